@@ -21,7 +21,7 @@ from cotenant.base.kubernetes.intent import Address, Create, Patch
 from cotenant.base.kubernetes.moments import moment_of
 from cotenant.base.kubernetes.protocol import GANG_GATE, OWN_GROUP, RESERVATION_GATE, SWAP_GUARD, WEBHOOK
 from cotenant.base.process.clock import Clock
-from cotenant.scheduler_ext.queues.model.native_group import group_named, native_group
+from cotenant.scheduler_ext.queues.model.gang import group_named, native_group
 from cotenant.scheduler_ext.reservations.guard import LONGEST_PROMISE_SECONDS, served_until
 from cotenant.scheduler_ext.reservations.model.scheduling_gate import OUR_GATES, gates_of, without_gate
 

@@ -47,8 +47,7 @@ from cotenant.changes.model.annotated_resources import (
     same,
 )
 from cotenant.scheduler_ext.queues.admission.pod_gates import NativeGangs
-from cotenant.scheduler_ext.queues.model.gang import gang_of_pod_group
-from cotenant.scheduler_ext.queues.model.native_group import NativeGroup
+from cotenant.scheduler_ext.queues.model.gang import NativeGroup, gang_of_pod_group
 from cotenant.scheduler_ext.queues.view import QuotaProfile
 from cotenant.scheduler_ext.reservations.model.reservation import Reservation
 from cotenant.scheduler_ext.reservations.pod_gate import Offers

@@ -21,7 +21,7 @@ from cotenant.base.kubernetes.protocol import (
 )
 from cotenant.recommender.colocation.node_slo import NodeSloObject
 from cotenant.recommender.colocation.zones import Topology
-from cotenant.scheduler_ext.queues.service.mirrors import QUEUE_MIRRORS, QUEUING, queue_mirror
+from cotenant.scheduler_ext.queues.queue_objects import QUEUE_MIRRORS, QUEUING, queue_mirror
 from cotenant.scheduler_ext.rebalance.cluster_reading import MIGRATING, migration_mirror
 from cotenant.scheduler_ext.reservations.service.mirrors import RESERVING, reservation_mirror
 from cotenant.settings import Settings

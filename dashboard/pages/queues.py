@@ -31,8 +31,14 @@ from cotenant.dashboard.frame.view import Obeyed, Page, Place, View, with_cluste
 from cotenant.scheduler_ext.queues.model import tables
 from cotenant.scheduler_ext.queues.model.queue_service import QueueService
 from cotenant.scheduler_ext.queues.model.report import GangRow, GangState, QueueReport, QuotaRow, WaitingPodRow
-from cotenant.scheduler_ext.queues.model.tables import GANGS, QUOTAS, WAITING_PODS
-from cotenant.scheduler_ext.queues.model.totals import gang_totals, quota_totals, waiting_totals
+from cotenant.scheduler_ext.queues.model.tables import (
+    GANGS,
+    QUOTAS,
+    WAITING_PODS,
+    gang_totals,
+    quota_totals,
+    waiting_totals,
+)
 
 PATH: Final = "queues"
 HISTORY_HEIGHT: Final = 220

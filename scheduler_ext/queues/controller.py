@@ -1,4 +1,4 @@
-"""EDGE: the controller of queues as the loop runs it: mirrors in, `cotenant.scheduler_ext.queues.decide` out.
+"""EDGE: the controller of queues as the loop runs it: mirrors in, `queues.decide` out; and the gauges of its report.
 
 It is the one writer that lets pods go, under the manager's Lease; what it has let go and the mirror does not show yet
 is remembered, so that a quota is never given out twice; and what it has evicted, so that no other pod goes for it.
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Gauge
 
 from cotenant.base.controllers.contract import ControllerDecision, ObjectNote
 from cotenant.base.controllers.loop import Changes, Feature
@@ -18,12 +18,16 @@ from cotenant.base.errors import ClusterAbsent, ClusterConflict, ClusterForbidde
 from cotenant.base.kube import Mirror
 from cotenant.base.kubernetes.intent import Outcome
 from cotenant.base.kubernetes.protocol import NATIVE_GANG_GROUP
-from cotenant.scheduler_ext.queues.decide import QueueWrites, decide
-from cotenant.scheduler_ext.queues.metrics import QueueMetrics
+from cotenant.scheduler_ext.queues.decide import (
+    QueueWrites,
+    decide,
+    renew_promise,
+    renewal_seconds,
+    withdraw_queue_promise,
+)
 from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
-from cotenant.scheduler_ext.queues.model.report import QueueReport
+from cotenant.scheduler_ext.queues.model.report import GangState, QueueReport
 from cotenant.scheduler_ext.queues.model.settings import QueueSettings
-from cotenant.scheduler_ext.queues.promise import renew_promise, renewal_seconds, withdraw_queue_promise
 from cotenant.scheduler_ext.queues.view import QueueView
 from cotenant.scheduler_ext.queues.view_builder import QueueViewBuilder
 from cotenant.scheduler_ext.reservations.controller import guard_of
@@ -189,3 +193,67 @@ def withdrawal(mirrors: Mapping[str, Mirror[Any]], now_seconds: float) -> tuple[
     pods = (watched.pod for watched in mirrors["queue-pods"].snapshot().values())
     existing = mirrors["native-gangs"].snapshot()
     return withdraw_queue_promise(guard_of(mirrors["swapguards"]), pods, now_seconds, existing)
+
+
+MOST_ROWS: Final = 4000
+"""Pairs of a quota and a resource that have series, the first by name: 1,000 quotas of four resources."""
+LABELS: Final = ["quota", "resource"]
+
+
+class QueueMetrics:
+    """Gauges that show a round's report."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        """Register on the process's registry."""
+        unit = "CPU in cores, others in their own unit (bytes, pieces)."
+        self._runtime = Gauge("cotenant_quota_runtime", f"What a quota may use now. {unit}", LABELS, registry=registry)
+        self._used = Gauge(
+            "cotenant_quota_used", f"Requests of a quota's pods that were admitted. {unit}", LABELS, registry=registry
+        )
+        self._request = Gauge(
+            "cotenant_quota_request",
+            f"Requests of a quota's pods, waiting ones included. {unit}",
+            LABELS,
+            registry=registry,
+        )
+        self._waiting_of = Gauge(
+            "cotenant_quota_waiting_pods",
+            "Pods that wait for the quota that they count against.",
+            ["quota"],
+            registry=registry,
+        )
+        self._waiting = Gauge(
+            "cotenant_queue_waiting_pods", "Waiting pods, by reason: quota, gang.", ["queue"], registry=registry
+        )
+        self._missed = Gauge(
+            "cotenant_queue_missed_pods",
+            "Pods of a quota that the webhook did not gate; they count as used and are never evicted for it.",
+            registry=registry,
+        )
+        self._gangs = Gauge("cotenant_queue_gangs", "Gangs by state.", ["state"], registry=registry)
+        self._rows: set[tuple[str, str]] = set()
+
+    def show(self, report: QueueReport, view: QueueView) -> None:
+        """Set the metrics to the last decision."""
+        rows = {(row.quota, row.resource): row for row in report.quotas}
+        shown = sorted(rows)[:MOST_ROWS]
+        for key in shown:
+            row = rows[key]
+            scale = 1000 if row.resource == "cpu" else 1
+            self._runtime.labels(row.quota, row.resource).set(row.runtime / scale)
+            self._used.labels(row.quota, row.resource).set(row.used / scale)
+            self._request.labels(row.quota, row.resource).set(row.request / scale)
+        for key in self._rows - set(shown):
+            for gauge in (self._runtime, self._used, self._request):
+                gauge.remove(*key)
+        waiting = {quota: rows[quota, resource].waiting_pods for quota, resource in shown}
+        for quota in {quota for quota, _ in self._rows} - waiting.keys():
+            self._waiting_of.remove(quota)
+        for quota, pods in waiting.items():
+            self._waiting_of.labels(quota).set(pods)
+        self._rows = set(shown)
+        self._waiting.labels("quota").set(sum(pod.waits_for_quota for pod in view.pods))
+        self._waiting.labels("gang").set(sum(pod.waits_for_gang for pod in view.pods))
+        self._missed.set(sum(pod.missed for pod in view.pods))
+        for state in GangState:
+            self._gangs.labels(state.value).set(sum(gang.state is state for gang in report.gangs))

@@ -1,15 +1,21 @@
-"""The queue controller's whole decision: from what is seen to what is written and shown. Pure."""
+"""The queue controller's whole decision: from what is seen to what is written and shown. Pure.
+
+And the promise that somebody lifts the gates of waiting pods, in the SwapGuard: renewed, or withdrawn at the end.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
-from cotenant.base.kubernetes.intent import Address, Intent, Patch
+from cotenant.base.kubernetes.intent import Create, Intent, Patch
+from cotenant.base.kubernetes.moments import micro_moment
 from cotenant.base.kubernetes.protocol import QUOTA_GATE
 from cotenant.scheduler_ext.queues.gangs.report import gang_problems, pod_group_intents, with_gangs
 from cotenant.scheduler_ext.queues.gangs.state import gangs_decided
+from cotenant.scheduler_ext.queues.model.gang import native_group
+from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
 from cotenant.scheduler_ext.queues.model.report import QueueReport
 from cotenant.scheduler_ext.queues.model.settings import QueueSettings
 from cotenant.scheduler_ext.queues.quota_admission import LetGoPod, quota_admission
@@ -18,7 +24,8 @@ from cotenant.scheduler_ext.queues.quota_report import quota_problems, report_of
 from cotenant.scheduler_ext.queues.quota_status import root_quota_intents, status_intents
 from cotenant.scheduler_ext.queues.revoke import borrows_since, over_since, preemptions, revocation
 from cotenant.scheduler_ext.queues.view import QueueView
-from cotenant.scheduler_ext.reservations.model.scheduling_gate import without_gate
+from cotenant.scheduler_ext.reservations.guard import ADDRESS, MANAGED, Guard
+from cotenant.scheduler_ext.reservations.model.scheduling_gate import OUR_GATES
 
 LONGEST_SECONDS: Final = 30.0
 """Everything is looked at again after this time at the latest."""
@@ -51,7 +58,7 @@ def decide(view: QueueView, settings: QueueSettings) -> QueueWrites:
     gangs = gangs_decided(view, settings)
     return QueueWrites(
         intents=(
-            *(_quota_gate_removal(admitted) for admitted in _in_order(admission.admitted_pods)),
+            *(let_go.pod.gate_removal(let_go.why, QUOTA_GATE) for let_go in sorted(admission.admitted_pods, key=_rank)),
             *revoked.evictions,
             *preemptions(view, settings, admission),
             *gangs.intents,
@@ -69,16 +76,9 @@ def decide(view: QueueView, settings: QueueSettings) -> QueueWrites:
     )
 
 
-def _in_order(admitted_pods: Sequence[LetGoPod]) -> list[LetGoPod]:
+def _rank(let_go: LetGoPod) -> tuple[Any, ...]:
     """Members of gangs first, for a gang goes as a whole; the others as queues go, whatever their quotas."""
-    return sorted(admitted_pods, key=lambda admitted: (not admitted.pod.gang, *queue_order(admitted.pod)))
-
-
-def _quota_gate_removal(admitted_pods: LetGoPod) -> Patch:
-    """Ends the quota's gate of a pod; refused when the pod changed meanwhile."""
-    pod = admitted_pods.pod
-    operations = tuple(without_gate(pod.gates, pod.version, QUOTA_GATE))
-    return Patch(Address("v1", "pods", pod.name, pod.namespace), operations, why=admitted_pods.why)
+    return not let_go.pod.gang, *queue_order(let_go.pod)
 
 
 def _wake(view: QueueView, settings: QueueSettings, since: Mapping[str, float]) -> float:
@@ -87,3 +87,47 @@ def _wake(view: QueueView, settings: QueueSettings, since: Mapping[str, float]) 
     moments += view.evictions_refused.values() if moments or settings.preempt else ()
     later = [moment - view.now_seconds for moment in moments if moment >= view.now_seconds]
     return min(max(0.1, min(later, default=LONGEST_SECONDS)), LONGEST_SECONDS)
+
+
+def renew_promise(guard: Guard, served_seconds: float, now_seconds: float) -> tuple[Intent, ...]:
+    """The write that makes the promise last `served_seconds` from now; none while most of it is left."""
+    remaining = guard.queues_served_until_seconds - now_seconds
+    if served_seconds * 2 / 3 <= remaining <= 2 * served_seconds:
+        return ()
+    promise = _promise(guard, now_seconds + served_seconds, "the manager handles waiting pods")
+    # The first one, and one after a pause, changes what the webhook does; the others only go on.
+    return (replace(promise, routine=0 < remaining <= served_seconds) if isinstance(promise, Patch) else promise,)
+
+
+def renewal_seconds(guard: Guard, served_seconds: float, now_seconds: float) -> float:
+    """Return the seconds until the promise has to be renewed."""
+    return max(0.0, guard.queues_served_until_seconds - served_seconds * 2 / 3 - now_seconds)
+
+
+def withdraw_queue_promise(
+    guard: Guard, pods: Iterable[QueuePod], now_seconds: float, native_groups: Container[tuple[str, str]] = ()
+) -> tuple[Intent, ...]:
+    """Return the writes that take the promise back: no pod gets a gate any more, and waiting pods lose theirs.
+
+    For the ordinary end of the manager that made it, and where another scheduler deals with quotas and gangs. A
+    member of a gang loses the gate of its Reservation, too: no manager would ever hand capacity to it. native_groups:
+    Kubernetes' own PodGroups, by namespace and name; a PodGroup that a waiting pod names and that is missing is
+    created, because without it the pod would not be scheduled.
+    """
+    waiting = [p for p in pods if (p.waits_for_quota or p.waits_for_gang) and not p.node and not p.deleting]
+    scheduling_groups = {(p.namespace, p.scheduling_group) for p in waiting if p.scheduling_group and p.waits_for_gang}
+    absent = sorted(place for place in scheduling_groups if place not in native_groups)
+    groups = (native_group(*place, why="nobody looks after its gang") for place in absent)
+    revoked = guard.queues_served_until_seconds > now_seconds
+    ended = (_promise(guard, now_seconds, "no manager handles queues any more"),) if revoked else ()
+    gates = ((pod, OUR_GATES if pod.waits_for_gang else (QUOTA_GATE,)) for pod in waiting)
+    return (*ended, *groups, *(pod.gate_removal("nobody looks after its queue", *ours) for pod, ours in gates))
+
+
+def _promise(guard: Guard, until_seconds: float, why: str) -> Intent:
+    """Write the promise, and the object where there is none."""
+    until = micro_moment(until_seconds)
+    if guard.version:
+        return Patch(ADDRESS, ({"op": "add", "path": "/spec/queuesServedUntil", "value": until},), why=why)
+    body = ADDRESS.manifest("SwapGuard", {"labels": MANAGED}, spec={"queuesServedUntil": until})
+    return Create(ADDRESS, body, why=why)

@@ -1,4 +1,4 @@
-"""EDGE: what the manager's mirrors keep of each object for queues: pods and nodes. Pure itself.
+"""EDGE: the collections that are watched for queues, and what is kept of each pod and node.
 
 50,000 pods stay in memory: of a pod that has a node nothing is kept that decides where it may go.
 """
@@ -6,19 +6,35 @@
 from __future__ import annotations
 
 import sys
+import threading
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from cotenant.base.controllers.watched import is_placeholder
+from cotenant.base.kube import KubeClient, Mirror
 from cotenant.base.kube.observed import node_of, pod_of
 from cotenant.base.kubernetes.models.node import QueueNodeWire
 from cotenant.base.kubernetes.models.pod import EndedPodWire, QueuePodWire
 from cotenant.base.kubernetes.pod_identity import PodIdentity, Reference, Taint, Toleration
-from cotenant.base.kubernetes.protocol import QUEUED_ANNOTATION, RESERVATION_ALLOCATED_ANNOTATION, RESERVATION_GATE
-from cotenant.base.kubernetes.quota_tree import NAME_LABEL, PREEMPTIBLE_LABEL
-from cotenant.scheduler_ext.queues.model.gang import gang_key, gang_of_pod
+from cotenant.base.kubernetes.protocol import (
+    NATIVE_GANG_GROUP,
+    NOT_ENDED,
+    PROFILE_GROUP,
+    QUEUED_ANNOTATION,
+    QUOTA_GROUP,
+    RESERVATION_ALLOCATED_ANNOTATION,
+    RESERVATION_GATE,
+)
+from cotenant.base.kubernetes.quota_tree import NAME_LABEL, PREEMPTIBLE_LABEL, QuotaNode
+from cotenant.scheduler_ext.queues.model.gang import (
+    POD_GROUP_LABEL,
+    NativeGroup,
+    gang_key,
+    gang_of_pod,
+    gang_of_pod_group,
+)
 from cotenant.scheduler_ext.queues.model.queue_pod import Placement, QueuePod, sub_priority
-from cotenant.scheduler_ext.queues.view import QueueNode
+from cotenant.scheduler_ext.queues.view import QueueNode, QuotaProfile
 
 ENDED: Final = "status.phase!=Pending,status.phase!=Running,status.phase!=Unknown"
 """Field selector of the others."""
@@ -114,3 +130,41 @@ def _placement(wire: QueuePodWire) -> Placement:
     spec = wire.spec
     tolerations = (Toleration(t.key, t.operator or "Equal", t.value, t.effect) for t in spec.tolerations or ())
     return Placement(spec.node_selector or {}, spec.affinity or {}, tuple(tolerations))
+
+
+QUEUE_MIRRORS: Final = (
+    "ended-members",
+    "native-gangs",
+    "pod-groups",
+    "queue-nodes",
+    "queue-pods",
+    "quota-profiles",
+    "quotas",
+    "reservations",
+    "swapguards",
+)
+"""Names of the mirrors, with those of Reservations that hold a gang's capacity."""
+QUEUING: Final = frozenset(
+    {"ended-members", "native-gangs", "pod-groups", "queue-nodes", "queue-pods", "quota-profiles", "quotas"}
+)
+
+
+def queue_mirror(name: str, client: KubeClient, wake: threading.Event) -> Mirror[Any]:
+    """Return one of the mirrors of `QUEUING`; "pod-groups" are our gangs, "native-gangs" Kubernetes' own PodGroups."""
+    json = dict[str, Any]
+    kinds: dict[str, tuple[str, Any, Any, dict[str, str]]] = {
+        "queue-pods": ("/api/v1/pods", QueuePodWire, queue_pod, {"fieldSelector": NOT_ENDED}),
+        "queue-nodes": ("/api/v1/nodes", QueueNodeWire, queue_node, {}),
+        "quotas": (f"/apis/{QUOTA_GROUP}/elasticquotas", json, QuotaNode.read, {}),
+        "quota-profiles": (f"/apis/{PROFILE_GROUP}/elasticquotaprofiles", json, QuotaProfile.parse, {}),
+        "ended-members": (
+            "/api/v1/pods",
+            EndedPodWire,
+            ended_member,
+            {"labelSelector": POD_GROUP_LABEL, "fieldSelector": ENDED},
+        ),
+        "native-gangs": (f"/apis/{NATIVE_GANG_GROUP}/podgroups", json, NativeGroup.parse, {}),
+        "pod-groups": (f"/apis/{QUOTA_GROUP}/podgroups", json, gang_of_pod_group, {}),
+    }
+    path, wire, kept, selectors = kinds[name]
+    return Mirror(client, path, wire, kept, wake, **selectors)

@@ -15,8 +15,7 @@ from cotenant.base.kubernetes.pod_identity import Taint
 from cotenant.base.kubernetes.quota_tree import RESOURCE_KEYS_ANNOTATION, TREE_LABEL, Amounts, QuotaNode
 from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.base.text import format_value
-from cotenant.scheduler_ext.queues.model.gang import Gang, MatchPolicy
-from cotenant.scheduler_ext.queues.model.native_group import NativeGroup
+from cotenant.scheduler_ext.queues.model.gang import Gang, MatchPolicy, NativeGroup
 from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
 from cotenant.scheduler_ext.reservations.model.reservation import Reservation
 

@@ -17,8 +17,7 @@ from cotenant.base.kubernetes.quota_tree import (
     QuotaNode,
     QuotaTree,
 )
-from cotenant.scheduler_ext.queues.model.gang import gangs_of
-from cotenant.scheduler_ext.queues.model.native_group import NativeGroup
+from cotenant.scheduler_ext.queues.model.gang import NativeGroup, gangs_of
 from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
 from cotenant.scheduler_ext.queues.queue_objects import WatchedQueuePod
 from cotenant.scheduler_ext.queues.quota_status import published_since

@@ -7,7 +7,7 @@ from dataclasses import replace
 from prometheus_client import CollectorRegistry
 
 from cotenant.base.resource import GIB
-from cotenant.scheduler_ext.queues.metrics import QueueMetrics
+from cotenant.scheduler_ext.queues.controller import QueueMetrics
 from cotenant.scheduler_ext.queues.view import QueueView
 from tests.support.queues import NOW, REPORT
 

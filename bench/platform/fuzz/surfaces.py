@@ -56,8 +56,7 @@ from cotenant.scheduler_ext.extender.pod import facts_of
 from cotenant.scheduler_ext.extender.serve.app import ExtenderApp, ExtenderDependencies
 from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 from cotenant.scheduler_ext.extender.watch.feed import SnapshotFeed
-from cotenant.scheduler_ext.queues.model.gang import gang_of_pod, gang_of_pod_group
-from cotenant.scheduler_ext.queues.model.native_group import NativeGroup
+from cotenant.scheduler_ext.queues.model.gang import NativeGroup, gang_of_pod, gang_of_pod_group
 from cotenant.scheduler_ext.queues.queue_objects import queue_node, queue_pod
 from cotenant.scheduler_ext.queues.view import QuotaProfile
 from cotenant.scheduler_ext.rebalance.cluster_reading import BudgetWire, budget_of

@@ -23,8 +23,15 @@ from cotenant.base.kubernetes.protocol import (
     ROOT_QUOTA,
 )
 from cotenant.base.kubernetes.quota_tree import SYSTEM_QUOTAS, QuotaNode, QuotaTree
-from cotenant.scheduler_ext.queues.model.gang import Gang, MatchPolicy, gang_key, gang_of_pod
-from cotenant.scheduler_ext.queues.model.native_group import NativeGroup, group_named, inexpressible_fields
+from cotenant.scheduler_ext.queues.model.gang import (
+    Gang,
+    MatchPolicy,
+    NativeGroup,
+    gang_key,
+    gang_of_pod,
+    group_named,
+    inexpressible_fields,
+)
 from cotenant.scheduler_ext.queues.view import QuotaProfile
 from cotenant.scheduler_ext.reservations.guard import is_promised
 from cotenant.scheduler_ext.reservations.pod_gate import may_be_gated

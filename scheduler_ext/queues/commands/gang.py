@@ -36,8 +36,7 @@ def list_(
     no_headers: NoHeadersOption = False,
 ) -> None:
     """List gangs with their state: how many pods exist, how many are placed, how many are needed together."""
-    from cotenant.scheduler_ext.queues.model.tables import gang_table
-    from cotenant.scheduler_ext.queues.model.totals import gang_totals
+    from cotenant.scheduler_ext.queues.model.tables import gang_table, gang_totals
 
     report = open_queues(session_of(ctx), kubeconfig, context).report
     rows = [row for row in report.gangs if not state or row.state in state]

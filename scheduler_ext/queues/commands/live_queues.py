@@ -140,11 +140,6 @@ def read_report(client: KubeClient, settings: SettingSections, now_seconds: floa
     return read_view(client, settings, now_seconds, lambda view: (view, queue_report(view, own)))
 
 
-def no_quotas() -> None:
-    """Say what an empty tree means, and how to begin."""
-    message(NO_QUOTAS)
-
-
 def finish(report: QueueReport) -> None:
     """Name what could not be used; the exit code says that the answer is a part."""
     for name, problem in report.problems:

@@ -22,7 +22,7 @@ from cotenant.base.commands.output import (
 )
 from cotenant.base.commands.results import NamespaceOption, filter_rows
 from cotenant.base.identity import PodName
-from cotenant.scheduler_ext.queues.commands.live_queues import finish, no_quotas, open_queues
+from cotenant.scheduler_ext.queues.commands.live_queues import NO_QUOTAS, finish, open_queues
 
 if TYPE_CHECKING:
     from cotenant.base.table import Table
@@ -71,8 +71,7 @@ def tree(
     no_headers: NoHeadersOption = False,
 ) -> None:
     """Show the tree of quotas: guarantee, limit, what each may use now and uses, borrowed and lent."""
-    from cotenant.scheduler_ext.queues.model.tables import quota_table
-    from cotenant.scheduler_ext.queues.model.totals import quota_totals
+    from cotenant.scheduler_ext.queues.model.tables import quota_table, quota_totals
 
     queues = open_queues(session_of(ctx), kubeconfig, context)
     rows = [
@@ -88,7 +87,7 @@ def tree(
     if rows:
         print_totals(quota_totals(table), output)
     if not queues.view.quotas:
-        no_quotas()
+        message(NO_QUOTAS)
     elif not rows:
         message(f"none of {len(queues.report.quotas)} rows is of these namespaces, resources and tree")
     finish(queues.report)
@@ -104,8 +103,7 @@ def waiting(
     no_headers: NoHeadersOption = False,
 ) -> None:
     """List the pods that wait for quota or for their gang, in the order of the queues, each with its reason."""
-    from cotenant.scheduler_ext.queues.model.tables import waiting_table
-    from cotenant.scheduler_ext.queues.model.totals import waiting_totals
+    from cotenant.scheduler_ext.queues.model.tables import waiting_table, waiting_totals
 
     report = open_queues(session_of(ctx), kubeconfig, context).report
     table = filter_rows(waiting_table(report.waiting), namespace, None)

@@ -1,23 +1,32 @@
-"""Gangs at present: their running members, members with capacity, and groups to place together. Pure."""
+"""Gangs at present: their members, the groups to place together, and which Kubernetes' gang scheduling places. Pure."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
+from cotenant.base.kubernetes.intent import Create
 from cotenant.base.kubernetes.protocol import GANG_GATE, RESERVATION_GATE
 from cotenant.scheduler_ext.queues.gangs.reservations import (
     GANG_ANNOTATION,
+    asker_of,
     gang_reservations,
     has_reserved_capacity,
     member_uid,
 )
-from cotenant.scheduler_ext.queues.model.gang import Gang, GangMode, MatchPolicy
-from cotenant.scheduler_ext.queues.model.native_group import NativeGroup
+from cotenant.scheduler_ext.queues.model.gang import (
+    Gang,
+    GangMode,
+    MatchPolicy,
+    NativeGroup,
+    inexpressible_fields,
+    native_group,
+)
 from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
+from cotenant.scheduler_ext.queues.model.settings import QueueSettings
 from cotenant.scheduler_ext.queues.view import QueueView
 from cotenant.scheduler_ext.reservations.model.life_cycle import Phase
 from cotenant.scheduler_ext.reservations.model.reservation import Reservation
@@ -217,9 +226,11 @@ def gang_groups(view: QueueView) -> tuple[tuple[GangGroup, ...], tuple[Reservati
     for (key, phase, _), count in view.ended_members.items():
         ended[key, phase] += count
     by_key = {
-        key: replace(
-            _members(gang, pods.get(key, ()), by_uid),
-            native=natives.get(key),
+        key: GangMembers(
+            gang,
+            own := tuple(sorted(pods.get(key, ()), key=lambda pod: pod.place)),
+            {pod.uid: by_uid[pod.uid] for pod in own if pod.uid in by_uid},
+            natives.get(key),
             succeeded=ended[key, "Succeeded"],
             failed=ended[key, "Failed"],
             done=view.done_members.get(key, 0),
@@ -241,11 +252,6 @@ def _undefined_gang(key: str) -> Gang:
     return Gang(namespace, name, 0, 0, group=(key,), problem=f"gang {key}: no PodGroup or pod defines it")
 
 
-def _members(gang: Gang, pods: Iterable[QueuePod], by_uid: Mapping[str, Reservation]) -> GangMembers:
-    own = tuple(sorted(pods, key=lambda pod: pod.place))
-    return GangMembers(gang, own, {pod.uid: by_uid[pod.uid] for pod in own if pod.uid in by_uid})
-
-
 def _group_gangs(by_key: Mapping[str, GangMembers], used: set[str]) -> Iterator[GangGroup]:
     """Every gang once, with those that it names, as far as they exist and name it, too."""
     for key in sorted(by_key):
@@ -254,3 +260,47 @@ def _group_gangs(by_key: Mapping[str, GangMembers], used: set[str]) -> Iterator[
         if present and present[0] == key:
             absent = tuple(name for name in names if name not in by_key)
             yield GangGroup(key, tuple(by_key[name] for name in present), absent, not used.isdisjoint(present))
+
+
+def left_to_scheduler(members: GangMembers, view: QueueView, settings: QueueSettings) -> bool:
+    """Return whether the scheduler places the gang: wanted and offered, and the gang's pods and terms allow it."""
+    if settings.gangs_by == "own" or view.native_groups is None or inexpressible_fields(members.gang):
+        return False
+    placed_by_us = members.native is not None and not members.native.min_count
+    waiting = [pod for pod in members.pods if not pod.node]
+    return not placed_by_us and not members.satisfied and all(pod.scheduling_group for pod in waiting)
+
+
+def group_intents(view: QueueView, groups: Iterable[GangGroup], settings: QueueSettings) -> Iterator[Create]:
+    """PodGroups that members name and that do not exist; that of an incomplete gang comes when it is complete."""
+    if view.native_groups is None:
+        return
+    for members in (members for group in groups for members in group.gangs):
+        native_pods = [pod for pod in members.pods if pod.scheduling_group and not pod.node]
+        if not native_pods or members.native is not None or members.gang.problem:
+            continue
+        owners = [(pod.name, pod.uid) for pod in native_pods]
+        gang, asker = members.gang, asker_of(native_pods[0], members.gang)
+        if not left_to_scheduler(members, view, settings):
+            yield native_group(gang.namespace, gang.name, 0, owners, f"cotenant places gang {gang.key} itself", asker)
+        elif not all(pod.waits_for_gang for pod in native_pods):
+            yield native_group(gang.namespace, gang.name, 0, owners, f"members of gang {gang.key} wait for it", asker)
+        elif len(members.gated) >= members.needed:
+            why = f"gang {gang.key} is left to the scheduler"
+            yield native_group(gang.namespace, gang.name, gang.min_available, owners, why, asker)
+
+
+def placed_by(members: GangMembers, view: QueueView, settings: QueueSettings) -> str:
+    """Return "kubernetes" or "cotenant", whichever places a gang, with the reason why Kubernetes does not.
+
+    The reason is given only where Kubernetes might place it.
+    """
+    if members.native is not None and members.native.min_count:
+        return "kubernetes"
+    if settings.gangs_by == "own" or view.native_groups is None:
+        return "cotenant"
+    if left_to_scheduler(members, view, settings):
+        return "kubernetes"
+    unstamped = "it has pods that name no PodGroup of Kubernetes" if members.pods and not members.satisfied else ""
+    because = inexpressible_fields(members.gang) or unstamped
+    return f"cotenant: {because}" if because else "cotenant"

@@ -9,8 +9,7 @@ from typing import Any, Final
 from cotenant.base.kubernetes.intent import Address, Apply
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.kubernetes.protocol import QUOTA_GROUP
-from cotenant.scheduler_ext.queues.gangs.group import GangMembers
-from cotenant.scheduler_ext.queues.gangs.native import placed_by
+from cotenant.scheduler_ext.queues.gangs.group import GangMembers, placed_by
 from cotenant.scheduler_ext.queues.gangs.state import GangStatus
 from cotenant.scheduler_ext.queues.model.report import GangRow, GangState, QueueReport, WaitingPodRow
 from cotenant.scheduler_ext.queues.model.settings import QueueSettings

@@ -11,16 +11,15 @@ import hashlib
 from collections.abc import Iterable
 from typing import Final
 
-from cotenant.base.kubernetes.intent import Address, Create, Delete, Patch
+from cotenant.base.kubernetes.intent import Address, Create, Delete
 from cotenant.base.kubernetes.pod_request import format_quantities
-from cotenant.base.kubernetes.protocol import GANG_GATE, GANG_LABEL, SCHEDULING_GROUP
+from cotenant.base.kubernetes.protocol import GANG_LABEL, SCHEDULING_GROUP
 from cotenant.scheduler_ext.queues.model.gang import Gang
 from cotenant.scheduler_ext.queues.model.queue_pod import Placement, QueuePod
 from cotenant.scheduler_ext.queues.model.settings import QueueSettings
 from cotenant.scheduler_ext.reservations.guard import MANAGED
 from cotenant.scheduler_ext.reservations.model.life_cycle import Phase
 from cotenant.scheduler_ext.reservations.model.reservation import MODE_ANNOTATION, Mode, Reservation
-from cotenant.scheduler_ext.reservations.model.scheduling_gate import without_gate
 from cotenant.scheduler_ext.reservations.placeholder import fresh_name, label_of
 from cotenant.scheduler_ext.reservations.status import READY, SCHEDULED, address_of
 
@@ -76,12 +75,6 @@ def asker_of(pod: QueuePod, gang: Gang) -> str:
 def reservation_deletion(reservation: Reservation, why: str) -> Delete:
     """Give a member's capacity back; its placeholder follows at once."""
     return Delete(address_of(reservation), reservation.uid, why)
-
-
-def gang_gate_removal(pod: QueuePod, why: str) -> Patch:
-    """Remove the gang's gate; refused if the pod has changed since it was read."""
-    address = Address("v1", "pods", pod.name, pod.namespace)
-    return Patch(address, tuple(without_gate(pod.gates, pod.version, GANG_GATE)), why=why)
 
 
 def gang_reservations(reservations: Iterable[Reservation]) -> tuple[Reservation, ...]:

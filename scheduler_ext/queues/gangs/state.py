@@ -15,13 +15,12 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from cotenant.base.kubernetes.intent import Intent
+from cotenant.base.kubernetes.protocol import GANG_GATE
 from cotenant.base.reasons import Reason
 from cotenant.base.text import agree, in_time
-from cotenant.scheduler_ext.queues.gangs.group import GangGroup, gang_groups
-from cotenant.scheduler_ext.queues.gangs.native import group_intents, left_to_scheduler
+from cotenant.scheduler_ext.queues.gangs.group import GangGroup, gang_groups, group_intents, left_to_scheduler
 from cotenant.scheduler_ext.queues.gangs.reservations import (
     asker_of,
-    gang_gate_removal,
     has_bound_placeholder,
     member_reservation_creation,
     placeholder_stems,
@@ -76,7 +75,7 @@ def gangs_decided(view: QueueView, settings: QueueSettings) -> GangDecision:
     work.place()
     statuses = tuple(work.timed(status) for status in work.statuses)
     work.intents += group_intents(view, groups, settings)
-    work.intents += [gang_gate_removal(pod, "it belongs to no gang") for pod in view.pods if _without_gang(pod)]
+    work.let_go((pod for pod in view.pods if _without_gang(pod)), "it belongs to no gang")
     keys = {group.key for group in groups}
     attempts = {key: value for key, value in work.attempts.items() if key in keys}
     return GangDecision(tuple(work.intents), statuses, attempts, work.wake())
@@ -127,15 +126,13 @@ class _GangRound:
 
     def open(self, group: GangGroup) -> None:
         """Let the members go for which capacity is reserved; the Reservation controller hands it over."""
-        for pod in group.awaiting:
-            self.intents.append(gang_gate_removal(pod, f"capacity for all of gang {group.key} is reserved"))
+        self.let_go(group.awaiting, f"capacity for all of gang {group.key} is reserved")
         self.stand(group, GangState.OPENING, Reason.GANG_OPENING)
 
     def run(self, group: GangGroup) -> None:
         """Let all ready members start one by one, since those that must start together have started."""
         self.attempts.pop(group.key, None)
-        for pod in (pod for members in group.gangs for pod in members.ready):
-            self.intents.append(gang_gate_removal(pod, f"gang {group.key} has started"))
+        self.let_go((pod for members in group.gangs for pod in members.ready), f"gang {group.key} has started")
         if self.awaits_scheduler(group):
             return
         landing = any(members.landing for members in group.gangs)
@@ -150,8 +147,7 @@ class _GangRound:
             text = f"PodGroup {members.gang.key} of Kubernetes says {native.min_count} pods, and the gang {least}"
             return self.release_all(group, GangState.INVALID, Reason.GANG_INVALID, f"{text}; delete its pods")
         if native is not None:
-            for pod in members.ready:
-                self.intents.append(gang_gate_removal(pod, f"gang {group.key} is left to the scheduler"))
+            self.let_go(members.ready, f"gang {group.key} is left to the scheduler")
         text = LEFT if native is not None else self.with_refusals(LEFT, group, members.ready)
         return self.release_all(group, GangState.SCHEDULING, Reason.GANG_LEFT_TO_SCHEDULER, text)
 
@@ -169,8 +165,7 @@ class _GangRound:
         if self.now < not_before:
             return self.release_all(group, GangState.QUEUED, Reason.GANG_BACKS_OFF, self.pause(not_before))
         if all(group.has_capacity(pod) for pod in group.chosen):
-            for pod in group.chosen:
-                self.intents.append(gang_gate_removal(pod, f"capacity for all of gang {group.key} is reserved"))
+            self.let_go(group.chosen, f"capacity for all of gang {group.key} is reserved")
             return self.stand(group, GangState.OPENING, Reason.GANG_OPENING)
         limit = min(self.settings.gang_place_seconds, group.wait_seconds())
         deadline = min(reservation.created_seconds for reservation in group.reservations.values()) + limit
@@ -200,7 +195,7 @@ class _GangRound:
         """Reserve capacity for every member that has none yet, the largest first: small ones fit between them."""
         lacking = [p for p in group.chosen if p.uid not in group.reservations and any(p.requests.values())]
         gangs = {members.gang.key: members.gang for members in group.gangs}
-        for pod in sorted(lacking, key=_size, reverse=True):
+        for pod in sorted(lacking, key=lambda p: [amount for _, amount in sorted(p.requests.items())], reverse=True):
             self.intents.append(member_reservation_creation(pod, gangs[pod.gang], self.settings))
         placed = sum(group.has_capacity(pod) for pod in group.chosen)
         text = f"capacity is reserved for {placed} of {len(group.chosen)} members"
@@ -241,6 +236,10 @@ class _GangRound:
         """Release all capacity that is held for members behind the gate."""
         self.release((group.reservations[pod.uid] for pod in group.awaiting), text)
         self.stand(group, state, code, text)
+
+    def let_go(self, pods: Iterable[QueuePod], why: str) -> None:
+        """Remove the gang's gate from pods."""
+        self.intents += [pod.gate_removal(why, GANG_GATE) for pod in pods]
 
     def release(self, reservations: Iterable[Reservation], why: str) -> None:
         """Delete Reservations; their placeholders follow."""
@@ -347,7 +346,3 @@ def _in_transit(view: QueueView, groups: Sequence[GangGroup]) -> dict[str, dict[
             for name, amount in MemberGroup(pod.requests, Placement(), 1).needs.items():
                 sums[name] = sums.get(name, 0) + amount
     return taken
-
-
-def _size(pod: QueuePod) -> tuple[int, ...]:
-    return tuple(amount for _, amount in sorted(pod.requests.items()))

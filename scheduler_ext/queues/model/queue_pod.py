@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from cotenant.base.kubernetes.intent import Address, Patch
 from cotenant.base.kubernetes.observed import PodState, outlasts_its_end
 from cotenant.base.kubernetes.pod_identity import PodIdentity, Toleration
 from cotenant.base.kubernetes.protocol import GANG_GATE, QUOTA_GATE, SUB_PRIORITY_LABEL
 from cotenant.scheduler_ext.queues.model.gang import Gang
+from cotenant.scheduler_ext.reservations.model.scheduling_gate import without_gate
 
 
 def sub_priority(labels: Mapping[str, str]) -> int:
@@ -84,3 +86,8 @@ class QueuePod(PodState):
     def waits_for_gang(self) -> bool:
         """True if our gang gate keeps the pod waiting."""
         return GANG_GATE in self.gates
+
+    def gate_removal(self, why: str, *gates: str) -> Patch:
+        """Return the write that ends these gates; refused when the pod has changed since it was read."""
+        address = Address("v1", "pods", self.name, self.namespace)
+        return Patch(address, tuple(without_gate(self.gates, self.version, *gates)), why=why)

@@ -1,16 +1,20 @@
-"""The rows of a queue report as tables: quotas, waiting pods, gangs. Pure.
+"""The rows of a queue report as tables, and the line of totals below each: quotas, waiting pods, gangs. Pure.
 
 Command line, REST and the page Queues render these tables, so they show the same cells.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
-from cotenant.base.table import Column, Kind, Schema, Table
-from cotenant.scheduler_ext.queues.model.report import GangRow, QueueReport, QuotaRow, WaitingPodRow
+from cotenant.base import amount_text
+from cotenant.base.resource import Resource
+from cotenant.base.table import Column, Kind, Schema, Table, human_amount
+from cotenant.base.text import agree, counted, visible
+from cotenant.scheduler_ext.queues.model.report import GangRow, GangState, QueueReport, QuotaRow, WaitingPodRow
 
 QUOTAS: Final = Schema(
     "quotas",
@@ -109,3 +113,53 @@ def _waiting_pod_fields(row: WaitingPodRow) -> dict[str, Any]:
     more = {"since": row.since_seconds, "reason": row.code, "why": row.reason, "likely": row.likely_seconds}
     requested = row.requested if row.resource else None
     return asdict(row) | more | {"missing": missing, "requested": requested}
+
+
+def quota_totals(table: Table) -> str:
+    """Sum up the use of each resource by the highest of these quotas: those below are part of them.
+
+    A pod stands in the rows of all resources of its quota and of none above it, and counts once.
+    """
+    rows = list(table.rows())
+    listed = {(row["tree"], row["quota"], row["resource"]) for row in rows}
+    highest = [row for row in rows if (row["tree"], row["parent"], row["resource"]) not in listed]
+    uses = [_use(resource, highest) for resource in dict.fromkeys(row["resource"] for row in highest)]
+    parents = {(row["tree"], row["parent"]) for row in rows}
+    waiting: dict[tuple[str, str], int] = {}
+    for row in rows:
+        quota = row["tree"], row["quota"]
+        waiting[quota] = max(waiting.get(quota, 0), row["waiting"])
+    lowest = sum(pods for quota, pods in waiting.items() if quota not in parents)
+    return "; ".join([counted(len(waiting), "quota"), *uses, _wait(lowest)])
+
+
+def waiting_totals(table: Table) -> str:
+    """Count the pods that wait, their quotas and their gangs. Amounts are not: a gang's pods lack the same one."""
+    rows = list(table.rows())
+    groups = (({row[name] for row in rows} - {""}, name) for name in ("quota", "gang"))
+    parts = [counted(len(group), name) for group, name in groups if group]
+    return _wait(len(rows)) + (f" in {' and '.join(parts)}" if parts else "")
+
+
+def gang_totals(table: Table) -> str:
+    """Count gangs by state, and those of their pods that have a place."""
+    rows = list(table.rows())
+    states = Counter(row["state"] for row in rows)
+    by_state = ", ".join(f"{states[state]:,} {state.value}" for state in GangState if states[state])
+    placed, members = (sum(row[name] for row in rows) for name in ("placed", "members"))
+    return f"{counted(len(rows), 'gang')}: {by_state}; {placed:,} of {counted(members, 'pod')} placed"
+
+
+def _wait(pods: int) -> str:
+    return agree(pods, "pod waits", "pods wait")
+
+
+def _use(resource: str, rows: Iterable[Mapping[str, Any]]) -> str:
+    listed = [row for row in rows if row["resource"] == resource]
+    used, runtime = (_amount(resource, sum(row[name] for row in listed)) for name in ("used", "runtime"))
+    return f"{visible(resource)} {used} used of {runtime}"
+
+
+def _amount(resource: str, value: int) -> str:
+    known = resource in set(Resource)
+    return amount_text.amount(value, Resource(resource)) if known else human_amount(resource, value)

@@ -20,8 +20,7 @@ from cotenant.base.kubernetes.protocol import NATIVE_GANG_GROUP
 from cotenant.base.kubernetes.quota_tree import QuotaTree
 from cotenant.base.settings.root import SettingSections
 from cotenant.scheduler_ext.queues.model.settings import QueueSettings
-from cotenant.scheduler_ext.queues.queue_objects import SUCCEEDED
-from cotenant.scheduler_ext.queues.service.mirrors import QUEUE_MIRRORS, QUEUING, queue_mirror
+from cotenant.scheduler_ext.queues.queue_objects import QUEUE_MIRRORS, QUEUING, SUCCEEDED, queue_mirror
 from cotenant.scheduler_ext.queues.view import QueueView
 from cotenant.scheduler_ext.queues.view_builder import READABLE, QueueViewBuilder
 from cotenant.scheduler_ext.reservations.service.mirrors import reservation_mirror

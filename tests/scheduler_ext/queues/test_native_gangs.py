@@ -10,13 +10,19 @@ import pytest
 
 from cotenant.base.kubernetes.intent import Create, Patch
 from cotenant.base.kubernetes.protocol import GANG_GATE, QUOTA_GATE, RESERVATION_GATE
+from cotenant.scheduler_ext.queues.decide import withdraw_queue_promise
 from cotenant.scheduler_ext.queues.gangs.report import gang_rows
 from cotenant.scheduler_ext.queues.gangs.state import GangDecision, gangs_decided
-from cotenant.scheduler_ext.queues.model.gang import Gang, GangMode, MatchPolicy
-from cotenant.scheduler_ext.queues.model.native_group import NativeGroup, inexpressible_fields, native_group
+from cotenant.scheduler_ext.queues.model.gang import (
+    Gang,
+    GangMode,
+    MatchPolicy,
+    NativeGroup,
+    inexpressible_fields,
+    native_group,
+)
 from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
 from cotenant.scheduler_ext.queues.model.settings import QueueSettings
-from cotenant.scheduler_ext.queues.promise import withdraw_queue_promise
 from cotenant.scheduler_ext.queues.view import QueueNode, QueueView
 from cotenant.scheduler_ext.reservations.guard import Guard
 

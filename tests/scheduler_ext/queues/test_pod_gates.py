@@ -12,8 +12,7 @@ from cotenant.admission.view import ClusterView
 from cotenant.base.kubernetes.protocol import GANG_GATE, QUOTA_GATE, REQUIRED_TERMS, RESERVATION_GATE
 from cotenant.base.kubernetes.quota_tree import QuotaNode, QuotaTree
 from cotenant.scheduler_ext.queues.admission.pod_gates import NativeGangs, add_queue_gates, with_tree_affinity
-from cotenant.scheduler_ext.queues.model.gang import gang_of_pod_group
-from cotenant.scheduler_ext.queues.model.native_group import NativeGroup, group_named
+from cotenant.scheduler_ext.queues.model.gang import NativeGroup, gang_of_pod_group, group_named
 from cotenant.scheduler_ext.queues.view import QuotaProfile
 from cotenant.scheduler_ext.reservations.guard import LONGEST_PROMISE_SECONDS, served_until
 

@@ -13,8 +13,15 @@ from cotenant.base.table import Kind, human_amount, kind_of
 from cotenant.scheduler_ext.queues.model.explanation import explanation, row_of
 from cotenant.scheduler_ext.queues.model.queue_service import quota_for, visible_to
 from cotenant.scheduler_ext.queues.model.report import WaitingPodRow
-from cotenant.scheduler_ext.queues.model.tables import gang_table, quota_table, tables_of, waiting_table
-from cotenant.scheduler_ext.queues.model.totals import gang_totals, quota_totals, waiting_totals
+from cotenant.scheduler_ext.queues.model.tables import (
+    gang_table,
+    gang_totals,
+    quota_table,
+    quota_totals,
+    tables_of,
+    waiting_table,
+    waiting_totals,
+)
 from tests.support.queues import GANGS, NOW, QUOTAS, REPORT, WAITING
 
 OF_SHOP = (Grant(Role.VIEWER, ("shop",)),)
