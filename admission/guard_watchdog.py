@@ -23,7 +23,7 @@ from cotenant.base.kubernetes.protocol import GANG_GATE, OWN_GROUP, RESERVATION_
 from cotenant.base.process.clock import Clock
 from cotenant.scheduler_ext.queues.model.gang import group_named, native_group
 from cotenant.scheduler_ext.reservations.guard import LONGEST_PROMISE_SECONDS, served_until
-from cotenant.scheduler_ext.reservations.model.scheduling_gate import OUR_GATES, gates_of, without_gate
+from cotenant.scheduler_ext.reservations.pod_gate import OUR_GATES, gates_of, without_gate
 
 GRACE_SECONDS: Final = 60.0
 RELIST_SECONDS: Final = 300.0

@@ -18,11 +18,11 @@ from cotenant.enforcer.nri_hooks import NriMetrics
 from cotenant.enforcer.report.action_log import AgentMetrics
 from cotenant.enforcer.report.device_writer import DeviceMetrics, DiscoveryState
 from cotenant.enforcer.runtime.nri.plugin import Counters
-from cotenant.scheduler_ext.extender.serve.counts import Counts
+from cotenant.scheduler_ext.extender.serve.app import Counts
 from cotenant.scheduler_ext.load_taints.controller import LoadTaintMetrics
 from cotenant.scheduler_ext.queues.controller import QueueMetrics
 from cotenant.scheduler_ext.rebalance.controllers.metrics import DeschedulerMetrics, MigrationMetrics
-from cotenant.scheduler_ext.reservations.metrics import ReservationMetrics
+from cotenant.scheduler_ext.reservations.controller import ReservationMetrics
 
 HEAD: Final = """# Metrics
 

@@ -46,7 +46,7 @@ from cotenant.base.kubernetes.quota_tree import (
 )
 from cotenant.base.text import format_value
 from cotenant.scheduler_ext.queues.model.gang import MINIMUM_ANNOTATION, gang_of_pod
-from cotenant.scheduler_ext.reservations.model.scheduling_gate import MISSPELT, gates_of, misspelt
+from cotenant.scheduler_ext.reservations.pod_gate import MISSPELT, gates_of, misspelt
 
 Json = Mapping[str, Any]
 Check = tuple[str, Callable[[str], bool]]

@@ -42,9 +42,8 @@ from cotenant.profiler.portrait import build
 from cotenant.profiler.settings import PortraitSettings
 from cotenant.scheduler_ext.reservations.model.settings import PlanSettings
 from cotenant.scheduler_ext.reservations.plans.backtest import account
-from cotenant.scheduler_ext.reservations.plans.lead import lead
 from cotenant.scheduler_ext.reservations.plans.proposals import Rehearsal, Size, Tested, a_week_before, kept, tested
-from cotenant.scheduler_ext.reservations.plans.size import pods
+from cotenant.scheduler_ext.reservations.plans.size import lead, pods
 
 DAY, STEP, HISTORY_DAYS, WISH_SECONDS = 288, 300, 14, 900.0
 POD, MEAN = 500.0, 10_000.0

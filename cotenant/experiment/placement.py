@@ -19,7 +19,7 @@ from cotenant.base.kubernetes.qos import PriorityClass
 from cotenant.base.resource import Resource
 from cotenant.experiment.batch_jobs import KINDS
 from cotenant.experiment.install import Install
-from cotenant.scheduler_ext.extender import best_nodes, decide
+from cotenant.scheduler_ext.extender import decide
 from cotenant.scheduler_ext.extender.columns import WIDTH, NodeState, SnapshotColumn, node_row
 from cotenant.scheduler_ext.extender.metric import BATCH_NAMES, ExtenderNode
 from cotenant.scheduler_ext.extender.pod import NewPod, estimate_of
@@ -107,7 +107,7 @@ class BatchPlacement:
             checked, _ = decide.check_nodes(snapshot, pod, rows, now, self._settings, context)
             passed = rows[checked.passed]
             if len(passed):
-                best = best_nodes.best_row_indices(snapshot, pod, passed, now, self._settings, context)
+                best = decide.best_row_indices(snapshot, pod, passed, now, self._settings, context)
                 offered[kind] = self._rng.permutation(passed[best]).tolist()
         return offered
 

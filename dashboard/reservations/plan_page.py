@@ -19,8 +19,8 @@ from cotenant.dashboard.reservations import plan_actions, story
 from cotenant.dashboard.reservations.callbacks import FAST_MILLISECONDS
 from cotenant.dashboard.reservations.story import TimelineEvent
 from cotenant.scheduler_ext.reservations.model import plan_scores
-from cotenant.scheduler_ext.reservations.model.occurrence_report import lines, reports
 from cotenant.scheduler_ext.reservations.model.plan import Expected, Plan, Score
+from cotenant.scheduler_ext.reservations.model.plan_scores import lines, reports
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanHistoryEntry, PlanRef
 from cotenant.scheduler_ext.reservations.model.plan_states import available_pods, used_reservations, wanted_pods
 

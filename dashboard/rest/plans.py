@@ -29,7 +29,6 @@ from cotenant.scheduler_ext.reservations.acts import (
     SetPlanPolicy,
     SkipOccurrence,
 )
-from cotenant.scheduler_ext.reservations.model.occurrence_report import reports
 from cotenant.scheduler_ext.reservations.model.plan import (
     ApprovalPolicy,
     DecisionScope,
@@ -39,6 +38,7 @@ from cotenant.scheduler_ext.reservations.model.plan import (
     Recurrence,
     Span,
 )
+from cotenant.scheduler_ext.reservations.model.plan_scores import reports
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanListing, PlanRef, PlanService, PlanTerms
 from cotenant.scheduler_ext.reservations.model.plan_states import (
     available_pods,

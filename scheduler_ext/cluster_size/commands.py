@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from cotenant.base.store import Store
     from cotenant.scheduler_ext.cluster_size.machines.shapes import MachineType
     from cotenant.scheduler_ext.cluster_size.model import RequestLevel, SizeOptions
-    from cotenant.scheduler_ext.cluster_size.prices import NodePricing
+    from cotenant.scheduler_ext.cluster_size.prices import ExportedPrices, PriceList
     from cotenant.scheduler_ext.cluster_size.report import SizeReport
     from cotenant.scheduler_ext.cluster_size.steps import StepPace
 
@@ -158,7 +158,7 @@ def size(
 
 def _lists(
     prices: Path | None, shapes: Path | None, settings: SettingSections
-) -> tuple[NodePricing | None, tuple[MachineType, ...]]:
+) -> tuple[PriceList | ExportedPrices | None, tuple[MachineType, ...]]:
     """Prices of today's nodes, and the allowed machine types, whose list has the prices where it is the only one."""
     from cotenant.base.errors import UsageError
     from cotenant.scheduler_ext.cluster_size.machines.shapes import FIX, parse_shapes
@@ -173,13 +173,12 @@ def _lists(
     return listed or allowed.prices, allowed.types
 
 
-def _prices(named: Path, settings: SettingSections) -> NodePricing:
+def _prices(named: Path, settings: SettingSections) -> PriceList | ExportedPrices:
     """Prices of the file, or those that OpenCost exports."""
     from cotenant.base.process.clock import SystemClock
-    from cotenant.scheduler_ext.cluster_size.machines.exported_prices import WORD, read_exported_prices
-    from cotenant.scheduler_ext.cluster_size.prices import FIX, parse_price_list
+    from cotenant.scheduler_ext.cluster_size.prices import FIX, OPENCOST, parse_price_list, read_exported_prices
 
-    if str(named) != WORD:
+    if str(named) != OPENCOST:
         return parse_price_list(_text_of(named, FIX), str(named))
     currency, now = settings.section(RecommenderSettings).prices.currency, SystemClock().now_seconds()
     return read_exported_prices(settings.section(ProfilerSettings).prometheus, currency, now)
@@ -201,7 +200,7 @@ def _report(
     settings: SettingSections,
     cluster: str | None,
     options: SizeOptions,
-    listed: NodePricing | None,
+    listed: PriceList | ExportedPrices | None,
     allowed: tuple[MachineType, ...],
     progress: Progress,
 ) -> SizeReport:

@@ -1,7 +1,10 @@
-"""What nodes cost: a list of machine types with their prices, or the price sheet of the settings. Pure.
+"""What nodes cost: a list of machine types with their prices, OpenCost's, or the price sheet of the settings.
 
 The list is CSV with a header: machine_type, price_per_hour, currency, and, where spot machines cost something else,
 capacity_type (on-demand or spot; empty: both). A node whose type is not in the list has no price, and none is guessed.
+
+OpenCost looks a node up in its provider's price list, spot machines apart, and exports the answer to Prometheus by the
+node's name; its metrics carry no currency.
 """
 
 from __future__ import annotations
@@ -9,16 +12,19 @@ from __future__ import annotations
 import csv
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from cotenant.base.cluster import Node
-from cotenant.base.errors import UsageError
+from cotenant.base.errors import NoData, UsageError
 from cotenant.base.resource import GIB, MILLICORES_PER_CORE, Resource
 from cotenant.recommender.money import HOURS_PER_MONTH, node_price
 from cotenant.recommender.settings import PriceSettings
 from cotenant.scheduler_ext.cluster_size.model import SizedNode
+
+if TYPE_CHECKING:
+    from cotenant.profiler.settings import PrometheusSettings
 
 TYPE_LABELS: Final = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
 SPOT_LABELS: Final = {
@@ -32,6 +38,14 @@ COLUMNS: Final = ("machine_type", "price_per_hour", "currency")
 CAPACITY: Final = "capacity_type"
 SPOT, ON_DEMAND = "spot", "on-demand"
 FIX: Final = "The header is machine_type,price_per_hour,currency; a line is m5.xlarge,0.192,USD."
+OPENCOST: Final = "opencost"
+OPENCOST_METRIC: Final = "node_total_hourly_cost"
+NODE_LABELS: Final = ("exported_node", "node")
+"""The label of the priced node; a scrape without honor_labels renames it, and `node` is then that of the exporter."""
+SAME_PRICE: Final = 1e-6
+"""Two exporters of one cluster may differ by less than this share of a price: they read it as text."""
+EXAMPLES: Final = 3
+STEP_SECONDS: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +55,6 @@ class NodePrices:
     currency: str
     monthly: Mapping[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-
-
-class NodePricing(Protocol):
-    """A source of nodes' prices, all in one currency."""
-
-    @property
-    def currency(self) -> str:
-        """Currency of all prices."""
-
-    def node_prices(self, nodes: tuple[SizedNode, ...]) -> NodePrices:
-        """The price of each node a month, with a sentence for each reason why nodes have none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +144,9 @@ def _capacity(text: str, where: str) -> str:
     return text
 
 
-def node_prices(nodes: tuple[SizedNode, ...], sheet: PriceSettings, listed: NodePricing | None) -> NodePrices:
+def node_prices(
+    nodes: tuple[SizedNode, ...], sheet: PriceSettings, listed: PriceList | ExportedPrices | None
+) -> NodePrices:
     """Prices by what was given, else by the price sheet: cores and GiB of what is allocatable."""
     if listed is None:
         return NodePrices(sheet.currency, {node.name: _by_sheet(node, sheet) for node in nodes})
@@ -169,3 +174,73 @@ def _by_sheet(node: SizedNode, sheet: PriceSettings) -> float:
     price = node_price(Node(node.name, amounts, amounts, node.facts.labels), sheet)
     hourly = amounts[Resource.CPU] / MILLICORES_PER_CORE * price.core + amounts[Resource.MEMORY] / GIB * price.gib
     return hourly * HOURS_PER_MONTH
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedPrices:
+    """Price an hour of each node by its name. unusable: why an exported price does not count, by node."""
+
+    currency: str
+    hourly: Mapping[str, float]
+    unusable: Mapping[str, str] = field(default_factory=dict)
+
+    def node_prices(self, nodes: tuple[SizedNode, ...]) -> NodePrices:
+        """The price of each node a month, with a sentence for each reason why nodes have none."""
+        names = [node.name for node in nodes]
+        monthly = {name: self.hourly[name] * HOURS_PER_MONTH for name in names if name in self.hourly}
+        notes = [f"OpenCost's prices name no currency: {self.currency} by recommender.prices.currency"]
+        unknown = [name for name in names if name not in self.hourly and name not in self.unusable]
+        if unknown:
+            words = ", ".join(unknown[:EXAMPLES]) + ", ..." * (len(unknown) > EXAMPLES)
+            notes.append(f"OpenCost exports no price of {words}; {len(unknown)} {nodes_are(len(unknown))} without one")
+        reasons = Counter(self.unusable[name] for name in names if name in self.unusable)
+        notes += [f"{reason}; {count} {nodes_are(count)} without a price" for reason, count in sorted(reasons.items())]
+        return NodePrices(self.currency, monthly, tuple(notes))
+
+
+def exported_prices(series: Iterable[tuple[Mapping[str, str], float]], currency: str) -> ExportedPrices:
+    """Prices from the newest value of each series of the metric; a node with two prices, or none above zero, has none.
+
+    A price of zero says that OpenCost knows none: no machine is free.
+    """
+    found: dict[str, list[float]] = {}
+    for labels, value in series:
+        name = next((labels[label] for label in NODE_LABELS if labels.get(label)), "")
+        if name:
+            found.setdefault(name, []).append(value)
+    hourly, unusable = dict[str, float](), dict[str, str]()
+    for name, values in found.items():
+        wrong = [value for value in values if not (math.isfinite(value) and value > 0)]
+        if wrong:
+            unusable[name] = f"OpenCost gives {wrong[0]:g} an hour"
+        elif max(values) - min(values) > SAME_PRICE * max(values):
+            unusable[name] = f"OpenCost gives {min(values):g} and {max(values):g} an hour"
+        else:
+            hourly[name] = max(values)
+    return ExportedPrices(currency, hourly, unusable)
+
+
+def read_exported_prices(prometheus: PrometheusSettings, currency: str, now_seconds: float) -> ExportedPrices:
+    """Prices that OpenCost exports now; UsageError without an address, NoData where Prometheus has no price."""
+    from cotenant.profiler.prometheus.client import Client
+    from cotenant.profiler.prometheus.decode import latest
+    from cotenant.profiler.prometheus.promql import equal, of_labels, selector
+
+    if not prometheus.url:
+        raise UsageError(
+            f"--prices {OPENCOST}: no Prometheus is configured",
+            fix=f"Set profiler.prometheus.url to the one that scrapes OpenCost; for a file of that name: ./{OPENCOST}.",
+        )
+    client = Client(prometheus)
+    try:
+        now = int(client.clock_seconds() or now_seconds)
+        query = selector((equal("__name__", OPENCOST_METRIC), *of_labels(prometheus.labels)))
+        series = latest(client.range(query, now, now, STEP_SECONDS))
+    finally:
+        client.close()
+    if not series:
+        raise NoData(
+            f"{client.url} has no sample of {OPENCOST_METRIC} of the last minutes",
+            fix="Let it scrape OpenCost's exporter, or give a price list: cotenant size --prices machines.csv.",
+        )
+    return exported_prices(series, currency)

@@ -13,8 +13,7 @@ from cotenant.base.amount_text import cores, gib, money
 from cotenant.base.table import Table
 from cotenant.base.text import agree, counted
 from cotenant.scheduler_ext.cluster_size.autoscalers.model import Obstacle
-from cotenant.scheduler_ext.cluster_size.machines.batch_work import BatchAlone
-from cotenant.scheduler_ext.cluster_size.machines.bills import NO_SHAPES, Bill, Priced, four_bills
+from cotenant.scheduler_ext.cluster_size.machines.bills import NO_SHAPES, BatchAlone, Bill, Priced, four_bills
 from cotenant.scheduler_ext.cluster_size.machines.mix import Mix
 from cotenant.scheduler_ext.cluster_size.model import (
     ClusterSize,

@@ -42,7 +42,7 @@ from cotenant.scheduler_ext.cluster_size.demand import (
     with_batch_fixed,
     with_returning,
 )
-from cotenant.scheduler_ext.cluster_size.machines.batch_work import BatchAlone, batch_alone
+from cotenant.scheduler_ext.cluster_size.machines.bills import BatchAlone, batch_alone
 from cotenant.scheduler_ext.cluster_size.machines.mix import cheapest_mix
 from cotenant.scheduler_ext.cluster_size.machines.prototypes import Prototypes, prototypes_of
 from cotenant.scheduler_ext.cluster_size.machines.shapes import MachineType

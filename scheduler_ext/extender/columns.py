@@ -33,7 +33,8 @@ from cotenant.scheduler_ext.extender.metric import (
 )
 from cotenant.scheduler_ext.extender.pod import RESOURCES, NewPod, Pair
 from cotenant.scheduler_ext.extender.settings import USAGE_PERCENTAGES, Aggregation, LoadAwareSettings, Percentages
-from cotenant.scheduler_ext.extender.turnover import UNWATCHED, Watch, addition
+from cotenant.scheduler_ext.extender.turnover import UNWATCHED, Watch, addition, plus
+from cotenant.scheduler_ext.extender.watch.frame import ShareOf
 
 Floats = npt.NDArray[np.float64]
 
@@ -102,17 +103,6 @@ ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 
 
 @dataclass(frozen=True, slots=True)
-class PodShare:
-    """The contribution of one pod to its node's USED, PROD_USED and requests; removed when the pod goes."""
-
-    used: Pair
-    prod_used: Pair
-    requested: Pair
-    reclaimed: float = 0.0
-    """CPU of `used`, when it is reclaimed capacity that the pod uses."""
-
-
-@dataclass(frozen=True, slots=True)
 class NodeState:
     """Everything that makes one row."""
 
@@ -177,8 +167,8 @@ def node_row(state: NodeState, settings: LoadAwareSettings) -> Floats:
     return np.array(row)
 
 
-def share_of(pod: NewPod, metric: LoadMetric | None) -> PodShare:
-    """CPU (millicores) and memory (bytes) that one pod adds to its node's row: all use, prod's use, requests.
+def share_of(pod: NewPod, metric: LoadMetric | None) -> ShareOf:
+    """CPU (millicores) and memory (bytes) that one pod adds to its node's row.
 
     A young pod counts the larger of its estimate and what was measured, any other what was measured. For prod's sum an
     estimate stands in when the NodeMetric has the pod, but not as prod, or lacks one resource of it.
@@ -192,8 +182,7 @@ def share_of(pod: NewPod, metric: LoadMetric | None) -> PodShare:
         prod_used = pod.estimate
     elif pod.prod:
         prod_used = used if young else _fill_gaps(measured, pod.estimate)
-    requested = (float(pod.requests.get("cpu", 0)), float(pod.requests.get("memory", 0)))
-    return PodShare(used, prod_used, requested, used[0] if pod.reclaimer else 0.0)
+    return ShareOf(*used, *prod_used, used[0] if pod.reclaimer else 0.0)
 
 
 def _put_load(row: list[float], state: NodeState, sums: _PodSums, settings: LoadAwareSettings) -> None:
@@ -216,8 +205,8 @@ def _put_load(row: list[float], state: NodeState, sums: _PodSums, settings: Load
     ranked_by = (settings.score_aggregation, float(settings.score_aggregated_seconds))
     row[SnapshotColumn.RANKED_CPU : SnapshotColumn.RANKED_MEMORY + 1] = _usage_with_estimates(metric, ranked_by, sums)
     system = metric.system if settings.prod_usage_includes_system else (0.0, 0.0)
-    row[SnapshotColumn.PROD_USED_CPU : SnapshotColumn.PROD_USED_MEMORY + 1] = _plus(sums.prod, system)
-    row[SnapshotColumn.PROD_REPORTED_CPU : SnapshotColumn.PROD_REPORTED_MEMORY + 1] = _plus(sums.prod_reported, system)
+    row[SnapshotColumn.PROD_USED_CPU : SnapshotColumn.PROD_USED_MEMORY + 1] = plus(sums.prod, system)
+    row[SnapshotColumn.PROD_REPORTED_CPU : SnapshotColumn.PROD_REPORTED_MEMORY + 1] = plus(sums.prod_reported, system)
     if state.node.lends_forecast and own == LoadThresholds():
         if aggregated is None and settings.usage.cpu == USAGE_PERCENTAGES.cpu:
             row[SnapshotColumn.BATCH_LIMIT_CPU] = AMPLE_PERCENT
@@ -230,7 +219,7 @@ def _put_load(row: list[float], state: NodeState, sums: _PodSums, settings: Load
 def _usage_with_estimates(metric: LoadMetric, statistic: tuple[Aggregation | str, float], sums: _PodSums) -> Pair:
     """A node's use with its young pods; where the statistic is not reported, the estimates of all its pods."""
     usage = _reported_usage(metric, statistic)
-    return sums.estimated if usage is None else _plus(usage, sums.delta)
+    return sums.estimated if usage is None else plus(usage, sums.delta)
 
 
 def _reported_usage(metric: LoadMetric, statistic: tuple[Aggregation | str, float]) -> Pair | None:
@@ -246,14 +235,14 @@ def _sums(state: NodeState) -> _PodSums:
     for pod in state.pods:
         if pod.ended:
             continue
-        sums.requested = _plus(sums.requested, (pod.requests.get("cpu", 0), pod.requests.get("memory", 0)))
+        sums.requested = plus(sums.requested, (pod.requests.get("cpu", 0), pod.requests.get("memory", 0)))
         if pod.placeholder_of is not None:
             sums.placeholders += 1
             continue
         if pod.reclaimer:
             cpu, memory = BATCH_NAMES
-            sums.batch = _plus(sums.batch, (pod.requests.get(cpu, 0), pod.requests.get(memory, 0)))
-            sums.reclaimed += share_of(pod, state.metric).reclaimed
+            sums.batch = plus(sums.batch, (pod.requests.get(cpu, 0), pod.requests.get(memory, 0)))
+            sums.reclaimed += share_of(pod, state.metric).reclaimed_cpu
             reported, _ = state.metric.pods.get(pod.key, (NOTHING, False)) if state.metric else (NOTHING, False)
             sums.reclaimed_reported += _fill_gaps(reported, NOTHING)[0]
         _count(sums, pod, state.metric)
@@ -270,17 +259,17 @@ def _count(sums: _PodSums, pod: NewPod, metric: LoadMetric | None) -> None:
     measured, is_prod = metric.pods.get(pod.key, (None, False)) if metric else (None, False)
     young = _young(pod, measured, metric)
     if young:
-        sums.delta = _plus(sums.delta, _excess(pod.estimate, measured))
-    sums.estimated = _plus(sums.estimated, pod.estimate)
+        sums.delta = plus(sums.delta, _excess(pod.estimate, measured))
+    sums.estimated = plus(sums.estimated, pod.estimate)
     if not pod.prod:
         return
     if is_prod and measured is not None:
-        sums.prod = _plus(sums.prod, _fill_gaps(measured, NOTHING if young else pod.estimate))
-        sums.prod_reported = _plus(sums.prod_reported, _fill_gaps(measured, NOTHING))
+        sums.prod = plus(sums.prod, _fill_gaps(measured, NOTHING if young else pod.estimate))
+        sums.prod_reported = plus(sums.prod_reported, _fill_gaps(measured, NOTHING))
     elif measured is not None:  # reported under another class: its estimate counts
         measured, young = None, True
     if young:
-        sums.prod = _plus(sums.prod, _excess(pod.estimate, measured))
+        sums.prod = plus(sums.prod, _excess(pod.estimate, measured))
 
 
 def _young(pod: NewPod, measured: Pair | None, metric: LoadMetric | None) -> bool:
@@ -308,10 +297,6 @@ def _fill_gaps(measured: Pair | None, instead: Pair) -> Pair:
         return instead
     cpu, memory = (other if np.isnan(used) else used for used, other in zip(measured, instead, strict=True))
     return cpu, memory
-
-
-def _plus(first: Pair, second: Pair) -> Pair:
-    return first[0] + second[0], first[1] + second[1]
 
 
 def _pair(percentages: Percentages) -> Pair:

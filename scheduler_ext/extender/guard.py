@@ -57,7 +57,7 @@ def let_owners_in(snapshot: NodeSnapshot, pod: NewPod, rows: npt.NDArray[np.intp
 
 
 def apply(codes: Codes, rows: npt.NDArray[np.intp], refused: dict[int, Code]) -> None:
-    """Write refusals into `judged` in place. rows: snapshot row of each code, (n,); refused: code by snapshot row."""
+    """Write refusals into `codes` in place. rows: snapshot row of each code, (n,); refused: code by snapshot row."""
     if not refused:
         return
     for row, code in refused.items():

@@ -134,9 +134,7 @@ class Opinions:
                 opinion = self._kept[kind] = self._of_all(snapshot, pod, now_seconds)
             else:
                 # Judge all that changed anew.
-                verdicts = load_rules.check_load(snapshot, due, pod, now_seconds, self._settings)
-                mine = opinion.verdicts
-                mine.codes[due], mine.percent[due], mine.slot[due] = verdicts.codes, verdicts.percent, verdicts.slot
+                opinion.verdicts.put(due, load_rules.check_load(snapshot, due, pod, now_seconds, self._settings))
                 points = load_rules.points(snapshot, due, pod, now_seconds, self._settings)
                 opinion.points[due], opinion.standings[due] = points, _of_reporting(snapshot, due, points)
                 opinion.until = min(opinion.until, self._same_until(snapshot, due, now_seconds))

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from cotenant.base.colocation.reclaim_policies import BY_FORECAST
 from cotenant.base.colocation.reclaimable import Band
 from cotenant.base.errors import CotenantError, UsageError
+from cotenant.base.json_documents.json_decoders import mapping_or_empty
 from cotenant.base.json_documents.undecodable import readable_object
 from cotenant.base.kubernetes.amplification import machine_allocatable
 from cotenant.base.kubernetes.models.node import SchedulableNode
@@ -272,11 +273,10 @@ def node_of(wire: SchedulableNode) -> ExtenderNode:
     annotations = wire.metadata.annotations or {}
     allocatable = parse_readable_quantities(wire.status.allocatable or {})
     capacity = machine_allocatable(allocatable, annotations)
-    cpu, memory = (float(capacity.get(r.value, 0)) for r in RESOURCES)
     return ExtenderNode(
         name=wire.metadata.name,
         allocatable=allocatable,
-        capacity=(cpu, memory),
+        capacity=_pair(capacity),
         thresholds=thresholds_of(annotations.get(THRESHOLDS_ANNOTATION, "")),
         suppressed=_fraction(annotations.get(SUPPRESSED_FRACTION_ANNOTATION, "")),
         lends_forecast=annotations.get(BATCH_CPU_POLICY_ANNOTATION, "") in BY_FORECAST,
@@ -284,12 +284,12 @@ def node_of(wire: SchedulableNode) -> ExtenderNode:
         taints=tuple((t.key, t.value, t.effect) for t in wire.spec.taints or ()),
         unschedulable=wire.spec.unschedulable,
         cpu_annotations={key: annotations[key] for key in _KEEPING_CPUS if key in annotations},
-        whole=_capacity_pair(parse_readable_quantities(wire.status.capacity or {})),
+        whole=_pair(parse_readable_quantities(wire.status.capacity or {})),
     )
 
 
-def _capacity_pair(capacity: Mapping[str, int]) -> Pair:
-    cpu, memory = (float(capacity.get(r.value, 0)) for r in RESOURCES)
+def _pair(amounts: Mapping[str, int]) -> Pair:
+    cpu, memory = (float(amounts.get(r.value, 0)) for r in RESOURCES)
     return cpu, memory
 
 
@@ -316,8 +316,7 @@ def _is_beyond(used: Pair, node: ExtenderNode) -> bool:
 def thresholds_of(text: str) -> LoadThresholds:
     """Thresholds of a node's annotation; what cannot be read is as if it were not there."""
     annotation = readable_object(text)
-    aggregated = annotation.get("aggregatedUsage")
-    aggregated = aggregated if isinstance(aggregated, dict) else {}
+    aggregated = mapping_or_empty(annotation.get("aggregatedUsage"))
     statistic = aggregated.get("usageAggregationType")
     percent = _percentages(aggregated.get("usageThresholds"))
     complete = percent is not None and isinstance(statistic, str) and bool(statistic)
@@ -342,8 +341,7 @@ def _percentages(percentages: Any) -> Pair | None:
         return None
     if not all(isinstance(v, int) and not isinstance(v, bool) and 0 <= v <= 10**6 for v in percentages.values()):
         return None
-    cpu, memory = (float(percentages.get(r.value, 0)) for r in RESOURCES)
-    return cpu, memory
+    return _pair(percentages)
 
 
 def _fraction(text: str) -> float:

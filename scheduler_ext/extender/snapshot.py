@@ -1,6 +1,6 @@
 """The cluster as the rules read it: one column per number, one index per node; replaced, never changed. Pure.
 
-`following(snapshot, frame)` makes the next one. Only what a frame touches is copied, so that taking over one NodeMetric
+`next_snapshot` makes the one after a frame. Only what a frame touches is copied, so that taking over one NodeMetric
 costs the copy of a matrix; a call keeps the snapshot that it began with.
 """
 
@@ -43,14 +43,6 @@ TRAIL: Final = 256
 """Changes of rows that are remembered: some seconds of a busy cluster."""
 
 
-def _no_columns() -> Floats:
-    return np.zeros((WIDTH, 0))
-
-
-def _no_forecast() -> Floats:
-    return np.zeros((2, SLOTS, 0))
-
-
 @dataclass(frozen=True, slots=True)
 class NodeSnapshot:
     """The cluster at one moment.
@@ -69,8 +61,8 @@ class NodeSnapshot:
     names: tuple[str, ...] = ()
     rows: Mapping[str, int] = field(default_factory=dict)
     index: NameIndex = field(default_factory=NameIndex)
-    columns: Floats = field(default_factory=_no_columns)
-    ahead: Floats = field(default_factory=_no_forecast)
+    columns: Floats = field(default_factory=lambda: np.zeros((WIDTH, 0)))
+    ahead: Floats = field(default_factory=lambda: np.zeros((2, SLOTS, 0)))
     first_slot: int = 0
     heads: npt.NDArray[np.object_] = field(default_factory=lambda: np.empty(0, dtype=object))
     quoted: npt.NDArray[np.object_] = field(default_factory=lambda: np.empty(0, dtype=object))

@@ -7,43 +7,23 @@ judged (spread, affinity between pods, volumes, ports) is named, never passed ov
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from cotenant.base.errors import UsageError
+from cotenant.base.json_documents.json_decoders import mapping_or_empty
 from cotenant.base.kubernetes.pod_identity import Taint, Toleration, toleration
 from cotenant.base.kubernetes.selector import LabelSelector
+from cotenant.scheduler_ext.extender.metric import ExtenderNode
 
 Json = Mapping[str, Any]
-
-
-class PlacingNode(Protocol):
-    """The part of a node that these rules read; taints are (key, value, effect)."""
-
-    @property
-    def name(self) -> str:
-        """Name of the Node."""
-
-    @property
-    def labels(self) -> Mapping[str, str]:
-        """Labels of the Node."""
-
-    @property
-    def taints(self) -> tuple[tuple[str, str, str], ...]:
-        """Taints of the Node."""
-
-    @property
-    def unschedulable(self) -> bool:
-        """True if the Node is cordoned."""
-
-
-Check = Callable[[PlacingNode], str]
+Check = Callable[[ExtenderNode], str]
 """Why a node is refused, or ""."""
 
 CORDON: Final = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 _REFUSING: Final = ("NoSchedule", "NoExecute")
 
 
-def refusals(spec: Json, nodes: Sequence[PlacingNode]) -> dict[tuple[str, str], list[bool]]:
+def refusals(spec: Json, nodes: Sequence[ExtenderNode]) -> dict[tuple[str, str], list[bool]]:
     """(rule, words) -> whether each node is refused by it; spec: a pod's, as JSON."""
     checks = (("taints", _taints(spec)), ("selector", _selector(spec)), ("affinity", _affinity(spec)))
     refused: dict[tuple[str, str], list[bool]] = {}
@@ -56,11 +36,11 @@ def refusals(spec: Json, nodes: Sequence[PlacingNode]) -> dict[tuple[str, str], 
 
 def unchecked_constraints(spec: Json) -> str:
     """Return a sentence with the constraints of the pod that are not checked here; "" when there are none."""
-    affinity = _object(spec.get("affinity"))
+    affinity = mapping_or_empty(spec.get("affinity"))
     present = {
         "affinity between pods": bool(affinity.get("podAffinity") or affinity.get("podAntiAffinity")),
         "topology spread": bool(spec.get("topologySpreadConstraints")),
-        "volumes": any("persistentVolumeClaim" in _object(v) for v in spec.get("volumes") or ()),
+        "volumes": any("persistentVolumeClaim" in mapping_or_empty(v) for v in spec.get("volumes") or ()),
         "host ports": any(p.get("hostPort") for c in spec.get("containers") or () for p in c.get("ports") or ()),
     }
     constraints = [name for name, used in present.items() if used]
@@ -75,7 +55,7 @@ def waits_for(spec: Json) -> list[str]:
 def _taints(spec: Json) -> Check:
     tolerated: tuple[Toleration, ...] = tuple(toleration(t) for t in spec.get("tolerations") or ())
 
-    def check(node: PlacingNode) -> str:
+    def check(node: ExtenderNode) -> str:
         """Why the node's taints refuse the pod, "" when they do not; a cordon counts as a taint."""
         if node.unschedulable and not CORDON.tolerated(tolerated):
             return "node is cordoned"
@@ -88,9 +68,9 @@ def _taints(spec: Json) -> Check:
 
 
 def _selector(spec: Json) -> Check:
-    labels = {str(k): str(v) for k, v in _object(spec.get("nodeSelector")).items()}
+    labels = {str(k): str(v) for k, v in mapping_or_empty(spec.get("nodeSelector")).items()}
 
-    def check(node: PlacingNode) -> str:
+    def check(node: ExtenderNode) -> str:
         missing = next((k for k, v in labels.items() if node.labels.get(k) != v), None)
         return "" if missing is None else f"node selector {missing}={labels[missing]}"
 
@@ -99,20 +79,20 @@ def _selector(spec: Json) -> Check:
 
 def _affinity(spec: Json) -> Check:
     """The check of required node affinity: one of its terms must fit; no terms fit no node."""
-    nodes = _object(_object(spec.get("affinity")).get("nodeAffinity"))
+    nodes = mapping_or_empty(mapping_or_empty(spec.get("affinity")).get("nodeAffinity"))
     required = nodes.get("requiredDuringSchedulingIgnoredDuringExecution")
     if not isinstance(required, Mapping):
         return lambda _: ""
     return lambda node: "" if matches_terms(required, node) else "required node affinity"
 
 
-def matches_terms(required: Json, node: PlacingNode) -> bool:
+def matches_terms(required: Json, node: ExtenderNode) -> bool:
     """Return whether a NodeSelector, of a pod's affinity or of a persistent volume, selects the node."""
     terms = required.get("nodeSelectorTerms") or ()
     return any(_term(term, node) for term in terms if isinstance(term, Mapping))
 
 
-def _term(term: Json, node: PlacingNode) -> bool:
+def _term(term: Json, node: ExtenderNode) -> bool:
     """All of a term's expressions must hold; an empty term matches nothing."""
     labels, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
     if not labels and not fields:
@@ -137,7 +117,3 @@ def _matches_integer_bound(label_value: str, operator: str, values: list[Any]) -
     except (ValueError, IndexError, TypeError):
         return False
     return number > bound if operator == "Gt" else number < bound
-
-
-def _object(value: Any) -> Json:
-    return value if isinstance(value, Mapping) else {}

@@ -83,17 +83,17 @@ def addition(pods: Iterable[NewPod], outlook: Outlook | None, metric: LoadMetric
         if pod.ended or pod.placeholder_of is not None or not came_after(pod, outlook):
             continue
         if metric and pod.key in metric.pods and predates_departure_watch(pod, outlook, watch.since_seconds):
-            doubtful = _plus(doubtful, pod.predicted)
+            doubtful = plus(doubtful, pod.predicted)
         else:
-            balance[pod.reclaimer] = _plus(balance[pod.reclaimer], pod.predicted)
+            balance[pod.reclaimer] = plus(balance[pod.reclaimer], pod.predicted)
     for departure in watch.departures:
         if departure.assigned_seconds <= outlook.known_until < departure.left_seconds:
-            balance[departure.reclaimer] = _plus(balance[departure.reclaimer], departure.predicted, -1.0)
-    counted = _plus(_not_negative(balance[False]), _not_negative(balance[True]))
+            balance[departure.reclaimer] = plus(balance[departure.reclaimer], departure.predicted, -1.0)
+    counted = plus(_not_negative(balance[False]), _not_negative(balance[True]))
     if doubtful == (0.0, 0.0):
         return counted
     second = _excess(outlook, metric, watch.now_seconds)
-    return _plus(counted, (min(doubtful[0], second[0]), min(doubtful[1], second[1])))
+    return plus(counted, (min(doubtful[0], second[0]), min(doubtful[1], second[1])))
 
 
 def _excess(outlook: Outlook, metric: LoadMetric | None, now_seconds: float) -> Pair:
@@ -108,7 +108,8 @@ def _excess(outlook: Outlook, metric: LoadMetric | None, now_seconds: float) -> 
     return cpu, memory
 
 
-def _plus(first: Pair, second: Pair, factor: float = 1.0) -> Pair:
+def plus(first: Pair, second: Pair, factor: float = 1.0) -> Pair:
+    """Return the first pair and the second one, so many times."""
     return first[0] + factor * second[0], first[1] + factor * second[1]
 
 

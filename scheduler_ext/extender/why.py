@@ -165,7 +165,8 @@ def parse_scheduler_message(message: str) -> list[RuleRefusal]:
 def _of_rules(stance: Posture, with_rules: bool) -> tuple[str, ...]:
     if not with_rules:
         return ("no running extender was found, so its rules refuse nothing; --extender applies them anyway",)
-    return (f"load rules are inactive: {stance.load_off}" if stance.load_off else ""), _yielded_rule_text(stance)
+    yielded = f"rule {stance.yielded} is ignored: by its own estimates it would refuse every node that is left"
+    return (f"load rules are inactive: {stance.load_off}" if stance.load_off else ""), yielded * bool(stance.yielded)
 
 
 def _not_tried(pod: NewPod, settings: ExtenderSettings) -> list[str]:
@@ -177,9 +178,3 @@ def _not_tried(pod: NewPod, settings: ExtenderSettings) -> list[str]:
         for rule, on, allocator in rules
         if pod.wants_bind and not on and allocator.concerns(claim)
     ]
-
-
-def _yielded_rule_text(stance: Posture) -> str:
-    if not stance.yielded:
-        return ""
-    return f"rule {stance.yielded} is ignored: by its own estimates it would refuse every node that is left"

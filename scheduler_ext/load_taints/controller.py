@@ -42,9 +42,10 @@ from cotenant.scheduler_ext.load_taints.decide import (
     NodeLoads,
     changes_of,
     decide,
+    effect_of,
+    node_loads,
 )
 from cotenant.scheduler_ext.load_taints.node_taints import NodeTaints
-from cotenant.scheduler_ext.load_taints.observe import effect_of, node_loads
 from cotenant.scheduler_ext.load_taints.settings import LoadTaintSettings
 
 

@@ -47,6 +47,9 @@ UNOFFERED: Final = (
     f"is kubernetes, and the API server serves no PodGroups of {NATIVE_GANG_GROUP}: cotenant places all gangs; "
     "switch the feature gate GenericWorkload and this version on, or set it to own",
 )
+MOST_ROWS: Final = 4000
+"""Pairs of a quota and a resource that have series, the first by name: 1,000 quotas of four resources."""
+LABELS: Final = ["quota", "resource"]
 Place = tuple[str, str]
 
 
@@ -193,11 +196,6 @@ def withdrawal(mirrors: Mapping[str, Mirror[Any]], now_seconds: float) -> tuple[
     pods = (watched.pod for watched in mirrors["queue-pods"].snapshot().values())
     existing = mirrors["native-gangs"].snapshot()
     return withdraw_queue_promise(guard_of(mirrors["swapguards"]), pods, now_seconds, existing)
-
-
-MOST_ROWS: Final = 4000
-"""Pairs of a quota and a resource that have series, the first by name: 1,000 quotas of four resources."""
-LABELS: Final = ["quota", "resource"]
 
 
 class QueueMetrics:

@@ -25,7 +25,7 @@ from cotenant.scheduler_ext.queues.quota_status import root_quota_intents, statu
 from cotenant.scheduler_ext.queues.revoke import borrows_since, over_since, preemptions, revocation
 from cotenant.scheduler_ext.queues.view import QueueView
 from cotenant.scheduler_ext.reservations.guard import ADDRESS, MANAGED, Guard
-from cotenant.scheduler_ext.reservations.model.scheduling_gate import OUR_GATES
+from cotenant.scheduler_ext.reservations.pod_gate import OUR_GATES
 
 LONGEST_SECONDS: Final = 30.0
 """Everything is looked at again after this time at the latest."""

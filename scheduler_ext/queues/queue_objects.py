@@ -152,7 +152,7 @@ QUEUING: Final = frozenset(
 def queue_mirror(name: str, client: KubeClient, wake: threading.Event) -> Mirror[Any]:
     """Return one of the mirrors of `QUEUING`; "pod-groups" are our gangs, "native-gangs" Kubernetes' own PodGroups."""
     json = dict[str, Any]
-    kinds: dict[str, tuple[str, Any, Any, dict[str, str]]] = {
+    kinds: dict[str, tuple[str, Any, Any, dict[str, Any]]] = {
         "queue-pods": ("/api/v1/pods", QueuePodWire, queue_pod, {"fieldSelector": NOT_ENDED}),
         "queue-nodes": ("/api/v1/nodes", QueueNodeWire, queue_node, {}),
         "quotas": (f"/apis/{QUOTA_GROUP}/elasticquotas", json, QuotaNode.read, {}),

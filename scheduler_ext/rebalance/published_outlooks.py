@@ -1,4 +1,4 @@
-"""Forecasts of workloads as the manager publishes them, so that all who decide a round decide by the same. Pure.
+"""Forecasts of workloads, and how the manager publishes them: all who decide a round decide by the same. Pure.
 
 One ConfigMap: an object a workload would be thousands of objects an hour. It holds MessagePack, deflated, of at most
 MOST_BYTES; beyond that the workloads that use least are left out, whose pods then stay at what they use.
@@ -9,14 +9,14 @@ from __future__ import annotations
 import base64
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.intent import Address, Apply
-from cotenant.base.resource import MIB
+from cotenant.base.resource import MIB, Resource
 from cotenant.scheduler_ext.rebalance.load import WorkloadOutlook
 from cotenant.scheduler_ext.reservations.guard import MANAGED
 
@@ -86,3 +86,30 @@ def outlooks_in(body: Mapping[str, Any] | None) -> dict[WorkloadRef, WorkloadOut
         )
         for row in rows
     }
+
+
+class WorkloadMedian(msgspec.Struct, frozen=True, array_like=True):
+    """Median of what all pods of a workload use in each half hour from start_seconds on, in the resources' units.
+
+    replicas: how many its autoscaler will run in each of them; empty without an autoscaler.
+    """
+
+    namespace: str
+    kind: str
+    name: str
+    start_seconds: int
+    median: dict[Resource, list[int]]
+    replicas: list[int] = []
+
+    @property
+    def ref(self) -> WorkloadRef:
+        """Return the reference of the workload."""
+        return WorkloadRef(self.namespace, self.kind, self.name)
+
+
+class MedianResults(Protocol):
+    """The part of a pipeline run that rebalancing reads."""
+
+    @property
+    def workload_medians(self) -> Sequence[WorkloadMedian]:
+        """One per workload with a forecast."""

@@ -21,8 +21,8 @@ from cotenant.base.kubernetes.protocol import (
     RESERVATION_LABEL,
 )
 from cotenant.scheduler_ext.reservations.model.reservation import AllocatePolicy, Reservation
-from cotenant.scheduler_ext.reservations.model.scheduling_gate import without_gate
 from cotenant.scheduler_ext.reservations.placeholder import label_of
+from cotenant.scheduler_ext.reservations.pod_gate import without_gate
 from cotenant.scheduler_ext.reservations.view import MISSED_ANNOTATION, PodView
 
 Json = Mapping[str, Any]

@@ -44,10 +44,9 @@ from cotenant.scheduler_ext.reservations.model.reservation import Reservation
 from cotenant.scheduler_ext.reservations.model.settings import PlanSettings
 from cotenant.scheduler_ext.reservations.plans import realise
 from cotenant.scheduler_ext.reservations.plans.guards import Situation, check_guards
-from cotenant.scheduler_ext.reservations.plans.lead import lead
 from cotenant.scheduler_ext.reservations.plans.lifecycle import PlanObservation, PlanStep, PodForecast, step
 from cotenant.scheduler_ext.reservations.plans.score import ReservationUse, lent_cores
-from cotenant.scheduler_ext.reservations.plans.size import most
+from cotenant.scheduler_ext.reservations.plans.size import lead, most
 from cotenant.scheduler_ext.reservations.view import PodView
 
 TTL_MARGIN_MINUTES: Final = 15

@@ -1,21 +1,26 @@
-"""Which new pods wait for reserved capacity: those that an open Reservation names get a scheduling gate. Pure.
+"""Our scheduling gates: the test for them, their removal, and which new pods get that of Reservations. Pure.
 
-The gate is a promise that the manager lifts it soon, so it is given only while the manager says that it is there
-(`servedUntil` of the SwapGuard). Without it, and for every other pod, nothing happens: the pod is scheduled normally.
+A new pod that an open Reservation names waits for the reserved capacity. The gate is a promise that the manager lifts
+it soon, so it is given only while the manager says that it is there (`servedUntil` of the SwapGuard). Without it, and
+for every other pod, nothing happens: the pod is scheduled normally.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from cotenant.base.kubernetes.pod_identity import PodIdentity, toleration
-from cotenant.base.kubernetes.protocol import PLACEHOLDER_LABEL, RESERVATION_GATE
+from cotenant.base.kubernetes.protocol import GANG_GATE, PLACEHOLDER_LABEL, QUOTA_GATE, RESERVATION_GATE
 from cotenant.scheduler_ext.reservations.guard import is_promised
 from cotenant.scheduler_ext.reservations.model.reservation import Mode, Reservation
 
 Json = Mapping[str, Any]
+
+OUR_GATES: Final = (RESERVATION_GATE, QUOTA_GATE, GANG_GATE)
+_PREFIX: Final = f"{QUOTA_GATE.partition('/')[0]}/"
+MISSPELT: Final = f"cotenant has no such gate, so that nothing lifts it; its gates are {', '.join(OUR_GATES)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,3 +75,25 @@ def may_be_gated(pod: Json) -> bool:
     if spec.get("nodeName") or PLACEHOLDER_LABEL in (meta.get("labels") or {}):
         return False
     return all(owner.get("kind") != "DaemonSet" for owner in meta.get("ownerReferences") or ())
+
+
+def misspelt(gates: Iterable[str]) -> tuple[str, ...]:
+    """Gates with our prefix that are none of ours."""
+    return tuple(gate for gate in gates if gate.startswith(_PREFIX) and gate not in OUR_GATES)
+
+
+def gates_of(pod: Json) -> tuple[str, ...]:
+    """Names of the scheduling gates of a pod as JSON."""
+    return tuple(str(gate.get("name") or "") for gate in (pod.get("spec") or {}).get("schedulingGates") or ())
+
+
+def without_gate(gates: Sequence[str], version: str, *ended: str) -> list[Json]:
+    """JSON patch that ends the gate of Reservations, or the `ended` ones, and leaves others.
+
+    Refused when the pod is not of this resourceVersion any more.
+    """
+    ended = ended or (RESERVATION_GATE,)
+    remaining = [{"name": name} for name in gates if name not in ended]
+    changed = len(remaining) < len(gates)
+    ours = [{"op": "replace", "path": "/spec/schedulingGates", "value": remaining}] if changed else []
+    return [{"op": "replace", "path": "/metadata/resourceVersion", "value": version}, *ours]

@@ -11,7 +11,8 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from cotenant.scheduler_ext.extender.stock_rules import PlacingNode, matches_terms
+from cotenant.scheduler_ext.extender.metric import ExtenderNode
+from cotenant.scheduler_ext.extender.stock_rules import matches_terms
 
 Json = Mapping[str, Any]
 _ZONES: Final = {
@@ -92,7 +93,7 @@ def affinities_of(claims: Iterable[str], namespace: str, volumes: ClaimedVolumes
     return tuple(sorted({volume.affinity for volume in bound} - {b""})) if len(bound) == len(found) else None
 
 
-def can_use(affinity: bytes, nodes: Iterable[PlacingNode]) -> list[bool]:
+def can_use(affinity: bytes, nodes: Iterable[ExtenderNode]) -> list[bool]:
     """Return for each node whether a volume of this affinity can be used there."""
     required = msgspec.json.decode(affinity)
     return [matches_terms(required, node) for node in nodes]

@@ -14,7 +14,7 @@ from cotenant.admission.guard_watchdog import GRACE_SECONDS, RELIST_SECONDS, Gua
 from cotenant.base.kube import connect
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.settings.sections.kube import KubeSettings
-from cotenant.scheduler_ext.reservations.model.scheduling_gate import OUR_GATES
+from cotenant.scheduler_ext.reservations.pod_gate import OUR_GATES
 from cotenant_lab.simulation.api_server import EmbeddedServer
 from tests.cluster.accounts import account, install_rights
 from tests.cluster.api import Api, ApiError

@@ -22,7 +22,7 @@ from cotenant.dashboard.sources.namespace_filter import Narrowing
 from cotenant.dashboard.sources.source import StoreSource
 from cotenant.python_api.cluster_store import ClusterStore
 from cotenant.scheduler_ext.cluster_size.autoscalers.model import NodeAutoscaler, Obstacle
-from cotenant.scheduler_ext.cluster_size.machines.batch_work import BatchAlone
+from cotenant.scheduler_ext.cluster_size.machines.bills import BatchAlone
 from cotenant.scheduler_ext.cluster_size.machines.mix import Mix, MixLine
 from cotenant.scheduler_ext.cluster_size.model import RequestLevel
 from cotenant.scheduler_ext.cluster_size.report import COMPUTING, HIDDEN, LATER, NEVER, SizeReport, short_sentence

@@ -31,7 +31,6 @@ from cotenant.scheduler_ext.reservations.model.life_cycle import (
     PlanGroup,
     PlanPhase,
 )
-from cotenant.scheduler_ext.reservations.model.occurrence_report import reports
 from cotenant.scheduler_ext.reservations.model.plan import (
     Expected,
     PeakWindow,
@@ -41,6 +40,7 @@ from cotenant.scheduler_ext.reservations.model.plan import (
     Score,
     Span,
 )
+from cotenant.scheduler_ext.reservations.model.plan_scores import reports
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanListing
 from cotenant.scheduler_ext.reservations.model.plan_states import by_need, counts
 from tests.dashboard.test_plan_story import SCORE, plan, units

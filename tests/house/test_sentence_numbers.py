@@ -19,7 +19,7 @@ from tests.house.schemas import every_column
 from tests.house.sentence_numbers import declared, numbers_of
 
 pytestmark = ON_TREES
-WORDS_OF_ROOMS = frozenset({"plan_scores", "plan_states", "occurrence_report", "incident_story", "shortage"})
+WORDS_OF_ROOMS = frozenset({"plan_scores", "plan_states", "incident_story", "shortage"})
 """Modules of rooms whose sentences pages and commands show as they are."""
 NO_PAGES = ("dashboard/server", "dashboard/access")
 LISTED = tomllib.loads((Path(__file__).parent / "sentence_numbers.toml").read_text(encoding="utf-8"))

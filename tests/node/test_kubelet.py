@@ -20,7 +20,7 @@ from cotenant.enforcer.runtime.nri.plugin import NriPlugin
 from cotenant.enforcer.settings.runtime import RuntimeSettings
 from cotenant.scheduler_ext.extender.serve.allocation import HardwareAllocation
 from cotenant.scheduler_ext.extender.serve.bind import Binder
-from cotenant.scheduler_ext.extender.serve.service import allocators
+from cotenant.scheduler_ext.extender.serve.server import allocators
 from cotenant.scheduler_ext.extender.serve.wire import BindArgs
 from cotenant.scheduler_ext.extender.settings import CpuAllocationSettings, ExtenderSettings
 from tests.cluster import needing, topologies

@@ -42,7 +42,6 @@ from cotenant.enforcer.report.suppressed import SuppressionHistory, note
 from cotenant.manager.features import NAMES
 from cotenant.scheduler_ext.reservations.model.plan import Plan, PlanOwner, PlanStatus, Span, WindowSource
 from cotenant.scheduler_ext.reservations.model.reservation import Mode, Reservation
-from cotenant.scheduler_ext.reservations.model.scheduling_gate import OUR_GATES
 from cotenant.scheduler_ext.reservations.model.settings import ReservationSettings
 from cotenant.scheduler_ext.reservations.owner import claim_patch
 from cotenant.scheduler_ext.reservations.placeholder import (
@@ -52,6 +51,7 @@ from cotenant.scheduler_ext.reservations.placeholder import (
     placeholder_creation,
 )
 from cotenant.scheduler_ext.reservations.plans.realise import floor
+from cotenant.scheduler_ext.reservations.pod_gate import OUR_GATES
 from cotenant.scheduler_ext.reservations.view import PodView
 from tests.cli.charts import named, rendered, values_of
 from tests.cli.test_install_on_cluster import can

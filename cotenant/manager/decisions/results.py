@@ -27,7 +27,7 @@ from cotenant.recommender.colocation.model.pod_turnover import PodCensus
 from cotenant.recommender.colocation.model.prod_peaks import ProdPeak, StoredCensus
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation
 from cotenant.recommender.replicas import ReplicaFloor
-from cotenant.scheduler_ext.rebalance.model.workload_median import WorkloadMedian
+from cotenant.scheduler_ext.rebalance.published_outlooks import WorkloadMedian
 from cotenant.scheduler_ext.reservations.model.plan import Proposal
 from cotenant.settings import Settings
 

@@ -55,7 +55,7 @@ QUANTITIES: Final[tuple[Quantity, ...]] = (
         "Batch work on nodes of its own",
         "What the batch work would cost a month on nodes of its own.",
         Unit.MONEY_PER_MONTH,
-        "cotenant.scheduler_ext.cluster_size.machines.batch_work.BatchAlone.price_month",
+        "cotenant.scheduler_ext.cluster_size.machines.bills.BatchAlone.price_month",
         Aggregation(Level.CLUSTER, "sum over the nodes of the mix"),
         Moment.NOW,
         surfaces=_SAID,

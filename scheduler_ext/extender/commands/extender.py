@@ -126,7 +126,7 @@ def serve(settings: SettingSections) -> None:
     from cotenant.base.process.clock import SystemClock
     from cotenant.base.settings.sections.telemetry import EXTENDER_PORT
     from cotenant.base.version import __version__
-    from cotenant.scheduler_ext.extender.serve.service import ExtenderService
+    from cotenant.scheduler_ext.extender.serve.server import ExtenderService
 
     metrics = Metrics(__version__, platform.python_version())
     service = ExtenderService(

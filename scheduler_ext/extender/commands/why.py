@@ -124,7 +124,7 @@ def queue_refusals(
     from cotenant.scheduler_ext.extender.why import RuleRefusal
     from cotenant.scheduler_ext.queues.commands.live_queues import read_report, unserved_gates
     from cotenant.scheduler_ext.queues.model.explanation import UNSERVED, gate_sentences
-    from cotenant.scheduler_ext.reservations.model.scheduling_gate import MISSPELT, OUR_GATES, gates_of, misspelt
+    from cotenant.scheduler_ext.reservations.pod_gate import MISSPELT, OUR_GATES, gates_of, misspelt
 
     unknown = [RuleRefusal(gate, MISSPELT, nodes) for gate in misspelt(gates_of(pod))]
     gates = [gate for gate in gates_of(pod) if gate in OUR_GATES]

@@ -40,10 +40,7 @@ def expired_metric_mask(columns: Floats, now_seconds: float, settings: LoadAware
 
 
 def breaker_open(columns: Floats, now_seconds: float, settings: LoadAwareSettings) -> bool:
-    """Return whether so many nodes are expired that the reporting itself must be broken.
-
-    The bound is the setting `breaker_fraction`, of the nodes that report.
-    """
+    """Return whether so many nodes are expired that the reporting itself must be broken (BREAKER_FRACTION)."""
     reporting = np.count_nonzero(~np.isnan(columns[SnapshotColumn.UPDATED]))
     old = np.count_nonzero(expired_metric_mask(columns, now_seconds, settings))
     return bool(reporting and old > BREAKER_FRACTION * reporting)

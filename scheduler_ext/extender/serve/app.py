@@ -2,7 +2,7 @@
 
 POST /filter, /prioritize, /preempt, /bind for the scheduler; GET and POST /why for people; GET /healthz, /readyz,
 /metrics. An answer reads one snapshot from beginning to end. A fault of our own is answered as a failure, which an
-ignorable extender's scheduler steps over, and never as an answer that means something else.
+ignorable extender's scheduler steps over, and never as an answer that means something else. `Counts` has its metrics.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ import asyncio
 import gc
 import math
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from time import monotonic, perf_counter
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs
 
 import msgspec
 import numpy as np
 import structlog
+from prometheus_client import Counter, Gauge, Histogram
 
 from cotenant.base.http.health import Checks
 from cotenant.base.http.http_connection import Request, Response
@@ -28,17 +30,19 @@ from cotenant.base.kubernetes.models.pod import PodWire
 from cotenant.base.kubernetes.pod_identity import PodIdentity
 from cotenant.base.logs.metrics import Metrics
 from cotenant.base.process.clock import Clock
-from cotenant.scheduler_ext.extender import best_nodes, cpus, decide, devices
+from cotenant.scheduler_ext.extender import cpus, decide, devices
 from cotenant.scheduler_ext.extender.decide import Instant, Posture, RuleContext
 from cotenant.scheduler_ext.extender.judgement_cache import Opinions
 from cotenant.scheduler_ext.extender.pod import NewPod, facts_of
 from cotenant.scheduler_ext.extender.serve import wire
 from cotenant.scheduler_ext.extender.serve.bind import Binder
-from cotenant.scheduler_ext.extender.serve.counts import Counts
 from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot
 from cotenant.scheduler_ext.extender.watch.feed import SnapshotFeed
 from cotenant.scheduler_ext.extender.why import Explanation, PodVerdict, explain_placement
+
+if TYPE_CHECKING:
+    from cotenant.base.logs.metrics import Metrics
 
 REMEMBERED: Final = 2_000
 """Pods whose last refusal is remembered for /why."""
@@ -47,6 +51,7 @@ QUIET_SECONDS: Final = 0.05
 STANCE_SECONDS: Final = 0.5
 YIELDED_SECONDS: Final = 60.0
 """Pause between two log records of a rule that has no say in question after question."""
+BUCKETS: Final = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.5, 1.0)
 JSON: Final = "application/json"
 _PROBES: Final = {"/healthz": "livez", "/livez": "livez", "/readyz": "readyz"}
 _log = structlog.get_logger(__name__)
@@ -171,7 +176,7 @@ class ExtenderApp:
             places = places[cpus.together(snapshot, pod, rows[places], self._settings.cpus)]
         if self._settings.devices.on:
             places = places[devices.begun(snapshot, pod, rows[places], self._settings.devices)]
-        places = places[best_nodes.best_row_indices(snapshot, pod, rows[places], now, self._settings, context)]
+        places = places[decide.best_row_indices(snapshot, pod, rows[places], now, self._settings, context)]
         return wire.filter_answer(wire.quoted_names(snapshot, names, rows, places))
 
     def _prioritize(self, body: bytes) -> bytes:
@@ -265,3 +270,85 @@ class ExtenderApp:
             _log.warning("load rules are off: every node passes", because=stance.load_off)
         else:
             _log.info("load rules are on")
+
+
+class Counts:
+    """Counters on the process's registry."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        """Register the counters."""
+        registry = metrics.registry
+        self._answers = Counter(
+            "cotenant_extender_answers_total", "Answers by verb and status.", ["verb", "status"], registry=registry
+        )
+        self._duration = Histogram(
+            "cotenant_extender_duration_seconds",
+            "Time from a request's head to its answer.",
+            ["verb"],
+            buckets=BUCKETS,
+            registry=registry,
+        )
+        self._refused = Counter(
+            "cotenant_extender_refused_nodes_total", "Nodes refused to pods, by rule.", ["rule"], registry=registry
+        )
+        self._yielded = Counter(
+            "cotenant_extender_rule_yielded_total",
+            "Calls in which a rule was ignored, because by its own estimates it would have refused every node.",
+            ["rule"],
+            registry=registry,
+        )
+        self._spared = Counter(
+            "cotenant_extender_spared_nodes_total", "Nodes taken out of preemption.", registry=registry
+        )
+        self._nodes = Gauge("cotenant_extender_nodes", "Nodes in the view.", registry=registry)
+        self._age = Gauge("cotenant_extender_view_age_seconds", "Age of the view of the cluster.", registry=registry)
+        self._off = Gauge(
+            "cotenant_extender_load_rules_off", "1 while load rules are inactive, else 0.", registry=registry
+        )
+        self._expires = Gauge(
+            "cotenant_extender_certificate_expiry_timestamp_seconds",
+            "Unix time at which the served certificate expires; NaN without one.",
+            registry=registry,
+        )
+        self._expires.set(math.nan)
+        # strangers' paths may be any: of those few are kept
+        self._of_verb = lru_cache(maxsize=32)(self._verb_metrics)
+        self._of_rule = lru_cache(maxsize=32)(self._refusals)
+
+    def _verb_metrics(self, path: str, status: int) -> tuple[Counter, Histogram]:
+        """Return a verb's counter and histogram; cached, because a lookup by labels costs as much as the count."""
+        verb = path.strip("/") if path in ("/filter", "/prioritize", "/preempt", "/bind", "/why") else "other"
+        return self._answers.labels(verb, str(status)), self._duration.labels(verb)
+
+    def _refusals(self, rule: str) -> Counter:
+        """Return the counter of nodes that a rule refused."""
+        return self._refused.labels(rule)
+
+    def answered(self, path: str, status: int, seconds: float) -> None:
+        """A request was answered."""
+        answers, duration = self._of_verb(path, status)
+        answers.inc()
+        duration.observe(seconds)
+
+    def refused(self, counts: Mapping[tuple[str, str], int]) -> None:
+        """Nodes were refused to a pod: by (rule, words)."""
+        for (rule, _), number in counts.items():
+            self._of_rule(rule).inc(number)
+
+    def yielded(self, rule: str) -> None:
+        """A rule was ignored in a request."""
+        self._yielded.labels(rule).inc()
+
+    def certificate_shown(self, expires_at: float) -> None:
+        """A certificate that ends at this Unix time is shown from now on."""
+        self._expires.set(expires_at)
+
+    def spared(self, nodes: int) -> None:
+        """So many nodes were taken out of a preemption."""
+        self._spared.inc(nodes)
+
+    def set_view(self, nodes: int, age_seconds: float, load_rules_off: bool) -> None:
+        """Set the gauges of the cluster as the extender knows it: nodes, age of the data in seconds, load rules off."""
+        self._nodes.set(nodes)
+        self._age.set(age_seconds)
+        self._off.set(load_rules_off)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,30 +15,17 @@ import msgspec
 
 from cotenant.base.errors import ClusterAbsent, ClusterError, ClusterForbidden, NoData
 from cotenant.base.kube import KubeClient
-from cotenant.base.kube.observed import ON_NODES
 from cotenant.base.kube.reflection import Key
 from cotenant.base.kube.watch import read_each
-from cotenant.base.kubernetes.models.node import SchedulableNode
-from cotenant.base.kubernetes.models.pod import PodWire
-from cotenant.base.kubernetes.models.swap_guard import SwapGuardWire
-from cotenant.base.kubernetes.models.usage_forecast import UsageForecast
-from cotenant.base.kubernetes.protocol import SWAP_GUARD
 from cotenant.scheduler_ext.extender.decide import Instant
 from cotenant.scheduler_ext.extender.metric import (
     ExtenderNode,
-    NodeMetricWire,
-    SliceWire,
-    metric_of,
-    node_of,
-    outlook_of,
-    slice_of,
 )
-from cotenant.scheduler_ext.extender.pod import facts_of
 from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, next_snapshot
 from cotenant.scheduler_ext.extender.watch.frame import CollectionState
 from cotenant.scheduler_ext.extender.watch.table import NodeTable
-from cotenant.scheduler_ext.extender.watch.watcher import OUR_SLICES, PATHS, hardware_kinds
+from cotenant.scheduler_ext.extender.watch.watcher import PATHS, WatchedKind, puts_into, watched_kinds
 
 DEPLOYMENTS: Final = "/apis/apps/v1/deployments"
 EXTENDER_NAME: Final = "cotenant-extender"
@@ -66,33 +53,19 @@ def read_cluster(client: KubeClient, settings: ExtenderSettings) -> ClusterReadi
     """Read everything that the rules look at. ClusterError when not even nodes can be listed."""
     table = NodeTable(settings.load_aware)
     sources: dict[str, CollectionState] = {}
-    for (_, name), node in read_each(client, PATHS["nodes"], SchedulableNode, node_of)[0].items():
+    kinds = watched_kinds(settings)
+    nodes_kind = kinds.pop("nodes")
+    for (_, name), node in read_each(client, PATHS["nodes"], nodes_kind.wire, nodes_kind.project)[0].items():
         table.put_node(name, node)
     if not table.nodes:
         raise NoData("the cluster has no nodes", fix="Is this the right --context?")
     now = table.watched_since = client.clock().now_seconds()  # the reports of nodes have the cluster's times
     sources["nodes"] = CollectionState(0.0)
-
-    def read(name: str, kind: Any, project: Callable[[Any], Any], **query: str) -> Iterable[tuple[Key, Any]]:
-        return _read_or_empty(client, name, kind, project, sources, **query).items()
-
-    for key, pod in read("pods", PodWire, lambda wire: facts_of(wire, settings.load_aware), fieldSelector=ON_NODES):
-        table.put_pod(key, pod, now)
-    for (_, name), metric in read("nodemetrics", NodeMetricWire, metric_of):
-        table.put_metric(name, metric)
-    for (_, name), outlook in read("forecasts", UsageForecast, outlook_of):
-        table.put_outlook(name, outlook)
-    for (_, name), text in read("reservations", msgspec.Raw, bytes):
-        table.put_reservation(name, text)
-    for kind in hardware_kinds(settings):
-        for (_, name), body in read(kind, dict[str, Any], dict):
-            table.put_document(PATHS[kind], name, body)
-    if settings.devices.on:
-        for (_, name), node_slice in read("slices", SliceWire, slice_of, fieldSelector=OUR_SLICES):
-            table.put_slice(name, node_slice)
-    for (_, name), guards in read("guard", SwapGuardWire, lambda wire: wire.spec.nodes or {}):
-        if name == SWAP_GUARD:
-            table.put_guards(guards)
+    puts = puts_into(table, now)
+    for name, kind in kinds.items():
+        values, sources[name] = _read_or_empty(client, name, kind)
+        for key, value in values.items():
+            puts[name](key, value)
     nodes = tuple(table.nodes.values())
     moment = Instant(now, time.monotonic())
     return ClusterReading(next_snapshot(NodeSnapshot(), table.take(sources, now, moment.monotonic)), nodes, moment)
@@ -119,29 +92,19 @@ def extender_runs(client: KubeClient, settings: ExtenderSettings) -> bool:
     return True
 
 
-def _read_or_empty(
-    client: KubeClient,
-    name: str,
-    kind: Any,
-    project: Callable[[Any], Any],
-    sources: dict[str, CollectionState],
-    **query: str,
-) -> dict[Key, Any]:
-    """The values of one collection, none where it is not installed or may not be read; `sources` gets its state.
+def _read_or_empty(client: KubeClient, name: str, kind: WatchedKind) -> tuple[dict[Key, Any], CollectionState]:
+    """The values of one collection, none where it is not installed or may not be read; and its state.
 
-    Objects that cannot be read are the source's error. Any other ClusterError is the caller's.
+    Objects that cannot be read are the collection's error. Any other ClusterError is the caller's.
     """
     try:
-        values, refused = read_each(client, PATHS[name], kind, project, **query)
+        values, refused = read_each(client, PATHS[name], kind.wire, kind.project, **kind.selectors)
     except ClusterAbsent:
-        sources[name] = CollectionState(age_seconds=0.0, synced=False, absent=True)
-        return {}
+        return {}, CollectionState(age_seconds=0.0, synced=False, absent=True)
     except ClusterForbidden as error:
-        sources[name] = CollectionState(age_seconds=0.0, error=error.message, synced=False)
-        return {}
+        return {}, CollectionState(age_seconds=0.0, error=error.message, synced=False)
     unread = "; ".join(f"{name} {'/'.join(filter(None, key))} cannot be read: {why}" for key, why in refused.items())
-    sources[name] = CollectionState(0.0, unread)
-    return values
+    return values, CollectionState(0.0, unread)
 
 
 def pod_of(client: KubeClient, namespace: str, name: str) -> Mapping[str, Any]:

@@ -25,14 +25,12 @@ class PlaceholderOf(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ShareOf(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The share of a pod in its node's columns USED, PROD_USED, REQUESTED (each CPU, memory), RECLAIMED_CPU."""
+    """The share of a pod in its node's columns USED, PROD_USED (each CPU, memory) and RECLAIMED_CPU."""
 
     used_cpu: float
     used_memory: float
     prod_cpu: float
     prod_memory: float
-    requested_cpu: float
-    requested_memory: float
     reclaimed_cpu: float
 
 

@@ -306,15 +306,10 @@ class NodeTable:
 
     def _shares(self, names: Iterable[str]) -> dict[str, ShareOf]:
         return {
-            pod.identity.uid: _share(pod, self.metrics.get(name))
+            pod.identity.uid: share_of(pod, self.metrics.get(name))
             for name in names
             for pod in (self._on[name].values() if name in self._on else ())
         }
-
-
-def _share(pod: NewPod, metric: LoadMetric | None) -> ShareOf:
-    share = share_of(pod, metric)
-    return ShareOf(*share.used, *share.prod_used, *share.requested, share.reclaimed)
 
 
 def _numbers(names: list[str], index: Mapping[str, int]) -> bytes:

@@ -12,10 +12,10 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import structlog
@@ -73,9 +73,44 @@ OUR_SLICES: Final = f"spec.driver={CLAIM_DRIVER}"
 """Field selector: ResourceSlices of the node agents."""
 
 
-def hardware_kinds(settings: ExtenderSettings) -> list[str]:
-    """Return the kinds that describe the hardware of nodes, as far as it is allocated."""
-    return [kind for kind, own in (("topologies", settings.cpus), ("devices", settings.devices)) if own.on]
+class WatchedKind(NamedTuple):
+    """A collection: the type that its objects are decoded to, what is kept of one, and which of them."""
+
+    wire: Any
+    project: Callable[[Any], Any]
+    selectors: Mapping[str, Any] = {}
+
+
+def watched_kinds(settings: ExtenderSettings) -> dict[str, WatchedKind]:
+    """Return the collections of PATHS that the settings use; those of nodes' hardware as far as it is allocated."""
+    load, as_json = settings.load_aware, WatchedKind(dict[str, Any], dict)
+    kinds = {
+        "nodes": WatchedKind(SchedulableNode, node_of),
+        "pods": WatchedKind(PodWire, lambda wire: facts_of(wire, load), {"fieldSelector": ON_NODES}),
+        "nodemetrics": WatchedKind(NodeMetricWire, metric_of),
+        "forecasts": WatchedKind(UsageForecast, outlook_of),
+        "reservations": WatchedKind(msgspec.Raw, bytes),
+        "guard": WatchedKind(SwapGuardWire, lambda wire: wire.spec.nodes or {}),
+    }
+    kinds |= {"topologies": as_json} if settings.cpus.on else {}
+    if settings.devices.on:
+        kinds |= {"devices": as_json, "slices": WatchedKind(SliceWire, slice_of, {"fieldSelector": OUR_SLICES})}
+    return kinds
+
+
+def puts_into(table: NodeTable, now_seconds: float) -> dict[str, Callable[[Key, Any], None]]:
+    """Return by collection what enters an object, or (None) its end, in the table; now_seconds: Unix time."""
+    return {
+        "nodes": lambda key, node: table.put_node(key[1], node),
+        "nodemetrics": lambda key, metric: table.put_metric(key[1], metric),
+        "forecasts": lambda key, outlook: table.put_outlook(key[1], outlook),
+        "pods": lambda key, pod: table.put_pod(key, pod, now_seconds),
+        "reservations": lambda key, text: table.put_reservation(key[1], text),
+        "topologies": lambda key, body: table.put_document(PATHS["topologies"], key[1], body),
+        "devices": lambda key, body: table.put_document(PATHS["devices"], key[1], body),
+        "slices": lambda key, node_slice: table.put_slice(key[1], node_slice),
+        "guard": lambda key, guards: table.put_guards(guards or {}) if key == ("", SWAP_GUARD) else None,
+    }
 
 
 class WatcherConfig(msgspec.Struct):
@@ -96,27 +131,14 @@ class Watching:
 
         only: the members of PATHS that are watched; by default all of them, as far as the settings use them.
         """
-        load, self._server_clock, self._is_clock_apart = settings.load_aware, client.server_clock, False
-        self.table = NodeTable(load)
+        self._server_clock, self._is_clock_apart = client.server_clock, False
+        self.table = NodeTable(settings.load_aware)
+        often = (settings.coalesce_seconds / 2,)  # a pod comes with every binding: at full speed hundreds a second
         self.mirrors: dict[str, Mirror[Any]] = {
-            "nodes": Mirror(client, PATHS["nodes"], SchedulableNode, node_of, wake),
-            # a pod comes with every binding: at full speed hundreds a second
-            "pods": Mirror(
-                *(client, PATHS["pods"], PodWire, lambda w: facts_of(w, load), wake, settings.coalesce_seconds / 2),
-                fieldSelector=ON_NODES,
-            ),
-            "nodemetrics": Mirror(client, PATHS["nodemetrics"], NodeMetricWire, metric_of, wake),
-            "forecasts": Mirror(client, PATHS["forecasts"], UsageForecast, outlook_of, wake),
-            "reservations": Mirror(client, PATHS["reservations"], msgspec.Raw, bytes, wake),
-            "guard": Mirror(client, PATHS["guard"], SwapGuardWire, lambda w: w.spec.nodes or {}, wake),
+            name: Mirror(client, PATHS[name], wire, project, wake, *(often if name == "pods" else ()), **selectors)
+            for name, (wire, project, selectors) in watched_kinds(settings).items()
+            if name in only
         }
-        for kind in hardware_kinds(settings):
-            self.mirrors[kind] = Mirror(client, PATHS[kind], dict[str, Any], dict, wake)
-        if settings.devices.on:
-            self.mirrors["slices"] = Mirror(
-                client, PATHS["slices"], SliceWire, slice_of, wake, fieldSelector=OUR_SLICES
-            )
-        self.mirrors = {name: mirror for name, mirror in self.mirrors.items() if name in only}
         for mirror in self.mirrors.values():
             mirror.renew_within(max(settings.stale_seconds, SHORTEST_STALE_SECONDS))
 
@@ -169,27 +191,27 @@ class Watching:
         return ahead
 
     def sources(self) -> dict[str, CollectionState]:
-        """State of each collection."""
-        return {name: source_of(mirror) for name, mirror in self.mirrors.items()}
+        """Age and completeness of each collection, for the serving process.
+
+        absent: the API server does not know the kind (its definition is not installed); rules do without it. A
+        collection that was complete once is not absent: it keeps its last content and ages.
+        """
+        return {
+            name: CollectionState(
+                mirror.age_seconds(),
+                mirror.error.message if mirror.error else "",
+                synced := mirror.wait_synced(0),
+                absent=isinstance(mirror.error, ClusterAbsent) and not synced,
+            )
+            for name, mirror in self.mirrors.items()
+        }
 
     def _drain(self, now: float) -> None:
         """Apply what the mirrors received since the last call to the table, each object for itself."""
-        table = self.table
-        put: dict[str, Callable[[Key, Any], None]] = {
-            "nodes": lambda key, node: table.put_node(key[1], node),
-            "nodemetrics": lambda key, metric: table.put_metric(key[1], metric),
-            "forecasts": lambda key, outlook: table.put_outlook(key[1], outlook),
-            "pods": lambda key, pod: table.put_pod(key, pod, now),
-            "reservations": lambda key, text: table.put_reservation(key[1], text),
-            "topologies": lambda key, body: table.put_document(PATHS["topologies"], key[1], body),
-            "devices": lambda key, body: table.put_document(PATHS["devices"], key[1], body),
-            "slices": lambda key, node_slice: table.put_slice(key[1], node_slice),
-            "guard": lambda key, guards: table.put_guards(guards or {}) if key == ("", SWAP_GUARD) else None,
-        }
         changed = {name: mirror.changed() for name, mirror in self.mirrors.items()}
         refused = [
             f"{ObjectVersion(self.mirrors[kind].path, *key, '')}: {why}"
-            for kind, act in put.items()
+            for kind, act in puts_into(self.table, now).items()
             if kind in changed
             for (key, _), why in take_each(changed[kind].items(), partial(_take, self.mirrors[kind], act))
         ]
@@ -203,17 +225,6 @@ def _take(mirror: Mirror[Any], act: Callable[[Key, Any], None], item: tuple[Key,
         for version in mirror.versions([item[0]]):
             noted.enter_context(in_hand(version))
         act(*item)
-
-
-def source_of(mirror: Mirror[Any]) -> CollectionState:
-    """Age and completeness of one mirrored collection, for the serving process.
-
-    absent: the API server does not know the kind (its definition is not installed); rules do without it. A collection
-    that was complete once is not absent: it keeps its last content and ages.
-    """
-    absent = isinstance(mirror.error, ClusterAbsent) and not mirror.wait_synced(0)
-    error = mirror.error.message if mirror.error else ""
-    return CollectionState(mirror.age_seconds(), error, mirror.wait_synced(0), absent)
 
 
 def watch(

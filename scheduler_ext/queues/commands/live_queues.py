@@ -39,7 +39,7 @@ class LiveQueues:
     @property
     def unserved_gates_of_pod(self) -> tuple[str, ...]:
         """Unserved gates of the requested pod."""
-        from cotenant.scheduler_ext.reservations.model.scheduling_gate import gates_of
+        from cotenant.scheduler_ext.reservations.pod_gate import gates_of
 
         return tuple(gate for gate in gates_of(self.pod) if gate in self.unserved)
 
@@ -75,7 +75,7 @@ class LiveQueues:
         """Why the pod that was asked about waits for no quota and no gang."""
         from cotenant.base.kubernetes.quota_tree import QuotaTree
         from cotenant.scheduler_ext.queues.model.explanation import gate_sentences
-        from cotenant.scheduler_ext.reservations.model.scheduling_gate import MISSPELT, OUR_GATES, gates_of, misspelt
+        from cotenant.scheduler_ext.reservations.pod_gate import MISSPELT, OUR_GATES, gates_of, misspelt
 
         meta, spec = self.pod.get("metadata") or {}, self.pod.get("spec") or {}
         name, gates = f"{meta.get('namespace')}/{meta.get('name')}", gates_of(self.pod)

@@ -9,7 +9,7 @@ from typing import Any, Final
 from cotenant.base.kubernetes.protocol import GANG_GATE, QUOTA_GATE, RESERVATION_GATE
 from cotenant.base.table import Column, Kind, Schema, Table, human_amount
 from cotenant.scheduler_ext.queues.model.report import GangRow, QueueReport, QuotaRow, WaitingPodRow
-from cotenant.scheduler_ext.reservations.model.scheduling_gate import OUR_GATES
+from cotenant.scheduler_ext.reservations.pod_gate import OUR_GATES
 
 EXPLANATION: Final = Schema(
     "queue_explanation",

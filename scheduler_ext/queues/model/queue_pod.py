@@ -11,7 +11,7 @@ from cotenant.base.kubernetes.observed import PodState, outlasts_its_end
 from cotenant.base.kubernetes.pod_identity import PodIdentity, Toleration
 from cotenant.base.kubernetes.protocol import GANG_GATE, QUOTA_GATE, SUB_PRIORITY_LABEL
 from cotenant.scheduler_ext.queues.model.gang import Gang
-from cotenant.scheduler_ext.reservations.model.scheduling_gate import without_gate
+from cotenant.scheduler_ext.reservations.pod_gate import without_gate
 
 
 def sub_priority(labels: Mapping[str, str]) -> int:

@@ -41,9 +41,8 @@ from cotenant.scheduler_ext.rebalance.migration.churn import Churn
 from cotenant.scheduler_ext.rebalance.migration.job import MigrationJob
 from cotenant.scheduler_ext.rebalance.migration.planned_jobs import JobsUnderWay, RoundCaps, jobs_of, withdrawn_from
 from cotenant.scheduler_ext.rebalance.model.settings import DeschedulerSettings
-from cotenant.scheduler_ext.rebalance.model.workload_median import MedianResults
 from cotenant.scheduler_ext.rebalance.plan import MarkChange, NodeMark, RebalancePlan
-from cotenant.scheduler_ext.rebalance.published_outlooks import outlooks_config_map, outlooks_in
+from cotenant.scheduler_ext.rebalance.published_outlooks import MedianResults, outlooks_config_map, outlooks_in
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,7 +124,7 @@ def scores(call: CommandCall, plan: PlanArgument) -> None:
 def report(call: CommandCall, plan: PlanArgument) -> None:
     """Show what a plan's last peak came to: expected and seen, covered or not, idle, and what would be without it."""
     from cotenant.scheduler_ext.reservations.commands.rows import report_table
-    from cotenant.scheduler_ext.reservations.model.occurrence_report import reports
+    from cotenant.scheduler_ext.reservations.model.plan_scores import reports
 
     settings = call.settings
     newest = next(iter(reports(_read(settings, plan))), None)

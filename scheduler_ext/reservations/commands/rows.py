@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from cotenant.base import measures
 from cotenant.base.table import Column, Kind, Schema, Table
 from cotenant.base.text import counted, percent
-from cotenant.scheduler_ext.reservations.model.occurrence_report import OccurrenceReport, lines
 from cotenant.scheduler_ext.reservations.model.plan import PeakWindow, Plan, Score
-from cotenant.scheduler_ext.reservations.model.plan_scores import is_needed
+from cotenant.scheduler_ext.reservations.model.plan_scores import OccurrenceReport, is_needed, lines
 from cotenant.scheduler_ext.reservations.model.plan_service import Preview
 from cotenant.scheduler_ext.reservations.model.plan_states import available_pods, by_need, phase_of, wanted_pods
 

@@ -30,12 +30,12 @@ from cotenant.scheduler_ext.reservations.model.plan_service import PlanGuardResu
 from cotenant.scheduler_ext.reservations.model.settings import PlanSettings
 from cotenant.scheduler_ext.reservations.plans import schedule
 from cotenant.scheduler_ext.reservations.plans.guards import first_blocking_verdict
-from cotenant.scheduler_ext.reservations.plans.lead import Lead
 from cotenant.scheduler_ext.reservations.plans.schedule import covers_occurrence
 from cotenant.scheduler_ext.reservations.plans.score import ReservationUse, observe, score
 from cotenant.scheduler_ext.reservations.plans.size import (
     CHANGE_INTERVAL_SECONDS,
     Counts,
+    Lead,
     ReservedPods,
     most,
     reserve_pods,

@@ -38,7 +38,6 @@ from cotenant.recommender.money import prices
 from cotenant.recommender.settings import RecommenderSettings
 from cotenant.scheduler_ext.reservations.model.plan import Proposal
 from cotenant.scheduler_ext.reservations.model.settings import PlanSettings
-from cotenant.scheduler_ext.reservations.plans.lead import lead
 from cotenant.scheduler_ext.reservations.plans.proposals import (
     DayForecast,
     Rehearsal,
@@ -50,7 +49,7 @@ from cotenant.scheduler_ext.reservations.plans.proposals import (
     propose,
     tested,
 )
-from cotenant.scheduler_ext.reservations.plans.size import level_path, pods
+from cotenant.scheduler_ext.reservations.plans.size import lead, level_path, pods
 
 MOST_PROPOSALS: Final = 50
 """Most plans that are proposed at a time, the largest first. Fifty plans are more than a person reads at a time;

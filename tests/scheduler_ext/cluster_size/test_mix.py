@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.recommender.money import HOURS_PER_MONTH
-from cotenant.scheduler_ext.cluster_size.machines.batch_work import batch_alone
+from cotenant.scheduler_ext.cluster_size.machines.bills import batch_alone
 from cotenant.scheduler_ext.cluster_size.machines.mix import Mix, cheapest_mix
 from cotenant.scheduler_ext.cluster_size.machines.prototypes import prototypes_of
 from cotenant.scheduler_ext.cluster_size.machines.shapes import parse_shapes

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from cotenant.base.errors import UsageError
 from cotenant.recommender.settings import PriceSettings
-from cotenant.scheduler_ext.cluster_size.machines.exported_prices import exported_prices
 from cotenant.scheduler_ext.cluster_size.model import SizedNode
-from cotenant.scheduler_ext.cluster_size.prices import TYPE_LABELS, node_prices, parse_price_list
+from cotenant.scheduler_ext.cluster_size.prices import TYPE_LABELS, exported_prices, node_prices, parse_price_list
 from tests.scheduler_ext.cluster_size.two_nodes import node
 
 HEAD = "machine_type,price_per_hour,currency\n"

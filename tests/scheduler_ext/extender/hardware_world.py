@@ -27,7 +27,7 @@ from cotenant.base.kubernetes.intent import Address, Create
 from cotenant.base.kubernetes.protocol import SCHEDULING_GROUP
 from cotenant.scheduler_ext.extender.serve.allocation import HardwareAllocation
 from cotenant.scheduler_ext.extender.serve.bind import Binder
-from cotenant.scheduler_ext.extender.serve.service import allocators
+from cotenant.scheduler_ext.extender.serve.server import allocators
 from cotenant.scheduler_ext.extender.serve.wire import BindArgs
 from cotenant.scheduler_ext.extender.settings import (
     CpuAllocationSettings,

@@ -16,7 +16,7 @@ from cotenant.base.http.http_connection import Application, Request, Response
 from cotenant.base.logs.metrics import Metrics
 from cotenant.base.process.clock import SystemClock
 from cotenant.scheduler_ext.extender.serve.scheduler_configuration import Reach, extenders
-from cotenant.scheduler_ext.extender.serve.service import ExtenderService
+from cotenant.scheduler_ext.extender.serve.server import ExtenderService
 from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 from tests.cluster.accounts import account
 from tests.cluster.binaries import find

@@ -21,7 +21,7 @@ from cotenant.base.kubernetes.protocol import RESOURCE_SPEC_ANNOTATION, RESOURCE
 from cotenant.base.process.clock import SystemClock
 from cotenant.scheduler_ext.extender.serve.allocation import HardwareAllocation
 from cotenant.scheduler_ext.extender.serve.bind import Binder
-from cotenant.scheduler_ext.extender.serve.service import allocators
+from cotenant.scheduler_ext.extender.serve.server import allocators
 from cotenant.scheduler_ext.extender.serve.wire import BindArgs
 from cotenant.scheduler_ext.extender.settings import (
     CpuAllocationSettings,

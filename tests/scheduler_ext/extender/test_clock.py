@@ -13,7 +13,7 @@ from cotenant.base.logs.metrics import Metrics
 from cotenant.base.process.clock import ShiftedClock, SystemClock
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.scheduler_ext.extender import decide
-from cotenant.scheduler_ext.extender.serve.service import ExtenderService
+from cotenant.scheduler_ext.extender.serve.server import ExtenderService
 from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 from cotenant_lab.simulation.api_server import EmbeddedServer
 from cotenant_lab.simulation.definitions import define

@@ -238,8 +238,8 @@ def test_taking_a_pod_away_takes_its_share_away(state: NodeState, data: st.DataO
     measured = state.metric.pods.get(victim.key, ((0.0, 0.0), False))
     left = NodeState(state.node, _without(state.metric, victim.key, measured), _others(state.pods, victim))
     with_it, without = node_row(state, LoadAwareSettings()), node_row(left, LoadAwareSettings())
-    assert np.allclose(with_it[4:6] - share.used, without[4:6])
-    assert np.allclose(with_it[9:11] - share.prod_used, without[9:11])
+    assert np.allclose(with_it[4:6] - (share.used_cpu, share.used_memory), without[4:6])
+    assert np.allclose(with_it[9:11] - (share.prod_cpu, share.prod_memory), without[9:11])
 
 
 def _without(metric: LoadMetric, key: str, measured: tuple[Pair, bool]) -> LoadMetric:

@@ -21,7 +21,7 @@ from cotenant.base.allocation.topology_document import NodeCpus, annotations_of
 from cotenant.cli.main import root
 from cotenant.scheduler_ext.extender.serve.allocation import HardwareAllocation
 from cotenant.scheduler_ext.extender.serve.bind import Binder
-from cotenant.scheduler_ext.extender.serve.service import allocators
+from cotenant.scheduler_ext.extender.serve.server import allocators
 from cotenant.scheduler_ext.extender.serve.wire import BindArgs
 from cotenant.scheduler_ext.extender.settings import CpuAllocationSettings, ExtenderSettings
 from tests.cluster import topologies

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.scheduler_ext.extender import best_nodes, decide
+from cotenant.scheduler_ext.extender import decide
 from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 from tests.scheduler_ext.extender.worlds import World, facts, moment, pod_json
 
@@ -34,7 +34,7 @@ def handed_back(world: World, pod: dict[str, Any] | None = None, **settings: Any
     rows, now = snapshot.rows_of(snapshot.names), moment()
     known = decide.known_now(snapshot, now, chosen)
     asked = facts(pod or pod_json("p", {"cpu": "10m"}, labels=LS))
-    return [snapshot.names[place] for place in best_nodes.best_row_indices(snapshot, asked, rows, now, chosen, known)]
+    return [snapshot.names[place] for place in decide.best_row_indices(snapshot, asked, rows, now, chosen, known)]
 
 
 def test_nodes_that_are_nearly_as_idle_as_the_best_come_back() -> None:
@@ -98,9 +98,9 @@ def test_a_pod_with_preferences_of_its_own_gets_all_nodes(spec: dict[str, Any], 
 def test_the_best_are_of_every_zone_equally_many(nodes: list[tuple[int, int]], most: int) -> None:
     points = np.array([float(p) for p, _ in nodes])
     zones = np.unique([z for _, z in nodes], return_inverse=True)[1]
-    places, count = best_nodes.best(points, zones, most), zones.max() + 1
+    places, count = decide.best(points, zones, most), zones.max() + 1
     # without zones it is as with one
-    assert best_nodes.best(points, None, most).tolist() == best_nodes.best(points, 0 * zones, most).tolist()
+    assert decide.best(points, None, most).tolist() == decide.best(points, 0 * zones, most).tolist()
     assert sorted(set(places.tolist())) == places.tolist()
     assert len(places) <= most
     groups = zones if most >= count else np.zeros_like(zones)

@@ -24,8 +24,7 @@ from cotenant.scheduler_ext.extender.columns import SnapshotColumn
 from cotenant.scheduler_ext.extender.serve.bind import Binder
 from cotenant.scheduler_ext.extender.serve.certificates import issue
 from cotenant.scheduler_ext.extender.serve.scheduler_configuration import Reach, extenders
-from cotenant.scheduler_ext.extender.serve.server import ExtenderServer
-from cotenant.scheduler_ext.extender.serve.service import ExtenderService
+from cotenant.scheduler_ext.extender.serve.server import ExtenderServer, ExtenderService
 from cotenant.scheduler_ext.extender.serve.wire import EXTENDER_ARGS, BindArgs
 from cotenant.scheduler_ext.extender.settings import (
     CpuAllocationSettings,

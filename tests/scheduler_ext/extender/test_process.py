@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_the_serving_process_is_light() -> None:
-    code = "import scheduler_ext.extender.serve.service, scheduler_ext.extender.watch.watcher, sys; print(*sys.modules)"
+    code = "import scheduler_ext.extender.serve.server, scheduler_ext.extender.watch.watcher, sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     loaded = {name.partition(".")[0] for name in done.stdout.split()}
     assert not loaded & {"pandas", "sklearn", "statsmodels", "dash", "scipy", "pyarrow", "kubernetes", "typer"}

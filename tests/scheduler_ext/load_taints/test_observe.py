@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cotenant.scheduler_ext.extender.metric import ExtenderNode
-from cotenant.scheduler_ext.load_taints.decide import LoadEffect
-from cotenant.scheduler_ext.load_taints.observe import effect_of, takes_pods
+from cotenant.scheduler_ext.load_taints.decide import LoadEffect, effect_of, takes_pods
 
 CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "", "NoSchedule")
 UNREADY = ("node.kubernetes.io/not-ready", "", "NoExecute")

@@ -22,7 +22,7 @@ from cotenant.base.kubernetes.quota_tree import (
 )
 from cotenant.manager.features import NAMES
 from cotenant.scheduler_ext.queues.model.settings import QueueSettings
-from cotenant.scheduler_ext.reservations.model.scheduling_gate import gates_of
+from cotenant.scheduler_ext.reservations.pod_gate import gates_of
 from cotenant.settings import Settings
 from tests.cluster.api import Json
 from tests.cluster.control_plane import ControlPlane

@@ -19,7 +19,7 @@ from cotenant.base.kubernetes.protocol import GANG_GATE, OWN_GROUP, RESERVATION_
 from cotenant.base.process.clock import FixedClock
 from cotenant.scheduler_ext.reservations.decide import withdraw_reservation_promise
 from cotenant.scheduler_ext.reservations.guard import Guard
-from cotenant.scheduler_ext.reservations.model.scheduling_gate import gates_of
+from cotenant.scheduler_ext.reservations.pod_gate import gates_of
 from cotenant.scheduler_ext.reservations.view import PodView
 from tests.cluster.accounts import account
 from tests.cluster.fake_nodes import PodShape, create_pods

@@ -7,8 +7,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.scheduler_ext.reservations.model.occurrence_report import lines, reports
 from cotenant.scheduler_ext.reservations.model.plan import Plan, PlanOwner, PlanStatus, Score, WindowSource
+from cotenant.scheduler_ext.reservations.model.plan_scores import lines, reports
 
 SCORE = Score(
     0.0, 7200.0, reserved=4, used=3, missed=1, hit_ratio=0.8, coverage=0.9, idle_core_hours=1.5, cost=0.1,

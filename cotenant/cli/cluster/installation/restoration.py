@@ -35,8 +35,8 @@ from cotenant.changes.model.annotated_resources import CHANGE_ANNOTATION, RESOUR
 from cotenant.recommender.colocation.zones import Topology, publish_zones
 from cotenant.scheduler_ext.reservations.model.life_cycle import Phase
 from cotenant.scheduler_ext.reservations.model.plan import FLOOR_ANNOTATION, FLOOR_ANNOTATIONS, LENT_FLOOR_ANNOTATION
-from cotenant.scheduler_ext.reservations.model.scheduling_gate import OUR_GATES
 from cotenant.scheduler_ext.reservations.plans.realise import restore
+from cotenant.scheduler_ext.reservations.pod_gate import OUR_GATES
 from cotenant.scheduler_ext.reservations.view import MISSED_ANNOTATION
 
 Json = Mapping[str, Any]

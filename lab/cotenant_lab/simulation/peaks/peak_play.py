@@ -22,9 +22,9 @@ from cotenant.scheduler_ext.reservations.model.plan_wire import parse_plan
 from cotenant.scheduler_ext.reservations.model.settings import PlanSettings
 from cotenant.scheduler_ext.reservations.plan_decisions import outlook, proposed
 from cotenant.scheduler_ext.reservations.plans.guards import Situation, check_guards
-from cotenant.scheduler_ext.reservations.plans.lead import lead
 from cotenant.scheduler_ext.reservations.plans.lifecycle import PlanObservation, step
 from cotenant.scheduler_ext.reservations.plans.score import ReservationUse
+from cotenant.scheduler_ext.reservations.plans.size import lead
 from cotenant_lab.simulation.peaks.peak_cluster import (
     DAY_SLOTS,
     SLOT_SECONDS,

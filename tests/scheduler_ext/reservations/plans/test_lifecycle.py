@@ -27,10 +27,10 @@ from cotenant.scheduler_ext.reservations.model.plan import (
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanGuardResult
 from cotenant.scheduler_ext.reservations.model.plan_wire import parse_plan, status_body
 from cotenant.scheduler_ext.reservations.model.settings import PlanSettings
-from cotenant.scheduler_ext.reservations.plans.lead import lead
 from cotenant.scheduler_ext.reservations.plans.lifecycle import PlanObservation, PlanStep, PodForecast, step
 from cotenant.scheduler_ext.reservations.plans.schedule import decision_in_force
 from cotenant.scheduler_ext.reservations.plans.score import ReservationUse
+from cotenant.scheduler_ext.reservations.plans.size import lead
 from tools import write_phases
 
 HOUR = 3600.0

@@ -13,9 +13,9 @@ from cotenant.scheduler_ext.reservations.model.plan import WindowSource
 from cotenant.scheduler_ext.reservations.model.settings import PlanSettings
 from cotenant.scheduler_ext.reservations.plans.backtest import account, last_week, skill, static, waiting_share
 from cotenant.scheduler_ext.reservations.plans.guards import Situation, check_guards, first_blocking_verdict
-from cotenant.scheduler_ext.reservations.plans.lead import lead
 from cotenant.scheduler_ext.reservations.plans.size import (
     ReservedPods,
+    lead,
     level_path,
     most,
     newsvendor,
