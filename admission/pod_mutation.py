@@ -69,10 +69,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class AdmissionCall:
-    """The content of an admission review beside the object.
-
-    now_seconds: Unix time; uid: seed of random draws; key: signs our records.
-    """
+    """A review beside its object. now_seconds: Unix time; uid: seed of random draws; key: signs our records."""
 
     operation: str
     namespace: str

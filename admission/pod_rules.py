@@ -26,12 +26,7 @@ from cotenant.base.kubernetes.protocol import (
     SYSTEM_NAMESPACE,
 )
 from cotenant.base.kubernetes.qos import QOS_LABEL, PriorityClass, QosClass, priority_of, qos_of
-from cotenant.base.kubernetes.quota_tree import (
-    NAME_LABEL,
-    PREEMPTIBLE_LABEL,
-    QuotaTree,
-    quantity_of,
-)
+from cotenant.base.kubernetes.quota_tree import NAME_LABEL, PREEMPTIBLE_LABEL, QuotaTree, quantity_of
 from cotenant.base.problem import Problem
 from cotenant.base.text import format_value
 from cotenant.scheduler_ext.queues.model.gang import GANG_PREFIX

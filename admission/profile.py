@@ -217,10 +217,7 @@ def _selector(spec: Mapping[str, Any], key: str, where: str) -> LabelSelector | 
 
 
 def _percent(value: Any, where: str) -> int:
-    """Return the percentage of an int-or-string: 30 or "30%"; 100 (always) when absent.
-
-    Raises UsageError when it is not a percentage between 0% and 100%.
-    """
+    """The percentage of an int-or-string, 30 or "30%"; 100 when absent. UsageError for anything else."""
     if value is None:
         return 100
     text = str(value).removesuffix("%") if isinstance(value, str) else str(value)

@@ -128,10 +128,7 @@ class Agent:
             self.end(hands_over(), to_stranger())
 
     def _wait_for_sources(self, wait: Callable[[float], bool]) -> bool:
-        """Wait for the sources; return whether the end was requested meanwhile.
-
-        Values that the previous agent had set remain unchanged until then.
-        """
+        """Whether the end was requested before the sources were read; until then the previous agent's values stay."""
         until = self.parts.monotonic() + STARTUP_SECONDS
         while not self.parts.sources.wait(0.0) and self.parts.monotonic() < until:
             if wait(0.1):

@@ -264,10 +264,7 @@ def _with_kubelet(inner: Sources, settings: EnforcerSettings, kubelet: KubeletCo
 
 
 def _stopper(settings: SettingSections) -> EvictionQueue[str] | None:
-    """Create the queue that ends containers, if the settings want it; None in a dry run.
-
-    Raises UsageError without gRPC.
-    """
+    """The queue that ends containers, if the settings want it; None in a dry run. UsageError without gRPC."""
     if not settings.section(EnforcerSettings).stop_containers or settings.section(EnforcerSettings).dry_run:
         return None
     try:

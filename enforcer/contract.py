@@ -242,10 +242,7 @@ class ResctrlReading:
 
 @dataclass(frozen=True, slots=True)
 class NodeReading:
-    """The machine in this tick, and the Node object.
-
-    allocatable, capacity, raw_allocatable (before amplification): wire names, as ContainerSpec.requests.
-    """
+    """The machine and the Node object in this tick; allocatable, capacity: by wire names, as ContainerSpec.requests."""
 
     name: str
     processors: tuple[Processor, ...] = ()
@@ -378,10 +375,7 @@ class Want(KnobValue):
 
 
 class Surface(StrEnum):
-    """A resource that pods share outside their cgroups.
-
-    Each is kept by exactly one EDGE module (a module that does I/O), which also restores it.
-    """
+    """A resource that pods share outside their cgroups; one EDGE module keeps each, and restores it."""
 
     RESCTRL = "resctrl"
     """key: name of the group; value: see `cotenant.enforcer.apply.resctrlfs`."""

@@ -1,6 +1,6 @@
 """What can be set on a cgroup: each knob's name, its file on cgroup v1 and v2, and its range. Pure.
 
-    SPECS[Knob.CPU_QUOTA].file(Version.V2) -> KnobFile("cpu", "cpu.max")
+    SPECS[Knob.CPU_QUOTA].v2 -> KnobFile("cpu", "cpu.max")
 
 A knob is added here alone; `cotenant.enforcer.decide.knobs` has the few whose text differs from their value.
 Sources: kernel documentation of cgroup v1 and v2; OCI runtimes for the names of their vendors' kernels.
@@ -8,7 +8,7 @@ Sources: kernel documentation of cgroup v1 and v2; OCI runtimes for the names of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, StrEnum
 from typing import Final
 
@@ -67,16 +67,6 @@ class Version(Enum):
     V2 = 2
 
 
-class Ordering(Enum):
-    """The order that a write must follow; `cotenant.enforcer.decide.write_order` implements it."""
-
-    FREE = "free"
-    NESTED_QUOTA = "nested-quota"
-    """v1: no child above its parent."""
-    NESTED_SET = "nested-set"
-    """v1: a child's CPUs are among its parent's."""
-
-
 @dataclass(frozen=True, slots=True)
 class KnobFile:
     """A file of a controller; others: names of the same thing in other kernels, tried in this order."""
@@ -93,7 +83,7 @@ class KnobFile:
 
 @dataclass(frozen=True, slots=True)
 class KnobSpec:
-    """One row: files, what is allowed (least, most; text knobs: None), how it is ordered."""
+    """One row: files, and what is allowed (least, most; text knobs: None)."""
 
     v1: KnobFile | None
     v2: KnobFile | None
@@ -101,63 +91,44 @@ class KnobSpec:
     most: int | None = None
     limitless: bool = False
     """Whether NO_LIMIT is a value."""
-    ordering: Ordering = Ordering.FREE
-    default: Value | None = None
-    """Of a new cgroup; None = depends on its parent."""
-
-    def file(self, version: Version) -> KnobFile | None:
-        """Its file, None where this version has none."""
-        return self.v1 if version is Version.V1 else self.v2
-
-
-def _same_name(knob: Knob, controller: str, least: int, most: int | None, default: Value | None = 0) -> KnobSpec:
-    """A knob whose file is called as the knob in both versions."""
-    file = KnobFile(controller, knob.value)
-    return KnobSpec(file, file, least, most, default=default)
-
-
-def _throttle(v1_name: str) -> KnobSpec:
-    return KnobSpec(KnobFile("blkio", f"blkio.throttle.{v1_name}_device"), KnobFile("io", "io.max"), default="")
 
 
 _BYTES: Final = 2**63 - 1
+
+
+def _in_both(controller: str, v1: str, v2: str = "", least: int | None = 0, most: int | None = _BYTES) -> KnobSpec:
+    """A knob of a controller of both versions; v2: the file there, "" = of the same name."""
+    return KnobSpec(KnobFile(controller, v1), KnobFile(controller, v2 or v1), least, most)
+
+
+def _same_name(knob: Knob, controller: str, least: int, most: int) -> KnobSpec:
+    """A knob whose file is called as the knob in both versions."""
+    return _in_both(controller, knob.value, "", least, most)
+
+
+def _throttle(v1_name: str) -> KnobSpec:
+    return KnobSpec(KnobFile("blkio", f"blkio.throttle.{v1_name}_device"), KnobFile("io", "io.max"))
+
+
 SPECS: Final[dict[Knob, KnobSpec]] = {
-    Knob.CPU_SHARES: KnobSpec(KnobFile("cpu", "cpu.shares"), KnobFile("cpu", "cpu.weight"), 0, _BYTES, default=1024),
-    Knob.CPU_QUOTA: KnobSpec(
-        KnobFile("cpu", "cpu.cfs_quota_us"), KnobFile("cpu", "cpu.max"), 0, _BYTES, limitless=True,
-        ordering=Ordering.NESTED_QUOTA, default=NO_LIMIT,
-    ),
-    Knob.CPU_BURST: KnobSpec(
-        KnobFile("cpu", "cpu.cfs_burst_us"), KnobFile("cpu", "cpu.max.burst"), 0, _BYTES, default=0
-    ),
+    Knob.CPU_SHARES: _in_both("cpu", "cpu.shares", "cpu.weight"),
+    Knob.CPU_QUOTA: replace(_in_both("cpu", "cpu.cfs_quota_us", "cpu.max"), limitless=True),
+    Knob.CPU_BURST: _in_both("cpu", "cpu.cfs_burst_us", "cpu.max.burst"),
     Knob.CPU_IDLE: _same_name(Knob.CPU_IDLE, "cpu", 0, 1),
     Knob.CPU_BVT: _same_name(Knob.CPU_BVT, "cpu", -1, 2),
-    Knob.CPUSET_CPUS: KnobSpec(
-        KnobFile("cpuset", "cpuset.cpus"), KnobFile("cpuset", "cpuset.cpus"), ordering=Ordering.NESTED_SET
-    ),
-    Knob.CPUSET_MEMS: KnobSpec(
-        KnobFile("cpuset", "cpuset.mems"), KnobFile("cpuset", "cpuset.mems"), ordering=Ordering.NESTED_SET
-    ),
-    Knob.MEMORY_LIMIT: KnobSpec(
-        KnobFile("memory", "memory.limit_in_bytes"), KnobFile("memory", "memory.max"), 0, _BYTES, limitless=True,
-        default=NO_LIMIT,
-    ),
+    Knob.CPUSET_CPUS: _in_both("cpuset", "cpuset.cpus", least=None, most=None),
+    Knob.CPUSET_MEMS: _in_both("cpuset", "cpuset.mems", least=None, most=None),
+    Knob.MEMORY_LIMIT: replace(_in_both("memory", "memory.limit_in_bytes", "memory.max"), limitless=True),
     Knob.MEMORY_MIN: _same_name(Knob.MEMORY_MIN, "memory", 0, _BYTES),
     Knob.MEMORY_LOW: _same_name(Knob.MEMORY_LOW, "memory", 0, _BYTES),
-    Knob.MEMORY_HIGH: KnobSpec(
-        KnobFile("memory", "memory.high"), KnobFile("memory", "memory.high"), 0, _BYTES, limitless=True,
-        default=NO_LIMIT,
-    ),
+    Knob.MEMORY_HIGH: replace(_in_both("memory", "memory.high"), limitless=True),
     Knob.MEMORY_OOM_GROUP: _same_name(Knob.MEMORY_OOM_GROUP, "memory", 0, 1),
     Knob.MEMORY_WMARK_RATIO: _same_name(Knob.MEMORY_WMARK_RATIO, "memory", 0, 100),
-    Knob.MEMORY_WMARK_SCALE: _same_name(Knob.MEMORY_WMARK_SCALE, "memory", 1, 1000, None),
+    Knob.MEMORY_WMARK_SCALE: _same_name(Knob.MEMORY_WMARK_SCALE, "memory", 1, 1000),
     Knob.MEMORY_WMARK_MIN_ADJ: _same_name(Knob.MEMORY_WMARK_MIN_ADJ, "memory", -25, 50),
     Knob.MEMORY_PRIORITY: _same_name(Knob.MEMORY_PRIORITY, "memory", 0, 12),
     Knob.MEMORY_USE_PRIORITY_OOM: _same_name(Knob.MEMORY_USE_PRIORITY_OOM, "memory", 0, 1),
-    Knob.PAGE_CACHE_LIMIT: KnobSpec(
-        KnobFile("memory", "memory.pagecache_limit.size"), KnobFile("memory", "memory.pagecache_limit.size"), 0, _BYTES,
-        default=0,
-    ),
+    Knob.PAGE_CACHE_LIMIT: _in_both("memory", "memory.pagecache_limit.size"),
     Knob.PAGE_CACHE_LIMIT_ENABLE: _same_name(Knob.PAGE_CACHE_LIMIT_ENABLE, "memory", 0, 1),
     Knob.PAGE_CACHE_LIMIT_SYNC: _same_name(Knob.PAGE_CACHE_LIMIT_SYNC, "memory", 0, 1),
     Knob.BLKIO_READ_BPS: _throttle("read_bps"),
@@ -165,7 +136,9 @@ SPECS: Final[dict[Knob, KnobSpec]] = {
     Knob.BLKIO_READ_IOPS: _throttle("read_iops"),
     Knob.BLKIO_WRITE_IOPS: _throttle("write_iops"),
     Knob.IO_WEIGHT: KnobSpec(
-        KnobFile("blkio", "blkio.weight", ("blkio.bfq.weight",)), KnobFile("io", "io.weight", ("io.bfq.weight",)),
-        1, 10_000, default=100,
+        KnobFile("blkio", "blkio.weight", ("blkio.bfq.weight",)),
+        KnobFile("io", "io.weight", ("io.bfq.weight",)),
+        1,
+        10_000,
     ),
-}  # fmt: skip
+}

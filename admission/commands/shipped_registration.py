@@ -12,10 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ShippedRegistration:
-    """The Service and the webhook configurations that the package ships.
-
-    `cotenant.cli.registry.PROVIDERS` names the function that makes one.
-    """
+    """The Service and webhook configurations that the package ships; `cotenant.cli.registry.PROVIDERS` makes one."""
 
     read: Callable[[], list[dict[str, Any]]]
     """Returns the objects as they are shipped, in the order of installation."""

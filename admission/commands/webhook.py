@@ -42,8 +42,7 @@ def webhook(
         bool, typer.Option("--install", help="Write Service and webhook configurations into the cluster first.")
     ] = False,
     url: Annotated[
-        str,
-        typer.Option("--url", metavar="URL", help="URL of the webhook where no Service leads to it."),
+        str, typer.Option("--url", metavar="URL", help="URL of the webhook where no Service leads to it.")
     ] = "",
     cert_dir: Annotated[
         Path | None,
@@ -61,12 +60,7 @@ def webhook(
     """
     if self_signed and cert_dir is None:
         raise UsageError("--self-signed needs --cert-dir", fix="Without both, the certificate is kept in a Secret.")
-    flags = {
-        "admission.host": host,
-        "admission.port": port,
-        "kube.kubeconfig": kubeconfig,
-        "kube.context": context,
-    }
+    flags = {"admission.host": host, "admission.port": port, "kube.kubeconfig": kubeconfig, "kube.context": context}
     settings = session_of(ctx).load(flags).settings
     from cotenant.base.kube import connect
 

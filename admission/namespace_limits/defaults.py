@@ -55,10 +55,7 @@ class RangeDefault:
 
 
 def given_by_limit_ranges(pod: Mapping[str, Any], defaults: Sequence[RangeDefault] = ()) -> Given:
-    """Return what LimitRanges set, by the annotation; parts that do not match its format are ignored.
-
-    defaults: of all LimitRanges of the pod's namespace.
-    """
+    """What LimitRanges set, by the annotation as far as it has its format; defaults: of all of the pod's namespace."""
     text = (pod["metadata"].get("annotations") or {}).get(LIMIT_RANGER_ANNOTATION)
     if not isinstance(text, str) or not text.startswith(LIMIT_RANGER_PREFIX):
         return frozenset()
@@ -90,10 +87,7 @@ def _equal_to_default(pod: Mapping[str, Any], defaults: Iterable[RangeDefault]) 
 
 
 def band_of_names(pod: Mapping[str, Any], without: Given = frozenset()) -> Band | None:
-    """The band whose resources the pod's containers name; batch before mid, None where they name neither.
-
-    without: amounts that do not count.
-    """
+    """The band whose resources the containers name, batch before mid, or None; without: amounts that do not count."""
     named = {
         name
         for group in GROUP_WORDS
@@ -157,10 +151,7 @@ def _take_out_classes(pod: Json, given: Given, bands: set[Band | None]) -> None:
 
 
 def _take_out(container: Json, sides: Sequence[str], resource: Resource, band: Band, *, alone: bool) -> None:
-    """Remove one resource of one container from these sides, or give it the class's name there.
-
-    alone: no other side of the container names the resource.
-    """
+    """Remove a container's resource from these sides, or give it the class's name; alone: no other side names it."""
     names = [EXTENDED_RESOURCES[band, resource] for band in BANDS_IN_ORDER]
     beside = any(name in amounts(container, side) for name in names for side in SIDES)
     for quantities in (amounts(container, side) for side in sides):

@@ -104,10 +104,7 @@ def demands_of_quota(body: Json) -> tuple[Demand, ...]:
 
 
 def refusals(pod: Json, demands: Iterable[Demand]) -> list[Problem]:
-    """Why the API server will refuse a pod on reclaimed capacity: bounds of LimitRanges that it cannot keep.
-
-    pod: as it leaves the webhook.
-    """
+    """Bounds of LimitRanges that a pod on reclaimed capacity, as it leaves the webhook, cannot keep."""
     band = band_of_names(pod)
     if band is None:
         return []

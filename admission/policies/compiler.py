@@ -52,9 +52,7 @@ BATCH_POLICY: Final = "cotenant-batch-resources"
 PART_LABEL: Final = ("cotenant.dev/compiled-from", "profiles")
 """On every object that the compiler writes, to identify those of deleted profiles."""
 NOT_OURS: Final = Requirement(
-    "kubernetes.io/metadata.name",
-    Operator.NOT_IN,
-    frozenset({"kube-system", "cotenant", PLACEHOLDER_NAMESPACE}),
+    "kubernetes.io/metadata.name", Operator.NOT_IN, frozenset({"kube-system", "cotenant", PLACEHOLDER_NAMESPACE})
 )
 LIMIT_RANGE_POLICY: Final = "cotenant-limit-range-defaults"
 """The policy that takes out what a LimitRange put beside batch or mid resources; it runs as often as a LimitRange."""

@@ -116,10 +116,7 @@ def leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _present(path: tuple[str, ...]) -> str:
-    """Return the CEL condition that the pod has the field, and with it the field's parents.
-
-    The pod's metadata and spec are always present.
-    """
+    """The CEL condition that the pod has the field and its parents; metadata and spec are always there."""
     conditions, place = [], "object"
     for step in path:
         if place != "object":

@@ -144,10 +144,7 @@ def _named(group: str, name: str) -> str:
 
 
 def _class_resource_condition(resource: str) -> str:
-    """Return the CEL condition that the container names the class's resource beside the plain resource.
-
-    The plain resource then stays as it is.
-    """
+    """CEL: the container names the class's resource beside the plain one, which then stays as it is."""
     return any_of(f"(has(c.resources.{side}) && {class_name(resource)} in c.resources.{side})" for side in SIDES)
 
 

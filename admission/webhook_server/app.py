@@ -71,10 +71,7 @@ class WebhookApp:
         metrics: Metrics,
         config_namespace: str = "",
     ) -> None:
-        """Store the dependencies; nothing is called before the first request.
-
-        config_namespace: namespace in which slo-controller-config is checked.
-        """
+        """Nothing is called before the first request. config_namespace: where slo-controller-config is checked."""
         self.checks = Checks()
         self._view, self._pods_of_quota, self._settings, self._clock = view, pods_of_quota, settings, clock
         self.metrics = metrics

@@ -106,10 +106,7 @@ class WebhookMirrors:
     """Profiles, namespaces, priorities, quotas, Reservations of one cluster; `view` may be called from any thread."""
 
     def __init__(self, client: KubeClient, native_gangs: bool = False) -> None:
-        """Create the mirrors; nothing is asked before `start`.
-
-        native_gangs: gangs are left to Kubernetes where it can place them.
-        """
+        """Nothing is asked before `start`. native_gangs: gangs are left to Kubernetes where it can place them."""
         self.client = client
         json = dict[str, Any]
         natives: dict[str, Mirror[Any]] = {

@@ -57,10 +57,7 @@ class NodeLock:
         self._turn = self._waiting = self._heir = _NONE
 
     def take(self) -> bool:
-        """Try to take the node; return whether it is free and now ours.
-
-        It is free if no other agent writes here or uses our state folder.
-        """
+        """Take the node if no other agent writes here or uses our state folder; whether it is ours now."""
         if self._writes and self._turn == _NONE:
             free, self._turn = _try_lock_path(self._tree)
             if not free:
@@ -102,10 +99,7 @@ class NodeLock:
 
 
 def _try_lock_path(path: Path) -> tuple[bool, int]:
-    """Try to lock a path; return whether it is free, and our lock.
-
-    A path that does not exist (yet), or that we may not open, counts as free.
-    """
+    """Whether the path is free, and our lock on it; one that is not there, or may not be opened, counts as free."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -42,10 +42,7 @@ ReportEviction = Callable[[Evict, str, str, float, PodSpec | None], None]
 
 @dataclass(slots=True)
 class PodEvictions:
-    """The evictions of pods; for the agent's thread.
-
-    evictor: None without an API server; stopper: None unless the settings want it.
-    """
+    """For the agent's thread. evictor: None without an API server; stopper: None unless the settings want it."""
 
     settings: EnforcerSettings
     report: ReportEviction

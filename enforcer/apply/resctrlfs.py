@@ -170,10 +170,7 @@ def _group_names(text: bytes) -> frozenset[str]:
 
 
 def _settings(text: str) -> dict[tuple[str, int], int]:
-    """Number by (resource, domain) of schemata lines; caches in hexadecimal, bandwidth in decimal.
-
-    The kernel pads numbers with blanks.
-    """
+    """Numbers of schemata lines, padded or not, by (resource, domain); caches are hexadecimal, bandwidth is decimal."""
     numbers: dict[tuple[str, int], int] = {}
     for line in text.splitlines():
         resource, _, domains = line.replace(" ", "").partition(":")

@@ -23,10 +23,7 @@ NoteT = TypeVar("NoteT")
 
 @dataclass(frozen=True, slots=True)
 class SurfaceNote(Generic[NoteT]):
-    """The content of a note.
-
-    damaged: the path to which a damaged note was moved; newer: the reason why nothing may be changed; else "".
-    """
+    """A note. damaged: what was set aside, for people; newer: why nothing may be changed; else ""."""
 
     records: NoteT
     damaged: str = ""

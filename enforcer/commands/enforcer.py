@@ -63,11 +63,7 @@ def enforcer(
     watchdog: Annotated[
         float,
         typer.Option(
-            "--watchdog",
-            min=0,
-            max=3600,
-            metavar="SECONDS",
-            help="A second process restores if it dies; 0: none.",
+            "--watchdog", min=0, max=3600, metavar="SECONDS", help="A second process restores if it dies; 0: none."
         ),
     ] = 60.0,
     output: OutputOption = Format.TABLE,
@@ -105,10 +101,7 @@ def _run(settings: SettingSections) -> None:
 
 
 def _print_one_tick(settings: SettingSections, output: Format, *, headers: bool) -> None:
-    """Print what the agent would do now, and write nothing.
-
-    It reads twice, a tick apart, because usage is the difference of two readings.
-    """
+    """Print what the agent would do, without writing; two ticks, for usage is the difference of two readings."""
     import os
 
     import msgspec

@@ -129,10 +129,7 @@ def replay(
 
 
 def read_status(url: str, file: Path) -> NodeStatus:
-    """Return the status from the agent at `url`, or from its file when `url` is empty.
-
-    Raises NoData when there is none.
-    """
+    """The status from the agent at `url`, or from its file when `url` is empty. NoData when there is none."""
     import msgspec
 
     from cotenant.enforcer.report.status import NodeStatus

@@ -53,10 +53,7 @@ class KnobWrite(KnobValue):
 
 
 def wants_of(notes: Notes) -> tuple[Want, ...]:
-    """Return the wants of the previous agent: each knob's newest value.
-
-    CPU shares are left out, because such a note also has the kernel's own value.
-    """
+    """The previous agent's wants: each knob's newest value; not CPU shares, whose notes have the kernel's value too."""
     why = "held before this agent started"
     mine = (note for note in notes.values() if note.written and note.knob is not Knob.CPU_SHARES)
     return tuple(Want(n.path, n.knob, n.written[-1], n.level, n.strategy, why) for n in mine)

@@ -137,20 +137,14 @@ def decision(pod: PodSpec, policy: NodePolicy, cpu_ratio: float = 1.0) -> PodDec
 def container_resources(
     pod: PodSpec, container: ContainerSpec, policy: NodePolicy, cpu_ratio: float = 1.0
 ) -> ContainerSettings:
-    """Return the settings for a container.
-
-    A container that the pod does not name is not counted in the pod, as ephemeral containers.
-    """
+    """The settings for a container; one that the pod does not name is not counted in it, as ephemeral ones."""
     listed = any(c.name == container.name for c in pod.every_container)
     complete_pod = pod if listed else replace(pod, ephemeral_containers=(*pod.ephemeral_containers, container))
     return decision(complete_pod, policy, cpu_ratio).containers.get(container.name, LEAVE)
 
 
 def pod_resources(pod: PodSpec, policy: NodePolicy, cpu_ratio: float = 1.0) -> ContainerSettings:
-    """Return the settings for the pod's own cgroup: what its containers need at the same time.
-
-    Its cpuset is never set.
-    """
+    """The settings for the pod's own cgroup: what its containers need at the same time; never its cpuset."""
     return decision(pod, policy, cpu_ratio).pod
 
 

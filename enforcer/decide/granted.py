@@ -92,10 +92,7 @@ def counted_containers(pod: PodSpec) -> Iterable[ContainerSpec]:
 
 
 def total(pod: PodSpec, amount: Callable[[ContainerSpec], int]) -> int:
-    """Return what the pod's containers need at the same time.
-
-    Native sidecars run beside the others, init containers before them.
-    """
+    """What the containers need at once: native sidecars run beside the others, init containers before them."""
     if not pod.init_containers:
         return sum(map(amount, pod.containers))
     inits = (({"": amount(c)}, c.kind is not ContainerKind.INIT) for c in pod.init_containers)

@@ -36,10 +36,7 @@ _DEVICE: Final = re.compile(r"([0-9]{1,4}:[0-9]{1,8}) ([0-9]{1,19})")
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """The cgroup version (v1 or v2) of each controller on this node; a controller that is not named is absent.
-
-    The controller io is called blkio on v1.
-    """
+    """Each controller's cgroup version on this node (v1 calls io blkio); one that is not named is absent."""
 
     versions: Mapping[str, Version] = field(default_factory=dict)
     page_bytes: int = PAGE_BYTES

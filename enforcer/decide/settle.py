@@ -161,10 +161,7 @@ def _of_want(want: Want) -> _KnobTarget:
 
 
 def _restores(targets: _Targets, groups: Groups, notes: Notes, dialect: Dialect) -> _Targets:
-    """Return the restores of knobs that have, or may have, our value and are no longer wanted.
-
-    A value that another party has set since is left alone.
-    """
+    """Restores of knobs that have, or may have, our value and are not wanted; what others have set since stays."""
     unwanted = (note for place, note in notes.items() if place not in targets and note.path in groups)
     return {
         note.place: _KnobTarget(note.original, note.level, note.strategy, "what stood there before", restores=True)

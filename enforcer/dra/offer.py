@@ -59,14 +59,9 @@ class OfferedDevice:
 
 
 def offered_devices(
-    inventory: DeviceInventory,
-    edits: Mapping[DeviceKey, ContainerEdits] | None = None,
-    claimed: Collection[str] = (),
+    inventory: DeviceInventory, edits: Mapping[DeviceKey, ContainerEdits] | None = None, claimed: Collection[str] = ()
 ) -> list[OfferedDevice]:
-    """The healthy devices of a node; edits: what containers get beside the device's own id.
-
-    claimed: devices that are listed whatever their health.
-    """
+    """The healthy devices, and whatever is claimed; edits: what containers get beside the device's own id."""
     return [
         _device_offer(device, (edits or {}).get(device.key))
         for device in inventory.devices
@@ -171,10 +166,7 @@ def _bodies(node: str, uid: str, offers: Sequence[OfferedDevice], generation: in
 
 def _device(offer: OfferedDevice) -> Json:
     attributes = {"kind": offer.kind, **offer.attributes}
-    body: Json = {
-        "name": offer.name,
-        "attributes": {key: _typed_attribute(value) for key, value in attributes.items()},
-    }
+    body: Json = {"name": offer.name, "attributes": {key: _typed_attribute(value) for key, value in attributes.items()}}
     if offer.memory_bytes:
         body["capacity"] = {"memory": {"value": format_bytes(offer.memory_bytes)}}
     return body

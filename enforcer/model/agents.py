@@ -73,10 +73,7 @@ def _failed_gathering(error: CotenantError, now_seconds: float, fix: str, *, for
 
 
 def count_agents(client: KubeClient, acts: Iterable[AgentAction], now_seconds: float) -> Gathering:
-    """Return a gathering with the number of running agents.
-
-    Counted are pods of the DaemonSet, and nodes that an agent outside of it reported.
-    """
+    """A gathering with the number of agents: pods of the DaemonSet, and nodes that an agent outside of it reported."""
     reporting_nodes = {act.node for act in acts if act.node}
     try:
         pods = client.list("/api/v1/pods", ConfiguredPod, labelSelector=AGENT_PODS)

@@ -45,11 +45,7 @@ LANE_SENTENCES: Final[dict[Lane, str]] = {
     Lane.OTHER: "Everything else: batch pods' own limits, disks, network, cache, kernel settings, findings.",
 }
 
-LANES: Final[dict[str, Lane]] = {
-    "cpu-suppress": Lane.SUPPRESS,
-    "cpu-burst": Lane.BURST,
-    "memory-qos": Lane.MEMORY,
-}
+LANES: Final[dict[str, Lane]] = {"cpu-suppress": Lane.SUPPRESS, "cpu-burst": Lane.BURST, "memory-qos": Lane.MEMORY}
 """By the strategy of a value that is set."""
 EVICTIONS: Final = frozenset(
     {

@@ -81,10 +81,7 @@ class Hierarchy:
     """All mounted cgroup hierarchies below one root: v1, v2 or both. base: a folder that bounds everything."""
 
     def __init__(self, root: Path = Path("/sys/fs/cgroup"), base: str = "", open_limit: int | None = None) -> None:
-        """Open the roots. open_limit: files kept open at most; None = half of what the process may have open.
-
-        UsageError when there is no hierarchy at root.
-        """
+        """UsageError without a hierarchy at root. open_limit: files kept open; None = half of the process's limit."""
         below = checked_path(base) if base else ""
         self._roots: dict[str, int] = {}
         self._held: dict[tuple[CgroupPath, str, str], int] = {}

@@ -43,10 +43,7 @@ class MachineReader:
         self._ticks = os.sysconf("SC_CLK_TCK")
 
     def read(self, node: NodeReading, cpus: str = "") -> NodeReading:
-        """Return the node with what the machine itself shows. NodeUnreadable without proc.
-
-        cpus: those that cgroups may use, "" = all that are online.
-        """
+        """The node with what the machine shows; cpus: of cgroups, "" = all online. NodeUnreadable without proc."""
         at = self._monotonic()
         now = machine_counters(at, self._must("stat"), self._ticks)
         memory = self._must("meminfo")

@@ -97,10 +97,7 @@ class CriHooks:
         return frozenset(self._hooks)
 
     async def enter(self, method: str, request: bytes, left_seconds: float | None = None) -> ForwardedCall:
-        """The call as it shall be sent. Raises `HookServerRefused`.
-
-        left_seconds: until its caller gives up, None = never.
-        """
+        """The call as it shall be sent; left_seconds: its caller's patience, None = endless. `HookServerRefused`."""
         try:
             return await self._hooks[method](request, patience(self._bounded.seconds, left_seconds))
         except HookServerRefused:
@@ -306,10 +303,7 @@ class CriHooks:
     async def _decide_in_time(
         self, facts: RuntimePod, container: str, seconds: float, container_id: str = ""
     ) -> ContainerSettings | None:
-        """The decision; None when it fails or is late, and the pod has not asked to be left alone.
-
-        container_id: of a container that has been made.
-        """
+        """None when it fails or is late, but LEAVE for a pod that asks to be left alone. container_id: "" = not made yet."""
         spec = pod_spec(facts)
         try:
             decision = await self._bounded.wait(

@@ -99,10 +99,7 @@ def chain(cgroup_parent: str) -> Iterator[str]:
 
 
 def container_paths(cgroup_parent: str, container_id: str) -> Iterator[str]:
-    """Return the possible paths of a container's cgroup, by drivers and runtimes.
-
-    Raises UsageError if container_id is not valid.
-    """
+    """Possible paths of a container's cgroup, by drivers and runtimes. UsageError for an invalid id."""
     pod = list(chain(cgroup_parent))[-1:]
     names = {Layout(driver, runtime).container_name(container_id) for driver in Driver for runtime in Runtime}
     return (f"{path}/{name}" for path in pod for name in sorted(names))

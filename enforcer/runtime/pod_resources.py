@@ -24,10 +24,7 @@ ASK_SECONDS: Final = 10.0
 DEADLINE_SECONDS: Final = 5.0
 LARGEST_ANSWER_BYTES: Final = 16 << 20
 SERVICE: Final = "/v1.PodResourcesLister"
-_OPTIONS: Final = (
-    ("grpc.max_receive_message_length", LARGEST_ANSWER_BYTES),
-    ("grpc.max_reconnect_backoff_ms", 1000),
-)
+_OPTIONS: Final = (("grpc.max_receive_message_length", LARGEST_ANSWER_BYTES), ("grpc.max_reconnect_backoff_ms", 1000))
 
 
 class PodResourcesClient:

@@ -41,8 +41,7 @@ class EnforcerSettings(Section, frozen=True):
     strategies_off: Annotated[
         list[str],
         setting(
-            "Strategies that do not run, by name; their values are restored.",
-            when="a strategy does not suit the node",
+            "Strategies that do not run, by name; their values are restored.", when="a strategy does not suit the node"
         ),
     ] = msgspec.field(default_factory=list)
 

@@ -28,8 +28,7 @@ class BestEffortSettings(Section, frozen=True):
         ),
     ] = True
     evict: Annotated[
-        bool,
-        setting("Evict pods when CPU or memory is short, within the policy.", when="nobody may be evicted"),
+        bool, setting("Evict pods when CPU or memory is short, within the policy.", when="nobody may be evicted")
     ] = True
     suppress_target: Annotated[
         Literal["reactive", "forecast-ahead"],

@@ -139,10 +139,7 @@ def _core(amounts: Mapping[str, int]) -> dict[Resource, int]:
 
 
 def container_id(text: str) -> str:
-    """Return the id without the runtime's prefix ("containerd://").
-
-    "" for an invalid id, because it becomes a part of a path.
-    """
+    """The id without "containerd://"; "" for an invalid one, because it becomes a part of a path."""
     bare_id = text.rpartition("://")[2]
     return bare_id if _ID.fullmatch(bare_id) else ""
 

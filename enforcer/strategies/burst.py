@@ -258,10 +258,7 @@ def random_part(seed: int, key: str) -> float:
 def _quotas(
     pod: PodReading, strategy: CpuBurst, moment: BurstContext, states: tuple[BurstState, BurstState]
 ) -> dict[str, QuotaStep]:
-    """Return the quota steps of the running containers that have a limit, by "uid/name".
-
-    states: the previous one, and the one being made now.
-    """
+    """Quota steps of running containers that have a limit, by "uid/name"; states: before, and being made now."""
     before, going = states
     quotas = {}
     for container in pod.containers:

@@ -209,10 +209,7 @@ def pod_amounts(pod: PodSpec, qos: MemoryQos) -> ProtectionBytes:
 def container_amounts(
     pod: PodSpec, container: ContainerSpec, qos: MemoryQos, allocatable_bytes: int
 ) -> ProtectionBytes:
-    """Protection and throttling of a container; allocatable_bytes: of the node, for one without a limit.
-
-    None while its request or limit is not known.
-    """
+    """None while request or limit is not known; allocatable_bytes: of the node, for a container without a limit."""
     request, limit = _request(pod, container), _limit(pod, container)
     if request is None or limit is None or container.kind is ContainerKind.EPHEMERAL:
         return ProtectionBytes()

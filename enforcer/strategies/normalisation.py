@@ -62,10 +62,7 @@ def _shares(pod: PodReading, node: NodeReading) -> bool:
 
 
 def _wants(pod: PodReading, ratio: float) -> Iterator[Want]:
-    """Yield the wants of every container and, if the kubelet limits it, of the pod.
-
-    A quota that is not enforced remains so.
-    """
+    """The wants of every container and of a pod that the kubelet limits; a quota that is not enforced stays so."""
     if pod.group is not None:
         yield from _want(pod.group, pod_limit(pod.spec, CPU), ratio)
     for container in pod.containers:

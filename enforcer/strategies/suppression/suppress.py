@@ -272,10 +272,7 @@ def _by_quota(
 
 
 def _fewer_cpus(observation: Observation, tier: GroupReading, quota: int | None, target: Target) -> Iterator[Want]:
-    """Yield wants for the fewest CPUs that the quota fills.
-
-    This applies while best effort is restrained for interference, or is regaining what it may use.
-    """
+    """The fewest CPUs that the quota fills, while best effort is held back for interference or regains its share."""
     if quota is None:
         return
     count = math.ceil(quota / (MICROSECONDS_PER_MILLICORE * MILLICORES_PER_CORE))

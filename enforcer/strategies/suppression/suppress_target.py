@@ -79,10 +79,7 @@ def suppressible(pod: PodSpec) -> bool:
 
 
 def demand(observation: Observation) -> NodeCpuDemand | None:
-    """Return the present CPU use by user; None while the machine's own use is not known.
-
-    Pods without a figure count as system.
-    """
+    """CPU use by user, pods without a figure as system; None while the machine's own use is not known."""
     if observation.node.cpu.millicores is None:
         return None
     apps = [(app.qos_class is QosClass.BE, app.group) for app in observation.host_applications]
