@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from cotenant.admission.annotated import apply_annotated_resources
-from cotenant.admission.bind_request import with_bind_request
 from cotenant.admission.namespace_limits.defaults import RangeDefault, without_given
 from cotenant.admission.profile import Profile, apply_to
 from cotenant.admission.profile_record import (
@@ -25,15 +24,24 @@ from cotenant.admission.profile_record import (
     record_text,
 )
 from cotenant.admission.resources import (
+    SIDES,
     amounts_beside,
+    containers,
     rename_legacy_resources,
     translate_resources,
     with_extended_spec,
     without_later,
 )
 from cotenant.admission.view import ClusterView
-from cotenant.base.errors import UsageError
+from cotenant.base.allocation.allocator import HardwareClaim
+from cotenant.base.allocation.cpu_allocator import CpuAllocator
+from cotenant.base.allocation.device_allocator import DeviceAllocator
+from cotenant.base.allocation.device_request import shared_resources_of
+from cotenant.base.errors import CotenantError, UsageError
+from cotenant.base.kubernetes.pod_identity import PodIdentity
+from cotenant.base.kubernetes.pod_wire import requests_of
 from cotenant.base.kubernetes.protocol import (
+    BIND_RESOURCE,
     MIRROR_ANNOTATION,
     MUTATING_UPDATE_LABEL,
     OPERATING_MODE_LABEL,
@@ -259,3 +267,25 @@ def _write_record(work: _Work, view: ClusterView, call: AdmissionCall) -> None:
     metadata = work.pod["metadata"]
     text = record_text(work.record, work.pod, call.key, call.namespace)
     metadata["annotations"] = {**(metadata.get("annotations") or {}), RECORD_ANNOTATION: text}
+
+
+_ALLOCATORS: Final = (CpuAllocator(), DeviceAllocator())
+
+
+def with_bind_request(pod: dict[str, Any], namespace: str) -> list[str]:
+    """Put one BIND_RESOURCE on the first container of a pod that an allocator concerns; warnings.
+
+    Not where the pod has it, and not for shares of devices, which the extender binds by their own names.
+    """
+    try:
+        requests = requests_of(pod["spec"])
+    except CotenantError as error:
+        return [f"{BIND_RESOURCE} was not requested: {error.message}"]
+    claim = HardwareClaim(PodIdentity.parse(pod, namespace), requests)
+    concerned = any(allocator.concerns(claim) for allocator in _ALLOCATORS)
+    first = next(containers(pod, "containers"), None)
+    if first is None or not concerned or BIND_RESOURCE in requests or shared_resources_of(requests):
+        return []
+    resources = first.get("resources") or {}
+    first["resources"] = resources | {side: {**(resources.get(side) or {}), BIND_RESOURCE: "1"} for side in SIDES}
+    return []

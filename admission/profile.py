@@ -42,7 +42,7 @@ class Profile:
 
     percent: how many of a hundred matching pods it is applied to.
     skips_resources: its annotation `config.koordinator.sh/skip-update-resources` is set, whatever its value: pods that
-    it matches keep cpu and memory under their own names. requests_bind: see `cotenant.admission.bind_request`.
+    it matches keep cpu and memory under their own names. requests_bind: see `cotenant.admission.pod_mutation`.
     """
 
     name: str

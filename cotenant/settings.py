@@ -20,8 +20,7 @@ from cotenant.base.settings.sections.telemetry import TelemetrySettings
 from cotenant.changes.access.settings import AccessSettings
 from cotenant.changes.model.settings import ActionSettings, ledger_location
 from cotenant.dashboard.settings import DashboardSettings
-from cotenant.enforcer.settings.agent import EnforcerSettings
-from cotenant.enforcer.settings.runtime import RuntimeSettings
+from cotenant.enforcer.settings import EnforcerSettings, RuntimeSettings
 from cotenant.forecasting.settings import ForecastingSettings, NodePeakSettings
 from cotenant.profiler.settings import PortraitSettings, ProfilerSettings
 from cotenant.recommender.settings import RecommenderSettings

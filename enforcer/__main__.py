@@ -37,7 +37,7 @@ from cotenant.enforcer.apply.watchdog import LOG_FORMAT
 from cotenant.enforcer.assembly import assemble_agent
 from cotenant.enforcer.device_driver import device_driver
 from cotenant.enforcer.nri_hooks import run_nri_plugin
-from cotenant.enforcer.settings.agent import EnforcerSettings
+from cotenant.enforcer.settings import EnforcerSettings
 from cotenant.settings import Settings
 
 QUIET_SECONDS: Final = 0.1

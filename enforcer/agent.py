@@ -44,9 +44,9 @@ from cotenant.enforcer.report.acts import sample_of
 from cotenant.enforcer.report.recorder import TickRecorder
 from cotenant.enforcer.report.status import FILE, NodeStatus, status
 from cotenant.enforcer.report.suppressed import SuppressionHistory, note
-from cotenant.enforcer.report.topology_report import MachineCpus, node_cpus
+from cotenant.enforcer.report.topology_writer import MachineCpus, node_cpus
 from cotenant.enforcer.report.usage import UsageHistory, node_metric
-from cotenant.enforcer.settings.agent import EnforcerSettings
+from cotenant.enforcer.settings import EnforcerSettings
 from cotenant.enforcer.sources.sources import AgentInputs, Sources
 
 if TYPE_CHECKING:

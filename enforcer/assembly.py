@@ -56,8 +56,7 @@ from cotenant.enforcer.report.node_metric_writer import Reporter, Whose
 from cotenant.enforcer.report.recorder import TickRecorder
 from cotenant.enforcer.report.topology_writer import TopologyPublisher
 from cotenant.enforcer.runtime import INSTALL
-from cotenant.enforcer.settings.agent import EnforcerSettings
-from cotenant.enforcer.settings.runtime import RuntimeSettings
+from cotenant.enforcer.settings import EnforcerSettings, RuntimeSettings
 from cotenant.enforcer.sources.kubelet import SIZE_CAP_BYTES, KubeletConfig, kubelet_config
 from cotenant.enforcer.sources.kubelet_client import WithKubelet
 from cotenant.enforcer.sources.last_known import LastInputsFile, Recalling

@@ -24,10 +24,9 @@ from cotenant.enforcer.dra.claim import ClaimWire
 from cotenant.enforcer.dra.claims import Claims
 from cotenant.enforcer.dra.offer import API_VERSION, OfferedDevice, offered_cores
 from cotenant.enforcer.dra.publisher import SlicePublisher
-from cotenant.enforcer.observe.cpu_sysfs import read_topology
+from cotenant.enforcer.observe.sysfs import read_topology
 from cotenant.enforcer.runtime import INSTALL
-from cotenant.enforcer.settings.agent import EnforcerSettings
-from cotenant.enforcer.settings.runtime import RuntimeSettings
+from cotenant.enforcer.settings import EnforcerSettings, RuntimeSettings
 
 HEAL_SECONDS: Final = 5.0
 ClaimedCpus = Callable[[str, Iterable[str]], Cpus]

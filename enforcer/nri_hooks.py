@@ -25,8 +25,7 @@ from cotenant.enforcer.decide.container_resources import LEAVE, ContainerSetting
 from cotenant.enforcer.device_driver import ClaimedCpus, no_cpus
 from cotenant.enforcer.runtime import INSTALL
 from cotenant.enforcer.runtime.parents import Parents
-from cotenant.enforcer.settings.agent import EnforcerSettings
-from cotenant.enforcer.settings.runtime import RuntimeSettings
+from cotenant.enforcer.settings import EnforcerSettings, RuntimeSettings
 
 if TYPE_CHECKING:
     from cotenant.enforcer.runtime.nri.plugin import Counters

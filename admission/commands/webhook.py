@@ -18,7 +18,7 @@ from cotenant.base.settings.sections.manager import ManagerSettings
 from cotenant.scheduler_ext.queues.model.settings import QueueSettings
 
 if TYPE_CHECKING:
-    from cotenant.admission.commands.shipped_registration import ShippedRegistration
+    from cotenant.admission.webhook_server.registration import ShippedRegistration
     from cotenant.admission.webhook_server.service import Certificates
     from cotenant.base.kube import KubeClient
     from cotenant.base.settings.root import SettingSections
@@ -66,7 +66,7 @@ def webhook(
 
     client = connect(settings.section(KubeSettings))
     if install:
-        from cotenant.admission.commands.shipped_registration import ShippedRegistration
+        from cotenant.admission.webhook_server.registration import ShippedRegistration
 
         register(client, settings, url, session_of(ctx).service(ShippedRegistration))
     from cotenant.admission.webhook_server.service import Certificates

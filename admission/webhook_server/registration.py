@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from cotenant.admission.settings import AdmissionSettings
 from cotenant.base.errors import UsageError
+
+if TYPE_CHECKING:
+    from cotenant.base.kubernetes.intent import Address
 
 DEFAULTS: Final = AdmissionSettings()
 SYSTEM_NAMESPACE: Final = "koordinator-system"
@@ -58,3 +62,13 @@ def _configure_object(body: Json, settings: AdmissionSettings, config_namespace:
             renamed = {DEFAULTS.namespace: settings.namespace, SYSTEM_NAMESPACE: config_namespace}
             expression["values"] = [renamed.get(value, value) for value in expression["values"]]
     return body
+
+
+@dataclass(frozen=True, slots=True)
+class ShippedRegistration:
+    """The Service and webhook configurations that the package ships; `cotenant.cli.registry.PROVIDERS` makes one."""
+
+    read: Callable[[], list[dict[str, Any]]]
+    """Returns the objects as they are shipped, in the order of installation."""
+    address_of: Callable[[dict[str, Any]], Address]
+    """Returns the address of one of them."""

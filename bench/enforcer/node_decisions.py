@@ -43,7 +43,7 @@ from cotenant.enforcer.decide.container_resources import BATCH_CPU, BATCH_MEMORY
 from cotenant.enforcer.decide.loop import Ages, Memory, decide
 from cotenant.enforcer.decide.registry import strategies
 from cotenant.enforcer.model.node_policy import NodePolicy, decode
-from cotenant.enforcer.settings.agent import EnforcerSettings
+from cotenant.enforcer.settings import EnforcerSettings
 
 MIB, GIB = 1 << 20, 1 << 30
 CPUS, CONTAINERS_PER_POD = 64, 2

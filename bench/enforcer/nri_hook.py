@@ -20,7 +20,7 @@ import numpy as np
 from bench.record import Row, below, record
 from cotenant.enforcer.runtime.messages import cri
 from cotenant.enforcer.runtime.nri.plugin import NriPlugin
-from cotenant.enforcer.settings.runtime import RuntimeSettings
+from cotenant.enforcer.settings import RuntimeSettings
 from tests.cluster import binaries
 from tests.cluster.process import Server
 from tests.cluster.waiting import wait_for

@@ -356,7 +356,7 @@ COMMANDS: Final = (
 """The commands of `cotenant`, in the order of its help."""
 
 PROVIDERS: Final = {
-    "cotenant.admission.commands.shipped_registration:ShippedRegistration": (
+    "cotenant.admission.webhook_server.registration:ShippedRegistration": (
         "cotenant.cli.cluster.installation.registration:shipped_registration"
     ),
     "cotenant.base.settings.root:SettingSections": "cotenant.settings:Settings",

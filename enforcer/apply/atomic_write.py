@@ -1,11 +1,18 @@
-"""EDGE: atomic replacement of small files: a reader gets the old text or the new one."""
+"""EDGE: atomic replacement of small files, and notes of what the agent changed beyond cgroups, of which none is lost.
+
+Version 1 of these notes has no field `version`; a later one is a JSON object with it. A note of a newer agent is left
+as it is, and its keeper then changes nothing: what it set could not be noted without losing what the newer agent noted.
+A damaged note is set aside.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 import msgspec
 
@@ -13,6 +20,9 @@ from cotenant.base.errors import UsageError
 
 UNUSABLE: Final = (OSError, ValueError, UsageError, RecursionError, msgspec.DecodeError)
 """What reading such a file as JSON may raise, also one that is nested for its own sake."""
+VERSION: Final = 1
+"""Of the notes."""
+NoteT = TypeVar("NoteT")
 
 
 def replace_atomically(path: Path, data: bytes, on_disk: bool = True) -> os.stat_result:
@@ -41,3 +51,45 @@ def set_aside(path: Path, why: object) -> str:
     with contextlib.suppress(OSError):
         path.replace(path.with_name(f"{path.name}.damaged"))
     return f"{path} cannot be used ({why}); it was set aside as {path.name}.damaged"
+
+
+@dataclass(frozen=True, slots=True)
+class SurfaceNote(Generic[NoteT]):
+    """A note. damaged: what was set aside, for people; newer: why nothing may be changed; else ""."""
+
+    records: NoteT
+    damaged: str = ""
+    newer: str = ""
+
+
+class _NoteHead(msgspec.Struct):
+    version: int = VERSION
+
+
+def read_note(path: Path, decode: Callable[[bytes], NoteT], empty: NoteT) -> SurfaceNote[NoteT]:
+    """The note's records; `empty` when there is none, when it is damaged, or when a newer agent wrote it."""
+    try:
+        text = path.read_bytes()
+    except FileNotFoundError:
+        return SurfaceNote(empty)
+    except OSError as refused:
+        return SurfaceNote(empty, newer=f"{path} cannot be read ({refused.strerror}): nothing is set or restored")
+    version = _version(text)
+    if version > VERSION:
+        return SurfaceNote(
+            empty,
+            newer=f"{path} was written by a newer agent (version {version}, this one knows {VERSION}): nothing is "
+            f"set or restored; run the newer agent again, or remove the file to discard its records",
+        )
+    try:
+        return SurfaceNote(decode(text))
+    except UNUSABLE as bad:
+        return SurfaceNote(empty, damaged=set_aside(path, bad))
+
+
+def _version(text: bytes) -> int:
+    """The number in the field `version`; 1 for anything else."""
+    try:
+        return msgspec.json.decode(text, type=_NoteHead).version
+    except UNUSABLE:
+        return VERSION

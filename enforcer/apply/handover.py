@@ -35,7 +35,7 @@ from cotenant.base.settings.root import SettingSections
 from cotenant.base.settings.sections.telemetry import TelemetrySettings
 from cotenant.base.version import __version__
 from cotenant.enforcer.apply.journal import LOCK
-from cotenant.enforcer.settings.agent import EnforcerSettings
+from cotenant.enforcer.settings import EnforcerSettings
 
 if TYPE_CHECKING:
     from cotenant.enforcer.__main__ import Ending

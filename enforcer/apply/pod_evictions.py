@@ -28,7 +28,7 @@ from cotenant.enforcer.decide.evictions import (
     unfit,
 )
 from cotenant.enforcer.decide.loop import AgentMode, TickDecision
-from cotenant.enforcer.settings.agent import EnforcerSettings
+from cotenant.enforcer.settings import EnforcerSettings
 
 EVICTION_GRACE_SECONDS: Final = -1
 """How long an evicted pod's containers may take to end; -1 leaves it to the pod. The pod's own grace period; the

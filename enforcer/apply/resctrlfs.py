@@ -20,8 +20,7 @@ from typing import Final
 
 import msgspec
 
-from cotenant.enforcer.apply.atomic_write import replace_atomically
-from cotenant.enforcer.apply.surface_note import SurfaceNote, read_note
+from cotenant.enforcer.apply.atomic_write import SurfaceNote, read_note, replace_atomically
 from cotenant.enforcer.contract import ResctrlReading, Surface, SurfaceWant
 from cotenant.enforcer.decide.surfaces import ResctrlGroup, values_of
 from cotenant.enforcer.knob_table import Version

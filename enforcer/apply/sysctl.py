@@ -13,9 +13,8 @@ from typing import Final
 
 import msgspec
 
-from cotenant.enforcer.apply.atomic_write import replace_atomically
+from cotenant.enforcer.apply.atomic_write import SurfaceNote, read_note, replace_atomically
 from cotenant.enforcer.apply.kernel_switches import SwitchFiles, is_setting, is_value
-from cotenant.enforcer.apply.surface_note import SurfaceNote, read_note
 from cotenant.enforcer.contract import Surface, SurfaceWant
 
 FILE: Final = "sysctl-originals.json"

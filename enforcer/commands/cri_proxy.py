@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from cotenant.base.commands.command import examples, new_app, session_of
-from cotenant.enforcer.settings.agent import EnforcerSettings
-from cotenant.enforcer.settings.runtime import RuntimeSettings
+from cotenant.enforcer.settings import EnforcerSettings, RuntimeSettings
 
 app = new_app()
 

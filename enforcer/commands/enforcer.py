@@ -10,7 +10,7 @@ from cotenant.base.commands.command import examples, new_app, session_of
 from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
 from cotenant.base.settings.sections.telemetry import TelemetrySettings
 from cotenant.base.table import Column, Kind, Schema, Table
-from cotenant.enforcer.settings.agent import EnforcerSettings
+from cotenant.enforcer.settings import EnforcerSettings
 
 if TYPE_CHECKING:
     from cotenant.base.settings.root import SettingSections

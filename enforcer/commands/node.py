@@ -18,7 +18,7 @@ from cotenant.base.measures import matching_count
 from cotenant.base.table import Column, Kind, Schema, Table
 from cotenant.base.text import agree, counted
 from cotenant.enforcer.commands.topology import EXAMPLES, topology
-from cotenant.enforcer.settings.agent import EnforcerSettings
+from cotenant.enforcer.settings import EnforcerSettings
 
 if TYPE_CHECKING:
     from cotenant.enforcer.report.recorder import Replayed

@@ -17,12 +17,13 @@ from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.table import Column, Kind, Schema, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from cotenant.base.allocation.cpu_ownership import CpuOwner
-    from cotenant.base.allocation.node_topology import NodeTopology
+    from cotenant.base.allocation.node_topology import DeviceOwnership, NodeTopology
     from cotenant.base.settings.root import SettingSections
 
+CORES_A_LINE: Final = 16
 TOPOLOGY: Final = Schema(
     "node-topology",
     (
@@ -55,8 +56,6 @@ def topology(
     no_headers: NoHeadersOption = False,
 ) -> None:
     """Draw the CPUs of a node: one cell per core, one letter per thread, and whose they are; list its devices."""
-    from cotenant.enforcer.commands.cpu_drawing import cpu_drawing_lines, device_line
-
     if bool(node) is (file is not None):
         raise UsageError("give the name of a node, or --topology FILE", fix="cotenant node topology NODE")
     settings = settings_of(ctx, None, kubeconfig, context)
@@ -96,3 +95,26 @@ def _read_published_topology(settings: SettingSections, node: str) -> NodeTopolo
         return read_topology(client, node)
     finally:
         client.close()
+
+
+def cpu_drawing_lines(owners: Sequence[CpuOwner]) -> Iterator[str]:
+    """A drawing of a node's CPUs: a cell per core, a letter per thread, a legend of whose they are; no line ends."""
+    from cotenant.base.allocation.cpu_ownership import core_groups, legend, sign_of
+
+    entries = legend(owners)
+    for group in core_groups(owners):
+        yield group.title
+        # One line per CORES_A_LINE cores: the first core's number, then per core one sign for each thread.
+        for first in range(0, len(group.cores), CORES_A_LINE):
+            line = group.cores[first : first + CORES_A_LINE]
+            cells = ["".join(sign_of(owner, entries) for owner in core) for core in line]
+            yield f"  core {line[0][0].core:>4}  " + " ".join(cells)
+    yield ""
+    for entry in entries:
+        yield f"{entry.sign}  {entry.label}: {entry.cpus}"
+
+
+def device_line(device: DeviceOwnership) -> str:
+    """Return a line with the state of one device and the pods that own it, each with its percent."""
+    owners = [f"{pod} {percent} %" for pod, percent in device.pods]
+    return "  ".join([device.name, device.id, device.place, device.state, *owners])

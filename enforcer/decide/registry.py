@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from cotenant.base.errors import UsageError
 from cotenant.enforcer.contract import Strategy
-from cotenant.enforcer.settings.agent import EnforcerSettings
+from cotenant.enforcer.settings import EnforcerSettings
 from cotenant.enforcer.strategies.be_totals import BeTotals
 from cotenant.enforcer.strategies.best_effort import BestEffort
 from cotenant.enforcer.strategies.burst import Burst

@@ -1,6 +1,7 @@
 """An allocated ResourceClaim made ready for containers: which devices, and what the runtime adds to a container. Pure.
 
-Source of the forms: resource.k8s.io/v1 ResourceClaim, and the Container Device Interface specification 0.6.
+Source of the forms: resource.k8s.io/v1 ResourceClaim, and the Container Device Interface specification 0.6; of the
+variable for GPUs that a pod has by annotation: Koordinator's koordlet, hook `gpu`.
 """
 
 from __future__ import annotations
@@ -12,15 +13,18 @@ from typing import Any, Final
 import msgspec
 
 from cotenant.base.allocation.cpu_lists import Cpus, format_cpus, parse_cpus
-from cotenant.base.errors import CotenantError
+from cotenant.base.allocation.devices import DEVICE_ALLOCATED_ANNOTATION, DeviceKind, decode_allocations
+from cotenant.base.errors import CotenantError, UsageError
 from cotenant.base.kubernetes.models.metadata import ObjectIdentity
-from cotenant.enforcer.decide.device_environment import VISIBLE_GPUS
+from cotenant.base.kubernetes.protocol import SKIP_HOOKS_LABEL
 from cotenant.enforcer.dra.offer import DRIVER, OfferedDevice
 
 CDI_KIND: Final = f"{DRIVER}/claim"
 CDI_VERSION: Final = "0.6.0"
 CLAIM_VARIABLE: Final = "COTENANT_CLAIM_"
 """Begins the variable by which a container shows that it has a request of a claim: the rest is `request_key`."""
+VISIBLE_GPUS: Final = "NVIDIA_VISIBLE_DEVICES"
+"""The variable by which a container learns which GPUs it has: NVIDIA's container runtime gives it these devices."""
 
 
 class ClaimRefused(CotenantError):
@@ -192,3 +196,17 @@ def keys_in(env: Iterable[str]) -> tuple[str, ...]:
     """`request_key` of each request that a container has, by its variables ("NAME=value")."""
     names = (variable.partition("=")[0] for variable in env)
     return tuple(name.removeprefix(CLAIM_VARIABLE) for name in names if name.startswith(CLAIM_VARIABLE))
+
+
+def device_environment(labels: Mapping[str, str], annotations: Mapping[str, str]) -> dict[str, str]:
+    """Return the variable with a pod's GPUs by annotation: their ids, or minors where it names none.
+
+    {} for a pod without such GPUs, for a pod that hooks must leave alone, and for an annotation that cannot be read.
+    """
+    if DEVICE_ALLOCATED_ANNOTATION not in annotations or labels.get(SKIP_HOOKS_LABEL) == "true":
+        return {}
+    try:
+        shares = decode_allocations(annotations[DEVICE_ALLOCATED_ANNOTATION]).get(DeviceKind.GPU, ())
+    except UsageError:
+        return {}
+    return {VISIBLE_GPUS: ",".join(share.id or str(share.minor) for share in shares)} if shares else {}

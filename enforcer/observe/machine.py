@@ -15,8 +15,8 @@ from typing import Final
 from cotenant.base.allocation.cpu_topology import Processor
 from cotenant.base.errors import NodeUnreadable
 from cotenant.enforcer.contract import NodeReading
-from cotenant.enforcer.observe.cpu_sysfs import read_processors, text_of
 from cotenant.enforcer.observe.rates import CpuCounters, Waits, cpu_use, machine_counters, meminfo_bytes, pressure
+from cotenant.enforcer.observe.sysfs import read_processors, text_of
 
 SLOW_SECONDS: Final = 60.0
 MOST_THREADS: Final = 64

@@ -25,8 +25,7 @@ from cotenant.enforcer.contract import Evict, Observation, PodSpec, Surface, Sur
 from cotenant.enforcer.decide.changes import Done, WriteOutcome
 from cotenant.enforcer.decide.loop import AgentMode
 from cotenant.enforcer.model.enforcement import ACT_ANNOTATION, NUMBERS, LaneSample
-from cotenant.enforcer.report.acts import ASKED, BAD, EVENT_REASONS, EVICTION_REASONS, REFUSED, act_of
-from cotenant.enforcer.report.recount import Verdicts
+from cotenant.enforcer.report.acts import ASKED, BAD, EVENT_REASONS, EVICTION_REASONS, REFUSED, Verdicts, act_of
 from cotenant.enforcer.report.status import LAST_ACTIONS, ActionRecord, action_of, paths_of, stamp
 from cotenant.enforcer.strategies.eviction.victims import TaskName
 

@@ -1,21 +1,107 @@
 """EDGE: publishes the node's CPUs as its NodeResourceTopology, when they are others than it says.
 
-The definition of the kind is not ours: where it is not installed, ClusterAbsent says so.
+What is written comes out of what the agent last saw. The definition of the kind is not ours: where it is not installed,
+ClusterAbsent says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from cotenant.base.allocation.cpu_lists import Cpus
-from cotenant.base.allocation.topology_document import NodeCpus, topology_address
+from cotenant.base.allocation.cpu_topology import CpuTopology
+from cotenant.base.allocation.topology_document import (
+    STATIC,
+    UNKNOWN,
+    NodeCpus,
+    PodCpus,
+    annotations_of,
+    topology_address,
+    zones_of,
+)
 from cotenant.base.identity import NodeIdentity
 from cotenant.base.kube import KubeClient, Writer
-from cotenant.enforcer.observe.cpu_sysfs import numa_memory_bytes, read_topology
-from cotenant.enforcer.report.topology_report import MachineCpus, topology_write
+from cotenant.base.kubernetes.intent import Apply, Create, Intent, Patch
+from cotenant.enforcer.contract import Observation, PodSpec
+from cotenant.enforcer.decide.overrides import live
+from cotenant.enforcer.observe.cpusets import overclaims, pod_assignment
+from cotenant.enforcer.observe.sysfs import numa_memory_bytes, read_topology
+from cotenant.enforcer.strategies.cpuset_pools import pools_of
+
+_POLICIES: Final = {True: STATIC, False: "none", None: UNKNOWN}
+
+
+@dataclass(frozen=True, slots=True)
+class MachineCpus:
+    """The machine's CPUs by sysfs and the kubelet's configuration; memory_bytes: by NUMA node."""
+
+    topology: CpuTopology
+    memory_bytes: Mapping[int, int]
+    kubelet_reserved: Cpus = frozenset()
+
+
+def node_cpus(observation: Observation, machine: MachineCpus) -> NodeCpus:
+    """CPUs of pods that have them alone, by the kubelet or by annotation, and the pools of the others."""
+    node, pods = observation.node, [pod.spec for pod in observation.pods]
+    pools = pools_of(node, pods)
+    return NodeCpus(
+        machine.topology,
+        _POLICIES[node.kubelet_static_cpus],
+        machine.kubelet_reserved,
+        tuple(_exclusive_pod_cpus(pods, node.kubelet_cpus)),
+        pools.shared,
+        pools.best_effort,
+    )
+
+
+def topology_write(
+    cpus: NodeCpus, memory_bytes: Mapping[int, int], node: NodeIdentity, current: Mapping[str, Any] | None
+) -> Intent | None:
+    """Return the write that publishes the CPUs, None if nothing differs.
+
+    current: the object, None = none yet. The zones of an existing object are left alone while
+    they have our CPUs, because the manager adds batch amounts to them. Others are replaced, if the object is still
+    the version that was read.
+    """
+    name, uid = node
+    address, annotations = topology_address(name), annotations_of(cpus)
+    zones = zones_of(cpus.topology, memory_bytes)
+    if current is None:
+        owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid}
+        metadata = {"annotations": annotations, "ownerReferences": [owner]}
+        body = address.manifest("NodeResourceTopology", metadata, topologyPolicies=["None"], zones=zones)
+        return Create(address, body, why="the CPUs of this node")
+    present: Mapping[str, Any] = current.get("metadata") or {}
+    if _cpus_by_zone(current.get("zones")) != _cpus_by_zone(zones):
+        version = {"op": "test", "path": "/metadata/resourceVersion", "value": present.get("resourceVersion")}
+        return Patch(address, (version, {"op": "add", "path": "/zones", "value": zones}), why="other CPUs than before")
+    published = present.get("annotations") or {}
+    if all(published.get(key) == text for key, text in annotations.items()):
+        return None
+    body = address.manifest("NodeResourceTopology", {"annotations": annotations})
+    return Apply(address, body, why="whose CPUs they are")
+
+
+def _exclusive_pod_cpus(pods: list[PodSpec], by_kubelet: Mapping[str, Cpus]) -> Iterator[PodCpus]:
+    for pod in pods:
+        if kubelet_cpus := by_kubelet.get(pod.key):
+            yield PodCpus(pod.namespace, pod.name, pod.uid, kubelet_cpus, by_kubelet=True)
+        elif live(pod) and (cpus := pod_assignment(pod).cpus) and not overclaims(pod):
+            yield PodCpus(pod.namespace, pod.name, pod.uid, cpus)
+
+
+def _cpus_by_zone(zones: Any) -> dict[str, str]:
+    """CPU capacity of each zone that is a NUMA node, as it is written."""
+    return {
+        str(zone.get("name")): str(resource.get("capacity"))
+        for zone in zones or ()
+        for resource in zone.get("resources") or ()
+        if resource.get("name") == "cpu"
+    }
+
 
 CpuReport = Callable[[MachineCpus], NodeCpus | None]
 """Whose the machine's CPUs are; None before the agent has seen its node."""

@@ -9,26 +9,26 @@ that was made before our decision came is updated by `repair`, which the proxy c
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import structlog
 
 from cotenant.enforcer.contract import ContainerSpec
 from cotenant.enforcer.decide.container_resources import LEAVE, ContainerSettings, has_skip_hooks_label
-from cotenant.enforcer.decide.device_environment import device_environment
+from cotenant.enforcer.dra.claim import device_environment
 from cotenant.enforcer.runtime.bounded import Bounded, Late
 from cotenant.enforcer.runtime.cri_messages import (
     container_hook_request,
     facts_of_config,
+    facts_of_listed,
     lay_over,
     merge_environment,
     merge_resources,
     merge_texts,
     sandbox_hook_request,
 )
-from cotenant.enforcer.runtime.cri_store import KnownContainer, SandboxStore
 from cotenant.enforcer.runtime.facts import Decide, RuntimePod, pod_spec
 from cotenant.enforcer.runtime.hook_servers import HookServerRefused, HookServers
 from cotenant.enforcer.runtime.messages import cri, hook
@@ -303,7 +303,7 @@ class CriHooks:
     async def _decide_in_time(
         self, facts: RuntimePod, container: str, seconds: float, container_id: str = ""
     ) -> ContainerSettings | None:
-        """None when it fails or is late, but LEAVE for a pod that asks to be left alone. container_id: "" = not made yet."""
+        """None if it fails or is late, but LEAVE where a pod asks for that. container_id: "" = not made yet."""
         spec = pod_spec(facts)
         try:
             decision = await self._bounded.wait(
@@ -330,3 +330,70 @@ def _about_new(facts: RuntimePod, request: Any) -> Any:
 
 def _ignore_response(_: Any) -> None:
     """Answers at these points change no request: CRI's messages there name only an id."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownContainer:
+    """A container; what is kept on it when a later decision fails, or a hook server does not answer.
+
+    decided: our own decision; answered: the hook servers' Resources, encoded. undecided: the Resources that it got,
+    encoded, while our own decision on it is still missing; None = it was decided on.
+    """
+
+    id: str
+    sandbox_id: str
+    name: str
+    decided: ContainerSettings = LEAVE
+    answered: bytes = b""
+    undecided: bytes | None = None
+
+
+@dataclass(slots=True)
+class SandboxStore:
+    """Sandboxes and containers by id."""
+
+    sandboxes: dict[str, RuntimePod] = field(default_factory=dict)
+    containers: dict[str, KnownContainer] = field(default_factory=dict)
+
+    def add_sandbox(self, facts: RuntimePod) -> None:
+        """Add a sandbox that the runtime has made."""
+        self.sandboxes[facts.id] = facts
+
+    def add_container(self, container: KnownContainer) -> None:
+        """Add a container that the runtime has made."""
+        self.containers[container.id] = container
+
+    def hold(
+        self, container_id: str, applied: ContainerSettings, answered: bytes, undecided: bytes | None = None
+    ) -> None:
+        """Remember what was set."""
+        if (container := self.containers.get(container_id)) is not None:
+            self.containers[container_id] = replace(container, decided=applied, answered=answered, undecided=undecided)
+
+    def undecided(self) -> tuple[str, ...]:
+        """Ids of containers that run without our decision."""
+        return tuple(c.id for c in self.containers.values() if c.undecided is not None)
+
+    def pod_of(self, container_id: str) -> tuple[RuntimePod, KnownContainer] | None:
+        """A container and its pod, when both are known."""
+        container = self.containers.get(container_id)
+        facts = self.sandboxes.get(container.sandbox_id) if container is not None else None
+        return (facts, container) if facts is not None and container is not None else None
+
+    def drop_sandbox(self, sandbox_id: str) -> None:
+        """Forget a sandbox that the runtime has removed, with all its containers."""
+        self.sandboxes.pop(sandbox_id, None)
+        for container_id in [c.id for c in self.containers.values() if c.sandbox_id == sandbox_id]:
+            del self.containers[container_id]
+
+    def drop_container(self, container_id: str) -> None:
+        """Forget a container that the runtime has removed."""
+        self.containers.pop(container_id, None)
+
+    def recover(self, sandboxes: Iterable[Any], containers: Iterable[Any]) -> None:
+        """Take over the runtime's lists; what we know already, which is more, stays."""
+        for sandbox in sandboxes:
+            self.sandboxes.setdefault(sandbox.id, facts_of_listed(sandbox))
+        for container in containers:
+            listed = KnownContainer(container.id, container.pod_sandbox_id, container.metadata.name)
+            self.containers.setdefault(container.id, listed)

@@ -39,7 +39,7 @@ from cotenant.enforcer.runtime.hook_servers import HookServers
 from cotenant.enforcer.runtime.messages import cri
 from cotenant.enforcer.runtime.parents import Parents
 from cotenant.enforcer.runtime.socket_guard import SocketGuard
-from cotenant.enforcer.settings.runtime import RuntimeSettings
+from cotenant.enforcer.settings import RuntimeSettings
 from cotenant.enforcer.sources.documents import policy_of
 
 WATCH_SECONDS: Final = 0.25

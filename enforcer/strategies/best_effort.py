@@ -17,7 +17,7 @@ from typing import Final
 from cotenant.base.resource import Resource
 from cotenant.enforcer.contract import Evict, Observation, PodSpec, Step, StrategyPlan, Verdict
 from cotenant.enforcer.model.node_policy import NodePolicy, Thresholds
-from cotenant.enforcer.settings.best_effort import BestEffortSettings
+from cotenant.enforcer.settings import BestEffortSettings
 from cotenant.enforcer.strategies.eviction.cpu_evict import Sample, satisfaction, window
 from cotenant.enforcer.strategies.eviction.fullness import by_allocatable, by_use, withdrawn_classes
 from cotenant.enforcer.strategies.eviction.memory_evict import MemoryTrend, best_effort_memory

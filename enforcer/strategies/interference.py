@@ -29,7 +29,7 @@ from typing import Final
 
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.enforcer.contract import Observation, PodReading, Verdict
-from cotenant.enforcer.settings.best_effort import BestEffortSettings
+from cotenant.enforcer.settings import BestEffortSettings
 from cotenant.enforcer.strategies.baseline import (
     LEAST,
     Baseline,

@@ -55,8 +55,7 @@ from cotenant.enforcer.decide.granted import (
 )
 from cotenant.enforcer.decide.knobs import PAGE_BYTES
 from cotenant.enforcer.decide.overrides import annotation_fields, class_of, live, replace_fields, unreadable
-from cotenant.enforcer.model.node_policy import MemoryQos, NodePolicy
-from cotenant.enforcer.model.node_policy_defaults import NONE_CLASS
+from cotenant.enforcer.model.node_policy import NONE_CLASS, MemoryQos, NodePolicy
 from cotenant.enforcer.strategies.unchanged import Unchanged
 
 NAME: Final = "memory-qos"

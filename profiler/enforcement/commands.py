@@ -26,7 +26,7 @@ from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.settings.sections.manager import ManagerSettings
 from cotenant.base.text import counted
-from cotenant.enforcer.settings.agent import EnforcerSettings
+from cotenant.enforcer.settings import EnforcerSettings
 from cotenant.profiler.settings import ProfilerSettings
 
 if TYPE_CHECKING:
@@ -210,8 +210,8 @@ def recount_recording(file: Path, settings: SettingSections) -> EnforcementHisto
     from cotenant.enforcer.decide.registry import strategies
     from cotenant.enforcer.model.enforcement import EnforcementHistory
     from cotenant.enforcer.model.enforcement_tables import grid_samples
+    from cotenant.enforcer.report.acts import Recount
     from cotenant.enforcer.report.recorder import replay_recording
-    from cotenant.enforcer.report.recount import Recount
 
     own = settings.section(EnforcerSettings)
     recount, node = Recount(Rate(own.evictions_per_minute, own.evictions_burst)), ""

@@ -16,7 +16,7 @@ from cotenant.admission.settings import AdmissionSettings
 from cotenant.admission.view import ClusterView
 from cotenant.admission.webhook_server.app import WebhookApp
 from cotenant.admission.webhook_server.authority import CertificatePolicy, Material, renew_material
-from cotenant.admission.webhook_server.server import WebhookServer
+from cotenant.admission.webhook_server.service import WebhookServer
 from cotenant.base.logs.metrics import Metrics
 from cotenant.base.process.clock import SystemClock
 

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.admission.bind_request import with_bind_request
-from cotenant.admission.pod_mutation import compute_mutation, writable
+from cotenant.admission.pod_mutation import compute_mutation, with_bind_request, writable
 from cotenant.admission.policies.compiler import compile_profiles
 from cotenant.admission.profile import Profile
 from cotenant.base.kubernetes.pod_wire import limits_of, requests_of

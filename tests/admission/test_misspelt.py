@@ -13,8 +13,15 @@ from hypothesis import strategies as st
 
 from cotenant.admission.profile_record import RECORD_ANNOTATION
 from cotenant.admission.review import ReviewContext, answer
-from cotenant.admission.values.misspelt import misspelt_keys, misspelt_on_pod
-from cotenant.admission.values.pod_protocol import ANNOTATION_NAMES, ELSEWHERE, FIELDS, FIELDS_BY_KIND, LABEL_NAMES
+from cotenant.admission.values.misspelt import (
+    ANNOTATION_NAMES,
+    ELSEWHERE,
+    FIELDS,
+    FIELDS_BY_KIND,
+    LABEL_NAMES,
+    misspelt_keys,
+    misspelt_on_pod,
+)
 from cotenant.admission.view import ClusterView
 from cotenant.base.allocation.cpu_annotations import _NumaSpec, _ResourceSpec
 from cotenant.base.json_documents.struct_validation import field_names

@@ -15,7 +15,7 @@ from cryptography import x509
 from cotenant.base.version import __version__
 from cotenant.cli.cluster.installation import after_helm
 from cotenant.cli.cluster.installation.manifests import FEATURES, bodies, features_off, texts
-from cotenant.enforcer.settings.runtime import DraSettings
+from cotenant.enforcer.settings import DraSettings
 from cotenant.manager.features import NAMES
 from tests.cli.chart_policy import violations
 from tests.cli.charts import (

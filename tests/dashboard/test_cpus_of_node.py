@@ -13,7 +13,7 @@ from cotenant.base.allocation.topology_document import NodeCpus, PodCpus
 from cotenant.base.people import Grant, Person, Role
 from cotenant.dashboard.frame.view import DashboardContext, View
 from cotenant.dashboard.nodes import cpus_of_node
-from cotenant.enforcer.commands.cpu_drawing import cpu_drawing_lines
+from cotenant.enforcer.commands.topology import cpu_drawing_lines
 from tests.dashboard.test_states import text_of
 from tests.support import dashboard as support
 from tests.support.machines import CPUS, MACHINE, FixedTopologies

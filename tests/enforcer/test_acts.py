@@ -18,6 +18,7 @@ from cotenant.enforcer.decide.registry import strategies
 from cotenant.enforcer.model.enforcement import REASON_SENTENCES, AgentAction, Lane, in_words
 from cotenant.enforcer.report.acts import (
     EVENT_REASONS,
+    Verdicts,
     act_of,
     best_effort_limit_millicores,
     changes,
@@ -25,10 +26,8 @@ from cotenant.enforcer.report.acts import (
     sample_of,
     seconds_of,
 )
-from cotenant.enforcer.report.recount import Verdicts
 from cotenant.enforcer.report.status import ActionRecord, stamp
-from cotenant.enforcer.settings.agent import EnforcerSettings
-from cotenant.enforcer.settings.best_effort import BestEffortSettings
+from cotenant.enforcer.settings import BestEffortSettings, EnforcerSettings
 from cotenant.enforcer.strategies.suppression.suppress import Suppress, SuppressState
 from tests.enforcer.readings import TIERS, KubeQos, container, node, pod, policy, seen
 

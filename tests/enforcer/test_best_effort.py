@@ -25,7 +25,7 @@ from cotenant.enforcer.contract import (
 from cotenant.enforcer.decide.container_resources import BATCH_CPU
 from cotenant.enforcer.decide.loop import AgentMode, Ages, Memory, decide
 from cotenant.enforcer.model.node_policy import NodePolicy
-from cotenant.enforcer.settings.best_effort import BestEffortSettings
+from cotenant.enforcer.settings import BestEffortSettings
 from cotenant.enforcer.strategies.best_effort import BestEffort, BestEffortState
 from cotenant.enforcer.strategies.eviction.victims import EVICTION_ENABLED_LABEL
 from tests.enforcer.readings import GIB, container, node, pod, policy, seen, values

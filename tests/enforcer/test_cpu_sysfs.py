@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cotenant.base.allocation.cpu_lists import format_cpus
 from cotenant.base.allocation.cpu_topology import CpuCache, CpuTopology, regular_topology
 from cotenant.base.errors import NodeUnreadable
-from cotenant.enforcer.observe.cpu_sysfs import numa_memory_bytes, read_topology
+from cotenant.enforcer.observe.sysfs import numa_memory_bytes, read_topology
 from tests.base.allocation.cpu_machines import hybrid_topology, machines
 
 

@@ -16,7 +16,7 @@ from cotenant.base.kubernetes.qos import QosClass
 from cotenant.enforcer.contract import NO_LIMIT, Knob, KubeQos, NodeReading, PodReading, StrategyPlan
 from cotenant.enforcer.decide.container_resources import container_resources
 from cotenant.enforcer.observe.cpusets import beside_static_kubelet
-from cotenant.enforcer.report.topology_report import MachineCpus, node_cpus
+from cotenant.enforcer.report.topology_writer import MachineCpus, node_cpus
 from cotenant.enforcer.strategies.cpuset_pools import CpusetPools
 from tests.enforcer.readings import GIB, container, pod, policy, seen, values
 

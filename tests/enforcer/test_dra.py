@@ -58,7 +58,7 @@ from cotenant.enforcer.runtime.dra_service import REGISTRATION_SERVICE, SERVICE,
 from cotenant.enforcer.runtime.messages import dra, registration
 from cotenant.enforcer.runtime.parents import Parents
 from cotenant.enforcer.runtime.socket_guard import SocketGuard, SocketTaken
-from cotenant.enforcer.settings.agent import EnforcerSettings
+from cotenant.enforcer.settings import EnforcerSettings
 from cotenant.settings import Settings
 from tests.base.allocation.cpu_machines import caches_of
 from tests.cluster.process import free_port

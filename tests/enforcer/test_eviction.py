@@ -15,7 +15,7 @@ from cotenant.base.kubernetes.protocol import PLACEHOLDER_LABEL, PLACEHOLDER_NAM
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass
 from cotenant.base.resource import Resource
 from cotenant.enforcer.contract import CpuUse, KubeQos, MemoryUse, Observation, PodReading
-from cotenant.enforcer.settings.best_effort import BestEffortSettings
+from cotenant.enforcer.settings import BestEffortSettings
 from cotenant.enforcer.strategies.best_effort import _unmet_verdicts
 from cotenant.enforcer.strategies.eviction.victims import (
     EVICTION_ENABLED_LABEL,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.enforcer.contract import CpuUse, KubeQos, Observation, PodReading, Pressure
-from cotenant.enforcer.settings.best_effort import BestEffortSettings
+from cotenant.enforcer.settings import BestEffortSettings
 from cotenant.enforcer.strategies.baseline import (
     BASELINE_ANNOTATION,
     BUCKETS,

@@ -32,8 +32,8 @@ from cotenant.enforcer.decide.changes import Notes, Place, Settled
 from cotenant.enforcer.decide.registry import strategies
 from cotenant.enforcer.decide.settle import settle
 from cotenant.enforcer.observe.layout import Layout
-from cotenant.enforcer.report.topology_report import MachineCpus, node_cpus
-from cotenant.enforcer.settings.agent import EnforcerSettings
+from cotenant.enforcer.report.topology_writer import MachineCpus, node_cpus
+from cotenant.enforcer.settings import EnforcerSettings
 from cotenant.enforcer.sources.wire import pod_of
 from cotenant.enforcer.strategies.be_totals import BeTotals
 from cotenant.enforcer.strategies.burst import pool_millicores

@@ -15,9 +15,15 @@ from cotenant.base.allocation.devices import DeviceKind, inventory_of
 from cotenant.base.identity import NodeIdentity
 from cotenant.base.kubernetes.intent import Create, Patch
 from cotenant.enforcer.observe.nvml import Nvml, NvmlGpu, NvmlState, sysfs_bus
-from cotenant.enforcer.observe.pci_sysfs import PciPlace, pci_location
-from cotenant.enforcer.report.device_report import device_write, gpu_entry, is_made_by_agent, label_text
-from cotenant.enforcer.report.device_writer import DeviceMetrics, DiscoveryState
+from cotenant.enforcer.observe.sysfs import PciPlace, pci_location
+from cotenant.enforcer.report.device_writer import (
+    DeviceMetrics,
+    DiscoveryState,
+    device_write,
+    gpu_entry,
+    is_made_by_agent,
+    label_text,
+)
 from tests.enforcer.nvml import DRIVER_NOT_LOADED, GPU_LOST, FakeGpu, FakeNvml, fake_nvml
 
 T4, OTHER = FakeGpu(0, "GPU-aaaa"), FakeGpu(1, "GPU-bbbb", "00000000:5E:00.0")

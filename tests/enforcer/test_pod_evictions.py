@@ -15,8 +15,7 @@ from cotenant.enforcer.decide.loop import AgentMode, Ages, Memory, TickDecision,
 from cotenant.enforcer.decide.registry import strategies
 from cotenant.enforcer.model.enforcement import EVICTIONS, REASON_SENTENCES
 from cotenant.enforcer.report.acts import EVICTION_REASONS
-from cotenant.enforcer.settings.agent import EnforcerSettings
-from cotenant.enforcer.settings.best_effort import BestEffortSettings
+from cotenant.enforcer.settings import BestEffortSettings, EnforcerSettings
 from tests.enforcer.readings import GIB, container, node, pod, policy, seen
 
 JOB = pod("job", container(), qos=QosClass.BE, kube=KubeQos.BEST_EFFORT)

@@ -39,7 +39,7 @@ from cotenant.enforcer.decide.registry import strategies
 from cotenant.enforcer.decide.settle import Circumstances, settle
 from cotenant.enforcer.decide.write_order import wider
 from cotenant.enforcer.observe.layout import Layout
-from cotenant.enforcer.settings.agent import EnforcerSettings
+from cotenant.enforcer.settings import EnforcerSettings
 from cotenant.enforcer.sources.wire import pod_of
 from tests.enforcer.pod_matrix import MIB, PodPlan, kubelet_values, largest_moment, plans
 from tests.enforcer.readings import policy

@@ -14,7 +14,7 @@ from cotenant.enforcer.decide.loop import Ages, Memory, decide
 from cotenant.enforcer.decide.registry import strategies
 from cotenant.enforcer.model.node_policy import NodePolicy
 from cotenant.enforcer.report.recorder import TickRecorder, replay_recording
-from cotenant.enforcer.settings.agent import EnforcerSettings
+from cotenant.enforcer.settings import EnforcerSettings
 from tests.enforcer.readings import TIERS, KubeQos, container, node, pod, policy, seen
 
 AGES = Ages()

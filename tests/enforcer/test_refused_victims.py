@@ -29,8 +29,7 @@ from cotenant.enforcer.contract import CpuUse, Evict, KubeQos, MemoryUse, Observ
 from cotenant.enforcer.decide.evictions import AGAIN_SECONDS, LONGEST_REST_SECONDS, RefusedPod, after_refusal
 from cotenant.enforcer.decide.loop import Ages, Memory, decide
 from cotenant.enforcer.model.node_policy import NodePolicy
-from cotenant.enforcer.settings.agent import EnforcerSettings
-from cotenant.enforcer.settings.best_effort import BestEffortSettings
+from cotenant.enforcer.settings import BestEffortSettings, EnforcerSettings
 from cotenant.enforcer.strategies.baseline import BASELINE_ANNOTATION
 from cotenant.enforcer.strategies.best_effort import BestEffort
 from tests.cluster.waiting import wait_for

@@ -26,7 +26,7 @@ from cotenant.enforcer.contract import (
     Value,
 )
 from cotenant.enforcer.model.node_policy import NodePolicy
-from cotenant.enforcer.settings.best_effort import BestEffortSettings
+from cotenant.enforcer.settings import BestEffortSettings
 from cotenant.enforcer.strategies.suppression.suppress import Suppress, SuppressState, floor_shares, quota_for
 from tests.enforcer.readings import EVERY_KNOB, container, node, pod, policy, seen, values
 

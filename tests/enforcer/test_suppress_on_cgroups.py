@@ -19,7 +19,7 @@ from cotenant.enforcer.decide.container_resources import BATCH_CPU, BATCH_MEMORY
 from cotenant.enforcer.observe.cgroupfs import Hierarchy
 from cotenant.enforcer.observe.layout import Layout
 from cotenant.enforcer.observe.observe import Observer
-from cotenant.enforcer.settings.best_effort import BestEffortSettings
+from cotenant.enforcer.settings import BestEffortSettings
 from cotenant.enforcer.sources.wire import pod_of
 from cotenant.enforcer.strategies.baseline import InterferenceSignal, measured_signals
 from cotenant.enforcer.strategies.be_totals import BeTotals

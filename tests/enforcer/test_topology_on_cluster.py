@@ -11,7 +11,7 @@ from cotenant.base.allocation.topology_document import NodeCpus, PodCpus, parse_
 from cotenant.base.errors import ClusterDenied
 from cotenant.base.kube import KubeClient, Writer
 from cotenant.base.settings.sections.kube import KubeSettings
-from cotenant.enforcer.observe.cpu_sysfs import read_topology
+from cotenant.enforcer.observe.sysfs import read_topology
 from cotenant.enforcer.report.topology_writer import TopologyPublisher
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.fixtures import FakeNodes

@@ -13,8 +13,7 @@ from cotenant.base.kube.auth import Access
 from cotenant.base.kubernetes.intent import Apply, Create, Patch
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.enforcer.report.node_metric_writer import Reporter, Whose
-from cotenant.enforcer.report.topology_report import MachineCpus, topology_write
-from cotenant.enforcer.report.topology_writer import TopologyPublisher
+from cotenant.enforcer.report.topology_writer import MachineCpus, TopologyPublisher, topology_write
 from tests.cluster.process import free_port
 from tests.cluster.waiting import wait_for
 

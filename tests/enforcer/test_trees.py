@@ -38,8 +38,7 @@ from cotenant.enforcer.decide.changes import WriteOutcome
 from cotenant.enforcer.observe.cgroupfs import Hierarchy
 from cotenant.enforcer.observe.layout import Driver, Layout, Runtime
 from cotenant.enforcer.observe.observe import Observer
-from cotenant.enforcer.settings.agent import EnforcerSettings
-from cotenant.enforcer.settings.runtime import DraSettings
+from cotenant.enforcer.settings import DraSettings, EnforcerSettings
 from cotenant.enforcer.sources.kubelet import Assignments, KubeletConfig
 from cotenant.enforcer.sources.sources import AgentInputs
 

@@ -110,7 +110,7 @@ def node_strategy() -> None:
     from cotenant.base.kubernetes.qos import QosClass
     from cotenant.enforcer.contract import Knob
     from cotenant.enforcer.decide.registry import strategies
-    from cotenant.enforcer.settings.agent import EnforcerSettings
+    from cotenant.enforcer.settings import EnforcerSettings
     from tests.enforcer.readings import EVERY_KNOB, pod, policy, seen, values
 
     strategy = next(s for s in strategies(EnforcerSettings()) if s.name == "be-io-weight")

@@ -24,7 +24,7 @@ from cotenant.enforcer.runtime.cri_messages import cgroup_parent_of, lay_over, m
 from cotenant.enforcer.runtime.facts import Decide
 from cotenant.enforcer.runtime.hook_servers import HookServers
 from cotenant.enforcer.runtime.messages import cri
-from cotenant.enforcer.settings.runtime import RuntimeSettings
+from cotenant.enforcer.settings import RuntimeSettings
 from tests.node import pods
 from tests.node.cri import Pod, container
 from tests.support.open_files import none_left

@@ -17,7 +17,7 @@ import pytest
 from cotenant.base.allocation.cpu_lists import parse_cpus
 from cotenant.enforcer.runtime.bounded import Bounded
 from cotenant.enforcer.runtime.nri.plugin import NriPlugin
-from cotenant.enforcer.settings.runtime import RuntimeSettings
+from cotenant.enforcer.settings import RuntimeSettings
 from cotenant.scheduler_ext.extender.serve.allocation import HardwareAllocation
 from cotenant.scheduler_ext.extender.serve.bind import Binder
 from cotenant.scheduler_ext.extender.serve.server import allocators

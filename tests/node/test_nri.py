@@ -18,7 +18,7 @@ from cotenant.enforcer.runtime.bounded import Bounded
 from cotenant.enforcer.runtime.facts import Decide
 from cotenant.enforcer.runtime.messages import nri
 from cotenant.enforcer.runtime.nri.plugin import NriEvent, NriEventType, NriPlugin
-from cotenant.enforcer.settings.runtime import RuntimeSettings
+from cotenant.enforcer.settings import RuntimeSettings
 from tests.cluster.waiting import wait_for
 from tests.node import pods
 from tests.node.fake_nri import TO_PLUGIN, FakeRuntime, Peer, PluginError, container, pod

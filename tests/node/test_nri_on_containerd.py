@@ -12,7 +12,7 @@ from cotenant.enforcer.decide.container_resources import ContainerSettings
 from cotenant.enforcer.runtime.bounded import Bounded
 from cotenant.enforcer.runtime.facts import Decide
 from cotenant.enforcer.runtime.nri.plugin import NriEvent, NriEventType, NriPlugin
-from cotenant.enforcer.settings.runtime import RuntimeSettings
+from cotenant.enforcer.settings import RuntimeSettings
 from tests.cluster.waiting import wait_for
 from tests.node import pods
 from tests.node.containerd import Containerd

@@ -25,7 +25,7 @@ from cotenant.enforcer.model.enforcement import Gathering
 from cotenant.enforcer.model.enforcement_tables import ENFORCEMENT, ENFORCEMENT_LANES, lanes_of
 from cotenant.enforcer.report.action_log import LOG_FILE, ActionReporter, AgentMetrics
 from cotenant.enforcer.report.recorder import TickRecorder
-from cotenant.enforcer.settings.agent import EnforcerSettings
+from cotenant.enforcer.settings import EnforcerSettings
 from cotenant.profiler.enforcement.commands import app
 from cotenant_lab.simulation.api_server import EmbeddedServer
 from tests.enforcer.test_recording import AGES, ON, TIERS, KubeQos, moments

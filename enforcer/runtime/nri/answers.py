@@ -10,8 +10,7 @@ from typing import Any, Final
 
 from cotenant.enforcer.contract import NO_LIMIT, ContainerSpec
 from cotenant.enforcer.decide.container_resources import LEAVE, ContainerSettings
-from cotenant.enforcer.decide.device_environment import device_environment
-from cotenant.enforcer.dra.claim import keys_in
+from cotenant.enforcer.dra.claim import device_environment, keys_in
 from cotenant.enforcer.runtime.facts import Decide, RuntimePod, pod_spec
 from cotenant.enforcer.runtime.messages import nri
 

@@ -26,7 +26,7 @@ from cotenant.enforcer.runtime.facts import Decide
 from cotenant.enforcer.runtime.messages import nri
 from cotenant.enforcer.runtime.messages import ttrpc as body
 from cotenant.enforcer.runtime.nri import answers, ttrpc
-from cotenant.enforcer.settings.runtime import RuntimeSettings
+from cotenant.enforcer.settings import RuntimeSettings
 
 NAME: Final = "cotenant"
 RUNTIME_SERVICE: Final = "nri.pkg.api.v1alpha1.Runtime"

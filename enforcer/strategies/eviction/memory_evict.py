@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from cotenant.base.resource import Resource
 from cotenant.enforcer.contract import Observation
 from cotenant.enforcer.model.node_policy import Thresholds
-from cotenant.enforcer.settings.best_effort import BestEffortSettings
+from cotenant.enforcer.settings import BestEffortSettings
 from cotenant.enforcer.strategies.eviction.fullness import to_release, use_bounds
 from cotenant.enforcer.strategies.eviction.victims import (
     MEMORY_COOLDOWN_SECONDS,

@@ -34,7 +34,7 @@ from cotenant.base.kubernetes.qos import PriorityClass, QosClass
 from cotenant.base.resource import Resource
 from cotenant.enforcer.contract import Evict, Observation, PodReading, PodSpec
 from cotenant.enforcer.decide.granted import total
-from cotenant.enforcer.settings.best_effort import BestEffortSettings
+from cotenant.enforcer.settings import BestEffortSettings
 
 CPU_COOLDOWN_SECONDS: Final = 20.0
 """After an eviction for CPU, none for so long. Default of koordlet's CPU eviction (--cpu-evict-cool-time-seconds

@@ -52,7 +52,7 @@ from cotenant.enforcer.decide.container_resources import SHARES_MAX, SHARES_MIN
 from cotenant.enforcer.decide.knobs import MICROSECONDS_PER_MILLICORE
 from cotenant.enforcer.model.node_policy import NodePolicy, Thresholds
 from cotenant.enforcer.observe.cpusets import forbidden_cpus, may_have_claimed_cores, online_cpus, pod_assignment
-from cotenant.enforcer.settings.best_effort import BestEffortSettings
+from cotenant.enforcer.settings import BestEffortSettings
 from cotenant.enforcer.strategies.suppression.suppress_cpuset import LEAST_CPUS, choose, wanted_count
 from cotenant.enforcer.strategies.suppression.suppress_target import (
     NodeCpuDemand,

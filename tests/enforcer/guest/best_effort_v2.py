@@ -11,7 +11,7 @@ import pytest
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.enforcer.contract import ContainerSpec, KubeQos, PodSpec
 from cotenant.enforcer.decide.container_resources import BATCH_CPU, BATCH_MEMORY
-from cotenant.enforcer.settings.best_effort import BestEffortSettings
+from cotenant.enforcer.settings import BestEffortSettings
 from cotenant.enforcer.strategies.be_totals import BeTotals
 from cotenant.enforcer.strategies.best_effort import BestEffort
 from tests.enforcer.guest.strategies_v2 import LAYOUT, MIB, Node

@@ -24,7 +24,7 @@ from cotenant.enforcer.decide.registry import strategies
 from cotenant.enforcer.observe.cgroupfs import Hierarchy
 from cotenant.enforcer.observe.layout import Layout
 from cotenant.enforcer.observe.observe import Observer
-from cotenant.enforcer.settings.agent import EnforcerSettings
+from cotenant.enforcer.settings import EnforcerSettings
 from cotenant.enforcer.sources.wire import pod_of
 from tests.enforcer.pod_matrix import (
     NONE,

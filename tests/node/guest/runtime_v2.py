@@ -8,7 +8,7 @@ import pytest
 
 from cotenant.enforcer.runtime.bounded import Bounded
 from cotenant.enforcer.runtime.nri.plugin import NriPlugin
-from cotenant.enforcer.settings.runtime import RuntimeSettings
+from cotenant.enforcer.settings import RuntimeSettings
 from tests.cluster.waiting import wait_for
 from tests.node import pods
 from tests.node.containerd import UNIFIED, Containerd, impossible

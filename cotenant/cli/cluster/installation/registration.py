@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cotenant.admission.commands.shipped_registration import ShippedRegistration
+from cotenant.admission.webhook_server.registration import ShippedRegistration
 from cotenant.cli.cluster.installation.manifests import address_of, manifests
 
 

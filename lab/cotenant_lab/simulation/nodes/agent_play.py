@@ -18,10 +18,9 @@ from cotenant.enforcer.decide.registry import strategies
 from cotenant.enforcer.decide.settle import settle
 from cotenant.enforcer.model.enforcement import AgentAction, LaneSample
 from cotenant.enforcer.model.node_policy import NodePolicy
-from cotenant.enforcer.report.acts import act_of, sample_of
-from cotenant.enforcer.report.recount import Verdicts
+from cotenant.enforcer.report.acts import Verdicts, act_of, sample_of
 from cotenant.enforcer.report.status import ActionRecord, action_of, paths_of, stamp
-from cotenant.enforcer.settings.agent import EnforcerSettings
+from cotenant.enforcer.settings import EnforcerSettings
 from cotenant_lab.simulation.nodes.enforced_node import DIALECT, Actor, SecondDemand, SimulatedNode
 
 

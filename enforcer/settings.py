@@ -1,14 +1,207 @@
-"""Settings of the node agent: where it finds the node's cgroups and policy, what it may do, how often it looks."""
+"""Settings of the node agent, of its hooks into the container runtime, and of how best effort gives way on a node."""
 
 from __future__ import annotations
 
+from pathlib import PurePosixPath
 from typing import Annotated, Literal
 
 import msgspec
 
 from cotenant.base.settings.base import Section, setting
-from cotenant.enforcer.settings.best_effort import BestEffortSettings
-from cotenant.enforcer.settings.runtime import DraSettings
+
+
+class BestEffortSettings(Section, frozen=True):
+    """The settings of best-effort strategies; none acts unless the node's policy (NodeSLO) enables its thresholds."""
+
+    protect: Annotated[
+        Literal["shares", "idle", "none"],
+        setting(
+            "How best effort as a whole yields the CPU: shares (the smallest weight, which is also what the kubelet "
+            "gives it), idle (cpu.idle=1, where the kernel has it), none. A quota alone does not protect latency. "
+            "idle protects no better, and while it is set the kubelet cannot update its QoS cgroups (it writes "
+            "cpu.shares or cpu.weight, which an idle group refuses) nor start again: only for nodes without a kubelet.",
+            when="there is no kubelet on the node",
+        ),
+    ] = "shares"
+    suppress: Annotated[
+        bool,
+        setting(
+            "Limit best effort to a target that follows the usage of all others, at the smallest weight.",
+            when="best effort may use all that is free",
+        ),
+    ] = True
+    evict: Annotated[
+        bool, setting("Evict pods when CPU or memory is short, within the policy.", when="nobody may be evicted")
+    ] = True
+    suppress_target: Annotated[
+        Literal["reactive", "forecast-ahead"],
+        setting(
+            "reactive follows the present usage; forecast-ahead also leaves capacity for the rise in the node's "
+            "UsageForecast. It never gives best effort more than reactive.",
+            when="prod's rises come faster than suppression",
+        ),
+    ] = "reactive"
+    ahead_seconds: float = 600.0
+    """How far forecast-ahead looks. One step of the forecast's grid behind the present one."""
+    starve_seconds: float = 30.0
+    """Best effort that wants to run and got less than cpuSuppressMinPercent for so long is lifted from the smallest
+    weight to one that yields that share, until the node has had idle CPU for as long. Longer than a burst of prod,
+    shorter than any liveness probe's patience.
+    """
+
+    # Evictions.
+    only_evict_by_api: Annotated[
+        bool,
+        setting(
+            "Give an evicted pod its own grace period; otherwise best-effort pods get one second.",
+            when="best-effort pods need their grace period",
+        ),
+    ] = False
+    pending_seconds: float = 60.0
+    """A pod that was told to leave counts as leaving for so long; one that is still there then is passed over for as
+    long again. Twice the default grace period of a pod.
+    """
+    memory_emergency_percent: Annotated[
+        int,
+        setting(
+            "With less memory than this available, or with all of it gone within the cool-down at the present speed, "
+            "best effort is evicted without waiting for the cool-down: the kernel would choose worse.",
+            when="the kernel's OOM killer is faster",
+            unit="%",
+            ge=0,
+            le=50,
+        ),
+    ] = 5
+
+    # Interference.
+    interference: Annotated[
+        Literal["off", "observe", "suppress", "evict"],
+        setting(
+            "Action for a pod that suffers against its own baseline: none, a report, further suppression of best "
+            "effort, and, if that does not help, eviction of the best-effort pod whose usage correlates with it.",
+            when="the detector is too strict, or should only report",
+        ),
+    ] = "evict"
+    interference_confirm_seconds: float = 3.0
+    """A pod must suffer for so long beside best effort that runs before anything is done. Three ticks: one alone may be
+    chance.
+    """
+    interference_patience_seconds: float = 20.0
+    """Each tightening is given so long to help before the next step. Pressure is a mean over 10 s. Two windows of the
+    pressure's ten-second mean.
+    """
+    interference_samples: int = 300
+    """Quiet ticks of a workload before its baseline counts. Five minutes of quiet ticks."""
+
+
+class RuntimeSettings(Section, frozen=True):
+    """NRI plugin and CRI proxy. Both are optional, and both let containers start unchanged when something fails."""
+
+    # The NRI plugin.
+    nri: Annotated[
+        bool,
+        setting(
+            "Adjust containers as they are created, as an NRI plugin inside the node agent (containerd 2).",
+            when="containers should start with their values",
+        ),
+    ] = False
+    nri_socket: Annotated[
+        str, setting("The runtime's NRI socket.", when="the runtime's socket lies elsewhere", min_length=1)
+    ] = "/var/run/nri/nri.sock"
+    nri_index: Annotated[
+        str,
+        setting(
+            "Two digits: plugins are asked in this order, the last one has the last word.",
+            when="other plugins must come before, or after",
+            pattern=r"^\d\d$",
+        ),
+    ] = "90"
+    nri_answer_seconds: Annotated[
+        float,
+        setting(
+            "A decision that takes longer is left out and the container starts unchanged; the runtime itself "
+            "disconnects a plugin after 2 seconds, and all pods of the node wait meanwhile.",
+            when="a busy node starts containers without their values",
+            unit="seconds",
+            gt=0,
+            le=1,
+        ),
+    ] = 0.2
+    nri_register_seconds: float = 5.0
+    """How long the runtime may take to accept the plugin. The runtime's own registration timeout (5 s)."""
+    nri_retry_seconds: float = 10.0
+    """Longest wait between two attempts to reach the runtime's NRI socket. Pacing of further tries."""
+
+    # The CRI proxy.
+    cri_socket: Annotated[
+        str,
+        setting(
+            "Where the proxy listens: the kubelet's containerRuntimeEndpoint.",
+            when="the kubelet expects another path",
+            min_length=1,
+        ),
+    ] = "/run/cotenant/cri.sock"
+    cri_upstream: Annotated[
+        str, setting("The runtime's own CRI socket.", when="the runtime's socket lies elsewhere", min_length=1)
+    ] = "/run/containerd/containerd.sock"
+    cri_hook_seconds: float = 10.0
+    """How long one hook, ours or a registered server's, may hold a call up; never more than a quarter of what the
+    kubelet still waits for that call (2 minutes by default). A container whose decision came later is set right as soon
+    as there is one. Far below a quarter of the kubelet's two minutes.
+    """
+    cri_hook_dir: Annotated[
+        str,
+        setting(
+            "Folder of JSON files that register hook servers (Koordinator's RuntimeHookService); empty = none.",
+            when="your hook servers register elsewhere",
+        ),
+    ] = "/etc/runtime/hookserver.d"
+
+
+class DraSettings(Section, frozen=True):
+    """The driver `node.cotenant.dev`. The cluster's scheduler allocates; the agent publishes and prepares."""
+
+    on: Annotated[
+        bool,
+        setting(
+            "Publish the node's devices as ResourceSlices and prepare claims for the kubelet. Not in a dry run; needs "
+            "cotenant[node] and Kubernetes 1.34.",
+            when="pods claim devices of this node",
+        ),
+    ] = False
+    device_file: Annotated[
+        str,
+        setting(
+            "A Device object as YAML or JSON in place of the node's own from the API server; its devices may have env "
+            "and deviceNodes besides, for their containers.",
+            when="the node's devices are not found automatically",
+        ),
+    ] = ""
+    cpus: Annotated[
+        str,
+        setting(
+            "CPUs whose cores are offered, such as 2-31; a core needs all of its threads in it. Empty = none. Needs "
+            "runtime.nri, and the kubelet must keep other pods off them (reservedSystemCPUs, or a part of the "
+            "machine that it does not offer): Kubernetes does not count a claim's cores as the node's cpu.",
+            when="pods claim whole cores",
+        ),
+    ] = ""
+    registry_dir: Annotated[
+        str, setting("Where the kubelet looks for plugins.", when="the kubelet's folder lies elsewhere", min_length=1)
+    ] = "/var/lib/kubelet/plugins_registry"
+    cdi_dir: Annotated[
+        str,
+        setting(
+            "Where the container runtime looks for CDI files (its cdi_spec_dirs).",
+            when="the runtime reads other cdi_spec_dirs",
+            min_length=1,
+        ),
+    ] = "/var/run/cdi"
+
+    @property
+    def plugin_dir(self) -> str:
+        """Folder of the driver's own socket: by the kubelet's convention plugins/ beside plugins_registry/."""
+        return str(PurePosixPath(self.registry_dir).parent / "plugins" / "node.cotenant.dev")
 
 
 class EnforcerSettings(Section, frozen=True):
