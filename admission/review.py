@@ -28,6 +28,7 @@ from cotenant.base.kubernetes.models.pod import AdmittedPod
 from cotenant.base.kubernetes.quota_tree import NAME_LABEL
 from cotenant.base.problem import Problem, problems_text
 from cotenant.base.text import format_value
+from cotenant.recommender.colocation.model.slo_config import SloConfig, SloConfigFinding
 from cotenant.scheduler_ext.queues.admission import quota_rules
 
 API_VERSION: Final = "admission.k8s.io/v1"
@@ -103,10 +104,6 @@ class _QuotaShape(msgspec.Struct):
     spec: _QuotaSpec | None = None
 
 
-ConfigRules = Callable[[Mapping[str, str]], list[Problem]]
-ConfigWarnings = Callable[[Mapping[str, str]], list[str]]
-
-
 @dataclass(frozen=True, slots=True)
 class ReviewContext:
     """The inputs of an answer beside the body: the cluster, the time, and how many pods use a quota.
@@ -120,10 +117,8 @@ class ReviewContext:
     record_key: bytes = b""
     """Signs what we write down on pods."""
     pods_of_quota: Callable[[str], int] = lambda _name: 0
-    config_rules: ConfigRules = lambda _data: []
     config_place: tuple[str, str] = ("", "")
     """Namespace and name of the one ConfigMap that is judged."""
-    config_warnings: ConfigWarnings = lambda _data: []
     own_namespace: str = ""
     """Where our processes have their accounts."""
     reading: Callable[[str, str, str, str], AbstractContextManager[None]] = lambda *_: nullcontext()
@@ -335,16 +330,26 @@ def validate_quota(request: AdmissionRequest, context: ReviewContext) -> Admissi
 
 
 def validate_config(request: AdmissionRequest, context: ReviewContext) -> AdmissionDecision:
-    """The one ConfigMap that configures colocation; keys that did not change are not judged again."""
+    """The one ConfigMap that configures colocation, each key by the parser that the manager uses.
+
+    Only keys that changed are judged, so that one bad key never keeps another from being mended. A finding that does
+    not keep its key from being used, as a misspelled field or a value without effect, is a warning.
+    """
     if not _is(request, "", "configmaps") or (request.namespace, request.name) != context.config_place:
         return UNTOUCHED
     new, old = _object(request.new, ConfigMapObject), _object(request.old, ConfigMapObject)
     before = (old or {}).get("data") or {}
     data = (new or {}).get("data") or {}
     changed = {key: text for key, text in data.items() if before.get(key) != text}
-    return replace(
-        _validation_decision(context.config_rules(changed)), warnings=tuple(context.config_warnings(changed))
-    )
+    findings = SloConfig().updated(changed).findings
+    refusal = _validation_decision([_config_problem(finding) for finding in findings if finding.fatal])
+    return replace(refusal, warnings=tuple(finding.advice for finding in findings if not finding.fatal))
+
+
+def _config_problem(finding: SloConfigFinding) -> Problem:
+    wrong = finding.deviation
+    value = wrong.value if isinstance(wrong.value, str) else format_value(wrong.value)
+    return Problem(f"data[{finding.key}] {wrong.path}", value, wrong.expected, finding.fix)
 
 
 QUOTA_API: Final = "scheduling.sigs.k8s.io"

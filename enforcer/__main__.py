@@ -35,8 +35,7 @@ from cotenant.base.settings.sections.telemetry import TelemetrySettings
 from cotenant.enforcer.apply.handover import AgentStop, node_lock
 from cotenant.enforcer.apply.watchdog import LOG_FORMAT
 from cotenant.enforcer.assembly import assemble_agent
-from cotenant.enforcer.device_driver import device_driver
-from cotenant.enforcer.nri_hooks import run_nri_plugin
+from cotenant.enforcer.optional_parts import device_driver, run_nri_plugin
 from cotenant.enforcer.settings import EnforcerSettings
 from cotenant.settings import Settings
 

@@ -10,8 +10,9 @@ import contextlib
 import os
 import platform
 import socket
+import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -35,10 +36,9 @@ from cotenant.enforcer.agent import Agent, AgentComponents
 from cotenant.enforcer.apply.apply import Applier
 from cotenant.enforcer.apply.eviction_worker import FIELD_MANAGER, EvictionQueue, Evictor
 from cotenant.enforcer.apply.journal import OriginalValues
-from cotenant.enforcer.apply.kernel_switches import SwitchFiles
 from cotenant.enforcer.apply.pod_evictions import PodEvictions
 from cotenant.enforcer.apply.resctrlfs import ResctrlKeeper, read_resctrl, tasks_in
-from cotenant.enforcer.apply.sysctl import SysctlKeeper
+from cotenant.enforcer.apply.sysctl import SwitchFiles, SysctlKeeper
 from cotenant.enforcer.apply.traffic import TrafficKeeper, read_uplink
 from cotenant.enforcer.contract import NodeReading, Observation, ResctrlReading, Uplink
 from cotenant.enforcer.decide.changes import Place
@@ -203,10 +203,14 @@ def assemble_agent(settings: SettingSections, env: Mapping[str, str]) -> Iterato
         measured = AgentMetrics(metrics)
         action_reporter = ActionReporter(folder, measured, recorder, node, own.dry_run)
         kubelet = kubelet_config(_text(Path(own.kubelet_config)))
+        if client is None:
+            inputs: Sources = FileSources(node, own.pods_file, own.policy_file)
+        else:
+            inputs = Recalling(ApiSources(client, node, own.policy_file), LastInputsFile(folder, boot_id, node))
         parts = AgentComponents(
             settings=own,
             clock=clock,
-            sources=_with_kubelet(_sources(own, LastInputsFile(folder, boot_id, node), node, client), own, kubelet),
+            sources=WithKubelet(inputs, own.pod_resources_socket, kubelet.static_cpus),
             node_reader=KubeletTreeReader(hierarchy, own, kubelet),
             knob_writer=Applier(hierarchy, originals, own.dry_run),
             originals=originals,
@@ -235,7 +239,9 @@ def assemble_agent(settings: SettingSections, env: Mapping[str, str]) -> Iterato
         server.pages["/status"] = lambda: (msgspec.json.encode(agent.status()), "application/json")
         stack.enter_context(server)
         if recorder:
-            stack.enter_context(_flush_in_background(recorder))
+            stack.callback(recorder.close)
+            stack.callback(recorder.flush)  # once more in the end
+            stack.enter_context(repeat_in_background("events", FLUSH_SECONDS, recorder.flush))
         yield Assembled(agent, server, client, reporter, node)
 
 
@@ -250,16 +256,6 @@ def _client(settings: SettingSections, env: Mapping[str, str]) -> KubeClient:
     return KubeClient(
         service_account(files, env), settings.section(KubeSettings), reload=lambda: service_account(files, env)
     )
-
-
-def _sources(settings: EnforcerSettings, last_file: LastInputsFile, node: str, client: KubeClient | None) -> Sources:
-    if client is None:
-        return FileSources(node, settings.pods_file, settings.policy_file)
-    return Recalling(ApiSources(client, node, settings.policy_file), last_file)
-
-
-def _with_kubelet(inner: Sources, settings: EnforcerSettings, kubelet: KubeletConfig) -> Sources:
-    return WithKubelet(inner, settings.pod_resources_socket, kubelet.static_cpus)
 
 
 def _stopper(settings: SettingSections) -> EvictionQueue[str] | None:
@@ -280,9 +276,11 @@ def _reporter(
     if client is None or settings.dry_run or not settings.report_node_metric:
         return None
     whose = Whose(node, agent.node_uid)
-    publishers: list[DevicePublisher | TopologyPublisher] = (
-        [_topology(settings, whose, agent, kubelet)] if settings.report_topology else []
-    )
+    publishers: list[DevicePublisher | TopologyPublisher] = []
+    if settings.report_topology:
+        reserved = parse_cpus(kubelet.reserved_cpus, f"{settings.kubelet_config}: reservedSystemCPUs")
+        reserved |= _offered_cpus(settings)
+        publishers.append(TopologyPublisher(node, agent.node_uid, agent.cpus, Path(settings.sysfs_root), reserved))
     if settings.report_devices:
         devices = DevicePublisher(node, agent.node_uid, Nvml(NVML_LIBRARY), Path(settings.sysfs_root))
         agent.parts.metrics.registry.register(
@@ -292,37 +290,27 @@ def _reporter(
     return Reporter(client, whose, agent.report, settings.report_interval_seconds, agent.note, publishers)
 
 
-def _topology(settings: EnforcerSettings, whose: Whose, agent: Agent, kubelet: KubeletConfig) -> TopologyPublisher:
-    reserved = parse_cpus(kubelet.reserved_cpus, f"{settings.kubelet_config}: reservedSystemCPUs")
-    reserved |= _offered_cpus(settings)
-    return TopologyPublisher(whose.name, whose.uid, agent.cpus, Path(settings.sysfs_root), reserved)
-
-
 def _offered_cpus(settings: EnforcerSettings) -> Cpus:
     """CPUs whose cores ResourceClaims may have. UsageError."""
     return parse_cpus(settings.dra.cpus, "enforcer.dra.cpus") if settings.dra.on else frozenset()
 
 
 @contextlib.contextmanager
-def _flush_in_background(recorder: EventRecorder) -> Iterator[None]:
-    """Events go out from a thread of their own, and once more in the end."""
-    import threading
-
+def repeat_in_background(name: str, seconds: float, work: Callable[[], None]) -> Iterator[None]:
+    """Call `work` every so many seconds in a thread of its own, which is waited for in the end."""
     ended = threading.Event()
 
-    def flush() -> None:
-        while not ended.wait(FLUSH_SECONDS):
-            recorder.flush()
+    def repeat() -> None:
+        while not ended.wait(seconds):
+            work()
 
-    thread = threading.Thread(target=flush, name="events", daemon=True)
+    thread = threading.Thread(target=repeat, name=name, daemon=True)
     thread.start()
     try:
         yield
     finally:
         ended.set()
         thread.join(5.0)
-        recorder.flush()
-        recorder.close()
 
 
 def _text(path: Path) -> str:

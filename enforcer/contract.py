@@ -11,10 +11,12 @@ written.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
+
+import msgspec
 
 from cotenant.base.allocation.cpu_topology import Processor
 from cotenant.base.json_documents.inherited import inherited_fields
@@ -273,7 +275,7 @@ class NodeReading:
     uplink: Uplink | None = None
     resctrl: ResctrlReading | None = None
     kernel_switches: Mapping[str, str] = field(default_factory=dict)
-    """Vendor kernels' switches that this kernel has, and their values; keys as in `enforcer.apply.kernel_switches`."""
+    """Vendor kernels' switches that this kernel has, and their values; keys as in `enforcer.apply.sysctl`."""
 
     @property
     def cpu_millicores(self) -> int:
@@ -378,11 +380,11 @@ class Surface(StrEnum):
     """A resource that pods share outside their cgroups; one EDGE module keeps each, and restores it."""
 
     RESCTRL = "resctrl"
-    """key: name of the group; value: see `cotenant.enforcer.apply.resctrlfs`."""
+    """key: name of the group; value: ResctrlGroup."""
     SYSCTL = "sysctl"
-    """key: a setting of the kernel, see `cotenant.enforcer.apply.kernel_switches`; value: its text."""
+    """key: a setting of the kernel, see `cotenant.enforcer.apply.sysctl`; value: its text."""
     TRAFFIC = "traffic"
-    """key: network device; value: see `cotenant.enforcer.apply.traffic`."""
+    """key: network device; value: Traffic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,6 +396,50 @@ class SurfaceWant:
     value: str
     strategy: str
     why: str
+
+
+# --- values of SurfaceWant, as JSON, so that dry runs, recordings and people read the same thing
+class ResctrlGroup(msgspec.Struct, frozen=True):
+    """A group of the processor's resource control: lines of its schemata, cgroups whose tasks belong there."""
+
+    schemata: tuple[str, ...]
+    cgroups: tuple[str, ...] = ()
+
+
+class TrafficClass(msgspec.Struct, frozen=True):
+    """A class of outgoing traffic. number: of the class below the root, 1..65535.
+
+    least, most: the rate that it is guaranteed, and the ceiling up to which it may borrow, in bits per second.
+    """
+
+    name: str
+    number: int
+    least: int
+    most: int
+    priority: int
+    """0 is served first when there is bandwidth beyond everybody's least."""
+    addresses: tuple[str, ...] = ()
+    """Of the pods whose packets these are, IPv4 and IPv6."""
+
+
+class Traffic(msgspec.Struct, frozen=True):
+    """Classes of one network device; total: bits per second of the link."""
+
+    total: int
+    classes: tuple[TrafficClass, ...]
+
+
+ValueT = TypeVar("ValueT", ResctrlGroup, Traffic)
+
+
+def text_of(value: ResctrlGroup | Traffic) -> str:
+    """Return the value as the text of `SurfaceWant.value`."""
+    return msgspec.json.encode(value).decode()
+
+
+def values_of(wants: Iterable[SurfaceWant], surface: Surface, kind: type[ValueT]) -> Iterator[tuple[str, ValueT]]:
+    """(key, value) of the wants of a surface."""
+    return ((w.key, msgspec.json.decode(w.value, type=kind)) for w in wants if w.surface is surface)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,7 @@ from cotenant.autopilot.metrics import AutopilotMetrics
 from cotenant.base.controllers.audit import Audit
 from cotenant.base.logs.metrics import Metrics
 from cotenant.dashboard.server.health import Health
-from cotenant.enforcer.device_driver import DraMetrics
-from cotenant.enforcer.nri_hooks import NriMetrics
+from cotenant.enforcer.optional_parts import DraMetrics, NriMetrics
 from cotenant.enforcer.report.action_log import AgentMetrics
 from cotenant.enforcer.report.device_writer import DeviceMetrics, DiscoveryState
 from cotenant.enforcer.runtime.nri.plugin import Counters

@@ -15,7 +15,6 @@ import structlog
 from prometheus_client import Counter, Gauge, Histogram
 
 from cotenant.admission import review
-from cotenant.admission.config_rules import problems_of_config, warnings_of_config
 from cotenant.admission.settings import AdmissionSettings
 from cotenant.admission.view import ClusterView
 from cotenant.base.errors import ClusterError
@@ -117,9 +116,7 @@ class WebhookApp:
                 self._settings.translate_overhead,
                 self._record_key,
                 self._pods_of_quota,
-                problems_of_config,
                 self._config_place,
-                warnings_of_config,
                 self._settings.namespace,
                 lambda *version: in_hand(ObjectVersion(*version)),
             )

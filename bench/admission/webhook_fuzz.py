@@ -24,7 +24,6 @@ import jsonpatch
 
 from bench.admission.webhook_reviews import pod, profile_spec, review, view
 from bench.record import Row, below, record
-from cotenant.admission.config_rules import problems_of_config
 from cotenant.admission.review import ReviewContext, answer
 from cotenant.admission.webhook_server.service import WebhookService
 from tests.admission.serving import Serving, serving
@@ -69,7 +68,7 @@ def in_process(count: int, seed: int) -> tuple[Counter[str], Counter[str], float
             found = answer(
                 path,
                 body,
-                ReviewContext(cluster, 1e9, record_key=b"k", config_rules=problems_of_config, config_place=place),
+                ReviewContext(cluster, 1e9, record_key=b"k", config_place=place),
             )
             spent += time.process_time() - began
             trouble = usable(body, found.status, found.body)

@@ -25,7 +25,7 @@ from cotenant.enforcer.contract import (
 )
 from cotenant.enforcer.model.node_policy import Thresholds
 from cotenant.enforcer.settings import BestEffortSettings
-from cotenant.enforcer.strategies.eviction.memory_evict import MemoryTrend, best_effort_memory
+from cotenant.enforcer.strategies.eviction.fullness import MemoryTrend, best_effort_memory
 from cotenant.enforcer.strategies.eviction.victims import Choices, choose
 from cotenant.enforcer.strategies.suppression.suppress_target import headroom
 

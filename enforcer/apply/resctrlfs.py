@@ -21,8 +21,7 @@ from typing import Final
 import msgspec
 
 from cotenant.enforcer.apply.atomic_write import SurfaceNote, read_note, replace_atomically
-from cotenant.enforcer.contract import ResctrlReading, Surface, SurfaceWant
-from cotenant.enforcer.decide.surfaces import ResctrlGroup, values_of
+from cotenant.enforcer.contract import ResctrlGroup, ResctrlReading, Surface, SurfaceWant, values_of
 from cotenant.enforcer.knob_table import Version
 from cotenant.enforcer.observe.cgroupfs import Hierarchy
 

@@ -21,8 +21,7 @@ from typing import Any, Final
 
 import msgspec
 
-from cotenant.enforcer.contract import Surface, SurfaceWant, Uplink
-from cotenant.enforcer.decide.surfaces import Traffic, TrafficClass, values_of
+from cotenant.enforcer.contract import Surface, SurfaceWant, Traffic, TrafficClass, Uplink, values_of
 
 HANDLE: Final = "c07e:"
 ROOT_CLASS: Final = f"{HANDLE}1"

@@ -38,6 +38,7 @@ from cotenant.enforcer.contract import (
     Value,
 )
 from cotenant.enforcer.decide.changes import OriginalValue, Place
+from cotenant.enforcer.decide.container_resources import shares_of
 from cotenant.enforcer.decide.granted import CPU, MEMORY, container_limit, container_request, pod_limit, pod_request
 from cotenant.enforcer.decide.knobs import LEAST_QUOTA, SHARES, weight_of
 from cotenant.enforcer.decide.settle import AFTER_IDLE
@@ -118,7 +119,7 @@ def _of_pod(pod: PodReading, observation: Observation, cpus: Values) -> Iterator
             elif millicores is None:
                 yield group, _without_idle()
             else:
-                yield group, {**_NEVER_WRITTEN, Knob.CPU_SHARES: _shares(millicores)}
+                yield group, {**_NEVER_WRITTEN, Knob.CPU_SHARES: shares_of(millicores)}
         return
     values = {**_NEVER_WRITTEN, **_BEST_EFFORT}
     placed = observation.node.kubelet_static_cpus is not False or may_have_claimed_cores(pod.spec, observation.node)
@@ -137,10 +138,6 @@ def _weight(pod: PodSpec, container: ContainerSpec) -> int | None:
 
 def _without_idle() -> Values:
     return {knob: value for knob, value in _NEVER_WRITTEN.items() if knob is not Knob.CPU_IDLE}
-
-
-def _shares(millicores: int) -> int:
-    return min(max(millicores * 1024 // 1000, SHARES[0]), SHARES[1])
 
 
 # --- values of which nobody knows the origin --------------------------------------------------------------------------
@@ -213,7 +210,7 @@ def values_of_pod(pod: PodSpec, quotas_off: bool = False) -> Values:
     values: Values = {}
     request = pod_request(pod, CPU)
     if request is not None:
-        values[Knob.CPU_SHARES] = _shares(request + pod.overhead.get(CPU, 0))
+        values[Knob.CPU_SHARES] = shares_of(request + pod.overhead.get(CPU, 0))
     for name, knob in ((CPU, Knob.CPU_QUOTA), (MEMORY, Knob.MEMORY_LIMIT)):
         limit = pod_limit(pod, name)
         if limit is not None:
@@ -232,7 +229,7 @@ def values_before_hooks(pod: PodSpec, container: ContainerSpec, quotas_off: bool
     values: Values = {}
     weight = _weight(pod, container)
     if weight is not None and container_request(pod, container, CPU) == container.amounts.requests.get(CPU, 0):
-        values[Knob.CPU_SHARES] = _shares(weight)
+        values[Knob.CPU_SHARES] = shares_of(weight)
     for name, knob in ((CPU, Knob.CPU_QUOTA), (MEMORY, Knob.MEMORY_LIMIT)):
         limit = container_limit(pod, container, name)
         asked = container.limits.get(name, 0) or (pod.own_limits or {}).get(name, 0)

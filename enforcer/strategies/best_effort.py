@@ -19,8 +19,13 @@ from cotenant.enforcer.contract import Evict, Observation, PodSpec, Step, Strate
 from cotenant.enforcer.model.node_policy import NodePolicy, Thresholds
 from cotenant.enforcer.settings import BestEffortSettings
 from cotenant.enforcer.strategies.eviction.cpu_evict import Sample, satisfaction, window
-from cotenant.enforcer.strategies.eviction.fullness import by_allocatable, by_use, withdrawn_classes
-from cotenant.enforcer.strategies.eviction.memory_evict import MemoryTrend, best_effort_memory
+from cotenant.enforcer.strategies.eviction.fullness import (
+    MemoryTrend,
+    best_effort_memory,
+    by_allocatable,
+    by_use,
+    withdrawn_classes,
+)
 from cotenant.enforcer.strategies.eviction.victims import (
     Choices,
     Task,

@@ -25,10 +25,12 @@ from cotenant.enforcer.contract import (
     StrategyPlan,
     Surface,
     SurfaceWant,
+    Traffic,
+    TrafficClass,
     Verdict,
+    text_of,
 )
 from cotenant.enforcer.decide.overrides import class_of, live
-from cotenant.enforcer.decide.surfaces import Traffic, TrafficClass, text_of
 from cotenant.enforcer.model.node_policy import NetworkQos, NodePolicy
 
 NAME: Final = "network"

@@ -26,6 +26,7 @@ from cotenant.enforcer.contract import (
     Observation,
     PodReading,
     PodSpec,
+    ResctrlGroup,
     ResctrlReading,
     Stateless,
     Step,
@@ -33,9 +34,9 @@ from cotenant.enforcer.contract import (
     Surface,
     SurfaceWant,
     Verdict,
+    text_of,
 )
 from cotenant.enforcer.decide.overrides import class_of, live, unreadable
-from cotenant.enforcer.decide.surfaces import ResctrlGroup, text_of
 from cotenant.enforcer.model.node_policy import NodePolicy, ResctrlQos
 
 NAME: Final = "resctrl"

@@ -64,7 +64,7 @@ def _plan(observation: Observation, policy: NodePolicy) -> StrategyPlan:
 
 @dataclass(frozen=True, slots=True)
 class KernelSwitch:
-    """A vendor kernel's switch that the policy sets. key: as in `apply.kernel_switches`; field: of the NodeSLO."""
+    """A vendor kernel's switch that the policy sets. key: as in `apply.sysctl`; field: of the NodeSLO."""
 
     key: str
     value: int | str
@@ -72,7 +72,7 @@ class KernelSwitch:
 
 
 def switches_of(system: node_policy.System) -> tuple[KernelSwitch, ...]:
-    """The kernel switches that a policy sets, keyed as in `apply.kernel_switches`, whether this kernel has them or not.
+    """The kernel switches that a policy sets, keyed as in `apply.sysctl`, whether this kernel has them or not.
 
     A field that is not set makes no switch; for memcgReapBackGround 0, its default, counts as not set.
     """

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.admission.webhook_reviews import review, view
-from cotenant.admission.config_rules import problems_of_config, warnings_of_config
 from cotenant.admission.review import ROUTES, ReviewContext, answer
 from cotenant.admission.view import ClusterView
 
@@ -50,7 +49,7 @@ def check(path: str, body: bytes, asked: ReviewContext) -> None:
 def test_a_nearly_right_review_gets_a_usable_answer_and_twice_is_once(seed: int) -> None:
     draw = random.Random(seed)
     place = ("koordinator-system", "slo-controller-config")
-    asked = ReviewContext(view(draw), 1e9, record_key=b"k", config_rules=problems_of_config, config_place=place)
+    asked = ReviewContext(view(draw), 1e9, record_key=b"k", config_place=place)
     check(*review(draw), asked)
 
 
@@ -80,16 +79,9 @@ def test_a_quota_that_goes_with_its_whole_collection_is_asked_for_by_its_own_nam
 
 
 @pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
-def test_a_misspelt_field_of_the_configuration_is_allowed_with_a_warning(
-    operation: str,
-) -> None:
+def test_a_misspelt_field_of_the_configuration_is_allowed_with_a_warning(operation: str) -> None:
     place = ("koordinator-system", "slo-controller-config")
-    context = ReviewContext(
-        view(random.Random(1)),
-        config_rules=problems_of_config,
-        config_place=place,
-        config_warnings=warnings_of_config,
-    )
+    context = ReviewContext(view(random.Random(1)), config_place=place)
     data = {"colocation-config": '{"enable": true, "cpuReclaimTresholdPercent": 50}'}
     thing = {"metadata": {"namespace": place[0], "name": place[1]}, "data": data}
     before = {**thing, "data": {"colocation-config": '{"enable": true}'}} if operation == "UPDATE" else None

@@ -53,7 +53,7 @@ from cotenant.enforcer.dra.offer import (
     unshared_offers,
     with_claimed,
 )
-from cotenant.enforcer.nri_hooks import HookDecision
+from cotenant.enforcer.optional_parts import HookDecision
 from cotenant.enforcer.runtime.dra_service import REGISTRATION_SERVICE, SERVICE, DraService
 from cotenant.enforcer.runtime.messages import dra, registration
 from cotenant.enforcer.runtime.parents import Parents

@@ -11,7 +11,7 @@ from cotenant.base.kubernetes.qos import QosClass
 from cotenant.enforcer.contract import KubeQos, MemoryUse, Observation, PodReading
 from cotenant.enforcer.model.node_policy import Thresholds
 from cotenant.enforcer.settings import BestEffortSettings
-from cotenant.enforcer.strategies.eviction.memory_evict import MemoryTrend, best_effort_memory
+from cotenant.enforcer.strategies.eviction.fullness import MemoryTrend, best_effort_memory
 from cotenant.enforcer.strategies.eviction.victims import Task
 from tests.enforcer.readings import GIB, MIB, node, pod, policy, seen
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from cotenant.base.kubernetes.models.pod import NodePodWire
 from cotenant.base.kubernetes.qos import QosClass
-from cotenant.enforcer.contract import KubeQos, PodReading, StrategyPlan, Surface, Uplink
-from cotenant.enforcer.decide.surfaces import Traffic, values_of
+from cotenant.enforcer.contract import KubeQos, PodReading, StrategyPlan, Surface, Traffic, Uplink, values_of
 from cotenant.enforcer.sources.wire import pod_of
 from cotenant.enforcer.strategies.network import Network, addresses
 from tests.enforcer.readings import node, pod, policy, seen

@@ -12,8 +12,15 @@ from hypothesis import strategies as st
 
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.enforcer.apply.resctrlfs import _LINE
-from cotenant.enforcer.contract import KubeQos, PodReading, ResctrlReading, StrategyPlan, Surface
-from cotenant.enforcer.decide.surfaces import ResctrlGroup, values_of
+from cotenant.enforcer.contract import (
+    KubeQos,
+    PodReading,
+    ResctrlGroup,
+    ResctrlReading,
+    StrategyPlan,
+    Surface,
+    values_of,
+)
 from cotenant.enforcer.strategies.resctrl import Resctrl, bandwidth, cache_mask
 from tests.enforcer.readings import container, node, pod, policy, seen
 

@@ -11,8 +11,7 @@ from typing import Final
 import pytest
 
 from cotenant.enforcer.apply.resctrlfs import KernelFiles, ResctrlKeeper, read_resctrl, tasks_in
-from cotenant.enforcer.contract import ResctrlReading, Surface, SurfaceWant
-from cotenant.enforcer.decide.surfaces import ResctrlGroup, text_of
+from cotenant.enforcer.contract import ResctrlGroup, ResctrlReading, Surface, SurfaceWant, text_of
 from tests.enforcer.own_cgroups import Subtree
 
 ROOT: Final = Path("/sys/fs/resctrl")

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.enforcer.apply.kernel_switches import SwitchFiles
-from cotenant.enforcer.apply.sysctl import SysctlKeeper
+from cotenant.enforcer.apply.sysctl import SwitchFiles, SysctlKeeper
 from cotenant.enforcer.contract import Surface, SurfaceWant
 
 KEY = "vm/min_free_kbytes"

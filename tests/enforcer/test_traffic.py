@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from cotenant.enforcer.apply.traffic import TABLE, TrafficKeeper, nft_program, read_uplink
-from cotenant.enforcer.contract import Surface, SurfaceWant, Uplink
-from cotenant.enforcer.decide.surfaces import Traffic, TrafficClass, text_of
+from cotenant.enforcer.contract import Surface, SurfaceWant, Traffic, TrafficClass, Uplink, text_of
 from tests.enforcer.network_namespaces import Network, missing, network
 
 pytestmark = pytest.mark.server

@@ -16,8 +16,7 @@ from cotenant.base.store import Store, version
 from cotenant.base.table import Table
 from cotenant.enforcer.apply.resctrlfs import ResctrlKeeper
 from cotenant.enforcer.apply.sysctl import SysctlKeeper
-from cotenant.enforcer.contract import Surface, SurfaceWant
-from cotenant.enforcer.decide.surfaces import ResctrlGroup, text_of
+from cotenant.enforcer.contract import ResctrlGroup, Surface, SurfaceWant, text_of
 from cotenant.enforcer.report.recorder import replay_recording
 from cotenant.enforcer.sources.last_known import LastInputsFile
 from cotenant_lab.simulation.api_server.server import EmbeddedServer

@@ -15,7 +15,6 @@ from bench.admission.webhook_reviews import review, view
 from bench.platform.fuzz import admitted, seeds
 from bench.platform.fuzz.admitted import Admits
 from bench.platform.fuzz.mutations import encoded, mutated, mutated_bytes, mutated_text, pick
-from cotenant.admission.config_rules import problems_of_config
 from cotenant.admission.namespace_limits.demands import demands_of_quota, demands_of_range
 from cotenant.admission.profile import Profile
 from cotenant.admission.review import ROUTES, ReviewContext, answer
@@ -137,7 +136,7 @@ def _admitted_everywhere(document: Any) -> None:
 
 def _answered(path: str, body: bytes) -> None:
     place = ("koordinator-system", "slo-controller-config")
-    found = answer(path, body, ReviewContext(_VIEW, 1e9, config_rules=problems_of_config, config_place=place))
+    found = answer(path, body, ReviewContext(_VIEW, 1e9, config_place=place))
     if found.status not in (200, 400):
         raise AssertionError(f"status {found.status}")
 

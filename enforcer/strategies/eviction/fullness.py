@@ -1,5 +1,7 @@
 """Pods leave a node that uses too much, or whose mid or batch requests outgrew what there is. Pure; CPU and memory.
 
+    BEMemoryEvict                : as MemoryEvict, of pods labelled BE, threshold memoryEvictThresholdPercent (70);
+                                   order: priority ascending, resident memory descending, name descending
     CPUEvict, MemoryEvict        : use % (cut off) >= threshold; release = capacity * (use % - lower %) / 100
     ...AllocatableEvict          : requested / allocatable of mid or of batch > threshold %;
                                    release = requested - lower % * allocatable; allocatable 0 counts as 1
@@ -9,12 +11,18 @@
 An unset lower bound is the threshold - 2, for allocatable 100 (or the threshold, when that is less). Without the
 threshold, or without the priority up to which pods may be taken, a task is off. A class that the node does not offer at
 all (the manager withdraws mid and batch when it has no fresh metrics) is not one with nothing left: nobody is evicted.
+
+An emergency of memory does not wait for the cool-down: less than `memory_emergency_percent` is available, or all of it
+would be gone within the cool-down at the speed of this tick, in use over the threshold. The kernel would then choose a
+victim, and does not know whom batch pods are there for. Use of memory is what the kernel does not count as available
+(MemAvailable), so that page cache is no use. The emergency is ours.
 Source: Koordinator's koordlet, `cpuevict` and `memoryevict`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -23,7 +31,18 @@ from cotenant.base.kubernetes.qos import PriorityClass
 from cotenant.base.resource import Resource
 from cotenant.enforcer.contract import Observation, PodSpec, Verdict
 from cotenant.enforcer.model.node_policy import Thresholds
-from cotenant.enforcer.strategies.eviction.victims import BANDS, Task, TaskName, candidate, opted_in, rank
+from cotenant.enforcer.settings import BestEffortSettings
+from cotenant.enforcer.strategies.eviction.victims import (
+    BANDS,
+    MEMORY_COOLDOWN_SECONDS,
+    Task,
+    TaskName,
+    best_effort_only,
+    candidate,
+    opted_in,
+    priority_value,
+    rank,
+)
 
 LOWER_GAP_PERCENT: Final = 2
 ALLOCATABLE_LOWER_PERCENT: Final = 100
@@ -131,3 +150,44 @@ def withdrawn_classes(observation: Observation, thresholds: Thresholds) -> Itera
 
 def _belongs_to_class(cls: PriorityClass, pod: PodSpec) -> bool:
     return pod.effective_priority is cls
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryTrend:
+    """The available memory in the previous tick; None = no previous tick."""
+
+    available_bytes: int | None = None
+
+
+def best_effort_memory(
+    observation: Observation, thresholds: Thresholds, trend: MemoryTrend, settings: BestEffortSettings
+) -> tuple[Task | None, MemoryTrend]:
+    """The task, None when there is enough memory; and what to remember."""
+    after = MemoryTrend(observation.node.memory_available_bytes)
+    threshold, lower = use_bounds(thresholds, Resource.MEMORY)
+    if not thresholds.enable or threshold is None or observation.node.memory_total_bytes <= 0:
+        return None, after
+    amount, percent = to_release(observation, Resource.MEMORY, threshold, lower)
+    # Bytes that are missing to what shall always be available.
+    least = observation.node.memory_total_bytes * settings.memory_emergency_percent // 100
+    short = max(least - observation.node.memory_available_bytes, 0)
+    urgent = short > 0 or (amount > 0 and _runs_out(observation, trend))
+    amount = max(amount, short)
+    if amount <= 0:
+        return None, after
+    pods = (candidate(p) for p in observation.pods if best_effort_only(p.spec))
+    by_name = sorted(pods, key=lambda c: c.pod.key, reverse=True)
+    ordered = sorted(by_name, key=lambda c: (priority_value(c.pod), -c.use(Resource.MEMORY)))
+    why = f"{percent} % of the node's memory is used, {threshold} % allowed" + (", and it runs out" if urgent else "")
+    return Task(
+        TaskName.BE_MEMORY, Resource.MEMORY, amount, why, ordered, lambda c: c.use(Resource.MEMORY), urgent=urgent
+    ), after
+
+
+def _runs_out(observation: Observation, trend: MemoryTrend) -> bool:
+    """Return whether memory, falling as fast as since the last tick, ends within `memory_cooldown_seconds`."""
+    available = observation.node.memory_available_bytes
+    if trend.available_bytes is None or observation.elapsed_seconds <= 0:
+        return False
+    falls = (trend.available_bytes - available) / observation.elapsed_seconds
+    return falls > 0 and available <= falls * MEMORY_COOLDOWN_SECONDS

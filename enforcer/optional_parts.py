@@ -1,0 +1,201 @@
+"""EDGE: joins to the agent what the settings ask for: the driver of devices, and the runtime's NRI plugin.
+
+The driver publishes what the node offers and prepares claims; the plugin decides by what the last tick knew, and its
+events wake the next one. gRPC and protobuf are imported only when one is switched on: without, the agent stays light.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import structlog
+from prometheus_client import Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from cotenant.base.allocation.cpu_lists import Cpus, format_cpus, parse_cpus
+from cotenant.base.errors import UsageError
+from cotenant.base.kube import KubeClient
+from cotenant.base.settings.root import SettingSections
+from cotenant.enforcer.agent import Agent
+from cotenant.enforcer.apply.handover import AgentStop
+from cotenant.enforcer.assembly import Assembled, repeat_in_background
+from cotenant.enforcer.contract import ContainerSpec, PodSpec
+from cotenant.enforcer.decide.container_resources import LEAVE, ContainerSettings, container_resources
+from cotenant.enforcer.dra.claim import ClaimWire
+from cotenant.enforcer.dra.claims import Claims
+from cotenant.enforcer.dra.offer import API_VERSION, OfferedDevice, offered_cores
+from cotenant.enforcer.dra.publisher import SlicePublisher
+from cotenant.enforcer.observe.sysfs import read_topology
+from cotenant.enforcer.runtime import INSTALL
+from cotenant.enforcer.runtime.parents import Parents
+from cotenant.enforcer.settings import EnforcerSettings, RuntimeSettings
+
+if TYPE_CHECKING:
+    from cotenant.enforcer.runtime.nri.plugin import Counters
+
+HEAL_SECONDS: Final = 5.0
+ClaimedCpus = Callable[[str, Iterable[str]], Cpus]
+"""CPUs of requests of a namespace's claims, by `claim.request_key`."""
+
+
+def no_cpus(_: str, __: Iterable[str]) -> Cpus:
+    """Return no CPUs, as on a node where nothing is claimed."""
+    return frozenset()
+
+
+@contextlib.contextmanager
+def device_driver(settings: SettingSections, assembly: Assembled) -> Iterator[ClaimedCpus]:
+    """The driver while it is entered, if the settings want it; a dry run prepares nothing. UsageError, SocketTaken."""
+    own = settings.section(EnforcerSettings).dra
+    if not own.on or settings.section(EnforcerSettings).dry_run:
+        yield no_cpus
+        return
+    if assembly.client is None:
+        raise UsageError("enforcer.dra.on needs the API server", fix="Leave enforcer.pods_file empty.")
+    if own.cpus and not settings.section(RuntimeSettings).nri:
+        raise UsageError("enforcer.dra.cpus needs runtime.nri", fix="Set runtime.nri, or offer no CPUs.")
+    try:
+        from cotenant.enforcer.runtime.dra_service import DraService
+    except ModuleNotFoundError as missing:
+        raise UsageError(f"enforcer.dra.on needs {missing.name}, which is missing", fix=INSTALL) from missing
+    node = assembly.node
+    with contextlib.closing(_ClaimReader(assembly.client)) as reader:
+        claims = Claims(Path(settings.section(EnforcerSettings).state_dir), Path(own.cdi_dir), node, reader)
+
+        def offer(devices: Mapping[str, OfferedDevice]) -> None:
+            claims.offers = devices
+
+        def heal() -> None:
+            with contextlib.suppress(OSError):
+                service.heal()
+
+        publisher = SlicePublisher(
+            assembly.client, node, own.device_file, lambda: _cores(settings), offer, claims.devices
+        )
+        service = DraService(claims, Path(own.plugin_dir), Path(own.registry_dir), publisher.wake)
+        assembly.agent.parts.metrics.registry.register(
+            DraMetrics(lambda: (service.kubelet_knows, not publisher.problem, claims.count))
+        )
+        publisher.start()
+        try:
+            with service, repeat_in_background("dra-sockets", HEAL_SECONDS, heal):
+                yield claims.cpus_of
+        finally:
+            publisher.stop()
+
+
+class _ClaimReader:
+    """Reads claims with a connection of its own; called by one thread at a time."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self._client = client.sibling()
+
+    def __call__(self, namespace: str, name: str) -> ClaimWire | None:
+        return self._client.get(f"/apis/{API_VERSION}/namespaces/{namespace}/resourceclaims/{name}", ClaimWire)
+
+    def close(self) -> None:
+        self._client.close()
+
+
+class DraMetrics(Collector):
+    """State of the driver, read when Prometheus asks."""
+
+    def __init__(self, read: Callable[[], tuple[bool, bool, int]]) -> None:
+        """read: whether the kubelet knows us, whether all is published, and how many claims are prepared."""
+        self._read = read
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics for prometheus_client."""
+        registered, published, count = self._read()
+        meaning = "1 while the kubelet knows the driver."
+        yield GaugeMetricFamily("cotenant_enforcer_dra_registered", meaning, float(registered))
+        meaning = "1 while the node's ResourceSlices match its devices."
+        yield GaugeMetricFamily("cotenant_enforcer_dra_published", meaning, float(published))
+        yield GaugeMetricFamily("cotenant_enforcer_dra_claims", "Claims that are prepared.", float(count))
+
+
+def _cores(settings: SettingSections) -> list[OfferedDevice]:
+    cpus = parse_cpus(settings.section(EnforcerSettings).dra.cpus, "enforcer.dra.cpus")
+    return offered_cores(read_topology(Path(settings.section(EnforcerSettings).sysfs_root)), cpus) if cpus else []
+
+
+@contextlib.contextmanager
+def run_nri_plugin(
+    settings: SettingSections, agent: Agent, waker: AgentStop, claimed_cpus: ClaimedCpus
+) -> Iterator[None]:
+    """The plugin while it is entered, if the settings want it. A dry run changes no container, so it has none."""
+    if not settings.section(RuntimeSettings).nri or settings.section(EnforcerSettings).dry_run:
+        yield
+        return
+    try:
+        from cotenant.enforcer.runtime.nri.plugin import NriPlugin
+    except ModuleNotFoundError as missing:
+        structlog.get_logger(__name__).error("no NRI plugin", reason=f"{missing.name} is missing", fix=INSTALL)
+        yield
+        return
+
+    parents = Parents(Path(settings.section(EnforcerSettings).cgroup_root))
+    decision = HookDecision(agent, lambda: waker.asked, parents, claimed_cpus)
+    plugin = NriPlugin(settings.section(RuntimeSettings), decision, lambda _: waker.wake())
+    agent.parts.metrics.registry.register(NriMetrics(lambda: (plugin.registered, plugin.counters)))
+    plugin.start()
+    try:
+        yield
+    finally:
+        plugin.stop()
+
+
+class NriMetrics(Collector):
+    """The counters of the plugin, read when Prometheus scrapes."""
+
+    def __init__(self, read: Callable[[], tuple[bool, Counters]]) -> None:
+        """read: whether it is registered, and its counters."""
+        self._read = read
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics for prometheus_client."""
+        registered, counters = self._read()
+        yield GaugeMetricFamily("cotenant_enforcer_nri_registered", "1 while the runtime asks us.", float(registered))
+        meaning = "Answers to the runtime: in all, with a change, too late, failed (the last two change nothing)."
+        answers = CounterMetricFamily("cotenant_enforcer_nri_answers", meaning, labels=["kind"])
+        for kind in ("answers", "adjusted", "late", "failed"):
+            answers.add_metric([kind.replace("answers", "all")], float(getattr(counters, kind)))
+        yield answers
+        meaning = "Times that the runtime accepted the plugin."
+        yield CounterMetricFamily("cotenant_enforcer_nri_registrations", meaning, float(counters.registrations))
+
+
+@dataclass(frozen=True, slots=True)
+class HookDecision:
+    """Decides the resources of a container by the last tick, its CPUs by its claims.
+
+    Without a policy, or once the agent stops, claims alone decide: nobody else ever sets their CPUs.
+    """
+
+    agent: Agent
+    ended: Callable[[], bool]
+    """Whether a stop was requested."""
+    parents: Parents
+    claimed_cpus: ClaimedCpus = no_cpus
+
+    def __call__(self, pod: PodSpec, container: ContainerSpec, cgroup_parent: str) -> ContainerSettings:
+        """Return the settings for a container being created, as `facts.Decide`."""
+        admitted = self.agent.admitted(pod)
+        resources = self._by_policy(admitted, container)
+        # a pod that is known to name no claim has written the variable itself
+        may_claim = admitted.claims or not admitted.resources_known
+        if may_claim and (cpus := self.claimed_cpus(pod.namespace, container.claims)):
+            resources = replace(resources, cpuset_cpus=format_cpus(cpus))
+        return self.parents.fitted(resources, cgroup_parent, container.id)
+
+    def _by_policy(self, pod: PodSpec, container: ContainerSpec) -> ContainerSettings:
+        policy_and_ratio = None if self.ended() else self.agent.container_policy()
+        if policy_and_ratio is None:
+            return LEAVE
+        policy, cpu_ratio = policy_and_ratio
+        return container_resources(pod, container, policy, cpu_ratio)
