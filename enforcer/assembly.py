@@ -296,7 +296,7 @@ def _offered_cpus(settings: EnforcerSettings) -> Cpus:
 
 
 @contextlib.contextmanager
-def repeat_in_background(name: str, seconds: float, work: Callable[[], None]) -> Iterator[None]:
+def repeat_in_background(name: str, seconds: float, work: Callable[[], object]) -> Iterator[None]:
     """Call `work` every so many seconds in a thread of its own, which is waited for in the end."""
     ended = threading.Event()
 
