@@ -55,7 +55,7 @@ class RangeDefault:
 
 
 def given_by_limit_ranges(pod: Mapping[str, Any], defaults: Sequence[RangeDefault] = ()) -> Given:
-    """What LimitRanges set, by the annotation as far as it has its format; defaults: of all of the pod's namespace."""
+    """Amounts that LimitRanges set, by the annotation where it has its format; defaults: of the pod's namespace."""
     text = (pod["metadata"].get("annotations") or {}).get(LIMIT_RANGER_ANNOTATION)
     if not isinstance(text, str) or not text.startswith(LIMIT_RANGER_PREFIX):
         return frozenset()

@@ -212,7 +212,7 @@ def _unknown_words(annotations: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _gang(namespace: str, name: str, labels: Json, annotations: Json) -> Iterator[str]:
-    """What is not understood about the pod's gang; a missing minimum may be in the gang's PodGroup."""
+    """Yield what is not understood about the pod's gang; a missing minimum may be in the gang's PodGroup."""
     gang = gang_of_pod(namespace, name, labels, annotations)
     if gang is None:
         return

@@ -70,7 +70,7 @@ class WebhookApp:
         metrics: Metrics,
         config_namespace: str = "",
     ) -> None:
-        """Nothing is called before the first request. config_namespace: where slo-controller-config is checked."""
+        """Call nothing before the first request. config_namespace: where slo-controller-config is checked."""
         self.checks = Checks()
         self._view, self._pods_of_quota, self._settings, self._clock = view, pods_of_quota, settings, clock
         self.metrics = metrics

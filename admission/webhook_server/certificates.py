@@ -159,7 +159,7 @@ class CertificateController:
         show: Show,
         injector: Injector | None,
     ) -> None:
-        """Nothing is done yet. injector: None: the API server's trust (`caBundle`) is not written."""
+        """Do nothing yet. injector: None: the API server's trust (`caBundle`) is not written."""
         self._store, self._policy, self._clock, self._show, self._injector = store, policy, clock, show, injector
         self._shown: Pair | None = None
         self.error: CotenantError | None = None

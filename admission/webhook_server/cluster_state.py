@@ -106,7 +106,7 @@ class WebhookMirrors:
     """Profiles, namespaces, priorities, quotas, Reservations of one cluster; `view` may be called from any thread."""
 
     def __init__(self, client: KubeClient, native_gangs: bool = False) -> None:
-        """Nothing is asked before `start`. native_gangs: gangs are left to Kubernetes where it can place them."""
+        """Ask nothing before `start`. native_gangs: gangs are left to Kubernetes where it can place them."""
         self.client = client
         json = dict[str, Any]
         natives: dict[str, Mirror[Any]] = {

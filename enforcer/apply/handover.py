@@ -99,7 +99,7 @@ class NodeLock:
 
 
 def _try_lock_path(path: Path) -> tuple[bool, int]:
-    """Whether the path is free, and our lock on it; one that is not there, or may not be opened, counts as free."""
+    """Lock a path; return whether it is free, and the lock. One that is not there, or may not be opened, is free."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

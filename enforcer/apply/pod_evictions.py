@@ -42,7 +42,7 @@ ReportEviction = Callable[[Evict, str, str, float, PodSpec | None], None]
 
 @dataclass(slots=True)
 class PodEvictions:
-    """For the agent's thread. evictor: None without an API server; stopper: None unless the settings want it."""
+    """The agent's thread uses it. evictor: None without an API server; stopper: None unless the settings want it."""
 
     settings: EnforcerSettings
     report: ReportEviction

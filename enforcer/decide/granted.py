@@ -92,7 +92,7 @@ def counted_containers(pod: PodSpec) -> Iterable[ContainerSpec]:
 
 
 def total(pod: PodSpec, amount: Callable[[ContainerSpec], int]) -> int:
-    """What the containers need at once: native sidecars run beside the others, init containers before them."""
+    """The amount needed at once: native sidecars run beside the others, init containers before them."""
     if not pod.init_containers:
         return sum(map(amount, pod.containers))
     inits = (({"": amount(c)}, c.kind is not ContainerKind.INIT) for c in pod.init_containers)

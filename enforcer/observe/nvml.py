@@ -157,7 +157,7 @@ def _gpu(library: Any, index: int) -> NvmlGpu:
 
 
 def _is_partitioned(library: Any, handle: ctypes.c_void_p) -> bool:
-    """Whether MIG mode is on; False if the call fails: older drivers lack it, other GPUs answer "Not Supported"."""
+    """Return True in MIG mode; False if the call fails: older drivers lack it, other GPUs answer "Not Supported"."""
     current, pending = ctypes.c_uint(), ctypes.c_uint()
     try:
         _call(library, "nvmlDeviceGetMigMode", handle, ctypes.byref(current), ctypes.byref(pending))

@@ -182,7 +182,7 @@ def is_eviction_allowed(pod: PodSpec, task: TaskName) -> bool:
 
 
 def opted_in(pod: PodSpec, highest_priority: int) -> bool:
-    """Whether a task outside best effort may evict the pod: by its label, and by its priority, which bounds it."""
+    """Return whether a task outside best effort may evict the pod, by its label and its priority."""
     return pod.labels.get(EVICTION_ENABLED_LABEL) == "true" and priority_value(pod) <= highest_priority
 
 
