@@ -189,6 +189,9 @@ class LiveContext:
         inside = f"namespaces/{workload.namespace}"
         scalers = self._list(f"/apis/{SCALERS}/{inside}/{autoscaler_targets.RESOURCE}")
         quotas, tree = self._list(f"/api/v1/{inside}/resourcequotas"), self._quota_tree(inside)
+        objects = self._list(f"{VPA_GROUP}/namespaces/{workload.namespace}/verticalpodautoscalers") or ()
+        autoscalers = (msgspec.convert(body, VerticalAutoscalerObject) for body in objects)
+        vertical = vertical_writer(workload.kind, workload.name, autoscalers)
         return ClusterLimits(
             self._list(f"/api/v1/{inside}/limitranges"),
             quotas,
@@ -196,13 +199,8 @@ class LiveContext:
             self._nodes(),
             claims=self._claims_beside(workload) if quotas or tree else (),
             tree=tree,
-            vertical=self._vertical(workload),
+            vertical=vertical,
         )
-
-    def _vertical(self, workload: WorkloadRef) -> str:
-        objects = self._list(f"{VPA_GROUP}/namespaces/{workload.namespace}/verticalpodautoscalers") or ()
-        autoscalers = (msgspec.convert(body, VerticalAutoscalerObject) for body in objects)
-        return vertical_writer(workload.kind, workload.name, autoscalers)
 
     def _quota_tree(self, inside: str) -> QuotaTree | None:
         """All ElasticQuotas; those of the namespace alone where no others may be read."""

@@ -111,7 +111,14 @@ class Sightings:
                 continue
             self.signals.add(signal)
             if signal is Signal.CPU_USAGE_MEAN:
-                self._see_lives(usage)
+                present = ~np.isnan(usage.values)
+                sampled = np.flatnonzero(present.any(axis=1))
+                first, last = present.argmax(axis=1), usage.grid.size - 1 - present[:, ::-1].argmax(axis=1)
+                times = usage.grid.times()
+                for i in sampled:
+                    begin, end = int(times[first[i]]), int(times[last[i]])
+                    life = self.lives.setdefault(usage.refs[i], _SampledLife(begin, end))
+                    life.first_seconds, life.last_seconds = min(begin, life.first_seconds), max(end, life.last_seconds)
             elif signal in _AMOUNTS:
                 present = ~np.isnan(usage.values)
                 last = usage.grid.size - 1 - present[:, ::-1].argmax(axis=1)
@@ -129,16 +136,6 @@ class Sightings:
                     self.events.append(
                         (int(usage.grid.start_seconds + k * usage.grid.step_seconds), kind, usage.refs[i])
                     )
-
-    def _see_lives(self, usage: Usage[Any]) -> None:
-        present = ~np.isnan(usage.values)
-        sampled = np.flatnonzero(present.any(axis=1))
-        first, last = present.argmax(axis=1), usage.grid.size - 1 - present[:, ::-1].argmax(axis=1)
-        times = usage.grid.times()
-        for i in sampled:
-            begin, end = int(times[first[i]]), int(times[last[i]])
-            life = self.lives.setdefault(usage.refs[i], _SampledLife(begin, end))
-            life.first_seconds, life.last_seconds = min(begin, life.first_seconds), max(end, life.last_seconds)
 
 
 def init_containers(inventory: Inventory) -> frozenset[PodContainerRef]:

@@ -118,7 +118,12 @@ def _written_fields(kind: str, write: Write) -> Iterator[_WrittenField]:
     for pointer, written in write.after.items():
         before, match = write.before.get(pointer), _CONTAINER.fullmatch(pointer)
         if pointer == ANNOTATED:
-            yield from _annotated_fields(kind, write)
+            # Values for new pods of the containers that this write names, or names otherwise than before.
+            before, after = (annotated_swaps(side.get(ANNOTATED)) for side in (write.before, write.after))
+            for name, swap in after.items():
+                if before.get(name) != swap:
+                    had = before[name].after if name in before else swap.before
+                    yield from _resource_fields(kind, write, name, had, swap.after)
         elif match is None:
             read = partial(value_at_pointer, pointer=pointer)
             yield _WrittenField(_key(write, pointer), last_key(pointer), written, read)
@@ -156,15 +161,6 @@ def _moved_amounts(name: str, before: Json, written: Json) -> Iterator[tuple[str
         for resource in dict.fromkeys((*new, *old)):
             if not _same(f"{name} {side}.{resource}", old.get(resource), new.get(resource)):
                 yield name, side, resource, old.get(resource), new.get(resource)
-
-
-def _annotated_fields(kind: str, write: Write) -> Iterator[_WrittenField]:
-    """Values for new pods of the containers that this write names, or names otherwise than before."""
-    before, after = (annotated_swaps(side.get(ANNOTATED)) for side in (write.before, write.after))
-    for name, swap in after.items():
-        if before.get(name) != swap:
-            had = before[name].after if name in before else swap.before
-            yield from _resource_fields(kind, write, name, had, swap.after)
 
 
 def _resource_fields(kind: str, write: Write, name: str, before: Json, written: Json) -> Iterator[_WrittenField]:

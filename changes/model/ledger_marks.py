@@ -84,7 +84,14 @@ class LedgerMarks:
 
 def mark_recommendations(advice: Relation, marks: LedgerMarks) -> Relation:
     """The recommendations with the two columns, and without steps that have to wait or were taken since the scan."""
-    return _without_steps(_with_columns(advice, marks.postponed), marks)
+    ones = list(marks.postponed.values())
+    which, numbers = _rows_of(advice, list(marks.postponed))
+    cells = {
+        STATE: [DISMISSED if ones[place].until_seconds is None else SNOOZED for place in which],
+        WHY: [postponement_sentence(ones[place]) for place in which],
+    }
+    with_columns = advice.with_cells(replace(advice.schema, columns=(*advice.schema.columns, *COLUMNS)), numbers, cells)
+    return _without_steps(with_columns, marks)
 
 
 def without_waiting_steps(advice: Table, marks: LedgerMarks) -> Table:
@@ -194,16 +201,6 @@ def _step_amounts(row: Mapping[str, Any]) -> Iterator[Amount]:
 
 def _whole_number(cell: Any) -> int | None:
     return None if cell is None or np.isnan(cell) else int(cell)
-
-
-def _with_columns(advice: Relation, postponed: Mapping[WorkloadRef, PostponedRecommendation]) -> Relation:
-    ones = list(postponed.values())
-    which, numbers = _rows_of(advice, list(postponed))
-    cells = {
-        STATE: [DISMISSED if ones[place].until_seconds is None else SNOOZED for place in which],
-        WHY: [postponement_sentence(ones[place]) for place in which],
-    }
-    return advice.with_cells(replace(advice.schema, columns=(*advice.schema.columns, *COLUMNS)), numbers, cells)
 
 
 def _rows_of(advice: Relation, refs: Sequence[WorkloadRef]) -> tuple[Index, Index]:

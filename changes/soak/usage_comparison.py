@@ -86,7 +86,7 @@ class PrometheusComparison:
                 if not self._proves(objective, change, begun):
                     return None
             query = fill_variables(objective.query, change.ref, min(DAY_SECONDS, now - begun)) if is_given else ""
-            before, after = self._before_and_after(query or objective.query, begun, now)
+            before, *_, after = self._values(query or objective.query, begun, now, max(1, now - begun))
         except SourceError as error:
             # Whoever sees the verdict need not know where the platform's server is.
             message = error.message.replace(self._client.url, "the metric source")
@@ -139,11 +139,6 @@ class PrometheusComparison:
         more = [f"{key}={quote(value)}" for key, value in self._labels.items()]
         own = [f"namespace={quote(change.namespace)}", f"pod=~{quote(pod_names_pattern(change.ref))}", 'container!=""']
         return ",".join([*own, *more])
-
-    def _before_and_after(self, query: str, begin: int, now: int) -> tuple[float | None, float | None]:
-        """The value at the change and now; a range of exactly these two moments."""
-        before, *_, after = self._values(query, begin, now, max(1, now - begin))
-        return before, after
 
     def _values(self, query: str, start: int, end: int, step: int) -> tuple[float | None, ...]:
         return decode_single_series(self._client.range(query, start, end, step), start, end, step)

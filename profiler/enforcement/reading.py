@@ -75,17 +75,13 @@ def lanes_by_node(all_series: Iterable[_LaneSeries], nodes: set[str], start: int
         node = series.metric.get("exported_node") or series.metric.get("node", "")
         of = series.metric.get("of", "")
         if node in nodes and of in (*NUMBERS, "capacity", _DRY_OF):
-            cells[node][of] = _on_grid(series.values, start, size)
+            out = [float("nan")] * size
+            for at, text in series.values:
+                place = round((at - start) / STEP_SECONDS)
+                if 0 <= place < size:
+                    out[place] = float(text)
+            cells[node][of] = out
     return [_lanes(node, numbers, start, size) for node, numbers in sorted(cells.items())]
-
-
-def _on_grid(values: Iterable[tuple[float, str]], start: int, size: int) -> list[float]:
-    out = [float("nan")] * size
-    for at, text in values:
-        place = round((at - start) / STEP_SECONDS)
-        if 0 <= place < size:
-            out[place] = float(text)
-    return out
 
 
 def _lanes(node: str, numbers: dict[str, list[float]], start: int, size: int) -> NodeLanes:

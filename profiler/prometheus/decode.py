@@ -134,7 +134,12 @@ def _write_series_rows(pairs: list[Floats], query: RangeQuery, values: Floats) -
     good, defects = finite & ~negative, Counter(counted)
     usable = inside & good
     values[rows[usable], columns[usable]] = numbers[usable]
-    return Counter({Defect.FUTURE: int((~inside).sum())}) + _order_defects(rows, columns) + defects
+    # Repeated and backward time stamps inside a series; assignment keeps the last and sorts the rest.
+    same, move = rows[1:] == rows[:-1], np.diff(columns)
+    order_defects = Counter(
+        {Defect.REPEATED_SAMPLE: int((same & (move == 0)).sum()), Defect.OUT_OF_ORDER: int((same & (move < 0)).sum())}
+    )
+    return Counter({Defect.FUTURE: int((~inside).sum())}) + order_defects + defects
 
 
 def decode_series(result: msgspec.Raw) -> list[tuple[dict[str, str], Floats]]:
@@ -198,14 +203,6 @@ def _columns(times: Floats, query: RangeQuery) -> npt.NDArray[np.int64]:
     if not asked.all():
         raise SourceProtocol(f"the metric source answered for {times[~asked][0]:.3f}, which was not requested")
     return np.minimum(columns, _PAST_ANY_GRID).astype(np.int64)
-
-
-def _order_defects(rows: npt.NDArray[np.intp], columns: npt.NDArray[np.int64]) -> Counter[Defect]:
-    """Repeated and backward time stamps inside a series; assignment keeps the last and sorts the rest."""
-    same, move = rows[1:] == rows[:-1], np.diff(columns)
-    return Counter(
-        {Defect.REPEATED_SAMPLE: int((same & (move == 0)).sum()), Defect.OUT_OF_ORDER: int((same & (move < 0)).sum())}
-    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -429,16 +426,13 @@ def _merge_series(signal: Signal, block: _Block, values: Floats, refs: Iterable[
     joined = np.full((len(order), block.query.grid.size), np.nan)
     np.fmax.at(joined, target, values)
     twice = np.bincount(target, minlength=len(order)) > 1
-    duplicates = _overlapping_rows(values, target, np.flatnonzero(twice), block.overlap_slots)
+    duplicates = [
+        int(r)
+        for r in np.flatnonzero(twice)
+        if ((~np.isnan(values[target == r])).sum(axis=0) > 1).sum() > block.overlap_slots
+    ]
     usage = _usage(signal, tuple(order), block.query.grid, joined)
     return SignalUsage(signal, usage, frozenset(order[i] for i in duplicates))
-
-
-def _overlapping_rows(
-    values: Floats, target: npt.NDArray[np.intp], rows: npt.NDArray[np.intp], slots: int
-) -> list[int]:
-    """Rows of which two series answer together for longer than a restart explains."""
-    return [int(r) for r in rows if ((~np.isnan(values[target == r])).sum(axis=0) > 1).sum() > slots]
 
 
 def _usage(signal: Signal, refs: tuple[Ref, ...], grid: TimeGrid, values: Floats | FloatMatrix) -> Usage[Any]:

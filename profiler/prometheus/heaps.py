@@ -44,23 +44,8 @@ def questions(
 
 def with_heaps(inventory: Inventory, rows: Iterable[HeapRow]) -> Inventory:
     """The inventory with the heap of each container of which the answers tell its size."""
-    heaps = _heaps(inventory, rows)
-    if not heaps:
-        return inventory
-    return replace(inventory, workloads=tuple(_with_heaps(workload, heaps) for workload in inventory.workloads))
-
-
-def _with_heaps(workload: Workload, heaps: Mapping[ContainerRef, ManagedHeap]) -> Workload:
-    """Return the workload with the managed heap of each of its containers; None where it has none."""
-    own = tuple(replace(c, heap=heaps.get(ContainerRef(workload.ref, c.name))) for c in workload.containers)
-    return replace(workload, containers=own)
-
-
-def _heaps(inventory: Inventory, rows: Iterable[HeapRow]) -> dict[ContainerRef, ManagedHeap]:
-    """Return the heap of each container; where two runtimes report on it, the one with the larger heap.
-
-    A heap whose live part is not known counts as live in full: it stays, and limits stay above it.
-    """
+    # The heap of each container; where two runtimes report on it, the one with the larger heap. A heap whose live part
+    # is not known counts as live in full: it stays, and limits stay above it.
     highest: dict[tuple[ContainerRef, str], dict[HeapFact, float]] = defaultdict(dict)
     owners, workloads = inventory.owners(), {workload.ref: workload for workload in inventory.workloads}
     for runtime, fact, labels, value in rows:
@@ -81,7 +66,15 @@ def _heaps(inventory: Inventory, rows: Iterable[HeapRow]) -> dict[ContainerRef, 
                 round(heap_figures.get(HeapFact.COLLECTING, 0.0), 4),
             )
             heaps[ref] = max(heap, heaps.get(ref, heap), key=lambda candidate: candidate.maximum_bytes)
-    return heaps
+    if not heaps:
+        return inventory
+    return replace(inventory, workloads=tuple(_with_heaps(workload, heaps) for workload in inventory.workloads))
+
+
+def _with_heaps(workload: Workload, heaps: Mapping[ContainerRef, ManagedHeap]) -> Workload:
+    """Return the workload with the managed heap of each of its containers; None where it has none."""
+    own = tuple(replace(c, heap=heaps.get(ContainerRef(workload.ref, c.name))) for c in workload.containers)
+    return replace(workload, containers=own)
 
 
 def _container(

@@ -52,7 +52,10 @@ class StoredKind:
 
 def kinds(state: State) -> dict[str, StoredKind]:
     """LimitRanges and autoscalers, by the API server's name of the kind."""
-    shown = {kind: _objects(state, kind, _metrics_of(state, kind)) for kind in CREATED}
+    shown = {
+        kind: _objects(state, kind, tuple(metric for metric in state if metric.startswith(f"kube_{_NAMES[kind]}")))
+        for kind in CREATED
+    }
     bounded = _objects(state, LIMIT_RANGES, (_BOUNDS,))
     unbounded = frozenset(namespace for namespace, _ in shown[LIMIT_RANGES] - bounded)
     return {
@@ -82,10 +85,6 @@ def notes(known: Mapping[str, StoredKind]) -> list[str]:
                 f"(--resources={kind}), so {lost}"
             )
     return out
-
-
-def _metrics_of(state: State, kind: str) -> tuple[str, ...]:
-    return tuple(metric for metric in state if metric.startswith(f"kube_{_NAMES[kind]}"))
 
 
 def _objects(state: State, kind: str, metrics: Sequence[str]) -> frozenset[tuple[str, str]]:
