@@ -43,7 +43,6 @@ from cotenant.changes.accept import (
     Actions,
 )
 from cotenant.changes.access.permissions import head_permission, permissions
-from cotenant.changes.background_refresh import BackgroundRefresh
 from cotenant.changes.bundle_export import commit_bundle, export_bundle
 from cotenant.changes.change_ledger import ChangeLedger, keep_head, read_anchored_heads, unkept
 from cotenant.changes.decide.checks.trials import taken_of, trials_of
@@ -69,6 +68,7 @@ from cotenant.changes.model.service import (
 )
 from cotenant.changes.model.settings import ActionSettings
 from cotenant.changes.model.trial import TakenStep, Trial
+from cotenant.changes.shared_reading import BackgroundRefresh
 from cotenant.changes.snooze import postponed_recommendations, recall, snooze
 from cotenant.changes.soak.ladder_acts import go_back, ladders_of, stop_ladder
 from cotenant.changes.soak.ladders import Ladders

@@ -9,9 +9,11 @@ has been read.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from enum import StrEnum
+from itertools import accumulate
 from typing import Any, Final
 
 from cotenant.base import measures
@@ -19,7 +21,7 @@ from cotenant.base.errors import UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.intent import Address
 from cotenant.base.text import counted, moment, visible
-from cotenant.recommender.model.savings import RequestTotals, Savings
+from cotenant.recommender.model.savings import RequestTotals, Savings, joined_savings
 from cotenant.recommender.model.steps import NextStep
 
 AUTOPILOT_KEY_PREFIX: Final = "autopilot-"
@@ -329,3 +331,31 @@ def unsettled_count(statuses: Iterable[ChangeStatus]) -> int:
 def accepted_by_autopilot(status: ChangeStatus) -> bool:
     """Return whether the autopilot, and not a person, has accepted the change."""
     return status.change.batch.startswith(AUTOPILOT_KEY_PREFIX)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeSavings:
+    """Freed and raised: promised by all accepted changes, in effect, and verified by a soak."""
+
+    promised: Savings
+    in_force: Savings
+    verified: Savings
+
+
+def change_savings(statuses: Sequence[ChangeStatus]) -> ChangeSavings:
+    """Sum over changes, by resource and in money; changes that failed or never began are promised and not in effect."""
+    return ChangeSavings(
+        joined_savings(s.change.savings for s in statuses),
+        joined_savings(s.change.savings for s in statuses if s.state.in_force),
+        joined_savings(s.change.savings for s in statuses if s.state is ChangeState.VERIFIED),
+    )
+
+
+def verified_by_month(statuses: Sequence[ChangeStatus]) -> dict[str, int]:
+    """Net millicores freed by what was verified up to the end of each UTC month ("2026-11") that has a verdict."""
+    months = Counter[str]()
+    for status in statuses:
+        if status.state is ChangeState.VERIFIED:
+            month = datetime.fromtimestamp(status.verified_seconds or status.since_seconds, UTC).strftime("%Y-%m")
+            months[month] += status.change.savings.net.millicores
+    return dict(zip(sorted(months), accumulate(months[month] for month in sorted(months)), strict=True))

@@ -10,8 +10,7 @@ from dash.development.base_component import Component
 from cotenant.base.resource import Resource
 from cotenant.base.text import percent, visible
 from cotenant.base.usage.peak import BUSIEST_NAME, PEAK_NAME
-from cotenant.changes.model.change import ChangeState, ChangeStatus, count_of_states
-from cotenant.changes.model.change_savings import change_savings, verified_by_month
+from cotenant.changes.model.change import ChangeState, ChangeStatus, change_savings, count_of_states, verified_by_month
 from cotenant.dashboard.changes import change_tables
 from cotenant.dashboard.figures import display
 from cotenant.dashboard.frame import panels

@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from cotenant.forecasting.base import Forecaster
-from cotenant.forecasting.members.recent import RecentQuantiles
-from cotenant.forecasting.members.seasonal_naive import SeasonalNaive
+from cotenant.forecasting.members.plain import RecentQuantiles, SeasonalNaive, SlotQuantiles
 from cotenant.forecasting.members.shift import ShiftedProfile
 from cotenant.forecasting.members.similar import SimilarMoments
-from cotenant.forecasting.members.slot import SlotQuantiles
 
 BASELINE: Final = SeasonalNaive(days=1, name="seasonal-naive-day")
 """Measured errors are relative to this: the seasonal naive of the day with empirical residual quantiles."""

@@ -21,10 +21,8 @@ from cotenant.forecasting.base import Array, Forecaster, in_order
 from cotenant.forecasting.local_time.calendars import Calendar
 from cotenant.forecasting.local_time.wall_clock import WallClock
 from cotenant.forecasting.losses import pinball
-from cotenant.forecasting.members.recent import RecentQuantiles
-from cotenant.forecasting.members.seasonal_naive import SeasonalNaive
+from cotenant.forecasting.members.plain import RecentQuantiles, SeasonalNaive, SlotQuantiles
 from cotenant.forecasting.members.shift import ShiftedProfile
-from cotenant.forecasting.members.slot import SlotQuantiles
 from cotenant.forecasting.selection import combine, level_of
 from cotenant.forecasting.settings import ForecastingSettings
 

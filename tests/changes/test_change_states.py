@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.base.kubernetes.intent import Address
-from cotenant.changes.model.change import Change, ChangeState, ChangeStatus, Write
-from cotenant.changes.model.change_savings import verified_by_month
+from cotenant.changes.model.change import Change, ChangeState, ChangeStatus, Write, verified_by_month
 from cotenant.changes.model.service import LedgerEntry
 from cotenant.changes.model.tables import (
     CHANGES,

@@ -15,8 +15,7 @@ from cotenant.base.process.clock import ShiftedClock
 from cotenant.changes.accept import AcceptanceTerms, Actions
 from cotenant.changes.change_ledger import ChangeLedger
 from cotenant.changes.live_context import who
-from cotenant.changes.model.change import ChangeState
-from cotenant.changes.model.change_savings import change_savings
+from cotenant.changes.model.change import ChangeState, change_savings
 from cotenant.changes.model.settings import ActionSettings
 from cotenant.changes.soak.reconcile import settle, verify
 from tests.changes.conftest import Make

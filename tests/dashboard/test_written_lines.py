@@ -17,7 +17,7 @@ from cotenant.base.errors import CotenantError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.people import Role
 from cotenant.base.store import Store
-from cotenant.changes.model.object_lines import object_lines
+from cotenant.changes.sent_writes import object_lines
 from cotenant.dashboard.autopilot import acting, policy_editor, policy_text
 from cotenant.dashboard.frame.view import DashboardContext, View
 from cotenant.dashboard.rebalance import approval

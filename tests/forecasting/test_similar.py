@@ -8,8 +8,8 @@ import pytest
 from cotenant.base.usage.forecast import LEVELS
 from cotenant.base.usage.usage import TimeGrid
 from cotenant.forecasting.losses import pinball
+from cotenant.forecasting.members.plain import SlotQuantiles
 from cotenant.forecasting.members.similar import SimilarMoments
-from cotenant.forecasting.members.slot import SlotQuantiles
 
 DAY, MEDIAN = 48, LEVELS.index(0.5)
 MEMBER = SimilarMoments(count=24, name="similar-moments")

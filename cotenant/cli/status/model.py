@@ -16,8 +16,7 @@ from cotenant.base.resource import Resource
 from cotenant.base.severity import Severity
 from cotenant.base.tables import queries
 from cotenant.base.tables.filters import FilterCondition, Query
-from cotenant.changes.model.change import ChangeState, ChangeStatus, count_of_states
-from cotenant.changes.model.change_savings import change_savings
+from cotenant.changes.model.change import ChangeState, ChangeStatus, change_savings, count_of_states
 from cotenant.recommender.colocation.model.batch_totals import usage_of_batch_pods, why_unknown
 from cotenant.recommender.model.list_totals import (
     ReadyCounts,

@@ -1,6 +1,6 @@
 """Simple baselines: B1 with Gaussian residuals, B3 and B10. Pure and frozen.
 
-(B1 with empirical residuals and B2 are `forecasting.members.seasonal_naive`, pinned by a test of their numbers.)
+(B1 with empirical residuals and B2 are `forecasting.members.plain`, pinned by a test of their numbers.)
 """
 
 from __future__ import annotations

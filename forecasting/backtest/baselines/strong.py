@@ -19,9 +19,7 @@ from cotenant.base.usage.forecast import LEVELS
 from cotenant.base.usage.usage import FloatMatrix, TimeGrid
 from cotenant.forecasting.base import LEVEL_ARRAY, Array, Forecaster, conform
 from cotenant.forecasting.losses import pinball
-from cotenant.forecasting.members.recent import RecentQuantiles
-from cotenant.forecasting.members.seasonal_naive import SeasonalNaive
-from cotenant.forecasting.members.slot import SlotQuantiles
+from cotenant.forecasting.members.plain import RecentQuantiles, SeasonalNaive, SlotQuantiles
 
 Floats = npt.NDArray[np.floating[Any]]
 
