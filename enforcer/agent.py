@@ -128,7 +128,7 @@ class Agent:
             self.end(hands_over(), to_stranger())
 
     def _wait_for_sources(self, wait: Callable[[float], bool]) -> bool:
-        """Return whether the end is requested before all sources are read; the previous agent's values stay till then."""
+        """Return whether the end is requested before all sources are read; the former agent's values stay till then."""
         until = self.parts.monotonic() + STARTUP_SECONDS
         while not self.parts.sources.wait(0.0) and self.parts.monotonic() < until:
             if wait(0.1):
