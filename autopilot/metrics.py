@@ -23,10 +23,7 @@ class AutopilotMetrics:
         """Register on the process's registry."""
         word = "cotenant_autopilot"
         self._queue = Gauge(
-            f"{word}_workloads",
-            "Workloads of the last round by decision.",
-            ["decision"],
-            registry=registry,
+            f"{word}_workloads", "Workloads of the last round by decision.", ["decision"], registry=registry
         )
         self._changes = Gauge(
             f"{word}_changes", "Changes of the autopilot in the ledger by state.", ["state"], registry=registry
@@ -35,10 +32,7 @@ class AutopilotMetrics:
             f"{word}_halted", "1 while nothing is changed for this reason.", ["reason"], registry=registry
         )
         self._acts = Counter(
-            f"{word}_acts_total",
-            "Changes tried, by outcome: accepted or refused.",
-            ["outcome"],
-            registry=registry,
+            f"{word}_acts_total", "Changes tried, by outcome: accepted or refused.", ["outcome"], registry=registry
         )
         for outcome in ("accepted", "refused"):
             self._acts.labels(outcome)

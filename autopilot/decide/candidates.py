@@ -276,11 +276,7 @@ def _gitops(workload: WorkloadRef, body: Json, under: PolicyInForce) -> str:
 
 
 def _never_touch_reasons(
-    candidate: QueueCandidate,
-    under: PolicyInForce,
-    body: Json,
-    live: LiveNamespace,
-    allowed: Sequence[Recommendation],
+    candidate: QueueCandidate, under: PolicyInForce, body: Json, live: LiveNamespace, allowed: Sequence[Recommendation]
 ) -> Iterator[str]:
     never = under.limits.never_touch
     yield from _untouched_classes(candidate.workload, under, body, live)

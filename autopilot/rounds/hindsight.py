@@ -26,12 +26,7 @@ from cotenant.recommender.money import monthly_savings, prices
 from cotenant.recommender.settings import PriceSettings
 
 WEEK_DAYS: Final = 7
-SIGNALS: Final = (
-    Signal.CPU_USAGE_MEAN,
-    Signal.CPU_USAGE_MAX,
-    Signal.CPU_THROTTLED_MEAN,
-    Signal.MEMORY_WORKING_SET_MAX,
-)
+SIGNALS: Final = (Signal.CPU_USAGE_MEAN, Signal.CPU_USAGE_MAX, Signal.CPU_THROTTLED_MEAN, Signal.MEMORY_WORKING_SET_MAX)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,11 +19,7 @@ from enum import Enum
 from typing import Final
 from urllib.parse import parse_qsl, quote
 
-from cotenant.changes.access.settings import (
-    LOOPBACK_NAMES,
-    AccessMode,
-    AccessSettings,
-)
+from cotenant.changes.access.settings import LOOPBACK_NAMES, AccessMode, AccessSettings
 from cotenant.dashboard.access.front import Front
 from cotenant.dashboard.access.sessions import Seals
 

@@ -31,11 +31,7 @@ def menu(person: Person, settings: AccessSettings, base: str, *, launched: bool 
         way_out = [html.A("Log in", href=f"{base}auth/login", className="button")]
     else:
         way_out = []
-    return html.Details(
-        [summary, html.Div([*inside, *way_out])],
-        className="chooser views me",
-        id="me",
-    )
+    return html.Details([summary, html.Div([*inside, *way_out])], className="chooser views me", id="me")
 
 
 def initials(name: str) -> str:

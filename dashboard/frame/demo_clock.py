@@ -117,22 +117,14 @@ def register(app: Dash, view: View) -> None:
 def _register_halts(app: Dash, view: View, steering: Steering) -> None:
     """The callbacks that pause or resume the clock, and that end a move on its way."""
 
-    @app.callback(
-        Output("steer-halt", "title"),
-        Input("steer-halt", "n_clicks"),
-        prevent_initial_call=True,
-    )
+    @app.callback(Output("steer-halt", "title"), Input("steer-halt", "n_clicks"), prevent_initial_call=True)
     @acts(view, Right.ADMINISTER)
     def _halt(_clicks: int | None) -> Any:
         steering.halt(not steering.halted)
         announce(f"The demo's clock {'is paused' if steering.halted else 'runs'} at {moment(steering)}.")
         return no_update
 
-    @app.callback(
-        Output("steer-end", "title"),
-        Input("steer-end", "n_clicks"),
-        prevent_initial_call=True,
-    )
+    @app.callback(Output("steer-end", "title"), Input("steer-end", "n_clicks"), prevent_initial_call=True)
     @acts(view, Right.ADMINISTER)
     def _end(_clicks: int | None) -> Any:
         steering.halt(steering.halted)
@@ -143,20 +135,12 @@ def _register_halts(app: Dash, view: View, steering: Steering) -> None:
 def _register_moves(app: Dash, view: View, steering: Steering) -> None:
     """The callbacks that move the clock ahead: by a quarter of an hour, or to the next window."""
 
-    @app.callback(
-        Output("steer-quarter", "title"),
-        Input("steer-quarter", "n_clicks"),
-        prevent_initial_call=True,
-    )
+    @app.callback(Output("steer-quarter", "title"), Input("steer-quarter", "n_clicks"), prevent_initial_call=True)
     @acts(view, Right.ADMINISTER)
     def _quarter(_clicks: int | None) -> Any:
         return _forward(steering, (steering.going_to or steering.now_seconds()) + QUARTER_SECONDS)
 
-    @app.callback(
-        Output("steer-stop", "className"),
-        Input("steer-stop", "n_clicks"),
-        prevent_initial_call=True,
-    )
+    @app.callback(Output("steer-stop", "className"), Input("steer-stop", "n_clicks"), prevent_initial_call=True)
     @acts(view, Right.ADMINISTER)
     def _stop(_clicks: int | None) -> Any:
         stop = _next(steering)

@@ -142,10 +142,7 @@ def panel(page: OverviewPage) -> Component:
     """Every question with its answer, each a link to the whole of it."""
     rows = [
         html.Li(
-            [
-                dcc.Link(question.words, href=question.href(page)),
-                html.Span(question.answer(page), className="answer"),
-            ]
+            [dcc.Link(question.words, href=question.href(page)), html.Span(question.answer(page), className="answer")]
         )
         for question in QUESTIONS
     ]

@@ -14,11 +14,7 @@ from cotenant.dashboard.frame.view import ACT
 from cotenant.forecasting.node_peaks.peak_records import RECORD_DAYS
 from cotenant.forecasting.settings import ForecastingSettings, NodePeakSettings
 from cotenant.profiler.recorder.status import RecorderStatus, moment_of
-from cotenant.recommender.settings import (
-    BacktestSettings,
-    CotenantSettings,
-    FindingSettings,
-)
+from cotenant.recommender.settings import BacktestSettings, CotenantSettings, FindingSettings
 from cotenant.recommender.trust import TRUSTED_DAYS
 
 SCAN: Final = "cotenant scan --prometheus URL"

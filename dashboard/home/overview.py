@@ -71,10 +71,7 @@ def contents(view: View, search: str = "") -> Component:
     first = [html.Div([panels.render_guarded(draw) for draw in drawn], className=name) for name, drawn in in_sight]
     rest = [
         html.Details(
-            [
-                html.Summary(html.H2(title)),
-                html.Div([panels.render_guarded(draw) for draw in drawn], className=name),
-            ],
+            [html.Summary(html.H2(title)), html.Div([panels.render_guarded(draw) for draw in drawn], className=name)],
             className="home-more",
             id=f"home-{title.split()[-1].lower()}",
         )
@@ -120,12 +117,7 @@ def _policy(page: OverviewPage) -> Component:
 
 
 def _band_panel(page: OverviewPage) -> Component:
-    switch = dmc.SegmentedControl(
-        id="band-resource",
-        value=Resource.CPU.value,
-        data=RESOURCES,
-        size="xs",
-    )
+    switch = dmc.SegmentedControl(id="band-resource", value=Resource.CPU.value, data=RESOURCES, size="xs")
     chart = html.Div(_band(page, Resource.CPU), id="band")
     return panels.panel("The cluster's day", chart, aside=switch)
 

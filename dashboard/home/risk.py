@@ -84,9 +84,7 @@ def stats(replay: WhatIf, chosen: RiskOutcome) -> list[Component]:
         panels.stat("Lent to batch", f"{chosen.lent_cores:,.0f} cores", f"mean; {display.percent(share)} of capacity"),
         panels.stat("Batch work done", f"{chosen.batch_core_hours:,.0f} core-hours", _comparison_words(replay, chosen)),
         panels.stat(
-            "Node-time short",
-            percent(chosen.short, 2),
-            f"evicted: {display.counted(chosen.evictions, 'batch pod')}",
+            "Node-time short", percent(chosen.short, 2), f"evicted: {display.counted(chosen.evictions, 'batch pod')}"
         ),
         panels.stat("p99 of services", f"{chosen.latency_ratio:.3f} x", "of p99 without batch"),
     ]

@@ -246,12 +246,5 @@ OBEYED: Final = Obeyed(
     "it applies to the queue and the report; all policies are listed.", "the report covers seven days.", spans=False
 )
 PAGE: Final = Page(
-    PATH,
-    "Autopilot",
-    "a",
-    render,
-    register,
-    place=Place.RIGHT_SIZE,
-    installed=with_cluster("autopilot"),
-    obeyed=OBEYED,
+    PATH, "Autopilot", "a", render, register, place=Place.RIGHT_SIZE, installed=with_cluster("autopilot"), obeyed=OBEYED
 )

@@ -136,11 +136,7 @@ def render(view: View, search: str) -> Component:
         html.Button("Cancel", id="change-cancel", className="button act"),
         html.Button("Roll back", id="change-confirm", className="button act primary", **{"data-autofocus": "true"}),
     ]
-    parts = [
-        html.Div(id="change-what"),
-        html.Div(buttons, className="dialog-acts"),
-        dcc.Store(id="change-asked"),
-    ]
+    parts = [html.Div(id="change-what"), html.Div(buttons, className="dialog-acts"), dcc.Store(id="change-asked")]
     return html.Div(
         [head, body, drawer, panels.dialog("change-question", "Roll back", parts, "lg"), *stores],
         className="page list-page",

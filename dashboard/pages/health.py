@@ -107,16 +107,7 @@ def _pulls(pulls: Sequence[QualityRecord]) -> Component:
             "Nothing was pulled yet.", why=why, command="cotenant scan --prometheus URL\ncotenant demo"
         )
         return panels.panel("Sources", nothing)
-    heads = (
-        "When",
-        "Source",
-        "Scrape interval",
-        "Queries",
-        "Samples",
-        "Server time",
-        "Own time",
-        "Defects",
-    )
+    heads = ("When", "Source", "Scrape interval", "Queries", "Samples", "Server time", "Own time", "Defects")
     rows = [
         (
             panels.moment(p.time_seconds),

@@ -179,11 +179,7 @@ def render(view: View, search: str) -> Component:
     )
     help_ = html.Details([html.Summary("How to read it"), html.Div([keys, panels.severity_legend()])], className="more")
     waiting = panels.skeleton(60, 200, 200).to_plotly_json()  # what the browser puts into a drawer that opens
-    head = [
-        html.H1("To do"),
-        navigation.tabs(view, search, navigation.TO_DO, "recommendations"),
-        help_,
-    ]
+    head = [html.H1("To do"), navigation.tabs(view, search, navigation.TO_DO, "recommendations"), help_]
     unseen = [
         dcc.Store(id="drawer-name"),
         dcc.Store(id="drawer-waiting", data=waiting),

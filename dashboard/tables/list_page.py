@@ -234,9 +234,7 @@ def register(app: Dash, view: View, listing: Listing) -> None:
         State(f"grid-{name}", "id"),
     )
     app.clientside_callback(
-        ClientsideFunction("cotenant", "columns"),
-        Input(f"columns-{name}", "value"),
-        State(f"grid-{name}", "id"),
+        ClientsideFunction("cotenant", "columns"), Input(f"columns-{name}", "value"), State(f"grid-{name}", "id")
     )
 
 
