@@ -20,7 +20,7 @@ from cotenant.base.store import Store
 from cotenant.base.usage.plausible import plausible_signals
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid
 from cotenant.recommender.backtest import backtest, present, record
-from cotenant.recommender.evidence import Evidence, assemble
+from cotenant.recommender.evidence import assemble
 from cotenant.recommender.model.recommendation import Field
 from cotenant.recommender.money import monthly_savings, prices
 from cotenant.recommender.settings import PriceSettings
@@ -64,7 +64,18 @@ def _weeks(
     store: Store, inventory: Inventory, start_seconds: int, group: Sequence[ProposedWorkload], sheet: PriceSettings
 ) -> Iterator[WeekAfter]:
     """Proposals of one namespace and hour: their week is read once."""
-    evidence = _evidence(store, inventory, start_seconds, group)
+    workloads = {proposal.workload for proposal in group}
+    namespace = group[0].workload.namespace
+    part = replace(
+        inventory,
+        workloads=tuple(w for w in inventory.workloads if w.ref in workloads),
+        pods=tuple(p for p in inventory.pods if p.workload in workloads),
+    )
+    between = ((namespace, "", ""), (f"{namespace}\0", "", ""))
+    end = start_seconds + WEEK_DAYS * DAY_SECONDS
+    grids = {signal: TimeGrid.from_span(start_seconds, end, signal.spec.step_seconds) for signal in SIGNALS}
+    usage = {signal: store.read_sparse(signal, grid, between).dense() for signal, grid in grids.items()}
+    evidence = assemble(part, grids[Signal.CPU_USAGE_MEAN], plausible_signals(usage, part), {})
     rows = {ref: row for row, ref in enumerate(evidence.containers)}
     now, then = present(evidence), present(evidence)
     for proposal in group:
@@ -92,18 +103,3 @@ def _weeks(
                 int(kills),
                 float(throttled),
             )
-
-
-def _evidence(store: Store, inventory: Inventory, start_seconds: int, group: Sequence[ProposedWorkload]) -> Evidence:
-    workloads = {proposal.workload for proposal in group}
-    namespace = group[0].workload.namespace
-    part = replace(
-        inventory,
-        workloads=tuple(w for w in inventory.workloads if w.ref in workloads),
-        pods=tuple(p for p in inventory.pods if p.workload in workloads),
-    )
-    between = ((namespace, "", ""), (f"{namespace}\0", "", ""))
-    end = start_seconds + WEEK_DAYS * DAY_SECONDS
-    grids = {signal: TimeGrid.from_span(start_seconds, end, signal.spec.step_seconds) for signal in SIGNALS}
-    usage = {signal: store.read_sparse(signal, grid, between).dense() for signal, grid in grids.items()}
-    return assemble(part, grids[Signal.CPU_USAGE_MEAN], plausible_signals(usage, part), {})

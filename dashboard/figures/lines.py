@@ -104,15 +104,11 @@ def vertical(x: float, **style: Any) -> dict[str, Any]:
     }
 
 
-def _days_a_tick(ordered: Sequence[float]) -> int:
-    """Whole days between two marks, so that their words have space in a narrow drawer."""
-    days = (ordered[-1] - ordered[0]) / DAY_MILLISECONDS if ordered else 0.0
-    return max(1, ceil(days / MOST_DAY_TICKS))
-
-
 def over_time(unit: str, x: Sequence[float], **more: Any) -> dict[str, Any]:
     """Layout of a chart over days: one hover box, legend above, days on the axis."""
     both = sorted(x)
+    # Whole days between two marks, so that their words have space in a narrow drawer.
+    days = (both[-1] - both[0]) / DAY_MILLISECONDS if both else 0.0
     defaults: dict[str, Any] = {
         "meta": base.amounts(unit, "y") | base.IN_TIME,
         "hovermode": "x unified",
@@ -129,7 +125,7 @@ def over_time(unit: str, x: Sequence[float], **more: Any) -> dict[str, Any]:
         "xaxis": {
             "type": "date",
             "tickformat": "%a %d",
-            "dtick": DAY_MILLISECONDS * _days_a_tick(both),
+            "dtick": DAY_MILLISECONDS * max(1, ceil(days / MOST_DAY_TICKS)),
             "automargin": True,
             "range": [both[0], both[-1]] if both else None,
             "hoverformat": "%a %d %b %H:%M UTC",

@@ -5,7 +5,7 @@ Every page has a link, also those of places that are folded: a key of `g` + lett
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import unquote
 
@@ -96,7 +96,16 @@ class _Links:
         folded = [self._key(page) for page in self._pages if page.place is place and page.parent and page.letter]
         below = html.Ul([*map(self._item, shown)], className="place-pages")
         rest = html.Div([*folded, *map(self._key, off)], hidden=True)
-        parts = [below, *self._switched_off(off)]
+        # One line for what is not switched on here: its pages, and the command that switches it on.
+        by_command: dict[str, list[Page]] = {}
+        for page in off:
+            by_command.setdefault(page.switch_on, []).append(page)
+        lines = []
+        for command, listed in by_command.items():
+            ways = [self._named(page) for page in listed]
+            words = [part for way in ways for part in (", ", way)][1:]
+            lines.append(html.P([*words, ": not switched on. ", html.Code(command)], className="switched-off"))
+        parts = [below, *lines]
         return html.Li([way, html.Div(parts, className="place-below", hidden=not on), rest], className="place")
 
     def foot(self) -> Component:
@@ -128,18 +137,6 @@ class _Links:
         """A link within a sentence, marked where it is of the present page."""
         here = {"className": "nav-link current", "aria-current": "page"} if page.path == self._marked else {}
         return html.Span([dcc.Link(page.title, href=f"{self._base}{page.path}")], **here)
-
-    def _switched_off(self, off: Iterable[Page]) -> list[Component]:
-        """One line for what is not switched on here: its pages, and the command that switches it on."""
-        by_command: dict[str, list[Page]] = {}
-        for page in off:
-            by_command.setdefault(page.switch_on, []).append(page)
-        lines = []
-        for command, listed in by_command.items():
-            ways = [self._named(page) for page in listed]
-            words = [part for way in ways for part in (", ", way)][1:]
-            lines.append(html.P([*words, ": not switched on. ", html.Code(command)], className="switched-off"))
-        return lines
 
 
 def tabs(view: View, search: str, ways: Sequence[tuple[str, str]], here: str) -> Component:

@@ -82,7 +82,12 @@ def figure(chart: Chart, id_: str, height: int) -> Component:
     )
     picture = html.Div(graph, role="img", **{"aria-label": chart.summary})
     save = html.Button("PNG", className="quiet-link png", title="Save the chart as a picture", **{"data-figure": id_})
-    below = [html.Figcaption(chart.summary), html.Div([_as_table(id_), save], className="outs")]
+    # The chart's numbers as a table, which `assets/tables.js` fills when it is opened.
+    where = html.Div(
+        className="scroll chart-table", tabIndex=0, role="region", **{"aria-label": "The chart as a table"}
+    )
+    as_table = html.Details([html.Summary("As a table"), where], className="more as-table", **{"data-figure": id_})
+    below = [html.Figcaption(chart.summary), html.Div([as_table, save], className="outs")]
     return html.Figure([picture, *_names(chart), *below])
 
 
@@ -106,14 +111,6 @@ def _swatch(sign: Sign) -> Component:
     form = "mark" if sign.marks else "ground" if sign.ground else "stroke"
     style = {"color": sign.colour, "borderTopStyle": sign.stroke, "backgroundColor": sign.ground}
     return html.Span(className=f"swatch {form}{' hatched' * sign.hatched}", style=style, **{"aria-hidden": "true"})
-
-
-def _as_table(id_: str) -> Component:
-    """The chart's numbers as a table, which `assets/tables.js` fills when it is opened."""
-    where = html.Div(
-        className="scroll chart-table", tabIndex=0, role="region", **{"aria-label": "The chart as a table"}
-    )
-    return html.Details([html.Summary("As a table"), where], className="more as-table", **{"data-figure": id_})
 
 
 def facts(heads: Sequence[str], rows: Sequence[Sequence[Children]], label: str, total: str = "") -> Component:

@@ -78,6 +78,14 @@ ZONES: Final = [{"value": "utc", "label": "UTC"}, {"value": "local", "label": "t
 
 def layout(view: View, pages: Sequence[Page]) -> Component:
     """The whole shell; the page itself comes with the first callback."""
+    loading = html.Div([html.Div(panels.skeleton(28, 84, 84, 340, 280))], className="page")
+    live_region = html.Div(id=callbacks.SAID, className="said-region", role="status", **{"aria-live": "polite"})
+    limits = html.Div(id="extent-notes", className="extent-notes", role="status")
+    main = [html.Div(id="stale"), *demo_clock.strip(view), live_region, limits, html.Div(loading, id="page")]
+    # The navigation as on Home, where no page is folded out: the results are first read by a callback.
+    every = [replace(page, installed=everywhere) for page in pages]
+    links = html.Ul(id="nav", children=navigation(view, every, "", ""))
+    navbar = dmc.AppShellNavbar(html.Nav(links, className="places", **{"aria-label": "Pages"}))
     return dmc.MantineProvider(
         [
             dcc.Location(id="url", refresh=False),
@@ -87,7 +95,7 @@ def layout(view: View, pages: Sequence[Page]) -> Component:
             dcc.Store(id="tab-title", data=None),
             html.A("Skip to content", href="#main", className="skip-link"),
             dmc.AppShell(
-                [_header(view), _navbar(view, pages), dmc.AppShellMain(_main(view), id="main")],
+                [_header(view), navbar, dmc.AppShellMain(main, id="main")],
                 header={"height": 52},
                 navbar={"width": 212, "breakpoint": "sm", "collapsed": {"mobile": True}},
                 padding=0,
@@ -102,13 +110,6 @@ def layout(view: View, pages: Sequence[Page]) -> Component:
         defaultColorScheme="auto",
         id="mantine",
     )
-
-
-def _main(view: View) -> Sequence[Component]:
-    loading = html.Div([html.Div(panels.skeleton(28, 84, 84, 340, 280))], className="page")
-    live_region = html.Div(id=callbacks.SAID, className="said-region", role="status", **{"aria-live": "polite"})
-    limits = html.Div(id="extent-notes", className="extent-notes", role="status")
-    return [html.Div(id="stale"), *demo_clock.strip(view), live_region, limits, html.Div(loading, id="page")]
 
 
 def _header(view: View) -> Component:
@@ -208,13 +209,6 @@ def _views() -> Component:
     save = html.Button("Save", id="view-save", className="button", title="Keep this page, its filters and its columns")
     status = html.P(id="views-said", className="panel-note", role="status")
     return html.Div([html.Div([name, save], className="view-form"), html.Ul(id="view-list"), status])
-
-
-def _navbar(view: View, pages: Sequence[Page]) -> Component:
-    """Return the navigation as on Home, where no page is folded out: the results are first read by a callback."""
-    every = [replace(page, installed=everywhere) for page in pages]
-    links = html.Ul(id="nav", children=navigation(view, every, "", ""))
-    return dmc.AppShellNavbar(html.Nav(links, className="places", **{"aria-label": "Pages"}))
 
 
 def _help(pages: Sequence[Page]) -> Component:

@@ -49,7 +49,16 @@ STAGES: Final = (
 def empty(recording: RecorderStatus | None = None, now_seconds: float = 0.0) -> Component:
     """Home before the first analysis; with what a recorder knows so far, where one has begun."""
     if recording is not None and not recording.is_silent(now_seconds):
-        return html.Div([_present_panel(recording, now_seconds), _stages_panel(None, recording, now_seconds)])
+        # Show what is known before any analysis: the use at the newest readings, and from where.
+        present = recording.present
+        use = f"Now {present}." if present else "Two readings of a node are needed before its use is known."
+        coming = recording.coming_words(now_seconds)
+        since = f"{_sentence(recording, now_seconds)}{': ' if coming else ''}{coming}."
+        lines = [html.P(use, className="lead"), html.P(since, className="said")]
+        lines.append(html.P(f"Read from {recording.source}.", className="said"))
+        lines += [html.P(f"{node}: {why}", className="said") for node, why in list(recording.troubles.items())[:1]]
+        present_panel = panels.panel("Recording", *lines, id_="recording")
+        return html.Div([present_panel, _stages_panel(None, recording, now_seconds)])
     why = "This store holds no analysis of a cluster. Scan one, which only reads, or look at a synthetic one:"
     first = panels.empty("No results yet.", why=why, command=COMMANDS)
     acting = html.P(["Nothing on the cluster is changed without approval: ", html.Code(ACT)], className="said")
@@ -74,18 +83,6 @@ def replay_words(window_days: float) -> str:
     return f"It appears after a scan with {REPLAY_DAYS} days of history; now there are {length}."
 
 
-def _present_panel(recording: RecorderStatus, now_seconds: float) -> Component:
-    """Show what is known before any analysis: the use at the newest readings, and from where."""
-    present = recording.present
-    use = f"Now {present}." if present else "Two readings of a node are needed before its use is known."
-    coming = recording.coming_words(now_seconds)
-    since = f"{_sentence(recording, now_seconds)}{': ' if coming else ''}{coming}."
-    lines = [html.P(use, className="lead"), html.P(since, className="said")]
-    lines.append(html.P(f"Read from {recording.source}.", className="said"))
-    lines += [html.P(f"{node}: {why}", className="said") for node, why in list(recording.troubles.items())[:1]]
-    return panels.panel("Recording", *lines, id_="recording")
-
-
 def _stages_panel(window_days: float | None, recording: RecorderStatus, now_seconds: float) -> Component:
     """Show the stages with the moments from which on the recording is long enough for them."""
     now = f" Now {recording.present}." if recording.present and window_days is not None else ""
@@ -102,13 +99,12 @@ def _sentence(recording: RecorderStatus, now_seconds: float) -> str:
 def _list(window_days: float | None, since_seconds: float | None = None) -> Component:
     """All stages before the first scan, else those that are still to come; by moments where a recorder runs."""
     coming = [stage for stage in STAGES if window_days is None or stage.days > window_days]
-    words = [_time_words(stage) if since_seconds is None else _moment_words(stage, since_seconds) for stage in coming]
+    words = [
+        _time_words(stage) if since_seconds is None else f"From {display.moment(moment_of(since_seconds, stage.days))}"
+        for stage in coming
+    ]
     said = zip(words, coming, strict=True)
     return html.Ul([html.Li([html.Strong(when), stage.what]) for when, stage in said], className="stages")
-
-
-def _moment_words(stage: StartStage, since_seconds: float) -> str:
-    return f"From {display.moment(moment_of(since_seconds, stage.days))}"
 
 
 def _time_words(stage: StartStage) -> str:

@@ -157,21 +157,18 @@ def waste(page: OverviewPage) -> Component:
         html.Strong([*words, f", {display.money(frees.monthly, currency)} a month"] if frees.monthly else words),
     ]
     whole = [display.counted(page.todo.cuts, "container"), ", after all steps: "]
+    sentence = leaving_nodes(page)
+    nodes_that_could_leave = [" ", dcc.Link(sentence, href=page.href(CLUSTER_SIZE)), "."] if sentence else []
     detail = [
         *whole,
         *savings.saving_parts(planned.all_steps, page.view.currency),
         ". Of that, the steps that are ready now give: ",
         *savings.saving_parts(planned.now, page.view.currency),
         ".",
-        *_nodes_that_could_leave(page),
+        *nodes_that_could_leave,
     ]
     way = _way("What to cut", page.href("recommendations", WASTE), "waste")
     return _card("waste", lead, picture, _first(page, TodoList.CUT), detail, way)
-
-
-def _nodes_that_could_leave(page: OverviewPage) -> list[Any]:
-    sentence = leaving_nodes(page)
-    return [" ", dcc.Link(sentence, href=page.href(CLUSTER_SIZE)), "."] if sentence else []
 
 
 def leaving_nodes(page: OverviewPage) -> str:

@@ -334,13 +334,10 @@ def _recommendation_panel(workload_story: Story, view: View, ref: WorkloadRef) -
 def _review(view: View, ref: WorkloadRef) -> Component:
     """The way into the review, or why there is none."""
     if why := callbacks.why_not(view, Right.REVIEW, ref.namespace):
-        return html.Span([html.Span(f"{why} ", className="panel-note"), _no_review(why)])
+        no_review = html.Button("Review", id="to-review", className="button act", disabled=True, title=why)
+        return html.Span([html.Span(f"{why} ", className="panel-note"), no_review])
     return dcc.Link(["Review ", html.Kbd("r")], href=reviewing.href(view.settings.base_path, [ref]), id="to-review",
                     className="button act primary")  # fmt: skip
-
-
-def _no_review(why: str) -> Component:
-    return html.Button("Review", id="to-review", className="button act", disabled=True, title=why)
 
 
 def _exactly(ref: WorkloadRef) -> str:

@@ -204,11 +204,7 @@ def register(app: Dash, view: View) -> None:
     snooze.register(app, view, LIST)
     register_review(app, view, LIST)
 
-    _register_drawer(app, view)
-
-
-def _register_drawer(app: Dash, view: View) -> None:
-    """It follows the URL, and closing it changes the URL: open at once, then its words, then its charts."""
+    # It follows the URL, and closing it changes the URL: open at once, then its words, then its charts.
     app.clientside_callback(
         ClientsideFunction("cotenant", "drawer"),
         Output("explanation", "children", allow_duplicate=True),
