@@ -1,28 +1,49 @@
 """EDGE: rounds of the autopilot as the loop runs them: reading and status in `decide`, acts once the status is sent.
 
 Acts go through the accept path of a person's click, with a client that writes under the Lease alone. A dry run of the
-manager stops at the decision.
+manager stops at the decision. Below it how it is made of the manager's parts, and its metrics.
 """
 
 from __future__ import annotations
 
+import os
+from collections import Counter as Count
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
 
 import structlog
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from cotenant.autopilot.decide.floors import FloorStep
+from cotenant.autopilot.decide.history import ActState
 from cotenant.autopilot.decide.round_order import helped_starts
-from cotenant.autopilot.metrics import AutopilotMetrics
-from cotenant.autopilot.model import POLICIES
+from cotenant.autopilot.model import POLICIES, QueueVerdict
 from cotenant.autopilot.notes import ChatNotes, floor_news, news_of
+from cotenant.autopilot.rounds.acts import ActConfig, ActOutcome, LedClient
 from cotenant.autopilot.rounds.cluster_state import policy_address
+from cotenant.autopilot.rounds.floors import floor_forecasts
 from cotenant.autopilot.rounds.reading import PolicyReading, RoundReading
 from cotenant.autopilot.rounds.rounds import Rounds
+from cotenant.autopilot.settings import AutopilotSettings
 from cotenant.base.controllers.contract import ControllerDecision, ObjectNote
 from cotenant.base.controllers.loop import Changes, Feature
+from cotenant.base.controllers.sender import Leadership
+from cotenant.base.http.webhook import receiver_of
+from cotenant.base.kube import KubeClient
 from cotenant.base.kubernetes.intent import Apply, Intent, Outcome
+from cotenant.base.logs.metrics import Metrics
+from cotenant.base.people import Person
+from cotenant.base.process.clock import Clock
 from cotenant.base.reasons import Reason
+from cotenant.base.settings.root import SettingSections
+from cotenant.base.settings.sections.notify import NotifySettings
+from cotenant.base.settings.sections.store import StoreSettings, store_url
+from cotenant.base.store import Store
+from cotenant.changes.model.settings import ActionSettings, anchor_namespace, ledger_location
+from cotenant.changes.soak.usage_comparison import comparison_of
+from cotenant.profiler.settings import ProfilerSettings
+from cotenant.recommender.stored_recommendations import recommendations_of, requested_millicores
 
 LONGEST_PAUSE_SECONDS = 60.0
 
@@ -142,3 +163,86 @@ def _notes(reading: RoundReading) -> Iterator[ObjectNote]:
             )
     if reading.halt is not None and reading.halt.reason is Reason.AUTOPILOT_STOPPED:
         yield ObjectNote("autopilot", "AutopilotStopped", reading.halt.words, warning=True)
+
+
+START_UP_SECONDS: Final = 5.0
+"""Between two rounds over starting pods, where a policy helps starts. A start takes tens of seconds; five are soon
+enough to help it."""
+
+
+def autopilot_controller(
+    client: KubeClient,
+    settings: SettingSections,
+    cluster: str,
+    leadership: Leadership,
+    metrics: Metrics | None,
+    clock: Clock,
+) -> AutopilotController:
+    """Its controller; nothing is asked yet."""
+    store = Store(store_url(settings.section(StoreSettings), os.environ), cluster)
+
+    @contextmanager
+    def access(_who: Person) -> Iterator[KubeClient]:
+        """The autopilot's own account, for every caller: it acts for no other user."""
+        led = LedClient.of(client, leadership.require)
+        try:
+            yield led
+        finally:
+            led.close()
+
+    config = ActConfig(
+        access=access,
+        ledger=ledger_location(settings.section(ActionSettings), os.environ),
+        settings=settings,
+        clock=clock,
+        requested_millicores=lambda: requested_millicores(store),
+        anchor_namespace=anchor_namespace(settings),
+        **comparison_of(settings.section(ProfilerSettings).prometheus),
+    )
+    registry = metrics.registry if metrics else None
+    own = settings.section(AutopilotSettings)
+    rounds = Rounds(config, recommendations_of(store), lambda: floor_forecasts(store))
+    notes = ChatNotes(settings.section(NotifySettings), cluster, receiver_of(settings.section(NotifySettings).url_file))
+    return AutopilotController(rounds, own.interval_seconds, registry, START_UP_SECONDS, notes)
+
+
+HALTS = (Reason.AUTOPILOT_PAUSED, Reason.AUTOPILOT_STOPPED, Reason.AUTOPILOT_CLUSTER_IN_TROUBLE)
+
+
+class AutopilotMetrics:
+    """The last round, and acts since the process started."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        """Register on the process's registry."""
+        word = "cotenant_autopilot"
+        self._queue = Gauge(
+            f"{word}_workloads", "Workloads of the last round by decision.", ["decision"], registry=registry
+        )
+        self._changes = Gauge(
+            f"{word}_changes", "Changes of the autopilot in the ledger by state.", ["state"], registry=registry
+        )
+        self._halted = Gauge(
+            f"{word}_halted", "1 while nothing is changed for this reason.", ["reason"], registry=registry
+        )
+        self._acts = Counter(
+            f"{word}_acts_total", "Changes tried, by outcome: accepted or refused.", ["outcome"], registry=registry
+        )
+        for outcome in ("accepted", "refused"):
+            self._acts.labels(outcome)
+
+    def show(self, reading: RoundReading) -> None:
+        """Set the metrics to the last decision."""
+        verdicts = Count(entry.verdict for entry in reading.queue)
+        for verdict in QueueVerdict:
+            self._queue.labels(verdict.value).set(verdicts[verdict])
+        states = Count(act.state for act in reading.acts)
+        for state in ActState:
+            self._changes.labels(state.value).set(states[state])
+        for reason in HALTS:
+            self._halted.labels(reason.value).set(reading.halt is not None and reading.halt.reason is reason)
+
+    def acted(self, outcomes: Sequence[ActOutcome]) -> None:
+        """Count the acts that were accepted and refused; those that a pause kept back are not counted."""
+        for outcome in outcomes:
+            if not outcome.paused:
+                self._acts.labels("accepted" if outcome.changes else "refused").inc()

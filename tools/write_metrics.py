@@ -9,7 +9,7 @@ from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from cotenant.admission.webhook_server.app import WebhookMetrics
-from cotenant.autopilot.metrics import AutopilotMetrics
+from cotenant.autopilot.controller import AutopilotMetrics
 from cotenant.base.controllers.audit import Audit
 from cotenant.base.logs.metrics import Metrics
 from cotenant.dashboard.server.health import Health

@@ -15,7 +15,6 @@ from typing import Any, Final
 import msgspec
 
 from cotenant.autopilot.decide.history import Decisions
-from cotenant.autopilot.decide.kills import OomKills, raised_after_kills
 from cotenant.autopilot.decide.policy import NamespacedPolicy, PolicyLimits
 from cotenant.autopilot.decide.round_order import QueueCandidate
 from cotenant.autopilot.decide.starts import StartAim, highest_starts
@@ -27,7 +26,7 @@ from cotenant.base.kubernetes.models.autoscalers import VerticalAutoscalerObject
 from cotenant.base.kubernetes.pod_request import effective_request
 from cotenant.base.kubernetes.qos import QosClass, qos_of
 from cotenant.base.reasons import Reason
-from cotenant.base.resource import GIB, Resource
+from cotenant.base.resource import GIB, MIB, Resource
 from cotenant.changes.decide.checks.capacity import RunningRequests
 from cotenant.changes.decide.checks.trials import images_of, trials_of, tried_before
 from cotenant.changes.decide.field_changes import template_containers
@@ -38,11 +37,16 @@ from cotenant.changes.decide.readiness import readiness
 from cotenant.changes.decide.steps import is_out_of_reach, largest_cut, rebase_on_live
 from cotenant.changes.model.change import ChangeStatus
 from cotenant.changes.model.settings import ActionSettings, GuardrailSettings
-from cotenant.recommender.model.recommendation import Field, Recommendation, Trust, Value
+from cotenant.recommender.base import rounded_up
+from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Trust, Value
 from cotenant.recommender.model.savings import request_now, request_then, total_change
 from cotenant.recommender.settings import CotenantSettings
+from cotenant.recommender.strategies.cotenant.annotations import parse
+from cotenant.recommender.strategies.cotenant.demand import after_kill
 
 Json = Mapping[str, Any]
+OomKills = Mapping[tuple[WorkloadRef, str], float]
+"""When (Unix time) a container of a workload was killed for lack of memory last, by the workload and its name."""
 DAY_HOURS: Final = 24.0
 DEAD_BAND: Final = "dead-band"
 """The guardrail that checks only the largest of all moves."""
@@ -411,3 +415,46 @@ def _digest(first: Sequence[Recommendation]) -> str:
     moved = [(str(r.container), [v for v in r.values if v.changes_template]) for r in first]
     amounts = [(name, [(v.resource, v.field, v.amount) for v in values]) for name, values in moved]
     return hashlib.sha256(msgspec.json.encode(amounts)).hexdigest()[:12]
+
+
+def raised_after_kills(
+    live: Mapping[str, Any],
+    recommendations: Iterable[Recommendation],
+    kills: OomKills,
+    changed_seconds: float,
+    own: CotenantSettings,
+) -> tuple[Recommendation, ...]:
+    """The recommendations, over the values of now, with more memory for containers that were killed since their scan.
+
+    A kill counts until a scan has seen it or a change of the workload came after it; changed_seconds: when it was
+    changed last (Unix time). Request and limit, as new pods get them, both rise to what the bump of strategy `cotenant`
+    asks for, or the scan where that is more; the annotation `cotenant.dev/max-memory` bounds that. What waits for the
+    next scan: a heap that would move too, and memory whose request was solved together with an autoscaler's target,
+    which holds for the solved amount alone.
+    """
+    wishes, _ = parse((live.get("metadata") or {}).get("annotations") or {})
+    most_bytes = wishes.get("max-memory", float("inf"))
+
+    def raise_memory(recommendation: Recommendation) -> Recommendation:
+        killed_seconds = kills.get((recommendation.container.workload, recommendation.container.container), 0.0)
+        limit = recommendation.value(Resource.MEMORY, Field.LIMIT)
+        if killed_seconds <= max(recommendation.end_seconds, changed_seconds) or limit is None or limit.now is None:
+            return recommendation
+        is_solved = any(v.resource is Resource.MEMORY and "hpa" in v.inputs for v in recommendation.values)
+        needed_bytes = int(min(rounded_up(after_kill(limit.now, own), MIB), most_bytes))
+        if is_solved or limit.now >= needed_bytes:
+            return recommendation
+        return replace(
+            recommendation, values=tuple(_at_least(needed_bytes, v) for v in recommendation.values), heap=None
+        )
+
+    return tuple(raise_memory(recommendation) for recommendation in recommendations)
+
+
+def _at_least(needed_bytes: int, value: Value) -> Value:
+    """A value of memory that is set at so much or more, because of the kill; others as they are."""
+    if value.resource is not Resource.MEMORY or value.now is None:
+        return value
+    if value.amount is not None and value.amount >= needed_bytes:
+        return replace(value, reason=Reason.OOM_BUMP)
+    return replace(value, amount=needed_bytes, action=Action.SET, reason=Reason.OOM_BUMP, clamps=())

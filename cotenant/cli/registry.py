@@ -360,7 +360,7 @@ PROVIDERS: Final = {
         "cotenant.cli.cluster.installation.registration:shipped_registration"
     ),
     "cotenant.base.settings.root:SettingSections": "cotenant.settings:Settings",
-    "cotenant.dashboard.commands.replays:Replays": "cotenant.cli.analysis.background_replay:replays",
+    "cotenant.dashboard.commands.dashboard:Replays": "cotenant.cli.analysis.background_replay:replays",
     "cotenant.scheduler_ext.reservations.commands.workload_history:WorkloadHistory": (
         "cotenant.pipeline.workload_history:workload_history"
     ),

@@ -146,7 +146,7 @@ def _descheduler_feature(parts: FeatureDependencies) -> Feature:
 
 
 def _autopilot_feature(parts: FeatureDependencies) -> Feature:
-    from cotenant.autopilot.configured_controller import autopilot_controller
+    from cotenant.autopilot.controller import autopilot_controller
 
     return autopilot_controller(
         parts.client, parts.settings, parts.cluster, parts.leadership, parts.metrics, parts.clock

@@ -25,8 +25,7 @@ from cotenant.changes.model.tables import CHANGES, ENTRIES, changes_table, entri
 from cotenant.dashboard.figures import display
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.view import View
-from cotenant.dashboard.sources.answers import Answers
-from cotenant.dashboard.sources.source import Snapshot
+from cotenant.dashboard.sources.source import Answers, Snapshot
 
 TONES: Final[Mapping[ChangeState, str]] = {
     ChangeState.UNKNOWN: "orange",

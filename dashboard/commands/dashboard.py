@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from time import sleep
@@ -28,12 +28,21 @@ if TYPE_CHECKING:
     from cotenant.base.commands.session import CliSession
     from cotenant.base.settings.root import SettingSections
     from cotenant.base.store import Store
+    from cotenant.base.usage.what_if import ReplayJob
     from cotenant.dashboard.frame.view import DashboardContext
     from cotenant.recommender.model.recommendation import Recommendation
 
 FIRST_FILE_SECONDS: Final = 2.0
 """Between two looks whether anything is stored."""
 app = new_app()
+
+
+@dataclass(frozen=True, slots=True)
+class Replays:
+    """Replays of stored histories. The command line names who makes them: `cotenant.cli.registry.PROVIDERS`."""
+
+    begin: Callable[[CliSession, Store], AbstractContextManager[ReplayJob]]
+    """Replays a store in the background, after each scan and at most once a day, as long as the context lasts."""
 
 
 @app.command(
@@ -67,7 +76,6 @@ def dashboard(
     """
     from cotenant.base.process.in_hand import keep_notes
     from cotenant.changes.access import grants
-    from cotenant.dashboard.commands.replays import Replays
 
     keep_notes("dashboard")
     flags = {"dashboard.host": host, "dashboard.port": port, "store.url": store}

@@ -14,6 +14,7 @@ from cotenant.base.usage.usage import DAY_SECONDS
 from cotenant.dashboard.figures import base, display, lines
 from cotenant.dashboard.figures.base import Chart
 from cotenant.dashboard.figures.lines import SCALE, UNIT
+from cotenant.dashboard.figures.room import pad_values
 from cotenant.recommender.colocation.model.lendable import LIKELY, SURE
 from cotenant.recommender.model.views import BandSeries
 
@@ -26,7 +27,7 @@ def chart(series: BandSeries, resource: Resource, back_seconds: float = USUAL_SE
     """One resource's band over so much of its past, and the next day."""
     scale = SCALE[resource]
     usage, request = (np.asarray(v, dtype=np.float64) / scale for v in (series.usage, series.request))
-    batch = _pad_values(series.batch, len(usage)) / scale
+    batch = pad_values(series.batch, len(usage)) / scale
     recent = base.recent(series.times, back_seconds)
     shown = recent[base.drawn_positions(usage[recent])]
     past = base.milliseconds([series.times[i] for i in shown])
@@ -71,17 +72,13 @@ def _lendable(
     """
     if not len(usage) or not np.isfinite(batch).any():
         return []
-    filled = lines.area(x, usage, usage + batch, base.with_alpha(base.TEAL, 0.25))
-    # not the band's upper edge; the colour is for the names below the chart
-    height = {"customdata": base.gaps(batch), "meta": {"amounts": "customdata"}, "fillcolor": filled["fillcolor"]}
-    top = lines.line(x, usage + batch, name, base.TEAL, width=1, **style)
-    return [filled, top | height | {"hovertemplate": f"%{{customdata:,.1f}} {unit}"}]
+    return lines.batch_area(x, usage, batch, name, 0.25, unit, **style)
 
 
 def _lendable_ahead(series: BandSeries, scale: float, unit: str) -> list[dict[str, Any]]:
     """The same over the next day above the median of the forecast: as likely as not, and the sum of sure values."""
     median, likely, sure = (
-        _pad_values(list(path), len(series.ahead)) / scale
+        pad_values(list(path), len(series.ahead)) / scale
         for path in (
             series.quantiles.get("0.5", ()),
             series.batch_ahead.get(LIKELY, ()),
@@ -93,10 +90,4 @@ def _lendable_ahead(series: BandSeries, scale: float, unit: str) -> list[dict[st
     if not np.isfinite(sure).any():
         return drawn
     least = lines.line(x, median + sure, "Batch, every node 95 % sure", base.TEAL, width=1, dash="dot")
-    amounts = {"customdata": base.gaps(sure), "meta": {"amounts": "customdata"}}
-    return [*drawn, least | amounts | {"hovertemplate": f"%{{customdata:,.1f}} {unit}"}]
-
-
-def _pad_values(values: list[float], size: int) -> npt.NDArray[np.float64]:
-    """The values, or gaps where there are not as many as asked for."""
-    return np.asarray(values, dtype=np.float64) if len(values) == size else np.full(size, np.nan)
+    return [*drawn, least | lines.heights(sure, unit)]

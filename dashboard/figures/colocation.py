@@ -18,14 +18,6 @@ from cotenant.enforcer.model.enforcement_tables import floats_of
 
 Floats = npt.NDArray[np.float64]
 USUAL_SECONDS: Final = 7 * DAY_SECONDS
-LEGEND: Final = {
-    "orientation": "h",
-    "y": 1.02,
-    "yanchor": "bottom",
-    "x": 0,
-    "font": {"size": 12},
-    "traceorder": "normal",
-}
 
 
 def chart(
@@ -72,7 +64,7 @@ def chart(
     for trace in traces:
         trace.setdefault("hovertemplate", f"%{{y:,.1f}} {UNIT[resource]}")
     now = [lines.vertical(x[-1])] if x and x_ahead else []
-    layout = lines.over_time(UNIT[resource], [*x, *x_ahead], legend=LEGEND, shapes=now)
+    layout = lines.over_time(UNIT[resource], [*x, *x_ahead], shapes=now)
     return Chart({"data": traces, "layout": layout}, _summary(shown, resource, scale, allocatable))
 
 
@@ -82,17 +74,12 @@ def _batch_ahead(x: list[float], ahead: Mapping[str, Floats], ceiling: float | N
     if ceiling is None or not np.isfinite(likely).any():
         return []
     least = lines.line(x, np.where(sure > 0, ceiling - sure, np.nan), "Batch, 95 % sure", base.TEAL, dash="dot")
-    amounts = {"customdata": base.gaps(sure), "hovertemplate": "%{customdata:,.1f}", "meta": {"amounts": "customdata"}}
-    return [*_batch(x, ceiling - likely, likely, "Batch, median", dash="dash"), least | amounts]
+    return [*_batch(x, ceiling - likely, likely, "Batch, median", dash="dash"), least | lines.heights(sure)]
 
 
 def _batch(x: list[float], floor: Floats, amount: Floats, name: str, **style: Any) -> list[dict[str, Any]]:
     """The capacity of batch as a band; the hover text gives its height, not its upper edge."""
-    some = np.where(amount > 0, floor, np.nan)
-    filled = lines.area(x, some, some + amount, base.with_alpha(base.TEAL, 0.3))
-    top = lines.line(x, some + amount, name, base.TEAL, width=1, **style)
-    height = {"customdata": base.gaps(amount), "meta": {"amounts": "customdata"}, "fillcolor": filled["fillcolor"]}
-    return [filled, top | height | {"hovertemplate": "%{customdata:,.1f}"}]
+    return lines.batch_area(x, np.where(amount > 0, floor, np.nan), amount, name, 0.3, **style)
 
 
 def _summary(columns: Mapping[str, Floats], resource: Resource, scale: int, allocatable: float | None) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -21,23 +21,15 @@ from cotenant.dashboard.figures.base import Chart
 from cotenant.dashboard.figures.lines import Trace
 from cotenant.enforcer.model.enforcement import Lane, NodeLanes
 
-STYLES: Final[dict[Lane, tuple[str, str, str]]] = {
-    Lane.SUPPRESS: ("Suppress", base.ORANGE, "triangle-down"),
-    Lane.BURST: ("Burst", base.TEAL, "triangle-up"),
-    Lane.MEMORY: ("Memory QoS", base.BLUE, "square"),
-    Lane.EVICTION: ("Evictions", base.RED, "x"),
-    Lane.INTERFERENCE: ("Interference", base.VIOLET, "diamond"),
-    Lane.OTHER: ("Other", base.GREY, "circle"),
+STYLES: Final[dict[Lane, tuple[str, str, str, str]]] = {
+    Lane.SUPPRESS: ("Suppress", base.ORANGE, "triangle-down", "suppression"),
+    Lane.BURST: ("Burst", base.TEAL, "triangle-up", "burst"),
+    Lane.MEMORY: ("Memory QoS", base.BLUE, "square", "memory setting"),
+    Lane.EVICTION: ("Evictions", base.RED, "x", "eviction"),
+    Lane.INTERFERENCE: ("Interference", base.VIOLET, "diamond", "interference finding"),
+    Lane.OTHER: ("Other", base.GREY, "circle", "other action"),
 }
-"""Lane -> (word, colour, mark); rows from the top down."""
-NOUNS: Final[dict[Lane, str]] = {
-    Lane.SUPPRESS: "suppression",
-    Lane.BURST: "burst",
-    Lane.MEMORY: "memory setting",
-    Lane.EVICTION: "eviction",
-    Lane.INTERFERENCE: "interference finding",
-    Lane.OTHER: "other action",
-}
+"""Lane -> (word, colour, mark, what one act is called); rows from the top down."""
 SLOTS: Final = 120
 """Marks that fit side by side; acts closer than that share one, with their number."""
 LANE_PIXELS: Final = 24
@@ -73,24 +65,6 @@ class Shown:
     until: float
     marks: Sequence[Mark]
     lanes: NodeLanes | None = None
-
-
-@dataclass(slots=True)
-class _Bars:
-    """Corners of bars, and what the table says of them."""
-
-    x: list[float | None] = field(default_factory=list)
-    y: list[float | None] = field(default_factory=list)
-    names: list[str] = field(default_factory=list)
-    words: list[str] = field(default_factory=list)
-
-    def add(self, span: tuple[float, float], row: int, name: str, text: str) -> None:
-        """One bar, five corners and a gap."""
-        start, end = (1000 * at for at in span)
-        self.x += [start, end, end, start, start, None]
-        self.y += [row - HALF, row - HALF, row + HALF, row + HALF, row - HALF, None]
-        self.names.append(name)
-        self.words.append(text)
 
 
 def rows_of(shown: Shown) -> list[Lane]:
@@ -220,35 +194,30 @@ def value_spans(marks: Iterable[Mark], since: float, until: float) -> list[tuple
 
 def _bars(shown: Shown, rows: Sequence[Lane], dry: bool) -> list[Trace]:
     """Everything that holds, and each act that passes as a short bar: one patterned outline."""
-    bars, short = _Bars(), (shown.until - shown.since) / SLOTS
+    bars: list[tuple[float, float, int]] = []
+    words: list[str] = []
+    short = (shown.until - shown.since) / SLOTS
     for row, lane in enumerate(rows):
         mine = [mark for mark in shown.marks if mark.lane is lane and mark.dry is dry]
-        name = STYLES[lane][0]
-        for span in value_spans(mine, shown.since, shown.until):
-            bars.add(span, row, name, "would hold (dry run)" if dry else "holds")
-        for mark in mine if dry or not shown.lanes else ():
-            if mark.holds is None and shown.since <= mark.time_seconds <= shown.until:
-                bars.add((mark.time_seconds, mark.time_seconds + short), row, name, _hover_text(mark))
-    if not bars.names:
+        spans = value_spans(mine, shown.since, shown.until)
+        passing = [m for m in mine if m.holds is None and shown.since <= m.time_seconds <= shown.until]
+        passing = passing if dry or not shown.lanes else []
+        bars += [(*span, row) for span in spans] + [(m.time_seconds, m.time_seconds + short, row) for m in passing]
+        words += ["would hold (dry run)" if dry else "holds"] * len(spans) + [_hover_text(m) for m in passing]
+    if not bars:
         return []
     colour = base.GREY
     pattern = {"shape": "/", "fgcolor": colour, "bgcolor": base.with_alpha(colour, 0.08), "size": 6, "solidity": 0.3}
-    return [
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "name": "Would hold: dry run (hatched)" if dry else "Holds",
-            "x": bars.x[:-1],
-            "y": bars.y[:-1],
-            "yaxis": "y2",
-            "fill": "toself",
-            "fillcolor": base.with_alpha(colour, 0.16),
-            **({"fillpattern": pattern} if dry else {}),
-            "line": {"color": colour, "width": 1, "dash": "dot" if dry else "solid"},
-            "hoverinfo": "skip",
-            "meta": {"names": bars.names, "words": bars.words},
-        }
-    ]
+    outline = lines.outlines(
+        bars,
+        HALF,
+        "Would hold: dry run (hatched)" if dry else "Holds",
+        yaxis="y2",
+        fillcolor=base.with_alpha(colour, 0.16),
+        line={"color": colour, "width": 1, "dash": "dot" if dry else "solid"},
+        meta={"names": [STYLES[rows[row]][0] for *_, row in bars], "words": words},
+    )
+    return [outline | ({"fillpattern": pattern} if dry else {})]
 
 
 def _marks(shown: Shown, rows: Sequence[Lane], lane: Lane, dry: bool) -> list[Trace]:
@@ -262,7 +231,7 @@ def _marks(shown: Shown, rows: Sequence[Lane], lane: Lane, dry: bool) -> list[Tr
     slots: dict[int, list[Mark]] = defaultdict(list)
     for mark in sorted(inside, key=lambda m: m.time_seconds):
         slots[int((mark.time_seconds - shown.since) // width)].append(mark)
-    word, colour, symbol = STYLES[lane]
+    word, colour, symbol, _ = STYLES[lane]
     return [
         {
             "type": "scatter",
@@ -320,7 +289,7 @@ def summary(shown: Shown) -> str:
     if not inside:
         return f"{shown.node}, {when}: the agent did nothing." + _cpu_words(shown)
     counts = Counter(mark.lane for mark in inside)
-    acts = ", ".join(display.counted(counts[lane], NOUNS[lane]) for lane in Lane if counts[lane])
+    acts = ", ".join(display.counted(counts[lane], STYLES[lane][3]) for lane in Lane if counts[lane])
     dry = measures.matching_count(mark.dry for mark in inside)
     dry_note = "; all of a dry run" if dry == len(inside) else f"; {dry:,} of a dry run" if dry else ""
     return f"{shown.node}, {when}: {display.counted(len(inside), 'action')} ({acts}){dry_note}." + _cpu_words(shown)

@@ -142,27 +142,17 @@ def _spans(rows: Sequence[tuple[int, Bar]], state: str) -> list[Trace]:
     if not rows:
         return []
     name, colour, pattern = STATES[state]
-    x: list[float | None] = []
-    y: list[float | None] = []
-    for at, bar in rows:
-        start, end = base.milliseconds([bar.start_seconds, bar.end_seconds])
-        x += [start, end, end, start, start, None]
-        y += [at - HALF, at - HALF, at + HALF, at + HALF, at - HALF, None]
-    return [
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "name": name,
-            "x": x[:-1],
-            "y": y[:-1],
-            "fill": "toself",
-            "fillcolor": base.with_alpha(colour, 0.12 if pattern else 0.45),
-            **({"fillpattern": _hatch(colour, pattern)} if pattern else {}),
-            "line": {"color": colour, "width": 1.5, "dash": "dot" if state == "not proposed" else "solid"},
-            "hoverinfo": "skip",
-            "meta": {"names": [b.name for _, b in rows], "words": [b.words for _, b in rows]},
-        }
-    ]
+    ground = base.with_alpha(colour, 0.1)
+    hatch = {"shape": pattern, "fgcolor": colour, "bgcolor": ground, "size": 7, "solidity": 0.25}
+    outline = lines.outlines(
+        [(bar.start_seconds, bar.end_seconds, at) for at, bar in rows],
+        HALF,
+        name,
+        fillcolor=base.with_alpha(colour, 0.12 if pattern else 0.45),
+        line={"color": colour, "width": 1.5, "dash": "dot" if state == "not proposed" else "solid"},
+        meta={"names": [b.name for _, b in rows], "words": [b.words for _, b in rows]},
+    )
+    return [outline | ({"fillpattern": hatch} if pattern else {})]
 
 
 def _leads(placed: Sequence[tuple[int, Bar]]) -> list[Trace]:
@@ -229,10 +219,6 @@ def _label_position(bar: Bar, need_seconds: float, gap: tuple[float, float]) -> 
     return middle, ""
 
 
-def _hatch(colour: str, shape: str) -> dict[str, Any]:
-    return {"shape": shape, "fgcolor": colour, "bgcolor": base.with_alpha(colour, 0.1), "size": 7, "solidity": 0.25}
-
-
 def _hover(bar: Bar) -> str:
     early = f", reserved from {display.clock(bar.reserve_at_seconds)}" if bar.reserve_at_seconds else ""
     return f"{base.plain(bar.name)}: {base.plain(bar.words)}{early}"
@@ -281,30 +267,16 @@ def lane(demand: DemandCurve, days: int = 1) -> Chart:
     traces = [demand_line | {"fill": "tozeroy", "fillcolor": base.with_alpha(base.VIOLET, 0.2)}, free]
     for trace in traces:
         trace["hovertemplate"] = "%{y:,.1f} cores"
+    label = {"text": "conflict", "textposition": "top center", "font": {"size": 12}}
+    named = {"line": {"width": 1.5, "color": base.RED, "dash": "dot"}, "label": label}
     layout = lines.over_time(
         "cores",
         x,
         xaxis=axis(demand.start_seconds, days),
         margin={"l": LEFT, "r": 12, "t": 30, "b": 26},
-        shapes=[_shade(x[first], x[after]) for first, after in runs(demand.conflict)],
+        shapes=[lines.ground(x[first], x[after], base.RED, 0.15, **named) for first, after in runs(demand.conflict)],
     )
     return Chart({"data": traces, "layout": layout}, _lane_words(demand))
-
-
-def _shade(start: float, end: float) -> dict[str, Any]:
-    label = {"text": "conflict", "textposition": "top center", "font": {"size": 12}}
-    return {
-        "type": "rect",
-        "yref": "paper",
-        "y0": 0,
-        "y1": 1,
-        "x0": start,
-        "x1": end,
-        "fillcolor": base.with_alpha(base.RED, 0.15),
-        "line": {"width": 1.5, "color": base.RED, "dash": "dot"},
-        "layer": "below",
-        "label": label,
-    }
 
 
 def runs(mask: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:

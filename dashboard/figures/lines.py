@@ -104,6 +104,39 @@ def vertical(x: float, **style: Any) -> dict[str, Any]:
     }
 
 
+def ground(start: float, end: float, colour: str, alpha: float, **more: Any) -> dict[str, Any]:
+    """Coloured ground from bottom to top between two moments, as a layout's shape."""
+    fill = {"fillcolor": base.with_alpha(colour, alpha), "line": {"width": 0}, "layer": "below"}
+    return {"type": "rect", "yref": "paper", "y0": 0, "y1": 1, "x0": start, "x1": end, **fill, **more}
+
+
+def outlines(bars: Sequence[tuple[float, float, int]], half: float, name: str, **more: Any) -> Trace:
+    """Bars (start, end, Unix seconds, row) as one trace: each five corners and a gap, as high as twice `half`."""
+    x: list[float | None] = []
+    y: list[float | None] = []
+    for start_seconds, end_seconds, row in bars:
+        start, end = 1000.0 * start_seconds, 1000.0 * end_seconds
+        x += [start, end, end, start, start, None]
+        y += [row - half, row - half, row + half, row + half, row - half, None]
+    trace = {"type": "scatter", "mode": "lines", "name": name, "x": x[:-1], "y": y[:-1], "fill": "toself"}
+    return {**trace, "hoverinfo": "skip", **more}
+
+
+def heights(values: Floats, unit: str = "") -> dict[str, Any]:
+    """Properties of a line that show these amounts where the pointer is, not the line's own height."""
+    shown = f"%{{customdata:,.1f}} {unit}".strip()
+    return {"customdata": base.gaps(values), "meta": {"amounts": "customdata"}, "hovertemplate": shown}
+
+
+def batch_area(
+    x: Sequence[float], floor: Floats, amount: Floats, name: str, alpha: float, unit: str = "", **style: Any
+) -> list[Trace]:
+    """What batch pods may take, as an area above a line."""
+    filled = area(x, floor, floor + amount, base.with_alpha(base.TEAL, alpha))
+    top = line(x, floor + amount, name, base.TEAL, width=1, **style)
+    return [filled, top | heights(amount, unit) | {"fillcolor": filled["fillcolor"]}]
+
+
 def over_time(unit: str, x: Sequence[float], **more: Any) -> dict[str, Any]:
     """Layout of a chart over days: one hover box, legend above, days on the axis."""
     both = sorted(x)

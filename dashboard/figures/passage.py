@@ -52,8 +52,7 @@ def chart(passage: Passage) -> Chart:
         trace["hovertemplate"] = f"%{{y:,.3~g}} {unit}"
     # The change, the window by which it is judged, and the way back.
     begin_milliseconds, verified = 1000 * passage.begun_seconds, 1000 * passage.verified_seconds
-    ground = {"fillcolor": base.with_alpha(base.VIOLET, 0.1), "line": {"width": 0}, "layer": "below"}
-    window = {"type": "rect", "yref": "paper", "y0": 0, "y1": 1, "x0": begin_milliseconds, "x1": verified, **ground}
+    window = lines.ground(begin_milliseconds, verified, base.VIOLET, 0.1)
     marks = [window, lines.vertical(begin_milliseconds, width=2) | {"label": _label("change")}]
     if passage.back_seconds is not None:
         way_back = lines.vertical(1000 * passage.back_seconds, color=base.RED, width=2)

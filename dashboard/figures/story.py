@@ -100,8 +100,7 @@ def chart(line: Line) -> Chart:
     else:
         start, end = base.milliseconds(line.window)
         label = {"text": "peak", "textposition": "top center", "font": {"size": 11}}
-        ground = {"fillcolor": base.with_alpha(base.ORANGE, 0.12), "line": {"width": 0}, "layer": "below"}
-        shade = [{"type": "rect", "yref": "paper", "y0": 0, "y1": 1, "x0": start, "x1": end, "label": label, **ground}]
+        shade = [lines.ground(start, end, base.ORANGE, 0.12, label=label)]
     layout = lines.over_time(unit, both, shapes=[*shade, *now])
     # Put the lane below the chart, one row per kind.
     if shown:

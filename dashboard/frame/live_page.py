@@ -1,4 +1,4 @@
-"""Pages that are read live from a cluster: drawn again when what they show, or their address, changes."""
+"""Parts of pages that are drawn again when their address or the results change, or what is read from a cluster."""
 
 from __future__ import annotations
 
@@ -27,6 +27,29 @@ class LivePart:
     title: str
     draw: Callable[[View, str], Component]
 
+    def drawn(self, view: View, search: str) -> Component:
+        """What it shows now, or why that failed."""
+        return panels.render_guarded(lambda: self.draw(view, search), self.title)
+
+
+def redraw(app: Dash, view: View, path: str, parts: Mapping[str, LivePart], news: str = "version") -> None:
+    """Draw the parts of a page, by the ids of their elements, again at each change of its address and of the news.
+
+    news: id of the store whose change means that there are newer results.
+    """
+
+    @app.callback(
+        *[Output(id_, "children") for id_ in parts],
+        Input("url", "search"),
+        Input(news, "data"),
+        State("url", "pathname"),
+        prevent_initial_call=True,
+    )
+    def _redraw(search: str | None, _news: str | None, pathname: str | None) -> Any:
+        here = path_of(pathname or "", view.settings) == path
+        drawn = [part.drawn(view, search or "") if here else no_update for part in parts.values()]
+        return drawn if len(drawn) > 1 else drawn[0]
+
 
 @dataclass(frozen=True, slots=True)
 class LivePage:
@@ -39,7 +62,7 @@ class LivePage:
 
     def part(self, name: str, view: View, search: str) -> Component:
         """The element of one part, drawn."""
-        return html.Div(self._draw_part(self.parts[name], view, search), id=f"{self.path}-{name}")
+        return html.Div(self.parts[name].drawn(view, search), id=f"{self.path}-{name}")
 
     def store(self, view: View, search: str) -> Component:
         """Return the store that signals to the page's callback whether anything has changed."""
@@ -74,7 +97,4 @@ class LivePage:
             mark = self.mark(view, text) if here else shown
             if mark == shown:
                 return [no_update] * (len(self.parts) + 1)
-            return [*(self._draw_part(part, view, text) for part in self.parts.values()), mark]
-
-    def _draw_part(self, part: LivePart, view: View, search: str) -> Component:
-        return panels.render_guarded(lambda: part.draw(view, search), part.title)
+            return [*(part.drawn(view, text) for part in self.parts.values()), mark]

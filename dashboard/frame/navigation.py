@@ -142,16 +142,7 @@ class _Links:
 def tabs(view: View, search: str, ways: Sequence[tuple[str, str]], here: str) -> Component:
     """Return links between kindred lists, (words, path), the present one marked; they stand beside a heading."""
     query, base = carried.carried_parts(search), view.settings.base_path
-    links = [
-        html.Li(
-            dcc.Link(
-                words,
-                href=f"{base}{path}" + (f"?{query}" if query else ""),
-                className="choice current" if path == here else "choice",
-            ),
-            **({"aria-current": "true"} if path == here else {}),
-        )
-        for words, path in ways
-    ]
+    end = f"?{query}" if query else ""
+    links = [panels.choice(words, f"{base}{path}{end}", path == here) for words, path in ways]
     names = " and ".join(words for words, _ in ways)
     return html.Nav(html.Ul(links, className="choice-list"), className="kindred", **{"aria-label": names})

@@ -196,15 +196,19 @@ def asks(store: str, **request: str) -> dict[str, str]:
 
 def choices(name: str, options: Sequence[tuple[str, dict[str, str], bool]], search: str) -> Component:
     """Links that set keys of the page's address: (label, keys, whether it is the present one)."""
-    links = [
-        html.Li(
-            dcc.Link(visible(label), href=address(search, **keys), className="choice current" if on else "choice"),
-            **({"aria-current": "true"} if on else {}),
-        )
-        for label, keys, on in options
-    ]
-    return html.Nav([html.Span(name, className="dim"), html.Ul(links, className="choice-list")], className="choices",
-                    **{"aria-label": name})  # fmt: skip
+    return choice_row(name, [choice(visible(label), address(search, **keys), on) for label, keys, on in options])
+
+
+def choice(words: Children, href: str, on: bool, **more: str) -> Component:
+    """One of several links, marked where it leads to what is shown; more: properties of the link."""
+    link = dcc.Link(words, href=href, className="choice current" if on else "choice", **more)
+    return html.Li(link, **({"aria-current": "true"} if on else {}))
+
+
+def choice_row(name: str, links: Sequence[Component], *more: Component) -> Component:
+    """Such links in a row after their name."""
+    parts = [html.Span(name, className="dim"), html.Ul([*links], className="choice-list"), *more]
+    return html.Nav(parts, className="choices", **{"aria-label": name})
 
 
 def address(search: str, **keys: str) -> str:

@@ -1,9 +1,10 @@
-"""The three cards that Home leads with: who is at risk, what is wasted, what can be lent. Pure."""
+"""The three cards that Home leads with, who is at risk, what is wasted, what can be lent, and small pictures. Pure."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -15,10 +16,9 @@ from cotenant.base.resource import Resource
 from cotenant.base.severity import Severity
 from cotenant.base.text import visible
 from cotenant.dashboard.figures import display
+from cotenant.dashboard.figures.display import css_share
 from cotenant.dashboard.frame import panels
-from cotenant.dashboard.home import pictures
 from cotenant.dashboard.home.page_data import OverviewPage
-from cotenant.dashboard.home.pictures import Part
 from cotenant.dashboard.nodes import lent_now
 from cotenant.dashboard.tables import savings
 from cotenant.recommender.colocation.model.batch_totals import why_unknown
@@ -122,7 +122,7 @@ def _severities(page: OverviewPage) -> Component:
         for severity in shown
     ]
     summary = "By severity: " + (", ".join(part.words for part in parts) or "none")
-    return pictures.bar(parts, summary)
+    return bar(parts, summary)
 
 
 # --- waste ------------------------------------------------------------------------------------------------------------
@@ -140,9 +140,7 @@ def waste(page: OverviewPage) -> Component:
             Part(unused, "idle", "requested, not used"),
             Part(measures.neither_ratio(used, requested), "rest", "neither"),
         )
-        picture = pictures.bar(
-            parts, f"CPU of all nodes: {display.percent(used)} used, {display.percent(requested)} requested"
-        )
+        picture = bar(parts, f"CPU of all nodes: {display.percent(used)} used, {display.percent(requested)} requested")
     if not page.todo.cuts:
         way = _way("All recommendations", page.href("recommendations"), "waste")
         empty = _empty_words(page, "Nothing to cut", "Nothing is known to cut", "Waste is not known")
@@ -200,9 +198,7 @@ def lend(page: OverviewPage) -> Component:
         lendable_columns = html.Div()
     else:
         ends = display.between(known.least, known.most, Resource.CPU)
-        lendable_columns = pictures.columns(
-            path, f"Free for batch over the next 24 hours, median: {ends}", ("now", "in a day")
-        )
+        lendable_columns = columns(path, f"Free for batch over the next 24 hours, median: {ends}", ("now", "in a day"))
     # Say how much of what can be lent batch pods use already.
     (cpu, _memory), pods = page.batch_use
     if not pods:
@@ -212,3 +208,43 @@ def lend(page: OverviewPage) -> Component:
     else:
         used_by_batch = ["Batch pods use ", panels.amount(cpu, Resource.CPU), " of it already."]
     return _card("lend", lead, lendable_columns, used_by_batch, detail, way)
+
+
+# --- pictures, without a chart library -----------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a bar: how much, in which tone, and its words in the legend."""
+
+    amount: float
+    tone: str
+    words: str
+
+
+def bar(parts: Sequence[Part], summary: str) -> Component:
+    """Parts side by side, as wide as their amounts, with a legend below; summary: the same in words."""
+    drawn = [part for part in parts if part.amount > 0]
+    total = sum(part.amount for part in drawn)
+    pieces = [
+        html.Div(className=f"piece tone-{part.tone}", style={"width": css_share(part.amount / total)}) for part in drawn
+    ]
+    legend = [
+        html.Li([html.Span(className=f"swatch piece tone-{part.tone}", **{"aria-hidden": "true"}), part.words])
+        for part in drawn
+    ]
+    picture = html.Div(pieces, className="pieces", role="img", **{"aria-label": summary})
+    return html.Div([picture, html.Ul(legend, className="pieces-legend")], className="card-picture")
+
+
+def columns(values: Sequence[float], summary: str, ends: tuple[str, str]) -> Component:
+    """A column for each value, from 0 up; NaN leaves a gap. ends: what the first and the last one are called."""
+    highest = max((value for value in values if math.isfinite(value)), default=0.0)
+    bars = [
+        html.Div(
+            className="column",
+            style={"height": css_share(value / highest if highest and math.isfinite(value) else 0.0)},
+        )
+        for value in values
+    ]
+    picture = html.Div(bars, className="columns", role="img", **{"aria-label": summary})
+    axis = html.Div([html.Span(ends[0]), html.Span(ends[1])], className="columns-ends")
+    return html.Div([picture, axis], className="card-picture")

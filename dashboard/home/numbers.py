@@ -15,7 +15,7 @@ from cotenant.dashboard.changes import change_tables
 from cotenant.dashboard.figures import display
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.view import ACT, View
-from cotenant.dashboard.home import pictures
+from cotenant.dashboard.home import cards
 from cotenant.dashboard.home.page_data import OverviewPage
 from cotenant.dashboard.nodes import lent_now
 from cotenant.dashboard.tables import savings
@@ -113,7 +113,7 @@ def _by_month(statuses: list[ChangeStatus]) -> list[Component]:
         return []
     written = ", ".join(display.amount(saved, Resource.CPU) for saved in months.values())
     words = f"CPU that verified changes free, by month: {written}"
-    return [pictures.columns([*months.values()], words, (min(months), max(months) if len(months) > 1 else ""))]
+    return [cards.columns([*months.values()], words, (min(months), max(months) if len(months) > 1 else ""))]
 
 
 def _by_state(statuses: list[ChangeStatus]) -> list[Any]:

@@ -7,7 +7,7 @@ from typing import Final
 from urllib.parse import urlencode
 
 import dash_mantine_components as dmc
-from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
+from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html
 from dash.development.base_component import Component
 
 from cotenant.base import measures
@@ -19,7 +19,7 @@ from cotenant.dashboard.changes import review as reviewing
 from cotenant.dashboard.figures import band, display, heat, waste
 from cotenant.dashboard.figures.display import label
 from cotenant.dashboard.frame import carried, panels
-from cotenant.dashboard.frame.shell import path_of
+from cotenant.dashboard.frame.live_page import LivePart, redraw
 from cotenant.dashboard.frame.view import Obeyed, Page, Place, View
 from cotenant.dashboard.home import answers, beginnings, cards, numbers, risk
 from cotenant.dashboard.home.page_data import OverviewPage, overview_page
@@ -283,17 +283,7 @@ def register(app: Dash, view: View) -> None:
 
         return panels.render_guarded(draw_results)
 
-    @app.callback(
-        Output("overview-body", "children"),
-        Input("version", "data"),
-        Input("url", "search"),
-        State("url", "pathname"),
-        prevent_initial_call=True,
-    )
-    def _redraw(_version: str, search: str | None, pathname: str | None) -> Component:
-        if path_of(pathname or "", view.settings):
-            return no_update
-        return panels.render_guarded(lambda: contents(view, search or ""))
+    redraw(app, view, "", {"overview-body": LivePart("", contents)})
 
     @app.callback(
         Output("waste", "children"), Input("waste-measure", "value"), State("url", "search"), prevent_initial_call=True

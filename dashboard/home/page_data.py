@@ -14,9 +14,8 @@ from cotenant.base.tables.queries import Relation
 from cotenant.changes.model.ledger_marks import HIDDEN
 from cotenant.dashboard.frame import carried
 from cotenant.dashboard.frame.view import View
-from cotenant.dashboard.sources.answers import AnswerT
 from cotenant.dashboard.sources.namespace_filter import OF_THESE, overview_of
-from cotenant.dashboard.sources.source import Snapshot
+from cotenant.dashboard.sources.source import AnswerT, Snapshot
 from cotenant.recommender.colocation.model.batch_totals import usage_of_batch_pods
 from cotenant.recommender.model import list_totals
 from cotenant.recommender.model.list_totals import POSTPONED, FullestNode, ReadyCounts, TodoCounts, Unassessed

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 import dash_mantine_components as dmc
@@ -125,6 +127,56 @@ def _progress_panel(progress: ReplayProgress) -> Component:
     return html.Div([html.P(said, role="status"), bar, stop], className="review-progress")
 
 
+@dataclass(frozen=True, slots=True)
+class SliderPage:
+    """A page with the slider: its path, the ids of slider, outcome, all that is drawn and its mark, and how to draw."""
+
+    path: str
+    slider: str
+    outcome: str
+    body: str
+    mark: str
+    draw: Callable[[View], Component]
+    draw_outcome: Callable[[WhatIf, int], Component]
+
+
+def follow(app: Dash, view: View, page: SliderPage) -> None:
+    """Draw the outcome at the slider's place, and everything once a replay has come or goes on."""
+
+    def here(pathname: str | None) -> bool:
+        return path_of(pathname or "", view.settings) == page.path
+
+    @app.callback(
+        Output(page.outcome, "children"),
+        Input(page.slider, "value"),
+        State("url", "pathname"),
+        prevent_initial_call=True,
+    )
+    def _draw_outcome(place: int | None, pathname: str | None) -> Any:
+        if not here(pathname) or place is None:
+            return no_update
+
+        def draw() -> Component:
+            replay = view.source.what_if()
+            return no_replay(view) if replay is None else page.draw_outcome(replay, place)
+
+        return panels.render_guarded(draw)
+
+    @app.callback(
+        Output(page.body, "children"),
+        Output(page.mark, "data"),
+        Input("tick", "n_intervals"),
+        State(page.mark, "data"),
+        State("url", "pathname"),
+        prevent_initial_call=True,
+    )
+    def _fill(_ticks: int | None, shown: str | None, pathname: str | None) -> Any:
+        present = replay_mark(view)
+        if present == shown or not here(pathname):
+            return no_update, no_update
+        return panels.render_guarded(lambda: page.draw(view)), present
+
+
 # --- on Home ----------------------------------------------------------------------------------------------------------
 def part(view: View) -> Component:
     """The panel, and the store by which it notices a replay that has come since."""
@@ -154,36 +206,7 @@ def _outcome(replay: WhatIf, index: int) -> Component:
 def register(app: Dash, view: View) -> None:
     """Home's slider chooses among outcomes that are computed already; the panel fills itself when they are there."""
     _register_stop(app, view)
-
-    @app.callback(
-        Output(HOME_OUTCOME, "children"),
-        Input(HOME_SLIDER, "value"),
-        State("url", "pathname"),
-        prevent_initial_call=True,
-    )
-    def _draw_outcome(place: int | None, pathname: str | None) -> Any:
-        if path_of(pathname or "", view.settings) or place is None:
-            return no_update
-
-        def draw() -> Component:
-            replay = view.source.what_if()
-            return no_replay(view) if replay is None else _outcome(replay, place)
-
-        return panels.render_guarded(draw)
-
-    @app.callback(
-        Output(HOME_PANEL, "children"),
-        Output(HOME_MARK, "data"),
-        Input("tick", "n_intervals"),
-        State(HOME_MARK, "data"),
-        State("url", "pathname"),
-        prevent_initial_call=True,
-    )
-    def _fill(_ticks: int | None, shown: str | None, pathname: str | None) -> Any:
-        present = replay_mark(view)
-        if present == shown or path_of(pathname or "", view.settings):
-            return no_update, no_update
-        return panels.render_guarded(lambda: panel(view)), present
+    follow(app, view, SliderPage("", HOME_SLIDER, HOME_OUTCOME, HOME_PANEL, HOME_MARK, panel, _outcome))
 
 
 def _register_stop(app: Dash, view: View) -> None:

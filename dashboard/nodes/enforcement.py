@@ -210,30 +210,20 @@ def span_links(query: Query, node: str, newest: float) -> Component:
     links = []
     for label, length in SPANS:
         span = (float(np.ceil(newest + 1)) - length, np.inf)
-        links.append(_link(label, address(query, node, span=span, back_seconds=np.inf), query.span == span))
+        links.append(panels.choice(label, address(query, node, span=span, back_seconds=np.inf), query.span == span))
     newest_hour = query.span == ALWAYS and not np.isfinite(query.back_seconds)
-    links.append(_link("newest hour", address(query, node, span=ALWAYS, back_seconds=np.inf), newest_hour))
-    return _choices("Back from the newest", links, [])
+    links.append(panels.choice("newest hour", address(query, node, span=ALWAYS, back_seconds=np.inf), newest_hour))
+    return panels.choice_row("Back from the newest", links)
 
 
 def node_links(node_counts: Sequence[tuple[str, int]], query: Query, node: str) -> Component:
     """The busiest nodes; the list has all of them."""
     ordered = [pair for pair in node_counts if pair[0] == node] + [pair for pair in node_counts if pair[0] != node]
     first = sorted(ordered[:NODES_SHOWN], key=node_counts.index)
-    links = [_link(f"{visible(name)} ({count:,})", address(query, name), name == node) for name, count in first]
+    links = [panels.choice(f"{visible(name)} ({count:,})", address(query, name), name == node) for name, count in first]
     rest = measures.left_out_count(len(node_counts), len(first))
     more = [html.Span(f"and {rest:,} more: Enter on a row opens its node", className="dim")] if rest > 0 else []
-    return _choices("Node", links, more)
-
-
-def _choices(name: str, links: Sequence[Component], more: Sequence[Component]) -> Component:
-    parts = [html.Span(name, className="dim"), html.Ul([*links], className="choice-list"), *more]
-    return html.Nav(parts, className="choices", **{"aria-label": name})
-
-
-def _link(label: str, href: str, current: bool) -> Component:
-    here = {"aria-current": "true"} if current else {}
-    return html.Li(dcc.Link(label, href=href, className="choice current" if current else "choice"), **here)
+    return panels.choice_row("Node", links, *more)
 
 
 def reasons(marks: Sequence[Mark]) -> Component:

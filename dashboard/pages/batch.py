@@ -21,6 +21,8 @@ from cotenant.base.usage.usage import HOUR_SECONDS
 from cotenant.dashboard.figures import display
 from cotenant.dashboard.figures import room as chart
 from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame.live_page import LivePart, redraw
+from cotenant.dashboard.frame.shell import path_of
 from cotenant.dashboard.frame.view import Obeyed, Page, Place, View
 from cotenant.dashboard.sources.source import Snapshot
 from cotenant.recommender.colocation import batch
@@ -31,6 +33,7 @@ from cotenant.recommender.model.views import NODES, PODS, RECLAIMABLE, BandSerie
 
 PATH: Final = "batch"
 NOW: Final = "Capacity now, by priority"
+DAY: Final = "The next 24 hours"
 RISK: Final = "What the risk of peaks has meant here"
 RISK_NOTE: Final = (
     "Nodes exceed their peaks together, so most of a month's share occurs in one event. Each past decision is tested "
@@ -88,9 +91,7 @@ def render(view: View, search: str) -> Component:
         html.Div(panels.render_guarded(lambda: answer(view, search)), id="fit-answer"),
         note="Earliest starts at which a pod of this size finds free capacity on a node until its end.",
     )
-    now = html.Div(panels.render_guarded(lambda: bands(view.source.snapshot()), NOW), id="batch-now")
-    risk = html.Div(panels.render_guarded(lambda: worst_days(view.source.snapshot()), RISK), id="batch-risk")
-    ahead = html.Div(panels.render_guarded(lambda: day(view), "The next 24 hours"), id="batch-ahead")
+    now, ahead, risk = (html.Div(part.drawn(view, search), id=id_) for id_, part in PARTS.items())
     return html.Div([head, now, form, ahead, risk], className="page tall-page")
 
 
@@ -145,7 +146,7 @@ def day(view: View) -> Component:
     """Both resources over the last and the next day."""
     overview, lendable = view.source.snapshot().overview, view.source.lendable_capacity()
     if overview is None or lendable is None:
-        return panels.panel("The next 24 hours", _no_capacity(view))
+        return panels.panel(DAY, _no_capacity(view))
     charts = [_capacity_chart(view, overview, lendable, r) for r in Resource]
     return html.Div(charts, className="row halves")
 
@@ -257,38 +258,26 @@ def _wait(seconds: float) -> str:
     return "none" if seconds < 60 else display.duration(math.floor(seconds))
 
 
+PARTS: Final = {
+    "batch-now": LivePart(NOW, lambda view, _search: bands(view.source.snapshot())),
+    "batch-ahead": LivePart(DAY, lambda view, _search: day(view)),
+    "batch-risk": LivePart(RISK, lambda view, _search: worst_days(view.source.snapshot())),
+}
+
+
 def register(app: Dash, view: View) -> None:
     """The form writes the URL; the answer follows the URL, everything newer results."""
-
-    def here(pathname: str | None) -> bool:
-        return (pathname or "").rstrip("/") == f"{view.settings.base_path}{PATH}"
+    redraw(app, view, PATH, {"fit-answer": LivePart("", answer)})
 
     @app.callback(
-        Output("fit-answer", "children"),
-        Input("url", "search"),
-        Input("version", "data"),
-        State("url", "pathname"),
-        prevent_initial_call=True,
-    )
-    def _answer(search: str | None, _version: str, pathname: str | None) -> Any:
-        return panels.render_guarded(lambda: answer(view, search or "")) if here(pathname) else no_update
-
-    @app.callback(
-        Output("batch-now", "children"),
-        Output("batch-ahead", "children"),
-        Output("batch-risk", "children"),
+        *[Output(id_, "children") for id_ in PARTS],
         Input("version", "data"),
         State("url", "pathname"),
         prevent_initial_call=True,
     )
     def _renew(_version: str, pathname: str | None) -> Any:
-        if not here(pathname):
-            return no_update, no_update, no_update
-        return (
-            panels.render_guarded(lambda: bands(view.source.snapshot()), NOW),
-            panels.render_guarded(lambda: day(view), "The next 24 hours"),
-            panels.render_guarded(lambda: worst_days(view.source.snapshot()), RISK),
-        )
+        here = path_of(pathname or "", view.settings) == PATH
+        return [part.drawn(view, "") if here else no_update for part in PARTS.values()]
 
     app.clientside_callback(
         ClientsideFunction("cotenant", "job"),

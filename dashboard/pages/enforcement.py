@@ -16,6 +16,7 @@ from cotenant.base.errors import UsageError
 from cotenant.base.text import visible
 from cotenant.dashboard.figures import enforcement as chart
 from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame.live_page import LivePart, redraw
 from cotenant.dashboard.frame.view import Page, Place, View
 from cotenant.dashboard.nodes import enforcement as enforcing
 from cotenant.dashboard.tables import list_page
@@ -85,15 +86,14 @@ def render(view: View, search: str) -> Component:
         # The words of an empty list, without an empty grid below them. The frame asks for such a page again by itself,
         # so nothing on it follows news: a callback of which only some outputs are there is an error in the browser.
         state = enforcing.empty_state(view) or panels.empty("No action is known.", command=enforcing.GATHER)
-        return html.Div([head, panels.render_guarded(lambda: _facts_and_notices(view)), state], className="page")
-    facts = html.Div(panels.render_guarded(lambda: _facts_and_notices(view)), id="enforcement-told")
+        return html.Div([head, PARTS["enforcement-told"].drawn(view, search), state], className="page")
     news = dcc.Store(id=NEWS, data=_revision(view))
-    hand = html.Div(panels.render_guarded(lambda: node_in_hand(view, search), IN_HAND), id="enforcement-hand")
+    hand, facts = (html.Div(part.drawn(view, search), id=id_) for id_, part in PARTS.items())
     body = panels.render_guarded(lambda: list_page.body(LIST, view, search))
     return html.Div([head, news, facts, hand, html.Div(body, className="list-below")], className="page tall-page")
 
 
-def _facts_and_notices(view: View) -> Component:
+def _facts_and_notices(view: View, _search: str) -> Component:
     return html.Div([enforcing.facts(view.source.snapshot().gathering), *enforcing.notices(view)])
 
 
@@ -139,30 +139,21 @@ def _note(lanes: NodeLanes | None) -> str:
     return f"CPU from {lanes.source}. {hatched}"
 
 
+PARTS: Final = {
+    "enforcement-hand": LivePart(IN_HAND, node_in_hand),
+    "enforcement-told": LivePart("", _facts_and_notices),
+}
+
+
 def register(app: Dash, view: View) -> None:
     """The list's callbacks; chart and facts follow the address and new actions of the agents."""
     list_page.register(app, view, LIST)
+    redraw(app, view, PATH, PARTS, NEWS)
 
     @app.callback(Output(NEWS, "data"), Input("tick", "n_intervals"), Input("version", "data"), State(NEWS, "data"))
     def _news(_ticks: int | None, _version: str | None, shown_version: str | None) -> Any:
         now = _revision(view)
         return no_update if now == shown_version else now
-
-    @app.callback(
-        Output("enforcement-hand", "children"),
-        Output("enforcement-told", "children"),
-        Input("url", "search"),
-        Input(NEWS, "data"),
-        State("url", "pathname"),
-        prevent_initial_call=True,
-    )
-    def _follow(search: str | None, _news: str | None, pathname: str | None) -> tuple[Any, Any]:
-        if (pathname or "").rstrip("/") != f"{view.settings.base_path}{PATH}":
-            return no_update, no_update
-        text = search or ""
-        return panels.render_guarded(lambda: node_in_hand(view, text), IN_HAND), panels.render_guarded(
-            lambda: _facts_and_notices(view)
-        )
 
 
 PAGE: Final = Page(

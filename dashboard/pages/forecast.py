@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
-from dash import Dash, Input, Output, State, dcc, html, no_update
+from dash import Dash, dcc, html
 from dash.development.base_component import Component
 
 from cotenant.base import measures
@@ -26,6 +25,7 @@ from cotenant.dashboard.figures.base import Chart
 from cotenant.dashboard.figures.quality import coverage
 from cotenant.dashboard.frame import carried, panels
 from cotenant.dashboard.frame.carried import workload_address
+from cotenant.dashboard.frame.live_page import LivePart, redraw
 from cotenant.dashboard.frame.view import Obeyed, Page, Place, View
 from cotenant.dashboard.nodes import weekly
 from cotenant.dashboard.sources import workload_story
@@ -112,15 +112,8 @@ def render(view: View, search: str) -> Component:
     body = panels.render_guarded(lambda: list_page.body(LIST, view, search))
     if view.source.snapshot().overview is None:
         return html.Div([head, body], className="page")
-    of = in_hand(view, search)
-    above = html.Div(
-        [
-            html.Div(panels.render_guarded(lambda: band(view, search, of), IN_HAND), id="foreseen"),
-            html.Div(panels.render_guarded(lambda: quality(view, search), GOOD), id="forecast-quality"),
-        ],
-        className="row wide-narrow",
-    )
-    week = html.Div(panels.render_guarded(lambda: ahead(of), weekly.AHEAD), id="week")
+    hand, good, week = (html.Div(part.drawn(view, search), id=id_) for id_, part in PARTS.items())
+    above = html.Div([hand, good], className="row wide-narrow")
     return html.Div([head, above, week, html.Div(body, className="list-below")], className="page tall-page")
 
 
@@ -143,18 +136,10 @@ def subject_of(search: str, snapshot: Snapshot) -> Subject:
     return Subject("cluster", "", "", cluster, Resource.CPU.value)
 
 
-InHand = Callable[[], ForecastDetail | None]
-"""The present forecast, read by the first panel that needs it."""
-
-
-def in_hand(view: View, search: str) -> InHand:
-    """Return a function that loads the selected forecast once for all panels of one drawing."""
-    return cache(lambda: view.source.foreseen(subject_of(search, view.source.snapshot())))
-
-
-def band(view: View, search: str, of: InHand) -> Component:
+def band(view: View, search: str) -> Component:
     """The selected forecast: the week before it and its quantiles."""
-    subject, foreseen = subject_of(search, view.source.snapshot()), of()
+    subject = subject_of(search, view.source.snapshot())
+    foreseen = view.source.foreseen(subject)
     title = f"{visible(subject.words)}, {'CPU' if subject.resource == Resource.CPU else subject.resource}"
     if foreseen is None:
         why = "The link may be old, or its series was deleted."
@@ -186,9 +171,9 @@ def band(view: View, search: str, of: InHand) -> Component:
     return panels.panel(title, figure, more, aside=aside, note=peak)
 
 
-def ahead(of: InHand) -> Component:
+def ahead(view: View, search: str) -> Component:
     """The week ahead of the selected forecast."""
-    foreseen = of()
+    foreseen = view.source.foreseen(subject_of(search, view.source.snapshot()))
     return weekly.body(foreseen.week if foreseen else None)
 
 
@@ -318,29 +303,17 @@ def _item(row: Row, value: str, search: str) -> Component:
     return html.Li([link, html.Span(str(row["resource"]), className="dim"), html.Span(value, className="worst-value")])
 
 
+PARTS: Final = {
+    "foreseen": LivePart(IN_HAND, band),
+    "forecast-quality": LivePart(GOOD, quality),
+    "week": LivePart(weekly.AHEAD, ahead),
+}
+
+
 def register(app: Dash, view: View) -> None:
     """The list's callbacks; band and quality follow the URL and newer results."""
     list_page.register(app, view, LIST)
-
-    @app.callback(
-        Output("foreseen", "children"),
-        Output("forecast-quality", "children"),
-        Output("week", "children"),
-        Input("url", "search"),
-        Input("version", "data"),
-        State("url", "pathname"),
-        prevent_initial_call=True,
-    )
-    def _follow(search: str | None, _version: str, pathname: str | None) -> tuple[Component, Component, Component]:
-        if (pathname or "").rstrip("/") != f"{view.settings.base_path}{PATH}":
-            return no_update, no_update, no_update
-        text = search or ""
-        of = in_hand(view, text)
-        return (
-            panels.render_guarded(lambda: band(view, text, of), IN_HAND),
-            panels.render_guarded(lambda: quality(view, text), GOOD),
-            panels.render_guarded(lambda: ahead(of), weekly.AHEAD),
-        )
+    redraw(app, view, PATH, PARTS)
 
 
 OBEYED: Final = Obeyed(time_range="it applies to the present forecast; errors are for all tested days.", forecast=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from dash import Dash, Input, Output, State, html, no_update
+from dash import Dash, html
 from dash.development.base_component import Component
 
 from cotenant.base import measures
@@ -17,7 +17,7 @@ from cotenant.dashboard.changes import permissions
 from cotenant.dashboard.figures import display
 from cotenant.dashboard.figures.quality import completeness
 from cotenant.dashboard.frame import carried, panels
-from cotenant.dashboard.frame.shell import path_of
+from cotenant.dashboard.frame.live_page import LivePart, redraw
 from cotenant.dashboard.frame.view import Obeyed, Page, Place, View
 from cotenant.dashboard.sources.source import Upkeep
 from cotenant.dashboard.sources.status import PULL, Status, UpkeepJob, status
@@ -203,19 +203,7 @@ def _namespaces(coverage: Sequence[Row]) -> Component:
 
 def register(app: Dash, view: View) -> None:
     """Redraw when results or the address change."""
-
-    @app.callback(
-        Output("health-body", "children"),
-        Input("version", "data"),
-        Input("url", "search"),
-        State("url", "pathname"),
-        prevent_initial_call=True,
-    )
-    def _redraw(_version: str, search: str | None, pathname: str | None) -> Component:
-        if path_of(pathname or "", view.settings) != PATH:
-            return no_update
-        return panels.render_guarded(lambda: contents(view, search or ""))
-
+    redraw(app, view, PATH, {"health-body": LivePart("", contents)})
     permissions.register(app, view)
 
 

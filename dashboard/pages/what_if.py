@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-from dash import Dash, Input, Output, State, dcc, html, no_update
+from dash import Dash, dcc, html
 from dash.development.base_component import Component
 
 from cotenant.base.usage.what_if import WhatIf
@@ -16,6 +16,7 @@ from cotenant.dashboard.home import risk
 
 PATH: Final = "what-if"
 SLIDER: Final = "what-if-risk"
+OUTCOME: Final = "what-if-outcome"
 BODY: Final = "what-if-body"
 MARK: Final = "what-if-mark"
 CHART_HEIGHT: Final = 280
@@ -40,7 +41,7 @@ def _body(view: View) -> Component:
     if replay is None or not replay.risks:
         return risk.no_replay(view)
     start = risk.first_place(replay)
-    drawn = html.Div(outcome(replay, start), id="what-if-outcome")
+    drawn = html.Div(outcome(replay, start), id=OUTCOME)
     return html.Div([panels.panel("Risk", risk.slider(replay, SLIDER), note=risk.NOTE), drawn])
 
 
@@ -68,39 +69,7 @@ def outcome(replay: WhatIf, index: int) -> Component:
 
 def register(app: Dash, view: View) -> None:
     """The slider chooses among outcomes that are computed already; the page fills itself when they are there."""
-
-    def here(pathname: str | None) -> bool:
-        return (pathname or "").rstrip("/") == f"{view.settings.base_path}{PATH}"
-
-    @app.callback(
-        Output(BODY, "children"),
-        Output(MARK, "data"),
-        Input("tick", "n_intervals"),
-        State(MARK, "data"),
-        State("url", "pathname"),
-        prevent_initial_call=True,
-    )
-    def _fill(_ticks: int | None, shown: str | None, pathname: str | None) -> tuple[Any, Any]:
-        present = risk.replay_mark(view)
-        if present == shown or not here(pathname):
-            return no_update, no_update
-        return panels.render_guarded(lambda: _body(view)), present
-
-    @app.callback(
-        Output("what-if-outcome", "children"),
-        Input(SLIDER, "value"),
-        State("url", "pathname"),
-        prevent_initial_call=True,
-    )
-    def _draw_outcome(place: int | None, pathname: str | None) -> Any:
-        if not here(pathname) or place is None:
-            return no_update
-
-        def draw() -> Component:
-            replay = view.source.what_if()
-            return risk.no_replay(view) if replay is None else outcome(replay, place)
-
-        return panels.render_guarded(draw)
+    risk.follow(app, view, risk.SliderPage(PATH, SLIDER, OUTCOME, BODY, MARK, _body, outcome))
 
 
 OBEYED: Final = Obeyed(

@@ -25,8 +25,7 @@ from cotenant.base.tables.queries import Relation, RowCondition, quote_identifie
 from cotenant.base.usage.backtest import BacktestReport
 from cotenant.base.usage.policy_trial import PolicyTrial
 from cotenant.base.usage.what_if import WhatIf
-from cotenant.dashboard.sources.answers import Answers
-from cotenant.dashboard.sources.source import ResultSource, Snapshot, Upkeep
+from cotenant.dashboard.sources.source import Answers, ResultSource, Snapshot, Upkeep
 from cotenant.dashboard.sources.workload_story import ForecastDetail, Row, Story, Subject
 from cotenant.enforcer.model.enforcement import NodeLanes
 from cotenant.profiler.recorder.status import RecorderStatus

@@ -19,8 +19,7 @@ import structlog
 from cotenant.base.errors import CotenantError
 from cotenant.changes.model.ledger_marks import LedgerMarks, mark_recommendations
 from cotenant.changes.model.service import ChangeService
-from cotenant.dashboard.sources.answers import Answers
-from cotenant.dashboard.sources.source import ResultSource, Snapshot
+from cotenant.dashboard.sources.source import Answers, ResultSource, Snapshot
 from cotenant.recommender.model.views import RECOMMENDATIONS
 
 _log = structlog.get_logger(__name__)

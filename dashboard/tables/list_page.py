@@ -358,23 +358,9 @@ def tabs(listing: Listing, snapshot: Snapshot, query: Query, link: Href) -> list
         count = snapshot.count(listing.schema.name, narrowed)
         href = link(narrowed) + "".join(f"&sort={column}" for column in tab.order)
         words = [html.Span(tab.title), " ", html.Strong(display.number(count))]
-        chosen = {"aria-current": "true"} if on else {}
-        items.append(
-            html.Li(
-                dcc.Link(
-                    words,
-                    href=href,
-                    id=f"tab-{listing.schema.name}-{values[0] if values else 'all'}",
-                    className="choice current" if on else "choice",
-                ),
-                **chosen,
-            )
-        )
-    return (
-        [html.Nav(html.Ul(items, className="choice-list"), className="list-tabs", **{"aria-label": "Lists"})]
-        if items
-        else []
-    )
+        items.append(panels.choice(words, href, on, id=f"tab-{listing.schema.name}-{values[0] if values else 'all'}"))
+    row = html.Nav(html.Ul(items, className="choice-list"), className="list-tabs", **{"aria-label": "Lists"})
+    return [row] if items else []
 
 
 def _empty_state(listing: Listing, view: View, query: Query) -> Component:

@@ -17,10 +17,10 @@ from cotenant.autopilot.decide.candidates import (
     apply_policy_limits,
     candidates_of,
     hardly_cut,
+    raised_after_kills,
     settings_under,
 )
 from cotenant.autopilot.decide.history import Decisions
-from cotenant.autopilot.decide.kills import raised_after_kills
 from cotenant.autopilot.decide.policy import effective, parse_policy
 from cotenant.autopilot.decide.round_order import QueueCandidate
 from cotenant.autopilot.model import AutopilotMode

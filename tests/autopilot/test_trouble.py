@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from cotenant.autopilot.rounds.trouble import asked_trouble
+from cotenant.autopilot.rounds.reading import asked_trouble
 from cotenant.settings import Settings
 from tests.support.prometheus import Server, blocks_from
 

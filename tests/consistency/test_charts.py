@@ -245,21 +245,20 @@ def of_workloads(seen: Surfaces) -> Iterator[Drawn]:
 def of_forecasts(seen: Surfaces) -> Iterator[Drawn]:
     """The cluster's line and its week, and how many forecasts covered how much."""
     view, rows = seen.scene.view, seen.stored(FORECASTS)
-    of = forecast.in_hand(view, "")
     _, ahead, _ = of_cluster(seen, Resource.CPU)
-    chart = drawn(forecast.band(view, "", of), "foreseen-figure")
+    chart = drawn(forecast.band(view, ""), "foreseen-figure")
     lines = [(name, "y", in_unit(Resource.CPU, ahead[q])) for name, q in (("p95", "q95"), ("Forecast p50", "q50"))]
     chart.compare(lines, [f"p95: {amount(ahead['peak'], Resource.CPU)}"])
     # a 5-minute peak is not below any half hour
     assert np.nanmax(chart.line("p95")) * 1000 <= ahead["peak"] * (1 + 1e-3)
-    note = text_of(forecast.band(view, "", of))
+    note = text_of(forecast.band(view, ""))
     assert f"{amount(ahead['peak'], Resource.CPU)} (p50: {amount(ahead['peak_median'], Resource.CPU)})" in note
     (week,) = (row for row in seen.stored(WEEKS) if (row["scope"], row["resource"]) == ("cluster", "cpu"))
     by_hour = floats(ahead["q50"]).reshape(-1, 2).mean(axis=1)  # the same hours have one forecast
     assert floats(week["q50"][: len(by_hour)]) == pytest.approx(by_hour, rel=1e-5)
     names = {"Usage": week["observed"], "Forecast p50": week["q50"]}
     most, least = (amount(end(week["q50"]), Resource.CPU) for end in (max, min))
-    drawn(forecast.ahead(of), "week-figure").compare(
+    drawn(forecast.ahead(view, ""), "week-figure").compare(
         [(name, "y", in_unit(Resource.CPU, line)) for name, line in names.items()],
         [f"median highest at {most}", f"lowest at {least}"],
     )

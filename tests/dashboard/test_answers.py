@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from cotenant.base.table import Kind, Table
 from cotenant.base.tables.filters import Query
 from cotenant.base.tables.queries import Relation
-from cotenant.dashboard.sources.answers import LARGEST_SHARE, MOST_CELLS, QUESTION_CELLS, Answers
 from cotenant.dashboard.sources.namespace_filter import filter_snapshot
-from cotenant.dashboard.sources.source import Snapshot
+from cotenant.dashboard.sources.source import LARGEST_SHARE, MOST_CELLS, QUESTION_CELLS, Answers, Snapshot
 from cotenant.recommender.model.views import PODS, RECOMMENDATIONS
 
 

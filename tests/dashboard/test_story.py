@@ -314,7 +314,7 @@ def test_names_that_deceive_are_written_out(made: Results) -> None:
 )
 def test_the_cluster_is_shown_until_another_is_chosen(made: Results, address: str, says: str) -> None:
     view = view_of(made)
-    assert says in words(forecast.band(view, address, forecast.in_hand(view, address)))
+    assert says in words(forecast.band(view, address))
 
 
 def test_the_worst_are_those_with_the_highest_loss_and_the_least_coverage(made: Results) -> None:
