@@ -267,10 +267,7 @@ class AutopilotService(Protocol):
         """Files by path of the steps that workloads of a GitOps tool would take now; NoData where none would."""
 
     def try_policy(self, who: Person, body: Mapping[str, Any], progress: Progress = SILENT) -> AutopilotRound:
-        """Return the round that a policy would produce tonight if it were as in `body`.
-
-        progress: hears of each of ROUND_STAGES. Raises UsageError, which names the contradictions in the policy.
-        """
+        """Return tonight's round under policy `body`. progress: hears of ROUND_STAGES. UsageError names its faults."""
 
     def save_policy(
         self, who: Person, body: Mapping[str, Any], before: Mapping[str, Any] | None, reason: str = ""
@@ -284,10 +281,7 @@ class AutopilotService(Protocol):
         """Resume everything, or one workload that was left alone."""
 
     def switch(self, who: Person, name: str, mode: AutopilotMode, reason: str = "", digest: str = "") -> None:
-        """Let a policy act, or take that back; UsageError when its digest is another one.
-
-        UnseenVersion when a policy should act and no digest is given.
-        """
+        """Let a policy act, or take that back; UsageError for another digest, UnseenVersion to act without any."""
 
     def lines_of(self, act: Callable[[AutopilotService], object]) -> Sequence[FieldMove]:
         """Everything that an act of this service would write to the cluster, object by object and field by field.

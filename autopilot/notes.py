@@ -55,10 +55,7 @@ def news_of(
 
 
 def floor_news(steps: Sequence[FloorStep]) -> list[News]:
-    """Return notifications of floors lent for a peak and given back, and of other writers of the field.
-
-    Refusals are in the log only.
-    """
+    """Return notifications of floors lent and given back, and of other writers; refusals are in the log only."""
     return [
         News(f"{step.lent.workload}: {_FLOORS[step.event]}", f"{step.lent.autoscaler}: {step.words}", step.is_fought)
         for step in steps

@@ -31,10 +31,7 @@ class DraftClient(KubeClient):
         return drafting
 
     def list(self, path: str, kind: Any = Json, *, limit: int | None = None, **query: str) -> Any:
-        """List as every client does, but with the draft among the policies of its namespace.
-
-        The draft replaces the stored policy of its name.
-        """
+        """List as every client does, but with the draft in the place of the stored policy of its name."""
         items: Any = super().list(path, kind, limit=limit, **query)
         meta = self.draft["metadata"]
         if path != policy_address(NamespacedPolicy(meta["namespace"], "")).collection:

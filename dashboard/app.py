@@ -59,10 +59,7 @@ def create_app(
     context: DashboardContext | None = None,
     gate: Gate | None = None,
 ) -> FastAPI:
-    """The application: pages below the base path, /api/v1, /docs, /livez, /readyz, /metrics.
-
-    gate: of several applications behind one address; None: this one's own.
-    """
+    """The application: pages, /api/v1, /docs, probes, /metrics. gate: of several applications; None: one of its own."""
     resolved = context or DashboardContext()
     now = (clock or SystemClock()).now_seconds if clock or _is_live(resolved) else _time_of(source)
     grants.require_authentication(resolved.access, settings.host)
@@ -187,10 +184,7 @@ def _add_pages(app: FastAPI, view: View) -> list[str]:
 
 
 class PageAddresses:
-    """ASGI middleware: every page's address gets the frame that Dash serves at the base path.
-
-    Other names of a page, and a place's, lead on to the page.
-    """
+    """ASGI middleware: each page's address gets the frame of the base path; other names of a page lead on to it."""
 
     def __init__(self, app: Any, base: str) -> None:
         """`base` is the base path."""

@@ -138,10 +138,7 @@ def candidates_of(
     decisions: Decisions,
     own: CotenantSettings,
 ) -> Iterator[QueueCandidate]:
-    """Workloads of one namespace that a policy selects and that have a recommendation; force: its policies.
-
-    own: of the strategy, whose bump memory gets after an OOM kill.
-    """
+    """A namespace's workloads with a policy and a recommendation. force: its policies; own: of the bump after kills."""
     for workload, of_workload in by_workload(recommendations).items():
         body = live.workloads.get(workload)
         selecting = [
@@ -377,10 +374,7 @@ def _rises(value: Value) -> bool:
 
 
 def _rising_at_once(recommendation: Recommendation, resource: Resource, limits: PolicyLimits) -> Iterator[Value]:
-    """Values of a resource that need not wait: memory after a kill, CPU after throttling that hurts.
-
-    A kill that was recorded: those that a back-test simulates are no emergency.
-    """
+    """Values that need not wait: memory after a kill, recorded and not simulated; CPU after throttling that hurts."""
     rising = [v for v in recommendation.values if v.resource is resource and (v.change or 0) > 0]
     was_killed = any(v.reason is Reason.OOM_BUMP for v in rising)
     if was_killed if resource is Resource.MEMORY else _is_throttled(recommendation, limits):
@@ -388,10 +382,7 @@ def _rising_at_once(recommendation: Recommendation, resource: Resource, limits: 
 
 
 def _is_throttled(recommendation: Recommendation, limits: PolicyLimits) -> bool:
-    """Return whether the limit throttles a container for too large a share of time, and the proposal would less.
-
-    The share is of the time of as many pods as there are now.
-    """
+    """Return whether the limit throttles as many pods as now for too large a share of time, and the proposal less."""
     tried = recommendation.backtest
     if tried is None or not tried.pod_minutes or tried.throttled_minutes >= tried.now_throttled_minutes:
         return False
@@ -399,7 +390,6 @@ def _is_throttled(recommendation: Recommendation, limits: PolicyLimits) -> bool:
 
 
 def _is_all_rising(first: Sequence[Recommendation], resource: Resource, limits: PolicyLimits) -> bool:
-    """Return whether a change only raises a resource that has to rise at once."""
     moving = [(r, v) for r in first for v in r.values if v.changes_template]
     return bool(moving) and all(v in _rising_at_once(r, resource, limits) for r, v in moving)
 

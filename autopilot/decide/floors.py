@@ -85,10 +85,7 @@ class FloorOutlook:
 
 @dataclass(frozen=True, slots=True)
 class FloorStep:
-    """One thing to write down, and to send where there is a patch.
-
-    is_fought: somebody else has set the field; refused: why the server did not take it, "" where it did.
-    """
+    """A row to write, and a patch to send. is_fought: another has set the field; refused: why it was not taken."""
 
     event: AutopilotEvent
     lent: LentFloor
@@ -154,10 +151,7 @@ def floor_outlooks(
     guardrails: GuardrailSettings,
     now_seconds: float,
 ) -> dict[WorkloadRef, FloorOutlook]:
-    """Return what each workload's autoscaler is lent, or would be lent next, also under a policy that observes.
-
-    autoscalers: by namespace; lent: by the autoscaler's uid.
-    """
+    """What each workload's autoscaler is lent, or would be next; autoscalers: by namespace; lent: by their uids."""
     factors = {c.workload: c.limits.replica_floor_factor for c in candidates}
     outlooks = {}
     for namespace, bodies in autoscalers.items():

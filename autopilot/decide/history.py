@@ -179,10 +179,7 @@ def restarts(acts: Iterable[PastAct], now_seconds: float) -> int:
 
 
 def is_taken_back(part: ChangeStatus) -> bool:
-    """Return whether another actor than the one who made the change rolled it back.
-
-    Harm that was found before remains harm.
-    """
+    """Return whether somebody else than who made the change rolled it back; harm found before remains harm."""
     return part.state in _UNDONE and not part.rollback_refused and part.actor != part.change.actor
 
 
@@ -199,11 +196,7 @@ def _act(parts: Sequence[ChangeStatus]) -> PastAct:
 
 
 def _state(part: ChangeStatus) -> ActState:
-    """Return the state of a part of an act.
-
-    A part in force whose rollback was refused is harmful where the autopilot itself wanted the rollback, and taken
-    back where a person did.
-    """
+    """The state of a part; a refused rollback is harm where the autopilot wanted it, taken back where a person did."""
     if is_taken_back(part) or (part.rollback_failed and part.actor != part.change.actor):
         return ActState.TAKEN_BACK
     return ActState.HARMFUL if part.rollback_failed else _STATES[part.state]

@@ -193,10 +193,7 @@ def _objective_faults(objectives: Sequence[PolicyObjective], namespace: str) -> 
 
 
 def effective(ceiling: CeilingSettings, spec: PolicySpec) -> PolicyLimits:
-    """The ceiling narrowed by a policy; UsageError when nothing is left that both allow.
-
-    A start is helped by CPU, in place: not where either is left out.
-    """
+    """The ceiling narrowed by a policy; UsageError when nothing is left. Only CPU in place can help a start."""
     resources = _both("resources", ceiling.resources, spec.resources)
     ways = _both("ways", ceiling.ways, spec.ways)
     requested = {name: getattr(spec, name) for name in NARROWER}
@@ -235,10 +232,7 @@ def fields_beyond_limits(limits: PolicyLimits, spec: PolicySpec) -> tuple[str, .
 
 
 def _both(field: str, ceiling: Iterable[Choice], requested: Iterable[Choice] | None) -> list[Choice]:
-    """Return the choices that both name, in the policy's order; all of the ceiling if `requested` is None.
-
-    Raises UsageError when they have nothing in common.
-    """
+    """The choices that both name, in the policy's order; for None all of the ceiling; UsageError if none is left."""
     permitted = list(dict.fromkeys(ceiling))
     if requested is None:
         return permitted

@@ -37,10 +37,7 @@ class AcceptRefusal:
         return min(FIRST_REST_SECONDS * REST_FACTOR ** min(self.times - 1, 8), LONGEST_REST_SECONDS)
 
     def left_seconds(self, now_seconds: float, cleared_seconds: float = 0.0) -> float:
-        """Rest that is left, 0 when there is none; cleared_seconds: when a person resumed the workload.
-
-        Nothing is left of a refusal of the future: the clock went back.
-        """
+        """Rest that is left; none once a person has resumed the workload, or while the clock is before the refusal."""
         if cleared_seconds >= self.seconds or now_seconds < self.seconds:
             return 0.0
         return max(self.seconds + self.rest_seconds - now_seconds, 0.0)

@@ -124,10 +124,7 @@ class RoundInputs:
 
 @dataclass(frozen=True, slots=True)
 class QueueEntry:
-    """The decision on one candidate.
-
-    ways: those that it may take now; place: 1 is next, 0 for a candidate that waits.
-    """
+    """The decision on one candidate. ways: open to it now; place: 1 is next, 0 for a candidate that waits."""
 
     candidate: QueueCandidate
     verdict: QueueVerdict

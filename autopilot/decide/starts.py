@@ -89,10 +89,7 @@ def highest_starts(recommendations: Iterable[Recommendation]) -> dict[str, int]:
 def beginnings(
     pods: Iterable[Json], aim: StartAim, spared: Collection[str], now_seconds: float, longest_seconds: float
 ) -> Iterator[BoostStep]:
-    """Yield the steps that give CPU to starting pods of one workload.
-
-    spared: uids of pods that have had it, or that a change has resized.
-    """
+    """Yield steps that give CPU to starting pods; spared: uids of pods that had it, or that a change has resized."""
     for pod in in_place.live_workload_pods(pods, aim.workload, aim.uid):
         age_seconds = now_seconds - _seconds((pod.get("status") or {}).get("startTime"), now_seconds)
         # Whether a container of the pod runs; before that there is nothing to speed up.

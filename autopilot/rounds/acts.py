@@ -171,10 +171,7 @@ class Acts:
     def _process_namespace(
         self, namespace: str, ours: Sequence[ChangeStatus], reading: RoundReading, may_change: bool
     ) -> list[ChangeStatus]:
-        """Do what is due in one namespace, by the most careful of its policies; return the changes that moved.
-
-        Without a policy the settings alone decide.
-        """
+        """Do what is due in a namespace by its most careful policy, else the settings; return what moved."""
         inside = [effective for effective in reading.force.values() if effective.policy.namespace == namespace]
         own = self._config.settings.section(ActionSettings)
         soak = max((effective.settings.soak_minutes for effective in inside), default=own.soak_minutes)
@@ -254,7 +251,6 @@ class Acts:
 
     @contextmanager
     def _open_actions(self, settings: ActionSettings, guard: Guard = allow_every_write) -> Iterator[Actions]:
-        """Actions in our own name, with a turn at the ledger."""
         config = self._config
         with (
             config.access(Person("")) as client,

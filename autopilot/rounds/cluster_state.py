@@ -33,10 +33,7 @@ FIELD_MANAGER: Final = "cotenant-autopilot"
 
 
 def read_policies(client: KubeClient, namespaces: Sequence[str] = ()) -> list[NamespacedPolicy]:
-    """Policies of these namespaces (all if none are given); refused ones with the reason.
-
-    ClusterAbsent where their kind is not installed.
-    """
+    """Policies of these namespaces, of all without; refused ones with why. ClusterAbsent where none can be."""
     paths = [
         policy_address(NamespacedPolicy(namespace, "")).collection for namespace in dict.fromkeys(namespaces) or ("",)
     ]
@@ -80,10 +77,7 @@ def read_namespace(client: KubeClient, namespace: str) -> LiveNamespace:
 
 
 def list_readable(client: KubeClient, path: str, **query: str) -> list[dict[str, Any]] | None:
-    """Return the objects of one namespace; None where they cannot be read, which does not hold up the others.
-
-    Raises ClusterUnreachable when the API server does not answer.
-    """
+    """Objects of a namespace; None where they cannot be read, which holds up no other. Raises ClusterUnreachable."""
     try:
         return list(client.list(path, limit=None, **query))
     except ClusterUnreachable:
@@ -122,7 +116,6 @@ def policy_address(policy: NamespacedPolicy) -> Address:
 
 
 def _vpas(client: KubeClient, namespace: str) -> Sequence[VerticalAutoscalerObject]:
-    """Return the VerticalPodAutoscalers of a namespace; empty where their kind is not installed."""
     try:
         path = f"{VPA_GROUP}/namespaces/{namespace}/verticalpodautoscalers"
         return tuple(client.list(path, VerticalAutoscalerObject))

@@ -43,10 +43,7 @@ class Floors:
     def __init__(
         self, config: ActConfig, ledger: AuditedActs, paused: Callable[[], str], forecasts: FloorForecasts
     ) -> None:
-        """Create the floors of one cluster without asking for anything yet.
-
-        paused: why nothing may be lent now, "" when it may (`Acts.paused`).
-        """
+        """Ask for nothing yet. paused: why nothing may be lent now, "" when it may (`Acts.paused`)."""
         self._config, self._ledger, self._paused, self._forecasts = config, ledger, paused, forecasts
         self._refusals = WriteRefusals()
         """By the autoscaler's uid: a raise that was refused rests; what goes back is tried in each round."""

@@ -44,10 +44,7 @@ class WeekAfter:
 
 
 def weeks_after(store: Store, proposals: Iterable[ProposedWorkload], sheet: PriceSettings) -> list[WeekAfter]:
-    """Return the week after each proposal, where the workload is still known and has usage in that week.
-
-    The other proposals are left out.
-    """
+    """Return the week after each proposal whose workload is still known and has usage in that week."""
     inventory = store.read_inventory()
     if inventory is None:
         return []

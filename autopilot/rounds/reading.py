@@ -127,10 +127,7 @@ class RoundReading:
 
 @dataclass(frozen=True, slots=True)
 class _Gathered:
-    """The state read from the namespaces that have a policy in force.
-
-    gaps: namespaces that could not be read, and why; autoscalers: by namespace.
-    """
+    """What namespaces with a policy in force hold. gaps: why one could not be read; autoscalers: by namespace."""
 
     candidates: tuple[QueueCandidate, ...]
     places: Mapping[WorkloadRef, frozenset[str]]

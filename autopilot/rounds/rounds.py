@@ -29,10 +29,7 @@ class Rounds:
     """Rounds of one cluster; for one thread."""
 
     def __init__(self, config: ActConfig, recommended: Recommended, forecasts: FloorForecasts = dict) -> None:
-        """Create the rounds of one cluster without reading anything yet.
-
-        forecasts: replicas that the last scan's forecast asks for.
-        """
+        """Create the rounds of one cluster. forecasts: replicas that the last scan's forecast asks for."""
         self._config, self._recommended = config, recommended
         self._reader = LedgerReader()
         self._acts = Acts(config)

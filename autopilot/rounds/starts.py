@@ -33,10 +33,7 @@ class Starts:
     """Starts of one cluster; for one thread."""
 
     def __init__(self, config: ActConfig, ledger: AuditedActs, paused: Callable[[], str]) -> None:
-        """Create the boosts of one cluster without asking for anything yet.
-
-        paused: why nothing may be given now, "" when it may (`Acts.paused`).
-        """
+        """Ask for nothing yet. paused: why nothing may be given now, "" when it may (`Acts.paused`)."""
         self._config, self._ledger, self._paused = config, ledger, paused
         self._refusals = WriteRefusals()
         """Refused restorations, by the pod's uid; they are retried."""

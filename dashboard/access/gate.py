@@ -119,10 +119,7 @@ class Gate:
         self._who: ContextVar[Person | None] = ContextVar("cotenant_who", default=None)
 
     def serve(self, base: str, hashes: Sequence[str]) -> None:
-        """Let an application's pages run their inline scripts, and its probes through.
-
-        base: its path, at or below ours.
-        """
+        """Let an application at or below our base path run the inline scripts of its pages, and its probes through."""
         self._open |= {f"{base}{name}" for name in OPEN}
         self._policies[base] = headers.policy(hashes)
         self._still = (*self._still, f"{base}assets/", f"{base}_dash-component-suites/")
@@ -216,7 +213,6 @@ class Gate:
         return Visit(request_front, request_headers, session, fresh, bearer=bearer, request=request, launch=proof)
 
     def _check(self, method: str, visit: Visit) -> None:
-        """Raises Refused when the request is not permitted."""
         settings, request_front = self.settings, visit.front
         own = self.launch.name
         if settings.mode is AccessMode.NONE and not front.expected_host(request_front, settings.public_url, own):

@@ -77,7 +77,6 @@ def person_document(person: Person) -> dict[str, Any]:
 
 
 def _callback(gate: Gate, provider: Provider, visit: Visit, params: Mapping[str, str]) -> Response:
-    """The redirect back from the provider: verify its answer and begin a session."""
     try:
         # The login that this browser began, and where it goes afterwards.
         fields = gate.seals.open(LOGIN, visit.cookies.get(LOGIN, ""), LOGIN_SECONDS)

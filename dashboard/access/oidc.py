@@ -60,10 +60,7 @@ class LoginAttempt:
 
 @dataclass(frozen=True, slots=True)
 class ClaimedIdentity:
-    """The identity that verified tokens claim.
-
-    Seconds are Unix time; id_token is the token that may be presented to the Kubernetes API.
-    """
+    """The identity that verified tokens claim, in Unix seconds; id_token may be presented to the Kubernetes API."""
 
     name: str
     groups: tuple[str, ...]
@@ -154,10 +151,7 @@ class Provider:
         return LoginAttempt(url, state, nonce, verifier)
 
     def finish(self, code: str, verifier: str, nonce: str, redirect_uri: str) -> ClaimedIdentity:
-        """Exchange a code for tokens and return the identity they claim.
-
-        Raises LoginRefused when the tokens do not belong to this login.
-        """
+        """Exchange a code for tokens and return whom they claim; LoginRefused when they are not of this login."""
         with self._session(redirect_uri) as session:
             tokens = self._token_exchange(
                 session.fetch_token,
@@ -234,7 +228,6 @@ class Provider:
         return "" if claims["azp"] in audiences else f"the token was made for {claims['azp']}"
 
     def _identity_of_claims(self, claims: Mapping[str, Any], token: str) -> ClaimedIdentity:
-        """Name and groups as the settings take them from the claims."""
         settings = self._settings
         name = claim(claims, settings.user_claim)
         if not isinstance(name, str) or not name:
@@ -272,7 +265,6 @@ class Provider:
         return session
 
     def _token_exchange(self, function: Any, *args: Any, **kwargs: Any) -> Mapping[str, Any]:
-        """An exchange at the token endpoint."""
         try:
             # Said at each call: what a session holds gives way to REQUESTS_CA_BUNDLE.
             tokens: Mapping[str, Any] = function(*args, verify=self._settings.ca_file or True, **kwargs)
@@ -292,10 +284,7 @@ class Provider:
         return KeySet.import_key_set(self._fetch_json(self._endpoint("jwks_uri")))
 
     def _fetch_document(self) -> Mapping[str, Any]:
-        """Return the provider's metadata (OpenID Connect Discovery 1.0).
-
-        Raises ProviderSilent when the document cannot be fetched or names another issuer than the settings.
-        """
+        """The provider's metadata (OpenID Connect Discovery 1.0); ProviderSilent without, or for another issuer."""
         issuer = self._settings.issuer
         document: Mapping[str, Any] = self._fetch_json(f"{issuer.rstrip('/')}/.well-known/openid-configuration")
         if document.get("issuer") != issuer:

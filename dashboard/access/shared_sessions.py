@@ -67,10 +67,7 @@ class SessionKeys:
 
 
 class _Copy:
-    """This replica's copy of one login: its mark in the store, and when it was read (monotonic seconds).
-
-    unsaved: the store still has older tokens under this mark.
-    """
+    """Our copy of a login: its mark, when it was read (monotonic seconds); unsaved: the store has older tokens."""
 
     def __init__(self, session: Session, mark: str, unsaved: bool = False) -> None:
         self.session, self.mark, self.unsaved, self.read_seconds = session, mark, unsaved, time.monotonic()
@@ -242,7 +239,6 @@ class SharedSessions(Sessions):
         return away[1] if away is not None and time.monotonic() < away[0] else None
 
     def _fernet(self, id_: str) -> Fernet:
-        """Return the cipher with the key of one login, derived from its id."""
         return Fernet(urlsafe_b64encode(hmac.new(self._key, id_.encode(), hashlib.sha256).digest()))
 
     def _decrypt_record(self, id_: str, content: bytes) -> LoginRecord | None:

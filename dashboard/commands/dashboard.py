@@ -195,10 +195,7 @@ def serve_stores(parts: Sequence[ServedCluster], ready: Callable[[str], None]) -
 
 
 def application(parts: Sequence[ServedCluster], token: str = "") -> Any:
-    """The ASGI application of one cluster, or of several behind one address and one login.
-
-    token: what the first visit has to bring in mode none.
-    """
+    """The ASGI application of one cluster, or of several behind one login; token: of the first visit in mode none."""
     from cotenant.dashboard.access.gate import Gate
     from cotenant.dashboard.app import create_app
     from cotenant.dashboard.server.clusters import ClusterApps, base_of, links

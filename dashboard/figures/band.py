@@ -66,10 +66,7 @@ def chart(series: BandSeries, resource: Resource, back_seconds: float = USUAL_SE
 def _lendable(
     x: list[float], usage: npt.NDArray[np.float64], batch: npt.NDArray[np.float64], unit: str, name: str, **style: Any
 ) -> list[dict[str, Any]]:
-    """Return the traces of the area between usage and usage + what batch pods may take, hour by hour.
-
-    The area widens in the valleys of the usage; hovering shows the batch amount. Empty where nothing is known.
-    """
+    """The area between usage and what batch pods may take above it, hour by hour; empty where nothing is known."""
     if not len(usage) or not np.isfinite(batch).any():
         return []
     return lines.batch_area(x, usage, batch, name, 0.25, unit, **style)

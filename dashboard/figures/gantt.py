@@ -336,7 +336,6 @@ def pods(plan_pods: Pods) -> Chart:
 
 
 def _reserved_from(seconds: float) -> dict[str, Any]:
-    """The labelled line of start less lead."""
     text = {
         "text": f"start − lead: {display.clock(seconds)}",
         "textposition": "start",

@@ -33,10 +33,7 @@ def amounts(heat: Sequence[float], resource: Resource) -> Chart:
 
 
 def _map(values: np.ndarray, hover: str, unit: str, meta: Mapping[str, Any]) -> Figure:
-    """Return a heat map of the hours of a week.
-
-    values: (7, 24), Monday first, in the unit shown, which the colour scale names; hover: plotly's template.
-    """
+    """A map of a week. values: (7, 24), Monday first, in `unit`, which the scale names; hover: plotly's template."""
     trace = {
         "type": "heatmap",
         "x": list(range(24)),

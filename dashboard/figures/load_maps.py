@@ -115,10 +115,7 @@ def _short(name: str) -> str:
 
 
 def _summary(rows: Sequence[Row], resource: str, states: Sequence[tuple[str, str]], what: str) -> str:
-    """Summarize all nodes, drawn or not, before and after the moves.
-
-    The sentence gives how many are above their threshold, the highest value, and the spread.
-    """
+    """Describe all nodes, drawn or not: how many are above their threshold, the highest, the spread; and afterwards."""
     high = _percents(rows, f"{resource}_high")
     before, after = (_percents(rows, f"{resource}_{name}") for name, _ in states)
     if not len(rows) or np.isnan(before).all():

@@ -100,6 +100,5 @@ def component_chart(week: Week) -> Chart:
 
 
 def _note(word: str, top: float) -> dict[str, Any]:
-    """The name of a part, in its upper left corner."""
     corner = {"x": 0, "xref": "paper", "xanchor": "left", "y": top, "yref": "paper", "yanchor": "top"}
     return {"text": word, "showarrow": False, "font": {"size": 12}, **corner}

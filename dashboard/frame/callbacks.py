@@ -65,10 +65,7 @@ def outage_reason(view: View) -> str:
 
 
 def outage_store(view: View) -> Component:
-    """Return the store `AWAY` that an acting page listens to.
-
-    The page is drawn again when the cluster becomes unreachable or is back.
-    """
+    """Return the store `AWAY`: an acting page is drawn again when the cluster goes away or is back."""
     return dcc.Store(id=AWAY, data=outage_reason(view))
 
 

@@ -72,10 +72,7 @@ def range_of(search: str) -> str:
 
 
 def back_seconds(search: str, usual_seconds: float) -> float:
-    """Return how far back charts reach by the address, seconds; `usual_seconds` without a readable range.
-
-    The top bar reports a range that cannot be read.
-    """
+    """Return how far back charts reach by the address, seconds; `usual_seconds` where it has no readable range."""
     try:
         return time_span.range_seconds(range_of(search)) if range_of(search) else usual_seconds
     except UsageError:

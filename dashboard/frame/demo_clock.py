@@ -31,7 +31,11 @@ def strip(view: View) -> list[Component]:
         _button("steer-halt", halt_words(steering), "Pause the demo's clock, or resume it"),
         _button("steer-quarter", "+15 min", "Move the demo's clock ahead by 15 minutes"),
         html.Button(
-            stop_words(stop), id="steer-stop", className="button steer-stop", title=_title(stop), disabled=stop is None
+            stop_words(stop),
+            id="steer-stop",
+            className="button steer-stop",
+            title=stop.words if stop else NOWHERE,
+            disabled=stop is None,
         ),
     ]
     clock = html.Span([html.Span("Demo clock ", className="dim"), html.Span(moment(steering), id="steer-clock")])
@@ -61,10 +65,6 @@ def halt_words(steering: Steering) -> str:
 def stop_words(stop: Stop | None) -> str:
     """Return the label of the last button, with the time of the next stop if there is one."""
     return f"Fast-forward to {display.clock(stop.at_seconds)} UTC" if stop else "Fast-forward"
-
-
-def _title(stop: Stop | None) -> str:
-    return stop.words if stop else NOWHERE
 
 
 def going_words(steering: Steering) -> list[Any]:
@@ -106,16 +106,9 @@ def register(app: Dash, view: View) -> None:
     )
     def _show_clock(_ticks: int | None) -> tuple[Any, ...]:
         stop = _next(steering)
-        stop_state = stop_words(stop), stop is None, _title(stop)
+        stop_state = stop_words(stop), stop is None, stop.words if stop else NOWHERE
         going = going_words(steering)
         return moment(steering), halt_words(steering), *stop_state, going, not going, latest_finding(steering)
-
-    _register_halts(app, view, steering)
-    _register_moves(app, view, steering)
-
-
-def _register_halts(app: Dash, view: View, steering: Steering) -> None:
-    """The callbacks that pause or resume the clock, and that end a move on its way."""
 
     @app.callback(Output("steer-halt", "title"), Input("steer-halt", "n_clicks"), prevent_initial_call=True)
     @acts(view, Right.ADMINISTER)
@@ -130,10 +123,6 @@ def _register_halts(app: Dash, view: View, steering: Steering) -> None:
         steering.halt(steering.halted)
         announce(f"The demo's clock stopped before its target, at {moment(steering)}.")
         return no_update
-
-
-def _register_moves(app: Dash, view: View, steering: Steering) -> None:
-    """The callbacks that move the clock ahead: by a quarter of an hour, or to the next window."""
 
     @app.callback(Output("steer-quarter", "title"), Input("steer-quarter", "n_clicks"), prevent_initial_call=True)
     @acts(view, Right.ADMINISTER)

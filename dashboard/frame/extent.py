@@ -71,10 +71,7 @@ def names(snapshot: Snapshot) -> list[dict[str, str]]:
 
 
 def chosen_namespaces(search: str) -> list[str]:
-    """Return the namespaces that the address selects, as values of the field.
-
-    They are patterns, with "!" before those that are excluded; empty where the address cannot be read.
-    """
+    """Return the address's namespaces as patterns, "!" before excluded ones; empty where it cannot be read."""
     try:
         query = carried.namespace_query(search)
     except UsageError:

@@ -99,10 +99,7 @@ def tall_figure(chart: Chart, id_: str, height: int, most: int) -> Component:
 
 
 def _names(chart: Chart) -> list[Component]:
-    """Return the names of a chart's traces as a list; `cotenant.css` shows it on narrow screens.
-
-    It repeats plotly's legend, which does not fit above the chart on a telephone.
-    """
+    """The names of a chart's traces: `cotenant.css` shows them on a telephone, where plotly's legend does not fit."""
     items = [html.Li([_swatch(sign), sign.name]) for sign in base.signs(chart.figure)]
     return [html.Ul(items, className="chart-names", **{"aria-label": "Names in the chart"})] if items else []
 
@@ -113,10 +110,14 @@ def _swatch(sign: Sign) -> Component:
     return html.Span(className=f"swatch {form}{' hatched' * sign.hatched}", style=style, **{"aria-hidden": "true"})
 
 
-def facts(heads: Sequence[str], rows: Sequence[Sequence[Children]], label: str, total: str = "") -> Component:
+def facts(
+    heads: Sequence[str], rows: Sequence[Sequence[Children]], label: str, total: str = "", *, tall: bool = False,
+    kind: str = "", id_: str = "",
+) -> Component:  # fmt: skip
     """A table of texts and numbers in a frame that scrolls; the first column names the row, a row has all columns.
 
-    The heads, and the total in a sentence below all rows, stay in sight while the rows scroll.
+    The heads, and the total in a sentence below all rows, stay in sight while the rows scroll. kind: a
+    further class.
     """
     if any(len(cells) != len(heads) for cells in rows):
         raise ValueError(f"table {label!r}: a row has not as many cells as the {len(heads)} headings")
@@ -124,8 +125,10 @@ def facts(heads: Sequence[str], rows: Sequence[Sequence[Children]], label: str, 
     body = [html.Tr([html.Th(cells[0], scope="row"), *(html.Td(c) for c in cells[1:])]) for cells in rows]
     last = html.Tr(html.Td(html.Div(visible(total), className="facts-total"), colSpan=len(heads)))
     foot = [html.Tfoot(last)] if total else []
-    table = html.Table([head, html.Tbody(body), *foot], className="facts", **{"aria-label": label})
-    return html.Div(table, className="scroll", tabIndex=0, role="region", **{"aria-label": label})
+    named = {"aria-label": label} | ({"id": id_} if id_ else {})
+    table = html.Table([head, html.Tbody(body), *foot], className=f"facts {kind}".strip(), **named)
+    frame = "scroll tall" if tall else "scroll"
+    return html.Div(table, className=frame, tabIndex=0, role="region", **{"aria-label": label})
 
 
 def chip(word: str, tone: str = "gray", title: str = "") -> Component:

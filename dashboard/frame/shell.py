@@ -174,7 +174,6 @@ def _header(view: View) -> Component:
 
 
 def _palette_button() -> Component:
-    """Return the button that opens the search over everything."""
     return dmc.ActionIcon(
         html.Span("⌕", className="glass", **{"aria-hidden": "true"}),
         id="palette-button",
@@ -185,10 +184,7 @@ def _palette_button() -> Component:
 
 
 def _switch(view: View) -> list[Component]:
-    """Return the chooser of clusters: the one shown, and links to the others; empty for a single cluster.
-
-    The links keep the page and its filters.
-    """
+    """Return the chooser of clusters, whose links keep the page and its filters; empty for a single cluster."""
     addresses, base = view.given.clusters, view.settings.base_path
     here = next((label for label, address in addresses.items() if address == base), None)
     if here is None:
@@ -221,10 +217,7 @@ def _help(pages: Sequence[Page]) -> Component:
 
 
 def _display() -> Component:
-    """Return the dialog of the units and the time zone for tables, charts and headline numbers.
-
-    The browser stores the choice.
-    """
+    """Return the dialog of the units and the time zone, which the browser keeps."""
     persist: dict[str, Any] = {"persistence": True, "persistence_type": "local", "size": "xs"}
     units = dmc.SegmentedControl(id="units", value="whole", data=UNITS, **persist)
     zone = dmc.SegmentedControl(id="zone", value="utc", data=ZONES, **persist)
@@ -313,7 +306,6 @@ def _renderer(by_path: Mapping[str, Page], path: str, view: View, search: str) -
 
 
 def _obeyed_choices(by_path: Mapping[str, Page], path: str) -> Obeyed:
-    """Return which choices of the top bar the page at a path obeys."""
     first, _, below = path.partition("/")
     page = by_path.get(first)
     if page is None:
@@ -322,10 +314,7 @@ def _obeyed_choices(by_path: Mapping[str, Page], path: str) -> Obeyed:
 
 
 def _register_clientside(app: Dash) -> None:
-    """Register what the browser does without the server.
-
-    This covers the search box, the small-screen menu, the help, units and time zone, and retries of an empty page.
-    """
+    """Register what the browser does alone: search, menu, help, units, zone, retries of an empty page."""
     app.clientside_callback(
         ClientsideFunction("cotenant", "again"), Output("redraw", "data"), Input("tick", "n_intervals")
     )

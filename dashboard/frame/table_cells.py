@@ -42,10 +42,7 @@ def cells(schema: Schema, row: Mapping[str, Any], drawn: Drawn | None = None) ->
 
 
 def without_empty_columns(heads: Sequence[str], lines: Sequence[Sequence[Any]]) -> tuple[list[str], list[list[Any]]]:
-    """The table without columns in which no line says anything; they would push others out of a laptop's window.
-
-    The first column stays: it names the line.
-    """
+    """The table without columns that say nothing, so that it fits a laptop's window; the first names the line."""
     columns = [n for n in range(len(heads)) if n == 0 or any(_has_content(line[n]) for line in lines)]
     return [heads[n] for n in columns], [[line[n] for n in columns] for line in lines]
 

@@ -58,7 +58,6 @@ def _card(
 
 
 def _first(page: OverviewPage, todo: TodoList) -> list[Any]:
-    """Name the row that stands first in the list behind the card's button."""
     return ["First: ", html.Strong(visible(page.first_of(todo))), "."]
 
 
@@ -114,7 +113,6 @@ def _critical_findings(page: OverviewPage) -> list[Any]:
 
 
 def _severities(page: OverviewPage) -> Component:
-    """Draw the number of containers on the list of raises in each severity."""
     counts = page.severities
     shown = [severity for severity in sorted(Severity, key=lambda level: -level.rank) if counts[severity.value]]
     parts = [

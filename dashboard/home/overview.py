@@ -150,10 +150,7 @@ def _waste_panel(page: OverviewPage) -> Component:
 
 
 def _waste(page: OverviewPage, chosen: str) -> Component:
-    """Bars of the namespaces that request most beyond their use, and links to their workloads.
-
-    chosen: "cpu", "memory", or "money" at the prices of the settings.
-    """
+    """Bars of the namespaces that request most beyond their use, with links; chosen: "cpu", "memory" or "money"."""
     overview, view = page.overview, page.view
     limit, measure = WASTE_BARS, view.prices if chosen == "money" else Resource(chosen)
     rows = waste.most_wasteful(overview.waste, measure, limit)
@@ -234,7 +231,6 @@ def _worth_most(page: OverviewPage) -> list[Component]:
 
 
 def _findings(page: OverviewPage) -> Component:
-    """Show the number of findings of each kind, the most frequent first, each with a link to them."""
     counts = page.counts(FINDINGS.name, "finding")
     note = "What a person should know in addition to recommendations."
     if not counts and len(page.snapshot.tables[FINDINGS.name]):

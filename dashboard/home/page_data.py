@@ -139,10 +139,7 @@ class OverviewPage:
 
 
 def overview_page(view: View, search: str) -> OverviewPage | None:
-    """Return the page's data from the newest results; None without results.
-
-    Raises UsageError for an invalid namespace filter.
-    """
+    """Return the page's data from the newest results, None without; UsageError for an invalid namespace filter."""
     snapshot, query = view.source.snapshot(), carried.namespace_query(search)
     overview = snapshot.overview
     if overview is not None and query.conditions:

@@ -115,7 +115,6 @@ def facts(gathering: Gathering | None) -> Component:
 
 
 def _agents(gathering: Gathering) -> str:
-    """Count the node agents that run, and those of them that run as a dry run, as a clause."""
     if gathering.agents is None:
         return "How many agents run is not known"
     dry = f", {gathering.dry_agents:,} as a dry run" if gathering.dry_agents else ""
@@ -165,19 +164,9 @@ def _window(times: Any, lanes: NodeLanes | None, span: tuple[float, float]) -> t
 def marks_of(columns: Any) -> list[Mark]:
     """Rows of ENFORCEMENT as marks."""
     names = (
-        "time",
-        "lane",
-        "reason",
-        "why",
-        "before_after",
-        "namespace",
-        "pod",
-        "target",
-        "knob",
-        "outcome",
-        "mode",
+        "time", "lane", "reason", "why", "before_after", "namespace", "pod", "target", "knob", "outcome", "mode",
         "count",
-    )
+    )  # fmt: skip
     rows = zip(*(columns[name] for name in names), strict=True)
     return [_mark(dict(zip(names, row, strict=True))) for row in rows]
 

@@ -22,11 +22,7 @@ def not_of_all(overview: Overview, lent: Relation) -> str:
 
 
 def ahead_parts(series: BandSeries) -> list[Any]:
-    """Describe the CPU that can be lent over the next 24 hours, as parts of a sentence.
-
-    The parts are the least and the most from now on at the median, and the least that is sure for each node by
-    itself.
-    """
+    """CPU that can be lent over the next 24 hours: least and most at the median, least that is sure node by node."""
     likely, sure = (extremes_ahead(series.batch_now, series.batch_ahead.get(level, ())) for level in (LIKELY, SURE))
     words: list[Any] = []
     if likely is not None:

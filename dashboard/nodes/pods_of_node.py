@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
-from dash import dcc, html
+from dash import dcc
 from dash.development.base_component import Component
 
 from cotenant.base.identity import WorkloadRef
@@ -25,16 +25,8 @@ SHOWN: Final = 120
 """Rows on the node's own page; the list has them all."""
 TITLE: Final = "Pods on it now"
 HEADS: Final = (
-    "Pod",
-    "Workload",
-    "QoS",
-    "Class",
-    "CPU requested",
-    "CPU used",
-    "Memory requested",
-    "Memory used",
-    "Since",
-)
+    "Pod", "Workload", "QoS", "Class", "CPU requested", "CPU used", "Memory requested", "Memory used", "Since",
+)  # fmt: skip
 
 
 def of_node(snapshot: Snapshot, node: str) -> list[Row]:
@@ -53,27 +45,24 @@ def panel(snapshot: Snapshot, node: str, base: str) -> Component:
     note = f"Requests of the whole pod and its present usage; {_classes(rows)}{more}."
     address = f"{base}pods?{urlencode({'node': filters.literal(node)})}"
     link = dcc.Link("Filter and export", href=address, className="quiet-link", id="to-pods")
-    head = html.Thead(html.Tr([html.Th(title, scope="col") for title in HEADS]))
-    table = html.Table([head, html.Tbody([_row(r, base, node) for r in rows[:SHOWN]])], className="facts pods")
-    label = f"Pods on {visible(node)}"
-    framed = html.Div(table, className="scroll tall", tabIndex=0, role="region", **{"aria-label": label})
+    cells = [_row(row, base, node) for row in rows[:SHOWN]]
+    framed = panels.facts(HEADS, cells, f"Pods on {visible(node)}", tall=True, kind="pods")
     return panels.panel(TITLE, framed, aside=link, note=note, id_="node-pods")
 
 
 def _classes(rows: Sequence[Row]) -> str:
-    """Count the pods of each priority class, in words."""
     counts = Counter(str(row["priority"]) or "no class" for row in rows)
     return ", ".join(f"{count:,} {word}" for word, count in counts.most_common())
 
 
-def _row(row: Row, base: str, node: str) -> Component:
+def _row(row: Row, base: str, node: str) -> list[Any]:
     ref = WorkloadRef(str(row["namespace"]), str(row["kind"]), str(row["workload"]))
     name = "/".join(quote(part, safe="") for part in (ref.namespace, ref.kind, ref.name))
     address = f"{base}workload/{name}?{urlencode({'node': filters.literal(node), 'from': 'pods'})}"
-    cells: list[Any] = [
+    return [
+        visible(str(row["pod"])),
         dcc.Link(f"{visible(ref.namespace)}/{visible(ref.name)}", href=address, title="All about this workload"),
         *(panels.chip(str(row[k]), str(row[k]).lower()) if row[k] else display.MISSING for k in ("qos", "priority")),
         *(panels.amount(row[f"{r}_{what}"], r) for r in Resource for what in ("request", "usage")),
         panels.moment(row["start"]) if row["start"] else display.MISSING,
     ]
-    return html.Tr([html.Th(visible(str(row["pod"])), scope="row"), *(html.Td(cell) for cell in cells)])

@@ -16,7 +16,6 @@ from cotenant.dashboard.pages import (
     forecast,
     health,
     nodes,
-    pods,
     portrait,
     queues,
     rebalance,
@@ -42,7 +41,7 @@ ALL: Final[tuple[Page, ...]] = (
     cluster_size.PAGE,
     workloads.PAGE,
     portrait.PAGE,
-    pods.PAGE,
+    workloads.POD_PAGE,
     nodes.PAGE,
     health.PAGE,
 )

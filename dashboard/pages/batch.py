@@ -23,6 +23,7 @@ from cotenant.dashboard.figures import room as chart
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.live_page import LivePart, redraw
 from cotenant.dashboard.frame.shell import path_of
+from cotenant.dashboard.frame.table_cells import unbroken_text
 from cotenant.dashboard.frame.view import Obeyed, Page, Place, View
 from cotenant.dashboard.sources.source import Snapshot
 from cotenant.recommender.colocation import batch
@@ -132,7 +133,6 @@ def _stat(label: str, amounts: Sequence[float | None], detail: str) -> Component
 
 
 def _lending_nodes(lent: Relation) -> str:
-    """Count the nodes that lend to batch, and give the reason where amounts are unknown."""
     columns = lent.read("node", "amount", where=RowCondition("band = 'batch'")).columns
     nodes = len(set(columns["node"]))
     if not nodes:
@@ -232,23 +232,17 @@ def _reach(lendable: LendableCapacity) -> str:
 def windows(starts: tuple[StartWindow, ...], now: float) -> Component:
     """Starts, earliest first; each later one has capacity for more pods."""
     titles = ("Start", "Wait", "Done by", "Nodes (95 % sure)", "Pods together", "Nodes (median)", "Most on")
-    head = html.Thead(html.Tr([html.Th(t, scope="col") for t in titles]))
     rows = [
-        html.Tr(
-            [
-                html.Th(panels.moment(w.start_seconds), scope="row"),
-                html.Td(_wait(measures.length_seconds(now, w.start_seconds)), className="whole"),
-                html.Td(panels.moment(w.end_seconds)),
-                html.Td(f"{w.nodes:,}"),
-                html.Td(f"{w.pods:,}"),
-                html.Td(f"{w.likely_nodes:,}"),
-                html.Td(visible(", ".join(f"{name} ×{count}" for name, count in w.most))),
-            ]
-        )
+        [
+            panels.moment(w.start_seconds),
+            unbroken_text(_wait(measures.length_seconds(now, w.start_seconds))),
+            panels.moment(w.end_seconds),
+            *(f"{count:,}" for count in (w.nodes, w.pods, w.likely_nodes)),
+            visible(", ".join(f"{name} ×{count}" for name, count in w.most)),
+        ]
         for w in starts
     ]
-    table = html.Table([head, html.Tbody(rows)], className="facts", id="fit-windows")
-    return html.Div(table, className="scroll tall", tabIndex=0, role="region", **{"aria-label": "When the job fits"})
+    return panels.facts(titles, rows, "When the job fits", tall=True, id_="fit-windows")
 
 
 def _wait(seconds: float) -> str:

@@ -38,15 +38,9 @@ SHOWN: Final = (
     "saved_cpu", "saved_memory", "raised_cpu", "raised_memory", "batch", "words",
 )  # fmt: skip
 WIDTHS: Final = {
-    "namespace": 130,
-    "moved": 330,
-    "words": 220,
-    "time": 150,
-    "actor": 130,
-    "overridden": 120,
-    "state": 116,
+    "namespace": 130, "moved": 330, "words": 220, "time": 150, "actor": 130, "overridden": 120, "state": 116,
     "batch": 96,
-}
+}  # fmt: skip
 
 
 AMOUNTS: Final = ("saved_cpu", "saved_memory", "raised_cpu", "raised_memory")
@@ -171,11 +165,7 @@ def ledger(view: View) -> Component:
 
 
 def _version(view: View) -> str:
-    """Return a string that changes whenever the page has news.
-
-    News are the changes, each minute while one of them soaks, and the cluster becoming unreachable or available
-    again.
-    """
+    """Changes with every change, each minute while one soaks, and when the cluster goes away or is back."""
     try:
         statuses = change_tables.statuses_of(view)
     except CotenantError as error:
@@ -228,10 +218,7 @@ def allowed_acts(view: View, status: ChangeStatus, others: Any, left_seconds: fl
 
 
 def rollback_question(view: View, what: str, id_: str) -> tuple[Component, list[str]]:
-    """Return what would be rolled back, field by field, and the ids of the changes.
-
-    Raises UsageError when there is no change of that id.
-    """
+    """Return what would be rolled back, field by field, and the changes' ids; UsageError for an unknown change."""
     service, who = change_tables.require_changes(view), view.given.current_user()
     statuses = {s.change.id: s for s in service.changes(who)}
     if id_ not in statuses:
@@ -261,10 +248,7 @@ def register(app: Dash, view: View) -> None:
 
 
 def _register_reads(app: Dash, view: View) -> None:
-    """Register the callbacks that change nothing.
-
-    They deliver news of the ledger at each tick, its line below the heading, and the drawer's content.
-    """
+    """Register what changes nothing: news of the ledger, its line below the heading, and the drawer's content."""
 
     @app.callback(Output(NEWS, "data"), Input("tick", "n_intervals"), State(NEWS, "data"))
     def _news(_ticks: int | None, shown_version: str | None) -> Any:
@@ -303,7 +287,6 @@ def _register_reads(app: Dash, view: View) -> None:
 
 
 def _register_dialog(app: Dash, view: View) -> None:
-    """The dialog before a rollback, and how it is left."""
 
     @app.callback(
         Output("change-question", "opened"),

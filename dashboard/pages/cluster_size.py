@@ -164,7 +164,6 @@ def _month(nodes: Sequence[LeavingNode | StayingNode]) -> float | None:
 
 
 def _more(title: str, *inside: Component, id_: str = "") -> Component:
-    """Panels that open on demand."""
     named = {"id": id_} if id_ else {}
     return html.Details([html.Summary(title), *inside], className="more", **named)
 
@@ -183,7 +182,6 @@ def _gaps(size: ClusterSize) -> Component:
 
 
 def _node_panel(size: ClusterSize, command: str) -> Component:
-    """Every node: leaves or stays, and what binds it."""
     rows = list(node_table(size).rows())
     lines: list[list[Any]] = [[*cells(NODES, row), visible(row["binds"])] for row in rows[:MOST_ROWS]]
     chips = reason_chips(node.stay.reason.value for node in size.staying)
@@ -201,7 +199,6 @@ def _move_panel(size: ClusterSize, command: str, base: str) -> Component:
 
 
 def _bill_panel(report: SizeReport, sized: SizedLevel) -> Component:
-    """The four bills, and the cheapest mix of machine types."""
     if sized.mix is None:
         why = "A list of allowed machine types with their prices gives the cheapest mix, and four bills to compare."
         return panels.panel(
@@ -216,7 +213,6 @@ def _bill_panel(report: SizeReport, sized: SizedLevel) -> Component:
 
 
 def _step_panel(sized: SizedLevel, command: str, base: str) -> Component:
-    """The way there with dates."""
     rows = list(step_table(sized.steps).rows())
     if not rows:
         state = panels.empty("No node could leave.", why=BOUND_WHY, link=lower_requests(base))

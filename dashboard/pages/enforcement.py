@@ -28,20 +28,9 @@ PATH: Final = "enforcement"
 IN_HAND: Final = "Node in hand"
 NEWS: Final = "enforcement-news"
 WIDTHS: Final = {
-    "time": 148,
-    "node": 104,
-    "mode": 94,
-    "reason": 162,
-    "before_after": 176,
-    "why": 320,
-    "pod": 190,
-    "namespace": 110,
-    "strategy": 118,
-    "lane": 104,
-    "target": 280,
-    "id": 170,
-    "series": 280,
-}
+    "time": 148, "node": 104, "mode": 94, "reason": 162, "before_after": 176, "why": 320, "pod": 190,
+    "namespace": 110, "strategy": 118, "lane": 104, "target": 280, "id": 170, "series": 280,
+}  # fmt: skip
 
 
 def _shape(definitions: Sequence[dict[str, Any]]) -> None:

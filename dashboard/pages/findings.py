@@ -30,21 +30,14 @@ def _shape(definitions: Sequence[dict[str, Any]]) -> None:
             column_def["cellClass"] = "wrapped"
 
 
+SHOWN: Final = (
+    "severity", "finding", "workload", "saving_month", "cpu_freed", "memory_freed", "evidence", "proposal", "kind",
+)  # fmt: skip
 LIST: Final = Listing(
     schema=FINDINGS,
     path="findings",
     noun="finding",
-    shown=(
-        "severity",
-        "finding",
-        "workload",
-        "saving_month",
-        "cpu_freed",
-        "memory_freed",
-        "evidence",
-        "proposal",
-        "kind",
-    ),
+    shown=SHOWN,
     facets=(("finding", "Finding"), ("severity", "Severity"), ("kind", "Kind"), ("ns", "Namespace")),
     order="-severity",
     widths=WIDTHS,

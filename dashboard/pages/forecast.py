@@ -20,9 +20,9 @@ from cotenant.base.text import visible
 from cotenant.base.usage.peak import BUSIEST_NAME, PEAK_NAME
 from cotenant.base.usage.usage import DAY_SECONDS
 from cotenant.dashboard.figures import display
+from cotenant.dashboard.figures import quality as quality_charts
 from cotenant.dashboard.figures import story as chart
 from cotenant.dashboard.figures.base import Chart
-from cotenant.dashboard.figures.quality import coverage
 from cotenant.dashboard.frame import carried, panels
 from cotenant.dashboard.frame.carried import workload_address
 from cotenant.dashboard.frame.live_page import LivePart, redraw
@@ -63,17 +63,9 @@ HOW: Final = (
 
 
 WIDTHS: Final = {
-    "scope": 82,
-    "namespace": 106,
-    "name": 136,
-    "resource": 86,
-    "peak": 118,
-    "peak_time": 112,
-    "relative_wql": 88,
-    "coverage_95": 120,
-    "model": 190,
-    "reason": 182,
-}
+    "scope": 82, "namespace": 106, "name": 136, "resource": 86, "peak": 118, "peak_time": 112, "relative_wql": 88,
+    "coverage_95": 120, "model": 190, "reason": 182,
+}  # fmt: skip
 
 
 def _shape(definitions: Sequence[dict[str, Any]]) -> None:
@@ -262,7 +254,7 @@ def _calibration(snapshot: Snapshot, query: Query) -> tuple[Chart | None, list[l
     ]
     worse: list[list[Row]] = [list(listed.take(of_list, ITEM).rows()) for of_list in numbers]
     tested = listed.count(shown & RowCondition("relative_wql IS NOT NULL OR coverage_95 IS NOT NULL"))
-    return (coverage.chart(covered) if len(covered) else None), worse, tested
+    return (quality_charts.coverage(covered) if len(covered) else None), worse, tested
 
 
 def worst(worse: Sequence[Sequence[Row]], tested: int, search: str) -> list[Component]:
@@ -281,10 +273,7 @@ def worst(worse: Sequence[Sequence[Row]], tested: int, search: str) -> list[Comp
 
 
 def _worse(row: Row) -> str:
-    """Express a series' loss as a multiple of the error of repeating yesterday, at most MOST_TIMES.
-
-    For a series that hardly moves, any error is many times that.
-    """
+    """The loss as a multiple of the error of repeating yesterday, which of a series that hardly moves says nothing."""
     loss = float(row["relative_wql"])
     return f"{loss:.2f} x its error" if loss <= MOST_TIMES else f"over {MOST_TIMES} x its error"
 

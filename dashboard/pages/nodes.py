@@ -33,27 +33,15 @@ from cotenant.dashboard.tables import list_page
 from cotenant.dashboard.tables.list_page import Listing
 from cotenant.recommender.model.views import FORECASTS, NODES, RECLAIMABLE
 
+SHOWN: Final = (
+    "node", "requested_ratio", "pods", "cpu_allocatable", "cpu_request", "cpu_usage", "batch_cpu", "mid_cpu",
+    "cpu_peak", "memory_allocatable", "memory_request", "memory_usage", "batch_memory", "mid_memory", "reason",
+)  # fmt: skip
 LIST: Final = Listing(
     schema=NODES,
     path="nodes",
     noun="node",
-    shown=(
-        "node",
-        "requested_ratio",
-        "pods",
-        "cpu_allocatable",
-        "cpu_request",
-        "cpu_usage",
-        "batch_cpu",
-        "mid_cpu",
-        "cpu_peak",
-        "memory_allocatable",
-        "memory_request",
-        "memory_usage",
-        "batch_memory",
-        "mid_memory",
-        "reason",
-    ),
+    shown=SHOWN,
     facets=(("reason", "Reason"),),
     order="-requested_ratio",
     opens="nodes/{node}",
@@ -295,7 +283,6 @@ def register(app: Dash, view: View) -> None:
         prevent_initial_call=True,
     )
     def _renew(_version: str, search: str | None, pathname: str) -> Component:
-        """Draw a node's page again when newer results are stored; the list of nodes renews itself."""
         if not path_of(pathname, view.settings).startswith(f"{LIST.path}/"):
             return no_update
         return panels.render_guarded(lambda: _node(view, _name_in(pathname), search or ""))
@@ -321,7 +308,6 @@ def register(app: Dash, view: View) -> None:
 
 
 def _name_in(pathname: str) -> str:
-    """The node of a node page's address."""
     return unquote(pathname.rstrip("/").rsplit("/", 1)[-1])
 
 

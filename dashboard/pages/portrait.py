@@ -144,7 +144,6 @@ def contents(view: View, ref: WorkloadRef, search: str) -> Component:
 
 
 def _last_change(view: View, ref: WorkloadRef) -> Component:
-    """The last change and why it was found good or bad, where there was one."""
     change = verdict.last_change(view, ref)
     return panels.panel("Last change", change) if change else html.Div()
 

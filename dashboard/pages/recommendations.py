@@ -62,14 +62,9 @@ BEFORE_AND_AFTER: Final = {
 }
 """Column of a request -> its resource, and the heading under which request and limit are drawn."""
 WIDTHS: Final = {
-    "workload": 144,
-    "severity": 98,
-    "cpu_request": 134,
-    "memory_request": 161,
-    "saving_month": 90,
-    "ready": 134,
+    "workload": 144, "severity": 98, "cpu_request": 134, "memory_request": 161, "saving_month": 90, "ready": 134,
     "memory_observed_max": 89,
-}
+}  # fmt: skip
 """Pixels of the columns in sight: no cell but a long name is cut, and together they fit a laptop's window."""
 NAME_PARTS: Final = 4
 CHART_HEIGHT: Final = 260
@@ -274,7 +269,6 @@ def _steps_panel(view: View, name: ContainerName, recommendation: Recommendation
 
 
 def _changed_resources(recommendation: Recommendation | None) -> set[Resource]:
-    """Resources of which something would change."""
     values = recommendation.values if recommendation else ()
     return {v.resource for v in values if v.changes_template}
 
@@ -294,7 +288,6 @@ def _usage(view: View, ref: WorkloadRef, recommendation: Recommendation | None) 
 
 
 def _last_change(view: View, ref: WorkloadRef) -> Component:
-    """The workload's last change and why it was found good or bad, where there was one."""
     change = verdict.last_change(view, ref)
     return html.Section([html.H2("Last change"), change], className="explain") if change else html.Div()
 

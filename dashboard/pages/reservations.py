@@ -49,7 +49,6 @@ def render(view: View, search: str) -> Component:
 
 
 def _new_button(view: View) -> list[Component]:
-    """The way to a plan by hand."""
     if view.given.plans is None:
         return []
     refused = plan_actions.why_not(view, Right.PLAN)

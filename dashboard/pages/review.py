@@ -216,10 +216,7 @@ def select_workloads(view: View, listing: Listing, terms: ReviewTerms, search: s
 
 
 def review_workloads(view: View, terms: ReviewTerms, refs: Sequence[WorkloadRef]) -> Answer | ReviewJob:
-    """The present state of each workload, with a server dry run if the step needs it, by the chosen method.
-
-    Of very many the job that asks, until it is over.
-    """
+    """The present state of each workload, with a dry run if the step needs it; of very many the job that asks."""
     service, who = in_cluster(view.given.changes), view.given.current_user()
     dry = terms.step in DRY
 
@@ -250,7 +247,6 @@ def _job_key(view: View, terms: ReviewTerms, refs: Sequence[WorkloadRef], dry: b
 
 
 def _owner(view: View, terms: ReviewTerms) -> tuple[str, str]:
-    """The owner of a review: the person, and the key that their address has."""
     return view.given.current_user().name, terms.key
 
 
@@ -328,7 +324,6 @@ def _step_button(label: str, id_: str, step: str, *, keys: str = "", primary: bo
 
 
 def _final_button(view: View, terms: ReviewTerms, method: Method, going: Sequence[WorkloadReview]) -> list[Component]:
-    """The button that acts, or the reason why it does not."""
     if method is Method.BUNDLE:
         text = "Show the commands" if terms.form is BundleForm.KUBECTL else "Download the bundle"
         text = "Make the commit" if terms.commit else text

@@ -1,4 +1,4 @@
-"""Workloads: what each controller asks for, uses and will use; a row leads to its page."""
+"""Workloads and pods: what each asks for and uses, of workloads also what it will use; a row leads to the workload."""
 
 from __future__ import annotations
 
@@ -11,49 +11,65 @@ from cotenant.dashboard.frame import navigation
 from cotenant.dashboard.frame.view import Obeyed, Page, View
 from cotenant.dashboard.tables import list_page
 from cotenant.dashboard.tables.list_page import Listing
-from cotenant.recommender.model.views import WORKLOADS
+from cotenant.recommender.model.views import PODS, WORKLOADS
 
+SHOWN: Final = (
+    "workload", "kind", "pattern", "sparkline", "replicas", "cpu_request", "cpu_p95", "cpu_used_ratio",
+    "memory_request", "memory_max", "memory_used_ratio", "peak_time", "peak_cpu", "qos", "priority", "oom_kills",
+    "days",
+)  # fmt: skip
 LIST: Final = Listing(
     schema=WORKLOADS,
     path="workloads",
     noun="workload",
-    shown=(
-        "workload",
-        "kind",
-        "pattern",
-        "sparkline",
-        "replicas",
-        "cpu_request",
-        "cpu_p95",
-        "cpu_used_ratio",
-        "memory_request",
-        "memory_max",
-        "memory_used_ratio",
-        "peak_time",
-        "peak_cpu",
-        "qos",
-        "priority",
-        "oom_kills",
-        "days",
-    ),
+    shown=SHOWN,
     facets=(("pattern", "Pattern"), ("qos", "QoS"), ("priority", "Priority"), ("kind", "Kind"), ("ns", "Namespace")),
     order="-cpu_request",
     subject=("workload", "namespace"),
     pinned=("workload",),
 )
+POD_COLUMNS: Final = (
+    "pod", "node", "qos", "priority", "cpu_request", "cpu_usage", "cpu_used_ratio", "memory_request", "memory_usage",
+    "memory_used_ratio", "workload", "kind",
+)  # fmt: skip
+POD_LIST: Final = Listing(
+    schema=PODS,
+    path="pods",
+    noun="pod",
+    shown=POD_COLUMNS,
+    facets=(("qos", "QoS"), ("priority", "Priority"), ("kind", "Kind"), ("ns", "Namespace"), ("node", "Node")),
+    order="-cpu_usage",
+    widths={"pod": 304, "node": 96},
+    subject=("pod", "namespace"),
+    pinned=("pod",),
+)
 
 
-def render(view: View, search: str) -> Component:
-    """Return the page: heading, tabs and the list as the URL's query string filters and sorts it."""
-    lead = "Requested, used and expected, over all pods of a workload. Enter or click: its page."
-    kindred = navigation.tabs(view, search, navigation.WORKLOADS, "workloads")
-    return list_page.page(LIST, view, search, [html.H1("Workloads"), kindred, html.P(lead)])
+def _page(listing: Listing, title: str, letter: str, lead: str, time_range: str, parent: str = "") -> Page:
+    """A page that is one list, with a way to the other beside its heading."""
+
+    def render(view: View, search: str) -> Component:
+        kindred = navigation.tabs(view, search, navigation.WORKLOADS, listing.path)
+        return list_page.page(listing, view, search, [html.H1(title), kindred, html.P(lead)])
+
+    def register(app: Dash, view: View) -> None:
+        list_page.register(app, view, listing)
+
+    return Page(listing.path, title, letter, render, register, parent=parent, obeyed=Obeyed(time_range=time_range))
 
 
-def register(app: Dash, view: View) -> None:
-    """Register the callbacks of the page's list."""
-    list_page.register(app, view, LIST)
-
-
-OBEYED: Final = Obeyed(time_range="the figures cover the whole history.")
-PAGE: Final = Page("workloads", "Workloads", "w", render, register, obeyed=OBEYED)
+PAGE: Final = _page(
+    LIST,
+    "Workloads",
+    "w",
+    "Requested, used and expected, over all pods of a workload. Enter or click: its page.",
+    "the figures cover the whole history.",
+)
+POD_PAGE: Final = _page(
+    POD_LIST,
+    "Pods",
+    "p",
+    "What each running pod requests and uses now, and where. Enter or click: its workload's page.",
+    "the list shows the present.",
+    parent="workloads",
+)

@@ -147,10 +147,7 @@ class Snapshot:
     def kept(
         self, question: tuple[Hashable, ...], ask: Callable[[], AnswerT], cells: Callable[[AnswerT], int]
     ) -> AnswerT:
-        """Return what `ask` derives from these results, or the stored answer.
-
-        cells: counts the texts and numbers of an answer.
-        """
+        """Return what `ask` derives from these results, or the stored answer; cells: counts its texts and numbers."""
         return self._answers.of(question, ask, cells)
 
     def count(self, name: str, query: Query) -> int:
@@ -333,10 +330,7 @@ class StoreSource:
             return Relation.of(Table.from_rows(schema, []))
 
     def explain(self, namespace: str, kind: str, workload: str, container: str) -> Recommendation | None:
-        """Return a container's recommendation from the namespace's document, or None.
-
-        The document is not read for a namespace that no recommendation names.
-        """
+        """Return a container's recommendation; no document is read for a namespace that no recommendation names."""
         if self.snapshot().row(RECOMMENDATIONS.name, {"namespace": namespace}, ("namespace",)) is None:
             return None
         ref = WorkloadRef(namespace, kind, workload)

@@ -66,10 +66,7 @@ class Story:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ForecastDetail:
-    """One forecast: its row of FORECASTS, and usage and requests before it (hourly, NaN = missing).
-
-    week: its row of WEEKS, None where there is no week ahead.
-    """
+    """A row of FORECASTS, hourly usage and requests before it (NaN = missing), and its row of WEEKS, if any."""
 
     row: Row
     times: Sequence[int]
@@ -140,10 +137,7 @@ def replicas_count(recommendations: Sequence[Recommendation]) -> int:
 
 
 def proposed_by_hour(story: Story, resource: Resource) -> Floats:
-    """The proposed request of the pods of each hour, (hours,), beside the requests of the same pods; NaN where unknown.
-
-    Empty where nothing is proposed or no hour's pods were recorded.
-    """
+    """The proposed request of each hour's pods, (hours,), NaN where unknown; empty where no hour has any."""
     row, now = story.portraits.get(resource.value), total(story, resource, Field.REQUEST, proposed=True)
     pods = floats(row.get("pods") or ()) if row else np.empty(0)
     replicas = replicas_count(story.recommendations)

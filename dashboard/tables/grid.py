@@ -21,35 +21,12 @@ from cotenant.recommender.model.finding import FINDING_SENTENCES
 CHIPS: Final = frozenset({"severity", "waste", "ready", "qos", "priority", "pattern", "finding", "postponed"})
 REASONS: Final = frozenset({"cpu_reason", "memory_reason", "reason"})
 WIDTHS: Final[Mapping[str, int]] = {
-    "namespace": 108,
-    "workload": 144,
-    "container": 92,
-    "kind": 104,
-    "pattern": 100,
-    "qos": 70,
-    "priority": 124,
-    "severity": 96,
-    "ready": 112,
-    "replicas": 84,
-    "sparkline": 146,
-    "node": 150,
-    "pod": 220,
-    "finding": 150,
-    "saving_month": 104,
-    "confidence_level": 98,
-    "evidence": 620,
-    "cpu_request": 110,
-    "cpu_delta_total": 108,
-    "cpu_step_total": 118,
-    "memory_delta_total": 124,
-    "cpu_used_ratio": 118,
-    "memory_used_ratio": 132,
-    "memory_request": 124,
-    "oom_kills": 92,
-    "days": 66,
-    "postponed": 96,
-    "postponed_why": 330,
-}
+    "namespace": 108, "workload": 144, "container": 92, "kind": 104, "pattern": 100, "qos": 70, "priority": 124,
+    "severity": 96, "ready": 112, "replicas": 84, "sparkline": 146, "node": 150, "pod": 220, "finding": 150,
+    "saving_month": 104, "confidence_level": 98, "evidence": 620, "cpu_request": 110, "cpu_delta_total": 108,
+    "cpu_step_total": 118, "memory_delta_total": 124, "cpu_used_ratio": 118, "memory_used_ratio": 132,
+    "memory_request": 124, "oom_kills": 92, "days": 66, "postponed": 96, "postponed_why": 330,
+}  # fmt: skip
 OPTIONS: Final[Mapping[str, Any]] = {
     "theme": {"function": "cotenantTheme(themeQuartz)"},
     "rowHeight": 34,
@@ -100,10 +77,7 @@ class FirstRows:
 def component(
     schema: Schema, shown: Sequence[str], query: Query, page_rows: int, first: FirstRows | None = None
 ) -> dag.AgGrid:
-    """The grid of a table; `shown` are the columns visible at first, in this order, the others follow hidden.
-
-    first: spares it the question for its first rows.
-    """
+    """The grid of a table: the columns `shown` in this order, the others hidden. first: spares its first question."""
     order = [*shown, *(c.name for c in schema.columns if c.name not in shown)]
     sort = {name: (descending, index) for index, (name, descending) in enumerate(query.sort)}
     definitions = [definition(schema.column(name), hidden=name not in shown, sort=sort.get(name)) for name in order]
@@ -152,7 +126,6 @@ def definition(column: Column, *, hidden: bool, sort: tuple[bool, int] | None) -
 
 
 def _cell_definitions(column: Column) -> dict[str, Any]:
-    """Return the definitions that decide how a column's cells are drawn."""
     if column.name.endswith(("_delta_total", "_step_total")):
         return _number(column) | {"cellRenderer": "CotenantDelta", "cellRendererParams": {"unit": column.kind.value}}
     if column.name in CHIPS:

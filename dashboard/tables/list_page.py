@@ -105,10 +105,7 @@ class Listing:
         return filters.parse(carried.about(self.hiding(search, schema), schema), schema)
 
     def hiding(self, search: str, schema: Schema) -> str:
-        """Return the query string with the condition `self.hidden` added, by which the list leaves rows out at first.
-
-        Unchanged where the table lacks the condition's column, or the URL says something about it.
-        """
+        """The query string with the condition `self.hidden`, unless it says another, or the table lacks its column."""
         key = self.hidden.partition("=")[0]
         if not key or key not in filters.keys_of(schema) or filters.names(search, key):
             return search
@@ -343,10 +340,7 @@ def tools(listing: Listing, view: View, search: str) -> Component:
 
 
 def tabs(listing: Listing, snapshot: Snapshot, query: Query, link: Href) -> list[Component]:
-    """The links that lead to the lists, each with the number of its rows under all the other filters.
-
-    Empty where the list is one, or the results are of a version that did not divide them.
-    """
+    """Links to the lists, each with its rows under all other filters; none where the results are not divided."""
     present = [tab for tab in listing.tabs if tab.key in filters.keys_of(snapshot.tables[listing.schema.name].schema)]
     items = []
     for tab in present:
@@ -374,10 +368,7 @@ def _empty_state(listing: Listing, view: View, query: Query) -> Component:
 
 
 def _put_off(listing: Listing, snapshot: Snapshot, search: str) -> list[Component]:
-    """Return a link to the rows that the list hides by default, with their count.
-
-    Where they are shown, the link hides them again. Empty where the list hides none.
-    """
+    """Return a link to the rows that the list hides by itself, with their count, or one that hides them again."""
     schema = snapshot.tables[listing.schema.name].schema
     key, _, value = listing.hidden.partition("=")
     if not key or key not in filters.keys_of(schema):

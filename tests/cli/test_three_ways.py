@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pytest
 
 from cotenant.base.store import Store
-from cotenant.dashboard.pages import pods, recommendations
+from cotenant.dashboard.pages import recommendations, workloads
 from cotenant.recommender.model.views import PODS, RECOMMENDATIONS
 from cotenant_lab.simulation.demo import CLUSTER
 from tests.support import dashboard as support
@@ -61,7 +61,7 @@ def test_one_filter_gives_the_same_rows_everywhere(scanned: Results, tmp_path: P
 def test_pods_are_the_same_on_the_command_line_in_the_api_and_in_the_export(scanned: Results, query: str) -> None:
     command = ("get", "pods", "--store", scanned.store.url, "--filter", query, "-o")
     shown, as_csv = (cotenant(*command, form).stdout for form in ("json", "csv"))
-    columns = pods.LIST.shown
+    columns = workloads.POD_LIST.shown
     with support.served(support.app_of(scanned)) as address:
         base = f"{address}/api/v1/pods?{quote(query, safe='=&!')}"
         api = json.loads(urllib.request.urlopen(base, timeout=30).read())

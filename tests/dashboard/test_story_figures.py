@@ -206,7 +206,7 @@ def test_the_week_of_a_workload_names_amounts_and_the_unit_of_its_colours() -> N
 
 
 def test_coverage_counts_forecasts_and_says_how_many_are_too_sure() -> None:
-    made = coverage.chart(np.array([0.95, 0.96, 0.97, 0.72, math.nan]))
+    made = coverage(np.array([0.95, 0.96, 0.97, 0.72, math.nan]))
     bars = plotted(made).data[0]
     assert sum(bars.y) == 4
     # Sorted 0.72, 0.95, 0.96, 0.97: the median is 0.955, one is below 0.9.
@@ -214,6 +214,6 @@ def test_coverage_counts_forecasts_and_says_how_many_are_too_sure() -> None:
 
 
 def test_nothing_measured_is_said() -> None:
-    made = coverage.chart(np.array([math.nan, math.nan]))
+    made = coverage(np.array([math.nan, math.nan]))
     plotted(made)
     assert made.summary == "Nothing was measured for 2 forecasts yet: too little history."

@@ -1,13 +1,15 @@
-"""How well forecasts were calibrated: the distribution of measured p95 coverage over many series. Pure."""
+"""How complete the history is, by day, and how well forecasts were calibrated, over many series. Pure."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
 
 import numpy as np
 
 from cotenant.base import measures
-from cotenant.base.usage.extremes import median_of
+from cotenant.base.usage.extremes import extremes, median_of
 from cotenant.dashboard.figures import base, display, lines
 from cotenant.dashboard.figures.base import Chart
 from cotenant.dashboard.figures.lines import Floats
@@ -16,9 +18,33 @@ BINS: Final = 20
 WANTED: Final = 0.95
 
 
-def chart(coverage: Floats) -> Chart:
+def completeness(days: Sequence[Mapping[str, Any]]) -> Chart:
+    """Draw the completeness of the history from rows of COVERAGE_BY_DAY, oldest first."""
+    shares = np.array([np.nan if d["coverage"] is None else d["coverage"] for d in days], dtype=np.float64)
+    trace = {
+        "type": "bar",
+        "x": base.milliseconds([int(d["day"]) for d in days]),
+        "y": base.gaps(100 * shares),
+        "marker": {"color": [base.with_alpha(base.TEAL if s >= 0.9 else base.ORANGE, 0.75) for s in shares]},
+        "hovertemplate": "%{x|%a %d %b}: %{y:.1f} %<extra></extra>",
+    }
+    layout = base.layout(
+        bargap=0.2,
+        xaxis={"type": "date", "tickformat": "%d %b", "fixedrange": True, "showgrid": False},
+        yaxis={"range": [0, 100], "ticksuffix": " %", "fixedrange": True, "nticks": 3},
+    )
+    ends = extremes(shares)
+    if ends is None:
+        summary = "No day has a sample."
+    else:
+        day = datetime.fromtimestamp(days[ends.least_at]["day"], UTC).strftime("%a %d %b")
+        summary = f"{display.counted(len(days), 'day')}; the least complete is {day} with {display.share(ends.least)}."
+    return Chart({"data": [trace], "layout": layout}, summary)
+
+
+def coverage(covered: Floats) -> Chart:
     """Series by the share of values that stayed at or below their forecast p95; 95 % is right. NaN is left out."""
-    measured = coverage[~np.isnan(coverage)]
+    measured = covered[~np.isnan(covered)]
     low = min(0.5, float(measured.min())) if len(measured) else 0.5
     counts, edges = np.histogram(measured, bins=BINS, range=(np.floor(20 * low) / 20, 1.0))
     middles, width = (edges[:-1] + edges[1:]) / 2, float(edges[1] - edges[0])
@@ -41,7 +67,7 @@ def chart(coverage: Floats) -> Chart:
         xaxis={"ticksuffix": " %", "fixedrange": True, "showgrid": False, "range": [100 * edges[0], 100.5]},
         yaxis={"fixedrange": True, "rangemode": "tozero", "nticks": 4, "tickformat": ",d"},
     )
-    count = len(coverage)
+    count = len(covered)
     if not len(measured):
         summary = f"Nothing was measured for {display.counted(count, 'forecast')} yet: too little history."
     else:
