@@ -11,17 +11,21 @@ import dash_mantine_components as dmc
 from dash import ClientsideFunction, Dash, Input, Output, dcc, html
 from dash.development.base_component import Component
 
+from cotenant.base.table import Schema
 from cotenant.base.tables import filters
+from cotenant.base.tables.filters import Query
 from cotenant.base.text import visible
 from cotenant.dashboard.figures import display
 from cotenant.dashboard.frame import extent, panels
 from cotenant.dashboard.frame.view import Page, Place, View
 from cotenant.dashboard.sources.source import Snapshot
+from cotenant.dashboard.sources.workload_story import Row
 from cotenant.recommender.model.views import NODES, PLANS, WORKLOADS
 
 PALETTE: Final = "palette"
 FIELD: Final = "palette-field"
 FOUND: Final = "palette-found"
+NAMES: Final = ("namespace", "kind", "workload")
 MOST_OF_A_KIND: Final = 6
 """Hits of one kind in sight; the last of them leads to the whole list."""
 WORDS_OF_PAGES: Final = {
@@ -92,8 +96,7 @@ def find(view: View, pages: Sequence[Page], text: str) -> list[Hit]:
     if words:
         snapshot, base = view.source.snapshot(), view.settings.base_path
         found += _workloads(snapshot, text, base)
-        query = filters.parse(urlencode({"q": text, "sort": "node"}), NODES)
-        rows = snapshot.page(NODES.name, query, slice(0, MOST_OF_A_KIND), ("node",)).rows()
+        rows, query = _found(snapshot, NODES, text, ("node",))
         hits = [Hit("Nodes", row["node"], "", f"{base}nodes/{quote(row['node'], safe='')}") for row in rows]
         found += _with_all(hits, "Nodes", snapshot.count(NODES.name, query), f"{base}nodes?{_search_query(text)}")
         named = [
@@ -113,26 +116,29 @@ def find(view: View, pages: Sequence[Page], text: str) -> list[Hit]:
     return found
 
 
+def _found(snapshot: Snapshot, schema: Schema, text: str, names: tuple[str, ...]) -> tuple[list[Row], Query]:
+    """The first rows that a list shows for a text, by name, and its query."""
+    query = filters.parse(urlencode({"q": text, "sort": names[-1]}), schema)
+    return list(snapshot.page(schema.name, query, slice(0, MOST_OF_A_KIND), names).rows()), query
+
+
 def _workloads(snapshot: Snapshot, text: str, base: str) -> list[Hit]:
-    query = filters.parse(urlencode({"q": text, "sort": "workload"}), WORKLOADS)
-    rows = snapshot.page(WORKLOADS.name, query, slice(0, MOST_OF_A_KIND), ("namespace", "kind", "workload")).rows()
-    hits = [
-        Hit("Workloads", row["workload"], f"{row['namespace']} · {row['kind']}",
-            f"{base}workload/{'/'.join(quote(row[name], safe='') for name in ('namespace', 'kind', 'workload'))}")
-        for row in rows
-    ]  # fmt: skip
+    rows, query = _found(snapshot, WORKLOADS, text, NAMES)
+    hits = [_of_workload("Workloads", row, f"{base}workload/{_path(row)}") for row in rows]
     return _with_all(hits, "Workloads", snapshot.count(WORKLOADS.name, query), f"{base}workloads?{_search_query(text)}")
 
 
 def _plans(snapshot: Snapshot, text: str, base: str) -> list[Hit]:
-    query = filters.parse(urlencode({"q": text, "sort": "workload"}), PLANS)
-    names = ("namespace", "kind", "workload")
-    rows = snapshot.page(PLANS.name, query, slice(0, MOST_OF_A_KIND), names).rows()
-    return [
-        Hit("Plans", row["workload"], f"{row['namespace']} · {row['kind']}",
-            f"{base}reservations?{urlencode({'open': '/'.join(quote(row[name], safe='') for name in names)})}")
-        for row in rows
-    ]  # fmt: skip
+    rows, _ = _found(snapshot, PLANS, text, NAMES)
+    return [_of_workload("Plans", row, f"{base}reservations?{urlencode({'open': _path(row)})}") for row in rows]
+
+
+def _of_workload(kind: str, row: Row, href: str) -> Hit:
+    return Hit(kind, row["workload"], f"{row['namespace']} · {row['kind']}", href)
+
+
+def _path(row: Row) -> str:
+    return "/".join(quote(row[name], safe="") for name in NAMES)
 
 
 def _with_all(hits: list[Hit], kind: str, count: int, href: str) -> list[Hit]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeAlias
 from urllib.parse import parse_qs, unquote, urlencode
 
@@ -129,6 +129,11 @@ def facts(
     table = html.Table([head, html.Tbody(body), *foot], className=f"facts {kind}".strip(), **named)
     frame = "scroll tall" if tall else "scroll"
     return html.Div(table, className=frame, tabIndex=0, role="region", **{"aria-label": label})
+
+
+def notes(lines: Iterable[str]) -> Component:
+    """Sentences as a list, each with a capital letter."""
+    return html.Ul([html.Li(visible(f"{line[:1].upper()}{line[1:]}")) for line in lines], className="notes")
 
 
 def chip(word: str, tone: str = "gray", title: str = "") -> Component:

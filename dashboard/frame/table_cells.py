@@ -51,6 +51,16 @@ def _has_content(cell: Any) -> bool:
     return getattr(cell, "children", cell) not in ("", display.MISSING)
 
 
+def rows_of(schema: Schema, rows: Sequence[Mapping[str, Any]], label: str, drawn: Drawn | None = None) -> Component:
+    """The first rows of a table with the columns that a page shows."""
+    return panels.facts(titles(schema), [cells(schema, row, drawn) for row in rows[:MOST_ROWS]], label)
+
+
+def unread(gaps: Sequence[str]) -> list[Component]:
+    """What could not be read, where anything: what is decided without it is weaker."""
+    return [panels.panel("What could not be read", panels.notes(gaps[:MOST_ROWS]))] if gaps else []
+
+
 def row_note(rows: int, command: str) -> str:
     """Return a note on where to find the rows beyond MOST_ROWS; "" when the page shows all."""
     return f"{MOST_ROWS} of {rows:,} rows; `cotenant {command}` has all of them." if rows > MOST_ROWS else ""

@@ -44,37 +44,20 @@ def in_cluster(service: ServiceT | None, command: str = "") -> ServiceT:
     return service
 
 
-def anonymous_viewer() -> Person:
-    """An anonymous viewer: every person of a dashboard without authentication."""
-    return Person("")
-
-
-def no_text(*_given: object) -> str:
-    """Return no text to copy; the composition root passes the recommender's functions instead."""
-    return ""
-
-
-def no_job() -> bool:
-    """Return false: nothing is computed beside this dashboard."""
-    return False
-
-
-def no_steps(_recommendations: Sequence[Recommendation], _now_seconds: float) -> Sequence[NextStep]:
-    """Return no steps; the composition root passes the function of `changes` instead."""
-    return ()
-
-
 @dataclass(frozen=True, slots=True)
 class DashboardContext:
-    """The services and settings that the composition root passes to the dashboard beside its source."""
+    """The services and settings that the composition root passes to the dashboard beside its source.
 
-    patch: Callable[..., str] = no_text
+    Without them: nothing to copy, no steps, and an anonymous viewer.
+    """
+
+    patch: Callable[..., str] = lambda *_given: ""
     """A command that applies recommendations of one workload, as text to copy; empty when there is nothing to apply."""
-    manifest: Callable[..., str] = no_text
+    manifest: Callable[..., str] = lambda *_given: ""
     """The same as YAML."""
     prices: PriceSettings = field(default_factory=PriceSettings)
     """What a core and a GiB cost."""
-    current_user: Callable[[], Person] = anonymous_viewer
+    current_user: Callable[[], Person] = lambda: Person("")
     """Who asks, in the request that is being answered."""
     access: AccessSettings = field(default_factory=AccessSettings)
     """How it is known who asks; but for mode none it stands in for `current_user`."""
@@ -96,13 +79,13 @@ class DashboardContext:
     """What the CPUs and devices of a node are read through; None: this dashboard reads no cluster."""
     actions: ActionSettings = field(default_factory=ActionSettings)
     """What the change service holds changes to: how long they soak, how many at once."""
-    steps: Callable[[Sequence[Recommendation], float], Sequence[NextStep]] = no_steps
+    steps: Callable[[Sequence[Recommendation], float], Sequence[NextStep]] = lambda _recommendations, _now_seconds: ()
     """Every step of cuts that take several, the first one at the time given (Unix seconds)."""
     clusters: Mapping[str, str] = field(default_factory=dict)
     """Where the top bar leads to beside this cluster, address by label; empty: there is only one."""
     steering: Steering | None = None
     """The clock of a demo, which can be moved ahead; None: real time."""
-    computes_size: Callable[[], bool] = no_job
+    computes_size: Callable[[], bool] = lambda: False
     """Whether the question which nodes could leave is being answered, as a demo asks it at its start."""
     replay: ReplayJob | None = None
     """The replay of a demo's history that runs in the background; None: a command makes it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -18,12 +17,16 @@ from cotenant.dashboard.sources.namespace_filter import OF_THESE, overview_of
 from cotenant.dashboard.sources.source import AnswerT, Snapshot
 from cotenant.recommender.colocation.model.batch_totals import usage_of_batch_pods
 from cotenant.recommender.model import list_totals
-from cotenant.recommender.model.list_totals import POSTPONED, FullestNode, ReadyCounts, TodoCounts, Unassessed
-from cotenant.recommender.model.savings import PlannedSavings
+from cotenant.recommender.model.list_totals import POSTPONED
 from cotenant.recommender.model.todo import ORDERS, TodoList
 from cotenant.recommender.model.views import NODES, PODS, RECOMMENDATIONS, Overview
 
 OF_CHOSEN: Final = "of the chosen namespaces"
+
+
+def _asked(what: str, ask: Callable[[OverviewPage], AnswerT]) -> cached_property[AnswerT]:
+    """An answer about the results, computed once for all people who see the same ones."""
+    return cached_property(lambda page: page.snapshot.kept(("home", what, page.query), lambda: ask(page), lambda _: 0))
 
 
 @dataclass(frozen=True)
@@ -46,8 +49,10 @@ class OverviewPage:
 
     def list_query(self, todo: TodoList) -> Query:
         """The query of one of the two lists of what there is to do."""
-        conditions = tuple(sorted((*self.query.conditions, FilterCondition("todo", (todo.value,)))))
-        return replace(self.query, conditions=conditions)
+        return self._narrowed(FilterCondition("todo", (todo.value,)))
+
+    def _narrowed(self, condition: FilterCondition) -> Query:
+        return replace(self.query, conditions=tuple(sorted((*self.query.conditions, condition))))
 
     def first_of(self, todo: TodoList) -> str:
         """The workload of the first row of a list in its own order, namespace/name; "" where it is empty."""
@@ -68,67 +73,32 @@ class OverviewPage:
         """Number of rows of a table by the words of a column, the most frequent first."""
         return dict(self.snapshot.facets(table, self.query, (key,))[key])
 
-    @cached_property
-    def todo(self) -> TodoCounts:
-        """Containers at risk, and those of which only requests fall."""
-        return self._kept("todo", lambda: list_totals.todo_counts(self.advice, self.query))
-
-    @cached_property
-    def severities(self) -> Counter[str]:
-        """Containers at risk by severity."""
-        raises = self.list_query(TodoList.RAISE)
-        return self._kept("severities", lambda: list_totals.severity_counts(self.advice, raises))
-
-    @cached_property
-    def all_severities(self) -> Counter[str]:
-        """Containers by severity."""
-        return self._kept("all severities", lambda: list_totals.severity_counts(self.advice, self.query))
-
-    @cached_property
-    def reasons(self) -> Counter[str]:
-        """Containers by the reasons that their CPU and memory carry."""
-        return self._kept("reasons", lambda: list_totals.reason_counts(self.advice, self.query))
-
-    @cached_property
-    def above_request(self) -> int:
-        """Containers that used more memory than they request."""
-        return self._kept("above request", lambda: list_totals.above_request_count(self.advice, self.query))
-
-    @cached_property
-    def unassessed_counts(self) -> Unassessed:
-        """Containers about which the counts of risk and waste say nothing."""
-        return self._kept("unassessed", lambda: list_totals.unassessed_counts(self.advice, self.query))
-
-    @cached_property
-    def fullest_node(self) -> FullestNode:
-        """The node of the cluster of which most is requested."""
-        return self._kept("fullest node", lambda: list_totals.fullest_node(self.snapshot.tables[NODES.name]))
-
-    @cached_property
-    def cuts(self) -> PlannedSavings:
-        """The savings of the list of cuts, now and after all steps."""
-        return self._kept("cuts", lambda: list_totals.planned_savings(self.advice, self.list_query(TodoList.CUT)))
-
-    @cached_property
-    def ready(self) -> ReadyCounts:
-        """Recommendations of which the guardrails allow a step now."""
-        return self._kept("ready", lambda: list_totals.ready_counts(self.advice, self.query))
-
-    @cached_property
-    def ready_savings(self) -> PlannedSavings:
-        """The savings and raises of the recommendations that `ready` counts, now and after all steps."""
-        conditions = tuple(sorted((*self.query.conditions, list_totals.CAN_BE_APPLIED)))
-        ready = replace(self.query, conditions=conditions)
-        return self._kept("planned", lambda: list_totals.planned_savings(self.advice, ready))
-
-    @cached_property
-    def batch_use(self) -> tuple[list[float | None], int]:
-        """Present usage of batch pods, each resource in its unit, and how many they are."""
-        return self._kept("batch use", lambda: usage_of_batch_pods(self.snapshot.tables[PODS.name]))
-
-    def _kept(self, what: str, ask: Callable[[], AnswerT]) -> AnswerT:
-        """Return an answer about the recommendations, computed once for all people who see the same results."""
-        return self.snapshot.kept(("home", what, self.query), ask, lambda _: 0)
+    todo = _asked("todo", lambda page: list_totals.todo_counts(page.advice, page.query))
+    """Containers at risk, and those of which only requests fall."""
+    severities = _asked(
+        "severities", lambda page: list_totals.severity_counts(page.advice, page.list_query(TodoList.RAISE))
+    )
+    """Containers at risk by severity."""
+    all_severities = _asked("all severities", lambda page: list_totals.severity_counts(page.advice, page.query))
+    """Containers by severity."""
+    reasons = _asked("reasons", lambda page: list_totals.reason_counts(page.advice, page.query))
+    """Containers by the reasons that their CPU and memory carry."""
+    above_request = _asked("above request", lambda page: list_totals.above_request_count(page.advice, page.query))
+    """Containers that used more memory than they request."""
+    unassessed_counts = _asked("unassessed", lambda page: list_totals.unassessed_counts(page.advice, page.query))
+    """Containers about which the counts of risk and waste say nothing."""
+    fullest_node = _asked("fullest node", lambda page: list_totals.fullest_node(page.snapshot.tables[NODES.name]))
+    """The node of the cluster of which most is requested."""
+    cuts = _asked("cuts", lambda page: list_totals.planned_savings(page.advice, page.list_query(TodoList.CUT)))
+    """The savings of the list of cuts, now and after all steps."""
+    ready = _asked("ready", lambda page: list_totals.ready_counts(page.advice, page.query))
+    """Recommendations of which the guardrails allow a step now."""
+    ready_savings = _asked(
+        "planned", lambda page: list_totals.planned_savings(page.advice, page._narrowed(list_totals.CAN_BE_APPLIED))
+    )
+    """The savings and raises of the recommendations that `ready` counts, now and after all steps."""
+    batch_use = _asked("batch use", lambda page: usage_of_batch_pods(page.snapshot.tables[PODS.name]))
+    """Present usage of batch pods, each resource in its unit, and how many they are."""
 
     @property
     def whose(self) -> str:

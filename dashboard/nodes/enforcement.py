@@ -122,11 +122,6 @@ def _agents(gathering: Gathering) -> str:
 
 
 # --- which node, which span --------------------------------------------------------------------------------------
-def open_node(search: str) -> str:
-    """The node that the address names, "" = none."""
-    return panels.address_value(search)
-
-
 def nodes(snapshot: Snapshot, query: Query) -> list[tuple[str, int]]:
     """Nodes of the chosen rows with their number, busiest first."""
     events = snapshot.tables[ENFORCEMENT.name]

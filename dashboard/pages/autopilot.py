@@ -27,6 +27,7 @@ from cotenant.dashboard.frame.table_cells import (
     cells,
     reason_chips,
     row_note,
+    rows_of,
     titles,
     without_empty_columns,
 )
@@ -94,11 +95,7 @@ def switch_panel(view: View, now: AutopilotRound) -> Component:
     counts = f"{acts:,} of {agree(len(now.status), 'policy', 'policies')} may change workloads; decided "
     line = html.P([panels.chip(word, tone), " ", counts, panels.moment(now.at_seconds)], className="verdict")
     notes = [now.halt, *now.gaps] if now.halt else [*now.gaps]
-    more = (
-        [html.Ul([html.Li(visible(f"{note[:1].upper()}{note[1:]}")) for note in notes], className="notes")]
-        if notes
-        else []
-    )
+    more = [panels.notes(notes)] if notes else []
     if not now.enabled:
         why = "A preview of the policies. A manager with these settings ignores them until:"
         more.append(panels.empty("The setting autopilot.enabled is false.", why=why, command=INSTALL))
@@ -188,10 +185,9 @@ def report_panel(report: Table, search: str) -> Component:
     name, *others = REPORT.columns
     first = next(n for n, column in enumerate(others) if column.name == "weeks")
     done, after = replace(REPORT, columns=(name, *others[:first])), replace(REPORT, columns=(name, *others[first:]))
-    shown = rows[:MOST_ROWS]
-    table = panels.facts(titles(done), [cells(done, row) for row in shown], REPORT_TITLE)
-    weeks = [cells(after, row) for row in shown if row["weeks"]]
-    parts = [html.H3(WEEK_AFTER), panels.facts(titles(after), weeks, WEEK_AFTER)] if weeks else []
+    table = rows_of(done, rows, REPORT_TITLE)
+    weeks = [row for row in rows[:MOST_ROWS] if row["weeks"]]
+    parts = [html.H3(WEEK_AFTER), rows_of(after, weeks, WEEK_AFTER)] if weeks else []
     unknown = "" if weeks else "The seven days after each proposal are not over yet: its effect is not known. "
     return panels.panel(REPORT_TITLE, table, *parts, note=f"{unknown}{row_note(len(rows), 'autopilot report')}".strip())
 

@@ -175,11 +175,6 @@ def _version(view: View) -> str:
     return f"{change_tables.version_of(statuses)}/{minute}/{acting.outage_reason(view)}"
 
 
-def open_change(search: str) -> str:
-    """The change that the URL names."""
-    return panels.address_value(search)
-
-
 def story(view: View, id_: str) -> tuple[str, Component]:
     """Title and inside of the drawer."""
     service, who = change_tables.require_changes(view), view.given.current_user()
@@ -272,7 +267,7 @@ def _register_reads(app: Dash, view: View) -> None:
         Input(NEWS, "data"),
     )
     def _open(search: str | None, _news: str) -> tuple[bool, str, Component]:
-        id_ = open_change(search or "")
+        id_ = panels.address_value(search or "")
         if not id_:
             return False, "Change", html.Div()
         try:
@@ -302,7 +297,7 @@ def _register_dialog(app: Dash, view: View) -> None:
             return [no_update] * 3
         if request["what"] == ladders.BACK:
             return [True, *ladders.back_question(view, str(request["ladder"]), int(request["step"]))]
-        content, ids = rollback_question(view, str(request["what"]), open_change(search or ""))
+        content, ids = rollback_question(view, str(request["what"]), panels.address_value(search or ""))
         return [True, content, {"ids": ids}]
 
     @app.callback(
@@ -357,7 +352,7 @@ def _register_act(app: Dash, view: View, right: Right, pressed: str, phrase: str
     def _act(request: Mapping[str, Any] | None, search: str | None) -> Any:
         if not request:
             return no_update
-        done = act(change_tables.require_changes(view), view.given.current_user(), open_change(search or ""))
+        done = act(change_tables.require_changes(view), view.given.current_user(), panels.address_value(search or ""))
         return _announce_outcome(view, done, phrase)
 
 

@@ -11,9 +11,10 @@ from dash.development.base_component import Component
 from cotenant.base.text import visible
 from cotenant.dashboard.figures import display
 from cotenant.dashboard.frame import panels
-from cotenant.dashboard.frame.table_cells import MOST_ROWS, cells, reason_chips, row_note, titles
+from cotenant.dashboard.frame.table_cells import MOST_ROWS, cells, reason_chips, row_note, rows_of, titles, unread
 from cotenant.dashboard.frame.view import Obeyed, Page, Place, View
 from cotenant.dashboard.nodes import node_sizes
+from cotenant.scheduler_ext.cluster_size import tables
 from cotenant.scheduler_ext.cluster_size.model import ClusterSize, LeavingNode, RequestLevel, StayingNode
 from cotenant.scheduler_ext.cluster_size.report import (
     COMPUTING,
@@ -27,21 +28,6 @@ from cotenant.scheduler_ext.cluster_size.report import (
     month_text,
     sentences_of,
     short_sentence,
-)
-from cotenant.scheduler_ext.cluster_size.tables import (
-    BILLS,
-    MIX,
-    MOVES,
-    NODES,
-    OBSTACLES,
-    STEPS,
-    bill_table,
-    count_text,
-    mix_table,
-    move_table,
-    node_table,
-    obstacle_table,
-    step_table,
 )
 
 PATH: Final = "cluster-size"
@@ -91,7 +77,7 @@ def _body(view: View, search: str) -> Component:
         details = [
             _answer(report, sized, sized.size, search),
             _level_steps(report),
-            _gaps(sized.size),
+            *unread(sized.size.gaps),  # the pods that it concerns count as immovable
             _step_panel(sized, f"{command} steps", base),
             _more("What this rests on", made, said),
             _more("Every node, and what keeps it", _node_panel(sized.size, f"{command} nodes")),
@@ -138,7 +124,9 @@ def _answer(report: SizeReport, sized: SizedLevel, size: ClusterSize, search: st
         for node in size.staying
     }
     squares = [square for _, square in sorted({**leaving, **staying}.items())]
-    chart = node_sizes.squares(squares, f"Nodes filled by requests, now and afterwards: {count_text(size)} leave.")
+    chart = node_sizes.squares(
+        squares, f"Nodes filled by requests, now and afterwards: {tables.count_text(size)} leave."
+    )
     height = max(120, 40 + node_sizes.STEP_PIXELS * node_sizes.rows_of(size.nodes_now))
     picture = panels.figure(chart, "size-figure", height)
     head = html.Div([html.P(said, className="verdict", id="size-answer"), way], className="panel-head")
@@ -173,28 +161,20 @@ def lower_requests(base: str) -> tuple[str, str]:
     return "What can be lowered", f"{base}recommendations"
 
 
-def _gaps(size: ClusterSize) -> Component:
-    """List what could not be read: the pods that it concerns count as immovable."""
-    if not size.gaps:
-        return html.Div()
-    lines = [html.Li(visible(f"{gap[:1].upper()}{gap[1:]}")) for gap in size.gaps[:MOST_ROWS]]
-    return panels.panel("What could not be read", html.Ul(lines, className="notes"))
-
-
 def _node_panel(size: ClusterSize, command: str) -> Component:
-    rows = list(node_table(size).rows())
-    lines: list[list[Any]] = [[*cells(NODES, row), visible(row["binds"])] for row in rows[:MOST_ROWS]]
+    rows = list(tables.node_table(size).rows())
+    lines: list[list[Any]] = [[*cells(tables.NODES, row), visible(row["binds"])] for row in rows[:MOST_ROWS]]
     chips = reason_chips(node.stay.reason.value for node in size.staying)
-    table = panels.facts([*titles(NODES), "What binds it"], lines, "Nodes")
+    table = panels.facts([*titles(tables.NODES), "What binds it"], lines, "Nodes")
     return panels.panel("Nodes", chips, table, note=row_note(len(rows), command))
 
 
 def _move_panel(size: ClusterSize, command: str, base: str) -> Component:
     """Each pod of a leaving node with the node that takes it, in the first trial."""
-    rows = list(move_table(size).rows())
+    rows = list(tables.move_table(size).rows())
     if not rows:
         return panels.panel("Moves", panels.empty("No pod would move.", why=BOUND_WHY, link=lower_requests(base)))
-    table = panels.facts(titles(MOVES), [cells(MOVES, row) for row in rows[:MOST_ROWS]], "Moves")
+    table = rows_of(tables.MOVES, rows, "Moves")
     return panels.panel("Moves", table, note=row_note(len(rows), command))
 
 
@@ -204,33 +184,30 @@ def _bill_panel(report: SizeReport, sized: SizedLevel) -> Component:
         return panels.panel(
             "Machine types", panels.empty("No list was given.", why=why, command=f"{COMMAND} --shapes FILE")
         )
-    bills = [cells(BILLS, row) for row in bill_table(bills_of(report, sized.level)).rows()]
-    lines = [cells(MIX, row) for row in mix_table(sized.mix).rows()]
-    tables = [panels.facts(titles(BILLS), bills, "Bills a month")]
-    if lines:
-        tables.append(panels.facts(titles(MIX), lines, "Cheapest mix"))
-    return panels.panel("Machine types", *tables, note=f"Prices in {report.currency}, a month of 730 hours.")
+    drawn = [rows_of(tables.BILLS, list(tables.bill_table(bills_of(report, sized.level)).rows()), "Bills a month")]
+    if mix := list(tables.mix_table(sized.mix).rows()):
+        drawn.append(rows_of(tables.MIX, mix, "Cheapest mix"))
+    return panels.panel("Machine types", *drawn, note=f"Prices in {report.currency}, a month of 730 hours.")
 
 
 def _step_panel(sized: SizedLevel, command: str, base: str) -> Component:
-    rows = list(step_table(sized.steps).rows())
+    rows = list(tables.step_table(sized.steps).rows())
     if not rows:
         state = panels.empty("No node could leave.", why=BOUND_WHY, link=lower_requests(base))
         return panels.panel("Getting there", state, id_=STEPS_ID)
-    table = panels.facts(titles(STEPS), [cells(STEPS, row) for row in rows[:MOST_ROWS]], "Getting there")
+    table = rows_of(tables.STEPS, rows, "Getting there")
     return panels.panel("Getting there", table, note=row_note(len(rows), command), id_=STEPS_ID)
 
 
 def _obstacle_panel(report: SizeReport, size: ClusterSize, command: str) -> Component:
     """List what autoscalers do by themselves, and which objects keep them from it."""
     does = html.Ul([html.Li(visible(line)) for line in report.autoscaler_notes], className="notes")
-    rows = list(obstacle_table(report.obstacles, size).rows())
+    rows = list(tables.obstacle_table(report.obstacles, size).rows())
     if not rows:
         return panels.panel(
             "Autoscalers", does, html.P("No setting that was read keeps a node.", className="panel-note")
         )
-    lines = [cells(OBSTACLES, row) for row in rows[:MOST_ROWS]]
-    table = panels.facts(titles(OBSTACLES), lines, "Autoscalers")
+    table = rows_of(tables.OBSTACLES, rows, "Autoscalers")
     return panels.panel("Autoscalers", does, table, note=row_note(len(rows), command))
 
 

@@ -98,7 +98,7 @@ def node_in_hand(view: View, search: str) -> Component:
         query = LIST.query(search)
     except UsageError as error:
         return panels.panel(IN_HAND, panels.failure_state(error.message, error.fix))
-    node_counts, opened_node = enforcing.nodes(snapshot, query), enforcing.open_node(search)
+    node_counts, opened_node = enforcing.nodes(snapshot, query), panels.address_value(search)
     if not node_counts and not opened_node:
         return panels.panel(IN_HAND, panels.no_match("action"))
     node = opened_node or node_counts[0][0]

@@ -29,8 +29,8 @@ DAYS_HEIGHT: Final = 170
 
 def render(view: View, search: str) -> Component:
     """The page; its callback redraws it when results change."""
-    lead = html.P("The source of the data, its gaps, and the last run of each job.")
     body = html.Div(panels.render_guarded(lambda: contents(view, search)), id="health-body")
+    lead = html.P("The source of the data, its gaps, and the last run of each job.")
     head = html.Div([html.H1("Health"), lead], className="page-head")
     return html.Div([head, body, permissions.panel_containers()], className="page")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -56,6 +57,7 @@ CHOICES: Final = [{"value": "cpu", "label": "CPU"}, {"value": "memory", "label":
 def render(view: View, search: str) -> Component:
     """The list above a chart of all its nodes."""
     lead = html.P("What is requested, used and lendable on each node now. Enter or click: its hours and formulas.")
+    head = html.Div([html.H1("Nodes"), lead], className="page-head")
     switch = dmc.SegmentedControl(id="balance-resource", value="cpu", data=CHOICES, size="xs")
     dots = panels.panel(
         "Requested against used",
@@ -65,9 +67,9 @@ def render(view: View, search: str) -> Component:
     )
     body = panels.render_guarded(lambda: list_page.body(LIST, view, search))
     if view.source.snapshot().overview is None:
-        return html.Div([html.Div([html.H1("Nodes"), lead], className="page-head"), body], className="page")
+        return html.Div([head, body], className="page")
     return html.Div(
-        [html.Div([html.H1("Nodes"), lead], className="page-head"), html.Div(body, className="list-below"), dots],
+        [head, html.Div(body, className="list-below"), dots],
         className="page tall-page",
     )
 
@@ -117,6 +119,10 @@ def _node(view: View, name: str, search: str) -> Component:
     nodes = f"{view.settings.base_path}nodes?{carried.carried_parts(search)}"
     trail = html.P([dcc.Link("Nodes", href=nodes.rstrip("?")), " / "], className="trail")
     back_seconds = carried.back_seconds(search, colocation.USUAL_SECONDS) or colocation.USUAL_SECONDS
+    hours = [
+        panels.render_guarded(partial(_hours, view, resource, row, lent, back_seconds), _title_of_hours(resource))
+        for resource in Resource
+    ]
     head = html.Div(
         [
             html.Div(
@@ -129,7 +135,7 @@ def _node(view: View, name: str, search: str) -> Component:
         [
             head,
             _numbers(row, snapshot),
-            html.Div([_guarded_hours(view, r, row, lent, back_seconds) for r in Resource], className="row halves"),
+            html.Div(hours, className="row halves"),
             html.Div(
                 [_terms(lent.get((b, r)), b, r) for r in Resource for b in ("batch", "mid")], className="row quarters"
             ),
@@ -190,16 +196,6 @@ def _usage_stat(row: Mapping[str, Any], resource: Resource) -> Component:
     detail = html.Span([f"{display.percent(share)} of ", panels.amount(allocatable, resource), requested])
     label = "CPU used now" if resource is Resource.CPU else "Memory used now"
     return panels.stat(label, panels.amount(used, resource), detail, bar=share)
-
-
-def _guarded_hours(
-    view: View,
-    resource: Resource,
-    row: Mapping[str, Any],
-    lent: Mapping[tuple[str, Resource], LentPaths],
-    back_seconds: float,
-) -> Component:
-    return panels.render_guarded(lambda: _hours(view, resource, row, lent, back_seconds), _title_of_hours(resource))
 
 
 def _title_of_hours(resource: Resource) -> str:

@@ -109,9 +109,9 @@ def contents(view: View, ref: WorkloadRef, search: str) -> Component:
         ("time", lambda: over_time(workload_story, resource, carried.back_seconds(search, math.inf))),
         ("spread", lambda: spread(workload_story, resource)),
         ("week", lambda: week(workload_story, resource)),
-        ("test", lambda: _framed_panel("Back-test", proposals.card(workload_story, view.currency))),
+        ("test", lambda: panels.panel("Back-test", proposals.card(workload_story, view.currency))),
         ("why", lambda: _recommendation_panel(workload_story, view, ref)),
-        ("log", lambda: _framed_panel("History of recommendations", proposals.log(workload_story.log), note=LOG_NOTE)),
+        ("log", lambda: panels.panel("History of recommendations", proposals.log(workload_story.log), note=LOG_NOTE)),
         ("apply", lambda: _apply(workload_story, view)),
         ("guards", lambda: guards.section(view, ref)),
     )
@@ -149,10 +149,6 @@ def _last_change(view: View, ref: WorkloadRef) -> Component:
 
 
 LOG_NOTE: Final = "One row for each changed proposal; amounts per pod."
-
-
-def _framed_panel(title: str, content: Component, note: str = "") -> Component:
-    return panels.panel(title, content, note=note)
 
 
 def facts(workload_story: Story, resource: Resource) -> Component:

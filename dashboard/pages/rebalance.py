@@ -25,9 +25,11 @@ from cotenant.dashboard.frame.table_cells import (
     cells,
     reason_chips,
     row_note,
+    rows_of,
     sentence,
     titles,
     unbroken_text,
+    unread,
 )
 from cotenant.dashboard.frame.view import Obeyed, Page, Place, View, in_cluster, with_cluster
 from cotenant.dashboard.rebalance import approval
@@ -82,7 +84,7 @@ def overview(view: View, search: str) -> Component:
     except NoData as error:
         state = panels.empty(f"{error.message[:1].upper()}{error.message[1:]}.", why=error.fix, command=AGENTS)
         return panels.panel(ROUND, state)
-    return html.Div([verdict(report, search), *_gaps(report), *maps(report, search)])
+    return html.Div([verdict(report, search), *unread(report.gaps), *maps(report, search)])
 
 
 def report_of(view: View, search: str) -> RebalanceReport:
@@ -103,10 +105,9 @@ def verdict(report: RebalanceReport, search: str) -> Component:
     moves = display.counted(count, "move") if count else "No move"
     extent = f"{moves} for {display.counted(len(report.nodes), 'node')}, decided "
     line = html.P([extent, panels.moment(report.at_seconds)], className="verdict")
-    notes = html.Ul([html.Li(visible(f"{note[:1].upper()}{note[1:]}")) for note in report.notes], className="notes")
     links = [(what, {"plugin": name}, name == report.plugin) for name, what in PLUGINS]
     ways = panels.choices("Plugin", links, search)
-    rests = html.Details([html.Summary("What this rests on"), notes], className="more")
+    rests = html.Details([html.Summary("What this rests on"), panels.notes(report.notes)], className="more")
     return panels.panel(ROUND, line, html.Div(chips, className="chips"), rests, aside=ways)
 
 
@@ -144,14 +145,6 @@ def _load_tone(load: str) -> str:
     return "red" if load == "high" else "orange" if load.startswith("high") else "teal" if load == "low" else "gray"
 
 
-def _gaps(report: RebalanceReport) -> list[Component]:
-    """List what could not be read; the plan is made without it, and is a weaker one."""
-    if not report.gaps:
-        return []
-    lines = [html.Li(visible(f"{gap[:1].upper()}{gap[1:]}")) for gap in report.gaps[:MOST_ROWS]]
-    return [panels.panel("What could not be read", html.Ul(lines, className="notes"))]
-
-
 # --- rows -------------------------------------------------------------------------------------------------------------
 def lists(view: View, search: str) -> Component:
     """Jobs, moves, refusals and nodes; nothing where the round says already why there is none."""
@@ -178,7 +171,7 @@ def move_panel(view: View, report: RebalanceReport, jobs: MigrationJobs) -> Comp
     if not rows:
         return panels.panel(MOVE_TITLE, quiet("No pod should move now."))
     if report.plugin == PLUGINS[1][0]:
-        table = panels.facts(titles(MOVES), [cells(MOVES, row) for row in rows[:MOST_ROWS]], MOVE_TITLE)
+        table = rows_of(MOVES, rows, MOVE_TITLE)
         why = "These pods leave first, within the limits of a round; they depend on the nodes that are approved."
         return panels.panel(MOVE_TITLE, table, note=f"{why} {row_note(len(rows), 'serve descheduler --once')}".strip())
     reason = approval.why_not(view, carrier)
@@ -276,8 +269,7 @@ def stay_panel(report: RebalanceReport) -> Component:
 def node_panel(report: RebalanceReport) -> Component:
     """The columns of `cotenant serve descheduler --once`."""
     rows = list(report.nodes.rows())
-    table_rows = [cells(NODES, row) for row in rows[:MOST_ROWS]]
-    return panels.panel("Nodes", panels.facts(titles(NODES), table_rows, "Nodes"), note=row_note(len(rows), ONE_ROUND))
+    return panels.panel("Nodes", rows_of(NODES, rows, "Nodes"), note=row_note(len(rows), ONE_ROUND))
 
 
 def job_panel(view: View, jobs: MigrationJobs) -> Component:

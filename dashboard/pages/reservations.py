@@ -26,8 +26,8 @@ BELOW: Final = "plan-proposals"
 
 def render(view: View, search: str) -> Component:
     """The day and the selected plan above the list."""
-    lead = html.P("Capacity that the forecast would reserve before a peak, and why other plans are not proposed.")
     way = html.A("To the list", href=f"#{BELOW}", className="quiet-link", id="to-list")
+    lead = html.P("Capacity that the forecast would reserve before a peak, and why other plans are not proposed.")
     head = html.Div([html.H1("Plans"), lead, way, *_new_button(view)], className="page-head")
     body = panels.render_guarded(lambda: list_page.body(LIST, view, search))
     if view.source.snapshot().overview is None and view.given.plans is None:

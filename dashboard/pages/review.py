@@ -57,7 +57,8 @@ def render(view: View, search: str) -> Component:
     name, href = _list_page(view, reviewing.parse_terms(search))
     back = dcc.Link(f"← {name.capitalize()}", href=href, id="back", title="Back to the list (Esc)")
     crumbs = html.Nav([back], className="crumbs", **{"aria-label": "Where this is"})
-    head = html.Div([html.H1("Review"), html.P("From a proposal to a reversible change.")], className="page-head")
+    lead = html.P("From a proposal to a reversible change.")
+    head = html.Div([html.H1("Review"), lead], className="page-head")
     inside = panels.render_guarded(lambda: _frame(view, search))
     return html.Div([crumbs, head, inside, acting.outage_store(view)], className="page")
 

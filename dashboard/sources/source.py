@@ -39,33 +39,30 @@ from cotenant.profiler.recorder.status import STATUS_DOCUMENT, RecorderStatus
 from cotenant.recommender.colocation import batch
 from cotenant.recommender.colocation.batch import LendableCapacity
 from cotenant.recommender.colocation.model.lendable_tables import NODE_HISTORY
+from cotenant.recommender.model import views
 from cotenant.recommender.model.recommendation import Recommendation
-from cotenant.recommender.model.views import (
-    COVERAGE,
-    COVERAGE_BY_DAY,
-    EVENTS,
-    FINDINGS,
-    FORECASTS,
-    NODES,
-    PLANS,
-    PODS,
-    RECLAIMABLE,
-    RECOMMENDATION_LOG,
-    RECOMMENDATIONS,
-    WORKLOADS,
-    Overview,
-    portraits_of,
-)
 from cotenant.recommender.stored_recommendations import document_name
 from cotenant.scheduler_ext.cluster_size.report import REPORT, SizeReport
 
 _log = structlog.get_logger(__name__)
-FORECAST_LIST: Final = replace(FORECASTS, columns=tuple(c for c in FORECASTS.columns if c.kind is not Kind.LIST))
+FORECAST_LIST: Final = replace(
+    views.FORECASTS, columns=tuple(c for c in views.FORECASTS.columns if c.kind is not Kind.LIST)
+)
 """FORECASTS without the paths, which are read one at a time."""
 
 SCHEMAS: Final[Mapping[str, Schema]] = {
     s.name: s
-    for s in (WORKLOADS, RECOMMENDATIONS, NODES, PODS, RECLAIMABLE, FINDINGS, FORECAST_LIST, PLANS, ENFORCEMENT)
+    for s in (
+        views.WORKLOADS,
+        views.RECOMMENDATIONS,
+        views.NODES,
+        views.PODS,
+        views.RECLAIMABLE,
+        views.FINDINGS,
+        FORECAST_LIST,
+        views.PLANS,
+        ENFORCEMENT,
+    )
 }
 REMEMBERED_STORIES: Final = 16
 DETAIL_CELLS: Final = 4_000
@@ -117,7 +114,7 @@ class Snapshot:
     """One run's results; `version` changes whenever anything else does."""
 
     version: str
-    overview: Overview | None
+    overview: views.Overview | None
     tables: Mapping[str, Relation]
     _answers: Answers = field(default_factory=Answers, repr=False)
     gathering: Gathering | None = None
@@ -304,7 +301,7 @@ class StoreSource:
             _log.warning("store_away", error=error.message, fix=error.fix)  # what was read stays, with its age
 
     def _read(self) -> None:
-        overview = self._store.read_document("overview", Overview)
+        overview = self._store.read_document("overview", views.Overview)
         version = f"{overview.computed_seconds}-{overview.time_seconds}-{overview.settings_digest}" if overview else ""
         gathering = self._store.read_document(ENFORCEMENT.name, Gathering)
         if version != self._snapshot.version:
@@ -331,7 +328,7 @@ class StoreSource:
 
     def explain(self, namespace: str, kind: str, workload: str, container: str) -> Recommendation | None:
         """Return a container's recommendation; no document is read for a namespace that no recommendation names."""
-        if self.snapshot().row(RECOMMENDATIONS.name, {"namespace": namespace}, ("namespace",)) is None:
+        if self.snapshot().row(views.RECOMMENDATIONS.name, {"namespace": namespace}, ("namespace",)) is None:
             return None
         ref = WorkloadRef(namespace, kind, workload)
         return next((r for r in self._workload_explanations(ref) if r.container.container == container), None)
@@ -346,20 +343,20 @@ class StoreSource:
     def story(self, ref: WorkloadRef) -> Story | None:
         """The workload's rows of every table, read when asked for; the last few stories are kept."""
         snapshot = self.snapshot()
-        row = snapshot.row(WORKLOADS.name, _key_of(ref))
+        row = snapshot.row(views.WORKLOADS.name, _key_of(ref))
         if row is None:
             return None
         key = (snapshot.version, ref)
         if key not in self._stories:
             where = _key_of(ref)
-            ahead = self._rows(FORECASTS, Subject("workload", ref.namespace, ref.kind, ref.name).where)
+            ahead = self._rows(views.FORECASTS, Subject("workload", ref.namespace, ref.kind, ref.name).where)
             self._stories[key] = Story(
                 workload=row,
-                portraits={r["resource"]: r for r in self._rows(portraits_of(ref.namespace), where)},
+                portraits={r["resource"]: r for r in self._rows(views.portraits_of(ref.namespace), where)},
                 forecasts={r["resource"]: r for r in ahead},
-                events=self._rows(EVENTS, where),
+                events=self._rows(views.EVENTS, where),
                 recommendations=self._workload_explanations(ref),
-                log=self._rows(RECOMMENDATION_LOG, where),
+                log=self._rows(views.RECOMMENDATION_LOG, where),
             )
             while len(self._stories) > REMEMBERED_STORIES:
                 self._stories.popitem(last=False)
@@ -379,7 +376,7 @@ class StoreSource:
             by_namespace[ref.namespace].append(ref)
         found: dict[WorkloadRef, dict[Resource, Sequence[float]]] = {}
         for namespace, inside in by_namespace.items():
-            portraits = self._table(portraits_of(namespace))
+            portraits = self._table(views.portraits_of(namespace))
             which, numbers = portraits.located(("kind", "workload"), [(ref.kind, ref.name) for ref in inside])
             rows = portraits.take(numbers, ("resource", "ladder")).rows()
             for place, row in zip(which, rows, strict=True):
@@ -394,9 +391,9 @@ class StoreSource:
         )
 
     def _read_forecast(self, subject: Subject, snapshot: Snapshot) -> ForecastDetail | None:
-        if row_of(snapshot.tables[FORECASTS.name], subject.where) is None:
+        if row_of(snapshot.tables[views.FORECASTS.name], subject.where) is None:
             return None
-        rows, weeks = self._rows(FORECASTS, subject.where), self._rows(WEEKS, subject.where)
+        rows, weeks = self._rows(views.FORECASTS, subject.where), self._rows(WEEKS, subject.where)
         if not rows:
             return None
         return replace(
@@ -430,8 +427,8 @@ class StoreSource:
         return Upkeep(
             self._store.read_quality(),
             tuple((hole.signal.value, hole.start_seconds, hole.path) for hole in self._store.holes()),
-            tuple(self._rows(COVERAGE)),
-            tuple(self._rows(COVERAGE_BY_DAY)),
+            tuple(self._rows(views.COVERAGE)),
+            tuple(self._rows(views.COVERAGE_BY_DAY)),
             self.recorder_status(),
         )
 
@@ -459,7 +456,7 @@ class StoreSource:
         """Return the hourly means before the forecast, under the names of a portrait's row; None for no history."""
         if subject.scope == "workload":
             where = {"kind": subject.kind, "workload": subject.name, "resource": subject.resource}
-            history = self._rows(portraits_of(subject.namespace), where)
+            history = self._rows(views.portraits_of(subject.namespace), where)
         elif subject.scope == "node":
             rows = self._rows(NODE_HISTORY, {"node": subject.name, "resource": subject.resource})
             history = [{"start": row["start"], "mean": row["total"]} for row in rows]
