@@ -29,18 +29,12 @@ from cotenant.changes.access.configured_service import climber_of
 from cotenant.changes.change_ledger import ChangeLedger
 from cotenant.changes.ledger_cache import LedgerCache
 from cotenant.changes.live_context import who as person_of
-from cotenant.changes.model.change import ChangeStatus
 from cotenant.changes.model.settings import ActionSettings, anchor_namespace, ledger_location
 from cotenant.changes.soak.usage_comparison import comparison_of
 from cotenant.changes.soak.watcher import Watcher, WatchScope
 from cotenant.profiler.settings import ProfilerSettings
 
 log = structlog.get_logger(__name__)
-
-
-def is_step(status: ChangeStatus) -> bool:
-    """Return whether a change is a step of a ladder, the first one, which a person took, included."""
-    return bool(status.change.ladder)
 
 
 class LadderController(Feature):
@@ -92,5 +86,6 @@ def ladder_controller(
             parts = ActionParts(anchor_namespace=anchor_namespace(settings), **comparison)
             yield Actions(led, change_ledger, settings.section(ActionSettings), person, parts)
 
-    watcher = Watcher(open_actions, lambda _news: None, scope=WatchScope(is_step), climb=climber_of(settings, store))
+    steps = WatchScope(lambda status: bool(status.change.ladder))  # with the first one, which a person took
+    watcher = Watcher(open_actions, lambda _news: None, scope=steps, climb=climber_of(settings, store))
     return LadderController(watcher, settings.section(ActionSettings).watch_seconds)

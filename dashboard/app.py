@@ -61,7 +61,8 @@ def create_app(
 ) -> FastAPI:
     """The application: pages, /api/v1, /docs, probes, /metrics. gate: of several applications; None: one of its own."""
     resolved = context or DashboardContext()
-    now = (clock or SystemClock()).now_seconds if clock or _is_live(resolved) else _time_of(source)
+    is_live = resolved.changes is not None or resolved.autopilot is not None  # a cluster beside the results
+    now = (clock or SystemClock()).now_seconds if clock or is_live else _time_of(source)
     grants.require_authentication(resolved.access, settings.host)
     gate = gate or Gate(resolved.access, settings.base_path, launch=resolved.launch_token)
     current_user = gate.located(resolved.current_user) if resolved.access.mode is AccessMode.NONE else gate.current_user
@@ -103,11 +104,6 @@ def create_app(
     app.add_middleware(gate.middleware)
     app.add_middleware(health.middleware)
     return app
-
-
-def _is_live(context: DashboardContext) -> bool:
-    """Return whether objects of a cluster are shown beside the results."""
-    return context.changes is not None or context.autopilot is not None
 
 
 def _time_of(source: ResultSource) -> Callable[[], float]:
@@ -201,12 +197,10 @@ class PageAddresses:
             leading = RedirectResponse(f"{target}?{query}" if query else target, status_code=307)
             await leading(scope, receive, send)
             return
-        if scope["type"] == "http" and self._owns(scope["path"]):
+        path = scope.get("path", "")
+        if scope["type"] == "http" and (path.rstrip("/") in self._addresses or path.startswith(self._below)):
             scope = {**scope, "path": self._base, "raw_path": self._base.encode()}
         await self._app(scope, receive, send)
-
-    def _owns(self, path: str) -> bool:
-        return path.rstrip("/") in self._addresses or path.startswith(self._below)
 
 
 def serve(

@@ -62,12 +62,11 @@ def rows_of(
         if reason is Reason.AUTOPILOT_OTHER_WRITER and candidate.workload in acted and name not in decisions.left_alone:
             yield AutopilotEvent.LEFT_ALONE, name, {"words": words, "policy": candidate.policy}
         if entry.verdict is QueueVerdict.PROPOSE and _is_news(candidate, decisions.proposals.get(name), now_seconds):
-            details = {
-                "policy": candidate.policy,
-                "digest": candidate.digest,
-                "values": encoded_values(candidate.first),
-            }
-            yield AutopilotEvent.PROPOSED, name, details | _savings_details(candidate)
+            details: dict[str, Any] = {"policy": candidate.policy, "digest": candidate.digest}
+            details["values"] = encoded_values(candidate.first)
+            details |= {f"{resource.value}_frees": candidate.savings.frees.amount(resource) for resource in Resource}
+            details |= {f"{resource.value}_raises": candidate.savings.raises.amount(resource) for resource in Resource}
+            yield AutopilotEvent.PROPOSED, name, details
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,14 +118,6 @@ def _is_news(candidate: QueueCandidate, last: LedgerNote | None, now_seconds: fl
     if last is None:
         return True
     return last.details.get("digest") != candidate.digest and now_seconds - last.seconds >= DAY_SECONDS
-
-
-def _savings_details(candidate: QueueCandidate) -> dict[str, int]:
-    savings = candidate.savings
-    return {
-        **{f"{resource.value}_frees": savings.frees.amount(resource) for resource in Resource},
-        **{f"{resource.value}_raises": savings.raises.amount(resource) for resource in Resource},
-    }
 
 
 def proposed_amounts(note: LedgerNote) -> dict[str, int]:

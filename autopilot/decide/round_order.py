@@ -156,7 +156,7 @@ def decide(inputs: RoundInputs) -> tuple[QueueEntry, ...]:
         if not is_open(group, inputs.now_seconds)
     }
     for candidate in sorted(inputs.candidates, key=lambda c: c.workload):
-        wait = _wait(candidate, inputs, shut)
+        wait = next((why for why in _waits_of(candidate, inputs, shut) if why is not None), None)
         if wait is None:
             ready.append(candidate)
         else:
@@ -164,7 +164,8 @@ def decide(inputs: RoundInputs) -> tuple[QueueEntry, ...]:
     proposals = [c for c in ready if c.mode is AutopilotMode.OBSERVE]
     acts, full = _spread([c for c in ready if c.mode is AutopilotMode.ACT], inputs)
     entries = [QueueEntry(c, QueueVerdict.ACT, ways=ways_left(c, inputs)) for c in acts]
-    entries += [QueueEntry(c, QueueVerdict.PROPOSE, ways=ways_left(c, inputs)) for c in sorted(proposals, key=_rank)]
+    proposals.sort(key=lambda c: (_urgency(c), -c.score, c.workload))
+    entries += [QueueEntry(c, QueueVerdict.PROPOSE, ways=ways_left(c, inputs)) for c in proposals]
     placed = [replace(entry, place=number) for number, entry in enumerate(entries, 1)]
     return (*placed, *full, *waiting)
 
@@ -250,16 +251,10 @@ def _rest_end(acts: Sequence[PastAct], first_seconds: float) -> float | None:
     return max(a.since_seconds for a in acts) + first_seconds * BACK_OFF_FACTOR ** min(len(acts) - 1, GIVEN_UP_AFTER)
 
 
-def _wait(
-    candidate: QueueCandidate, inputs: RoundInputs, shut: Mapping[tuple[str, ...], str]
-) -> tuple[Reason, str] | None:
-    """Why a workload is not changed, whatever the others do; None when it could be."""
-    return next((wait for wait in _waits_of(candidate, inputs, shut) if wait is not None), None)
-
-
 def _waits_of(
     candidate: QueueCandidate, inputs: RoundInputs, shut: Mapping[tuple[str, ...], str]
 ) -> Iterator[tuple[Reason, str] | None]:
+    """Reasons why a workload is not changed, whatever the others do; None for each that does not hold."""
     workload, limits = candidate.workload, candidate.limits
     if candidate.mode is AutopilotMode.ACT and inputs.halt is not None:
         yield inputs.halt.reason, inputs.halt.words
@@ -346,10 +341,6 @@ def _overlap(
     nodes = places.get(workload, frozenset())
     shared = sum(len(nodes & places.get(other, frozenset())) / len(nodes) for other in changed) if nodes else 0.0
     return sum(other.namespace == workload.namespace for other in changed) + shared
-
-
-def _rank(candidate: QueueCandidate) -> tuple[int, float, WorkloadRef]:
-    return _urgency(candidate), -candidate.score, candidate.workload
 
 
 def _urgency(candidate: QueueCandidate) -> int:

@@ -41,7 +41,8 @@ class Faults:
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         """Pass on; answer 404 for a path that no endpoint has, and 500 when nothing was answered yet."""
-        if _has_control_characters(scope.get("path", "")):  # a route matches in front of a last line break too
+        if any(unicodedata.category(character) == "Cc" for character in scope.get("path", "")):
+            # no address of ours has a line break, but a route matches in front of one at its end
             await unknown_file(front.headers_of(scope))(scope, receive, send)
             return
         started = False
@@ -62,11 +63,6 @@ class Faults:
             if started:
                 raise
             await answer(front.headers_of(scope))(scope, receive, send)
-
-
-def _has_control_characters(path: str) -> bool:
-    """Return whether a path has characters that no address of ours has, such as a line break."""
-    return any(unicodedata.category(character) == "Cc" for character in path)
 
 
 def unknown_file(headers: front.Headers) -> Response:

@@ -55,12 +55,13 @@ def chart(rows: Sequence[QuotaRow], resource: str) -> Chart:
     names = [base.plain(row.quota) for row in shown]
     limits = [None if row.maximum is None else row.maximum / scale for row in shown]
     outline = {"color": base.with_alpha(base.GREY, 0.08), "line": {"width": 1, "color": base.GREY}}
+    colours = [base.RED if row.used > row.runtime else base.TEAL for row in shown]
     traces = [
         _bars(names, limits, "Max", outline, 0.8),
         _bars(
             names, [row.runtime / scale for row in shown], "May use", {"color": base.with_alpha(base.BLUE, 0.3)}, 0.6
         ),
-        _bars(names, [row.used / scale for row in shown], "Uses", {"color": [_colour(row) for row in shown]}, 0.3),
+        _bars(names, [row.used / scale for row in shown], "Uses", {"color": colours}, 0.3),
         _marks(names, [row.minimum / scale for row in shown]),
     ]
     for trace in traces:
@@ -207,10 +208,6 @@ def _marks(names: Sequence[str], values: Sequence[float]) -> dict[str, Any]:
         "y": list(names),
         "marker": {"color": base.VIOLET, **symbol},
     }
-
-
-def _colour(row: QuotaRow) -> str:
-    return base.RED if row.used > row.runtime else base.TEAL
 
 
 def _hover(row: QuotaRow) -> str:

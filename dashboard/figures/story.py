@@ -88,8 +88,9 @@ def chart(line: Line) -> Chart:
         *_thin_line(line.mean / scale, past, "Usage", base.BLUE, width=2),
         *_thin_line(line.request / scale, past, "Request", base.ORANGE, dash="dash"),
         *_proposed_request(line, past, both, scale),
-        *_limit(line, both, scale),
     ]
+    if line.limit is not None and not _limit_is_far(line):
+        traces.append(lines.level(both, line.limit / scale, "Limit", base.RED))
     for trace in traces:
         trace.setdefault("hovertemplate", f"%{{y:,.3~g}} {unit}")
     lane, shown = _lane(line.events, both), [k for k in EVENTS if any(k == kind for _, kind in line.events)]
@@ -145,12 +146,6 @@ def _proposed_request(line: Line, past: Sequence[float], both: Sequence[float], 
     if line.proposed is None:
         return []
     return [lines.level(both, line.proposed / scale, name, base.TEAL, **style)]
-
-
-def _limit(line: Line, x: Sequence[float], scale: int) -> list[Trace]:
-    if line.limit is None or _limit_is_far(line):
-        return []
-    return [lines.level(x, line.limit / scale, "Limit", base.RED)]
 
 
 def _limit_is_far(line: Line) -> bool:

@@ -51,7 +51,7 @@ def chart(waste: Sequence[NamespaceWaste], measure: Measure, limit: int) -> Char
         "type": "bar",
         "orientation": "h",
         "x": [amount(w, measure) / scale for w in rows],
-        "y": [_plain(w.namespace) for w in rows],
+        "y": [base.plain(base.cut_name(w.namespace, LABEL)) for w in rows],
         "customdata": [w.namespace for w in rows],
         "text": texts,
         **({} if money else {"meta": {"amounts": "text"}}),
@@ -81,9 +81,3 @@ def chart(waste: Sequence[NamespaceWaste], measure: Measure, limit: int) -> Char
         {"data": [trace], "layout": layout},
         f"Most requested but unused: {largest}." if rows else "There are no unused requests.",
     )
-
-
-def _plain(name: str) -> str:
-    """A short name that plotly shows as it is: its pseudo-HTML needs an escaped "<"."""
-    short = base.cut_name(name, LABEL)
-    return base.plain(short)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -89,7 +89,8 @@ def component_chart(week: Week) -> Chart:
         }
         trace = lines.line(x, values / scale, word, colour)
         traces.append(trace | {"yaxis": f"y{axis}", "hovertemplate": f"{word} %{{y:,.3~g}} {unit}<extra></extra>"})
-        notes.append(_note(f"{word}, {unit}", top))
+        corner = {"x": 0, "xref": "paper", "xanchor": "left", "y": top, "yref": "paper", "yanchor": "top"}
+        notes.append({"text": f"{word}, {unit}", "showarrow": False, "font": {"size": 12}, **corner})
     layout["annotations"] = notes
     daily = f"the daily pattern explains {display.percent(week.daily_strength)} of the variance around the trend"
     if not week.parts.get("weekly", np.empty(0)).any():
@@ -97,8 +98,3 @@ def component_chart(week: Week) -> Chart:
     else:
         parts_words = f"Decomposed: {daily}, the weekly pattern {display.percent(week.weekly_strength)} of the rest."
     return Chart({"data": traces, "layout": layout}, parts_words)
-
-
-def _note(word: str, top: float) -> dict[str, Any]:
-    corner = {"x": 0, "xref": "paper", "xanchor": "left", "y": top, "yref": "paper", "yanchor": "top"}
-    return {"text": word, "showarrow": False, "font": {"size": 12}, **corner}

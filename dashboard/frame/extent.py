@@ -7,7 +7,7 @@ the API have them too; `assets/extent.js` writes them there.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 import dash_mantine_components as dmc
@@ -133,11 +133,6 @@ def _unread_spans(search: str) -> list[str]:
     given = [f"{key}={visible(value)}" for key, value, _ in parts if key in time_span.KEYS]
     instead = f"since and until narrow lists, charts take {time_span.RANGE}=. {time_span.RANGE_FIX}"
     return [f"{', '.join(given)} has no effect on this page: {instead}"] if given else []
-
-
-def note_lines(sentences: Sequence[str]) -> list[Component]:
-    """The line below the bar."""
-    return [html.P(sentence) for sentence in sentences]
 
 
 def state(overview: Overview | None, obeyed: Obeyed, search: str) -> Mapping[str, Any]:

@@ -49,11 +49,6 @@ def of_place(pages: Sequence[Page], place: Place) -> list[Page]:
     return [page for page in pages if page.place is place and not page.parent]
 
 
-def first_page(view: View, listed: Sequence[Page]) -> Page:
-    """Return the page that a place opens: the first that works on this install, else the first."""
-    return next((page for page in listed if page.installed(view)), listed[0])
-
-
 def tab_title(pages: Sequence[Page], path: str, search: str, cluster: str) -> str:
     """Return the title of the browser's tab: the object that is open, the page, and the cluster."""
     first, _, below = path.partition("/")
@@ -90,8 +85,8 @@ class _Links:
         on = place is self._here
         if place is Place.HOME:
             return self._item(listed[0])
-        way = self._link(first_page(self._view, listed), place.value, on=on, id_=f"place-{slug(place)}")
         shown = [page for page in listed if page.installed(self._view)]
+        way = self._link((shown or listed)[0], place.value, on=on, id_=f"place-{slug(place)}")
         off = [page for page in listed if page not in shown]
         folded = [self._key(page) for page in self._pages if page.place is place and page.parent and page.letter]
         below = html.Ul([*map(self._item, shown)], className="place-pages")

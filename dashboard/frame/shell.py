@@ -268,7 +268,7 @@ def register(app: Dash, view: View, pages: Sequence[Page]) -> None:
         path, text = path_of(pathname or "/", view.settings), search or ""
         overview, obeyed = extent.overview_of(view), _obeyed_choices(by_path, path)
         links = navigation(view, pages, path, text)
-        limits = extent.note_lines(extent.notes(overview, obeyed, text))
+        limits = [html.P(sentence) for sentence in extent.notes(overview, obeyed, text)]
         title = tab_title(pages, path, text, "" if overview is None else overview.cluster)
         return links, limits, extent.state(overview, obeyed, text), title
 

@@ -100,9 +100,4 @@ def _cell(column: Column, value: Any) -> Any:
         Kind.MILLICORES: lambda number: panels.amount(number, Resource.CPU),
         Kind.BYTES: lambda number: panels.amount(number, Resource.MEMORY),
         Kind.TIME: panels.moment,
-    }.get(column.kind, _number)(value)
-
-
-def _number(value: float) -> str:
-    """Three digits, as a list's grid writes the same column; all of a whole number."""
-    return display.true_minus(three_digits(value))
+    }.get(column.kind, lambda number: display.true_minus(three_digits(number)))(value)  # as a list's grid writes it

@@ -96,10 +96,6 @@ def _queue(page: OverviewPage) -> str:
     return "pods that wait for quota or for their job's other pods"
 
 
-def _my_service(_page: OverviewPage) -> str:
-    return "Ctrl K finds it by name"
-
-
 def _full(page: OverviewPage) -> str:
     fullest = page.fullest_node
     if not fullest.name:
@@ -130,7 +126,7 @@ QUESTIONS: Final = (
         "What was changed, and how do I roll it back?", lambda _page: "every change, with its rollback", "changes"
     ),
     Question("Are the numbers complete?", _complete, "health"),
-    Question("Where is my own service?", _my_service, "workloads"),
+    Question("Where is my own service?", lambda _page: "Ctrl K finds it by name", "workloads"),
     Question("What else is wrong?", lambda _page: "idle workloads, missing requests, leaks", "findings"),
     Question("Which pods wait, and why?", _queue, "queues"),
     Question("Which nodes could I switch off?", _nodes_to_leave, cards.CLUSTER_SIZE),

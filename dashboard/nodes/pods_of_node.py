@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
@@ -42,17 +41,14 @@ def panel(snapshot: Snapshot, node: str, base: str) -> Component:
         why = "These results are older than the list of pods, or no pod runs here."
         return panels.panel(TITLE, panels.empty("No pod is listed on this node.", why=why, command="cotenant scan"))
     more = f"; the {SHOWN} largest of {len(rows):,}" if len(rows) > SHOWN else ""
-    note = f"Requests of the whole pod and its present usage; {_classes(rows)}{more}."
+    counts = Counter(str(row["priority"]) or "no class" for row in rows)
+    classes = ", ".join(f"{count:,} {word}" for word, count in counts.most_common())
+    note = f"Requests of the whole pod and its present usage; {classes}{more}."
     address = f"{base}pods?{urlencode({'node': filters.literal(node)})}"
     link = dcc.Link("Filter and export", href=address, className="quiet-link", id="to-pods")
     cells = [_row(row, base, node) for row in rows[:SHOWN]]
     framed = panels.facts(HEADS, cells, f"Pods on {visible(node)}", tall=True, kind="pods")
     return panels.panel(TITLE, framed, aside=link, note=note, id_="node-pods")
-
-
-def _classes(rows: Sequence[Row]) -> str:
-    counts = Counter(str(row["priority"]) or "no class" for row in rows)
-    return ", ".join(f"{count:,} {word}" for word, count in counts.most_common())
 
 
 def _row(row: Row, base: str, node: str) -> list[Any]:

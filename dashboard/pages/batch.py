@@ -202,7 +202,8 @@ def answer(view: View, search: str) -> Component:
     link = html.A("API", href=address, className="quiet-link", title="The same answer for scripts", target="_blank")
     fit = batch.fit(lendable, job, now)
     sentence = html.P(verdict(fit, lendable), className="verdict", role="status", id="fit-verdict")
-    reach = [html.P(_reach(lendable), className="panel-note")] if fit.late else []
+    end = f"The forecasts reach to {display.moment(lendable.end_seconds)}: later hours are not known."
+    reach = [html.P(end, className="panel-note")] if fit.late else []
     table = [windows(fit.windows, now)] if fit.windows else []
     rests = html.Details([html.Summary("What this rests on"), html.P(HONEST)], className="more")
     return html.Div([html.Div([sentence, *table, *reach, rests]), link])
@@ -223,10 +224,6 @@ def verdict(fit: Fit, lendable: LendableCapacity) -> str:
         return f"Uncertain: such a pod fits only at the median, from {display.moment(start)} on {nodes}."
     cpu, memory = (display.amount(fit.largest[r], r) for r in Resource)
     return f"No node can take such a pod in time. The most that one node has free for so long is {cpu}, or {memory}."
-
-
-def _reach(lendable: LendableCapacity) -> str:
-    return f"The forecasts reach to {display.moment(lendable.end_seconds)}: later hours are not known."
 
 
 def windows(starts: tuple[StartWindow, ...], now: float) -> Component:

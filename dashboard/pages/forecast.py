@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -198,7 +198,6 @@ def _model(name: str, loss: float, most: float, serves: bool) -> Component:
 def line(foreseen: ForecastDetail, resource: MeasuredResource) -> chart.Line:
     """Build the band to draw: the past, the quantiles, the peak window."""
     ahead, paths = workload_story.ahead(foreseen.row)
-    start, end = foreseen.row["peak_time"], foreseen.row["peak_end"]
     return chart.Line(
         resource=resource,
         times=foreseen.times,
@@ -208,7 +207,7 @@ def line(foreseen: ForecastDetail, resource: MeasuredResource) -> chart.Line:
         quantiles=paths,
         fine_95=workload_story.fine_95(foreseen.row),
         peak=foreseen.row["peak"],
-        window=(int(start), int(end)) if start is not None and end is not None else None,
+        window=workload_story.peak_window(foreseen.row),
     )
 
 
@@ -261,7 +260,10 @@ def worst(worse: Sequence[Sequence[Row]], tested: int, search: str) -> list[Comp
     """The forecasts with the highest loss, and with the least coverage; nothing where none was back-tested."""
     if not tested:
         return []
-    lists = (("Worse than repeating yesterday", _worse), ("Band too narrow: 95 % expected", _coverage_words))
+    lists: tuple[tuple[str, Callable[[Row], str]], ...] = (
+        ("Worse than repeating yesterday", _worse),
+        ("Band too narrow: 95 % expected", lambda row: f"{display.percent(float(row['coverage_95']))} covered"),
+    )
     sections: list[Component] = []
     for (title, value), rows in zip(lists, worse, strict=True):
         if rows:
@@ -276,10 +278,6 @@ def _worse(row: Row) -> str:
     """The loss as a multiple of the error of repeating yesterday, which of a series that hardly moves says nothing."""
     loss = float(row["relative_wql"])
     return f"{loss:.2f} x its error" if loss <= MOST_TIMES else f"over {MOST_TIMES} x its error"
-
-
-def _coverage_words(row: Row) -> str:
-    return f"{display.percent(float(row['coverage_95']))} covered"
 
 
 def _item(row: Row, value: str, search: str) -> Component:

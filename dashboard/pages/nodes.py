@@ -115,7 +115,8 @@ def _node(view: View, name: str, search: str) -> Component:
     row = row_of(snapshot.tables[NODES.name], {"node": name})
     if row is None:
         return _unknown_node(view, name)
-    lent = lent_by(snapshot, name)
+    lent_rows = snapshot.tables[RECLAIMABLE.name].read(where=RowCondition("node = ?", (name,))).rows()
+    lent = {(paths.band, paths.resource): paths for paths in map(LentPaths.of, lent_rows)}
     nodes = f"{view.settings.base_path}nodes?{carried.carried_parts(search)}"
     trail = html.P([dcc.Link("Nodes", href=nodes.rstrip("?")), " / "], className="trail")
     back_seconds = carried.back_seconds(search, colocation.USUAL_SECONDS) or colocation.USUAL_SECONDS
@@ -154,13 +155,6 @@ def _state(row: Mapping[str, Any]) -> Component:
         return html.P(display.counted(int(row["pods"] or 0), "pod"))
     sentence = SENTENCES[Reason(reason)] if reason in set(Reason) else ""
     return html.P([panels.chip(reason, "orange"), f" {sentence} {display.counted(int(row['pods'] or 0), 'pod')}."])
-
-
-def lent_by(snapshot: Snapshot, node: str) -> Mapping[tuple[str, Resource], LentPaths]:
-    """The node's rows of RECLAIMABLE by band and resource."""
-    rows = snapshot.tables[RECLAIMABLE.name].read(where=RowCondition("node = ?", (node,))).rows()
-    lent_rows = [LentPaths.of(row) for row in rows]
-    return {(lent.band, lent.resource): lent for lent in lent_rows}
 
 
 def _numbers(row: Mapping[str, Any], snapshot: Snapshot) -> Component:

@@ -227,15 +227,9 @@ def line(workload_story: Story, resource: Resource) -> chart.Line:
         proposed=story.total(workload_story, resource, Field.REQUEST, proposed=True),
         proposed_past=story.proposed_by_hour(workload_story, resource),
         peak=forecast["peak"] if forecast else None,
-        window=_window(forecast),
+        window=story.peak_window(forecast) if forecast else None,
         events=[(int(e["time"]), str(e["event"])) for e in workload_story.events if e["time"] is not None],
     )
-
-
-def _window(forecast: Row | None) -> tuple[int, int] | None:
-    if forecast is None or forecast["peak_time"] is None or forecast["peak_end"] is None:
-        return None
-    return int(forecast["peak_time"]), int(forecast["peak_end"])
 
 
 def over_time(workload_story: Story, resource: Resource, back_seconds: float = math.inf) -> Component:

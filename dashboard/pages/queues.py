@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any, Final
 
 from dash import dcc, html
@@ -104,13 +103,10 @@ def quota_panel(report: QueueReport, search: str) -> Component:
     drawn = panels.figure(figures.chart(rows, resource), "quota-figure", figures.height(len(rows)))
     ways = panels.choices("Resource", [(name, {"show": name}, name == resource) for name in resources(report)], search)
     note = NARROWED_WHY if report.narrowed else row_note(len(report.quotas), "get quotas")
-    return panels.panel(TREE, ways, drawn, quotas_shown(report.quotas, search), note=note)
-
-
-def quotas_shown(rows: Sequence[QuotaRow], search: str) -> Component:
-    """The columns of `cotenant get quotas` that say anything; each name leads to the quota's last day."""
-    lines = [_quota_cells(row, search) for row in rows[:MOST_ROWS]]
-    return panels.facts(*without_empty_columns(titles(QUOTAS), lines), TREE, quota_totals(tables.quota_table(rows)))
+    lines = [_quota_cells(row, search) for row in report.quotas[:MOST_ROWS]]
+    total = quota_totals(tables.quota_table(report.quotas))
+    table = panels.facts(*without_empty_columns(titles(QUOTAS), lines), TREE, total)
+    return panels.panel(TREE, ways, drawn, table, note=note)
 
 
 def _quota_cells(row: QuotaRow, search: str) -> list[Any]:

@@ -92,7 +92,7 @@ def _frame(view: View, search: str) -> Component:
     steps = dmc.Stepper(
         [dmc.StepperStep(label=label) for label in STEPS.values()],
         id="review-steps",
-        active=step_index(terms.step),
+        active=list(STEPS).index(terms.step) if terms.step in STEPS else len(STEPS),
         size="sm",
         allowNextStepsSelect=True,
     )
@@ -111,11 +111,6 @@ def _frame(view: View, search: str) -> Component:
         id="review-frame",
         className="review",
     )
-
-
-def step_index(step: str) -> int:
-    """Number of a step; past the last one when it is done."""
-    return list(STEPS).index(step) if step in STEPS else len(STEPS)
 
 
 def contents(view: View, listing: Listing, search: str) -> Component:
@@ -283,12 +278,6 @@ def _accepted_under(view: View, terms: ReviewTerms) -> list[ChangeStatus]:
     ]
 
 
-def _files(view: View, terms: ReviewTerms, refs: Sequence[WorkloadRef]) -> Mapping[str, str]:
-    return in_cluster(view.given.changes).bundle(
-        view.given.current_user(), terms.request(refs, Method.BUNDLE, terms.key), terms.form
-    )
-
-
 def commit_bundle(view: View, terms: ReviewTerms, refs: Sequence[WorkloadRef], *, write: bool) -> BundleCommit:
     """The commit on the branch of this review, which has its key in the name."""
     request, branch = terms.request(refs, Method.BUNDLE, terms.key), f"cotenant/{terms.key}"
@@ -441,7 +430,8 @@ def _register_actions(app: Dash, view: View) -> None:
             made = commit_bundle(view, terms, terms.workloads, write=True)
             acting.announce(made.sentence)
             return [no_update, html.Div(review_end.commit(made))]
-        files = _files(view, terms, terms.workloads)
+        request = terms.request(terms.workloads, Method.BUNDLE, terms.key)
+        files = in_cluster(view.given.changes).bundle(view.given.current_user(), request, terms.form)
         commands = terms.form is BundleForm.KUBECTL
         acting.announce("The commands are below." if commands else "The bundle is in your downloads.")
         shown = html.Div(review_end.files(files, commands=commands))

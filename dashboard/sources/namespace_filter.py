@@ -158,7 +158,10 @@ def filter_snapshot(full: Snapshot, namespaces: Namespaces) -> Snapshot:
         name: _hide_other_namespaces(_rows_of(relation, namespaces), others) for name, relation in full.tables.items()
     }
     digest = zlib.crc32("/".join(sorted(namespaces)).encode())
-    overview = full.overview and _overview(full.overview, tables, namespaces)
+    overview = full.overview
+    if overview is not None:  # what is of the whole cluster stays, and is said to be
+        narrow = overview_of(overview, tables, EVERY_NAMESPACE, namespaces.__contains__)
+        overview = replace(narrow, notes=[NOTE], kept_recommendations=None, kept_seconds=None)
     gathering = full.gathering and replace(full.gathering, notes=())
     version = f"{full.version}@{digest:08x}" if full.version else ""
     return replace(full, version=version, overview=overview, tables=tables, _answers=Answers(), gathering=gathering)
@@ -193,12 +196,6 @@ def _hide_other_namespaces(relation: Relation, others: re.Pattern[str] | None) -
                 cells = {column: [cleaned[place] for place in changed]}
                 relation = relation.with_cells(relation.schema, named[changed], cells)
     return relation
-
-
-def _overview(overview: Overview, tables: Mapping[str, Relation], namespaces: Namespaces) -> Overview:
-    """Counts and sums over the rows that are left; what is of the whole cluster stays and is said to be."""
-    narrow = overview_of(overview, tables, Query(), namespaces.__contains__)
-    return replace(narrow, notes=[NOTE], kept_recommendations=None, kept_seconds=None)
 
 
 def overview_of(

@@ -108,6 +108,12 @@ def fine_95(row: Row) -> Floats:
     return fine_path(row.get("fine_q95") or (), row.get("fine_profile") or ())
 
 
+def peak_window(row: Row) -> tuple[int, int] | None:
+    """The peak window of a row of FORECASTS, Unix seconds; None when it has none."""
+    start, end = row["peak_time"], row["peak_end"]
+    return None if start is None or end is None else (int(start), int(end))
+
+
 def total(story: Story, resource: Resource, which: Field, *, proposed: bool) -> int | None:
     """Sum of one field over the containers that run beside each other and over all pods, in the unit.
 
