@@ -151,7 +151,7 @@ def floor_outlooks(
     guardrails: GuardrailSettings,
     now_seconds: float,
 ) -> dict[WorkloadRef, FloorOutlook]:
-    """What each workload's autoscaler is lent, or would be next; autoscalers: by namespace; lent: by their uids."""
+    """Return what each workload's autoscaler is lent, or would be; autoscalers: by namespace; lent: by their uids."""
     factors = {c.workload: c.limits.replica_floor_factor for c in candidates}
     outlooks = {}
     for namespace, bodies in autoscalers.items():

@@ -127,7 +127,7 @@ class RoundReading:
 
 @dataclass(frozen=True, slots=True)
 class _Gathered:
-    """What namespaces with a policy in force hold. gaps: why one could not be read; autoscalers: by namespace."""
+    """The state of namespaces with a policy. gaps: why one could not be read; autoscalers: by namespace."""
 
     candidates: tuple[QueueCandidate, ...]
     places: Mapping[WorkloadRef, frozenset[str]]

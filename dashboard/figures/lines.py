@@ -131,7 +131,7 @@ def heights(values: Floats, unit: str = "") -> dict[str, Any]:
 def batch_area(
     x: Sequence[float], floor: Floats, amount: Floats, name: str, alpha: float, unit: str = "", **style: Any
 ) -> list[Trace]:
-    """What batch pods may take, as an area above a line."""
+    """The area above a line that batch pods may take."""
     filled = area(x, floor, floor + amount, base.with_alpha(base.TEAL, alpha))
     top = line(x, floor + amount, name, base.TEAL, width=1, **style)
     return [filled, top | heights(amount, unit) | {"fillcolor": filled["fillcolor"]}]

@@ -27,8 +27,8 @@ class LivePart:
     title: str
     draw: Callable[[View, str], Component]
 
-    def drawn(self, view: View, search: str) -> Component:
-        """What it shows now, or why that failed."""
+    def panel_of(self, view: View, search: str) -> Component:
+        """The present content, or why it could not be drawn."""
         return panels.render_guarded(lambda: self.draw(view, search), self.title)
 
 
@@ -47,7 +47,7 @@ def redraw(app: Dash, view: View, path: str, parts: Mapping[str, LivePart], news
     )
     def _redraw(search: str | None, _news: str | None, pathname: str | None) -> Any:
         here = path_of(pathname or "", view.settings) == path
-        drawn = [part.drawn(view, search or "") if here else no_update for part in parts.values()]
+        drawn = [part.panel_of(view, search or "") if here else no_update for part in parts.values()]
         return drawn if len(drawn) > 1 else drawn[0]
 
 
@@ -62,7 +62,7 @@ class LivePage:
 
     def part(self, name: str, view: View, search: str) -> Component:
         """The element of one part, drawn."""
-        return html.Div(self.parts[name].drawn(view, search), id=f"{self.path}-{name}")
+        return html.Div(self.parts[name].panel_of(view, search), id=f"{self.path}-{name}")
 
     def store(self, view: View, search: str) -> Component:
         """Return the store that signals to the page's callback whether anything has changed."""
@@ -97,4 +97,4 @@ class LivePage:
             mark = self.mark(view, text) if here else shown
             if mark == shown:
                 return [no_update] * (len(self.parts) + 1)
-            return [*(part.drawn(view, text) for part in self.parts.values()), mark]
+            return [*(part.panel_of(view, text) for part in self.parts.values()), mark]

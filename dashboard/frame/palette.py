@@ -96,7 +96,7 @@ def find(view: View, pages: Sequence[Page], text: str) -> list[Hit]:
     if words:
         snapshot, base = view.source.snapshot(), view.settings.base_path
         found += _workloads(snapshot, text, base)
-        rows, query = _found(snapshot, NODES, text, ("node",))
+        rows, query = _find_rows(snapshot, NODES, text, ("node",))
         hits = [Hit("Nodes", row["node"], "", f"{base}nodes/{quote(row['node'], safe='')}") for row in rows]
         found += _with_all(hits, "Nodes", snapshot.count(NODES.name, query), f"{base}nodes?{_search_query(text)}")
         named = [
@@ -116,20 +116,20 @@ def find(view: View, pages: Sequence[Page], text: str) -> list[Hit]:
     return found
 
 
-def _found(snapshot: Snapshot, schema: Schema, text: str, names: tuple[str, ...]) -> tuple[list[Row], Query]:
+def _find_rows(snapshot: Snapshot, schema: Schema, text: str, names: tuple[str, ...]) -> tuple[list[Row], Query]:
     """The first rows that a list shows for a text, by name, and its query."""
     query = filters.parse(urlencode({"q": text, "sort": names[-1]}), schema)
     return list(snapshot.page(schema.name, query, slice(0, MOST_OF_A_KIND), names).rows()), query
 
 
 def _workloads(snapshot: Snapshot, text: str, base: str) -> list[Hit]:
-    rows, query = _found(snapshot, WORKLOADS, text, NAMES)
+    rows, query = _find_rows(snapshot, WORKLOADS, text, NAMES)
     hits = [_of_workload("Workloads", row, f"{base}workload/{_path(row)}") for row in rows]
     return _with_all(hits, "Workloads", snapshot.count(WORKLOADS.name, query), f"{base}workloads?{_search_query(text)}")
 
 
 def _plans(snapshot: Snapshot, text: str, base: str) -> list[Hit]:
-    rows, _ = _found(snapshot, PLANS, text, NAMES)
+    rows, _ = _find_rows(snapshot, PLANS, text, NAMES)
     return [_of_workload("Plans", row, f"{base}reservations?{urlencode({'open': _path(row)})}") for row in rows]
 
 

@@ -214,7 +214,7 @@ def choice(words: Children, href: str, on: bool, **more: str) -> Component:
 
 
 def choice_row(name: str, links: Sequence[Component], *more: Component) -> Component:
-    """Such links in a row after their name."""
+    """A row of such links after its name."""
     parts = [html.Span(name, className="dim"), html.Ul([*links], className="choice-list"), *more]
     return html.Nav(parts, className="choices", **{"aria-label": name})
 
@@ -238,16 +238,17 @@ def stat(
     label: str, value: Children, detail: Children = "", *, bar: float | None = None, over: str = "red"
 ) -> Component:
     """A headline number with its name and a detail line; of a share a bar from 0 to 100 %, in colour `over` beyond."""
-    meter = []
-    if bar is not None and not math.isnan(bar):
-        tone = "blue" if bar <= 1 else over
-        fill = html.Div(className=f"meter-fill tone-fill-{tone}", style={"width": f"{min(1.0, bar):.1%}"})
-        meter = [html.Div(fill, className="meter")]
+    meter = [] if bar is None or math.isnan(bar) else [_bar(bar, "blue" if bar <= 1 else over)]
     return html.Div(
         [html.Div(label, className="stat-label"), html.Div(value, className="stat-value"), *meter]
         + ([html.Div(detail, className="stat-detail")] if detail else []),
         className="stat",
     )
+
+
+def _bar(ratio: float, tone: str) -> Component:
+    fill = html.Div(className=f"meter-fill tone-fill-{tone}", style={"width": f"{min(1.0, ratio):.1%}"})
+    return html.Div(fill, className="meter")
 
 
 def empty(headline: str, *, why: Children = "", command: str = "", link: tuple[str, str] | None = None) -> Component:

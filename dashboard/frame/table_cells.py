@@ -56,8 +56,8 @@ def rows_of(schema: Schema, rows: Sequence[Mapping[str, Any]], label: str, drawn
     return panels.facts(titles(schema), [cells(schema, row, drawn) for row in rows[:MOST_ROWS]], label)
 
 
-def unread(gaps: Sequence[str]) -> list[Component]:
-    """What could not be read, where anything: what is decided without it is weaker."""
+def gap_panel(gaps: Sequence[str]) -> list[Component]:
+    """List what could not be read, where anything: what is decided without it is weaker."""
     return [panels.panel("What could not be read", panels.notes(gaps[:MOST_ROWS]))] if gaps else []
 
 
@@ -100,4 +100,9 @@ def _cell(column: Column, value: Any) -> Any:
         Kind.MILLICORES: lambda number: panels.amount(number, Resource.CPU),
         Kind.BYTES: lambda number: panels.amount(number, Resource.MEMORY),
         Kind.TIME: panels.moment,
-    }.get(column.kind, lambda number: display.true_minus(three_digits(number)))(value)  # as a list's grid writes it
+    }.get(column.kind, _number)(value)
+
+
+def _number(value: float) -> str:
+    """Three digits, as a list's grid writes the same column; all of a whole number."""
+    return display.true_minus(three_digits(value))

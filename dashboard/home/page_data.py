@@ -24,7 +24,7 @@ from cotenant.recommender.model.views import NODES, PODS, RECOMMENDATIONS, Overv
 OF_CHOSEN: Final = "of the chosen namespaces"
 
 
-def _asked(what: str, ask: Callable[[OverviewPage], AnswerT]) -> cached_property[AnswerT]:
+def _ask_once(what: str, ask: Callable[[OverviewPage], AnswerT]) -> cached_property[AnswerT]:
     """An answer about the results, computed once for all people who see the same ones."""
     return cached_property(lambda page: page.snapshot.kept(("home", what, page.query), lambda: ask(page), lambda _: 0))
 
@@ -49,9 +49,9 @@ class OverviewPage:
 
     def list_query(self, todo: TodoList) -> Query:
         """The query of one of the two lists of what there is to do."""
-        return self._narrowed(FilterCondition("todo", (todo.value,)))
+        return self._narrow(FilterCondition("todo", (todo.value,)))
 
-    def _narrowed(self, condition: FilterCondition) -> Query:
+    def _narrow(self, condition: FilterCondition) -> Query:
         return replace(self.query, conditions=tuple(sorted((*self.query.conditions, condition))))
 
     def first_of(self, todo: TodoList) -> str:
@@ -73,31 +73,31 @@ class OverviewPage:
         """Number of rows of a table by the words of a column, the most frequent first."""
         return dict(self.snapshot.facets(table, self.query, (key,))[key])
 
-    todo = _asked("todo", lambda page: list_totals.todo_counts(page.advice, page.query))
+    todo = _ask_once("todo", lambda page: list_totals.todo_counts(page.advice, page.query))
     """Containers at risk, and those of which only requests fall."""
-    severities = _asked(
+    severities = _ask_once(
         "severities", lambda page: list_totals.severity_counts(page.advice, page.list_query(TodoList.RAISE))
     )
     """Containers at risk by severity."""
-    all_severities = _asked("all severities", lambda page: list_totals.severity_counts(page.advice, page.query))
+    all_severities = _ask_once("all severities", lambda page: list_totals.severity_counts(page.advice, page.query))
     """Containers by severity."""
-    reasons = _asked("reasons", lambda page: list_totals.reason_counts(page.advice, page.query))
+    reasons = _ask_once("reasons", lambda page: list_totals.reason_counts(page.advice, page.query))
     """Containers by the reasons that their CPU and memory carry."""
-    above_request = _asked("above request", lambda page: list_totals.above_request_count(page.advice, page.query))
+    above_request = _ask_once("above request", lambda page: list_totals.above_request_count(page.advice, page.query))
     """Containers that used more memory than they request."""
-    unassessed_counts = _asked("unassessed", lambda page: list_totals.unassessed_counts(page.advice, page.query))
+    unassessed_counts = _ask_once("unassessed", lambda page: list_totals.unassessed_counts(page.advice, page.query))
     """Containers about which the counts of risk and waste say nothing."""
-    fullest_node = _asked("fullest node", lambda page: list_totals.fullest_node(page.snapshot.tables[NODES.name]))
+    fullest_node = _ask_once("fullest node", lambda page: list_totals.fullest_node(page.snapshot.tables[NODES.name]))
     """The node of the cluster of which most is requested."""
-    cuts = _asked("cuts", lambda page: list_totals.planned_savings(page.advice, page.list_query(TodoList.CUT)))
+    cuts = _ask_once("cuts", lambda page: list_totals.planned_savings(page.advice, page.list_query(TodoList.CUT)))
     """The savings of the list of cuts, now and after all steps."""
-    ready = _asked("ready", lambda page: list_totals.ready_counts(page.advice, page.query))
+    ready = _ask_once("ready", lambda page: list_totals.ready_counts(page.advice, page.query))
     """Recommendations of which the guardrails allow a step now."""
-    ready_savings = _asked(
-        "planned", lambda page: list_totals.planned_savings(page.advice, page._narrowed(list_totals.CAN_BE_APPLIED))
+    ready_savings = _ask_once(
+        "planned", lambda page: list_totals.planned_savings(page.advice, page._narrow(list_totals.CAN_BE_APPLIED))
     )
     """The savings and raises of the recommendations that `ready` counts, now and after all steps."""
-    batch_use = _asked("batch use", lambda page: usage_of_batch_pods(page.snapshot.tables[PODS.name]))
+    batch_use = _ask_once("batch use", lambda page: usage_of_batch_pods(page.snapshot.tables[PODS.name]))
     """Present usage of batch pods, each resource in its unit, and how many they are."""
 
     @property

@@ -92,7 +92,7 @@ def render(view: View, search: str) -> Component:
         html.Div(panels.render_guarded(lambda: answer(view, search)), id="fit-answer"),
         note="Earliest starts at which a pod of this size finds free capacity on a node until its end.",
     )
-    now, ahead, risk = (html.Div(part.drawn(view, search), id=id_) for id_, part in PARTS.items())
+    now, ahead, risk = (html.Div(part.panel_of(view, search), id=id_) for id_, part in PARTS.items())
     return html.Div([head, now, form, ahead, risk], className="page tall-page")
 
 
@@ -234,7 +234,9 @@ def windows(starts: tuple[StartWindow, ...], now: float) -> Component:
             panels.moment(w.start_seconds),
             unbroken_text(_wait(measures.length_seconds(now, w.start_seconds))),
             panels.moment(w.end_seconds),
-            *(f"{count:,}" for count in (w.nodes, w.pods, w.likely_nodes)),
+            f"{w.nodes:,}",
+            f"{w.pods:,}",
+            f"{w.likely_nodes:,}",
             visible(", ".join(f"{name} ×{count}" for name, count in w.most)),
         ]
         for w in starts
@@ -268,7 +270,7 @@ def register(app: Dash, view: View) -> None:
     )
     def _renew(_version: str, pathname: str | None) -> Any:
         here = path_of(pathname or "", view.settings) == PATH
-        return [part.drawn(view, "") if here else no_update for part in PARTS.values()]
+        return [part.panel_of(view, "") if here else no_update for part in PARTS.values()]
 
     app.clientside_callback(
         ClientsideFunction("cotenant", "job"),

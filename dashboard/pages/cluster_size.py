@@ -11,7 +11,7 @@ from dash.development.base_component import Component
 from cotenant.base.text import visible
 from cotenant.dashboard.figures import display
 from cotenant.dashboard.frame import panels
-from cotenant.dashboard.frame.table_cells import MOST_ROWS, cells, reason_chips, row_note, rows_of, titles, unread
+from cotenant.dashboard.frame.table_cells import MOST_ROWS, cells, gap_panel, reason_chips, row_note, rows_of, titles
 from cotenant.dashboard.frame.view import Obeyed, Page, Place, View
 from cotenant.dashboard.nodes import node_sizes
 from cotenant.scheduler_ext.cluster_size import tables
@@ -77,7 +77,7 @@ def _body(view: View, search: str) -> Component:
         details = [
             _answer(report, sized, sized.size, search),
             _level_steps(report),
-            *unread(sized.size.gaps),  # the pods that it concerns count as immovable
+            *gap_panel(sized.size.gaps),  # the pods that it concerns count as immovable
             _step_panel(sized, f"{command} steps", base),
             _more("What this rests on", made, said),
             _more("Every node, and what keeps it", _node_panel(sized.size, f"{command} nodes")),

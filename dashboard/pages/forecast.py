@@ -19,8 +19,7 @@ from cotenant.base.tables.queries import RowCondition
 from cotenant.base.text import visible
 from cotenant.base.usage.peak import BUSIEST_NAME, PEAK_NAME
 from cotenant.base.usage.usage import DAY_SECONDS
-from cotenant.dashboard.figures import display
-from cotenant.dashboard.figures import quality as quality_charts
+from cotenant.dashboard.figures import display, distribution
 from cotenant.dashboard.figures import story as chart
 from cotenant.dashboard.figures.base import Chart
 from cotenant.dashboard.frame import carried, panels
@@ -104,7 +103,7 @@ def render(view: View, search: str) -> Component:
     body = panels.render_guarded(lambda: list_page.body(LIST, view, search))
     if view.source.snapshot().overview is None:
         return html.Div([head, body], className="page")
-    hand, good, week = (html.Div(part.drawn(view, search), id=id_) for id_, part in PARTS.items())
+    hand, good, week = (html.Div(part.panel_of(view, search), id=id_) for id_, part in PARTS.items())
     above = html.Div([hand, good], className="row wide-narrow")
     return html.Div([head, above, week, html.Div(body, className="list-below")], className="page tall-page")
 
@@ -253,7 +252,7 @@ def _calibration(snapshot: Snapshot, query: Query) -> tuple[Chart | None, list[l
     ]
     worse: list[list[Row]] = [list(listed.take(of_list, ITEM).rows()) for of_list in numbers]
     tested = listed.count(shown & RowCondition("relative_wql IS NOT NULL OR coverage_95 IS NOT NULL"))
-    return (quality_charts.coverage(covered) if len(covered) else None), worse, tested
+    return (distribution.coverage(covered) if len(covered) else None), worse, tested
 
 
 def worst(worse: Sequence[Sequence[Row]], tested: int, search: str) -> list[Component]:

@@ -14,7 +14,7 @@ from cotenant.base.errors import CotenantError
 from cotenant.base.text import visible
 from cotenant.base.usage.quality import DEFECT_SENTENCES, QualityRecord, joined_scrapes
 from cotenant.dashboard.changes import permissions
-from cotenant.dashboard.figures import display, quality
+from cotenant.dashboard.figures import display, distribution
 from cotenant.dashboard.frame import carried, panels
 from cotenant.dashboard.frame.live_page import LivePart, redraw
 from cotenant.dashboard.frame.view import Obeyed, Page, Place, View
@@ -172,7 +172,7 @@ def _coverage(upkeep: Upkeep, search: str) -> list[Component]:
     namespaces = [row for row in upkeep.namespaces if includes(str(row["namespace"]))]
     cards = []
     if upkeep.days:
-        drawn = quality.completeness(upkeep.days)
+        drawn = distribution.completeness(upkeep.days)
         note = "Share of the samples that were due while pods existed, by UTC day."
         cards.append(
             panels.panel("Samples present by day", panels.figure(drawn, "days-figure", DAYS_HEIGHT), note=note)

@@ -23,13 +23,13 @@ from cotenant.dashboard.frame.table_cells import (
     MOST_ROWS,
     Drawn,
     cells,
+    gap_panel,
     reason_chips,
     row_note,
     rows_of,
     sentence,
     titles,
     unbroken_text,
-    unread,
 )
 from cotenant.dashboard.frame.view import Obeyed, Page, Place, View, in_cluster, with_cluster
 from cotenant.dashboard.rebalance import approval
@@ -84,7 +84,7 @@ def overview(view: View, search: str) -> Component:
     except NoData as error:
         state = panels.empty(f"{error.message[:1].upper()}{error.message[1:]}.", why=error.fix, command=AGENTS)
         return panels.panel(ROUND, state)
-    return html.Div([verdict(report, search), *unread(report.gaps), *maps(report, search)])
+    return html.Div([verdict(report, search), *gap_panel(report.gaps), *maps(report, search)])
 
 
 def report_of(view: View, search: str) -> RebalanceReport:

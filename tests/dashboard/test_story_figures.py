@@ -17,7 +17,7 @@ from cotenant.base.usage.histogram import CPU_BUCKETS, total_buckets_of
 from cotenant.dashboard.figures import distribution, heat
 from cotenant.dashboard.figures import story as chart
 from cotenant.dashboard.figures.base import MAX_POINTS, Chart
-from cotenant.dashboard.figures.quality import coverage
+from cotenant.dashboard.figures.distribution import coverage
 
 HOUR = 3600
 START = 1_700_006_400  # 2023-11-15 00:00 UTC, a Wednesday
