@@ -171,11 +171,14 @@ def recorded(url: str, nodes: int, pods: int, folder: str) -> dict[str, float]:
         clock.seconds = end + 120.0
         begun = time.process_time()
         if not recorder.store_closed(end):
-            raise SystemExit(f"the slot was not stored: {recorder.error}")
+            raise SystemExit(f"the slot was not stored: {recorder.term.error}")
         found["store_cpu"] = time.process_time() - begun
     found["stored_mib"] = peak_mib()
     end = hand_over(recorder, SLOTS, nodes, pods)
-    blocks, random = slot_usage(recorder.containers.close(end), recorder.nodes.close(end)), np.random.default_rng(SEED)
+    blocks, random = (
+        slot_usage(recorder.term.containers.close(end), recorder.term.nodes.close(end)),
+        np.random.default_rng(SEED),
+    )
     for slot in range(SLOTS, SLOTS_MERGED):
         grid = TimeGrid(START + slot * FIVE_MINUTES_SECONDS, FIVE_MINUTES_SECONDS, 1)
         for signal, usage in blocks:
@@ -196,16 +199,16 @@ def hand_over(recorder: Recorder, slot: int, nodes: int, pods: int) -> int:
             text = text_of(node, pods, START - 86_400).replace(b"@TIME", b"%d" % (at * 1000))
             answer = parse_resource_metrics(text.replace(b"@CPU", b"%.6f" % (at % 1e6 / 2)))
             name, received = node_name(node), at + 1.0
-            recorder.containers.add(
+            recorder.term.containers.add(
                 name,
                 answer.container_cpu,
                 answer.container_memory,
                 answer.container_starts,
                 received_seconds=received,
             )
-            recorder.nodes.add(name, answer.node_cpu, answer.node_memory, received_seconds=received)
+            recorder.term.nodes.add(name, answer.node_cpu, answer.node_memory, received_seconds=received)
             page = cadvisor_answer(quotas, node, Manner.WHOLE, "", at)
-            recorder.containers.add_throttled(name, parse_throttled_time(page or b""), received_seconds=received)
+            recorder.term.containers.add_throttled(name, parse_throttled_time(page or b""), received_seconds=received)
     return START + (slot + 1) * FIVE_MINUTES_SECONDS
 
 

@@ -14,6 +14,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 import structlog
@@ -74,6 +75,35 @@ class RecordingRight(Leadership, Protocol):
     """Number of holders before us: the same as long as nobody else had it."""
 
 
+@dataclass(slots=True)
+class _Term:
+    """What was read and counted since the Lease is ours; another holder may have written before (Unix times)."""
+
+    begun: float
+    containers: UsageSlots[PodContainerRef]
+    nodes: UsageSlots[NodeRef]
+    rounds: int = 0
+    """Rounds that were read."""
+    error: CotenantError | None = None
+    """Why the store is behind, or None."""
+    pending: tuple[list[ClosedSlot[PodContainerRef]], list[ClosedSlot[NodeRef]]] = field(
+        default_factory=lambda: ([], [])
+    )
+    sources: dict[str, NodeSource] = field(default_factory=dict)
+    answered: dict[str, NodeSource] = field(default_factory=dict)
+    failing: frozenset[str] = frozenset()
+    restarts: RestartLog | None = None
+    status: RecorderStatus | None = None
+    kept_until: int = 0
+    gaps: list[RecordingGap] = field(default_factory=list)
+    missing: Counter[str] = field(default_factory=Counter)
+    transitions: int | None = None
+    hourly: writing.HourlyAmounts = field(default_factory=writing.HourlyAmounts)
+    samples: int = 0
+    lost_slots: int = 0
+    told_hour: int = -1
+
+
 class Recorder:
     """One process; only who holds the Lease reads and writes."""
 
@@ -90,10 +120,6 @@ class Recorder:
 
         SettingsError for certificates that cannot be read.
         """
-        self.rounds = 0
-        """Rounds that were read since the Lease is ours."""
-        self.error: CotenantError | None
-        """Why the store is behind, or None."""
         self._client, self._store, self._leadership, self._clock = client.sibling(), store, leadership, clock
         rules = rules or KubeletRules()
         self._interval = rules.interval_seconds
@@ -108,27 +134,14 @@ class Recorder:
 
     def _begin(self) -> None:
         """Know nothing: at the start, and after another process may have written."""
-        self.rounds = 0
-        self._begin_slots()
-        self._pending: tuple[list[ClosedSlot[PodContainerRef]], list[ClosedSlot[NodeRef]]] = ([], [])
-        self._sources: dict[str, NodeSource] = {}
-        self._answered: dict[str, NodeSource] = {}
-        self._begun = self._clock.now_seconds()
-        self.error = None
-        self._failing: frozenset[str] = frozenset()
-        self._restarts: RestartLog | None = None
-        self._status: RecorderStatus | None = None
-        self._kept_until = 0
-        self._gaps: list[RecordingGap] = []
-        self._missing: Counter[str] = Counter()
-        self._transitions: int | None = None
-        self._hourly = writing.HourlyAmounts()
-        self._samples, self._lost_slots, self._told_hour = 0, 0, -1
+        self.term = _Term(self._clock.now_seconds(), *self._new_slots())
 
-    def _begin_slots(self) -> None:
+    def _new_slots(self) -> tuple[UsageSlots[PodContainerRef], UsageSlots[NodeRef]]:
         longest = BRIDGED_INTERVALS * self._interval
-        self.containers: UsageSlots[PodContainerRef] = UsageSlots(lambda _, labels: container_ref(labels), longest)
-        self.nodes: UsageSlots[NodeRef] = UsageSlots(lambda node, _: NodeRef(node), longest)
+        return (
+            UsageSlots(lambda _, labels: container_ref(labels), longest),
+            UsageSlots(lambda node, _: NodeRef(node), longest),
+        )
 
     def wrong(self) -> str:
         """Say what keeps it from recording; "" when it records, or when another process does."""
@@ -136,10 +149,10 @@ class Recorder:
             return ""
         if not self.watch.is_synced:
             return str(self.watch.error or "the first lists are not complete")
-        if self.error is not None:
-            return f"usage is not stored: {self.error.message}"
-        known = [source for source in self._sources.values() if source is not NodeSource.NONE]
-        return "" if known or not self.rounds else f"no node was read: {self._first_trouble()}"
+        if self.term.error is not None:
+            return f"usage is not stored: {self.term.error.message}"
+        known = [source for source in self.term.sources.values() if source is not NodeSource.NONE]
+        return "" if known or not self.term.rounds else f"no node was read: {self._first_trouble()}"
 
     def _first_trouble(self) -> str:
         """Return why a kubelet is not read, by the first node's example."""
@@ -153,7 +166,7 @@ class Recorder:
         self.watch.start()
         try:
             asyncio.run(self._loop(stopping))
-            if self._leadership.is_leading and self.rounds:
+            if self._leadership.is_leading and self.term.rounds:
                 self.store_closed(float("inf"))
         finally:
             self.watch.stop()
@@ -163,15 +176,15 @@ class Recorder:
         while not stopping.is_set():
             begun = time.monotonic()
             if not self._may_read():
-                if self._transitions is not None:
+                if self.term.transitions is not None:
                     self._begin()
                     self.watch.keep_versions(False)
                 await _pause(stopping, self._retry_seconds)
                 continue
-            if self._transitions is None and not await self._have_begun():
+            if self.term.transitions is None and not await self._have_begun():
                 continue
             self._heed_clock()
-            share = FIRST_SHARE if self.rounds < FIRST_ROUNDS else 1.0
+            share = FIRST_SHARE if self.term.rounds < FIRST_ROUNDS else 1.0
             await self.read_round(spread=SPREAD * share, stopping=stopping)
             if self.store_closed(self._complete_until()):
                 self._publish()
@@ -184,8 +197,8 @@ class Recorder:
         """
         right = self._leadership
         if right.is_leading:
-            return self._transitions in (None, right.transitions)
-        return self._transitions is not None and (right.error is not None or right.is_leading)
+            return self.term.transitions in (None, right.transitions)
+        return self.term.transitions is not None and (right.error is not None or right.is_leading)
 
     def _require_right(self) -> None:
         """Raise NotLeader unless the right is ours, and nobody else had it since we began.
@@ -194,7 +207,7 @@ class Recorder:
         have stored and counted what this one would write of old.
         """
         self._leadership.require()
-        if self._transitions not in (None, self._leadership.transitions):
+        if self.term.transitions not in (None, self._leadership.transitions):
             raise NotLeader(f"the Lease {LEASE} was meanwhile held by another process; nothing was stored")
 
     async def _have_begun(self) -> bool:
@@ -203,27 +216,27 @@ class Recorder:
             log.info("the cluster is not known yet", why=str(self.watch.error or "the first lists are not complete"))
             return False
         self.watch.keep_versions(True)
-        self._begun, self._transitions = self._clock.now_seconds(), self._leadership.transitions
+        self.term.begun, self.term.transitions = self._clock.now_seconds(), self._leadership.transitions
         return True
 
     def _heed_clock(self) -> None:
         """Begin new slots where the clock was set back: those that are open are of a time that is yet to come."""
         now = self._clock.now_seconds()
-        newest = max(self.containers.newest_seconds, self.nodes.newest_seconds)
+        newest = max(self.term.containers.newest_seconds, self.term.nodes.newest_seconds)
         if now >= newest - AHEAD_SECONDS:
             return
         log.warning("the clock was set back; what was read of open slots is dropped", seconds=round(newest - now))
-        self._begin_slots()
-        containers, nodes = self._pending
+        self.term.containers, self.term.nodes = self._new_slots()
+        containers, nodes = self.term.pending
         containers[:] = [slot for slot in containers if slot.end_seconds <= now]
         nodes[:] = [slot for slot in nodes if slot.end_seconds <= now]
-        self._begun = now
+        self.term.begun = now
         why = f"the clock was set back by {newest - now:.0f} s"
-        self._gaps.append(RecordingGap(now // FIVE_MINUTES_SECONDS * FIVE_MINUTES_SECONDS, now, why))
+        self.term.gaps.append(RecordingGap(now // FIVE_MINUTES_SECONDS * FIVE_MINUTES_SECONDS, now, why))
 
     def _complete_until(self) -> float:
         """Slots that end by then get no more samples; a clock that jumped ahead closes none."""
-        newest = max(self.containers.newest_seconds, self.nodes.newest_seconds) + self._interval
+        newest = max(self.term.containers.newest_seconds, self.term.nodes.newest_seconds) + self._interval
         return min(self._clock.now_seconds(), newest) - self._interval - GRACE_SECONDS
 
     async def read_round(self, *, spread: float = SPREAD, stopping: threading.Event | None = None) -> None:
@@ -233,7 +246,7 @@ class Recorder:
         """
         addresses = self.watch.kubelets()
         present = {address.node for address in addresses}
-        self._answered = dict.fromkeys(present, NodeSource.NONE)
+        self.term.answered = dict.fromkeys(present, NodeSource.NONE)
         may_throttle = self.watch.nodes_with_quotas() - self._kubelets.errors.keys()
         stopped = stopping.is_set if stopping else None
         await asyncio.gather(
@@ -248,26 +261,26 @@ class Recorder:
         failing = frozenset(self._kubelets.errors)
         if failing:
             await asyncio.to_thread(self._read_metrics_api, failing)
-        if failing - self._failing:
+        if failing - self.term.failing:
             log.warning("kubelets are not read", nodes=len(failing), example=self._first_trouble())
-        self._failing = failing
+        self.term.failing = failing
         if stopping is None or not stopping.is_set():  # a round that was cut short says nothing of who was not asked
-            self._sources = self._answered
-        self.rounds += 1
+            self.term.sources = self.term.answered
+        self.term.rounds += 1
 
     def _take(self, node: str, text: bytes, received_seconds: float) -> None:
         """Take in the answer of a kubelet."""
         answer = parse_resource_metrics(text)
-        self.containers.add(
+        self.term.containers.add(
             node,
             answer.container_cpu,
             answer.container_memory,
             answer.container_starts,
             received_seconds=received_seconds,
         )
-        self.nodes.add(node, answer.node_cpu, answer.node_memory, received_seconds=received_seconds)
-        self._samples += answer.samples
-        self._answered[node] = NodeSource.KUBELET
+        self.term.nodes.add(node, answer.node_cpu, answer.node_memory, received_seconds=received_seconds)
+        self.term.samples += answer.samples
+        self.term.answered[node] = NodeSource.KUBELET
 
     def _take_throttled(self, node: str, text: bytes, received_seconds: float) -> None:
         """Take in what a kubelet tells of quotas. SourceProtocol where it tells nothing: that is not zero."""
@@ -277,8 +290,8 @@ class Recorder:
                 f"the kubelet of node {node} reports no throttled time of containers with a limit.",
                 fix="Does its cAdvisor find the container runtime (--containerd of the kubelet)?",
             )
-        self.containers.add_throttled(node, throttled, received_seconds=received_seconds)
-        self._samples += len(throttled.labels)
+        self.term.containers.add_throttled(node, throttled, received_seconds=received_seconds)
+        self.term.samples += len(throttled.labels)
 
     def _read_metrics_api(self, nodes: Collection[str]) -> None:
         """Count what the metrics API has of these nodes; without it they are gaps."""
@@ -290,32 +303,32 @@ class Recorder:
             return
         received = self._clock.now_seconds()
         for node, means in containers.items():
-            self.containers.add_means(node, means, received_seconds=received)
-            self._answered[node] = NodeSource.METRICS_API
+            self.term.containers.add_means(node, means, received_seconds=received)
+            self.term.answered[node] = NodeSource.METRICS_API
         for node, means in own.items():
-            self.nodes.add_means(node, means, received_seconds=received)
-            self._answered[node] = NodeSource.METRICS_API
+            self.term.nodes.add_means(node, means, received_seconds=received)
+            self.term.answered[node] = NodeSource.METRICS_API
 
     # ---- the store
 
     def store_closed(self, until_seconds: float) -> bool:
         """Store the slots that end by then, with what containers ask for; whether all that was closed is stored."""
-        containers, nodes = self._pending
+        containers, nodes = self.term.pending
         bound = min(until_seconds, self._clock.now_seconds() + HOUR_SECONDS)
-        containers += [slot for slot in self.containers.close(bound) if slot.refs]
-        nodes += [slot for slot in self.nodes.close(bound) if slot.refs]
+        containers += [slot for slot in self.term.containers.close(bound) if slot.refs]
+        nodes += [slot for slot in self.term.nodes.close(bound) if slot.refs]
         for slots in (containers, nodes):
-            self._lost_slots += max(0, len(slots) - PENDING_SLOTS)
+            self.term.lost_slots += max(0, len(slots) - PENDING_SLOTS)
             del slots[:-PENDING_SLOTS]
         if not containers and not nodes:
             return True
         try:
             self._require_right()
             self._store_pending()
-            self.error = None
+            self.term.error = None
         except CotenantError as error:
-            self.error = error
-            self._hourly = writing.HourlyAmounts()  # nobody knows how much of it was stored
+            self.term.error = error
+            self.term.hourly = writing.HourlyAmounts()  # nobody knows how much of it was stored
             log.warning("usage is not stored yet", slots=len(containers), error=error.message, fix=error.fix)
             return False
         return True
@@ -323,7 +336,7 @@ class Recorder:
     def _store_pending(self) -> None:
         now, store = self._clock.now_seconds(), self._store
         restarts, pods = self._earlier_restarts(now), self.watch.pods()
-        containers, nodes = self._pending
+        containers, nodes = self.term.pending
         containers[:] = [slot for slot in containers if not self._is_stored(slot)]
         nodes[:] = [slot for slot in nodes if not self._is_stored(slot)]
         failing = self._note_ends((*self.watch.take(), *pods), restarts, now)
@@ -334,10 +347,10 @@ class Recorder:
             lambda without: declared_amounts(pod for pod in present if pod.key not in without),
             (MemoryError,),
         )
-        blocks += self._hourly.usage(amounts, restarts, now)
+        blocks += self.term.hourly.usage(amounts, restarts, now)
         writing.write_usage(store, blocks, restarts)
         restarts.forget((pod.key for pod in pods), now)  # only then: what an earlier process left may be of older hours
-        idle = writing.idle_rows(containers, self.containers.resting_series(), int(now))
+        idle = writing.idle_rows(containers, self.term.containers.resting_series(), int(now))
         # Nothing of this has a name here: each step's objects are gone before the next one makes its own.
         inventory, found = compute_without_failing(
             [pod.key for pod in pods],
@@ -354,23 +367,23 @@ class Recorder:
         self.watch.forget_placed()
         containers.clear()
         nodes.clear()
-        log.info("usage stored", containers=len(self.containers), nodes=len(self.nodes))
+        log.info("usage stored", containers=len(self.term.containers), nodes=len(self.term.nodes))
 
     def _account(self, now: float, inventory: Inventory) -> None:
         """Publish up to when slots are stored and what is missing, and once an hour the record of its quality."""
-        _, nodes = self._pending
-        missing = self._missing + count_missing(nodes, {address.node for address in self.watch.kubelets()})
-        self._status = self._new_status(now)
-        self._gaps = []
-        writing.write_status(self._store, self._status)
-        if self._told_hour != (hour := int(now // HOUR_SECONDS)):
+        _, nodes = self.term.pending
+        missing = self.term.missing + count_missing(nodes, {address.node for address in self.watch.kubelets()})
+        self.term.status = self._new_status(now)
+        self.term.gaps = []
+        writing.write_status(self._store, self.term.status)
+        if self.term.told_hour != (hour := int(now // HOUR_SECONDS)):
             writing.tidy(self._store, self._profiler)
             notes = self._own_notes(missing)
-            defects = {**self.containers.defects}
-            self._store.append_quality(writing.quality_record(self._status, defects, inventory, int(now), notes))
-            self._told_hour = hour
+            defects = {**self.term.containers.defects}
+            self._store.append_quality(writing.quality_record(self.term.status, defects, inventory, int(now), notes))
+            self.term.told_hour = hour
             missing = Counter()
-        self._missing = missing
+        self.term.missing = missing
 
     def _publish(self) -> None:
         """Keep what was counted since the last slot, and in the first days present use, which no analysis shows yet."""
@@ -378,16 +391,16 @@ class Recorder:
         try:
             self._require_right()
             # Count ends and keep the counts at once: a later status may show another end in the place of this one
-            is_first = self._restarts is None
+            is_first = self.term.restarts is None
             restarts = self._earlier_restarts(now)
             versions = [*self.watch.take(), *(self.watch.pods() if is_first else ())]
             self._note_ends(versions, restarts, now)
             if versions and restarts.changed:
                 writing.write_counts(self._store, restarts)
-            if self._status is None or now - self._status.begun_seconds < FIRST_SECONDS:
-                self._status = self._new_status(now)
-                self._gaps = []
-                writing.write_status(self._store, self._status)
+            if self.term.status is None or now - self.term.status.begun_seconds < FIRST_SECONDS:
+                self.term.status = self._new_status(now)
+                self.term.gaps = []
+                writing.write_status(self._store, self.term.status)
         except CotenantError as error:
             log.info("between two slots nothing is stored", why=error.message)
 
@@ -399,57 +412,57 @@ class Recorder:
 
     def _earlier_restarts(self, now: float) -> RestartLog:
         """Return what is counted so far, with what an earlier process left the first time."""
-        if self._restarts is None:
+        if self.term.restarts is None:
             status = self._store.read_document(STATUS_DOCUMENT, RecorderStatus)
-            self._restarts = writing.kept_restarts(self._store, self._begun)
+            self.term.restarts = writing.kept_restarts(self._store, self.term.begun)
             self._note_earlier(status, now)
-        return self._restarts
+        return self.term.restarts
 
     def _present_use(self, now: float) -> PresentUse | None:
         since = now - BRIDGED_INTERVALS * self._interval
-        nodes, millicores, memory = self.nodes.present_use(since)
-        return PresentUse(now, nodes, self.containers.present_use(since)[0], millicores, memory) if nodes else None
+        nodes, millicores, memory = self.term.nodes.present_use(since)
+        return PresentUse(now, nodes, self.term.containers.present_use(since)[0], millicores, memory) if nodes else None
 
     def _note_earlier(self, status: RecorderStatus | None, now: float) -> None:
         """Note up to when an earlier process stored slots; one whose clock was ahead says nothing of that."""
-        self._status = status
+        self.term.status = status
         if status is None or status.until_seconds > now + FIVE_MINUTES_SECONDS:
             return
-        self._kept_until = status.until_seconds
-        stored_until = self._kept_until or status.begun_seconds
-        gap = gap_before(stored_until, status.written_seconds, self._begun, BRIDGED_INTERVALS * self._interval)
+        self.term.kept_until = status.until_seconds
+        stored_until = self.term.kept_until or status.begun_seconds
+        gap = gap_before(stored_until, status.written_seconds, self.term.begun, BRIDGED_INTERVALS * self._interval)
         if gap is not None:
-            self._gaps.append(gap)
+            self.term.gaps.append(gap)
 
     def _is_stored(self, slot: ClosedSlot[Any]) -> bool:
         """Return whether an earlier process stored it: it stays, as its peak may be in what this one did not read."""
-        return slot.start_seconds < self._begun and slot.end_seconds <= self._kept_until
+        return slot.start_seconds < self.term.begun and slot.end_seconds <= self.term.kept_until
 
     def _new_status(self, now: float) -> RecorderStatus:
         troubles = {node: f"{e.message} {e.fix}".strip() for node, e in sorted(self._kubelets.errors.items())}
         unthrottled = [e for node, e in sorted(self._throttling.errors.items()) if node not in troubles]
-        before = self._status
+        before = self.term.status
         earlier = before.until_seconds if before and before.until_seconds <= now + FIVE_MINUTES_SECONDS else 0
-        since = max(earlier, math.ceil(self._begun / FIVE_MINUTES_SECONDS) * FIVE_MINUTES_SECONDS)
-        gaps = [*(before.gaps if before else ()), *self._gaps, *gaps_between(since, self._pending[1])]
+        since = max(earlier, math.ceil(self.term.begun / FIVE_MINUTES_SECONDS) * FIVE_MINUTES_SECONDS)
+        gaps = [*(before.gaps if before else ()), *self.term.gaps, *gaps_between(since, self.term.pending[1])]
         return RecorderStatus(
-            begun_seconds=before.begun_seconds if before else self._begun,
+            begun_seconds=before.begun_seconds if before else self.term.begun,
             written_seconds=now,
-            until_seconds=max((slot.end_seconds for slots in self._pending for slot in slots), default=earlier),
+            until_seconds=max((slot.end_seconds for slots in self.term.pending for slot in slots), default=earlier),
             interval_seconds=self._interval,
-            nodes=count_sources(self._sources),
+            nodes=count_sources(self.term.sources),
             troubles=dict(list(troubles.items())[:TROUBLES_KEPT]),
             unthrottled=len(unthrottled),
             throttling_trouble=f"{unthrottled[0].message} {unthrottled[0].fix}".strip() if unthrottled else "",
             questions=self._kubelets.asked + self._throttling.asked,
-            samples=self._samples,
+            samples=self.term.samples,
             gaps=join_gaps(gaps)[-GAPS_KEPT:],
             present=self._present_use(now),
             left_out=dict(list(self.watch.left_out().items())[:TROUBLES_KEPT]),
         )
 
     def _own_notes(self, missing: Counter[str]) -> tuple[str, ...]:
-        late = self.containers.late + self.nodes.late
+        late = self.term.containers.late + self.term.nodes.late
         notes = []
         if late:
             notes.append(f"{late} shares of samples came too late for their five minutes, and are in no value")
@@ -457,8 +470,8 @@ class Recorder:
             node, count = missing.most_common(1)[0]
             nodes, values = agree(len(missing), "node lacks", "nodes lack"), counted(missing.total(), "value")
             notes.append(f"{nodes} {values} of five minutes since the last account, {node} the most: {count}")
-        if self._lost_slots:
-            slots = agree(self._lost_slots, "slot was", "slots were")
+        if self.term.lost_slots:
+            slots = agree(self.term.lost_slots, "slot was", "slots were")
             notes.append(f"{slots} lost, because the store could not be written for an hour")
         return tuple(notes)
 

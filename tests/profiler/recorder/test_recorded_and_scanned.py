@@ -211,14 +211,14 @@ def record(
             if away[0] <= at < away[1]:
                 continue
             answer = parse_resource_metrics(kubelet_text(said, at))
-            recorder.containers.add(
+            recorder.term.containers.add(
                 NODE, answer.container_cpu, answer.container_memory, answer.container_starts, received_seconds=at + 1
             )
             refused = parse_throttled_time(cadvisor_page(said, at))
-            recorder.containers.add_throttled(NODE, refused, received_seconds=at + 1)
-            recorder.nodes.add(NODE, answer.node_cpu, answer.node_memory, received_seconds=at + 1)
-            assert recorder.store_closed(at - interval - 30), recorder.error
-        assert recorder.store_closed(until), recorder.error
+            recorder.term.containers.add_throttled(NODE, refused, received_seconds=at + 1)
+            recorder.term.nodes.add(NODE, answer.node_cpu, answer.node_memory, received_seconds=at + 1)
+            assert recorder.store_closed(at - interval - 30), recorder.term.error
+        assert recorder.store_closed(until), recorder.term.error
     finally:
         recorder.watch.stop()
         client.close()

@@ -144,7 +144,7 @@ def sample_times(recorder: Recorder, namespace: str) -> dict[str, list[float]]:
     busy, means from the newest sample of all to the newest of all would be of another time than the burner's.
     """
     times: dict[str, list[float]] = {"burner": [], "sleeper": []}
-    add = recorder.containers.add
+    add = recorder.term.containers.add
 
     def noting(source: str, cpu: SampleColumns, *others: SampleColumns, received_seconds: float) -> None:
         for words, at in zip(cpu.labels, cpu.times.tolist(), strict=True):
@@ -153,7 +153,7 @@ def sample_times(recorder: Recorder, namespace: str) -> dict[str, list[float]]:
                     of_pod.append(at)
         add(source, cpu, *others, received_seconds=received_seconds)
 
-    recorder.containers.add = noting  # type: ignore[method-assign,assignment]
+    recorder.term.containers.add = noting  # type: ignore[method-assign,assignment]
     return times
 
 
@@ -201,7 +201,7 @@ def recorded(
                         later.create(path, pod_running("greedy", node.name, greedy, {"limits": {"memory": "32Mi"}}))
                     wait_for(
                         "some rounds",
-                        lambda: recorder.rounds >= ROUNDS and all(map(makes_a_rate, times.values())),
+                        lambda: recorder.term.rounds >= ROUNDS and all(map(makes_a_rate, times.values())),
                         60 + ROUNDS * 2 * INTERVAL_SECONDS,
                     )
                     with contextlib.closing(plane.api()) as later:

@@ -110,7 +110,7 @@ def read(recorder: Recorder, seconds: float, cpu_seconds: float, mib: float) -> 
     text = f"container_cpu_usage_seconds_total{{{labels}}} {cpu_seconds}\n"
     text += f"container_memory_working_set_bytes{{{labels}}} {mib * MIB}\n"
     answer = parse_resource_metrics(text.encode())
-    recorder.containers.add("n", answer.container_cpu, answer.container_memory, received_seconds=seconds)
+    recorder.term.containers.add("n", answer.container_cpu, answer.container_memory, received_seconds=seconds)
 
 
 def values(store: Store, signal: Signal, *of: str, slots: int = 2) -> list[float | None]:
@@ -194,7 +194,7 @@ def test_a_process_goes_on_counting_where_an_earlier_one_was_and_leaves_its_coun
                 for k in range(3):
                     clock.seconds = BEGUN + apart_seconds * count + 60 * k
                     read(recorder, clock.seconds, clock.seconds - BEGUN, 100)
-                assert recorder.store_closed(float("inf")), recorder.error
+                assert recorder.store_closed(float("inf")), recorder.term.error
             finally:
                 recorder.watch.stop()
 
@@ -271,7 +271,7 @@ def test_without_any_kubelet_that_answers_it_goes_on_asking_and_says_why(api: Ap
         stopping = threading.Event()
         running = pool.submit(recorder.run, stopping)
         try:
-            wait_for("two rounds", lambda: running.done() or recorder.rounds >= 2, 60)
+            wait_for("two rounds", lambda: running.done() or recorder.term.rounds >= 2, 60)
             assert not running.done() or running.result()
             assert "no node was read: the kubelet of node n" in recorder.wrong()
             assert "cannot be reached" in recorder.wrong()

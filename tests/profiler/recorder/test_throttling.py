@@ -269,7 +269,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, 
                     for _ in range(4):
                         pool.submit(asyncio.run, recorder.read_round(spread=0.0)).result()
                         time.sleep(MINUTE / SPEED)
-                assert recorder.store_closed(math.inf), recorder.error
+                assert recorder.store_closed(math.inf), recorder.term.error
             finally:
                 recorder.watch.stop()
     status = store.read_document(STATUS_DOCUMENT, RecorderStatus)
