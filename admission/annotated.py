@@ -8,7 +8,7 @@ its limit, another QoS class) leaves the pod as it is, with a warning to who cre
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from cotenant.base.kubernetes.pod_qos import pod_qos
@@ -60,14 +60,16 @@ def apply_annotated_resources(pod: Json, noted: Mapping[Key, AnnotatedResources]
         return [f"{name}: {note.wrong}"]
     warnings, new = _changed_container_resources(pod["spec"], note)
     if new and not warnings:
-        _write(pod, new, note)
+        pod["spec"] = _with_resources(pod["spec"], new)
+        if note.change:
+            pod["metadata"]["annotations"] = {**annotations, CHANGE_ANNOTATION: note.change}
     return [f"{RESOURCES_ANNOTATION} of {name} was not used: {why}" for why in warnings]
 
 
 def _changed_container_resources(spec: Mapping[str, Any], note: AnnotatedResources) -> tuple[list[str], dict[str, Any]]:
     """Why nothing is changed, and otherwise the resources by container."""
     warnings, new = [], {}
-    for container in _containers(spec):
+    for container in (container for group in GROUPS for container in spec.get(group) or ()):
         name, present = container.get("name", ""), container.get("resources")
         swap = note.swaps.get(name)
         if swap is None or same(present, swap.after):
@@ -88,29 +90,8 @@ def _changed_container_resources(spec: Mapping[str, Any], note: AnnotatedResourc
 
 def _with_resources(spec: Mapping[str, Any], new: Mapping[str, Any]) -> Json:
     """Return the pod spec with the containers' new requests and limits; new: by the container's name."""
-    return {
-        **spec,
-        **{
-            group: [_container_with_resources(container, new) for container in spec[group]]
-            for group in GROUPS
-            if spec.get(group)
-        },
-    }
-
-
-def _write(pod: Json, new: Mapping[str, Any], note: AnnotatedResources) -> None:
-    pod["spec"] = _with_resources(pod["spec"], new)
-    if note.change:
-        annotations = pod["metadata"].get("annotations") or {}
-        pod["metadata"]["annotations"] = {**annotations, CHANGE_ANNOTATION: note.change}
-
-
-def _container_with_resources(container: Mapping[str, Any], new: Mapping[str, Any]) -> Json:
-    """Return the container with its new resources; all its other fields stay."""
-    name = container.get("name", "")
-    return {**container, "resources": new[name]} if name in new else dict(container)
-
-
-def _containers(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    for group in GROUPS:
-        yield from spec.get(group) or ()
+    changed = dict(spec)
+    for group in (group for group in GROUPS if spec.get(group)):
+        names = [(container, container.get("name", "")) for container in spec[group]]
+        changed[group] = [{**c, "resources": new[name]} if name in new else dict(c) for c, name in names]
+    return changed

@@ -23,26 +23,17 @@ def _compare(operations: list[Operation], path: str, before: Any, after: Any) ->
     if before is after:  # what was not touched is still the same object
         return
     if isinstance(before, dict) and isinstance(after, dict):
-        _compare_objects(operations, path, before, after)
+        gone = before.keys() - after.keys()
+        operations += [{"op": "remove", "path": f"{path}/{escape_pointer_key(key)}"} for key in gone]
+        for key, value in after.items():
+            if key not in before:
+                operations.append({"op": "add", "path": f"{path}/{escape_pointer_key(key)}", "value": value})
+            elif before[key] is not value:
+                _compare(operations, f"{path}/{escape_pointer_key(key)}", before[key], value)
     elif isinstance(before, list) and isinstance(after, list):
-        _compare_lists(operations, path, before, after)
+        for index, (old, new) in enumerate(zip(before, after, strict=False)):
+            _compare(operations, f"{path}/{index}", old, new)
+        operations += [{"op": "remove", "path": f"{path}/{len(after)}"}] * (len(before) - len(after))
+        operations += [{"op": "add", "path": f"{path}/-", "value": value} for value in after[len(before) :]]
     elif type(before) is not type(after) or before != after:
         operations.append({"op": "replace", "path": path, "value": after})
-
-
-def _compare_objects(operations: list[Operation], path: str, before: dict[str, Any], after: dict[str, Any]) -> None:
-    operations += [
-        {"op": "remove", "path": f"{path}/{escape_pointer_key(key)}"} for key in before.keys() - after.keys()
-    ]
-    for key, value in after.items():
-        if key not in before:
-            operations.append({"op": "add", "path": f"{path}/{escape_pointer_key(key)}", "value": value})
-        elif before[key] is not value:
-            _compare(operations, f"{path}/{escape_pointer_key(key)}", before[key], value)
-
-
-def _compare_lists(operations: list[Operation], path: str, before: list[Any], after: list[Any]) -> None:
-    for index, (old, new) in enumerate(zip(before, after, strict=False)):
-        _compare(operations, f"{path}/{index}", old, new)
-    operations += [{"op": "remove", "path": f"{path}/{len(after)}"}] * (len(before) - len(after))
-    operations += [{"op": "add", "path": f"{path}/-", "value": value} for value in after[len(before) :]]

@@ -3,21 +3,23 @@
 `rename_legacy_resources` runs on every new pod, `translate_resources` on those that a profile matched. Amounts are
 conserved: CPU as whole millicores (rounded up, as the API server's MilliValue), memory as it was written. A container
 whose amounts cannot be read, or that already names the class resource beside the plain one, is left as it is with a
-warning. `with_extended_spec` writes the annotation from which node agents set cgroups. Functions write on the pod they
+warning. Kubernetes takes no batch or mid amounts in requests and limits of the whole pod (`spec.resources`): before
+translation its amounts there are given to the containers that run together, so that their sum is what the pod asked
+for. `with_extended_spec` writes the annotation from which node agents set cgroups. Functions write on the pod they
 are given; `cotenant.admission.pod_mutation` hands them a copy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from cotenant.admission.pod_level import distribute_pod_resources
 from cotenant.base.colocation.reclaimable import Band
 from cotenant.base.errors import QuantityError
 from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.kubernetes.pod_request import effective_request
 from cotenant.base.kubernetes.protocol import (
     ANNOTATION_ALIASES,
     EXTENDED_RESOURCES,
@@ -25,7 +27,7 @@ from cotenant.base.kubernetes.protocol import (
     RESOURCE_ALIASES,
 )
 from cotenant.base.kubernetes.qos import PriorityClass
-from cotenant.base.kubernetes.quantity import parse_amount, parse_bytes
+from cotenant.base.kubernetes.quantity import format_amount, parse_amount, parse_bytes
 from cotenant.base.resource import Resource
 
 SIDES: Final = ("requests", "limits")
@@ -102,7 +104,10 @@ def amounts_beside(pod: Json, priority: PriorityClass) -> set[str]:
         f"{container.get('name')}/{resource}"
         for container in containers(pod, "initContainers", "containers")
         for resource in Resource
-        if all(any(name in amounts(container, side) for side in SIDES) for name in _names(band, resource))
+        if all(
+            any(name in amounts(container, side) for side in SIDES)
+            for name in (resource.value, EXTENDED_RESOURCES[band, resource])
+        )
     }
 
 
@@ -116,10 +121,6 @@ def without_later(pod: Json, priority: PriorityClass, later: Collection[str]) ->
                 for side in SIDES:
                     amounts(container, side).pop(resource, None)
     return [f"container {place}, which another webhook added to a translated pod, was taken out" for place in later]
-
-
-def _names(band: Band, resource: Resource) -> tuple[str, str]:
-    return resource.value, EXTENDED_RESOURCES[band, resource]
 
 
 def _translate(container: Json, resource: Resource, name: str) -> list[str]:
@@ -244,3 +245,92 @@ def _number(value: Any) -> Any:
         return parse_bytes(value)
     except QuantityError:
         return repr(value)
+
+
+# --- requests and limits of the whole pod
+def distribute_pod_resources(pod: Json) -> list[str]:
+    """Move the pod's own cpu and memory to its containers; warnings. The pod may be written on.
+
+    An amount that cannot be read stays where it is, with a warning.
+    """
+    own = pod["spec"].get("resources")
+    if not isinstance(own, dict) or not any(isinstance(own.get(side), dict) for side in ("requests", "limits")):
+        return []
+    own = {side: dict(amounts) if isinstance(amounts, dict) else amounts for side, amounts in own.items()}
+    warnings = [warning for resource in Resource for warning in _distribute_resource(pod["spec"], own, resource)]
+    remaining = {side: amounts for side, amounts in own.items() if amounts}
+    pod["spec"] = {key: value for key, value in pod["spec"].items() if key != "resources"}
+    pod["spec"] |= {"resources": remaining} if remaining else {}
+    return warnings
+
+
+def _distribute_resource(spec: Json, own: Json, resource: Resource) -> list[str]:
+    """Write the pod's own amounts of one resource to its containers and remove them; returns a warning, or none.
+
+    Containers keep what they ask for, the rest of the pod's amount is shared among them. Amounts that cannot be
+    read change nothing.
+    """
+    totals = {side: own[side][resource] for side in ("requests", "limits") if resource in (own.get(side) or {})}
+    # Main containers, then sidecars: those that run at the same time.
+    inits = [c for c in spec.get("initContainers") or () if isinstance(c, dict) and c.get("restartPolicy") == "Always"]
+    together = [*(c for c in spec.get("containers") or () if isinstance(c, dict)), *inits]
+    if not totals or not together:
+        return []
+    try:
+        parsed = {side: parse_amount(resource, total) for side, total in totals.items()}
+        own_requests, limits = ([_named_amount(c, side, resource) for c in together] for side in ("requests", "limits"))
+    except QuantityError as error:
+        return [f"the pod's own {resource} was not translated: {error.message}"]
+    requests = _shared_requests(own_requests, limits, parsed.get("requests", parsed.get("limits", 0)))
+    if "limits" in parsed:
+        # Limits of which those not named are the request and an equal part of what the others leave of the total.
+        total = parsed["limits"]
+        takers = [i for i, limit in enumerate(limits) if limit is None]
+        shares = [requests[i] if limit is None else limit for i, limit in enumerate(limits)]
+        for place, part in zip(takers, _parts(max(total - sum(shares), 0), len(takers)), strict=True):
+            shares[place] += part
+        limits = list[int | None](shares)
+    for container, request, limit in zip(together, requests, limits, strict=True):
+        _write(container, "requests", resource, request)
+        _write(container, "limits", resource, limit)
+    for side in totals:
+        del own[side][resource]
+    return [f"the pod's own {resource} (spec.resources) was divided among its containers"]
+
+
+def _shared_requests(requests: Sequence[int | None], limits: Sequence[int | None], total: int) -> list[int]:
+    """Requests whose sum is the total, as far as the containers' own limits let them grow.
+
+    What the containers' own requests leave goes, in equal parts, to those that name nothing; else to the first one
+    without a limit; else to each up to its limit, in order.
+    """
+    shares = [int(effective_request(*amounts)) for amounts in zip(requests, limits, strict=True)]
+    rest = max(total - sum(shares), 0)
+    free = [i for i, limit in enumerate(limits) if limit is None]
+    takers = [i for i in free if requests[i] is None] or free[:1]
+    for place, part in zip(takers, _parts(rest, len(takers)), strict=True):
+        shares[place] += part
+    for place, limit in enumerate(limits if not takers else ()):
+        more = min(rest, max((limit or 0) - shares[place], 0))
+        shares[place], rest = shares[place] + more, rest - more
+    return shares
+
+
+def _parts(total: int, count: int) -> list[int]:
+    """A whole number in `count` nearly equal parts, larger ones first."""
+    return [total // count + (index < total % count) for index in range(count)] if count else []
+
+
+def _named_amount(container: Json, side: str, resource: Resource) -> int | None:
+    """None: the container names none."""
+    quantities = amounts(container, side)
+    return parse_amount(resource, quantities[resource]) if resource in quantities else None
+
+
+def _write(container: Json, side: str, resource: Resource, amount: int | None) -> None:
+    resources = container.get("resources") or {}
+    quantities = resources.get(side) or {}
+    if amount is not None:
+        same = resource in quantities and parse_amount(resource, quantities[resource]) == amount
+        text = quantities[resource] if same else format_amount(resource, amount)
+        container["resources"] = {**resources, side: {**quantities, resource.value: text}}

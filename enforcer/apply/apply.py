@@ -128,9 +128,8 @@ class Applier:
             around = replace(around, strays={**strays, **newer}, not_kubelets=others)
             settled = settle(plans, observation, notes, self._hierarchy.dialect, around)
         if self._dry_run:
-            return self._mark_repeated(
-                [*settled.refused, *(_answer(w, WriteOutcome.WOULD_WRITE) for w in _final(settled.writes))]
-            )
+            would = (_answer(w, WriteOutcome.WOULD_WRITE) for w in settled.writes if not w.on_the_way)
+            return self._mark_repeated([*settled.refused, *would])
         first = self._carry_out(settled)
         if first.refused and not self.denied:
             fresh = {**around.strays, **self._read_again(first, {**groups, **around.strays})}
@@ -394,10 +393,6 @@ class Applier:
 
 
 _ACTS: Final = (WriteOutcome.WRITTEN, WriteOutcome.RESTORED)
-
-
-def _final(writes: Iterable[KnobWrite]) -> list[KnobWrite]:
-    return [write for write in writes if not write.on_the_way]
 
 
 def _answer(write: KnobWrite, outcome: WriteOutcome, refused: int = 0, message: str = "") -> Done:

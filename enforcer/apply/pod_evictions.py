@@ -78,7 +78,8 @@ class PodEvictions:
         for answer in self.evictor.answers() if self.evictor else ():
             self._take(answer, pods.get(answer.eviction.uid), observation)
         for answer in self.stopper.answers() if self.stopper else ():
-            self._report(answer.eviction, answer.outcome, answer.message, pods.get(answer.eviction.uid), observation)
+            pod = pods.get(answer.eviction.uid)
+            self.report(answer.eviction, answer.outcome, answer.message, observation.wall_seconds, pod)
             if answer.outcome == "not-stopped":
                 self._note_refusal(answer, observation)
         self._resting = {uid: refusal for uid, refusal in self._resting.items() if uid in pods}
@@ -119,18 +120,13 @@ class PodEvictions:
     def _may_stop(self) -> bool:
         return self.stopper is not None or (self.settings.stop_containers and self.settings.dry_run)
 
-    def _report(
-        self, eviction: Evict, outcome: str, message: str, pod: PodSpec | None, observation: Observation
-    ) -> None:
-        self.report(eviction, outcome, message, observation.wall_seconds, pod)
-
     def _take(self, answer: EvictionAnswer, pod: PodSpec | None, observation: Observation) -> None:
         """Report the API server's answer; return the rate limit's token when it evicted nobody.
 
         A refused eviction is left to the runtime when it is urgent and that is permitted; else the pod rests.
         """
         self._unanswered.pop(answer.eviction.uid, None)
-        self._report(answer.eviction, answer.outcome, answer.message, pod, observation)
+        self.report(answer.eviction, answer.outcome, answer.message, observation.wall_seconds, pod)
         if answer.answered and answer.outcome in ("refused", "gone"):
             self._admission = self._admission.return_token(self._rate)
         if answer.outcome == "refused":

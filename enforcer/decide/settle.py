@@ -187,7 +187,11 @@ def _fit(
 ) -> None:
     _fit_memory_high(targets, groups, observation)
     _fit_memory_limit(targets, groups)
-    _fit_least_quota(targets, groups)
+    for (path, knob), target in list(targets.items()):
+        # 1 ms of the cgroup's own period: the kernel refuses less, and the kubelet does not set it either.
+        least = groups[path].least_quota
+        if knob is Knob.CPU_QUOTA and target.value != NO_LIMIT and wider(least, target.value):
+            targets[path, knob] = replace(target, value=least)
     if circumstances.dialect.version(Knob.CPU_QUOTA) is Version.V1:
         _fit_starts(targets, observation, notes, circumstances.dialect)
         _fit_resizes(targets, observation, notes, circumstances.dialect)
@@ -196,7 +200,10 @@ def _fit(
     if circumstances.dialect.version(Knob.CPUSET_CPUS) is Version.V1:
         for knob in SETS:
             _fit_sets(knob, targets, groups)
-    _fit_idle(targets, groups)
+    # Shares wait while a cgroup is or becomes idle; becoming idle they are noted, afterwards they are written.
+    for path, group in groups.items():
+        if _final(targets, group, Knob.CPU_IDLE) == 1:
+            targets.pop((path, Knob.CPU_SHARES), None)
 
 
 def _below_changes(targets: _Targets, groups: Groups, knob: Knob) -> list[CgroupPath]:
@@ -261,14 +268,6 @@ def _not_below(floor: Value, targets: _Targets, group: GroupReading, knob: Knob,
 def _is_near(first: Value, second: Value) -> bool:
     """Within five percent: not worth a write each tick."""
     return isinstance(first, int) and isinstance(second, int) and second > 0 and second * 0.95 <= first <= second
-
-
-def _fit_least_quota(targets: _Targets, groups: Groups) -> None:
-    """No quota below 1 ms of the cgroup's own period, which the kernel refuses and the kubelet does not set either."""
-    for (path, knob), target in list(targets.items()):
-        group = groups[path]
-        if knob is Knob.CPU_QUOTA and target.value != NO_LIMIT and wider(group.least_quota, target.value):
-            targets[path, knob] = replace(target, value=group.least_quota)
 
 
 def _fit_starts(targets: _Targets, observation: Observation, notes: Notes, dialect: Dialect) -> None:
@@ -339,13 +338,6 @@ def _adjust(targets: _Targets, group: GroupReading, knob: Knob, value: Value, wh
     else:
         reason = why if target.restores else f"{target.why}; {why}"
         targets[group.path, knob] = replace(target, value=value, why=reason, restores=False)
-
-
-def _fit_idle(targets: _Targets, groups: Groups) -> None:
-    """Shares wait while a cgroup is or becomes idle; becoming idle they are noted, afterwards they are written."""
-    for path, group in groups.items():
-        if _final(targets, group, Knob.CPU_IDLE) == 1:
-            targets.pop((path, Knob.CPU_SHARES), None)
 
 
 # --- compared with what stands there -----------------------------------------------------------------------------

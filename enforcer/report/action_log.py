@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
@@ -91,15 +90,6 @@ class AgentMetrics:
         self.dry_run.labels(node).set(dry_run)
 
 
-@dataclass(frozen=True, slots=True)
-class _About:
-    """An Event without its message; no pod = the node."""
-
-    pod: PodSpec | None
-    reason: str
-    warning: bool = False
-
-
 class ActionReporter:
     """The reporter of actions, for the agent's thread; `recorder` writes Events and may be missing."""
 
@@ -130,7 +120,6 @@ class ActionReporter:
             pod = owners.get(result.path)
             action = action_of(result, stamp(now_seconds), pod.key if pod else "", self._dry_run)
             self._keep(action)
-            about = _About(pod, EVENT_REASONS.get(result.outcome, "ValueChanged"), result.outcome in BAD)
             before = "" if result.before is None else f" (was {result.before})"
             verb = {WriteOutcome.WOULD_WRITE: "would set", WriteOutcome.RESTORED: "gives back"}.get(
                 result.outcome, "sets"
@@ -139,12 +128,10 @@ class ActionReporter:
                 f"{result.strategy} {verb} {result.knob.value} of {result.path} to {result.value}{before}: {result.why}"
             )
             # The identity of a write for Events, which leaves out the value.
-            self._event(
-                about,
-                f"{text}. {result.outcome.value}: {result.message}" if result.message else text,
-                f"{result.strategy} {result.knob.value} {result.outcome.value}",
-                action,
-            )
+            template = f"{result.strategy} {result.knob.value} {result.outcome.value}"
+            note = f"{text}. {result.outcome.value}: {result.message}" if result.message else text
+            reason = EVENT_REASONS.get(result.outcome, "ValueChanged")
+            self._event(pod, reason, note, template, action, result.outcome in BAD)
 
     def evicted(self, eviction: Evict, outcome: str, message: str, now_seconds: float, pod: PodSpec | None) -> None:
         """Report an eviction that was requested, would be requested, or was refused. now_seconds: Unix time."""
@@ -162,9 +149,9 @@ class ActionReporter:
             dry_run=self._dry_run,
         )
         self._keep(action)
-        about = _About(pod, EVICTION_REASONS.get(outcome, REFUSED), warning=True)
         note = f"{eviction.strategy}: {eviction.why}" + (f" ({message})" if message else "")
-        self._event(about, note, f"{eviction.strategy} {outcome}", action)
+        reason = EVICTION_REASONS.get(outcome, REFUSED)
+        self._event(pod, reason, note, f"{eviction.strategy} {outcome}", action, warning=True)
 
     def surface(self, surface: Surface, wants: Iterable[SurfaceWant], errors: list[str], now_seconds: float) -> None:
         """Report the wants and errors of a surface, which is what the agent writes outside cgroups; only changes.
@@ -209,8 +196,8 @@ class ActionReporter:
         )
         self._keep(action)
         note = f"{want.strategy}: {subject}: {want.why}" + (f" ({message})" if message else "")
-        about = _About(None, EVENT_REASONS[outcome], outcome in BAD)
-        self._event(about, note, f"{want.strategy} {subject} {outcome.value}", action)
+        template = f"{want.strategy} {subject} {outcome.value}"
+        self._event(None, EVENT_REASONS[outcome], note, template, action, outcome in BAD)
 
     def _count(self, want: SurfaceWant, outcome: WriteOutcome) -> None:
         self._metrics.actions.labels(want.strategy, want.surface.value, outcome.value).inc()
@@ -223,7 +210,7 @@ class ActionReporter:
             self._metrics.verdicts.labels(reason).inc()
             self._keep(action)
             pods = pods or {pod.spec.key: pod.spec for pod in observation.pods}
-            self._event(_About(pods.get(action.subject), reason, warning), action.message, reason, action)
+            self._event(pods.get(action.subject), reason, action.message, reason, action, warning)
 
     def close(self) -> None:
         """Close the log."""
@@ -240,20 +227,19 @@ class ActionReporter:
         else:
             self.error = ""
 
-    def _event(self, about: _About, note: str, template: str, action: ActionRecord) -> None:
-        """Send an Event about the pod, or the node; nothing without a recorder.
+    def _event(
+        self, pod: PodSpec | None, reason: str, note: str, template: str, action: ActionRecord, warning: bool
+    ) -> None:
+        """Send an Event about the pod, None = the node; nothing without a recorder.
 
         note: its message, which stays that of the first of a series of equal Events; template: what makes them equal.
         The newest action is an annotation, so that the series does not hide it.
         """
         if self._recorder is None:
             return
-        pod = about.pod
         whom = Regarding("v1", "Pod", pod.name, pod.namespace, pod.uid) if pod else Regarding("v1", "Node", self._node)
-        act = msgspec.json.encode(act_of(action, self._node, about.warning)).decode()
-        self._recorder.record_occurrence(
-            EventSubject(whom, about.reason, template, about.warning), note, {ACT_ANNOTATION: act}
-        )
+        act = msgspec.json.encode(act_of(action, self._node, warning)).decode()
+        self._recorder.record_occurrence(EventSubject(whom, reason, template, warning), note, {ACT_ANNOTATION: act})
 
 
 class _Log:

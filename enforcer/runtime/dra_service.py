@@ -17,7 +17,6 @@ import grpc
 import structlog
 
 from cotenant.base.errors import CotenantError
-from cotenant.enforcer.dra.claim import PreparedClaim
 from cotenant.enforcer.dra.claims import Claims
 from cotenant.enforcer.dra.offer import DRIVER
 from cotenant.enforcer.runtime.grpc_options import SERVER_OPTIONS
@@ -123,7 +122,17 @@ class DraService:
             except Exception as error:  # noqa: BLE001 - the kubelet tries again, and tells the pod's owner why
                 entry.value.error = _log_refusal(error, "prepared", claim)
             else:
-                entry.value.devices.extend(_devices(ready))
+                # The runtime's name of a request stands once, at its first device.
+                entry.value.devices.extend(
+                    dra.Device(
+                        request_names=[wanted.name],
+                        pool_name=device.pool,
+                        device_name=device.device,
+                        cdi_device_ids=[ready.cdi_id(wanted)] if number == 0 else [],
+                    )
+                    for wanted in ready.requests
+                    for number, device in enumerate(wanted.devices)
+                )
         return response
 
     def _unprepare(self, request: Any) -> Any:
@@ -136,20 +145,6 @@ class DraService:
             except Exception as error:  # noqa: BLE001 - the kubelet tries again
                 entry.value.error = _log_refusal(error, "unprepared", claim)
         return response
-
-
-def _devices(claim: PreparedClaim) -> list[Any]:
-    """The claim's devices; the runtime's name of a request stands once, at its first device."""
-    return [
-        dra.Device(
-            request_names=[request.name],
-            pool_name=device.pool,
-            device_name=device.device,
-            cdi_device_ids=[claim.cdi_id(request)] if number == 0 else [],
-        )
-        for request in claim.requests
-        for number, device in enumerate(request.devices)
-    ]
 
 
 def _log_refusal(error: Exception, what: str, claim: Any) -> str:

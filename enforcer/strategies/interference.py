@@ -292,15 +292,12 @@ def _continue_or_open(
             (s for s in beside if s.key not in state.given_up), key=lambda s: (s.value / s.bound, s.key), default=None
         )
         if worst is not None:
-            state = replace(state, case=_open_case(observation, state, worst, best_effort))
+            # The evidence of before any action, which our own actions would distort later.
+            (uid, value), *others = _suspects(observation, state, worst) or [("", 0.0)]
+            case = Case(worst.pod.spec.uid, worst.signal, 1, best_effort, uid, value, tuple(others))
+            state = replace(state, case=case)
     verdicts = tuple(_verdicts(observation, state, confirmed, best_effort))
     return _findings(observation, state, verdicts), state
-
-
-def _open_case(observation: Observation, state: InterferenceState, worst: Suffering, best_effort: int) -> Case:
-    """Return a new case with the evidence of before any action, which our own actions would distort later."""
-    (uid, value), *others = _suspects(observation, state, worst) or [("", 0.0)]
-    return Case(worst.pod.spec.uid, worst.signal, 1, best_effort, uid, value, tuple(others))
 
 
 def _suspects(observation: Observation, state: InterferenceState, suffering: Suffering) -> list[tuple[str, float]]:

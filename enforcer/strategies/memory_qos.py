@@ -231,10 +231,7 @@ def _batch_request(container: ContainerSpec) -> int:
 
 
 def _request(pod: PodSpec, container: ContainerSpec) -> int | None:
-    batch = pod.qos_class is QosClass.BE
-    if batch:
-        return _batch_request(container)
-    return container_request(pod, container, _MEMORY)
+    return _batch_request(container) if pod.qos_class is QosClass.BE else container_request(pod, container, _MEMORY)
 
 
 def _limit(pod: PodSpec, container: ContainerSpec) -> int | None:

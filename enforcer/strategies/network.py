@@ -53,15 +53,17 @@ class Network(Stateless):
 
         Without an uplink, or without a bandwidth of it, a verdict says so and nothing is shaped.
         """
-        link = observation.node.uplink
+        node, link = observation.node.name, observation.node.uplink
         on = [row for row in _CLASSES if policy.classes.of(row[0]).network_qos.enable]
         if not on or policy.classes.policies.net_qos_policy != "tc":
             return Step(StrategyPlan(), state)
         if link is None:
-            return Step(StrategyPlan(verdicts=(_no_uplink(observation.node.name),)), state)
+            why = "the agent is not on the host's network, or there is no default route: traffic is not shaped"
+            return Step(StrategyPlan(verdicts=(Verdict(node, NO_UPLINK, f"{node}: {why}", warning=True),)), state)
         total = total_bits(policy) or link.bits_per_second
         if total <= 0:
-            return Step(StrategyPlan(verdicts=(_unknown_speed_verdict(observation.node.name, link.device),)), state)
+            why = f"{link.device} does not say its speed and the policy has no totalNetworkBandwidth: not shaped"
+            return Step(StrategyPlan(verdicts=(Verdict(node, UNKNOWN_LINK, f"{node}: {why}", warning=True),)), state)
         pods = [p.spec for p in observation.pods if live(p.spec)]
         classes = tuple(
             _class(row, policy.classes.of(row[0]).network_qos, total, addresses(pods, row[0])) for row in on
@@ -105,13 +107,3 @@ def _class(row: tuple[QosClass, int, int], qos: NetworkQos, total: int, owned: t
     most = min(bits(qos.egress_limit, total) or total, total)
     least = min(max(bits(qos.egress_request, total), LEAST_BITS), max(most, LEAST_BITS))
     return TrafficClass(name.value, number, least, max(most, LEAST_BITS), priority, owned)
-
-
-def _no_uplink(node: str) -> Verdict:
-    message = f"{node}: the agent is not on the host's network, or there is no default route: traffic is not shaped"
-    return Verdict(node, NO_UPLINK, message, warning=True)
-
-
-def _unknown_speed_verdict(node: str, device: str) -> Verdict:
-    message = f"{node}: {device} does not say its speed and the policy has no totalNetworkBandwidth: not shaped"
-    return Verdict(node, UNKNOWN_LINK, message, warning=True)

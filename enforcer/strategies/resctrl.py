@@ -88,13 +88,18 @@ class Resctrl(Stateless):
         pods = [p for p in observation.pods if live(p.spec)]
         own = [p for p in pods if self.pod_groups and RESCTRL_ANNOTATION in p.spec.annotations]
         if offers is None:
-            return Step(StrategyPlan(verdicts=_unsupported_verdicts(observation) if enabled or own else ()), state)
+            node = observation.node.name
+            why = "cache and memory bandwidth are in the policy, but there is no resource control here"
+            unsupported = Verdict(node, UNSUPPORTED, f"{node}: {why}")
+            return Step(StrategyPlan(verdicts=(unsupported,) if enabled or own else ()), state)
         groups, verdicts = _own_groups(own, offers)
         alone = {p.spec.uid for p in own if POD_PREFIX + p.spec.uid in groups}
         for name, qos in enabled.items():
             lines = class_schemata(qos, offers)
             if not lines:
-                verdicts.append(_no_mask(name, qos))
+                span = f"{qos.cat_range_start_percent} to {qos.cat_range_end_percent} %"
+                message = f"class {name}: {span} of the cache has no way; no group is made"
+                verdicts.append(Verdict(name, NO_MASK, message, warning=True))
                 continue
             members = (p for p in pods if _GROUPS.get(class_of(p.spec)) == name and p.spec.uid not in alone)
             groups[name] = ResctrlGroup(lines, _cgroups(members))
@@ -186,15 +191,3 @@ def _own_groups(pods: list[PodReading], offers: ResctrlReading) -> tuple[dict[st
 
 def _cgroups(pods: Iterator[PodReading] | list[PodReading]) -> tuple[str, ...]:
     return tuple(c.group.path for pod in pods for c in pod.containers if c.group is not None)
-
-
-def _unsupported_verdicts(observation: Observation) -> tuple[Verdict, ...]:
-    message = (
-        f"{observation.node.name}: cache and memory bandwidth are in the policy, but there is no resource control here"
-    )
-    return (Verdict(observation.node.name, UNSUPPORTED, message),)
-
-
-def _no_mask(name: str, qos: ResctrlQos) -> Verdict:
-    span = f"{qos.cat_range_start_percent} to {qos.cat_range_end_percent} %"
-    return Verdict(name, NO_MASK, f"class {name}: {span} of the cache has no way; no group is made", warning=True)

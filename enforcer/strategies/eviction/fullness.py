@@ -75,7 +75,7 @@ def to_release(observation: Observation, resource: Resource, threshold: int, low
 def by_use(observation: Observation, thresholds: Thresholds, resource: Resource) -> Task | None:
     """The task of a node that uses too much; None when it is off or not needed."""
     highest = thresholds.evict_enabled_priority_threshold
-    threshold, lower = use_bounds(thresholds, resource)
+    threshold, lower = bounds(thresholds, resource.value)
     if not thresholds.enable or threshold is None or highest is None:
         return None
     amount, percent = to_release(observation, resource, threshold, lower)
@@ -88,9 +88,9 @@ def by_use(observation: Observation, thresholds: Thresholds, resource: Resource)
     return Task(_BY_USE[resource], resource, amount, why, ordered, lambda c: c.use(resource))
 
 
-def use_bounds(thresholds: Thresholds, resource: Resource) -> tuple[int | None, int | None]:
-    """Threshold and lower bound of use, percent."""
-    threshold, lower = (getattr(thresholds, f"{resource.value}_evict_{name}_percent") for name in _BOUNDS)
+def bounds(thresholds: Thresholds, measure: str) -> tuple[int | None, int | None]:
+    """Threshold and lower bound, percent; measure: of use ("cpu", "memory"), or of requests ("cpu_allocatable")."""
+    threshold, lower = (getattr(thresholds, f"{measure}_evict_{name}_percent") for name in _BOUNDS)
     return threshold, lower
 
 
@@ -101,7 +101,7 @@ def by_allocatable(observation: Observation, thresholds: Thresholds, resource: R
     that opted in are candidates. A class that the node does not offer now makes no task (see `withdrawn_classes`).
     """
     highest = thresholds.allocatable_evict_priority_threshold
-    threshold, lower = allocatable_bounds(thresholds, resource)
+    threshold, lower = bounds(thresholds, f"{resource.value}_allocatable")
     if not thresholds.enable or threshold is None or highest is None:
         return
     bound = min(ALLOCATABLE_LOWER_PERCENT if lower is None else lower, threshold)
@@ -127,16 +127,10 @@ def by_allocatable(observation: Observation, thresholds: Thresholds, resource: R
             )
 
 
-def allocatable_bounds(thresholds: Thresholds, resource: Resource) -> tuple[int | None, int | None]:
-    """Threshold and lower bound of requests, percent of allocatable."""
-    threshold, lower = (getattr(thresholds, f"{resource.value}_allocatable_evict_{name}_percent") for name in _BOUNDS)
-    return threshold, lower
-
-
 def withdrawn_classes(observation: Observation, thresholds: Thresholds) -> Iterator[Verdict]:
     """Classes that pods hold and the node does not offer, where that would count."""
     for resource in Resource:
-        if not thresholds.enable or allocatable_bounds(thresholds, resource)[0] is None:
+        if not thresholds.enable or bounds(thresholds, f"{resource.value}_allocatable")[0] is None:
             continue
         for cls, band in BANDS.items():
             name = EXTENDED_RESOURCES[band, resource]
@@ -164,7 +158,7 @@ def best_effort_memory(
 ) -> tuple[Task | None, MemoryTrend]:
     """The task, None when there is enough memory; and what to remember."""
     after = MemoryTrend(observation.node.memory_available_bytes)
-    threshold, lower = use_bounds(thresholds, Resource.MEMORY)
+    threshold, lower = bounds(thresholds, Resource.MEMORY.value)
     if not thresholds.enable or threshold is None or observation.node.memory_total_bytes <= 0:
         return None, after
     amount, percent = to_release(observation, Resource.MEMORY, threshold, lower)

@@ -251,9 +251,11 @@ def _still_requested(
     observation: Observation, before: Choices, refused: set[str], settings: BestEffortSettings
 ) -> tuple[tuple[RequestedEviction, ...], Mapping[Resource, float]]:
     """Requests that still count, and the last one of each resource among those that are over and were not refused."""
-    present, now = {p.spec.uid: p for p in observation.pods}, observation.at_seconds
+    present, now = {p.spec.uid for p in observation.pods}, observation.at_seconds
     asked = [request for request in before.told if request.eviction.uid not in refused and request.at_seconds <= now]
-    still = tuple(request for request in asked if _is_still_pending(request, present, now, settings))
+    # While the pod is there, up to twice the time that it may take; a clock that went back forgets.
+    young = [request for request in asked if 0 <= now - request.at_seconds < 2 * settings.pending_seconds]
+    still = tuple(request for request in young if request.eviction.uid in present)
     over = {resource: at for resource, at in before.last_seconds.items() if at <= now}
     return still, _last_seconds([request for request in asked if request not in still], over)
 
@@ -304,13 +306,6 @@ def _evict(candidate: EvictionCandidate, task: Task, settings: BestEffortSetting
     pod = candidate.pod
     urgent = task.urgent and best_effort_only(pod)
     return Evict(pod.namespace, pod.name, pod.uid, task.name, task.why, releases, by_api, urgent)
-
-
-def _is_still_pending(
-    requested: RequestedEviction, present: Mapping[str, PodReading], now: float, settings: BestEffortSettings
-) -> bool:
-    """While the pod is there, up to twice the time that it may take; a clock that went back forgets."""
-    return requested.eviction.uid in present and 0 <= now - requested.at_seconds < 2 * settings.pending_seconds
 
 
 def _is_cooling_down(resource: Resource, now: float, last_seconds: Mapping[Resource, float]) -> bool:
