@@ -37,10 +37,7 @@ _log = structlog.get_logger(__name__)
 
 
 def overdue(guard: Mapping[str, Any], now_seconds: float) -> Patch | None:
-    """Return the patch that frees the nodes of forgotten hand-overs; None when there are none. Pure.
-
-    Nodes without a hand-over are forgotten ones, and so is what ends later than any manager promises.
-    """
+    """Return the patch that frees nodes of forgotten hand-overs, and nodes without one; None for none. Pure."""
     spec = guard.get("spec") or {}
     served = moment_of(spec.get("servedUntil"), SWAP_GUARD) or 0.0
     swaps = spec.get("swaps") or []

@@ -113,10 +113,7 @@ class _Work:
 
 
 def compute_mutation(pod: Mapping[str, Any], view: ClusterView, call: AdmissionCall) -> Mutation:
-    """The pod after the profiles of this cluster are applied; the same pod when no profile changes it.
-
-    pod: the object of a review; the caller has checked that metadata and spec are objects.
-    """
+    """The pod after this cluster's profiles; the same pod when none changes it. The caller has checked its shape."""
     metadata = pod["metadata"]
     labels = metadata.get("labels") or {}
     if MIRROR_ANNOTATION in (metadata.get("annotations") or {}):
@@ -158,10 +155,7 @@ def _mutate_new_pod(work: _Work, view: ClusterView, call: AdmissionCall) -> Muta
 
 
 def _mutate_existing_pod(work: _Work, pod: Mapping[str, Any], view: ClusterView, call: AdmissionCall) -> Mutation:
-    """Return a running pod with the labels and annotations of its profiles.
-
-    The rest is unchanged, because QoS and priorities of a running pod are immutable.
-    """
+    """Return a running pod with its profiles' labels and annotations; its QoS and priorities are immutable."""
     _apply_profiles(work, view, call)
     if not work.applied:
         return Mutation(pod, tuple(work.warnings))

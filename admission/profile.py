@@ -105,10 +105,7 @@ class Profile:
         )
 
     def drawn(self, seed: str) -> bool:
-        """Return whether the profile is applied to the pod of this seed; the same seed always draws the same.
-
-        The share of the seeds for which it is True is the profile's percentage.
-        """
+        """Return whether the pod of this seed gets the profile: the same each time, True for `percent` of the seeds."""
         if self.percent in (0, 100):
             return self.percent == 100
         digest = hashlib.blake2b(f"{self.name}\0{seed}".encode("utf-8", "replace"), digest_size=8).digest()

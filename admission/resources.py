@@ -74,11 +74,7 @@ def _rename(quantities: Json, old: str, where: str) -> str:
 
 
 def translate_resources(pod: Json, priority: PriorityClass, *, overhead: bool) -> list[str]:
-    """Rename cpu and memory to the class's resources in all containers, and in the overhead when asked; warnings.
-
-    A missing request becomes the limit. What the pod asks for as a whole is shared out among its containers first. Pods
-    of other classes are not touched.
-    """
+    """Rename cpu and memory to the class's resources, in the overhead when asked; no request = the limit; warnings."""
     band = BANDS.get(priority)
     if band is None:
         return []
@@ -249,10 +245,7 @@ def _number(value: Any) -> Any:
 
 # --- requests and limits of the whole pod
 def distribute_pod_resources(pod: Json) -> list[str]:
-    """Move the pod's own cpu and memory to its containers; warnings. The pod may be written on.
-
-    An amount that cannot be read stays where it is, with a warning.
-    """
+    """Move the pod's own cpu and memory to its containers; warnings. What cannot be read stays, with a warning."""
     own = pod["spec"].get("resources")
     if not isinstance(own, dict) or not any(isinstance(own.get(side), dict) for side in ("requests", "limits")):
         return []
@@ -265,11 +258,7 @@ def distribute_pod_resources(pod: Json) -> list[str]:
 
 
 def _distribute_resource(spec: Json, own: Json, resource: Resource) -> list[str]:
-    """Write the pod's own amounts of one resource to its containers and remove them; returns a warning, or none.
-
-    Containers keep what they ask for, the rest of the pod's amount is shared among them. Amounts that cannot be
-    read change nothing.
-    """
+    """Divide the pod's own amounts of a resource among its containers; a warning. Unreadable ones change nothing."""
     totals = {side: own[side][resource] for side in ("requests", "limits") if resource in (own.get(side) or {})}
     # Main containers, then sidecars: those that run at the same time.
     inits = [c for c in spec.get("initContainers") or () if isinstance(c, dict) and c.get("restartPolicy") == "Always"]

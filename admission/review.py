@@ -227,13 +227,9 @@ def _short(text: str) -> str:
 def mutate_pod(request: AdmissionRequest, context: ReviewContext) -> AdmissionDecision:
     """Answer the mutating webhook for a pod: a JSON patch with warnings, or the refusal of a new pod.
 
-    The patch renames former resources, applies profiles and turns CPU and memory of mid and batch pods into the band's
-    resources. Anything but a pod is answered untouched, and before the caches are filled nothing is decided.
-
-    Two rules refuse a new pod here and not in `validate_pod`. One: it is in a namespace that is bound to a quota with
-    children; the API server cannot know which namespaces these are, so it cannot choose the pods to be validated. The
-    other: a LimitRange requires CPU or memory that the pod's class no longer requests; the API server would refuse the
-    pod without the reason.
+    Two rules refuse here and not in `validate_pod`. A namespace that is bound to a quota with children: the API server
+    cannot know which these are, so it cannot choose the pods to be validated. A LimitRange that requires what the pod's
+    class no longer requests: the API server would refuse the pod without the reason.
     """
     if not _is(request, "", "pods"):
         return UNTOUCHED

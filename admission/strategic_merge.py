@@ -80,10 +80,7 @@ def _retain_keys(document: Mapping[str, Any], patch: Mapping[str, Any], path: Pa
 
 
 def _merge_field(fields: dict[str, Any], key: str, value: Any, path: Path) -> None:
-    """Merge one field in place as a strategic merge patch does: null removes, objects merge, lists by their rule.
-
-    A value of another shape than the pod's is refused (UsageError): it would make an invalid pod.
-    """
+    """Merge one field in place: null removes, objects merge, lists by their rule; another shape is refused."""
     if value is None:
         fields.pop(key, None)
         return
@@ -99,11 +96,7 @@ def _merge_field(fields: dict[str, Any], key: str, value: Any, path: Path) -> No
 
 
 def _merged_list(before: Sequence[Any], patch: Sequence[Any], path: Path) -> list[Any]:
-    """A list after the patch: united (lists of plain values), merged by key, or replaced.
-
-    Which rule holds is Kubernetes' by the field's path: PRIMITIVE_LISTS, MERGE_KEYS, else replaced. `$patch: replace`
-    in an element replaces a keyed list.
-    """
+    """A list after the patch, by Kubernetes' rule for its path: united, merged by key, or replaced."""
     if path in PRIMITIVE_LISTS:
         return [*before, *(item for item in patch if item not in before)]
     merge_key = MERGE_KEYS.get(path)

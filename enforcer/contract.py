@@ -142,10 +142,7 @@ class PodSpec(PodLevelResources):
 
 @dataclass(frozen=True, slots=True)
 class CpuUse:
-    """CPU of a cgroup between two readings; None where there are no two readings yet or the counter was reset.
-
-    throttled_periods and periods: of the CFS quota in this tick; throttled_seconds likewise.
-    """
+    """CPU between two readings, None after a reset or without two; the others: of the CFS quota in this tick."""
 
     millicores: float | None = None
     periods: int = 0
@@ -407,10 +404,7 @@ class ResctrlGroup(msgspec.Struct, frozen=True):
 
 
 class TrafficClass(msgspec.Struct, frozen=True):
-    """A class of outgoing traffic. number: of the class below the root, 1..65535.
-
-    least, most: the rate that it is guaranteed, and the ceiling up to which it may borrow, in bits per second.
-    """
+    """Outgoing traffic of a class. number: below the root, 1..65535; least, most: its promised rate and its ceiling, bits/s."""
 
     name: str
     number: int

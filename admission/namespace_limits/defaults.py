@@ -43,10 +43,7 @@ Given = frozenset[tuple[str, str, str, str]]
 
 @dataclass(frozen=True, slots=True)
 class RangeDefault:
-    """An amount that a LimitRange gives to containers without it.
-
-    side: requests or limits; resource: its name on the wire; amount: millicores of cpu, else in the resource's unit.
-    """
+    """A LimitRange's amount for containers without it; side: requests or limits; cpu in millicores, else its unit."""
 
     name: str
     side: str

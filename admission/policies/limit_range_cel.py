@@ -64,10 +64,7 @@ def _given_list(group: str, side: str) -> str:
 
 
 def _given_condition(group: str, side: str) -> str:
-    """Return the CEL condition that this LimitRange gave container `c` resource `n` on a side.
-
-    The amount is its default, and the note names it or is another LimitRange's.
-    """
+    """CEL: the LimitRange gave container `c` resource `n`: it is its default, and the note names it or is another's."""
     amount, default = (f"quantity(string({of}[n]))" for of in (f"c.resources.{side}", f"variables.{side}Defaults"))
     equal = f"n in variables.{side}Defaults && {amount}.compareTo({default}) == 0"
     return f"{equal} && (variables.foreign || {noted_condition(group, side)})"

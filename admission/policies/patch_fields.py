@@ -61,10 +61,7 @@ def refusal(name: str, value: Any) -> str:
 
 
 def _wrong(value: Any, kind: Any, path: str) -> str:
-    """Return what is wrong with a value or with its content, as text; "" when it is valid.
-
-    null is valid, because it removes the field; as an item of a list it is not.
-    """
+    """Return what is wrong with a value or its content, or ""; null removes a field, but is no item of a list."""
     expected: type = list if isinstance(kind, list) else dict if isinstance(kind, Mapping) else kind
     if value is None:
         return ""

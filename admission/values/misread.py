@@ -167,11 +167,7 @@ def _class_amounts(pod: Json) -> Iterator[tuple[str, str, Any]]:
 
 
 def small_amounts(pod: Json) -> Iterator[str]:
-    """Yield a line for each amount of batch or mid resources, as its author wrote it, that is likely another unit's.
-
-    Koordinator's CPU is a number of millicores, so that "2" is a five-hundredth of a core; no process has less than a
-    page of memory.
-    """
+    """A line for each class amount that is likely in another unit: less than a tenth of a core, or than a page."""
     for where, name, value in _class_amounts(pod):
         with suppress(CotenantError):
             number, is_cpu = parse_millicores(value) // 1000, name.endswith("-cpu")

@@ -104,10 +104,7 @@ def _due(pair: Pair, now_seconds: float) -> bool:
 
 
 def _spread(following: Pair, policy: CertificatePolicy, now_seconds: float, trusted: bytes | None) -> bool:
-    """Return whether callers have had time to trust the next authority, and are known to trust it.
-
-    trusted: bundle that callers have now, None when that cannot be asked: then the time alone decides.
-    """
+    """Return whether callers had time to trust the next authority and, where that can be asked, do trust it."""
     in_time = now_seconds >= _issued_at(following) + policy.overlap_seconds
     return in_time and (trusted is None or following.certificate.strip() in trusted)
 

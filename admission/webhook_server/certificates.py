@@ -119,10 +119,7 @@ class Injector:
         self._addresses = [Address(REGISTRATION, plural, settings.configuration) for plural in CONFIGURATIONS]
 
     def trusted(self) -> bytes | None:
-        """Return the bundle that all webhooks have now; None when no configuration is installed.
-
-        The result is empty when the webhooks have different bundles.
-        """
+        """Return the bundle of all webhooks; None when no configuration is installed, empty when they differ."""
         bundles = [bundle for address in self._addresses for bundle in self._bundles(address).values()]
         if not bundles:
             return None
@@ -179,10 +176,7 @@ class CertificateController:
         return material
 
     def _renew_stored_material(self) -> Material:
-        """Return the stored material once nothing is due any more, whichever replica renewed it.
-
-        Raises ClusterError when other writers changed it TRIES times in a row.
-        """
+        """Return the stored material once nothing is due. ClusterError when others changed it TRIES times in a row."""
         for _ in range(TRIES):
             stored, version = self._store.read()
             due = renew_material(stored, self._policy, self._clock.now_seconds(), self._trust_bundle(stored))

@@ -217,10 +217,7 @@ class WebhookMirrors:
         return NativeGangs(groups, ours)
 
     def pods_of_quota(self, name: str) -> int:
-        """Return the number of pods that have not ended and use a quota now, by their label or their namespace.
-
-        Asks the API server. Raises ClusterError when it does not answer.
-        """
+        """Ask the API server how many pods that have not ended use a quota, by label or namespace. ClusterError."""
         tree = self.view().quotas
         quota = tree.quotas.get(name)
         bound = {*quota.namespaces, quota.namespace} if quota is not None else set()

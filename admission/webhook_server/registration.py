@@ -23,10 +23,7 @@ Json = dict[str, Any]
 def registration_objects(
     template: Iterable[Mapping[str, Any]], settings: AdmissionSettings, config_namespace: str, url: str = ""
 ) -> list[Json]:
-    """Objects to apply: the Service (not with a url) and both configurations.
-
-    url: https address of a server outside the cluster; without it the Service is called.
-    """
+    """Objects to apply: Service and configurations; with a url (https, outside the cluster) the latter alone."""
     base = _validate_url(url)
     objects = [copy.deepcopy(dict(body)) for body in template]
     return [

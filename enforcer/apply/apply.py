@@ -87,10 +87,7 @@ class Applier:
         dry_run: bool = True,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Create an applier that has written nothing yet.
-
-        dry_run: return what would be written, restore nothing.
-        """
+        """Create an applier; in a dry run it returns what would be written, and restores nothing."""
         self._hierarchy, self._journal, self._dry_run, self._monotonic = hierarchy, originals, dry_run, monotonic
         self._lost = originals.lost
         self._held: frozenset[Place] = frozenset()
@@ -110,10 +107,7 @@ class Applier:
         return self._held
 
     def apply(self, plans: Sequence[StrategyPlan], observation: Observation) -> list[Done]:
-        """Make it so: settle, note, write, read back. Only changes are answered; an unchanged tick gives [].
-
-        NodeUnreadable when no more files can be opened.
-        """
+        """Make it so: settle, note, write, read back; [] when nothing changed. NodeUnreadable when files run out."""
         self._journal.beat()
         notes = self._stored_notes(observation)
         groups = observation.groups()

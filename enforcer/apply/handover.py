@@ -144,11 +144,7 @@ def _stood_by(settings: SettingSections, lock: NodeLock, wait: Callable[[float],
 
 
 class AgentStop:
-    """The effect of a signal on a running agent.
-
-    `asked`: it ends now; `hands_over`: it leaves its values in force. `to_stranger`: it hands over to an agent that
-    will not have the journal.
-    """
+    """A signal's effect. asked: the end now; hands_over: its values stay; to_stranger: for one without the journal."""
 
     def __init__(self, signals: Ending, lock: NodeLock, settings: EnforcerSettings) -> None:
         self._signals, self._turn = signals, lock

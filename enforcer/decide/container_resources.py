@@ -173,10 +173,7 @@ def quota_suspended(policy: NodePolicy) -> bool:
 
 
 def batch_amounts(pod: PodSpec) -> Mapping[str, BatchAmounts] | None:
-    """Batch resources by name of container, native sidecars and init containers too; None when the pod requests none.
-
-    DecodeError or QuantityError when the annotation cannot be read.
-    """
+    """Batch resources by name of container, of all that count; None for none. DecodeError, QuantityError."""
     text = pod.annotations.get(EXTENDED_SPEC_ANNOTATION)
     if text is None:
         return _container_batch_amounts(pod)

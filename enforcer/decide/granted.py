@@ -55,10 +55,7 @@ def pod_limit(pod: PodSpec, name: str) -> int | None:
 
 
 def _all_limited(pod: PodSpec, limits: Mapping[str, int]) -> bool:
-    """Return whether the kubelet limits the pod's total.
-
-    An init container needs a positive limit together with the sidecars before it; a main container needs its own.
-    """
+    """Return whether the kubelet limits the total; init containers count with the sidecars before them."""
     sidecars = 0
     for container in pod.init_containers:
         beside = sidecars + limits[container.name]

@@ -135,10 +135,7 @@ def same(knob: Knob, first: Value, second: Value, dialect: Dialect) -> bool:
 
 
 def may_stem_from(knob: Knob, present: Value, written: Value, dialect: Dialect) -> bool:
-    """Return whether the present value is the written one, apart from removed block devices.
-
-    The kernel drops the line of a device with it, and takes none of a device that is not there.
-    """
+    """Return whether the present value is the written one, but for block devices that the kernel has dropped since."""
     if knob in BLOCK_DEVICES:
         with contextlib.suppress(UsageError):
             return _devices(str(present)).items() <= _devices(str(written)).items()
@@ -146,10 +143,7 @@ def may_stem_from(knob: Knob, present: Value, written: Value, dialect: Dialect) 
 
 
 def round_for_write(knob: Knob, value: Value) -> Value:
-    """Return the value that is requested in practice.
-
-    CPU time is rounded down to thousandths of a core, which every period of full milliseconds can express.
-    """
+    """The value to write: CPU time down to thousandths of a core, which any period of full milliseconds can express."""
     if knob not in CPU_TIMES or not isinstance(value, int) or value < 0:
         return value
     rounded = value // 100 * 100
@@ -184,10 +178,7 @@ def shares_of(weight: int) -> int:
 def as_text(
     knob: Knob, value: Value, dialect: Dialect, period: int = PERIOD_MICROSECONDS, present: Value | None = None
 ) -> tuple[str, ...]:
-    """Return the texts to write, one text per write(2); period: the cgroup's own, microseconds.
-
-    present: the value of device knobs, whose lines that the new value does not name are reset.
-    """
+    """Texts, one a write(2); period: the cgroup's, us; present: of device knobs, whose other lines are reset."""
     v2 = dialect.version(knob) is Version.V2
     if knob in _V2_IO_KEY:
         return _device_lines(knob, str(value), str(present or ""), v2)

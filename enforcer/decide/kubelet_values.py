@@ -201,10 +201,7 @@ def _has_kubelets_quota(pod: PodSpec) -> bool:
 
 # --- what the kubelet sets: on a pod, and on a container before a runtime hook ----------------------------------------
 def values_of_pod(pod: PodSpec, quotas_off: bool = False) -> Values:
-    """Shares, quota and memory limit that the kubelet gives a pod's own cgroup; a knob that is not known is left out.
-
-    quotas_off: the kubelet sets no CPU quota.
-    """
+    """Shares, quota (unless quotas_off) and memory limit that the kubelet gives a pod's own cgroup, as far as known."""
     if pod.kube_qos is KubeQos.BEST_EFFORT:
         return {knob: value for knob, value in _BEST_EFFORT.items() if knob is not Knob.MEMORY_HIGH}
     values: Values = {}

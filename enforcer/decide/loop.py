@@ -89,10 +89,7 @@ def mode_of(observation: Observation, policy: NodePolicy | None, ages: Ages) -> 
 def decide(
     observation: Observation, policy: NodePolicy | None, memory: Memory, strategies: Sequence[Strategy[Any]], ages: Ages
 ) -> tuple[TickDecision, Memory]:
-    """The decision and the new memory. A strategy that raises keeps its state and last wants, and is reported.
-
-    Where it raises for a few pods, it steps without them.
-    """
+    """The decision and the new memory; a strategy that raises steps without a few pods at fault, or keeps its wants."""
     mode = mode_of(observation, policy, ages)
     if policy is None or mode is AgentMode.RELEASE:
         return TickDecision(mode=mode, verdicts=(_release_verdict(observation, policy),)), Memory()
@@ -133,10 +130,7 @@ def decide(
 def _step_without_failing(
     strategy: Strategy[Any], observation: Observation, policy: NodePolicy, state: Any, before: Sequence[Want]
 ) -> tuple[Step[Any], list[Verdict]]:
-    """The step without the few pods on which the strategy fails, each with a verdict; their cgroups stay as they are.
-
-    before: what the strategy wanted in the last tick.
-    """
+    """The step without the few pods on which it fails, each with a verdict; `before`, its last wants, holds there."""
 
     def step(without: Collection[str]) -> Step[Any]:
         pods = tuple(pod for pod in observation.pods if pod.spec.uid not in without)

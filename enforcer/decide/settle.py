@@ -437,10 +437,7 @@ def _add_written_values(note: OriginalValue, strategy: str, *values: Value) -> O
 
 # --- what pods asked for -----------------------------------------------------------------------------------------
 def _requests(observation: Observation) -> dict[CgroupPath, int]:
-    """Bytes of memory requested, by cgroup of container and pod; of best effort its batch memory.
-
-    The larger of what is asked for and what is in force: while a resize is on its way either may be needed.
-    """
+    """Bytes of memory requested, by spec or in force while a resize is on its way; of best effort its batch memory."""
     requested_bytes: dict[CgroupPath, int] = {}
     for pod in observation.pods:
         name = "kubernetes.io/batch-memory" if pod.spec.qos_class is QosClass.BE else "memory"

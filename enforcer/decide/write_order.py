@@ -90,10 +90,7 @@ def union(present: Value | None, target: Value) -> Value:
 
 
 def fit_cpu_list(cpus: Value, allowed: Value) -> Value:
-    """Return the CPUs of a cpuset list that its parent has too; all of the parent's where it has none of them.
-
-    A list that cannot be read is returned as it is.
-    """
+    """CPUs that the parent has too; all of the parent's where there are none. An unreadable list stays as it is."""
     try:
         mine, parents = parse_cpus(str(cpus)), parse_cpus(str(allowed))
     except UsageError:

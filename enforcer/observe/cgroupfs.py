@@ -65,10 +65,7 @@ MOST_FILES: Final = 16_384
 
 
 def raise_file_limit() -> int:
-    """Raise the limit of open files as far as permitted without a privilege; return the resulting limit.
-
-    Programs that it starts inherit it; 16,384 is below what makes some of them slow.
-    """
+    """Raise the limit of open files, up to what does not slow programs that inherit it; return the resulting limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     target = MOST_FILES if hard == resource.RLIM_INFINITY else min(MOST_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < target:

@@ -25,10 +25,7 @@ from cotenant.enforcer.decide.overrides import live
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """The CPUs that the scheduler gave a pod; cpus and numa_nodes are both empty if it gave nothing.
-
-    broken: the reason why the annotation cannot be read, or "".
-    """
+    """CPUs that the scheduler gave a pod, or none; broken: why the annotation cannot be read, or ""."""
 
     cpus: Cpus = frozenset()
     numa_nodes: tuple[int, ...] = ()

@@ -111,10 +111,7 @@ def pressure(text: bytes) -> Pressure | None:
 
 
 def machine_counters(at: float, stat: bytes, ticks_per_second: int) -> CpuCounters | None:
-    """Parse /proc/stat: user, nice, system, irq and softirq.
-
-    Guests are in user already; stolen time was not ours.
-    """
+    """Parse /proc/stat: user (guests included), nice, system, irq and softirq; stolen time was not ours."""
     fields = stat.split(b"\n", 1)[0].split()
     if len(fields) < 8 or fields[0] != b"cpu" or not all(word.isdigit() for word in fields[1:]):
         return None

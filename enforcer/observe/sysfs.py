@@ -22,10 +22,7 @@ _TOTAL: Final = re.compile(r"MemTotal:\s+(\d+) kB")
 
 
 def read_processors(sys: Path, online: str) -> tuple[Processor, ...]:
-    """The CPUs of a list such as "0-3", with cores renumbered over the whole machine; NodeUnreadable without any.
-
-    A CPU without a topology folder counts as a core of its own on socket 0, NUMA node 0.
-    """
+    """CPUs of a list, cores numbered over the machine; one without topology is a core of its own. NodeUnreadable."""
     cpus = sorted(_list_of(online))
     if not cpus:
         raise NodeUnreadable(f"{sys}: no list of the CPUs that are online")
@@ -119,10 +116,7 @@ class PciPlace:
 
 
 def pci_location(sys: Path, address: str) -> PciPlace:
-    """Return the place of the device at an address such as 0000:3b:00.0; an unknown one where there is no such device.
-
-    sys: the folder at which sysfs is mounted.
-    """
+    """Place of the device at an address such as 0000:3b:00.0, unknown without such a device; sys: sysfs's folder."""
     folder = sys / "bus/pci/devices" / address
     if not address or not folder.exists():
         return PciPlace()

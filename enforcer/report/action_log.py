@@ -177,10 +177,7 @@ class ActionReporter:
     def _record_surface_outcome(
         self, want: SurfaceWant, outcome: WriteOutcome, errors: list[str], now_seconds: float
     ) -> None:
-        """Put the outcome of a write outside cgroups into metric, log and an Event at the node.
-
-        errors: why it failed, empty where it did not; now_seconds: Unix time.
-        """
+        """Put the outcome of a write outside cgroups into metric, log and Event; errors: why it failed, if it did."""
         self._count(want, outcome)
         subject, message = f"{want.surface.value}/{want.key}", "; ".join(errors)
         action = ActionRecord(

@@ -170,11 +170,7 @@ def granted_burst_millicores(wants: Sequence[Want]) -> float:
 def changes(
     observation: Observation, decided: TickDecision, before: Mapping[Place, Want], evictions: Sequence[Evict] = ()
 ) -> Iterator[tuple[ActionRecord, bool]]:
-    """Yield how a tick's decisions differ from those of the tick before, and whether each is a warning.
-
-    The records are as a dry run would log them. evictions: those that would be requested now; findings are reported
-    by `recount`.
-    """
+    """Yield how decisions differ from the tick before, as a dry run logs them, and whether each is a warning."""
     owners = {path: pod.spec for pod in observation.pods for path in paths_of(pod)}
     time = stamp(observation.wall_seconds)
     wants, groups = {want.place: want for want in decided.wants}, observation.groups()

@@ -83,10 +83,7 @@ class HookServers:
         self._channels: dict[str, Any] = {}
 
     def refresh(self) -> None:
-        """Read the folder if something in it changed; an unreadable file is reported and left out.
-
-        While the folder itself cannot be read, those that were registered stay.
-        """
+        """Read the folder if it changed; an unreadable file is left out, an unreadable folder changes nothing."""
         try:
             stamp = self._stamps()
         except OSError as error:

@@ -70,10 +70,7 @@ def forecast_of(wire: UsageForecast) -> NodeForecast:
 
 
 def pod_of(pod: NodePodWire) -> PodSpec:
-    """Convert a Pod to the kept form.
-
-    Raises UsageError for an invalid uid, because it becomes a part of a path.
-    """
+    """Convert a Pod to the kept form. UsageError for an invalid uid, because it becomes a part of a path."""
     meta, spec, status = pod.metadata, pod.spec, pod.status
     if not _UID.fullmatch(meta.uid):
         raise UsageError(f"pod {meta.namespace}/{meta.name}: {meta.uid[:80]!r} is no uid")

@@ -78,11 +78,7 @@ class BeTotals(Stateless):
         self._known: Unchanged[_PodTotals] = Unchanged()
 
     def step(self, observation: Observation, policy: NodePolicy, state: None) -> Step[None]:
-        """CPU weight, CPU quota and memory limit for every live pod labelled BE, and its containers.
-
-        A pod is decided again only when it, the policy or the node's CPU normalization ratio changed. A pod whose
-        annotation cannot be read gets the verdict AnnotationUnreadable.
-        """
+        """Weight, quota and memory limit of live BE pods and containers, decided again when something changed."""
         ratio, quotas_off = ratio_of(observation.node), sets_no_quotas(observation)
         pods = (p for p in observation.pods if p.spec.qos_class is QosClass.BE and live(p.spec))
         pod_decisions = self._known.each(
@@ -147,10 +143,7 @@ def _converts_newly(pod: PodReading, of: _PodTotals) -> bool:
 
 
 def _wants_of(pod: PodReading, of: PodDecision, quotas_off: bool) -> Iterator[Want]:
-    """Yield the values that batch resources give to the cgroups of a pod and of its containers.
-
-    quotas_off: the kubelet sets no CPU quota, so that none is what a hook found.
-    """
+    """Values that batch resources give to a pod and its containers; quotas_off: the kubelet sets no CPU quota."""
     strict = pod.spec.kube_qos is not KubeQos.BEST_EFFORT
     if pod.group is not None:
         yield from _wants(pod.group, of.pod, "its containers'", values_of_pod(pod.spec, quotas_off), {}, strict)

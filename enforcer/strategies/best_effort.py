@@ -101,11 +101,7 @@ def evict(
     findings: Findings,
     settings: BestEffortSettings,
 ) -> tuple[StrategyPlan, EvictionState]:
-    """Collect the eviction tasks of this tick and choose their pods; returns the plan and what to remember.
-
-    Tasks are served in the order of the list: what an earlier one releases counts for the later ones. A task without a
-    candidate is reported as a verdict.
-    """
+    """The plan and what to remember; tasks are served in order, and what an earlier one releases counts later."""
     samples = window(observation, thresholds, state.samples)
     starved, satisfaction_verdicts = satisfaction(observation, thresholds, samples)
     memory, trend = best_effort_memory(observation, thresholds, state.memory, settings)

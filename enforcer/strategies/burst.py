@@ -150,11 +150,7 @@ class Burst:
         return BurstState(self.seed)
 
     def step(self, observation: Observation, policy: NodePolicy, state: BurstState) -> Step[BurstState]:
-        """cpu.burst and CFS quotas of all pods that may burst, in microseconds per period of 100 ms.
-
-        Remembered: limiters' savings by container, samples of the share pool's use, and containers whose quota is moved
-        (with the kubelet's quota), so that they can be brought back.
-        """
+        """cpu.burst and CFS quotas of all pods that may burst, us per 100 ms; what was moved is remembered."""
         samples = pool_samples(observation, state.pool_use)
         load = pool_load(observation, policy.cpu_burst.share_pool_threshold_percent, samples)
         moment = BurstContext(
@@ -202,12 +198,7 @@ def pool_millicores(observation: Observation) -> int:
 
 
 def pool_load(observation: Observation, threshold_percent: int, samples: tuple[tuple[float, float], ...]) -> PoolLoad:
-    """Return the load of the share pool (CPUs of no LSE or LSR pod) over the window.
-
-    threshold_percent: share of the pool from which it counts as overloaded; samples: (seconds, millicores used) of
-    the window's ticks, of which the mean counts. A pool without CPUs counts as full; without samples the load is
-    unknown.
-    """
+    """The load of the share pool by the mean of the samples (seconds, millicores); a pool without CPUs is full."""
     if not samples:
         return PoolLoad.UNKNOWN
     pool = pool_millicores(observation)
@@ -292,10 +283,7 @@ def _limit(group: GroupReading | None) -> int | None:
 def _has_savings(
     key: str, use: tuple[ContainerReading, int], strategy: CpuBurst, moment: BurstContext, state: BurstState
 ) -> bool:
-    """Return whether the limiter has savings; a period of 0 saves none.
-
-    Without a limiter, or if the use is not measured, it is true. use: the container, and the millicores of its limit.
-    """
+    """Return whether the limiter, if there is one and use is measured, has savings; use: (container, millicores)."""
     container, limit = use
     period_seconds = strategy.cfs_quota_burst_period_seconds
     if period_seconds == 0:
@@ -376,10 +364,7 @@ def _quota_wants(
 
 
 def buffer_microseconds(limit_millicores: int, strategy: CpuBurst, base: int) -> int:
-    """cpu.burst of a container, in microseconds per period of 100 ms; 0 = nothing may be saved up.
-
-    base: its quota in microseconds, which the kernel allows as the most.
-    """
+    """cpu.burst of a container, us per 100 ms, 0 = none; base: its quota, more than which the kernel does not take."""
     if not saves(strategy) or limit_millicores <= 0:
         return 0
     return min(limit_millicores * strategy.cpu_burst_percent, base)  # cores / 1000 * percent / 100 * 100000 us

@@ -126,11 +126,7 @@ class CpusetPools(Stateless):
 
 
 def pools_of(node: NodeReading, pods: Iterable[PodSpec]) -> Pools:
-    """The CPUs that each kind of pod may use now; `pods` are all pods of the node, because LSE and LSR own CPUs.
-
-    free = online CPUs without `forbidden_cpus`. The share pool is that without LSR's CPUs; best effort's pool is all of
-    it, because LSR lends what it leaves idle.
-    """
+    """The CPUs that each kind of pod may use now; `pods` are all of the node, because LSE and LSR pods own CPUs."""
     everybody = list(pods)
     free = online_cpus(node) - forbidden_cpus(node, everybody)
     shared = free - owned_cpus(everybody, QosClass.LSR)

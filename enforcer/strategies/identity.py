@@ -71,10 +71,7 @@ def cpu_qos_of(pod: PodSpec, policy: NodePolicy) -> CpuQos:
 
 
 def yields(qos: CpuQos, policy: NodePolicy) -> bool:
-    """Return whether a cgroup with this policy runs only when no other wants the CPU.
-
-    Policy coreSched reads `schedIdle`, any other the sign of the group identity; a class that is off does not yield.
-    """
+    """Return whether it yields to all others: by `schedIdle` with policy coreSched, else by its identity's sign."""
     if not qos.enable:
         return False
     by_idle = policy.classes.policies.cpu_policy == "coreSched"
@@ -101,11 +98,7 @@ def _tiers(observation: Observation, policy: NodePolicy) -> Iterator[Want]:
 
 
 def _pod(pod: PodReading, qos: CpuQos, observation: Observation, policy: NodePolicy) -> Iterator[Want]:
-    """Wants for one pod: its identity; without that in the kernel cpu.idle or the smallest weight if it yields.
-
-    Pods in the best-effort tier need nothing. A pod whose weight comes from batch resources is left alone, because an
-    idle group takes no weight.
-    """
+    """Wants for one pod: its identity, else cpu.idle or the smallest weight if it yields; a batch weight stays."""
     assert pod.group is not None
     if _has_identity(observation, policy):
         yield from _identity(pod.group, qos)

@@ -136,12 +136,7 @@ class Suffering:
 def detect(
     observation: Observation, state: InterferenceState, settings: BestEffortSettings
 ) -> tuple[Findings, InterferenceState]:
-    """Findings of this tick (a cap for best effort, evictions, verdicts), and the state for the next.
-
-    A pod suffers when a signal exceeds its baseline (`_find_suffering`); a finding needs that to last
-    `interference_confirm_seconds`. Baselines are learned only while best effort is quiet and no case is open: what is
-    measured under interference must not become normal. Without a figure of the machine's CPU use nothing is found.
-    """
+    """Findings of this tick and the next state; baselines are learned while best effort is quiet, without a case."""
     use = demand(observation)
     if settings.interference == "off" or use is None:
         return Findings(), state if settings.interference != "off" else InterferenceState()
@@ -221,10 +216,7 @@ def _advance_and_fill(
 def _learn_baselines(
     observation: Observation, signals: Mapping[str, Mapping[InterferenceSignal, float]], before: Mapping[str, Baseline]
 ) -> Mapping[str, Baseline]:
-    """Baselines with this tick's signals, by "workload|signal".
-
-    Young pods are left out, because a start is not normal. Beyond MOST_BASELINES the longest unused ones go.
-    """
+    """Baselines with this tick's signals, by "workload|signal"; young pods' count not, and the longest unused go."""
     baselines = dict(before)
     for pod in _possible_victims(observation):
         if observation.wall_seconds - pod.spec.created_seconds < YOUNG_SECONDS:
@@ -275,12 +267,7 @@ def _continue_or_open(
     best_effort: int,  # 0 = next to nothing
     settings: BestEffortSettings,
 ) -> tuple[Findings, InterferenceState]:
-    """Continue the open case, or open one for the pod that suffers most; returns what follows and the state.
-
-    With `interference: observe` only verdicts follow. A case ends when its victim is gone. No case is opened before the
-    victim has suffered interference_confirm_seconds beside a best effort that ran, nor while it uses next to nothing:
-    it cannot be the cause then.
-    """
+    """Continue the open case while its victim runs, or open one for who suffers most beside a best effort that ran."""
     acts = settings.interference != "observe"
     if not acts or (state.case is not None and not _is_pod_running(observation, state.case.victim)):
         state = replace(state, case=None)
@@ -360,11 +347,7 @@ def _escalate_case(observation: Observation, case: Case, settings: BestEffortSet
 
 
 def _findings(observation: Observation, state: InterferenceState, verdicts: tuple[Verdict, ...]) -> Findings:
-    """Return the open case's demands on the other strategies: a cap on best effort, and a pod to evict.
-
-    The cap is best effort's use when the case began, halved `level` times. The antagonist is named for eviction once
-    suppression did not help; while its eviction is refused, the next pod by the evidence of that time is named.
-    """
+    """The open case's demands: a cap, halved `level` times, then a pod to evict whose eviction is not refused."""
     case = state.case
     if case is None:
         return Findings(verdicts=verdicts)

@@ -308,10 +308,7 @@ def _vendor_wants(group: GroupReading, qos: MemoryQos) -> Iterator[Want]:
 
 
 def _tiers(observation: Observation, policy: NodePolicy, sums: Mapping[KubeQos, ProtectionBytes]) -> Iterator[Want]:
-    """Protection (min, low) of kubepods and QoS tiers as sums of their pods'; the tier's other values where it is on.
-
-    The kernel protects a cgroup no more than its parents are protected.
-    """
+    """Protection of kubepods and tiers, the sums of their pods'; a tier's other values where its class is on."""
     everything = ProtectionBytes()
     for amounts in sums.values():
         everything = _add_protections(everything, amounts)

@@ -49,10 +49,7 @@ class Network(Stateless):
     name: str = NAME
 
     def step(self, observation: Observation, policy: NodePolicy, state: None) -> Step[None]:
-        """Traffic classes of the node's uplink, as one value; nothing unless a class is on and the mechanism is `tc`.
-
-        Without an uplink, or without a bandwidth of it, a verdict says so and nothing is shaped.
-        """
+        """Traffic classes of the uplink, where one is on and the mechanism is `tc`; a verdict without link or speed."""
         node, link = observation.node.name, observation.node.uplink
         on = [row for row in _CLASSES if policy.classes.of(row[0]).network_qos.enable]
         if not on or policy.classes.policies.net_qos_policy != "tc":

@@ -77,11 +77,7 @@ class Resctrl(Stateless):
     name: str = NAME
 
     def step(self, observation: Observation, policy: NodePolicy, state: None) -> Step[None]:
-        """Resctrl groups of the classes that are on, and of pods that ask by annotation.
-
-        A pod with a group of its own leaves its class' group. Without resctrl on this node, and for a group that has no
-        cache bits, a verdict says so.
-        """
+        """Groups of the classes that are on, and of pods that ask by annotation, which leave their class' group."""
         offers = observation.node.resctrl
         classes = {name: policy.classes.of(qos).resctrl_qos for qos, name in _GROUPS.items()}
         enabled = {name: qos for name, qos in classes.items() if qos.enable}
@@ -123,11 +119,7 @@ def cache_mask(root_mask: int, start_percent: int, end_percent: int) -> int:
 
 
 def bandwidth(percent: int, amd: bool) -> int:
-    """Value of an MB line of schemata for 1 to 100 percent; 0 for any other percent.
-
-    Intel: percent, rounded up to tens, the step of its hardware. AMD: 160 * percent // 100, at least 1, and AMD_WHOLE
-    for all of it. Source: Koordinator's koordlet, `resctrl`.
-    """
+    """Value of an MB line for 1 to 100 percent, 0 for any other: Intel's in tens of percent, AMD's in its own unit."""
     if not 0 < percent <= 100:
         return 0
     if amd:

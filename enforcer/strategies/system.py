@@ -41,10 +41,7 @@ class KernelSettings(Stateless):
 
 
 def _plan(observation: Observation, policy: NodePolicy) -> StrategyPlan:
-    """Wants for the kernel settings; a memory reserve above a twentieth of the machine is not set but reported.
-
-    Switches are wanted only where this kernel has them.
-    """
+    """Wants for the kernel settings; too large a reserve is reported, switches that this kernel lacks are left out."""
     total = observation.node.memory_total_bytes // KIB
     scale = _want(SCALE, policy.system.watermark_scale_factor, "policy's watermark scale")
     reserve = total * policy.system.min_free_kbytes_factor // FACTOR_WHOLE

@@ -60,10 +60,7 @@ def used_and_total(observation: Observation, resource: Resource) -> tuple[int | 
 
 
 def to_release(observation: Observation, resource: Resource, threshold: int, lower: int | None) -> tuple[int, int]:
-    """Amount in the resource's unit (0 = below the threshold), and the percentage of use.
-
-    The lower bound must be below the threshold; otherwise the threshold - 2 stands in.
-    """
+    """The amount to release, 0 below the threshold, and percent of use; a lower bound above it does not count."""
     amount, capacity = used_and_total(observation, resource)
     if amount is None or capacity <= 0:
         return 0, 0
@@ -95,11 +92,7 @@ def bounds(thresholds: Thresholds, measure: str) -> tuple[int | None, int | None
 
 
 def by_allocatable(observation: Observation, thresholds: Thresholds, resource: Resource) -> Iterator[Task]:
-    """One task for each of mid and batch whose requests exceed the threshold's share of the node's allocatable.
-
-    The amount (millicores or bytes) brings requests down to the lower bound. Requests of all its pods count; only those
-    that opted in are candidates. A class that the node does not offer now makes no task (see `withdrawn_classes`).
-    """
+    """Tasks of mid and batch whose requests exceed the threshold: down to the lower bound, by pods that opted in."""
     highest = thresholds.allocatable_evict_priority_threshold
     threshold, lower = bounds(thresholds, f"{resource.value}_allocatable")
     if not thresholds.enable or threshold is None or highest is None:

@@ -136,11 +136,7 @@ class Choices:
 
 
 def candidate(pod: PodReading) -> EvictionCandidate:
-    """Measured use and requested reclaimed capacity of a pod, by resource: millicores and bytes.
-
-    Use is None where it is not measured. Memory counts anonymous pages, which an eviction frees; where they
-    are not known the working set stands in.
-    """
+    """Measured use and requested reclaimed capacity of a pod, as `EvictionCandidate` has them."""
     cpu = pod.group.cpu.millicores if pod.group else None
     read = pod.group.memory if pod.group else None
     memory = None if read is None else read.anon or read.working_set
@@ -271,11 +267,7 @@ def _last_seconds(requested: Iterable[RequestedEviction], before: Mapping[Resour
 def _choose_victims(
     tasks: Iterable[Task], leaving: Sequence[EvictionCandidate], passed_over: set[str]
 ) -> list[tuple[Task, EvictionCandidate]]:
-    """Choose candidates task by task until each task's amount is covered.
-
-    Pods that leave already and pods chosen by earlier tasks are credited to a task where they free something of it, so
-    that two tasks with the same cause do not evict twice.
-    """
+    """Choose candidates task by task until each amount is covered; what leaves or was chosen before is credited."""
     taken: list[tuple[Task, EvictionCandidate]] = []
     for task in tasks:
         freed = [*leaving, *(c for _, c in taken)]
@@ -297,10 +289,7 @@ def _choose_victims(
 
 
 def _evict(candidate: EvictionCandidate, task: Task, settings: BestEffortSettings) -> Evict:
-    """The eviction of a chosen pod, with what it releases (millicores, bytes) where that is known.
-
-    Pods outside best effort leave through the API server only, and are never urgent.
-    """
+    """The eviction of a chosen pod with what it releases; outside best effort by the API alone, and never urgent."""
     releases = {resource: candidate.use(resource) for resource in Resource if candidate.uses.get(resource) is not None}
     by_api = settings.only_evict_by_api or not best_effort_only(candidate.pod)
     pod = candidate.pod

@@ -141,12 +141,7 @@ class Suppress:
     def _target(
         self, observation: Observation, thresholds: Thresholds, use: NodeCpuDemand | None, cap: int | None
     ) -> Target:
-        """Return how much CPU best effort may use now, in millicores, and the reason; None keeps the last setting.
-
-        The formula is that of `suppress_target`. If the weight is sufficient protection (`_weight_decides`) no share
-        is kept free: all that is not reserved may be used. An interference cap only lowers the target, and the
-        policy's least share applies in any case.
-        """
+        """Millicores that best effort may use now, and why; None keeps the last setting. A cap only lowers them."""
         if use is None:
             return Target(None, "the machine's usage is not known in this tick: limit kept")
         online, ahead = use.online, ""
@@ -172,11 +167,7 @@ class Suppress:
     def _protection(
         self, observation: Observation, tier: GroupReading, thresholds: Thresholds, state: SuppressState
     ) -> tuple[Want, ...]:
-        """The tier's weight or cpu.idle: none, cpu.idle, the smallest weight, or a larger one while it is lifted.
-
-        A lifted tier gets the weight whose share among its siblings is the policy's least percent, times the
-        lift factor.
-        """
+        """The tier's weight or cpu.idle; lifted, the weight that yields its least share, times the factor."""
         if self.settings.protect == "none":
             return ()
         if state.lifted:
@@ -194,9 +185,8 @@ class Suppress:
     ) -> SuppressState:
         """Lift the tier's weight after `starve_seconds` below the policy's least share, take it back as long after.
 
-        Starved: best effort uses less than its least share, has work, and either the node is busy or its tasks wait.
-        While it is lifted on a busy node the factor is adjusted by what it really gets (`lift_factor`). Without a
-        least share, or without protection, there is nothing to lift.
+        Starved: it gets less than that, has work, and the node is busy or its tasks wait. Lifted on a busy node its
+        factor follows what it really gets (`lift_factor`).
         """
         percent, limit = thresholds.cpu_suppress_min_percent, self.settings.starve_seconds
         if not percent or self.settings.protect == "none":
