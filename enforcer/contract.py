@@ -404,7 +404,7 @@ class ResctrlGroup(msgspec.Struct, frozen=True):
 
 
 class TrafficClass(msgspec.Struct, frozen=True):
-    """Outgoing traffic of a class. number: below the root, 1..65535; least, most: its promised rate and its ceiling, bits/s."""
+    """Outgoing traffic of a class. number: below the root, 1..65535; least, most: promised rate and ceiling, bits/s."""
 
     name: str
     number: int
