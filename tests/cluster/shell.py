@@ -21,13 +21,14 @@ ENDING_SECONDS = 60
 
 
 def environment_of(plane: ControlPlane, home: Path) -> dict[str, str]:
-    """Our programs and kubectl on the path, the cluster's administrator as kubeconfig, data below `home`."""
+    """Our programs and kubectl on the path, the cluster's administrator as kubeconfig, data and ledger below `home`."""
     words = [str(Path(sys.executable).parent), str(find("kubectl").parent), os.environ["PATH"]]
     return {
         **os.environ,
         "PATH": os.pathsep.join(words),
         "KUBECONFIG": str(plane.admin_kubeconfig),
         "XDG_DATA_HOME": str(home / "data"),
+        "XDG_STATE_HOME": str(home / "state"),
     }
 
 
