@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cotenant.base.reasons import SENTENCES
-from cotenant.base.usage.quality import DEFECT_SENTENCES
+from cotenant.base.reasons import Reason
+from cotenant.base.usage.quality import Defect
 
 
 def page() -> str:
@@ -17,7 +17,7 @@ def page() -> str:
         "| code | meaning |",
         "|---|---|",
     ]
-    lines += [f"| `{reason.value}` | {sentence} |" for reason, sentence in SENTENCES.items()]
+    lines += [f"| `{reason}` | {reason.sentence} |" for reason in Reason]
     lines += [
         "",
         "# Data quality",
@@ -26,7 +26,7 @@ def page() -> str:
         "",
     ]
     lines += ["| code | handling |", "|---|---|"]
-    lines += [f"| `{defect.value}` | {sentence} |" for defect, sentence in DEFECT_SENTENCES.items()]
+    lines += [f"| `{defect}` | {defect.sentence} |" for defect in Defect]
     return "\n".join([*lines, ""])
 
 

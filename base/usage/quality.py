@@ -7,36 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from typing import Final
 
+from cotenant.base.reasons import ExplainedCode
 from cotenant.base.usage.usage import Signal
 
 
-class Defect(StrEnum):
+class Defect(ExplainedCode):
     """A kind of dirt in incoming samples; the sentence says how it is handled."""
 
-    DUPLICATE_SERIES = "duplicate-series"
-    REPEATED_SAMPLE = "repeated-sample"
-    OUT_OF_ORDER = "out-of-order"
-    NOT_FINITE = "not-finite"
-    NEGATIVE = "negative"
-    FUTURE = "future"
-    UNKNOWN_OWNER = "unknown-owner"
-    QUERY_SPLIT = "query-split"
-    QUERY_FAILED = "query-failed"
+    # fmt: off
+    DUPLICATE_SERIES = "duplicate-series", "Several series for one container (two scrapers or Prometheus replicas): the maximum was kept, not the sum."
+    REPEATED_SAMPLE = "repeated-sample", "A time stamp came twice: the last value was kept."
+    OUT_OF_ORDER = "out-of-order", "Samples came out of order: they were sorted."
+    NOT_FINITE = "not-finite", "NaN or infinite samples: dropped, the slot is a gap."
+    NEGATIVE = "negative", "Negative samples: dropped, the slot is a gap."
+    FUTURE = "future", "Samples from the future: dropped."
+    UNKNOWN_OWNER = "unknown-owner", "Pods without a known owner: shown as bare pods."
+    QUERY_SPLIT = "query-split", "Queries above a server limit: split and asked again."
+    QUERY_FAILED = "query-failed", "Queries that failed after all retries: their share is a gap."
+    # fmt: on
 
 
-DEFECT_SENTENCES: dict[Defect, str] = {
-    Defect.DUPLICATE_SERIES: "Several series for one container (two scrapers or Prometheus replicas): the maximum was kept, not the sum.",
-    Defect.REPEATED_SAMPLE: "A time stamp came twice: the last value was kept.",
-    Defect.OUT_OF_ORDER: "Samples came out of order: they were sorted.",
-    Defect.NOT_FINITE: "NaN or infinite samples: dropped, the slot is a gap.",
-    Defect.NEGATIVE: "Negative samples: dropped, the slot is a gap.",
-    Defect.FUTURE: "Samples from the future: dropped.",
-    Defect.UNKNOWN_OWNER: "Pods without a known owner: shown as bare pods.",
-    Defect.QUERY_SPLIT: "Queries above a server limit: split and asked again.",
-    Defect.QUERY_FAILED: "Queries that failed after all retries: their share is a gap.",
-}
+DEFECT_SENTENCES: Final = {defect: defect.sentence for defect in Defect}
 
 
 @dataclass(frozen=True, slots=True)
