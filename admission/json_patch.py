@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-from cotenant.base.json_documents.json_pointer import escape_pointer_key
+from cotenant.base.json_documents.difference import escape_pointer_key
 
 Operation: TypeAlias = dict[str, Any]
 

@@ -19,7 +19,7 @@ import msgspec
 from cotenant.admission.profile import Profile
 from cotenant.admission.strategic_merge import apply_strategic_patch
 from cotenant.base.errors import UsageError
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.kubernetes.protocol import SUB_PRIORITY_LABEL
 from cotenant.base.kubernetes.qos import QOS_LABEL
 

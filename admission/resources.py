@@ -16,9 +16,9 @@ from typing import Any, Final
 
 import msgspec
 
-from cotenant.base.colocation.reclaimable import Band
+from cotenant.base.colocation.reclaim_policies import Band
 from cotenant.base.errors import QuantityError
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.kubernetes.pod_request import effective_request
 from cotenant.base.kubernetes.protocol import (
     ANNOTATION_ALIASES,

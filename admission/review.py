@@ -22,7 +22,7 @@ from cotenant.admission.pod_mutation import AdmissionCall, compute_mutation
 from cotenant.admission.values.misread import misread_on_pod, misread_on_quota, small_amounts
 from cotenant.admission.values.misspelt import misspelt_keys, misspelt_on_pod
 from cotenant.admission.view import ClusterView
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.kubernetes.models.metadata import ConfigMapObject, ObjectLabels
 from cotenant.base.kubernetes.models.pod import AdmittedPod
 from cotenant.base.kubernetes.quota_tree import NAME_LABEL

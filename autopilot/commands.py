@@ -10,12 +10,11 @@ import typer
 
 from cotenant.autopilot.settings import AutopilotSettings
 from cotenant.base.commands.call import LIVE, ROWS, STORED, CommandCall, command
-from cotenant.base.commands.cluster_options import LedgerReason
-from cotenant.base.commands.command import EXIT_PARTIAL, examples, new_app
 from cotenant.base.commands.files import save_all
 from cotenant.base.commands.output import message, print_totals
-from cotenant.base.commands.results import NamespaceOption, filter_rows, named_workload
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.commands.results import LedgerReason, NamespaceOption, filter_rows, named_workload
+from cotenant.base.commands.session import EXIT_PARTIAL, examples, new_app
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.changes.access.settings import AccessSettings
 from cotenant.changes.commands.recs_options import BundleFolder, BundleFormat
 from cotenant.changes.model.service import BundleForm
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from cotenant.autopilot.rounds.reading import RoundReading
     from cotenant.autopilot.service import ClusterAutopilotService
     from cotenant.base.people import Person
-    from cotenant.base.settings.root import SettingSections
+    from cotenant.base.settings.base import SettingSections
     from cotenant.recommender.model.recommendation import Recommendation
 
 PolicyName = Annotated[str, typer.Argument(metavar="NAMESPACE/NAME", help="An AutopilotPolicy.")]

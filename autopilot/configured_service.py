@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from cotenant.autopilot.rounds.reading import Recommended
     from cotenant.autopilot.service import ClusterAutopilotService
     from cotenant.base.process.clock import Clock
-    from cotenant.base.settings.root import SettingSections
+    from cotenant.base.settings.base import SettingSections
     from cotenant.base.store import Store
     from cotenant.changes.service import ClusterAccess
 

@@ -36,9 +36,8 @@ from cotenant.base.logs.metrics import Metrics
 from cotenant.base.people import Person
 from cotenant.base.process.clock import Clock
 from cotenant.base.reasons import Reason
-from cotenant.base.settings.root import SettingSections
-from cotenant.base.settings.sections.notify import NotifySettings
-from cotenant.base.settings.sections.store import StoreSettings, store_url
+from cotenant.base.settings.base import SettingSections
+from cotenant.base.settings.sections import NotifySettings, StoreSettings, store_url
 from cotenant.base.store import Store
 from cotenant.changes.model.settings import ActionSettings, anchor_namespace, ledger_location
 from cotenant.changes.soak.usage_comparison import comparison_of

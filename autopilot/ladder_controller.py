@@ -21,8 +21,8 @@ from cotenant.base.kube import KubeClient
 from cotenant.base.kubernetes.intent import Outcome
 from cotenant.base.ledger.bucket_ledger import ledger_turn, open_ledger
 from cotenant.base.process.clock import Clock
-from cotenant.base.settings.root import SettingSections
-from cotenant.base.settings.sections.store import StoreSettings, store_url
+from cotenant.base.settings.base import SettingSections
+from cotenant.base.settings.sections import StoreSettings, store_url
 from cotenant.base.store import Store
 from cotenant.changes.accept import ActionParts, Actions
 from cotenant.changes.access.configured_service import climber_of

@@ -23,7 +23,7 @@ from cotenant.autopilot.service import report_rows
 from cotenant.base.errors import NotDelivered
 from cotenant.base.http.webhook import post
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.notify import NotifySettings
+from cotenant.base.settings.sections import NotifySettings
 from cotenant.base.text import counted
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS
 from cotenant.changes.model.change import ChangeState, ChangeStatus

@@ -56,8 +56,8 @@ from cotenant.base.process.clock import Clock
 from cotenant.base.progress import SILENT, Progress
 from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.resource import Resource
-from cotenant.base.settings.root import SettingSections
-from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.base.settings.base import SettingSections
+from cotenant.base.settings.sections import ManagerSettings
 from cotenant.base.store import Store
 from cotenant.base.table import Table
 from cotenant.base.usage.usage import DAY_SECONDS

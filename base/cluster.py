@@ -250,7 +250,7 @@ class Workload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodClass:
-    """What pods of one template and state are and ask for.
+    """The class of pods of one template and state, and their requests.
 
     requests: effective ones of the whole pod (all containers, overhead); mid_requests: the same of mid resources, which
     a mid pod asks for by names of their own. zones: NUMA zones that the scheduler gave it, by number; empty = any.

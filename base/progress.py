@@ -6,7 +6,7 @@ from typing import Final, Protocol, Self
 
 import msgspec
 
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 
 
 class Progress(Protocol):

@@ -14,8 +14,8 @@ class ExplainedCode(StrEnum):
 
     sentence: str
 
-    def __new__(cls, code: str, sentence: str) -> Self:
-        """Make the member."""
+    def __new__(cls, code: str, sentence: str = "") -> Self:
+        """Make the member; a member is found by its code alone."""
         member = str.__new__(cls, code)
         member._value_, member.sentence = code, sentence
         return member

@@ -11,7 +11,7 @@ import msgspec
 import structlog
 
 from cotenant.base.errors import ClusterConflict, ClusterError, StoreConflict
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.kube import KubeClient, Writer
 from cotenant.base.kubernetes.intent import Address, Apply
 from cotenant.base.ledger.chain import Anchor

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from cotenant.base.errors import UsageError
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.ledger.chain import GENESIS, LedgerRow
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.changes.model.change import Change, ChangeEvent, ChangeStatus, fold_events

@@ -12,7 +12,7 @@ import structlog
 from cotenant.base.chat import escape_slack_text, header, section
 from cotenant.base.errors import NotDelivered
 from cotenant.base.http.webhook import post
-from cotenant.base.settings.sections.notify import NotifySettings
+from cotenant.base.settings.sections import NotifySettings
 from cotenant.changes.soak.watcher import News
 
 log = structlog.get_logger(__name__)

@@ -12,7 +12,7 @@ import msgspec
 
 from cotenant.base.errors import UsageError
 from cotenant.base.identity import WorkloadRef
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.text import visible
 from cotenant.changes.change_ledger import ChangeLedger

@@ -9,14 +9,16 @@ import msgspec
 
 from cotenant.admission.settings import AdmissionSettings
 from cotenant.autopilot.settings import AutopilotSettings
+from cotenant.base.settings.base import SettingSections
 from cotenant.base.settings.clusters import ledger_of
-from cotenant.base.settings.root import SettingSections
-from cotenant.base.settings.sections.kube import KubeSettings
-from cotenant.base.settings.sections.manager import ManagerSettings
-from cotenant.base.settings.sections.notify import NotifySettings
-from cotenant.base.settings.sections.pipeline import PipelineSettings
-from cotenant.base.settings.sections.store import StoreSettings
-from cotenant.base.settings.sections.telemetry import TelemetrySettings
+from cotenant.base.settings.sections import (
+    KubeSettings,
+    ManagerSettings,
+    NotifySettings,
+    PipelineSettings,
+    StoreSettings,
+    TelemetrySettings,
+)
 from cotenant.changes.access.settings import AccessSettings
 from cotenant.changes.model.settings import ActionSettings, ledger_location
 from cotenant.dashboard.settings import DashboardSettings

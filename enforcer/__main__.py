@@ -29,9 +29,9 @@ from typing import Any, Final, Self
 
 from cotenant.base.errors import CotenantError, UsageError
 from cotenant.base.logs.telemetry import configure_logging
+from cotenant.base.settings.base import SettingSections
 from cotenant.base.settings.load import Loaded, load
-from cotenant.base.settings.root import SettingSections
-from cotenant.base.settings.sections.telemetry import TelemetrySettings
+from cotenant.base.settings.sections import TelemetrySettings
 from cotenant.enforcer.apply.handover import AgentStop, node_lock
 from cotenant.enforcer.apply.watchdog import LOG_FORMAT
 from cotenant.enforcer.assembly import assemble_agent

@@ -19,7 +19,7 @@ import msgspec
 import structlog
 
 from cotenant.base.allocation.topology_document import NodeCpus
-from cotenant.base.colocation.collect_policy import CollectPolicy
+from cotenant.base.colocation.nodemetric import CollectPolicy
 from cotenant.base.errors import CotenantError, NodeUnreadable
 from cotenant.base.json_documents.inherited import inherited_fields
 from cotenant.base.kubernetes.intent import Apply

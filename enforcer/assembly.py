@@ -20,7 +20,7 @@ from typing import Final, TypeAlias
 import msgspec
 import structlog
 
-from cotenant.base.allocation.cpu_lists import Cpus, parse_cpus
+from cotenant.base.allocation.cpu_topology import Cpus, parse_cpus
 from cotenant.base.errors import NodeUnreadable, UsageError
 from cotenant.base.http.health import Checks, HealthServer
 from cotenant.base.kube import EventRecorder, KubeClient
@@ -28,9 +28,8 @@ from cotenant.base.kube.incluster import AccountFiles, service_account
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass
 from cotenant.base.logs.metrics import Metrics
 from cotenant.base.process.clock import SystemClock
-from cotenant.base.settings.root import SettingSections
-from cotenant.base.settings.sections.kube import KubeSettings
-from cotenant.base.settings.sections.telemetry import ENFORCER_PORT, TelemetrySettings
+from cotenant.base.settings.base import SettingSections
+from cotenant.base.settings.sections import ENFORCER_PORT, KubeSettings, TelemetrySettings
 from cotenant.base.version import __version__
 from cotenant.enforcer.agent import Agent, AgentComponents
 from cotenant.enforcer.apply.apply import Applier

@@ -17,10 +17,10 @@ from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from cotenant.base.allocation.cpu_lists import Cpus, format_cpus, parse_cpus
+from cotenant.base.allocation.cpu_topology import Cpus, format_cpus, parse_cpus
 from cotenant.base.errors import UsageError
 from cotenant.base.kube import KubeClient
-from cotenant.base.settings.root import SettingSections
+from cotenant.base.settings.base import SettingSections
 from cotenant.enforcer.agent import Agent
 from cotenant.enforcer.apply.handover import AgentStop
 from cotenant.enforcer.assembly import Assembled, repeat_in_background

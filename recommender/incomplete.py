@@ -11,8 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from cotenant.base.colocation.reclaim_policies import TERMS
-from cotenant.base.colocation.reclaimable import Reclaimable
+from cotenant.base.colocation.reclaim_policies import TERMS, Reclaimable
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.base.usage.usage import HOUR_SECONDS, Signal

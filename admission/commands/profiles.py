@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cotenant.base.commands.cluster_options import Context, Kubeconfig
-from cotenant.base.commands.command import EXIT_FINDINGS, EXIT_PARTIAL, examples, new_app, session_of
 from cotenant.base.commands.files import documents
 from cotenant.base.commands.output import DocumentFormat, Format, message, print_document, print_table
+from cotenant.base.commands.results import Context, Kubeconfig
+from cotenant.base.commands.session import EXIT_FINDINGS, EXIT_PARTIAL, examples, new_app, session_of
 from cotenant.base.errors import ClusterAbsent, CotenantError, UsageError
 from cotenant.base.json_documents.json_decoders import mapping_or_empty
 from cotenant.base.kubernetes.protocol import CONFIG_GROUP
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.base.table import Column, Kind, Schema, Table
 
 if TYPE_CHECKING:

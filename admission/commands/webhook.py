@@ -9,19 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cotenant.admission.settings import AdmissionSettings
-from cotenant.base.commands.cluster_options import Context, Kubeconfig
-from cotenant.base.commands.command import examples, new_app, session_of
 from cotenant.base.commands.output import message
+from cotenant.base.commands.results import Context, Kubeconfig
+from cotenant.base.commands.session import examples, new_app, session_of
 from cotenant.base.errors import UsageError
-from cotenant.base.settings.sections.kube import KubeSettings
-from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.base.settings.sections import KubeSettings, ManagerSettings
 from cotenant.scheduler_ext.queues.model.settings import QueueSettings
 
 if TYPE_CHECKING:
     from cotenant.admission.webhook_server.registration import ShippedRegistration
     from cotenant.admission.webhook_server.service import Certificates
     from cotenant.base.kube import KubeClient
-    from cotenant.base.settings.root import SettingSections
+    from cotenant.base.settings.base import SettingSections
 
 app = new_app()
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cotenant.admission.resources import SIDES, amounts, containers, decimal_si
-from cotenant.base.colocation.reclaimable import Band
+from cotenant.base.colocation.reclaim_policies import Band
 from cotenant.base.kubernetes.pod_request import parse_readable_quantities
 from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass, priority_of, qos_of, with_default

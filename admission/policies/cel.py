@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from cotenant.base.json_documents.json_pointer import escape_pointer_key
+from cotenant.base.json_documents.difference import escape_pointer_key
 from cotenant.base.kubernetes.selector import LabelSelector, Operator, Requirement
 
 LARGEST_NUMBER: Final = 2**53

@@ -29,7 +29,7 @@ from cotenant.admission.policies.resources_cel import (
     variable,
 )
 from cotenant.admission.resources import SIDES
-from cotenant.base.colocation.reclaimable import Band
+from cotenant.base.colocation.reclaim_policies import Band
 from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES
 from cotenant.base.kubernetes.qos import PriorityClass
 from cotenant.base.resource import Resource

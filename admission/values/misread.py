@@ -15,7 +15,7 @@ import msgspec
 from cotenant.admission.resources import CLASS_NAMES, SIDES, amounts, containers
 from cotenant.base.allocation.device_request import HINT_ANNOTATION, JOINT_ANNOTATION, PARTITION_ANNOTATION
 from cotenant.base.errors import CotenantError
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.kubernetes.protocol import (
     BLKIO_QOS_ANNOTATION,
     CPU_BURST_ANNOTATION,

@@ -21,8 +21,8 @@ from cotenant.admission.profile_record import RECORD_ANNOTATION
 from cotenant.admission.resources import CLASS_NAMES, SIDES, amounts, containers
 from cotenant.admission.values.misread import ANNOTATIONS, LABELS, QUOTA_LABELS, WORDS
 from cotenant.base.allocation import device_request
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.json_documents.struct_validation import field_names
-from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes import protocol, quota_tree
 from cotenant.base.text import format_value
 from cotenant.enforcer.model.node_policy import BlkioQos, CpuBurst, CpuQos, MemoryQos

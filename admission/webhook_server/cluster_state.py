@@ -20,8 +20,8 @@ from cotenant.base.errors import ClusterAbsent, UsageError
 from cotenant.base.kube import KubeClient, Mirror
 from cotenant.base.kube.reflection import Key
 from cotenant.base.kubernetes.models.metadata import LabelledObject
+from cotenant.base.kubernetes.models.own_kinds import SwapGuardWire
 from cotenant.base.kubernetes.models.pod import SizedTemplate
-from cotenant.base.kubernetes.models.swap_guard import SwapGuardWire
 from cotenant.base.kubernetes.moments import moment_of
 from cotenant.base.kubernetes.protocol import (
     CONFIG_GROUP,

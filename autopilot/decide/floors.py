@@ -21,7 +21,7 @@ from cotenant.autopilot.decide.round_order import QueueCandidate, QueueEntry
 from cotenant.autopilot.decide.writers import GITOPS_MANAGERS
 from cotenant.autopilot.model import AutopilotEvent
 from cotenant.base.identity import WorkloadRef
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.kubernetes.intent import Address, Patch
 from cotenant.base.usage.usage import HALF_HOUR_SECONDS
 from cotenant.changes.decide.guardrails import gitops_owner

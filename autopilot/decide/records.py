@@ -14,7 +14,7 @@ from cotenant.autopilot.decide.policy import NamespacedPolicy
 from cotenant.autopilot.decide.round_order import QueueCandidate, QueueEntry
 from cotenant.autopilot.model import EVERYTHING, AutopilotEvent, AutopilotMode, QueueVerdict
 from cotenant.base.identity import WorkloadRef
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.base.usage.usage import DAY_SECONDS

@@ -19,7 +19,7 @@ from cotenant.autopilot.model import AutopilotEvent
 from cotenant.base.cluster import Container, ContainerRole
 from cotenant.base.errors import UsageError
 from cotenant.base.identity import ContainerRef, WorkloadRef
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.kubernetes.intent import Patch
 from cotenant.base.kubernetes.moments import moment_of
 from cotenant.base.reasons import Reason

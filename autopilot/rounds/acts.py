@@ -27,8 +27,8 @@ from cotenant.base.kube import KubeClient
 from cotenant.base.kube.connection import ApiRequest, ApiResponse
 from cotenant.base.ledger.bucket_ledger import ledger_turn, open_ledger
 from cotenant.base.people import Grant, Person, Role
-from cotenant.base.settings.root import SettingSections
-from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.base.settings.base import SettingSections
+from cotenant.base.settings.sections import ManagerSettings
 from cotenant.changes.accept import Actions, Guard, allow_every_write
 from cotenant.changes.api_advice import describe_with_advice
 from cotenant.changes.change_ledger import ChangeLedger

@@ -14,11 +14,11 @@ from cotenant.base.errors import ClusterAbsent, ClusterUnreachable, CotenantErro
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient
 from cotenant.base.kube.live import VPA_GROUP
-from cotenant.base.kube.observed import pod_of
 from cotenant.base.kubernetes.intent import Address, Apply
 from cotenant.base.kubernetes.models.autoscalers import VerticalAutoscalerObject
 from cotenant.base.kubernetes.models.node import QueueNodeWire
 from cotenant.base.kubernetes.models.pod import KilledPodWire
+from cotenant.base.kubernetes.observed import pod_of
 from cotenant.base.kubernetes.owners import deployment_of
 from cotenant.base.kubernetes.pod_resources import present_amounts
 from cotenant.base.kubernetes.pod_wire import pod_resources

@@ -15,7 +15,7 @@ from cotenant.autopilot.decide.starts import PodBoost, boost_of
 from cotenant.autopilot.model import AutopilotEvent
 from cotenant.base.errors import NoData, UsageError
 from cotenant.base.identity import WorkloadRef
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.ledger.chain import GENESIS
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.process.clock import Clock

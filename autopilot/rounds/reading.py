@@ -26,8 +26,8 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient
 from cotenant.base.progress import SILENT, Progress
 from cotenant.base.reasons import Reason
-from cotenant.base.settings.root import SettingSections
-from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.base.settings.base import SettingSections
+from cotenant.base.settings.sections import ManagerSettings
 from cotenant.base.usage.usage import HOUR_SECONDS
 from cotenant.changes.model.change import cool_downs
 from cotenant.changes.model.settings import ActionSettings

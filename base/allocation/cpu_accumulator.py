@@ -20,8 +20,7 @@ from itertools import accumulate, combinations
 from math import comb
 from typing import Final
 
-from cotenant.base.allocation.cpu_lists import Cpus
-from cotenant.base.allocation.cpu_topology import CpuTopology
+from cotenant.base.allocation.cpu_topology import Cpus, CpuTopology
 
 MOST_COMBINATIONS: Final = 256
 """Of NUMA nodes that are tried of one size; every machine with up to eight of them has fewer."""

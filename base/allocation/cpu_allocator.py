@@ -22,8 +22,8 @@ from cotenant.base.allocation.cpu_accumulator import (
     allocate_cpus,
 )
 from cotenant.base.allocation.cpu_annotations import CpuWish, assignment_of, assignment_text, wish_of
-from cotenant.base.allocation.cpu_lists import Cpus
 from cotenant.base.allocation.cpu_ownership import withheld_cpus
+from cotenant.base.allocation.cpu_topology import Cpus
 from cotenant.base.allocation.topology_document import COLLECTION, STATIC, UNKNOWN, NodeCpus, parse_topology
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.amplification import amplification_of, raw_allocatable

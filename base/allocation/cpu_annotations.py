@@ -16,11 +16,10 @@ from typing import Annotated, Final, TypeVar
 import msgspec
 
 from cotenant.base.allocation.allocator import check_length
-from cotenant.base.allocation.cpu_lists import Cpus, format_cpus, parse_cpus
-from cotenant.base.allocation.cpu_topology import CpuTopology
-from cotenant.base.colocation.reclaimable import Band
+from cotenant.base.allocation.cpu_topology import Cpus, CpuTopology, format_cpus, parse_cpus
+from cotenant.base.colocation.reclaim_policies import Band
 from cotenant.base.errors import UsageError
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.kubernetes.protocol import (
     EXTENDED_RESOURCES,
     NODE_RESERVATION_ANNOTATION,

@@ -33,7 +33,7 @@ from cotenant.base.allocation.devices import (
     DeviceKind,
 )
 from cotenant.base.errors import UsageError
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.kubernetes.pod_request import Amounts
 from cotenant.base.kubernetes.quantity import parse_bytes
 from cotenant.base.kubernetes.selector import LabelSelector

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from cotenant.base.errors import UsageError
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.kubernetes.models.metadata import ObjectLabels
 from cotenant.base.kubernetes.pod_request import Amounts, parse_quantities, rest, sum_amounts
 from cotenant.base.kubernetes.quantity import format_bytes, parse_bytes

@@ -18,10 +18,17 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from cotenant.base.allocation.cpu_lists import Cpus, format_cpus, parse_cpus
-from cotenant.base.allocation.cpu_topology import CpuCache, CpuTopology, Processor, regular_topology
+from cotenant.base.allocation.cpu_topology import (
+    CpuCache,
+    Cpus,
+    CpuTopology,
+    Processor,
+    format_cpus,
+    parse_cpus,
+    regular_topology,
+)
 from cotenant.base.errors import UsageError
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.kubernetes.intent import Address
 from cotenant.base.kubernetes.protocol import (
     BE_SHARED_POOLS_ANNOTATION,

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 import msgspec
 from msgspec import Meta, structs
 
-from cotenant.base.colocation.collect_policy import LONGEST_SECONDS
+from cotenant.base.colocation.nodemetric import LONGEST_SECONDS
 from cotenant.base.colocation.reclaim_policies import CPU_POLICIES, POLICIES, CpuPolicy, MemoryPolicy, policy_words
 from cotenant.base.resource import Resource
 

@@ -1,4 +1,4 @@
-"""What a node reports of itself: usage of the node, its system part, its pods and host applications. Pure.
+"""What a node reports of itself (usage of the node, its system part, its pods, host applications), and how. Pure.
 
 Koordinator's NodeMetric (`slo.koordinator.sh/v1alpha1`, name = node) as far as decisions need it. `NodeMetric.parse`
 reads the API's JSON; a part that cannot be read is left out and noted, so that one bad quantity never hides a node.
@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from cotenant.base.errors import ClusterInvalid, QuantityError
-from cotenant.base.kubernetes.moments import APART_SECONDS
+from cotenant.base.kubernetes.moments import APART_SECONDS, duration_seconds
 from cotenant.base.kubernetes.qos import BANDS, PriorityClass
 from cotenant.base.kubernetes.quantity import parse_amount
 from cotenant.base.resource import BEYOND_CAPACITY, Amounts, Resource
@@ -192,3 +192,61 @@ def _objects(members: Any) -> list[Mapping[str, Any]]:
 def _priority(holder: Mapping[str, Any]) -> PriorityClass:
     text = holder.get("priority")
     return PriorityClass(text) if isinstance(text, str) and text in BANDS else PriorityClass.NONE
+
+
+LEAST_AGGREGATE_SECONDS: Final = 60
+LEAST_REPORT_SECONDS: Final = 30
+LONGEST_SECONDS: Final = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class CollectPolicy:
+    """The policy of usage collection, which is the spec of a NodeMetric; defaults are Koordinator's."""
+
+    aggregate_seconds: int = 300
+    report_seconds: int = 60
+    durations_seconds: tuple[int, ...] = (300, 600, 1800)
+    memory_policy: str = "usageWithoutPageCache"
+    """Published and not applied: the working set is measured."""
+
+    @property
+    def longest_seconds(self) -> int:
+        """The age up to which samples are needed, in seconds."""
+        return max(self.aggregate_seconds, *self.durations_seconds, 0)
+
+
+def from_spec(collect: Mapping[str, Any]) -> CollectPolicy:
+    """Parse spec.metricCollectPolicy of a NodeMetric.
+
+    Missing and invalid fields get the default; the minimums of Koordinator's agent apply.
+    """
+    usual = CollectPolicy()
+    aggregate = collect.get("nodeAggregatePolicy")
+    raw_durations = aggregate.get("durations") if isinstance(aggregate, Mapping) else None
+    durations = tuple(d for d in map(seconds_of, raw_durations if isinstance(raw_durations, list) else ()) if d)
+    return CollectPolicy(
+        max(LEAST_AGGREGATE_SECONDS, _valid_seconds(collect, "aggregateDurationSeconds", usual.aggregate_seconds)),
+        max(LEAST_REPORT_SECONDS, _valid_seconds(collect, "reportIntervalSeconds", usual.report_seconds)),
+        durations or usual.durations_seconds,
+    )
+
+
+def go_duration(seconds: int) -> str:
+    """Whole seconds as Go writes a duration: 300 -> "5m0s"."""
+    hours, rest = divmod(seconds, 3600)
+    minutes, remainder = divmod(rest, 60)
+    if hours:
+        return f"{hours}h{minutes}m{remainder}s"
+    return f"{minutes}m{remainder}s" if minutes else f"{remainder}s"
+
+
+def seconds_of(text: Any) -> int:
+    """Seconds of a Go duration of whole hours, minutes and seconds; 0 for anything else, and beyond a day."""
+    seconds = duration_seconds(text) or 0.0
+    return int(seconds) if seconds.is_integer() and seconds <= LONGEST_SECONDS else 0
+
+
+def _valid_seconds(collect: Mapping[str, Any], name: str, usual: int) -> int:
+    value = collect.get(name)
+    fits = isinstance(value, int) and not isinstance(value, bool) and 0 < value <= LONGEST_SECONDS
+    return value if isinstance(value, int) and fits else usual

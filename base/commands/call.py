@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from cotenant.base.commands import output, results
-from cotenant.base.commands.cluster_options import Context, DeclaredClusterOption, Kubeconfig
-from cotenant.base.commands.command import examples, session_of
+from cotenant.base.commands.results import Context, DeclaredClusterOption, Kubeconfig
+from cotenant.base.commands.session import examples, session_of
 
 if TYPE_CHECKING:
+    from cotenant.base.settings.base import SettingSections
     from cotenant.base.settings.load import Loaded
-    from cotenant.base.settings.root import SettingSections
     from cotenant.base.table import Table
 
 STORED: Final = {"cluster": (results.ClusterOption, None), "store": (results.StoreOption, None)}

@@ -11,18 +11,16 @@ from urllib.parse import urlencode
 
 import typer
 
-from cotenant.base.commands.command import EXIT_PARTIAL
 from cotenant.base.commands.output import message
-from cotenant.base.commands.session import remember_cluster, session_of
+from cotenant.base.commands.session import EXIT_PARTIAL, remember_cluster, session_of
 from cotenant.base.errors import CotenantError, UsageError
-from cotenant.base.settings.sections.kube import KubeSettings
-from cotenant.base.settings.sections.store import StoreSettings
+from cotenant.base.settings.sections import KubeSettings, StoreSettings
 
 if TYPE_CHECKING:
     from cotenant.base.commands.session import CliSession
     from cotenant.base.identity import WorkloadRef
+    from cotenant.base.settings.base import SettingSections
     from cotenant.base.settings.load import Loaded
-    from cotenant.base.settings.root import SettingSections
     from cotenant.base.store import Store
     from cotenant.base.table import Schema, Table
 
@@ -58,14 +56,14 @@ NAMESPACES_LISTED: Final = 20
 
 def url_of(settings: SettingSections) -> str:
     """URL of the store in use."""
-    from cotenant.base.settings.sections.store import store_url
+    from cotenant.base.settings.sections import store_url
 
     return store_url(settings.section(StoreSettings), os.environ)
 
 
 def open_store(settings: SettingSections, cluster: str | None) -> Store:
     """The store of the named cluster, or of the only one there is; NoData and UsageError say what to do otherwise."""
-    from cotenant.base.store.opening import open_cluster_store
+    from cotenant.base.store.store import open_cluster_store
 
     return open_cluster_store(url_of(settings), cluster)
 
@@ -115,7 +113,7 @@ class StoredScans:
 
 def open_scans(settings: SettingSections, cluster: str | None, all_clusters: bool) -> StoredScans:
     """The last scan of the named or only cluster, or the scans of all; raises as `open_store`."""
-    from cotenant.base.store.opening import opened_all
+    from cotenant.base.store.store import opened_all
 
     return (
         StoredScans(opened_all(url_of(settings)), True)
@@ -262,3 +260,24 @@ def require_namespaces(
 
         fix = ask_for_closest(missing[0], of_scan) or f"It has {', '.join(sorted(of_scan)[:NAMESPACES_LISTED])}."
         raise UsageError(f"the last scan has no namespace {missing[0]!r}", fix=fix)
+
+
+Kubeconfig = Annotated[str | None, typer.Option("--kubeconfig", metavar="FILE", help="Path of the kubeconfig.")]
+Context = Annotated[str | None, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig.")]
+LedgerReason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; the ledger keeps it.")]
+
+DeclaredClusterOption = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="NAME",
+        help="Cluster of the settings that is meant; needed when they declare several.",
+        callback=remember_cluster,
+    ),
+]
+
+
+def settings_of(ctx: typer.Context, store: str | None, kubeconfig: str | None, context: str | None) -> SettingSections:
+    """Settings that result from these options."""
+    flags = {"store.url": store, "kube.kubeconfig": kubeconfig, "kube.context": context}
+    return session_of(ctx).load(flags).settings

@@ -1,6 +1,7 @@
 """EDGE: what the global options said, handed to every command: where the settings come from and where log lines go.
 
-`main` makes one Session per run and puts it on typer's context; commands ask `session_of(ctx)`.
+`main` makes one Session per run and puts it on typer's context; commands ask `session_of(ctx)`. A command's module is
+an empty typer app (`new_app`), and `examples` that its help shows and a test tries.
 """
 
 from __future__ import annotations
@@ -28,10 +29,9 @@ _OF_ONE: Final = ("kube.kubeconfig", "kube.context", "profiler.prometheus.labels
 """Settings that select the cluster to read: an option that gives one applies only to that cluster."""
 
 if TYPE_CHECKING:
-    from cotenant.base.settings.load import Loaded
-    from cotenant.base.settings.root import SettingSections
-if TYPE_CHECKING:
     from cotenant.base.cluster import Inventory
+    from cotenant.base.settings.base import SettingSections
+    from cotenant.base.settings.load import Loaded
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +105,9 @@ class CliSession:
         from msgspec import structs
 
         from cotenant.base.logs.telemetry import configure_logging
+        from cotenant.base.settings.base import SettingSections
         from cotenant.base.settings.load import SettingSource, default_config, load
-        from cotenant.base.settings.root import SettingSections
-        from cotenant.base.settings.sections.telemetry import TelemetrySettings
+        from cotenant.base.settings.sections import TelemetrySettings
 
         options = {"telemetry.log_format": self.log_format, "telemetry.log_level": "debug" if self.debug else None}
         overrides = {path: value for path, value in {**options, **(flags or {})}.items() if value is not None}
@@ -148,8 +148,7 @@ def _require_context_of(cluster: str, loaded: Loaded[SettingSections]) -> None:
     A scan names a cluster after its context. Where the store holds one cluster alone, and in a pod, there is no other.
     """
     from cotenant.base.kube.auth import IN_CLUSTER, present_cluster
-    from cotenant.base.settings.sections.kube import KubeSettings
-    from cotenant.base.settings.sections.store import StoreSettings, store_url
+    from cotenant.base.settings.sections import KubeSettings, StoreSettings, store_url
     from cotenant.base.store import Store
 
     several = loaded.clusters or len(Store.clusters(store_url(loaded.settings.section(StoreSettings), os.environ))) > 1
@@ -216,3 +215,28 @@ def _last_scan(ctx: typer.Context) -> Inventory | None:
         return open_store(settings, ctx.params.get("cluster")).read_inventory()
     except (CotenantError, ImportError, OSError):  # an error in the middle of a typed line would help nobody
         return None
+
+
+CONTEXT: Final[dict[str, Any]] = {"help_option_names": ["-h", "--help"]}
+"""Settings of every command's context."""
+EXIT_FINDINGS = 3
+"""Exit code of a command that worked and found something above its --fail-on threshold."""
+EXIT_PARTIAL = 4
+"""Exit code of a command that worked on a part of its input: the rest could not be read, and what rests on it is
+withheld."""
+
+
+def new_app() -> typer.Typer:
+    """The app of one command module."""
+    return typer.Typer(
+        add_completion=False,
+        no_args_is_help=True,
+        rich_markup_mode="rich",
+        context_settings=CONTEXT,
+        pretty_exceptions_enable=False,
+    )
+
+
+def examples(*lines: str) -> str:
+    """An epilog "Examples:"; each line is a command, with a comment after two spaces and "#" when it needs one."""
+    return "\n\n".join(["Examples:", *(f"  $ {line}".replace("[", "\\[") for line in lines)])

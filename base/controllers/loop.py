@@ -47,7 +47,7 @@ from cotenant.base.kube.watch import LONGEST_WHY
 from cotenant.base.kubernetes.intent import Intent, Outcome
 from cotenant.base.process.clock import BelievableClock, Clock, ServerClock
 from cotenant.base.process.in_hand import ObjectVersion
-from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.base.settings.sections import ManagerSettings
 from cotenant.base.text import agree
 
 FIRST_PAUSE_SECONDS: Final = 1.0

@@ -14,14 +14,13 @@ from typing import Final
 import msgspec
 
 from cotenant.base.cluster import Node, Pod
-from cotenant.base.colocation.reclaimable import Band
+from cotenant.base.colocation.reclaim_policies import Band
 from cotenant.base.controllers.published import ExistingObject, is_other_program
 from cotenant.base.identity import WorkloadRef
-from cotenant.base.json_documents.undecodable import UNDECODABLE
-from cotenant.base.kube.observed import node_of, pod_of
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.kubernetes.models.node import ManagedNodeWire
 from cotenant.base.kubernetes.models.pod import ObservedPodWire
-from cotenant.base.kubernetes.observed import ObservedPod
+from cotenant.base.kubernetes.observed import ObservedPod, node_of, pod_of
 from cotenant.base.kubernetes.owners import workload_by_name
 from cotenant.base.kubernetes.pod_request import mid_request_of
 from cotenant.base.kubernetes.protocol import (

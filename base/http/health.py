@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, urlsplit
 from cotenant.base.errors import UsageError
 from cotenant.base.http.listening import bind
 from cotenant.base.logs.metrics import Metrics
-from cotenant.base.settings.sections.telemetry import TelemetrySettings
+from cotenant.base.settings.sections import TelemetrySettings
 
 Page = Callable[[], tuple[bytes, str]]
 """Makes a page: its bytes and their content type."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 
 from cotenant.base.errors import CotenantError, NotDelivered, UsageError
-from cotenant.base.settings.sections.notify import NotifySettings
+from cotenant.base.settings.sections import NotifySettings
 
 if TYPE_CHECKING:
     from requests import Response

@@ -1,15 +1,15 @@
-"""The difference of two JSON texts in few words, for a log line, and the paths at which two documents differ. Pure."""
+"""How JSON documents differ, in few words or by path, and pointers into them (RFC 6901), as patches have them. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from cotenant.base import measures
-from cotenant.base.json_documents.json_pointer import last_key
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 
 LONGEST: Final = 160
 """Characters of a difference."""
@@ -86,3 +86,38 @@ def abbreviate_list(parts: list[str], most: int = 3) -> str:
     """The first few of a list, and how many more there are."""
     more = f" and {measures.left_out_count(len(parts), most)} more" if len(parts) > most else ""
     return ", ".join(parts[:most]) + more
+
+
+_INDEX: Final = re.compile(r"0|[1-9][0-9]{0,8}")
+"""A place in a list as RFC 6901 writes it: ASCII digits without a leading zero.
+
+No list is as long as a billion; and `int` raises ValueError for a text of more than 4,300 digits.
+"""
+
+
+def escape_pointer_key(key: str) -> str:
+    """A key as one step of a pointer: "cotenant.dev/plan" -> "cotenant.dev~1plan"."""
+    return key.replace("~", "~0").replace("/", "~1")
+
+
+def last_key(pointer: str) -> str:
+    """The key that a pointer ends with."""
+    return _key(pointer.rpartition("/")[2])
+
+
+def value_at_pointer(document: Any, pointer: str) -> Any:
+    """The value at a pointer into parsed JSON; None where there is none."""
+    value = document
+    for step in pointer.split("/")[1:]:
+        key = _key(step)
+        if isinstance(value, Mapping):
+            value = value.get(key)
+        elif isinstance(value, Sequence) and not isinstance(value, str):
+            value = value[int(key)] if _INDEX.fullmatch(key) and int(key) < len(value) else None
+        else:
+            return None
+    return value
+
+
+def _key(step: str) -> str:
+    return step.replace("~1", "/").replace("~0", "~")

@@ -1,4 +1,4 @@
-"""EDGE: JSON decoders of types that several threads decode.
+"""Decoding JSON that anybody may have written, in many threads.
 
 The first decoding of a type makes msgspec 0.22 look through its fields, and it shows the unfinished result to other
 threads: two that do it at once for the same type end the process by a segmentation fault. So one thread at a time,
@@ -85,3 +85,16 @@ def without_depths(text: bytes) -> bytes:
 def mapping_or_empty(value: Any) -> dict[str, Any]:
     """The value where it is a mapping, else an empty one: what people write may be anything."""
     return value if isinstance(value, dict) else {}
+
+
+UNDECODABLE: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
+"""Errors of msgspec, and two that it lets pass: of bytes or characters that are no UTF-8, and of a text that is nested
+deeper than the interpreter allows. Who may annotate a pod can write the last."""
+
+
+def readable_object(text: str) -> dict[str, Any]:
+    """Return the JSON object of an annotation; {} for "" and for any other text."""
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any]) if text else {}
+    except UNDECODABLE:
+        return {}

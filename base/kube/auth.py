@@ -21,7 +21,7 @@ from msgspec import structs
 from cotenant.base.errors import ClusterError
 from cotenant.base.kube.client import KubeClient
 from cotenant.base.process.clock import Clock, SystemClock
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 
 IN_CLUSTER = "in-cluster"
 """Name of the cluster whose pod this process is in."""

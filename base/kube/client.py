@@ -33,13 +33,12 @@ from cotenant.base.errors import (
     ClusterObjectGone,
     ClusterUnreachable,
 )
-from cotenant.base.json_documents.json_decoders import decode_shallow, decoder_of, make_ready
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE, decode_shallow, decoder_of, make_ready
 from cotenant.base.kube.connection import ApiConnection, ApiRequest, ApiResponse, Stream
 from cotenant.base.kubernetes.models.metadata import NamedObject
 from cotenant.base.process.clock import Clock, ServerClock
 from cotenant.base.process.in_hand import ObjectVersion
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 
 if TYPE_CHECKING:
     from cotenant.base.kube.auth import Access

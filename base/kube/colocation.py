@@ -13,7 +13,7 @@ from cotenant.base.colocation.nodemetric import NodeMetric
 from cotenant.base.errors import NoData, QuantityError
 from cotenant.base.kube import projection
 from cotenant.base.kube.client import KubeClient
-from cotenant.base.kube.inventory.seen_pods import Workloads, pod_of, seen_pod
+from cotenant.base.kube.seen_pods import Workloads, pod_of, seen_pod
 from cotenant.base.kubernetes.models.metadata import ConfigMapObject
 from cotenant.base.kubernetes.models.node import NodeWire
 from cotenant.base.kubernetes.models.pod import PodObject

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from cotenant.base.errors import ClusterError
 from cotenant.base.http.tls import accept_older_authorities
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 
 if TYPE_CHECKING:
     from cotenant.base.kube.auth import Access

@@ -15,8 +15,8 @@ from cotenant.base.errors import ClusterAbsent, ClusterError, QuantityError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import projection
 from cotenant.base.kube.client import Many
-from cotenant.base.kube.inventory.seen_pods import SeenPod, Workloads, owners_of, pod_of, seen_pod, with_injected
 from cotenant.base.kube.objects import AutoscalerObject, ControllerObject, LimitRangeObject, QuotaObject, VersionObject
+from cotenant.base.kube.seen_pods import SeenPod, Workloads, owners_of, pod_of, seen_pod, with_injected
 from cotenant.base.kubernetes.models.autoscalers import CheckpointObject, VerticalAutoscalerObject
 from cotenant.base.kubernetes.models.node import NodeWire
 from cotenant.base.kubernetes.models.pod import PodObject

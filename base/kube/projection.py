@@ -31,8 +31,7 @@ from cotenant.base.cluster import (
 )
 from cotenant.base.errors import QuantityError
 from cotenant.base.identity import ContainerRef, WorkloadRef
-from cotenant.base.json_documents.json_decoders import decoder_of
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE, decoder_of
 from cotenant.base.kube.objects import AutoscalerObject, LimitItem, LimitRangeObject, QuotaObject
 from cotenant.base.kubernetes.models.autoscalers import (
     CheckpointObject,

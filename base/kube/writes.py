@@ -29,8 +29,7 @@ from cotenant.base.errors import (
     CotenantError,
     NotLeader,
 )
-from cotenant.base.json_documents.json_decoders import decoder_of
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE, decoder_of
 from cotenant.base.kube.client import KubeClient, refusal
 from cotenant.base.kube.connection import ApiRequest
 from cotenant.base.kubernetes.intent import Create, Delete, Intent, Outcome, Patch

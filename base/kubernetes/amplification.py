@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Final, TypeVar
 
-from cotenant.base.json_documents.undecodable import readable_object
+from cotenant.base.json_documents.json_decoders import readable_object
 from cotenant.base.kubernetes.pod_request import parse_readable_quantities
 from cotenant.base.kubernetes.protocol import AMPLIFICATION_RATIO_ANNOTATION, RAW_ALLOCATABLE_ANNOTATION
 

@@ -6,10 +6,19 @@ memory; batch-cpu and mid-cpu are whole numbers that mean millicores).
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from cotenant.base.kubernetes.models.node import NodeWire
+from cotenant.base.kubernetes.models.pod import ObservedPodWire
+from cotenant.base.kubernetes.owners import DEPLOYMENT_CONFIG_LABEL, TEMPLATE_HASH_LABEL
+from cotenant.base.kubernetes.pod_qos import PodQos
+from cotenant.base.kubernetes.pod_request import named_amounts
+from cotenant.base.kubernetes.pod_resources import counted_requests
+from cotenant.base.kubernetes.pod_wire import pod_resources
+from cotenant.base.kubernetes.protocol import NOT_ENDED, own_texts
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass, priority_of, qos_of
 
 NamedAmounts = Mapping[str, int]
@@ -94,3 +103,44 @@ class ObservedPod:
     def priority_class(self) -> PriorityClass:
         """Raw: the label's name, else the band of its priority."""
         return priority_of(self.labels, self.priority)
+
+
+ON_NODES: Final = f"spec.nodeName!=,{NOT_ENDED}"
+"""Field selector of pods that occupy a node."""
+
+
+def node_of(node: NodeWire) -> ObservedNode:
+    """Convert a Node to the form in which controllers keep it: integer amounts by resource name, our annotations."""
+    meta, what = node.metadata, f"node {node.metadata.name}"
+    return ObservedNode(
+        name=meta.name,
+        uid=meta.uid,
+        labels=meta.labels or {},
+        annotations=own_texts(meta.annotations),
+        capacity=named_amounts(node.status.capacity, what),
+        allocatable=named_amounts(node.status.allocatable, what),
+        unschedulable=node.spec.unschedulable,
+    )
+
+
+def pod_of(pod: ObservedPodWire) -> ObservedPod:
+    """Convert a Pod to the form in which controllers keep it: counted requests, its controller, Unix times."""
+    meta, spec = pod.metadata, pod.spec
+    return ObservedPod(
+        namespace=sys.intern(meta.namespace),
+        name=meta.name,
+        uid=meta.uid,
+        node=sys.intern(spec.node_name),
+        phase=sys.intern(pod.status.phase),
+        deleting=meta.deletion_timestamp is not None,
+        priority=spec.priority,
+        owner=(sys.intern(owner.kind), owner.name) if (owner := meta.controller) else ("", ""),
+        requests=counted_requests(pod_resources(spec, pod.status, f"pod {meta.namespace}/{meta.name}")),
+        labels=own_texts(meta.labels),
+        annotations=own_texts(meta.annotations),
+        best_effort=pod.status.qos_class == PodQos.BEST_EFFORT,
+        template_hash=sys.intern((meta.labels or {}).get(TEMPLATE_HASH_LABEL, "")),
+        deployment_config=sys.intern((meta.labels or {}).get(DEPLOYMENT_CONFIG_LABEL, "")),
+        start_seconds=pod.status.start_time.timestamp() if pod.status.start_time else None,
+        gone_by_seconds=meta.deletion_timestamp.timestamp() if meta.deletion_timestamp else None,
+    )

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
-from cotenant.base.colocation.reclaimable import Band
+from cotenant.base.colocation.reclaim_policies import Band
 from cotenant.base.errors import CotenantError, QuantityError, UsageError
 from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES, RESOURCE_ALIASES
 from cotenant.base.kubernetes.quantity import (

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from typing import Final
 
-from cotenant.base.colocation.reclaimable import Band
+from cotenant.base.colocation.reclaim_policies import Band
 from cotenant.base.kubernetes.qos import PriorityClass
 from cotenant.base.resource import Resource
 

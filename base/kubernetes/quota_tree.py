@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from cotenant.base.errors import QuantityError, UsageError
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.kubernetes.protocol import DEFAULT_QUOTA, QUOTA_PREFIX, ROOT_QUOTA, SYSTEM_QUOTA
 from cotenant.base.kubernetes.quantity import format_bytes, format_millicores, parse_bytes, parse_millicores
 from cotenant.base.text import format_value

@@ -23,7 +23,7 @@ from typing import Final
 import msgspec
 
 from cotenant.base.errors import StoreConflict, StoreCorrupt, StoreError
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.ledger.chain import (
     GENESIS,
     VERSION,
@@ -34,8 +34,7 @@ from cotenant.base.ledger.chain import (
     checked_key,
     new_key,
 )
-from cotenant.base.ledger.ledger import Ledger
-from cotenant.base.ledger.turn import turn
+from cotenant.base.ledger.ledger import Ledger, turn
 from cotenant.base.store.buckets import INTERACTIVE, is_bucket
 from cotenant.base.store.files import Folder
 

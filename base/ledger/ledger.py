@@ -3,23 +3,29 @@
 A row is on the disk before the cluster is touched (WAL, synchronous=FULL). Rows are never changed: triggers refuse it,
 and the chain of keyed hashes (`chain`) shows a change that went around them. A chain that was cut, or rewritten by
 somebody who has its key, is whole in itself: therefore its signed head is anchored elsewhere (`Anchor`), and compared.
-One process writes at a time; others wait for `BUSY_SECONDS`.
+One process writes at a time; others wait for `BUSY_SECONDS`. Who acts on a ledger's file takes its turn (`turn`): the
+kernel's lock on a file beside it, whose text is for people only and names the holder.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import secrets
+import socket
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import astuple
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import ClassVar, Final
 
-from cotenant.base.errors import StoreCorrupt, StoreError, StoreForbidden
+import msgspec
+
+from cotenant.base.errors import StoreBusy, StoreCorrupt, StoreError, StoreForbidden
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.ledger.chain import (
     GENESIS,
     VERSION,
@@ -32,8 +38,13 @@ from cotenant.base.ledger.chain import (
     signature_of,
     verify_chain,
 )
-from cotenant.base.ledger.turn import FIX_OF_FULL_DISK, OTHER_FILE, fix_of_ledger
-from cotenant.base.process.private_files import FOLDER_MODE, make_private_file, restrict_permissions
+from cotenant.base.process.files import (
+    FOLDER_MODE,
+    LOCAL_OR_BUCKET,
+    make_private_file,
+    restrict_permissions,
+    try_lock,
+)
 
 BUSY_SECONDS: Final = 5.0
 PAUSE_SECONDS: Final = 0.02
@@ -246,3 +257,74 @@ def _translate_errors(path: Path) -> Iterator[None]:
         ) from error
     except OSError as error:
         raise StoreError(f"the ledger {path} cannot be opened: {error.strerror}", fix=fix_of_ledger(error)) from error
+
+
+FIX_OF_FULL_DISK: Final = "Free some space; nothing was done."
+OTHER_FILE: Final = "Name a file that can be written (--set actions.ledger=FILE); nothing was done."
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The holder of the lock: its machine or pod, process, purpose, and start (Unix time)."""
+
+    host: str
+    pid: int
+    what: str
+    since_seconds: float
+
+
+@contextmanager
+def turn(path: Path, what: str, patience_seconds: float) -> Iterator[None]:
+    """Hold the lock; StoreBusy names who has it when it is not free within so many seconds."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except PermissionError as error:
+        raise StoreForbidden(f"{path} may not be opened: {error.strerror}", fix=fix_of_ledger(error)) from error
+    except OSError as error:
+        raise StoreError(f"{path} cannot be opened: {error.strerror}", fix=fix_of_ledger(error)) from error
+    try:
+        _wait(handle, path, patience_seconds)
+        who = Holder(socket.gethostname(), os.getpid(), what, time.time())
+        try:
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, msgspec.json.encode(who), 0)
+        except OSError as error:
+            raise StoreError(f"{path}: {error.strerror}", fix="Nothing was done.") from error
+        try:
+            yield
+        finally:
+            os.ftruncate(handle, 0)
+    finally:
+        os.close(handle)
+
+
+def holder(path: Path) -> Holder | None:
+    """Return the holder that the lock file names; None if there is none or it cannot be read."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Holder)
+    except (OSError, *UNDECODABLE):
+        return None
+
+
+def fix_of_ledger(error: OSError) -> str:
+    """Return what helps where the ledger or its lock cannot be opened or written."""
+    return FIX_OF_FULL_DISK if error.errno in (errno.ENOSPC, errno.EDQUOT) else OTHER_FILE
+
+
+def _wait(handle: int, path: Path, patience_seconds: float) -> None:
+    deadline = time.monotonic() + patience_seconds
+    while not try_lock(handle, path, LOCAL_OR_BUCKET):
+        if time.monotonic() >= deadline:
+            raise _busy(path)
+        time.sleep(PAUSE_SECONDS)
+
+
+def _busy(path: Path) -> StoreBusy:
+    who = holder(path)
+    fix = "Try again in a moment; nothing was done."
+    if who is None:
+        return StoreBusy("somebody else is writing the ledger", fix=fix)
+    seconds = max(0.0, time.time() - who.since_seconds)
+    message = f"process {who.pid} on {who.host} has been writing the ledger for {seconds:.0f} s: {who.what}"
+    return StoreBusy(message, fix=fix)

@@ -21,10 +21,10 @@ from structlog.types import EventDict, Processor
 
 from cotenant.base.errors import CotenantError
 from cotenant.base.json_documents.difference import difference
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.logs import json_stderr
 from cotenant.base.logs.repeated_events import CountingHandler
-from cotenant.base.settings.sections.telemetry import TelemetrySettings
+from cotenant.base.settings.sections import TelemetrySettings
 
 TRACE_FRAMES: Final = 12
 """Frames of a traceback in one line of a console."""

@@ -16,7 +16,7 @@ from typing import IO, Final, TypeVar
 
 import msgspec
 
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 
 JobT = TypeVar("JobT")
 PARENT_GONE: Final = 1

@@ -30,9 +30,8 @@ import msgspec
 import structlog
 
 from cotenant.base.errors import CotenantError, StoreError
-from cotenant.base.json_documents.undecodable import UNDECODABLE
-from cotenant.base.process.file_lock import try_lock
-from cotenant.base.process.private_files import make_private_file, make_private_folder
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
+from cotenant.base.process.files import make_private_file, make_private_folder, try_lock
 
 MOST_SECONDS: Final = 2.0
 """Of processor time for one object: a thousand times what an ordinary one takes, and more than any collection of

@@ -21,6 +21,7 @@ import msgspec
 
 from cotenant.base.errors import SettingsError, UsageError
 from cotenant.base.settings import clusters
+from cotenant.base.settings.base import SettingSections
 from cotenant.base.settings.catalogue import (
     ENV_PREFIX,
     Setting,
@@ -30,7 +31,6 @@ from cotenant.base.settings.catalogue import (
     sections,
 )
 from cotenant.base.settings.document import SIZE_CAP_BYTES, Tree, parse, plain
-from cotenant.base.settings.root import SettingSections
 from cotenant.base.text import closest_name
 
 _LIST_FIX = "`cotenant config show` lists every setting."

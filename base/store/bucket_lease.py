@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from cotenant.base.errors import StoreBusy, StoreConflict, StoreError
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.store.buckets import NO_CONDITIONS_FIX, QUICK
 
 if TYPE_CHECKING:

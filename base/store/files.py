@@ -25,8 +25,13 @@ import msgspec
 from fsspec.implementations.local import LocalFileSystem
 
 from cotenant.base.errors import StoreConflict, StoreCorrupt, StoreError, StoreForbidden, UsageError
-from cotenant.base.process.file_lock import LOCAL_OR_BUCKET, locking_process, try_lock
-from cotenant.base.process.private_files import make_private_folder, open_private
+from cotenant.base.process.files import (
+    LOCAL_OR_BUCKET,
+    locking_process,
+    make_private_folder,
+    open_private,
+    try_lock,
+)
 from cotenant.base.store import parquet
 from cotenant.base.store.bucket_lease import acquire_lease
 from cotenant.base.store.buckets import BucketFiles, BucketPatience, is_bucket, open_bucket, plain

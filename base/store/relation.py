@@ -28,7 +28,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cotenant.base.errors import StoreBusy, StoreError
-from cotenant.base.process.private_files import open_private
+from cotenant.base.process.files import open_private
 from cotenant.base.store import tables
 from cotenant.base.table import Column, Kind, Schema, Table
 

@@ -23,11 +23,11 @@ import numpy as np
 from cotenant.base.cluster import Inventory, Pod
 from cotenant.base.errors import NoData, StoreError, UsageError
 from cotenant.base.identity import FOLDER_NAME_FIX, WorkloadRef, fits_folder
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.resource import Resource
 from cotenant.base.store import blocks, days, documents, parquet, tables, version
 from cotenant.base.store.blocks import Block
-from cotenant.base.store.buckets import BucketPatience
+from cotenant.base.store.buckets import INTERACTIVE, BucketPatience
 from cotenant.base.store.dayfiles import DayFiles, Listing
 from cotenant.base.store.days import Between, Day, Key, PartOfDay, SeriesIndices
 from cotenant.base.store.files import CheckedFolder, Folder
@@ -554,3 +554,43 @@ def require_layout(folder: Folder, cluster: str) -> None:
         )
     if present < version.SCHEMA_VERSION:
         folder.write(name, msgspec.json.encode(_Layout(version.SCHEMA_VERSION)))
+
+
+def open_cluster_store(url: str, cluster: str | None) -> Store:
+    """The store of the named cluster, or of the only one there is; NoData and UsageError say what to do otherwise."""
+    names = stored_clusters(url)
+    if cluster is None and len(names) > 1:
+        raise UsageError(
+            f"{url} holds several clusters: {', '.join(names)}",
+            fix="Name one: --cluster NAME, in Python cluster=. For all: --all-clusters where a command takes it, in "
+            "Python open_clusters.",
+        )
+    if cluster is not None and cluster not in names:
+        raise NoData(
+            f"{url} holds no cluster {cluster!r}", fix=f"It holds {', '.join(names)}; cotenant scan adds others."
+        )
+    return Store(url, cluster or names[0], INTERACTIVE)
+
+
+def opened_all(url: str) -> tuple[Store, ...]:
+    """The stores of all clusters, by name; NoData when there is none."""
+    return tuple(Store(url, name, INTERACTIVE) for name in stored_clusters(url))
+
+
+def is_empty(url: str) -> bool:
+    """Return whether nothing is stored at the address yet, neither clusters nor the content of one."""
+    return not Store.clusters(url) and not CONTENTS & set(Folder(url).names())
+
+
+def stored_clusters(url: str) -> tuple[str, ...]:
+    """Names of the clusters of a store, sorted; NoData when there is none."""
+    names = Store.clusters(url)
+    if not names and CONTENTS & set(Folder(url).names()):
+        above, _, name = url.rstrip("/").rpartition("/")
+        raise NoData(
+            f"{url} is the folder of one cluster, not a store",
+            fix=f"Name the folder above it: {above or '/'} ({name}).",
+        )
+    if not names:
+        raise NoData(f"no history is stored at {url}", fix="Run cotenant scan --prometheus URL, or try cotenant demo.")
+    return names

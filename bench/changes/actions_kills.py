@@ -29,7 +29,7 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import connect
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.process.clock import SystemClock
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.changes.accept import AcceptanceTerms, Actions
 from cotenant.changes.change_ledger import ChangeLedger
 from cotenant.changes.live_context import ClusterUser

@@ -20,12 +20,12 @@ from pathlib import Path
 from bench.record import Row, above, below, record
 from cotenant.base.kube import Mirror, connect, send_all
 from cotenant.base.kube.live import NODES, PODS
-from cotenant.base.kube.observed import ON_NODES, node_of, pod_of
 from cotenant.base.kubernetes.intent import Address, Apply, Intent, Patch
 from cotenant.base.kubernetes.models.node import NodeWire
 from cotenant.base.kubernetes.models.pod import ObservedPodWire
+from cotenant.base.kubernetes.observed import ON_NODES, node_of, pod_of
 from cotenant.base.kubernetes.protocol import MANAGER
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from tests.cluster.control_plane import APISERVER, CONTROLLER_MANAGER, KWOK, ControlPlane, Options
 from tests.cluster.fake_nodes import NodeShape, PodShape, create_nodes, create_pods
 from tests.cluster.namespaces import create_namespace

@@ -16,7 +16,7 @@ import msgspec
 from cotenant.base.controllers.published import ExistingObject
 from cotenant.base.kube import send_all
 from cotenant.base.kubernetes.intent import Apply, Intent
-from cotenant.base.kubernetes.models.usage_forecast import UsageForecast
+from cotenant.base.kubernetes.models.own_kinds import UsageForecast
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Silent
 from cotenant.base.store import Store

@@ -34,7 +34,8 @@ GUARDING: Final[Mapping[str, str]] = {
     "changes/change_ledger.py": "changes/test_lifecycle.py changes/test_known.py changes/test_watching.py "
     "changes/test_accepting.py changes/test_seconding.py changes/test_gone.py changes/test_acceptance_model.py",
     "base/ledger/ledger.py": "base/test_ledger.py changes/test_anchoring.py faults/test_ledger_on_a_bad_disk.py",
-    "base/allocation/ledger.py": "base/allocation/test_allocation_ledger.py scheduler_ext/extender/test_allocation.py",
+    "base/allocation/allocator.py": "base/allocation/test_allocation_ledger.py "
+    "scheduler_ext/extender/test_allocation.py",
     "base/allocation/cpu_annotations.py": "base/allocation/test_cpu_annotations.py "
     "scheduler_ext/extender/test_cpus.py scheduler_ext/extender/test_allocation.py",
     "base/allocation/cpu_allocator.py": "scheduler_ext/extender/test_cpus.py scheduler_ext/extender/test_allocation.py "

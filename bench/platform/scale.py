@@ -129,7 +129,7 @@ def inventory(count: int, seconds: int) -> Any:
 def run(url: str, scheduler: str, workers: int) -> None:
     """Analyse and publish; seconds of each stage on stdout."""
     from cotenant.base.process.clock import FixedClock
-    from cotenant.base.settings.sections.pipeline import PipelineSettings
+    from cotenant.base.settings.sections import PipelineSettings
     from cotenant.base.store import Store
     from cotenant.base.usage.usage import Signal
     from cotenant.pipeline import daily_analysis

@@ -28,7 +28,7 @@ from bench.record import Row, below, record
 from cotenant.base.controllers.loop import AlwaysLeads
 from cotenant.base.kube import KubeClient
 from cotenant.base.kube.auth import Access
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.base.store.store import Store
 from cotenant.base.usage.usage import FIVE_MINUTES_SECONDS, TimeGrid
 from cotenant.profiler.recorder.exposition import parse_resource_metrics, parse_throttled_time

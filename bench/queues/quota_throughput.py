@@ -33,7 +33,7 @@ from bench.manager.kube_sync import cpu_seconds
 from bench.record import Row, above, record
 from cotenant.base.kubernetes.protocol import QUEUED_ANNOTATION, QUOTA_GATE, QUOTA_GROUP
 from cotenant.base.kubernetes.quota_tree import NAME_LABEL
-from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.base.settings.sections import ManagerSettings
 from tests.cluster.control_plane import SCHEDULER, ControlPlane, Options
 from tests.cluster.fake_nodes import NodeShape, each
 from tests.cluster.namespaces import create_namespace

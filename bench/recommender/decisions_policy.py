@@ -27,7 +27,7 @@ from bench.record import Row, above, record_on_traces
 from cotenant.backtesting.policies import HIGHEST, NodesPast, decision_slots, scores
 from cotenant.base.progress import Silent
 from cotenant.base.resource import Resource
-from cotenant.base.usage.policy_trial import FORECAST, PolicyScore
+from cotenant.base.usage.backtest import FORECAST, PolicyScore
 from cotenant.base.usage.usage import DAY_SECONDS, TimeGrid
 from cotenant.forecasting.settings import NodePeakSettings
 from cotenant.recommender.settings import ReclaimableSettings

@@ -20,7 +20,7 @@ from urllib.parse import parse_qs, unquote
 import msgspec
 
 from cotenant.base.errors import ClusterForbidden
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.kube import Access, KubeClient, review
 from cotenant.base.kube.auth import load_access
 from cotenant.base.kube.client import SELF_REVIEWS, Pause
@@ -28,7 +28,7 @@ from cotenant.base.kube.connection import ApiRequest, ApiResponse, Stream
 from cotenant.base.kube.writes import APPLY_TYPE
 from cotenant.base.kubernetes.protocol import OWN_GROUP, RESERVATION_PLANS
 from cotenant.base.people import IdentitySource, NotAllowed, Person
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.changes.access.settings import (
     AccessMode,
     AccessSettings,

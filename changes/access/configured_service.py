@@ -6,14 +6,14 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.base.settings.sections import ManagerSettings
 from cotenant.changes.model.settings import ActionSettings
 from cotenant.profiler.settings import ProfilerSettings
 
 if TYPE_CHECKING:
     from cotenant.base.identity import WorkloadRef
     from cotenant.base.process.clock import Clock
-    from cotenant.base.settings.root import SettingSections
+    from cotenant.base.settings.base import SettingSections
     from cotenant.base.store import Store
     from cotenant.changes.service import ClusterAccess, ClusterChangeService
     from cotenant.changes.soak.ladders import Ladders

@@ -16,12 +16,12 @@ import msgspec
 from cotenant.base.commands.output import message
 from cotenant.base.errors import ClusterError
 from cotenant.base.people import Grant, Person, Role
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.changes.access.settings import AccessSettings
 
 if TYPE_CHECKING:
     from cotenant.base.kube import KubeClient
-    from cotenant.base.settings.root import SettingSections
+    from cotenant.base.settings.base import SettingSections
     from cotenant.changes.service import ClusterAccess
 
 PATIENCE_SECONDS: Final = 3.0

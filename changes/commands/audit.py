@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from cotenant.base.commands.call import DECLARED, LIVE, ROWS, CommandCall, command
-from cotenant.base.commands.command import EXIT_FINDINGS, EXIT_PARTIAL, examples, new_app
 from cotenant.base.commands.output import message
+from cotenant.base.commands.session import EXIT_FINDINGS, EXIT_PARTIAL, examples, new_app
 from cotenant.base.errors import ClusterError
-from cotenant.base.settings.sections.kube import KubeSettings
-from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.base.settings.sections import KubeSettings, ManagerSettings
 from cotenant.base.text import agree
 from cotenant.changes.commands.ledger_access import open_ledger
 from cotenant.changes.ledger_cache import entry_of
@@ -21,7 +20,7 @@ from cotenant.changes.model.tables import entries_table
 if TYPE_CHECKING:
     from cotenant.base.ledger.chain import Anchor
     from cotenant.base.ledger.ledger import Ledger
-    from cotenant.base.settings.root import SettingSections
+    from cotenant.base.settings.base import SettingSections
 
 app = new_app()
 _ROWS: Final = {"output": ROWS["output"]}

@@ -9,19 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cotenant.base.commands.call import DECLARED, DOCUMENT, LIVE, CommandCall, command
-from cotenant.base.commands.command import new_app
 from cotenant.base.commands.output import DocumentFormat, print_document
 from cotenant.base.commands.results import named_workload
-from cotenant.base.commands.session import workload_addresses
+from cotenant.base.commands.session import new_app, workload_addresses
 from cotenant.base.errors import SettingsError
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.base.text import percent, visible
 from cotenant.changes.model.settings import ActionSettings
 from cotenant.profiler.settings import ProfilerSettings
 
 if TYPE_CHECKING:
     from cotenant.base.identity import WorkloadRef
-    from cotenant.base.settings.root import SettingSections
+    from cotenant.base.settings.base import SettingSections
     from cotenant.changes.objectives.found import Guards
 
 app = new_app()

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final
 
 from cotenant.base.commands.output import message
 from cotenant.base.errors import ClusterError, NoData, UsageError
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.changes.model.settings import ActionSettings, anchor_namespace
 
 if TYPE_CHECKING:
     from cotenant.base.ledger.ledger import Ledger
     from cotenant.base.process.clock import Clock
-    from cotenant.base.settings.root import SettingSections
+    from cotenant.base.settings.base import SettingSections
     from cotenant.changes.accept import Actions
     from cotenant.changes.model.change import ChangeStatus
     from cotenant.changes.model.ledger_marks import LedgerMarks

@@ -11,8 +11,8 @@ import typer
 
 from cotenant.base.commands.call import DECLARED, LIVE, ROWS, STORED, CommandCall, command
 from cotenant.base.commands.cells import human
-from cotenant.base.commands.command import EXIT_FINDINGS, examples, new_app
 from cotenant.base.commands.output import Format, message, print_totals
+from cotenant.base.commands.session import EXIT_FINDINGS, examples, new_app
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.quantity import format_amount
 from cotenant.base.table import Kind

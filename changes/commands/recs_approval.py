@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cotenant.base.commands.call import LIVE, ROWS, CommandCall, command
-from cotenant.base.commands.command import EXIT_FINDINGS, new_app
+from cotenant.base.commands.session import EXIT_FINDINGS, new_app
 from cotenant.base.errors import UsageError
 from cotenant.changes.access.settings import AccessSettings
 from cotenant.changes.commands.ledger_access import find_change, open_actions

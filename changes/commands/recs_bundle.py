@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cotenant.base.commands.call import LIVE, ROWS, STORED, CommandCall, command
-from cotenant.base.commands.command import EXIT_FINDINGS, new_app, session_of
 from cotenant.base.commands.files import save_all
 from cotenant.base.commands.output import message
 from cotenant.base.commands.results import (
@@ -23,6 +22,7 @@ from cotenant.base.commands.results import (
     open_scans,
     open_store,
 )
+from cotenant.base.commands.session import EXIT_FINDINGS, new_app, session_of
 from cotenant.base.errors import CotenantError, NoData, UsageError
 from cotenant.base.text import visible
 from cotenant.changes.commands.ledger_access import open_actions, workload_recommendations
@@ -41,7 +41,7 @@ from cotenant.profiler.settings import ProfilerSettings
 from cotenant.recommender.settings import RecommenderSettings
 
 if TYPE_CHECKING:
-    from cotenant.base.settings.root import SettingSections
+    from cotenant.base.settings.base import SettingSections
     from cotenant.changes.accept import Actions
     from cotenant.changes.model.service import BundleCommit
 

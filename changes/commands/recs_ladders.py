@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from cotenant.base.commands.call import DECLARED, LIVE, ROWS, CommandCall, command
-from cotenant.base.commands.command import EXIT_FINDINGS, new_app
 from cotenant.base.commands.output import message
+from cotenant.base.commands.session import EXIT_FINDINGS, new_app
 from cotenant.base.people import Grant, Person, Role
 from cotenant.changes.commands.ledger_access import open_actions
 from cotenant.changes.model.settings import ActionSettings

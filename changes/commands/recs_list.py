@@ -10,8 +10,6 @@ import typer
 
 from cotenant.base.commands.call import DOCUMENT, LIVE, ROWS, STORED, CommandCall, command
 from cotenant.base.commands.cells import human
-from cotenant.base.commands.cluster_options import LedgerReason
-from cotenant.base.commands.command import new_app, session_of
 from cotenant.base.commands.output import (
     DocumentFormat,
     Format,
@@ -23,12 +21,13 @@ from cotenant.base.commands.output import (
 from cotenant.base.commands.results import (
     AllClustersOption,
     FilterOption,
+    LedgerReason,
     NamespaceOption,
     chosen_of_scan,
     load_for_reading,
     open_scans,
 )
-from cotenant.base.commands.session import workload_addresses
+from cotenant.base.commands.session import new_app, session_of, workload_addresses
 from cotenant.base.table import Kind
 from cotenant.base.text import counted
 from cotenant.changes.commands.ledger_access import (
@@ -43,7 +42,7 @@ from cotenant.recommender.settings import RecommenderSettings
 
 if TYPE_CHECKING:
     from cotenant.base.identity import WorkloadRef
-    from cotenant.base.settings.root import SettingSections
+    from cotenant.base.settings.base import SettingSections
     from cotenant.base.table import Schema, Table
     from cotenant.changes.model.ledger_marks import LedgerMarks
     from cotenant.changes.model.service import PostponedRecommendation

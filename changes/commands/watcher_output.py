@@ -7,12 +7,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from cotenant.base.commands.output import message
-from cotenant.base.settings.sections.kube import KubeSettings
-from cotenant.base.settings.sections.notify import NotifySettings
+from cotenant.base.settings.sections import KubeSettings, NotifySettings
 from cotenant.changes.model.settings import ActionSettings
 
 if TYPE_CHECKING:
-    from cotenant.base.settings.root import SettingSections
+    from cotenant.base.settings.base import SettingSections
     from cotenant.base.store import Store
     from cotenant.changes.service import ClusterChangeService
     from cotenant.changes.soak.watcher import News

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from cotenant.base.json_documents.json_pointer import escape_pointer_key, value_at_pointer
+from cotenant.base.json_documents.difference import escape_pointer_key, value_at_pointer
 from cotenant.changes.decide.field_changes import CHANGE_ANNOTATION
 from cotenant.changes.model.annotated_resources import same
 from cotenant.changes.model.change import Write

@@ -14,7 +14,7 @@ from typing import Any, Final
 from cotenant.base.cluster import ContainerRole
 from cotenant.base.errors import UsageError
 from cotenant.base.identity import WorkloadRef
-from cotenant.base.json_documents.json_pointer import escape_pointer_key, value_at_pointer
+from cotenant.base.json_documents.difference import escape_pointer_key, value_at_pointer
 from cotenant.base.kubernetes.intent import Address
 from cotenant.changes.decide import autoscaler_targets
 from cotenant.changes.decide.heap_flags import flag_texts

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from cotenant.base.json_documents.json_pointer import last_key, value_at_pointer
+from cotenant.base.json_documents.difference import last_key, value_at_pointer
 from cotenant.base.kubernetes.moments import moment
 from cotenant.changes.decide.field_changes import (
     ANNOTATED,

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from cotenant.base.errors import QuantityError, UsageError
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.kubernetes.quantity import parse_amount
 from cotenant.base.resource import Resource
 

@@ -8,9 +8,8 @@ from typing import Annotated
 
 import msgspec
 
-from cotenant.base.settings.base import Section, setting
-from cotenant.base.settings.root import SettingSections
-from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.base.settings.base import Section, SettingSections, setting
+from cotenant.base.settings.sections import ManagerSettings
 
 
 class GuardrailSettings(Section, frozen=True):

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from cotenant.base.json_documents.json_pointer import last_key
+from cotenant.base.json_documents.difference import last_key
 from cotenant.base.table import Column, Kind, Schema, Table
 from cotenant.changes.model.annotated_resources import CHANGE_ANNOTATION
 from cotenant.changes.model.change import Change, ChangeState, ChangeStatus, Write

@@ -18,7 +18,7 @@ from cotenant.base.errors import ClusterForbidden, NoData, SourceLimit, SourcePr
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient
 from cotenant.base.people import Person, Right
-from cotenant.base.settings.root import SettingSections
+from cotenant.base.settings.base import SettingSections
 from cotenant.base.usage.usage import HOUR_SECONDS
 from cotenant.changes.decide.field_changes import address_of
 from cotenant.changes.decide.regression_check import Measure, Objective

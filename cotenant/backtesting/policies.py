@@ -21,7 +21,7 @@ from cotenant.base.colocation.colocation_strategy import ColocationStrategy
 from cotenant.base.identity import NodeRef
 from cotenant.base.progress import Progress
 from cotenant.base.resource import Resource
-from cotenant.base.usage.policy_trial import FORECAST, PolicyScore
+from cotenant.base.usage.backtest import FORECAST, PolicyScore
 from cotenant.base.usage.usage import Statistic, TimeGrid, Usage
 from cotenant.forecasting.node_peaks.koordinator_peaks import koordinator_peaks
 from cotenant.forecasting.node_peaks.node_peak import NodeLimits, NodePeaks, mid_peaks, node_peaks

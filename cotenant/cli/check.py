@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from cotenant.base.commands.command import EXIT_FINDINGS, examples, new_app
 from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
+from cotenant.base.commands.session import EXIT_FINDINGS, examples, new_app
 from cotenant.base.table import Column, Kind, Schema, Table
 from cotenant.base.text import counted, format_value
 from cotenant.recommender.colocation.model.slo_config import SloConfig

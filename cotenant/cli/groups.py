@@ -10,9 +10,8 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from cotenant.base.commands.command import CONTEXT, examples, new_app
 from cotenant.base.commands.extras import part_of_lab
-from cotenant.base.commands.session import remember_cluster
+from cotenant.base.commands.session import CONTEXT, examples, new_app, remember_cluster
 from cotenant.cli.registry import (
     COMMAND_POINTS,
     FIRST_WORDS,

@@ -17,9 +17,8 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from cotenant.base.commands.command import CONTEXT, examples
 from cotenant.base.commands.extras import in_words
-from cotenant.base.commands.session import CliSession, parse_overrides
+from cotenant.base.commands.session import CONTEXT, CliSession, examples, parse_overrides
 from cotenant.base.errors import CotenantError
 from cotenant.base.process.endings import end_on_hang_up
 from cotenant.cli.groups import LazyGroup, load_command

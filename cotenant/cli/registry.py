@@ -359,7 +359,7 @@ PROVIDERS: Final = {
     "cotenant.admission.webhook_server.registration:ShippedRegistration": (
         "cotenant.cli.cluster.installation.registration:shipped_registration"
     ),
-    "cotenant.base.settings.root:SettingSections": "cotenant.settings:Settings",
+    "cotenant.base.settings.base:SettingSections": "cotenant.settings:Settings",
     "cotenant.dashboard.commands.dashboard:Replays": "cotenant.cli.analysis.background_replay:replays",
     "cotenant.scheduler_ext.reservations.commands.workload_history:WorkloadHistory": (
         "cotenant.pipeline.workload_history:workload_history"

@@ -10,9 +10,8 @@ from typing import Annotated
 import typer
 
 from cotenant.base import measures
-from cotenant.base.commands.command import examples, new_app, session_of
 from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
-from cotenant.base.commands.session import remember_cluster
+from cotenant.base.commands.session import examples, new_app, remember_cluster, session_of
 from cotenant.base.errors import UsageError
 from cotenant.base.settings import docs as pages
 from cotenant.base.settings.catalogue import catalogue, mask_secrets

@@ -5,9 +5,9 @@ from __future__ import annotations
 import platform
 from typing import Any
 
-from cotenant.base.commands.command import examples, new_app
 from cotenant.base.commands.extras import PACKAGES, installed_version
 from cotenant.base.commands.output import DocumentFormat, DocumentOption, print_document
+from cotenant.base.commands.session import examples, new_app
 from cotenant.base.version import __version__
 
 app = new_app()

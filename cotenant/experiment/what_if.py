@@ -7,8 +7,8 @@ from typing import Final
 
 import numpy as np
 
+from cotenant.base.usage.backtest import LentDay, RiskOutcome, WhatIf
 from cotenant.base.usage.usage import DAY_SECONDS
-from cotenant.base.usage.what_if import LentDay, RiskOutcome, WhatIf
 from cotenant.experiment.outcome import Sharing, SharingOutcome
 
 STORED: Final = "stored"

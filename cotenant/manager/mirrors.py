@@ -9,10 +9,10 @@ from typing import Any, Final
 from cotenant.base.colocation.nodemetric import NodeMetric
 from cotenant.base.controllers.watched import watched_node, watched_pod
 from cotenant.base.kube import KubeClient, Mirror
-from cotenant.base.kube.observed import ON_NODES
 from cotenant.base.kubernetes.models.metadata import ConfigMapObject
 from cotenant.base.kubernetes.models.node import ManagedNodeWire
 from cotenant.base.kubernetes.models.pod import ObservedPodWire
+from cotenant.base.kubernetes.observed import ON_NODES
 from cotenant.base.kubernetes.protocol import (
     SLO_CONFIG_MAP,
     SLO_GROUP,

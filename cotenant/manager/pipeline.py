@@ -15,7 +15,7 @@ import structlog
 from cotenant.base import errors
 from cotenant.base.controllers.sender import Leadership
 from cotenant.base.errors import CotenantError, NoData, SourceError, StoreError
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.process.clock import Clock, SystemClock
 from cotenant.manager.decisions.results import PipelineFailure, PipelineJob, RunResults
 from cotenant.settings import Settings

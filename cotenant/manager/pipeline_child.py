@@ -22,7 +22,7 @@ from cotenant.base.process.clock import SystemClock
 from cotenant.base.process.endings import PARENT_GONE, follow_parent, job_from
 from cotenant.base.process.in_hand import keep_notes
 from cotenant.base.progress import Silent
-from cotenant.base.settings.sections.store import store_url
+from cotenant.base.settings.sections import store_url
 from cotenant.base.store import Store
 from cotenant.manager.decisions.results import PipelineFailure, PipelineJob, RunResults, collect
 from cotenant.pipeline import daily_analysis

@@ -26,7 +26,7 @@ from cotenant.base.kube.client import OLD_DEFINITION
 from cotenant.base.kube.definitions import older_definitions
 from cotenant.base.logs.metrics import Metrics
 from cotenant.base.process.clock import Clock, SystemClock
-from cotenant.base.settings.sections.telemetry import MANAGER_PORT
+from cotenant.base.settings.sections import MANAGER_PORT
 from cotenant.manager.feature_status import Board
 from cotenant.manager.features import NAMES, FeatureDependencies, enabled_features, features
 from cotenant.manager.mirrors import mirrors_of

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.cluster import Inventory
-from cotenant.base.colocation.reclaimable import Reclaimable
+from cotenant.base.colocation.reclaim_policies import Reclaimable
 from cotenant.base.identity import ClusterRef, NodeRef, PodContainerRef, WorkloadRef
 from cotenant.base.resource import MeasuredResource, Resource
 from cotenant.base.store import tables as stored_tables

@@ -27,7 +27,7 @@ from cotenant.base.process.memory import pause_garbage_collection, release_memor
 from cotenant.base.progress import Progress
 from cotenant.base.resource import MeasuredResource, Resource
 from cotenant.base.settings.base import digest
-from cotenant.base.settings.sections.pipeline import PipelineSettings
+from cotenant.base.settings.sections import PipelineSettings
 from cotenant.base.store import FACTS, Store, StoreFacts
 from cotenant.base.table import Table
 from cotenant.base.text import moment

@@ -17,7 +17,7 @@ import structlog
 from msgspec.structs import replace
 
 from cotenant.base.errors import StoreError
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.settings.base import digest
 from cotenant.base.store import Store
 from cotenant.base.usage.forecast import ModelCard

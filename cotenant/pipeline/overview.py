@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from cotenant.base import measures
 from cotenant.base.cluster import Inventory
-from cotenant.base.colocation.reclaimable import Band, Reclaimable
+from cotenant.base.colocation.reclaim_policies import Band, Reclaimable
 from cotenant.base.identity import ClusterRef
 from cotenant.base.kubernetes.quantity import add
 from cotenant.base.reasons import SENTENCES, Reason

@@ -9,7 +9,7 @@ from typing import Any
 
 from cotenant.base import measures
 from cotenant.base.cluster import EventKind, Workload
-from cotenant.base.colocation.reclaimable import KNOWN, Band, Reclaimable, encode_terms
+from cotenant.base.colocation.reclaim_policies import KNOWN, Band, Reclaimable, encode_terms
 from cotenant.base.identity import ClusterRef, ContainerRef, NodeRef, WorkloadRef
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cotenant.base.cluster import Inventory
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.resource import Resource
-from cotenant.base.settings.root import SettingSections
+from cotenant.base.settings.base import SettingSections
 from cotenant.base.store import Store
 from cotenant.base.usage.usage import Usage
 from cotenant.pipeline.nodes.reclaimable import POD_SIGNAL

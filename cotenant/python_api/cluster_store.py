@@ -13,9 +13,9 @@ import pandas as pd
 from cotenant.base.errors import NoData, UsageError
 from cotenant.base.process.clock import SystemClock
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.store import store_url
+from cotenant.base.settings.sections import store_url
 from cotenant.base.store import Store
-from cotenant.base.store.opening import open_cluster_store, stored_clusters
+from cotenant.base.store.store import open_cluster_store, stored_clusters
 from cotenant.base.text import ask_for_closest
 from cotenant.pipeline import day_margins, known_siblings, stored_history
 from cotenant.pipeline import tables as result_tables

@@ -26,7 +26,7 @@ from cryptography.fernet import Fernet, InvalidToken
 
 from cotenant.base.errors import SettingsError, StoreConflict, StoreError
 from cotenant.base.json_documents.inherited import inherited_fields
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.store.files import Folder
 from cotenant.dashboard.access.sessions import LoginRecord, Session, Sessions, fresh_id
 

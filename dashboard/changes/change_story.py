@@ -11,7 +11,7 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 from cotenant.base import measures
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.text import visible
 from cotenant.changes.model.change import Change, ChangeState, ChangeStatus
 from cotenant.changes.model.service import FieldMove, LedgerEntry

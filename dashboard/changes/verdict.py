@@ -16,7 +16,7 @@ from dash.development.base_component import Component
 
 from cotenant.base import measures
 from cotenant.base.identity import WorkloadRef
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.resource import Resource
 from cotenant.base.text import percent, visible
 from cotenant.changes.decide.regression_check import (

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import msgspec
 import typer
 
-from cotenant.base.commands.command import examples, new_app, session_of
 from cotenant.base.commands.output import message
 from cotenant.base.commands.results import ClusterOption, StoreOption, open_store, url_of
-from cotenant.base.settings.sections.kube import KubeSettings
-from cotenant.base.store.opening import is_empty, opened_all
+from cotenant.base.commands.session import examples, new_app, session_of
+from cotenant.base.settings.sections import KubeSettings
+from cotenant.base.store.store import is_empty, opened_all
 from cotenant.changes.access.settings import AccessMode, AccessSettings
 from cotenant.changes.commands.watcher_output import run_watcher
 from cotenant.changes.model.settings import ActionSettings
@@ -26,9 +26,9 @@ from cotenant.recommender.settings import RecommenderSettings
 
 if TYPE_CHECKING:
     from cotenant.base.commands.session import CliSession
-    from cotenant.base.settings.root import SettingSections
+    from cotenant.base.settings.base import SettingSections
     from cotenant.base.store import Store
-    from cotenant.base.usage.what_if import ReplayJob
+    from cotenant.base.usage.backtest import ReplayJob
     from cotenant.dashboard.frame.view import DashboardContext
     from cotenant.recommender.model.recommendation import Recommendation
 

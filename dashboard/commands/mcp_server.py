@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
-from cotenant.base.commands.command import examples, new_app, session_of
 from cotenant.base.commands.results import ClusterOption, StoreOption, open_scans
+from cotenant.base.commands.session import examples, new_app, session_of
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from cotenant.base.text import percent
+from cotenant.base.usage.backtest import RiskOutcome, WhatIf
 from cotenant.base.usage.extremes import extremes
 from cotenant.base.usage.usage import DAY_SECONDS
-from cotenant.base.usage.what_if import RiskOutcome, WhatIf
 from cotenant.dashboard.figures import base, display, lines
 from cotenant.dashboard.figures.base import Chart
 

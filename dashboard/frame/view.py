@@ -11,12 +11,12 @@ from dash import Dash
 from dash.development.base_component import Component
 
 from cotenant.autopilot.model import AutopilotService
-from cotenant.base.allocation.node_topology import TopologyService
+from cotenant.base.allocation.cpu_ownership import TopologyService
 from cotenant.base.demo_clock import Steering
 from cotenant.base.errors import UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.people import Person
-from cotenant.base.usage.what_if import ReplayJob
+from cotenant.base.usage.backtest import ReplayJob
 from cotenant.changes.access.settings import AccessSettings
 from cotenant.changes.model.service import ChangeService
 from cotenant.changes.model.settings import ActionSettings

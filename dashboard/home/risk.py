@@ -13,7 +13,7 @@ from dash.development.base_component import Component
 from cotenant.base import measures
 from cotenant.base.people import Right
 from cotenant.base.text import percent, visible
-from cotenant.base.usage.what_if import FAILED, ReplayProgress, RiskOutcome, WhatIf
+from cotenant.base.usage.backtest import FAILED, ReplayProgress, RiskOutcome, WhatIf
 from cotenant.dashboard.figures import display
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.callbacks import acts, announce

@@ -8,8 +8,16 @@ from typing import Final
 from dash import html
 from dash.development.base_component import Component
 
-from cotenant.base.allocation.cpu_ownership import CpuLegendEntry, CpuOwner, CpuState, core_groups, legend, sign_of
-from cotenant.base.allocation.node_topology import DeviceOwnership, NodeTopology
+from cotenant.base.allocation.cpu_ownership import (
+    CpuLegendEntry,
+    CpuOwner,
+    CpuState,
+    DeviceOwnership,
+    NodeTopology,
+    core_groups,
+    legend,
+    sign_of,
+)
 from cotenant.base.text import visible
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.view import View

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cotenant.base import measures
-from cotenant.base.colocation.reclaim_policies import TERMS
-from cotenant.base.colocation.reclaimable import decode_terms
+from cotenant.base.colocation.reclaim_policies import TERMS, decode_terms
 from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.resource import Resource
 from cotenant.dashboard.figures import display

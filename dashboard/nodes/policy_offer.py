@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from cotenant.base.colocation.reclaimable import Band
+from cotenant.base.colocation.reclaim_policies import Band
 from cotenant.base.resource import Resource
 from cotenant.base.tables.queries import Relation, RowCondition
 from cotenant.base.text import percent
-from cotenant.base.usage.policy_trial import FORECAST, PolicySwitch, PolicyTrial, switch
+from cotenant.base.usage.backtest import FORECAST, PolicySwitch, PolicyTrial, switch
 from cotenant.dashboard.figures import display
 
 COMMANDS: Final = (

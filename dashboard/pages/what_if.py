@@ -7,7 +7,7 @@ from typing import Final
 from dash import Dash, dcc, html
 from dash.development.base_component import Component
 
-from cotenant.base.usage.what_if import WhatIf
+from cotenant.base.usage.backtest import WhatIf
 from cotenant.dashboard.figures import display
 from cotenant.dashboard.figures import what_if as charts
 from cotenant.dashboard.frame import panels

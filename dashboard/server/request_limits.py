@@ -13,7 +13,7 @@ import msgspec
 from fastapi import Response
 
 from cotenant.base.errors import UsageError
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.dashboard.rest.wire import require_short_lists
 
 CALLBACK: str = "_dash-update-component"

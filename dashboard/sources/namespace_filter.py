@@ -22,9 +22,7 @@ from cotenant.base.table import Kind
 from cotenant.base.tables import queries
 from cotenant.base.tables.filters import Query
 from cotenant.base.tables.queries import Relation, RowCondition, quote_identifier
-from cotenant.base.usage.backtest import BacktestReport
-from cotenant.base.usage.policy_trial import PolicyTrial
-from cotenant.base.usage.what_if import WhatIf
+from cotenant.base.usage.backtest import BacktestReport, PolicyTrial, WhatIf
 from cotenant.dashboard.sources.source import Answers, ResultSource, Snapshot, Upkeep
 from cotenant.dashboard.sources.workload_story import ForecastDetail, Row, Story, Subject
 from cotenant.enforcer.model.enforcement import NodeLanes

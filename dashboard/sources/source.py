@@ -26,11 +26,9 @@ from cotenant.base.table import Kind, Schema, Table
 from cotenant.base.tables import queries
 from cotenant.base.tables.filters import Query
 from cotenant.base.tables.queries import row_of
-from cotenant.base.usage.backtest import BACKTEST, BacktestReport
-from cotenant.base.usage.policy_trial import POLICY_TRIAL, PolicyTrial
+from cotenant.base.usage.backtest import BACKTEST, POLICY_TRIAL, WHAT_IF, BacktestReport, PolicyTrial, WhatIf
 from cotenant.base.usage.quality import QualityRecord
 from cotenant.base.usage.week import WEEKS
-from cotenant.base.usage.what_if import WHAT_IF, WhatIf
 from cotenant.dashboard.settings import DashboardSettings
 from cotenant.dashboard.sources.workload_story import ForecastDetail, Row, Story, Subject
 from cotenant.enforcer.model.enforcement import Gathering, NodeLanes

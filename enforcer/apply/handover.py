@@ -31,8 +31,8 @@ import structlog
 from cotenant.base.errors import UsageError
 from cotenant.base.http.health import Checks, HealthServer
 from cotenant.base.logs.metrics import Metrics
-from cotenant.base.settings.root import SettingSections
-from cotenant.base.settings.sections.telemetry import TelemetrySettings
+from cotenant.base.settings.base import SettingSections
+from cotenant.base.settings.sections import TelemetrySettings
 from cotenant.base.version import __version__
 from cotenant.enforcer.apply.journal import LOCK
 from cotenant.enforcer.settings import EnforcerSettings

@@ -28,7 +28,7 @@ from typing import Final, Self
 import msgspec
 
 from cotenant.base.errors import CotenantError, StoreError, UsageError
-from cotenant.base.process.file_lock import try_lock
+from cotenant.base.process.files import try_lock
 from cotenant.enforcer.apply.atomic_write import UNUSABLE, replace_atomically, set_aside
 from cotenant.enforcer.decide.changes import Notes, OriginalValue, Place
 from cotenant.enforcer.decide.knobs import objection

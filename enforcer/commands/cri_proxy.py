@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cotenant.base.commands.command import examples, new_app, session_of
+from cotenant.base.commands.session import examples, new_app, session_of
 from cotenant.enforcer.settings import EnforcerSettings, RuntimeSettings
 
 app = new_app()

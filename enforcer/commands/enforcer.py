@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cotenant.base.commands.command import examples, new_app, session_of
 from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
-from cotenant.base.settings.sections.telemetry import TelemetrySettings
+from cotenant.base.commands.session import examples, new_app, session_of
+from cotenant.base.settings.sections import TelemetrySettings
 from cotenant.base.table import Column, Kind, Schema, Table
 from cotenant.enforcer.settings import EnforcerSettings
 
 if TYPE_CHECKING:
-    from cotenant.base.settings.root import SettingSections
+    from cotenant.base.settings.base import SettingSections
 
 app = new_app()
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cotenant.base.commands.command import EXIT_FINDINGS, examples, new_app, session_of
 from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
+from cotenant.base.commands.session import EXIT_FINDINGS, examples, new_app, session_of
 from cotenant.base.errors import NoData, SourceUnreachable, UsageError
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.measures import matching_count
 from cotenant.base.table import Column, Kind, Schema, Table
 from cotenant.base.text import agree, counted

@@ -8,20 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from cotenant.base.commands.cluster_options import Context, Kubeconfig, settings_of
-from cotenant.base.commands.command import examples
 from cotenant.base.commands.files import documents
 from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, print_table
+from cotenant.base.commands.results import Context, Kubeconfig, settings_of
+from cotenant.base.commands.session import examples
 from cotenant.base.errors import UsageError
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.base.table import Column, Kind, Schema, Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from cotenant.base.allocation.cpu_ownership import CpuOwner
-    from cotenant.base.allocation.node_topology import DeviceOwnership, NodeTopology
-    from cotenant.base.settings.root import SettingSections
+    from cotenant.base.allocation.cpu_ownership import CpuOwner, DeviceOwnership, NodeTopology
+    from cotenant.base.settings.base import SettingSections
 
 CORES_A_LINE: Final = 16
 TOPOLOGY: Final = Schema(
@@ -76,8 +75,7 @@ def cpu_rows(cpus: Sequence[CpuOwner]) -> list[dict[str, Any]]:
 
 
 def _read_machine_file(file: Path) -> NodeTopology:
-    from cotenant.base.allocation.cpu_ownership import owners
-    from cotenant.base.allocation.node_topology import NodeTopology
+    from cotenant.base.allocation.cpu_ownership import NodeTopology, owners
     from cotenant.base.allocation.topology_document import described_machine
 
     body, *more = documents(str(file))

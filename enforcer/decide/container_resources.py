@@ -34,10 +34,10 @@ from typing import Final
 
 import msgspec
 
-from cotenant.base.allocation.cpu_lists import format_cpus
-from cotenant.base.colocation.reclaimable import Band
+from cotenant.base.allocation.cpu_topology import format_cpus
+from cotenant.base.colocation.reclaim_policies import Band
 from cotenant.base.errors import QuantityError
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.kubernetes.pod_request import effective_requests
 from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES, EXTENDED_SPEC_ANNOTATION, SKIP_HOOKS_LABEL
 from cotenant.base.kubernetes.qos import QosClass

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from mmap import PAGESIZE
 from typing import Final
 
-from cotenant.base.allocation.cpu_lists import format_cpus, parse_cpus
+from cotenant.base.allocation.cpu_topology import format_cpus, parse_cpus
 from cotenant.base.errors import UsageError
 from cotenant.enforcer.knob_table import NO_LIMIT, SPECS, Knob, KnobFile, Value, Version
 

@@ -14,7 +14,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
-from cotenant.base.allocation.cpu_lists import parse_cpus
+from cotenant.base.allocation.cpu_topology import parse_cpus
 from cotenant.base.controllers.isolation import compute_without_failing
 from cotenant.enforcer.contract import (
     NO_LIMIT,

@@ -11,8 +11,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.json_documents.struct_validation import without_nulls
-from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.protocol import ENDED_PHASES
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.enforcer.contract import KubeQos, PodSpec, Verdict

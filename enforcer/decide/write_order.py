@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
-from cotenant.base.allocation.cpu_lists import format_cpus, parse_cpus
+from cotenant.base.allocation.cpu_topology import format_cpus, parse_cpus
 from cotenant.base.errors import UsageError
 from cotenant.enforcer.contract import NO_LIMIT, CgroupPath, Knob, Value
 from cotenant.enforcer.decide.changes import KnobWrite

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from cotenant.base.allocation.cpu_lists import Cpus, format_cpus, parse_cpus
+from cotenant.base.allocation.cpu_topology import Cpus, format_cpus, parse_cpus
 from cotenant.base.allocation.devices import DEVICE_ALLOCATED_ANNOTATION, DeviceKind, decode_allocations
 from cotenant.base.errors import CotenantError, UsageError
 from cotenant.base.kubernetes.models.metadata import ObjectIdentity

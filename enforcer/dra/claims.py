@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from cotenant.base.allocation.cpu_lists import Cpus
+from cotenant.base.allocation.cpu_topology import Cpus
 from cotenant.base.errors import StoreError
 from cotenant.enforcer.apply.atomic_write import UNUSABLE, replace_atomically, set_aside
 from cotenant.enforcer.dra.claim import ClaimRefused, ClaimWire, PreparedClaim, cdi_spec, claim_in, prepare_claim

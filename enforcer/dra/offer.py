@@ -13,8 +13,7 @@ from typing import Any, Final
 
 from cotenant.base.allocation.allocator import Holding
 from cotenant.base.allocation.cpu_allocator import exclusive_cpus
-from cotenant.base.allocation.cpu_lists import Cpus
-from cotenant.base.allocation.cpu_topology import CpuTopology
+from cotenant.base.allocation.cpu_topology import Cpus, CpuTopology
 from cotenant.base.allocation.device_allocator import taken_by
 from cotenant.base.allocation.devices import DeviceInventory, DeviceKey, NodeDevice
 from cotenant.base.errors import UsageError

@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from cotenant.base.errors import ClusterError, ClusterForbidden, CotenantError
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.kube import KubeClient
 from cotenant.base.kubernetes.models.pod import ConfiguredPod
 from cotenant.base.kubernetes.protocol import NODE_AGENT

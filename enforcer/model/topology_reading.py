@@ -7,10 +7,9 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from cotenant.base.allocation.cpu_ownership import owners
+from cotenant.base.allocation.cpu_ownership import DeviceOwnership, NodeTopology, device_owners, owners, visible_to
 from cotenant.base.allocation.device_allocator import COLLECTION
 from cotenant.base.allocation.devices import DEVICE_ALLOCATED_ANNOTATION, Allocations, decode_allocations, inventory_of
-from cotenant.base.allocation.node_topology import DeviceOwnership, NodeTopology, device_owners, visible_to
 from cotenant.base.allocation.topology_document import parse_topology, topology_address
 from cotenant.base.errors import ClusterError, NoData, UsageError
 from cotenant.base.json_documents.json_decoders import mapping_or_empty

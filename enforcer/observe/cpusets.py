@@ -12,7 +12,7 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass, replace
 
 from cotenant.base.allocation.cpu_annotations import assignment_of, reserved_cpus, system_cpus
-from cotenant.base.allocation.cpu_lists import Cpus, parse_cpus
+from cotenant.base.allocation.cpu_topology import Cpus, parse_cpus
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.pod_resources import counted_requests
 from cotenant.base.kubernetes.protocol import RESOURCE_STATUS_ANNOTATION

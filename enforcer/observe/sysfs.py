@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from cotenant.base.allocation.cpu_lists import Cpus, parse_cpus
-from cotenant.base.allocation.cpu_topology import CpuCache, CpuTopology, Processor
+from cotenant.base.allocation.cpu_topology import CpuCache, Cpus, CpuTopology, Processor, parse_cpus
 from cotenant.base.errors import NodeUnreadable, UsageError
 
 _TOTAL: Final = re.compile(r"MemTotal:\s+(\d+) kB")

@@ -14,7 +14,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from cotenant.base.allocation.cpu_lists import parse_cpus
+from cotenant.base.allocation.cpu_topology import parse_cpus
 from cotenant.base.errors import UsageError
 from cotenant.base.resource import MILLICORES_PER_CORE
 from cotenant.enforcer.contract import NO_LIMIT, Evict, Knob, Observation, PodSpec, Value, Verdict, Want

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import structlog
 
-from cotenant.base.colocation.collect_policy import CollectPolicy, from_spec
+from cotenant.base.colocation.nodemetric import CollectPolicy, from_spec
 from cotenant.base.errors import ClusterAbsent, CotenantError
 from cotenant.base.kube import KubeClient, Writer
 from cotenant.base.kubernetes.intent import Apply

@@ -15,7 +15,7 @@ from typing import IO, Any, Final
 import msgspec
 
 from cotenant.base.errors import UsageError
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.enforcer.contract import Evict, Observation, Strategy, SurfaceWant, Want
 from cotenant.enforcer.decide.loop import Ages, Memory, TickDecision, decide
 from cotenant.enforcer.model import node_policy

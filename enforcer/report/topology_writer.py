@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from cotenant.base.allocation.cpu_lists import Cpus
-from cotenant.base.allocation.cpu_topology import CpuTopology
+from cotenant.base.allocation.cpu_topology import Cpus, CpuTopology
 from cotenant.base.allocation.topology_document import (
     STATIC,
     UNKNOWN,

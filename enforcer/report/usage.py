@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from cotenant.base.colocation.collect_policy import CollectPolicy, go_duration
+from cotenant.base.colocation.nodemetric import CollectPolicy, go_duration
 from cotenant.base.kubernetes.intent import Address, Apply
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.kubernetes.protocol import SLO_GROUP

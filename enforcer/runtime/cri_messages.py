@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.enforcer.contract import NO_LIMIT
 from cotenant.enforcer.decide.container_resources import ContainerSettings
 from cotenant.enforcer.runtime.facts import RuntimePod

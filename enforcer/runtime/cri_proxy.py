@@ -25,7 +25,7 @@ import structlog
 from cotenant.base.errors import CotenantError
 from cotenant.base.logs.telemetry import configure_logging
 from cotenant.base.process.endings import end_on_hang_up
-from cotenant.base.settings.sections.telemetry import TelemetrySettings
+from cotenant.base.settings.sections import TelemetrySettings
 from cotenant.enforcer.contract import ContainerSpec, PodSpec
 from cotenant.enforcer.decide.container_resources import ContainerSettings, container_resources
 from cotenant.enforcer.model import node_policy

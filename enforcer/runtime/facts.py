@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.kubernetes.protocol import EXTENDED_SPEC_ANNOTATION
 from cotenant.base.kubernetes.qos import priority_of, qos_of
 from cotenant.enforcer.contract import ContainerSpec, KubeQos, PodSpec

@@ -18,7 +18,7 @@ import msgspec
 import structlog
 
 from cotenant.base.errors import CotenantError
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.enforcer.runtime.grpc_options import CHANNEL_OPTIONS
 from cotenant.enforcer.runtime.messages import hook
 

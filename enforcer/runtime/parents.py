@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cotenant.base.allocation.cpu_lists import parse_cpus
+from cotenant.base.allocation.cpu_topology import parse_cpus
 from cotenant.base.errors import CotenantError
 from cotenant.enforcer.contract import NO_LIMIT, Knob
 from cotenant.enforcer.decide.container_resources import ContainerSettings

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import grpc
 
-from cotenant.base.allocation.cpu_lists import LARGEST_CPU
+from cotenant.base.allocation.cpu_topology import LARGEST_CPU
 from cotenant.enforcer.runtime.messages import pod_resources
 from cotenant.enforcer.sources.kubelet import NOT_ASKED, Assignments
 

@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 
 from cotenant.base.errors import CotenantError
-from cotenant.base.process.file_lock import try_lock
+from cotenant.base.process.files import try_lock
 
 MODE = 0o600
 _PATH_BYTES = 107

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from cotenant.base.errors import UsageError
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.kubernetes.models.node import NodeWire
 from cotenant.base.kubernetes.models.pod import NodePodWire
 from cotenant.base.kubernetes.observed import ObservedNode

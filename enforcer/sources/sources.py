@@ -20,8 +20,8 @@ from typing import Any, Final, Generic, TypeVar
 from cotenant.base.errors import CotenantError, UsageError
 from cotenant.base.kube import KubeClient, Mirror
 from cotenant.base.kubernetes.models.node import NodeWire
+from cotenant.base.kubernetes.models.own_kinds import UsageForecast
 from cotenant.base.kubernetes.models.pod import NodePodWire
-from cotenant.base.kubernetes.models.usage_forecast import UsageForecast
 from cotenant.base.kubernetes.observed import ObservedNode
 from cotenant.base.kubernetes.protocol import ENDED_PHASES, OWN_GROUP, SLO_GROUP
 from cotenant.enforcer.contract import NodeForecast, PodSpec

@@ -17,9 +17,9 @@ import msgspec
 
 from cotenant.base.errors import UsageError
 from cotenant.base.json_documents.inherited import inherited_fields
-from cotenant.base.kube.observed import node_of
+from cotenant.base.kubernetes.models.own_kinds import UsageForecast
 from cotenant.base.kubernetes.models.pod import NodePodWire, StatedContainer
-from cotenant.base.kubernetes.models.usage_forecast import UsageForecast
+from cotenant.base.kubernetes.observed import node_of
 from cotenant.base.kubernetes.pod_qos import qos_class_of
 from cotenant.base.kubernetes.pod_request import container_total
 from cotenant.base.kubernetes.pod_resources import (

@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.enforcer.contract import PodReading, PodSpec
 
 BASELINE_ANNOTATION: Final = "cotenant.dev/interference-baseline"

@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cotenant.base.allocation.cpu_annotations import system_cpus
-from cotenant.base.allocation.cpu_lists import Cpus, format_cpus
+from cotenant.base.allocation.cpu_topology import Cpus, format_cpus
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.enforcer.contract import (
     NO_LIMIT,

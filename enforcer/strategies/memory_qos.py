@@ -25,7 +25,7 @@ from typing import Final
 
 import msgspec
 
-from cotenant.base.colocation.reclaimable import Band
+from cotenant.base.colocation.reclaim_policies import Band
 from cotenant.base.kubernetes.pod_request import effective_requests
 from cotenant.base.kubernetes.pod_resources import ContainerKind
 from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES, MEMORY_QOS_ANNOTATION

@@ -19,7 +19,7 @@ from typing import Final
 
 import msgspec
 
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.kubernetes.protocol import RESCTRL_ANNOTATION
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.enforcer.contract import (

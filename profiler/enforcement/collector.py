@@ -21,10 +21,8 @@ from cotenant.base.controllers.sender import Leadership
 from cotenant.base.errors import ClusterForbidden
 from cotenant.base.kube import KubeClient, Mirror
 from cotenant.base.process.clock import Clock
-from cotenant.base.settings.root import SettingSections
-from cotenant.base.settings.sections.manager import ManagerSettings
-from cotenant.base.settings.sections.store import StoreSettings
-from cotenant.base.settings.sections.telemetry import TelemetrySettings
+from cotenant.base.settings.base import SettingSections
+from cotenant.base.settings.sections import ManagerSettings, StoreSettings, TelemetrySettings
 from cotenant.enforcer.model.agents import EVENTS, OURS, RIGHT, EventWire, acts_of, count_agents
 from cotenant.enforcer.model.enforcement import AgentAction, Gathering
 from cotenant.profiler.enforcement.collector_child import CollectorJob

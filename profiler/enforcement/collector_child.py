@@ -16,8 +16,7 @@ import structlog
 from cotenant.base.errors import CotenantError, SourceError
 from cotenant.base.logs.telemetry import configure_logging
 from cotenant.base.process.endings import follow_parent, job_from
-from cotenant.base.settings.sections.store import StoreSettings, store_url
-from cotenant.base.settings.sections.telemetry import TelemetrySettings
+from cotenant.base.settings.sections import StoreSettings, TelemetrySettings, store_url
 from cotenant.base.store import Store
 from cotenant.enforcer.model.enforcement import AgentAction, EnforcementHistory, Gathering
 from cotenant.enforcer.model.enforcement_tables import Retention

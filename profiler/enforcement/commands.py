@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cotenant.base import measures
-from cotenant.base.commands.cluster_options import settings_of
-from cotenant.base.commands.command import examples, new_app, session_of
 from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
 from cotenant.base.commands.results import (
     ClusterOption,
@@ -19,19 +17,20 @@ from cotenant.base.commands.results import (
     StoreOption,
     filter_rows,
     open_store,
+    settings_of,
     url_of,
 )
+from cotenant.base.commands.session import examples, new_app, session_of
 from cotenant.base.errors import ClusterForbidden, ClusterUnreachable, NoData, UsageError
-from cotenant.base.json_documents.undecodable import UNDECODABLE
-from cotenant.base.settings.sections.kube import KubeSettings
-from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
+from cotenant.base.settings.sections import KubeSettings, ManagerSettings
 from cotenant.base.text import counted
 from cotenant.enforcer.settings import EnforcerSettings
 from cotenant.profiler.settings import ProfilerSettings
 
 if TYPE_CHECKING:
     from cotenant.base.process.clock import Clock
-    from cotenant.base.settings.root import SettingSections
+    from cotenant.base.settings.base import SettingSections
     from cotenant.base.store import Store
     from cotenant.enforcer.model.enforcement import AgentAction, EnforcementHistory, Gathering, NodeLanes
     from cotenant.enforcer.model.enforcement_tables import Retention

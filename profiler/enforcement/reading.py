@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from cotenant.base.errors import SourceProtocol
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.resource import MILLICORES_PER_CORE
 from cotenant.enforcer.model.enforcement import NUMBERS, NodeLanes
 from cotenant.profiler.prometheus.client import Client

@@ -15,9 +15,8 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from cotenant.base.cluster import Pod
-from cotenant.base.colocation.collect_policy import CollectPolicy, seconds_of
 from cotenant.base.colocation.colocation_strategy import CollectFields
-from cotenant.base.colocation.nodemetric import NodeMetric
+from cotenant.base.colocation.nodemetric import CollectPolicy, NodeMetric, seconds_of
 from cotenant.base.controllers.clocks import source_disagrees
 from cotenant.base.controllers.contract import FIELD_MANAGER, ControllerDecision, ObjectNote
 from cotenant.base.controllers.loop import Changes, Feature

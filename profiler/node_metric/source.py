@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 
-from cotenant.base.colocation.collect_policy import CollectPolicy
+from cotenant.base.colocation.nodemetric import CollectPolicy
 from cotenant.base.errors import NoData
 from cotenant.base.kubernetes.moments import APART_SECONDS
 from cotenant.base.resource import Resource

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cotenant.base.cluster import Pod
-from cotenant.base.colocation.collect_policy import CollectPolicy, go_duration
+from cotenant.base.colocation.nodemetric import CollectPolicy, go_duration
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass
 from cotenant.base.resource import Amounts, Resource

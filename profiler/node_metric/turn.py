@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from cotenant.base.colocation.collect_policy import CollectPolicy, go_duration
-from cotenant.base.colocation.nodemetric import NodeMetric
+from cotenant.base.colocation.nodemetric import CollectPolicy, NodeMetric, go_duration
 from cotenant.base.kubernetes.intent import Address, Apply
 from cotenant.base.kubernetes.protocol import NODE_AGENT, SLO_GROUP
 from cotenant.base.resource import Amounts

@@ -21,7 +21,7 @@ from cotenant.base.errors import (
     SourceTooLong,
     SourceUnreachable,
 )
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.profiler.prometheus import retry
 
 _TOO_LARGE: Final = re.compile(

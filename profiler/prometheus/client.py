@@ -30,8 +30,7 @@ from cotenant.base.errors import (
     SourceUnreachable,
 )
 from cotenant.base.http.requests_adapter import CertificateAdapter
-from cotenant.base.json_documents.json_decoders import make_ready
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE, make_ready
 from cotenant.base.settings.catalogue import mask_secrets
 from cotenant.profiler.prometheus import answers, decode, retry
 from cotenant.profiler.prometheus.promql import Wording

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from cotenant.base.errors import SourceProtocol
 from cotenant.base.identity import NodeRef, PodContainerRef
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.usage.quality import Defect
 from cotenant.base.usage.usage import FloatMatrix, Signal, TimeGrid, Usage
 from cotenant.profiler.prometheus.clusters import host_of

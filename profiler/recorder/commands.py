@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cotenant.base.commands.command import examples, new_app, session_of
 from cotenant.base.commands.output import message
-from cotenant.base.commands.session import remember_cluster
-from cotenant.base.settings.sections.kube import KubeSettings
-from cotenant.base.settings.sections.manager import ManagerSettings
-from cotenant.base.settings.sections.telemetry import TelemetrySettings
+from cotenant.base.commands.session import examples, new_app, remember_cluster, session_of
+from cotenant.base.settings.sections import KubeSettings, ManagerSettings, TelemetrySettings
 
 if TYPE_CHECKING:
-    from cotenant.base.settings.root import SettingSections
+    from cotenant.base.settings.base import SettingSections
     from cotenant.profiler.recorder.kubelets import KubeletRules
 
 app = new_app()
@@ -73,7 +70,7 @@ def run(settings: SettingSections, cluster: str | None, rules: KubeletRules) -> 
     from cotenant.base.logs.telemetry import configure_logging
     from cotenant.base.process.clock import SystemClock
     from cotenant.base.process.in_hand import keep_notes
-    from cotenant.base.settings.sections.telemetry import RECORDER_PORT
+    from cotenant.base.settings.sections import RECORDER_PORT
     from cotenant.base.store.store import Store
     from cotenant.base.version import __version__
     from cotenant.profiler.recorder.service import LEASE, Recorder

@@ -14,7 +14,7 @@ from cotenant.base.cluster import Container, ContainerRole
 from cotenant.base.identity import PodContainerRef
 from cotenant.base.json_documents.inherited import inherited_fields
 from cotenant.base.kube import projection
-from cotenant.base.kube.inventory.seen_pods import PodShape, SeenPod, shape_of, with_shape
+from cotenant.base.kube.seen_pods import PodShape, SeenPod, shape_of, with_shape
 from cotenant.base.kubernetes.models.node import AddressedNode
 from cotenant.base.kubernetes.models.pod import StatedPod, Terminated
 from cotenant.base.kubernetes.protocol import RESOURCE_STATUS_ANNOTATION

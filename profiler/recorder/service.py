@@ -27,8 +27,8 @@ from cotenant.base.identity import NodeRef, PodContainerRef
 from cotenant.base.kube import KubeClient
 from cotenant.base.kube.reflection import Key
 from cotenant.base.process.clock import Clock
-from cotenant.base.settings.root import SettingSections
-from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.base.settings.base import SettingSections
+from cotenant.base.settings.sections import ManagerSettings
 from cotenant.base.store.store import Store
 from cotenant.base.text import agree, counted
 from cotenant.base.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SECONDS

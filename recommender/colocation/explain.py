@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cotenant.base.colocation.colocation_strategy import KEY_OF, ColocationStrategy
-from cotenant.base.colocation.reclaim_policies import TERMS, FormulaTerm
-from cotenant.base.colocation.reclaimable import Band, LentAmount, Reclaimable
+from cotenant.base.colocation.reclaim_policies import TERMS, Band, FormulaTerm, LentAmount, Reclaimable
 from cotenant.base.json_documents.inherited import inherited_fields
 from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES
 from cotenant.base.reasons import SENTENCES, Reason

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from cotenant.base.cluster import Node
-from cotenant.base.colocation.reclaimable import Band
+from cotenant.base.colocation.reclaim_policies import Band
 from cotenant.base.errors import QuantityError
 from cotenant.base.kubernetes.amplification import machine_allocatable
 from cotenant.base.kubernetes.protocol import (

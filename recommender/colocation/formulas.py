@@ -21,8 +21,15 @@ import numpy.typing as npt
 
 from cotenant.base.colocation.colocation_strategy import ColocationStrategy
 from cotenant.base.colocation.nodemetric import AHEAD_SECONDS
-from cotenant.base.colocation.reclaim_policies import POD_TERMS, POLICIES, POLICY_CODES, PodTerm, ReclaimPolicy
-from cotenant.base.colocation.reclaimable import Band, Reclaimable
+from cotenant.base.colocation.reclaim_policies import (
+    POD_TERMS,
+    POLICIES,
+    POLICY_CODES,
+    Band,
+    PodTerm,
+    Reclaimable,
+    ReclaimPolicy,
+)
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.recommender.colocation.columns import (

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.base.colocation.reclaimable import Band
+from cotenant.base.colocation.reclaim_policies import Band
 from cotenant.base.reasons import Reason
 from cotenant.recommender.colocation.columns import AMOUNT_CAP, Floats, NodeColumns, ceil_amounts
 from cotenant.recommender.colocation.formulas import REASONS, BandColumns, Parameters, batch, mid, where_policy

@@ -19,9 +19,8 @@ from typing import Any, Final
 import numpy as np
 
 from cotenant.base.colocation.colocation_strategy import ColocationStrategy
-from cotenant.base.colocation.reclaim_policies import BY_FORECAST
-from cotenant.base.colocation.reclaimable import Band
-from cotenant.base.json_documents.json_pointer import escape_pointer_key
+from cotenant.base.colocation.reclaim_policies import BY_FORECAST, Band
+from cotenant.base.json_documents.difference import escape_pointer_key
 from cotenant.base.kubernetes.intent import Address, Apply, Intent, Patch
 from cotenant.base.kubernetes.protocol import (
     BATCH_CPU_POLICY_ANNOTATION,

@@ -15,7 +15,7 @@ import numpy as np
 from cotenant.base.cluster import Node, Pod
 from cotenant.base.colocation.colocation_strategy import ColocationStrategy
 from cotenant.base.colocation.nodemetric import NodeMetric
-from cotenant.base.colocation.reclaimable import Band
+from cotenant.base.colocation.reclaim_policies import Band
 from cotenant.base.kubernetes.qos import PriorityClass
 from cotenant.base.resource import Resource
 from cotenant.recommender.colocation.columns import (

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.base.colocation.reclaimable import Band
+from cotenant.base.colocation.reclaim_policies import Band
 from cotenant.base.errors import QuantityError
 from cotenant.base.kubernetes.intent import Address, Patch
 from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES, NUMA_ZONE, TOPOLOGIES, TOPOLOGY_GROUP

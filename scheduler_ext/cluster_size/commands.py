@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from cotenant.base import measures
-from cotenant.base.commands.cluster_options import Context, Kubeconfig
-from cotenant.base.commands.command import EXIT_PARTIAL, examples, new_app, session_of
 from cotenant.base.commands.output import (
     DocumentFormat,
     Format,
@@ -21,8 +19,9 @@ from cotenant.base.commands.output import (
     print_table,
 )
 from cotenant.base.commands.progress import bars
-from cotenant.base.commands.results import ClusterOption, StoreOption, open_store
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.commands.results import ClusterOption, Context, Kubeconfig, StoreOption, open_store
+from cotenant.base.commands.session import EXIT_PARTIAL, examples, new_app, session_of
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.base.text import agree, visible
 from cotenant.changes.model.settings import ActionSettings
 from cotenant.profiler.settings import ProfilerSettings
@@ -31,7 +30,7 @@ from cotenant.scheduler_ext.rebalance.model.settings import DeschedulerSettings
 
 if TYPE_CHECKING:
     from cotenant.base.progress import Progress
-    from cotenant.base.settings.root import SettingSections
+    from cotenant.base.settings.base import SettingSections
     from cotenant.base.store import Store
     from cotenant.scheduler_ext.cluster_size.machines.shapes import MachineType
     from cotenant.scheduler_ext.cluster_size.model import RequestLevel, SizeOptions

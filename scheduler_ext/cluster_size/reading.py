@@ -13,8 +13,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from cotenant.base.errors import ClusterAbsent, ClusterForbidden, CotenantError, NoData
-from cotenant.base.json_documents.json_decoders import decoder_of
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE, decoder_of
 from cotenant.base.kube import KubeClient
 from cotenant.base.kube.watch import LONGEST_WHY, read_each
 from cotenant.base.kubernetes.models.node import SchedulableNode

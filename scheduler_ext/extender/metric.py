@@ -15,15 +15,13 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.base.colocation.reclaim_policies import BY_FORECAST
-from cotenant.base.colocation.reclaimable import Band
+from cotenant.base.colocation.reclaim_policies import BY_FORECAST, Band
 from cotenant.base.errors import CotenantError, UsageError
-from cotenant.base.json_documents.json_decoders import mapping_or_empty
-from cotenant.base.json_documents.undecodable import readable_object
+from cotenant.base.json_documents.json_decoders import mapping_or_empty, readable_object
 from cotenant.base.kubernetes.amplification import machine_allocatable
 from cotenant.base.kubernetes.models.node import SchedulableNode
+from cotenant.base.kubernetes.models.own_kinds import UsageForecast
 from cotenant.base.kubernetes.models.pod import Quantities
-from cotenant.base.kubernetes.models.usage_forecast import UsageForecast
 from cotenant.base.kubernetes.moments import seconds_of
 from cotenant.base.kubernetes.pod_request import parse_readable_quantities
 from cotenant.base.kubernetes.protocol import (

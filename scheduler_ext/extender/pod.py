@@ -16,9 +16,9 @@ from typing import Final, NamedTuple
 import msgspec
 
 from cotenant.base.allocation.device_request import shared_resources_of
-from cotenant.base.colocation.reclaimable import Band
+from cotenant.base.colocation.reclaim_policies import Band
 from cotenant.base.errors import CotenantError
-from cotenant.base.json_documents.undecodable import readable_object
+from cotenant.base.json_documents.json_decoders import readable_object
 from cotenant.base.kubernetes.models.pod import PodCondition, PodSpecWire, PodStatusWire, PodWire
 from cotenant.base.kubernetes.pod_identity import PodIdentity, Reference
 from cotenant.base.kubernetes.pod_qos import PodQos

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.errors import CotenantError
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.scheduler_ext.extender.columns import WIDTH, SnapshotColumn
 from cotenant.scheduler_ext.extender.name_index import NameIndex
 from cotenant.scheduler_ext.extender.watch.frame import (

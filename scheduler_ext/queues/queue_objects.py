@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from cotenant.base.controllers.watched import is_placeholder
 from cotenant.base.kube import KubeClient, Mirror
-from cotenant.base.kube.observed import node_of, pod_of
 from cotenant.base.kubernetes.models.node import QueueNodeWire
 from cotenant.base.kubernetes.models.pod import EndedPodWire, QueuePodWire
+from cotenant.base.kubernetes.observed import node_of, pod_of
 from cotenant.base.kubernetes.pod_identity import PodIdentity, Reference, Taint, Toleration
 from cotenant.base.kubernetes.protocol import (
     NATIVE_GANG_GROUP,

@@ -16,8 +16,8 @@ from contextlib import suppress
 import msgspec
 
 from cotenant.base.errors import UsageError
-from cotenant.base.json_documents.json_pointer import escape_pointer_key
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.difference import escape_pointer_key
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.kubernetes.intent import Address, Apply, Create, Patch
 from cotenant.base.kubernetes.moments import moment, moment_of
 from cotenant.base.kubernetes.protocol import QUOTA_GROUP

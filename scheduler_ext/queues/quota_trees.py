@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from cotenant.base.errors import UsageError
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.kubernetes.pod_request import sum_amounts
 from cotenant.base.kubernetes.protocol import ROOT_QUOTA
 from cotenant.base.kubernetes.quota_tree import (

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from cotenant.base.errors import UsageError
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.kubernetes.pod_identity import Taint
 from cotenant.base.kubernetes.quota_tree import RESOURCE_KEYS_ANNOTATION, TREE_LABEL, Amounts, QuotaNode
 from cotenant.base.kubernetes.selector import LabelSelector

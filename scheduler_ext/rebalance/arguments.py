@@ -15,8 +15,8 @@ from typing import Annotated, Any, Final, Literal, Self
 import msgspec
 
 from cotenant.base.errors import UsageError
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.json_documents.struct_validation import Deviation, deviations, without_nulls
-from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.moments import seconds_of
 from cotenant.base.kubernetes.selector import LabelSelector, unread_fields
 from cotenant.scheduler_ext.rebalance.migration.churn import DEFAULT_CHURN, Churn, limit_of

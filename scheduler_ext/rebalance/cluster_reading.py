@@ -19,13 +19,13 @@ import msgspec
 from cotenant.base.errors import ClusterAbsent, ClusterForbidden, NoData, UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient, Mirror
-from cotenant.base.kube.observed import ON_NODES
 from cotenant.base.kube.reflection import Key
 from cotenant.base.kube.watch import read_each
 from cotenant.base.kubernetes.models.metadata import ObjectName
 from cotenant.base.kubernetes.models.node import SchedulableNode
+from cotenant.base.kubernetes.models.own_kinds import UsageForecast
 from cotenant.base.kubernetes.models.pod import WaitingPodWire
-from cotenant.base.kubernetes.models.usage_forecast import UsageForecast
+from cotenant.base.kubernetes.observed import ON_NODES
 from cotenant.base.kubernetes.protocol import NOT_ENDED, SCHEDULING_GROUP, SYSTEM_NAMESPACE
 from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.base.process.in_hand import ObjectVersion

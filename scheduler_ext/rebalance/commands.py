@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cotenant.base.commands.cluster_options import Context, Kubeconfig
-from cotenant.base.commands.command import EXIT_PARTIAL, examples, new_app, session_of
 from cotenant.base.commands.files import documents
 from cotenant.base.commands.output import (
     DocumentFormat,
@@ -19,15 +17,16 @@ from cotenant.base.commands.output import (
     print_document,
     print_table,
 )
+from cotenant.base.commands.results import Context, Kubeconfig
+from cotenant.base.commands.session import EXIT_PARTIAL, examples, new_app, session_of
 from cotenant.base.errors import UsageError
-from cotenant.base.settings.sections.kube import KubeSettings
-from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.base.settings.sections import KubeSettings, ManagerSettings
 from cotenant.base.text import counted
 from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 from cotenant.scheduler_ext.rebalance.model.settings import DeschedulerSettings
 
 if TYPE_CHECKING:
-    from cotenant.base.settings.root import SettingSections
+    from cotenant.base.settings.base import SettingSections
     from cotenant.scheduler_ext.rebalance.arguments import RebalanceArgs
     from cotenant.scheduler_ext.rebalance.cluster_reading import RebalanceReading
     from cotenant.scheduler_ext.rebalance.emptying.arguments import EmptyingArgs

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from cotenant.base.identity import WorkloadRef
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.kubernetes.intent import Address, Apply
 from cotenant.base.resource import MIB, Resource
 from cotenant.scheduler_ext.rebalance.load import WorkloadOutlook

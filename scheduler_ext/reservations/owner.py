@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from cotenant.base.json_documents.json_pointer import escape_pointer_key
+from cotenant.base.json_documents.difference import escape_pointer_key
 from cotenant.base.kubernetes.intent import Address, Patch
 from cotenant.base.kubernetes.protocol import (
     PREFERRED_TERMS,

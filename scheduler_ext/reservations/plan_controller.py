@@ -19,8 +19,7 @@ from cotenant.base.kubernetes.intent import Outcome
 from cotenant.base.kubernetes.moments import moment_of
 from cotenant.base.kubernetes.owners import WORKLOAD_API_VERSIONS
 from cotenant.base.kubernetes.protocol import ENDED_PHASES
-from cotenant.base.settings.base import digest
-from cotenant.base.settings.root import SettingSections
+from cotenant.base.settings.base import SettingSections, digest
 from cotenant.recommender.settings import RecommenderSettings
 from cotenant.scheduler_ext.reservations import plan_decisions
 from cotenant.scheduler_ext.reservations.model.plan import PLAN_LABEL, Plan, Proposal, Realisation, key_of

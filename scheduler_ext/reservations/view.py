@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.kubernetes.moments import moment_of
 from cotenant.base.kubernetes.observed import PodState
 from cotenant.base.kubernetes.pod_identity import PodIdentity, Toleration, toleration

@@ -11,7 +11,7 @@ import pytest
 
 from cotenant.admission.webhook_server.cluster_state import WebhookMirrors
 from cotenant.base.kube import connect
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.changes.model.annotated_resources import (
     LABEL_VALUE,
     RESOURCES_ANNOTATION,

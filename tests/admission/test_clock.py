@@ -16,7 +16,7 @@ from cotenant.base.kubernetes.moments import micro_moment
 from cotenant.base.kubernetes.protocol import QUOTA_GATE
 from cotenant.base.logs.metrics import Metrics
 from cotenant.base.process.clock import ShiftedClock
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.scheduler_ext.reservations.pod_gate import gates_of
 from cotenant_lab.simulation.api_server import EmbeddedServer
 from tests.cluster.crds import install_crd

@@ -13,7 +13,7 @@ from jsonpatch import JsonPatch
 from cotenant.admission.guard_watchdog import GRACE_SECONDS, RELIST_SECONDS, GuardWatchdog, overdue
 from cotenant.base.kube import connect
 from cotenant.base.process.clock import FixedClock
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.scheduler_ext.reservations.pod_gate import OUR_GATES
 from cotenant_lab.simulation.api_server import EmbeddedServer
 from tests.cluster.accounts import account, install_rights

@@ -16,7 +16,7 @@ from cotenant.admission.webhook_server.cluster_state import WebhookMirrors
 from cotenant.base.kube import connect
 from cotenant.base.kube.reflection import Item
 from cotenant.base.process.in_hand import STILL_SECONDS
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from tests.admission.serving import review_of
 from tests.cluster.waiting import wait_for
 

@@ -16,7 +16,7 @@ from cotenant.base.kube import KubeClient, connect
 from cotenant.base.kube.connection import ApiRequest, ApiResponse
 from cotenant.base.people import Person
 from cotenant.base.process.clock import SystemClock
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.recommender.model.recommendation import Recommendation
 from cotenant.settings import Settings
 

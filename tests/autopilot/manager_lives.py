@@ -28,7 +28,7 @@ from cotenant.base.kube import KubeClient, connect
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.people import Person
 from cotenant.base.process.clock import ShiftedClock
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.changes.decide.change_windows import is_open
 from cotenant.changes.decide.field_changes import holds_values
 from cotenant.changes.decide.regression_check import Compared, Measure

@@ -15,7 +15,7 @@ from cotenant.autopilot.controller import AutopilotController
 from cotenant.autopilot.notes import REPORT_SECONDS, WEEK_SECONDS, ChatNotes, news_of
 from cotenant.autopilot.rounds.reading import RoundReading
 from cotenant.base.process.clock import SystemClock
-from cotenant.base.settings.sections.notify import NotifySettings
+from cotenant.base.settings.sections import NotifySettings
 from cotenant.changes.soak.watcher import News
 from tests.autopilot.scene import APPROVER, AutopilotScene
 from tests.base.test_webhook import SECRET, Answer, Receiver, status

@@ -10,7 +10,7 @@ import pytest
 from cotenant.base.errors import UsageError
 from cotenant.base.http.health import Checks, HealthServer
 from cotenant.base.logs.metrics import Metrics
-from cotenant.base.settings.sections.telemetry import (
+from cotenant.base.settings.sections import (
     ENFORCER_PORT,
     EXTENDER_PORT,
     MANAGER_PORT,

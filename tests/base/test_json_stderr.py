@@ -24,7 +24,7 @@ from tests.cluster.waiting import wait_for
 SET_UP = """
 import sys
 from cotenant.base.logs.telemetry import configure_logging
-from cotenant.base.settings.sections.telemetry import TelemetrySettings
+from cotenant.base.settings.sections import TelemetrySettings
 configure_logging(TelemetrySettings(log_format="json"))
 """
 SOURCES = {

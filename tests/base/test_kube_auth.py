@@ -14,7 +14,7 @@ from cotenant.base.errors import ClusterError, ClusterForbidden, ClusterUnreacha
 from cotenant.base.kube import client as kube_client
 from cotenant.base.kube import connect
 from cotenant.base.kube.auth import load_access, store_name
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.base.store import Store
 from tests.support import api_server
 

@@ -12,7 +12,7 @@ from cotenant.base.errors import ClusterAbsent, ClusterDenied, ClusterError, Clu
 from cotenant.base.kube import KubeClient, Writer, connect
 from cotenant.base.kube.definitions import shipped_definitions
 from cotenant.base.kubernetes.intent import Address, Create
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from tests.support import api_server
 
 pytestmark = [pytest.mark.slow, pytest.mark.server]

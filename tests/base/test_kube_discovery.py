@@ -8,7 +8,7 @@ import pytest
 from cotenant.base.errors import ClusterForbidden
 from cotenant.base.kube import connect
 from cotenant.base.kube.discovery import RULES, Flavour, PrometheusService, Service, candidates, find_prometheus
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 
 pytestmark = pytest.mark.server
 

@@ -28,7 +28,7 @@ from cotenant.base.kube.leader_election.election import (
 )
 from cotenant.base.kubernetes.intent import Address, Apply
 from cotenant.base.process.clock import FixedClock, SystemClock
-from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.base.settings.sections import ManagerSettings
 from tests.cluster import faults
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.faults import FaultProxy

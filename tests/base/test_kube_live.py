@@ -23,16 +23,16 @@ from cotenant.base.cluster import (
 from cotenant.base.errors import ClusterForbidden
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import connect
-from cotenant.base.kube.inventory.seen_pods import shape_of
 from cotenant.base.kube.live import LISTED, Marks, observe
 from cotenant.base.kube.objects import AutoscalerObject, LimitRangeObject, QuotaObject
 from cotenant.base.kube.overlay import overlay
 from cotenant.base.kube.projection import autoscaler_of, limit_ranges_of, quotas_of, version_of
+from cotenant.base.kube.seen_pods import shape_of
 from cotenant.base.kubernetes.models.pod import PodObject
 from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass
 from cotenant.base.resource import GIB, MIB, Resource
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.base.store import Store
 from cotenant.profiler.sightings import merge_inventories
 from cotenant.recommender.deleted_workloads import gone_workloads

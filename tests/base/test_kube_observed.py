@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cotenant.base.errors import QuantityError
-from cotenant.base.kube.inventory.seen_pods import shape_of
-from cotenant.base.kube.observed import node_of, pod_of
+from cotenant.base.kube.seen_pods import shape_of
 from cotenant.base.kubernetes.models.node import NodeWire
 from cotenant.base.kubernetes.models.pod import ObservedPodWire, PodObject
-from cotenant.base.kubernetes.observed import ObservedNode, ObservedPod
+from cotenant.base.kubernetes.observed import ObservedNode, ObservedPod, node_of, pod_of
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass
 
 MIB = 2**20

@@ -13,7 +13,7 @@ from cotenant.base.kube import connect
 from cotenant.base.kube.live import LISTED, LiveCluster, observe
 from cotenant.base.kube.overlay import overlay
 from cotenant.base.reasons import Reason
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 
 pytestmark = pytest.mark.server
 

@@ -11,8 +11,8 @@ import pytest
 
 from cotenant.base.errors import ClusterAbsent, ClusterForbidden, QuantityError
 from cotenant.base.kube import KubeClient, Mirror
-from cotenant.base.kube.observed import node_of
 from cotenant.base.kubernetes.models.node import NodeWire
+from cotenant.base.kubernetes.observed import node_of
 from tests.base.config_maps import QUICK, ConfigMap, data_of
 from tests.cluster import faults
 from tests.cluster.api import Api

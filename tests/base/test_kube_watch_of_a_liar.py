@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from cotenant.base.kube import Mirror, connect
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from tests.base.config_maps import QUICK, STALE_SECONDS, ConfigMap, data_of
 from tests.cluster.waiting import wait_for
 from tests.support import api_server

@@ -351,7 +351,7 @@ def test_every_apply_names_manager_force_and_strictness(
 
 def test_head_and_body_leave_in_one_piece(api: Any, kubeconfig: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from cotenant.base.kube import connect
-    from cotenant.base.settings.sections.kube import KubeSettings
+    from cotenant.base.settings.sections import KubeSettings
 
     client = connect(KubeSettings(kubeconfig=kubeconfig(api.url)))
     bodies: list[bytes] = []

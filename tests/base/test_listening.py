@@ -16,7 +16,7 @@ from cotenant.base.http.health import Checks, HealthServer
 from cotenant.base.http.http_server import bound
 from cotenant.base.http.listening import EVERYWHERE
 from cotenant.base.logs.metrics import Metrics
-from cotenant.base.settings.sections.telemetry import TelemetrySettings
+from cotenant.base.settings.sections import TelemetrySettings
 from cotenant.dashboard.server.listener import bind_socket
 
 pytestmark = pytest.mark.server

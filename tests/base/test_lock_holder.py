@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cotenant.base.errors import StoreError
-from cotenant.base.process.file_lock import LockingProcess, locking_process
+from cotenant.base.process.files import LockingProcess, locking_process
 from cotenant.base.store.files import Folder
 
 NAME = "prod/.lock"

@@ -13,7 +13,7 @@ import urllib3.util.ssl_
 
 from cotenant.base.errors import NotDelivered
 from cotenant.base.http.webhook import post
-from cotenant.base.settings.sections.notify import NotifySettings
+from cotenant.base.settings.sections import NotifySettings
 from cotenant.changes.access.settings import OidcSettings
 from cotenant.dashboard.access.oidc import Provider as Known
 from cotenant.profiler.prometheus.client import Client

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from cotenant.base.ledger.ledger import Ledger
-from cotenant.base.process.private_files import restrict_permissions
+from cotenant.base.process.files import restrict_permissions
 from cotenant.base.store import Store
 
 

@@ -24,7 +24,7 @@ from cotenant.base.logs.repeated_events import (
     key_of,
 )
 from cotenant.base.logs.telemetry import configure_logging
-from cotenant.base.settings.sections.telemetry import TelemetrySettings
+from cotenant.base.settings.sections import TelemetrySettings
 
 JSON = TelemetrySettings(log_format="json")
 NOW = 1_800_000_000.0

@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from cotenant.base.logs.metrics import Metrics
 from cotenant.base.logs.telemetry import configure_logging, scope
 from cotenant.base.process.clock import FixedClock
-from cotenant.base.settings.sections.telemetry import TelemetrySettings
+from cotenant.base.settings.sections import TelemetrySettings
 
 JSON = TelemetrySettings(log_format="json", log_level="info")
 CONSOLE = TelemetrySettings(log_format="console", log_level="debug")
@@ -190,7 +190,7 @@ import io
 from cotenant.base.logs.metrics import Metrics
 from cotenant.base.logs.telemetry import configure_logging
 from cotenant.base.http import health
-from cotenant.base.settings.sections.telemetry import TelemetrySettings
+from cotenant.base.settings.sections import TelemetrySettings
 import structlog
 configure_logging(TelemetrySettings())
 structlog.get_logger().info("works")

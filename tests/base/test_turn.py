@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from cotenant.base.errors import StoreBusy, StoreError
-from cotenant.base.ledger.turn import holder, turn
-from cotenant.base.process.file_lock import try_lock
+from cotenant.base.ledger.ledger import holder, turn
+from cotenant.base.process.files import try_lock
 
 pytestmark = pytest.mark.server
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from cotenant.base.ledger.turn import turn
+from cotenant.base.ledger.ledger import turn
 with turn(Path(sys.argv[1]), "an apply", 5.0):
     print("held", flush=True)
     time.sleep(600)

@@ -9,7 +9,7 @@ import pytest
 
 from cotenant.base.errors import UsageError
 from cotenant.base.http.http_connection import Request
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.kubernetes.pod_identity import PodIdentity
 from cotenant.base.logs.metrics import Metrics
 from cotenant.base.process.clock import FixedClock

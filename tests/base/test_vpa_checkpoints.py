@@ -13,7 +13,7 @@ from cotenant.base.identity import ContainerRef, WorkloadRef
 from cotenant.base.kube import connect
 from cotenant.base.kube.live import CHECKPOINTS, LISTED, VPAS, LiveCluster, observe
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 
 pytestmark = pytest.mark.server
 

@@ -15,7 +15,7 @@ import pytest
 
 from cotenant.base.errors import NotDelivered, UsageError
 from cotenant.base.http.webhook import origin_of, post
-from cotenant.base.settings.sections.notify import NotifySettings
+from cotenant.base.settings.sections import NotifySettings
 from tests.support.api_server import make_certificate
 
 pytestmark = pytest.mark.server

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Page, expect
 
-from cotenant.base.colocation.reclaimable import decode_terms
+from cotenant.base.colocation.reclaim_policies import decode_terms
 from cotenant.base.table import Schema, Table
 from cotenant.base.text import visible
 from cotenant.dashboard import pages

@@ -15,7 +15,7 @@ from playwright.sync_api import Page, Request, Route, expect
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.people import Role
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.base.store import Store
 from cotenant.changes.model.settings import ActionSettings
 from cotenant.dashboard.app import create_app

@@ -20,7 +20,7 @@ from unittest.mock import patch
 import msgspec
 
 from cotenant.base.identity import WorkloadRef
-from cotenant.base.json_documents.json_pointer import value_at_pointer
+from cotenant.base.json_documents.difference import value_at_pointer
 from cotenant.base.kube.connection import ApiRequest
 from cotenant.base.kubernetes.intent import Address, Create, Patch
 from cotenant.base.ledger.chain import LedgerRow, verify_chain

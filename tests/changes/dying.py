@@ -15,7 +15,7 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import connect
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.process.clock import ShiftedClock
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.changes.accept import AcceptanceTerms, ActionParts, Actions
 from cotenant.changes.change_ledger import ChangeLedger
 from cotenant.changes.decide.regression_check import Compared

@@ -298,7 +298,7 @@ from cotenant.base.kube import connect
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.recommender.model.recommendation import Recommendation
 from cotenant.changes.model.settings import ActionSettings
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 
 kubeconfig, ledger, point, back, found = sys.argv[1:]
 client = connect(KubeSettings(kubeconfig=kubeconfig))

@@ -16,8 +16,7 @@ import pytest
 from cotenant.base.errors import ClusterUnreachable, KeyTaken, StoreBusy, UsageError
 from cotenant.base.kube import KubeClient
 from cotenant.base.kubernetes.moments import APART_SECONDS
-from cotenant.base.ledger.ledger import Ledger
-from cotenant.base.ledger.turn import turn
+from cotenant.base.ledger.ledger import Ledger, turn
 from cotenant.base.people import Grant, NotAllowed, Person, Role
 from cotenant.base.process.clock import SystemClock
 from cotenant.changes.model.change import ChangeState

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cotenant.base.settings.sections.notify import NotifySettings
+from cotenant.base.settings.sections import NotifySettings
 from cotenant.changes.decide.regression_check import Compared, Measure, regression_results, said
 from cotenant.changes.model.change import Change
 from cotenant.changes.model.judgement import ChangeVerdict

@@ -15,7 +15,7 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient, connect
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.process.clock import ShiftedClock, SystemClock
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.changes.accept import AcceptanceTerms, Actions
 from cotenant.changes.access.configured_service import recommended_of
 from cotenant.changes.change_ledger import ChangeLedger

@@ -18,7 +18,7 @@ from cotenant.base.kube import KubeClient, Writer, access_review
 from cotenant.base.kube.connection import ApiRequest
 from cotenant.base.kubernetes.intent import Address, Apply, Patch
 from cotenant.base.people import IdentitySource, NotAllowed, Person
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.changes.access import cluster_access
 from cotenant.changes.access.kubeconfig_access import kubeconfig_door
 from cotenant.changes.access.settings import AccessSettings

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from cotenant.base.identity import WorkloadRef
-from cotenant.base.json_documents.json_pointer import escape_pointer_key
+from cotenant.base.json_documents.difference import escape_pointer_key
 from cotenant.base.kubernetes.protocol import ANALYSIS_GROUP
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.process.clock import SystemClock

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.base.settings.sections.store import StoreSettings, store_url
+from cotenant.base.settings.sections import StoreSettings, store_url
 from cotenant.base.store.files import Folder
 from cotenant.changes.model.settings import ActionSettings, ledger_location
 from tests.support.command_line import cotenant

@@ -18,7 +18,7 @@ from cotenant.base.kube import Writer, connect
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.people import NotAllowed, Role
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.scheduler_ext.reservations.acts import (
     ApprovePlan,
     EditPlan,

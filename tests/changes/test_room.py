@@ -16,7 +16,7 @@ from cotenant.base.kubernetes.protocol import QUOTA_PREFIX
 from cotenant.base.kubernetes.quota_tree import NAMESPACES_ANNOTATION, PARENT_LABEL, QuotaNode, QuotaTree
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import GIB, Resource
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.changes.decide.checks.capacity import uncounted_claim
 from cotenant.changes.decide.field_changes import ANNOTATED, annotated, planned
 from cotenant.changes.decide.guardrails import Guardrail, GuardrailContext, GuardrailOutcome, judge

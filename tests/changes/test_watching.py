@@ -20,7 +20,7 @@ from cotenant.base.kube import KubeClient
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.process.clock import ShiftedClock, SystemClock
 from cotenant.base.resource import GIB, MIB, Resource
-from cotenant.base.settings.sections.notify import NotifySettings
+from cotenant.base.settings.sections import NotifySettings
 from cotenant.changes.accept import AcceptanceTerms, Actions
 from cotenant.changes.change_ledger import ChangeLedger
 from cotenant.changes.decide.field_changes import CHANGE_ANNOTATION

@@ -12,8 +12,8 @@ import pytest
 
 from cotenant.base.progress import Silent
 from cotenant.base.store import Store
+from cotenant.base.usage.backtest import WHAT_IF, ReplayProgress, WhatIf
 from cotenant.base.usage.usage import DAY_SECONDS
-from cotenant.base.usage.what_if import WHAT_IF, ReplayProgress, WhatIf
 from cotenant.cli.analysis.background_replay import STAGES, STOPPED, background_replay, due_seconds
 from cotenant.experiment.what_if import RISKS_PERCENT
 from cotenant_lab.simulation.demo import CLUSTER, fill

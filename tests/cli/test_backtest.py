@@ -18,8 +18,15 @@ import pytest
 from cotenant.base.progress import Silent
 from cotenant.base.resource import Resource
 from cotenant.base.store import Store
-from cotenant.base.usage.backtest import BACKTEST, BacktestReport, Frontier, FrontierCurve, FrontierPoint
-from cotenant.base.usage.policy_trial import POLICY_TRIAL, PolicyTrial
+from cotenant.base.usage.backtest import (
+    BACKTEST,
+    POLICY_TRIAL,
+    BacktestReport,
+    Frontier,
+    FrontierCurve,
+    FrontierPoint,
+    PolicyTrial,
+)
 from cotenant.cli.report.backtest_drawings import Axes, frontier, lines
 from cotenant_lab.simulation.demo import CLUSTER, fill
 from cotenant_lab.synthetic import SyntheticSpec

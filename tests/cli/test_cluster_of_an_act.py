@@ -11,8 +11,7 @@ import yaml
 
 from cotenant.base.commands.session import CliSession
 from cotenant.base.errors import UsageError
-from cotenant.base.settings.sections.kube import KubeSettings
-from cotenant.base.settings.sections.store import StoreSettings
+from cotenant.base.settings.sections import KubeSettings, StoreSettings
 from cotenant.cli.analysis import scan_clusters
 from cotenant.cli.registry import PROVIDERS
 

@@ -12,8 +12,7 @@ import pytest
 
 from cotenant.base.progress import Silent
 from cotenant.base.store import Store
-from cotenant.base.usage.backtest import BACKTEST, BacktestReport
-from cotenant.base.usage.what_if import WHAT_IF, WhatIf
+from cotenant.base.usage.backtest import BACKTEST, WHAT_IF, BacktestReport, WhatIf
 from cotenant_lab.simulation.demo import fill
 from cotenant_lab.synthetic import SyntheticSpec
 from tests.support.command_line import cotenant

@@ -14,7 +14,7 @@ from cotenant.base.controllers.audit import Audit
 from cotenant.base.controllers.feature import ControllerCondition, FeatureState
 from cotenant.base.kubernetes.intent import Apply, Outcome
 from cotenant.base.logs.metrics import Metrics
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.cli.cluster.probes import cluster, reclaimed
 from cotenant.cli.cluster.probes.outcome import ProbeState
 from cotenant.manager.feature_status import Board

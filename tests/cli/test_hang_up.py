@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.base.settings.sections import ManagerSettings
 from cotenant_lab.simulation.api_server import EmbeddedServer
 from tests.cluster.waiting import wait_for
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from cotenant.base.kube import connect
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.cli.cluster.installation.cluster import installed_parts
 from cotenant.cli.cluster.installation.manifests import DEFAULT, RIGHTS, InstalledParts, manifests, manifests_beside
 from tests.support.api_server import ApiServer, make_certificate

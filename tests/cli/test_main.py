@@ -368,7 +368,7 @@ def test_a_wrong_setting_is_said_on_stderr_with_its_fix() -> None:
 def faulty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A command `faulty` whose module raises a fault of its own."""
     source = (
-        "from cotenant.base.commands.command import new_app\napp = new_app()\n"
+        "from cotenant.base.commands.session import new_app\napp = new_app()\n"
         "@app.command()\ndef faulty() -> None:\n    raise ZeroDivisionError('a\\x1b[2Jb')\n"
     )
     (tmp_path / "faulty_command.py").write_text(source)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cotenant.base.chat import HEADER_CHARACTERS, SECTION_CHARACTERS, escape_slack_text
 from cotenant.base.errors import UsageError
 from cotenant.base.resource import GIB
-from cotenant.base.settings.sections.notify import NotifySettings
+from cotenant.base.settings.sections import NotifySettings
 from cotenant.base.table import Table
 from cotenant.cli.analysis.notice import Summary, Worst, address, payload, summarise, worth_sending
 from cotenant.recommender.model.savings import RequestTotals, Savings

@@ -59,7 +59,7 @@ def on_a_terminal(*args: str, env: dict[str, str] | None = None, code: str = ENT
 def probe_entry(folder: Path, body: str) -> str:
     """Code of a program whose command `probe` has this body."""
     (folder / "probe_command.py").write_text(
-        "import typer\nfrom cotenant.base.commands.command import EXIT_FINDINGS, new_app\n"
+        "import typer\nfrom cotenant.base.commands.session import EXIT_FINDINGS, new_app\n"
         "from cotenant.base.errors import StoreError, UsageError\napp = new_app()\n"
         f"@app.command()\ndef probe() -> None:\n    {body}\n"
     )
@@ -306,7 +306,7 @@ def test_help_starts_fast() -> None:
 @pytest.mark.parametrize("form", ["json", "console"])
 def test_log_lines_go_to_stderr_in_the_form_asked_for(tmp_path: Path, form: str) -> None:
     (tmp_path / "talk_command.py").write_text(
-        "import structlog, typer\nfrom cotenant.base.commands.command import new_app, session_of\napp = new_app()\n"
+        "import structlog, typer\nfrom cotenant.base.commands.session import new_app, session_of\napp = new_app()\n"
         "@app.command()\ndef talk(ctx: typer.Context) -> None:\n"
         "    session_of(ctx).load()\n    structlog.get_logger('room').debug('asked', pods=3)\n    print('data')\n"
     )

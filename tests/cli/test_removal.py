@@ -12,7 +12,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from cotenant.base.commands.command import EXIT_PARTIAL
+from cotenant.base.commands.session import EXIT_PARTIAL
 from cotenant.cli import main
 from tests.support.api_server import ApiServer, Handler
 

@@ -28,7 +28,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from cotenant.base.kube import KubeClient, connect
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from tests.cluster.api import Api, ApiError, client_tls
 from tests.cluster.binaries import find
 from tests.cluster.pki import SERVICE_ADDRESS, Authority, write_kubeconfig

@@ -16,9 +16,9 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from cotenant.base.kube.inventory.seen_pods import shape_of
-from cotenant.base.kube.observed import pod_of
+from cotenant.base.kube.seen_pods import shape_of
 from cotenant.base.kubernetes.models.pod import NodePodWire, ObservedPodWire, PodObject, PodWire, QueuePodWire
+from cotenant.base.kubernetes.observed import pod_of
 from cotenant.base.kubernetes.pod_request import format_quantities, parse_quantities
 from cotenant.base.kubernetes.pod_resources import counted_requests
 from cotenant.base.kubernetes.pod_wire import requests_of_pod

@@ -20,7 +20,7 @@ import msgspec
 from mcp.client import Client
 from mcp.types import TextContent
 
-from cotenant.base.commands.command import EXIT_PARTIAL
+from cotenant.base.commands.session import EXIT_PARTIAL
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.protocol import OWN_GROUP, RESERVATION_PLANS
 from cotenant.base.process.clock import FixedClock

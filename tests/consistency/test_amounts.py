@@ -27,7 +27,7 @@ from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Silent
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.base.store.store import Store
 from cotenant.base.table import Schema
 from cotenant.changes.access.configured_service import change_service_of

@@ -11,7 +11,7 @@ import pytest
 
 from cotenant.base.amount_text import amount
 from cotenant.base.resource import GIB, Resource
-from cotenant.base.settings.sections.notify import NotifySettings
+from cotenant.base.settings.sections import NotifySettings
 from cotenant.base.tables import filters
 from cotenant.base.tables.filters import parse
 from cotenant.base.text import percent

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 import requests
 
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.base.store import Store
 from cotenant.changes.access.configured_service import change_service_of
 from cotenant.dashboard.access import oidc

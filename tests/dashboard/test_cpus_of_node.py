@@ -5,10 +5,16 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.base.allocation.cpu_lists import parse_cpus
-from cotenant.base.allocation.cpu_ownership import core_groups, legend, owners, sign_of
-from cotenant.base.allocation.cpu_topology import regular_topology
-from cotenant.base.allocation.node_topology import HIDDEN, NodeTopology, visible_to
+from cotenant.base.allocation.cpu_ownership import (
+    HIDDEN,
+    NodeTopology,
+    core_groups,
+    legend,
+    owners,
+    sign_of,
+    visible_to,
+)
+from cotenant.base.allocation.cpu_topology import parse_cpus, regular_topology
 from cotenant.base.allocation.topology_document import NodeCpus, PodCpus
 from cotenant.base.people import Grant, Person, Role
 from cotenant.dashboard.frame.view import DashboardContext, View

@@ -15,7 +15,7 @@ import pytest
 import requests
 
 from cotenant.base.logs.telemetry import configure_logging
-from cotenant.base.settings.sections.telemetry import TelemetrySettings
+from cotenant.base.settings.sections import TelemetrySettings
 from cotenant.dashboard.frame import panels, shell
 from cotenant.dashboard.server import connections
 from cotenant.dashboard.settings import DashboardSettings

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.base.colocation.reclaim_policies import TERMS
-from cotenant.base.colocation.reclaimable import decode_terms, encode_terms
+from cotenant.base.colocation.reclaim_policies import TERMS, decode_terms, encode_terms
 from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.resource import Resource
 from cotenant.dashboard.nodes import lendable

@@ -17,7 +17,7 @@ from cotenant.base.identity import ContainerRef, WorkloadRef
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import GIB, Resource
-from cotenant.base.settings.sections.notify import NotifySettings
+from cotenant.base.settings.sections import NotifySettings
 from cotenant.base.tables.filters import parse
 from cotenant.changes.model.settings import GuardrailSettings
 from cotenant.cli.analysis.notice import payload, summarise

@@ -8,7 +8,7 @@ import pytest
 
 from cotenant.base.resource import Resource
 from cotenant.base.store import Store
-from cotenant.base.usage.policy_trial import POLICY_TRIAL, PolicyScore, PolicyTrial
+from cotenant.base.usage.backtest import POLICY_TRIAL, PolicyScore, PolicyTrial
 from cotenant.dashboard.home import overview
 from cotenant.dashboard.nodes import policy_offer
 from cotenant.dashboard.sources.source import ResultSource, StoreSource

@@ -17,7 +17,7 @@ from cotenant.base.errors import StoreBusy
 from cotenant.base.people import Grant, Person, Role
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Silent
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.base.store import Store
 from cotenant.base.store.relation import Relation
 from cotenant.base.table import Column, Kind, Schema, Table

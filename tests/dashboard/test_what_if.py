@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from cotenant.base.store import Store
-from cotenant.base.usage.what_if import WHAT_IF, ReplayProgress
+from cotenant.base.usage.backtest import WHAT_IF, ReplayProgress
 from cotenant.dashboard.figures import what_if as charts
 from cotenant.dashboard.frame.view import DashboardContext
 from cotenant.dashboard.home import risk

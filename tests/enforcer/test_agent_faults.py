@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.base.allocation.cpu_lists import format_cpus, parse_cpus
+from cotenant.base.allocation.cpu_topology import format_cpus, parse_cpus
 from cotenant.enforcer.apply.apply import Applier
 from cotenant.enforcer.apply.journal import FILE, LOCK, OriginalValues
 from cotenant.enforcer.apply.watchdog import WatchedAgent, restore

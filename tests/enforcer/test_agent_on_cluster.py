@@ -12,8 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from cotenant.base.colocation.collect_policy import CollectPolicy
-from cotenant.base.colocation.nodemetric import NodeMetric
+from cotenant.base.colocation.nodemetric import CollectPolicy, NodeMetric
 from cotenant.base.errors import ClusterDenied, ClusterInvalid
 from cotenant.base.kube import KubeClient, Writer, access_review
 from cotenant.base.kube.incluster import service_account
@@ -22,7 +21,7 @@ from cotenant.base.kubernetes.models.node import SchedulableNode
 from cotenant.base.kubernetes.protocol import SUPPRESSED_FRACTION_ANNOTATION
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.enforcer.apply.eviction_worker import EvictionAnswer, Evictor
 from cotenant.enforcer.contract import CpuUse, Evict, MemoryUse
 from cotenant.enforcer.decide.evictions import request_of

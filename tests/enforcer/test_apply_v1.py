@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.base.allocation.cpu_lists import format_cpus, parse_cpus
+from cotenant.base.allocation.cpu_topology import format_cpus, parse_cpus
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.enforcer.apply.apply import Applier
 from cotenant.enforcer.apply.journal import OriginalValues

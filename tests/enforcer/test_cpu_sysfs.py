@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.base.allocation.cpu_lists import format_cpus
-from cotenant.base.allocation.cpu_topology import CpuCache, CpuTopology, regular_topology
+from cotenant.base.allocation.cpu_topology import CpuCache, CpuTopology, format_cpus, regular_topology
 from cotenant.base.errors import NodeUnreadable
 from cotenant.enforcer.observe.sysfs import numa_memory_bytes, read_topology
 from tests.base.allocation.cpu_machines import hybrid_topology, machines

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.base.allocation.cpu_lists import parse_cpus
-from cotenant.base.allocation.cpu_topology import Processor, regular_topology
+from cotenant.base.allocation.cpu_topology import Processor, parse_cpus, regular_topology
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.enforcer.contract import NO_LIMIT, Knob, KubeQos, NodeReading, PodReading, StrategyPlan
 from cotenant.enforcer.decide.container_resources import container_resources

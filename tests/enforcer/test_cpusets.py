@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.base.allocation.cpu_annotations import system_cpus
-from cotenant.base.allocation.cpu_lists import format_cpus, parse_cpus
-from cotenant.base.allocation.cpu_topology import Processor
+from cotenant.base.allocation.cpu_topology import Processor, format_cpus, parse_cpus
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.protocol import (
     NODE_RESERVATION_ANNOTATION,

@@ -7,7 +7,7 @@ from pathlib import Path
 from cotenant.base.allocation.devices import inventory_of
 from cotenant.base.errors import ClusterDenied
 from cotenant.base.kube import KubeClient, Writer
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.enforcer.observe.nvml import Nvml
 from cotenant.enforcer.report.device_writer import DevicePublisher, DiscoveryState
 from tests.cluster.control_plane import ControlPlane

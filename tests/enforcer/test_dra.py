@@ -27,7 +27,7 @@ from cotenant.base.allocation.devices import (
 from cotenant.base.errors import StoreError, UsageError
 from cotenant.base.identity import NodeIdentity
 from cotenant.base.kubernetes.intent import Apply, Delete
-from cotenant.base.settings.sections.telemetry import TelemetrySettings
+from cotenant.base.settings.sections import TelemetrySettings
 from cotenant.enforcer.assembly import assemble_agent
 from cotenant.enforcer.contract import ContainerSpec, PodSpec
 from cotenant.enforcer.decide.container_resources import LEAVE

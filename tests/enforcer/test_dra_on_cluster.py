@@ -17,7 +17,7 @@ from cotenant.base.kube import KubeClient, Writer
 from cotenant.base.kubernetes.intent import Intent
 from cotenant.base.kubernetes.models.pod import PodWire
 from cotenant.base.kubernetes.protocol import RESOURCE_SLICES
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.enforcer.dra.offer import OfferedDevice, publication
 from cotenant.enforcer.dra.publisher import SlicePublisher
 from cotenant.scheduler_ext.extender.pod import facts_of

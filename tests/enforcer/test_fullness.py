@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cotenant.base.colocation.reclaimable import Band
+from cotenant.base.colocation.reclaim_policies import Band
 from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass
 from cotenant.base.resource import Resource

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from cotenant.base.kube import KubeClient
 from cotenant.base.kube.auth import Access
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.enforcer.apply.eviction_worker import Evictor
 from cotenant.enforcer.apply.pod_evictions import PodEvictions
 from cotenant.enforcer.contract import CpuUse, Evict, KubeQos, MemoryUse, Observation, PodReading

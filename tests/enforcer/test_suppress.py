@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.base.allocation.cpu_lists import parse_cpus
+from cotenant.base.allocation.cpu_topology import parse_cpus
 from cotenant.base.kubernetes.protocol import RESOURCE_STATUS_ANNOTATION
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.enforcer.contract import (

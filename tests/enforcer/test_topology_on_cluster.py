@@ -10,7 +10,7 @@ import pytest
 from cotenant.base.allocation.topology_document import NodeCpus, PodCpus, parse_topology
 from cotenant.base.errors import ClusterDenied
 from cotenant.base.kube import KubeClient, Writer
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.enforcer.observe.sysfs import read_topology
 from cotenant.enforcer.report.topology_writer import TopologyPublisher
 from tests.cluster.control_plane import ControlPlane

@@ -11,7 +11,7 @@ from cotenant.base.identity import NodeIdentity
 from cotenant.base.kube import KubeClient
 from cotenant.base.kube.auth import Access
 from cotenant.base.kubernetes.intent import Apply, Create, Patch
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.enforcer.report.node_metric_writer import Reporter, Whose
 from cotenant.enforcer.report.topology_writer import MachineCpus, TopologyPublisher, topology_write
 from tests.cluster.process import free_port

@@ -9,8 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.base.colocation.collect_policy import CollectPolicy, from_spec, go_duration, seconds_of
-from cotenant.base.colocation.nodemetric import NodeMetric
+from cotenant.base.colocation.nodemetric import CollectPolicy, NodeMetric, from_spec, go_duration, seconds_of
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass
 from cotenant.base.resource import Resource
 from cotenant.enforcer.contract import CpuUse, KubeQos, MemoryUse, Observation

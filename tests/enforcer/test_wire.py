@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from cotenant.base.errors import QuantityError, UsageError
 from cotenant.base.kubernetes.models.node import NodeWire
+from cotenant.base.kubernetes.models.own_kinds import UsageForecast
 from cotenant.base.kubernetes.models.pod import NodePodWire
-from cotenant.base.kubernetes.models.usage_forecast import UsageForecast
 from cotenant.base.kubernetes.pod_resources import ContainerKind, ResizeState
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass
 from cotenant.enforcer.contract import ContainerSpec, KubeQos

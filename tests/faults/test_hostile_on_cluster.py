@@ -19,7 +19,7 @@ from cotenant.base.kube import KubeClient
 from cotenant.base.kube.live import CONTROLLERS, PODS
 from cotenant.base.kubernetes.protocol import OWN_GROUP
 from cotenant.base.logs.metrics import Metrics
-from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.base.settings.sections import ManagerSettings
 from cotenant.enforcer.model.agents import EVENTS
 from cotenant.manager.run import Manager
 from cotenant.scheduler_ext.rebalance.migration.job import address_of

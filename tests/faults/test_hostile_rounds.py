@@ -37,8 +37,7 @@ from cotenant.base.kubernetes.protocol import (
     SLO_GROUP,
 )
 from cotenant.base.logs.metrics import Metrics
-from cotenant.base.settings.sections.kube import KubeSettings
-from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.base.settings.sections import KubeSettings, ManagerSettings
 from cotenant.base.store.store import Store
 from cotenant.enforcer.model.agents import EVENTS, ask
 from cotenant.manager.run import Manager

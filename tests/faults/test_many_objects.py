@@ -14,7 +14,7 @@ from bench.platform.fuzz import seeds
 from cotenant.base.kube import KubeClient
 from cotenant.base.kube.live import PODS
 from cotenant.base.logs.metrics import Metrics
-from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.base.settings.sections import ManagerSettings
 from cotenant.manager.run import Manager
 from cotenant.scheduler_ext.rebalance.migration.job import address_of
 from cotenant.settings import Settings

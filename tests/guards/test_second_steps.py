@@ -11,7 +11,7 @@ import pytest
 
 from cotenant.base.kube import KubeClient, Writer
 from cotenant.base.kubernetes.intent import Address, Create
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from tests.cluster.accounts import planner
 from tests.cluster.api import PATCHES
 from tests.cluster.control_plane import ControlPlane

@@ -21,7 +21,7 @@ import yaml
 from cotenant.autopilot.configured_service import autopilot_service_of
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.process.clock import SystemClock
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.base.store import Store
 from cotenant.changes.model.settings import ActionSettings
 from cotenant.dashboard.app import create_app

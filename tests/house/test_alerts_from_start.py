@@ -13,7 +13,7 @@ from prometheus_client.registry import CollectorRegistry
 
 from cotenant.base.kube import connect
 from cotenant.base.logs.metrics import Metrics
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.base.store import Store
 from cotenant.dashboard.frame.view import View
 from cotenant.dashboard.server.health import Health

@@ -21,7 +21,7 @@ from cotenant.base.kube.connection import ApiResponse
 from cotenant.base.people import IdentitySource, Person
 from cotenant.base.settings.base import Section
 from cotenant.base.settings.catalogue import Setting, catalogue, sections
-from cotenant.base.settings.sections.store import StoreSettings
+from cotenant.base.settings.sections import StoreSettings
 from cotenant.base.usage.usage import TimeGrid
 from cotenant.changes.access.settings import OidcSettings
 from cotenant.dashboard.access.front import Front

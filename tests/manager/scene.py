@@ -20,9 +20,7 @@ import msgspec
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.logs.metrics import Metrics
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.kube import KubeSettings
-from cotenant.base.settings.sections.manager import ManagerSettings
-from cotenant.base.settings.sections.store import StoreSettings
+from cotenant.base.settings.sections import KubeSettings, ManagerSettings, StoreSettings
 from cotenant.manager.decisions.results import ContainerAdvice, NodeOutlook, RunResults, SeriesOutlook, WorkloadAdvice
 from cotenant.manager.run import Manager, Options
 from cotenant.settings import Settings

@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from cotenant.base.kube import Access, KubeClient
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.scheduler_ext.reservations import api_servers
 from cotenant.scheduler_ext.reservations.api_servers import POLICY, ApiServers
 from tests.cluster.waiting import wait_for

@@ -23,8 +23,7 @@ from cotenant.base.kubernetes.intent import Outcome
 from cotenant.base.kubernetes.moments import APART_SECONDS
 from cotenant.base.logs.metrics import Metrics
 from cotenant.base.process.clock import ServerClock, ShiftedClock
-from cotenant.base.settings.sections.kube import KubeSettings
-from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.base.settings.sections import KubeSettings, ManagerSettings
 from cotenant.manager.feature_status import Board
 from cotenant.manager.run import Manager, Options
 from cotenant.profiler.node_metric.controller import NodeMetricController

@@ -16,7 +16,7 @@ from cotenant.base.kube import Mirror
 from cotenant.base.kubernetes.intent import Apply
 from cotenant.base.kubernetes.models.pod import PodWire
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.base.settings.sections import ManagerSettings
 from cotenant.manager.decisions.results import RunResults
 from cotenant.manager.mirrors import mirrors_of
 from cotenant.manager.pipeline import Pipeline

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from cotenant.base.controllers.published import ExistingObject
 from cotenant.base.kubernetes.intent import Apply
-from cotenant.base.kubernetes.models.usage_forecast import UsageForecast
+from cotenant.base.kubernetes.models.own_kinds import UsageForecast
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.base.settings.sections import ManagerSettings
 from cotenant.manager.decisions.forecasts import ForecastView, decide
 from cotenant.manager.decisions.results import NodeOutlook, RunResults, SeriesOutlook
 

@@ -20,8 +20,7 @@ from cotenant.base.kube import EventRecorder, KubeClient, connect
 from cotenant.base.kubernetes.protocol import NODE_AGENT
 from cotenant.base.logs.metrics import Metrics
 from cotenant.base.process.clock import FixedClock
-from cotenant.base.settings.sections.kube import KubeSettings
-from cotenant.base.settings.sections.store import StoreSettings
+from cotenant.base.settings.sections import KubeSettings, StoreSettings
 from cotenant.base.store import Store
 from cotenant.enforcer.contract import Evict, Knob, Level
 from cotenant.enforcer.decide.changes import Done, WriteOutcome

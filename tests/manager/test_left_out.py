@@ -32,8 +32,7 @@ from cotenant.base.kubernetes.models.metadata import ObjectName
 from cotenant.base.logs.metrics import Metrics
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.process.in_hand import keep_notes
-from cotenant.base.settings.sections.kube import KubeSettings
-from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.base.settings.sections import KubeSettings, ManagerSettings
 from cotenant.manager.feature_status import Board
 from cotenant.scheduler_ext.reservations.service.mirrors import reservation_mirror
 from cotenant_lab.simulation.api_server import EmbeddedServer

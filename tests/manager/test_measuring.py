@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.base.colocation.collect_policy import CollectPolicy, from_spec
+from cotenant.base.colocation.nodemetric import CollectPolicy, from_spec
 from cotenant.base.controllers.contract import FIELD_MANAGER, ControllerDecision
 from cotenant.base.errors import NoData
 from cotenant.base.kube import KubeClient, Mirror, Writer

@@ -20,7 +20,7 @@ from cotenant.base.kubernetes.intent import Address, Create
 from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE
 from cotenant.base.logs.metrics import Metrics
 from cotenant.base.process.clock import ShiftedClock
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.manager.features import NAMES
 from cotenant.manager.run import Manager, Options
 from cotenant_lab.simulation.api_server import EmbeddedServer

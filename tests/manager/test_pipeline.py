@@ -12,7 +12,7 @@ import pytest
 from cotenant.base.controllers.loop import AlwaysLeads
 from cotenant.base.errors import NoData
 from cotenant.base.process.clock import FixedClock
-from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.base.settings.sections import ManagerSettings
 from cotenant.manager import pipeline as module
 from cotenant.manager.decisions.results import PipelineFailure
 from cotenant.manager.pipeline import Pipeline, PipelineFailed

@@ -15,8 +15,7 @@ import pytest
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.logs.metrics import Metrics
-from cotenant.base.settings.sections.kube import KubeSettings
-from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.base.settings.sections import KubeSettings, ManagerSettings
 from cotenant.manager.decisions.results import RunResults
 from cotenant.manager.features import NAMES
 from cotenant.manager.run import Manager, Options

@@ -20,7 +20,7 @@ from cotenant.base.logs.metrics import Metrics
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Silent
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.store import StoreSettings
+from cotenant.base.settings.sections import StoreSettings
 from cotenant.base.store import Store
 from cotenant.manager.controllers.result_controllers import RecommendationController
 from cotenant.manager.decisions.results import RunResults

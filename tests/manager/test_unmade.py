@@ -14,7 +14,7 @@ from cotenant.base.controllers.sender import Sender
 from cotenant.base.errors import ClusterInvalid, ClusterUnreachable
 from cotenant.base.kube import connect
 from cotenant.base.kubernetes.intent import Apply
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant_lab.simulation.api_server import EmbeddedServer
 from tests.manager.test_sending import config_map
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.kube import connect
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane
 from tests.node.containerd import CGROUPS, Containerd

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from cotenant.base.allocation.cpu_lists import parse_cpus
+from cotenant.base.allocation.cpu_topology import parse_cpus
 from cotenant.enforcer.runtime.bounded import Bounded
 from cotenant.enforcer.runtime.nri.plugin import NriPlugin
 from cotenant.enforcer.settings import RuntimeSettings

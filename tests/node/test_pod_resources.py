@@ -9,7 +9,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from cotenant.base.allocation.cpu_lists import parse_cpus
+from cotenant.base.allocation.cpu_topology import parse_cpus
 from cotenant.enforcer.runtime.pod_resources import read_assignments
 from cotenant.enforcer.sources.kubelet import kubelet_config
 from cotenant.enforcer.sources.kubelet_client import WithKubelet

@@ -12,7 +12,7 @@ from msgspec import structs
 from cotenant.backtesting.policies import HIGHEST, NodesPast, decision_slots, scores
 from cotenant.base.progress import Silent
 from cotenant.base.resource import Resource
-from cotenant.base.usage.policy_trial import PolicyScore, PolicySwitch, PolicyTrial, switch
+from cotenant.base.usage.backtest import PolicyScore, PolicySwitch, PolicyTrial, switch
 from cotenant.base.usage.usage import TimeGrid
 from cotenant.forecasting.settings import NodePeakSettings
 from cotenant.recommender.settings import ReclaimableSettings

@@ -9,7 +9,7 @@ from shutil import copytree
 import numpy as np
 import pytest
 
-from cotenant.base.colocation.reclaimable import Band, Reclaimable
+from cotenant.base.colocation.reclaim_policies import Band, Reclaimable
 from cotenant.base.identity import NodeRef, PodContainerRef, WorkloadRef
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Silent

@@ -18,7 +18,7 @@ from msgspec import structs
 
 import cotenant
 from cotenant.base.cluster import Node, Pod
-from cotenant.base.colocation.reclaimable import Band
+from cotenant.base.colocation.reclaim_policies import Band
 from cotenant.base.kubernetes.protocol import (
     COLOCATION_STRATEGY_ANNOTATION,
     CPU_NORMALIZATION_RATIO_ANNOTATION,

@@ -27,7 +27,7 @@ from cotenant.base.identity import ContainerRef, PodContainerRef, WorkloadRef
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Silent
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.pipeline import PipelineSettings
+from cotenant.base.settings.sections import PipelineSettings
 from cotenant.base.severity import Waste
 from cotenant.base.store import Store
 from cotenant.base.usage.usage import Signal

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cotenant.base.colocation.collect_policy import CollectPolicy
+from cotenant.base.colocation.nodemetric import CollectPolicy
 from cotenant.base.resource import Resource
 from cotenant.base.usage.quality import Defect
 from cotenant.base.usage.usage import Signal, TimeGrid, TimeWindow

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from cotenant.base.cluster import Node, Pod
 from cotenant.base.colocation.colocation_strategy import ColocationStrategy
 from cotenant.base.colocation.nodemetric import NodeMetric, PodMetric
-from cotenant.base.colocation.reclaim_policies import TERMS
-from cotenant.base.colocation.reclaimable import Band, Reclaimable
+from cotenant.base.colocation.reclaim_policies import TERMS, Band, Reclaimable
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass
 from cotenant.base.resource import GIB, Resource

@@ -12,7 +12,7 @@ import pytest
 from cotenant.base.cluster import Node, Pod
 from cotenant.base.colocation.colocation_strategy import ColocationStrategy
 from cotenant.base.colocation.nodemetric import NodeMetric
-from cotenant.base.colocation.reclaimable import Band
+from cotenant.base.colocation.reclaim_policies import Band
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.intent import Apply, Intent, Patch
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass

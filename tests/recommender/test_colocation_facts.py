@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.base.cluster import Node
-from cotenant.base.colocation.reclaimable import Band
+from cotenant.base.colocation.reclaim_policies import Band
 from cotenant.base.kubernetes.protocol import (
     CPU_NORMALIZATION_RATIO_ANNOTATION,
     NODE_RESERVATION_ANNOTATION,

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from cotenant.base.cluster import Inventory, Node, Pod
 from cotenant.base.colocation.colocation_strategy import ColocationStrategy
-from cotenant.base.colocation.reclaimable import Band, Reclaimable
+from cotenant.base.colocation.reclaim_policies import Band, Reclaimable
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass
 from cotenant.base.reasons import Reason

@@ -15,7 +15,7 @@ from msgspec import structs
 from cotenant.base.cluster import Node, Pod
 from cotenant.base.colocation.colocation_strategy import ColocationStrategy
 from cotenant.base.colocation.nodemetric import HostApplicationMetric, NodeMetric, PodMetric
-from cotenant.base.colocation.reclaimable import Band
+from cotenant.base.colocation.reclaim_policies import Band
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.protocol import COLOCATION_STRATEGY_ANNOTATION, CPU_RECLAIM_RATIO_LABEL
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass

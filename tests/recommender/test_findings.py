@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from cotenant.base.cluster import Container, ContainerRole, Inventory, Node, Pod, Workload, pod_amount
 from cotenant.base.identity import ContainerRef, NodeRef, WorkloadRef
-from cotenant.base.kube.inventory.seen_pods import Workloads, pod_of, seen_pod
+from cotenant.base.kube.seen_pods import Workloads, pod_of, seen_pod
 from cotenant.base.kubernetes.models.pod import PodObject
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.base.reasons import Reason

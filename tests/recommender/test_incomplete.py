@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cotenant.base.colocation.reclaimable import Band, Reclaimable
+from cotenant.base.colocation.reclaim_policies import Band, Reclaimable
 from cotenant.base.identity import ContainerRef, NodeRef, WorkloadRef
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource

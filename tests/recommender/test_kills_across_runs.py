@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from cotenant.base.cluster import Container, Inventory, Node, Pod, Workload
-from cotenant.base.colocation.reclaimable import Band
+from cotenant.base.colocation.reclaim_policies import Band
 from cotenant.base.identity import PodContainerRef, WorkloadRef
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Progress, Silent

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from cotenant.base.colocation.colocation_strategy import ColocationStrategy
-from cotenant.base.colocation.reclaimable import Band
+from cotenant.base.colocation.reclaim_policies import Band
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.recommender.colocation import lendable

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from cotenant.base.errors import SettingsError
+from cotenant.base.settings.base import SettingSections
 from cotenant.base.settings.catalogue import catalogue
 from cotenant.base.settings.docs import schema
 from cotenant.base.settings.document import parse
 from cotenant.base.settings.load import join
-from cotenant.base.settings.root import SettingSections
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.settings import Settings
 from tools import write_chart_schema
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from cotenant.base.colocation.collect_policy import CollectPolicy
+from cotenant.base.colocation.nodemetric import CollectPolicy
 from cotenant.base.errors import ClusterAbsent
 from cotenant.base.kube import KubeClient, connect
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.profiler.node_metric.turn import ReportContext, unreported_nodes
 from cotenant_lab.simulation import node_agents, usage_now
 from cotenant_lab.simulation.api_server import EmbeddedServer

@@ -10,7 +10,7 @@ import pytest
 
 from cotenant.base.cluster import ContainerRole, Inventory
 from cotenant.base.kube import connect, send_all
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.base.store import Store
 from cotenant.base.usage.usage import Signal
 from cotenant_lab.simulation import objects

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.base.cluster import Node
-from cotenant.base.colocation.collect_policy import CollectPolicy
+from cotenant.base.colocation.nodemetric import CollectPolicy
 from cotenant.base.kubernetes.observed import ObservedPod
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass
 from cotenant.base.resource import GIB, Resource

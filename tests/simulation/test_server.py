@@ -18,7 +18,7 @@ from cotenant.base.errors import ClusterConflict, ClusterForbidden, ClusterInval
 from cotenant.base.kube import KubeClient, Mirror, Writer, access_review, connect
 from cotenant.base.kubernetes.intent import Address, Apply, Delete, Patch
 from cotenant.base.process.clock import FixedClock, SystemClock
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant_lab.simulation.api_server import AccessRule, Account, EmbeddedServer
 from tests.cluster import binaries, needing
 from tests.cluster.api import ApiError

@@ -30,7 +30,7 @@ from cotenant.base.kubernetes.intent import Address, Apply, Intent, Patch
 from cotenant.base.people import Grant, Person, Role
 from cotenant.base.process.clock import Clock, FixedClock
 from cotenant.base.progress import Silent
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.base.severity import Severity
 from cotenant.base.store import Store
 from cotenant.base.table import Table

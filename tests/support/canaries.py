@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from cotenant.base.allocation.cpu_ownership import CpuOwner, CpuState
-from cotenant.base.allocation.node_topology import DeviceOwnership, NodeTopology, visible_to
+from cotenant.base.allocation.cpu_ownership import CpuOwner, CpuState, DeviceOwnership, NodeTopology, visible_to
 from cotenant.base.people import Person
 from cotenant.base.table import Table
 from cotenant.scheduler_ext.queues.model.queue_service import HISTORY_STEP_SECONDS, QuotaHistory

@@ -17,8 +17,8 @@ import uvicorn
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Silent
 from cotenant.base.store import FACTS, Store, StoreFacts
+from cotenant.base.usage.backtest import WHAT_IF, LentDay, RiskOutcome, WhatIf
 from cotenant.base.usage.usage import DAY_SECONDS
-from cotenant.base.usage.what_if import WHAT_IF, LentDay, RiskOutcome, WhatIf
 from cotenant.changes.decide.patches import kubectl_command
 from cotenant.dashboard.app import create_app, server_config
 from cotenant.dashboard.commands.dashboard import manifest

@@ -31,9 +31,8 @@ import numpy as np
 from cotenant.base.identity import NodeRef, PodContainerRef
 from cotenant.base.kube import Lease, connect, fresh_identity
 from cotenant.base.logs.telemetry import configure_logging
-from cotenant.base.process.file_lock import locking_process
-from cotenant.base.settings.sections.kube import KubeSettings
-from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.base.process.files import locking_process
+from cotenant.base.settings.sections import KubeSettings, ManagerSettings
 from cotenant.base.store.store import Store
 from cotenant.base.usage.usage import FIVE_MINUTES_SECONDS, Signal, TimeGrid, Usage
 from cotenant.profiler.recorder.gaps import RecordingGap

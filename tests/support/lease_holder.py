@@ -14,8 +14,7 @@ from cotenant.base.errors import ClusterError, NotLeader
 from cotenant.base.kube import Lease, Writer, connect
 from cotenant.base.kubernetes.intent import Address, Apply
 from cotenant.base.process.clock import SystemClock
-from cotenant.base.settings.sections.kube import KubeSettings
-from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.base.settings.sections import KubeSettings, ManagerSettings
 
 LEASE_SECONDS = 4.0
 

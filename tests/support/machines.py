@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cotenant.base.allocation.cpu_ownership import owners
+from cotenant.base.allocation.cpu_ownership import DeviceOwnership, NodeTopology, owners, visible_to
 from cotenant.base.allocation.cpu_topology import regular_topology
-from cotenant.base.allocation.node_topology import DeviceOwnership, NodeTopology, visible_to
 from cotenant.base.allocation.topology_document import NodeCpus, PodCpus
 from cotenant.base.errors import CotenantError
 from cotenant.base.people import Person

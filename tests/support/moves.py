@@ -23,7 +23,7 @@ from cotenant.base.kubernetes.protocol import EMPTYING_TAINT
 from cotenant.base.ledger.chain import LedgerRow
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.people import Person, Right, Role
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.base.table import Table
 from cotenant.changes.model.settings import ActionSettings
 from cotenant.scheduler_ext.rebalance.arguments import ResourcePercents

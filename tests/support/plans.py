@@ -21,7 +21,7 @@ from cotenant.base.kubernetes.moments import moment
 from cotenant.base.ledger.chain import LedgerRow
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.people import Grant, Person, Role
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.base.store import Store
 from cotenant.changes.model.settings import ActionSettings
 from cotenant.dashboard.app import create_app

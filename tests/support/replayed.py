@@ -18,7 +18,7 @@ from unittest.mock import patch
 from cotenant.base.kube import KubeClient
 from cotenant.base.kube.auth import Access
 from cotenant.base.kube.connection import ApiConnection, ApiRequest, ApiResponse
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 
 Answer: TypeAlias = Hashable
 

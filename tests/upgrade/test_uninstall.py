@@ -17,7 +17,7 @@ import jsonpatch
 import pytest
 from typer.testing import CliRunner
 
-from cotenant.base.commands.command import EXIT_PARTIAL
+from cotenant.base.commands.session import EXIT_PARTIAL
 from cotenant.base.errors import ClusterDenied
 from cotenant.base.kube import KubeClient, Writer
 from cotenant.base.kubernetes.intent import Address, Intent, Patch

@@ -35,7 +35,7 @@ from cotenant.base.kube.writes import Writer
 from cotenant.base.kubernetes.intent import Address, Apply
 from cotenant.base.kubernetes.models.metadata import ObjectIdentity
 from cotenant.base.process.clock import Clock
-from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.base.settings.sections import ManagerSettings
 
 API_VERSION: Final = "coordination.k8s.io/v1"
 FIELD_MANAGER: Final = "cotenant-lease"

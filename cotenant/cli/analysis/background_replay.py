@@ -24,8 +24,8 @@ from cotenant.base.errors import CotenantError
 from cotenant.base.process.memory import free_bytes, resident_bytes
 from cotenant.base.progress import ProgressMessage
 from cotenant.base.store import Store
+from cotenant.base.usage.backtest import FAILED, WHAT_IF, ReplayJob, ReplayProgress, WhatIf
 from cotenant.base.usage.usage import DAY_SECONDS
-from cotenant.base.usage.what_if import FAILED, WHAT_IF, ReplayJob, ReplayProgress, WhatIf
 from cotenant.dashboard.commands.dashboard import Replays
 from cotenant.experiment.what_if import RISKS_PERCENT
 from cotenant.recommender.model.views import Overview

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from cotenant.base.commands.command import examples, new_app, session_of
 from cotenant.base.commands.extras import part_of_lab
 from cotenant.base.commands.output import Format, NoHeadersOption, message, print_table, render
 from cotenant.base.commands.progress import bars
@@ -24,6 +23,7 @@ from cotenant.base.commands.results import (
     exit_if_partial,
     stored_clusters_of,
 )
+from cotenant.base.commands.session import examples, new_app, session_of
 from cotenant.base.errors import StoreError, UsageError
 from cotenant.base.resource import Resource
 from cotenant.base.usage.backtest import ORIGINS, Horizon
@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from cotenant.backtesting.sources import Series
     from cotenant.base.progress import Progress
     from cotenant.base.table import Table
-    from cotenant.base.usage.backtest import BacktestReport, Frontier
-    from cotenant.base.usage.policy_trial import PolicyTrial
+    from cotenant.base.usage.backtest import BacktestReport, Frontier, PolicyTrial
     from cotenant.cli.report.backtest_report import BacktestContents
     from cotenant.forecasting.backtest.contenders import Contender
     from cotenant.forecasting.backtest.plan import BacktestPlan

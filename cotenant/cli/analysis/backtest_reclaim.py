@@ -13,7 +13,7 @@ from cotenant.base.resource import GIB, MILLICORES_PER_CORE, Resource
 from cotenant.base.store import Store
 from cotenant.base.table import Column, Kind, Schema, Table
 from cotenant.base.text import percent
-from cotenant.base.usage.policy_trial import (
+from cotenant.base.usage.backtest import (
     FORECAST,
     POLICY_TRIAL,
     PolicyScore,

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cotenant.base.commands.command import EXIT_FINDINGS, examples, new_app
 from cotenant.base.commands.output import Format, NoHeadersOption, message, print_table, print_totals
 from cotenant.base.commands.results import (
     AllClustersOption,
@@ -21,6 +20,7 @@ from cotenant.base.commands.results import (
     load_for_reading,
     open_scans,
 )
+from cotenant.base.commands.session import EXIT_FINDINGS, examples, new_app
 from cotenant.base.errors import UsageError
 from cotenant.base.measures import left_out_count
 from cotenant.base.severity import Severity

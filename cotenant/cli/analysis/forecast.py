@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from cotenant.base.commands.command import examples, new_app
 from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
 from cotenant.base.commands.results import (
     AllClustersOption,
@@ -19,7 +18,7 @@ from cotenant.base.commands.results import (
     load_for_reading,
     open_scans,
 )
-from cotenant.base.commands.session import workload_addresses
+from cotenant.base.commands.session import examples, new_app, workload_addresses
 from cotenant.base.errors import NoData, UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.reasons import SENTENCES, Reason

@@ -25,7 +25,7 @@ from cotenant.recommender.model.savings import Savings, When, summed_savings
 from cotenant.recommender.model.savings_text import saving_text
 
 if TYPE_CHECKING:
-    from cotenant.base.settings.sections.notify import NotifySettings
+    from cotenant.base.settings.sections import NotifySettings
     from cotenant.base.table import Table
     from cotenant.recommender.model.views import Overview
 

@@ -7,7 +7,6 @@ from urllib.parse import urlencode
 
 import typer
 
-from cotenant.base.commands.command import examples, new_app
 from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table, print_totals
 from cotenant.base.commands.results import (
     AllClustersOption,
@@ -19,6 +18,7 @@ from cotenant.base.commands.results import (
     load_for_reading,
     open_scans,
 )
+from cotenant.base.commands.session import examples, new_app
 from cotenant.base.text import counted
 
 app = new_app()

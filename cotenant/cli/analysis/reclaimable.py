@@ -10,7 +10,6 @@ import typer
 
 from cotenant.base.amount_text import amount
 from cotenant.base.commands.cells import human
-from cotenant.base.commands.command import examples, new_app
 from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
 from cotenant.base.commands.results import (
     AllClustersOption,
@@ -20,7 +19,7 @@ from cotenant.base.commands.results import (
     load_for_reading,
     open_scans,
 )
-from cotenant.base.commands.session import node_names
+from cotenant.base.commands.session import examples, new_app, node_names
 from cotenant.base.resource import Resource
 from cotenant.base.table import Table, kind_of
 from cotenant.base.text import counted
@@ -94,7 +93,7 @@ def _print_worst_days(scans: StoredScans) -> None:
 
 def _legible(table: Table) -> Table:
     """The same rows of RECLAIMABLE with the terms written as the amount is: "capacity 16, safety_margin 6400m"."""
-    from cotenant.base.colocation.reclaimable import decode_terms
+    from cotenant.base.colocation.reclaim_policies import decode_terms
 
     rows = list(table.rows())
     for row in rows:

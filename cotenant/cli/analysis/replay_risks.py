@@ -6,9 +6,9 @@ from typing import Final
 
 import typer
 
-from cotenant.base.commands.command import examples, new_app
 from cotenant.base.commands.progress import bars
 from cotenant.base.commands.results import ClusterOption, StoreOption, stored_clusters_of
+from cotenant.base.commands.session import examples, new_app
 
 app = new_app()
 
@@ -22,7 +22,7 @@ def replay_risks(ctx: typer.Context, cluster: ClusterOption = None, store: Store
 
     The dashboard runs it beside itself, once for new results. It reads the store and writes one document there.
     """
-    from cotenant.base.usage.what_if import WHAT_IF
+    from cotenant.base.usage.backtest import WHAT_IF
     from cotenant.experiment.comparison import INSTALLED, run_all_settings
     from cotenant.experiment.interference import Interference
     from cotenant.experiment.outcome import Sharing, SharingScenario

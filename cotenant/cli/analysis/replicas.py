@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import typer
 
-from cotenant.base.commands.command import examples, new_app
 from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table, print_totals
 from cotenant.base.commands.results import (
     AllClustersOption,
@@ -16,6 +15,7 @@ from cotenant.base.commands.results import (
     load_for_reading,
     open_scans,
 )
+from cotenant.base.commands.session import examples, new_app
 
 app = new_app()
 

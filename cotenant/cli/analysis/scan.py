@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cotenant.base import measures
-from cotenant.base.commands.command import EXIT_FINDINGS, EXIT_PARTIAL, examples, new_app, session_of
 from cotenant.base.commands.output import DocumentFormat, NoHeadersOption, message, print_document
 from cotenant.base.commands.progress import bars
 from cotenant.base.commands.results import (
@@ -27,6 +26,7 @@ from cotenant.base.commands.results import (
     require_namespaces,
     url_of,
 )
+from cotenant.base.commands.session import EXIT_FINDINGS, EXIT_PARTIAL, examples, new_app, session_of
 from cotenant.base.errors import CotenantError, StoreConflict
 from cotenant.base.process.memory import few_heaps, release_memory, seldom_collected
 from cotenant.base.text import counted

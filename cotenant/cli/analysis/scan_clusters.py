@@ -84,7 +84,7 @@ def jobs(session: CliSession, flags: Mapping[str, Any], *, offline: bool, all_cl
     if offline:
         note_unstored(loaded)
     settings = loaded.settings
-    from cotenant.base.store.opening import stored_clusters
+    from cotenant.base.store.store import stored_clusters
 
     if offline:
         names = stored_clusters(url_of(settings))

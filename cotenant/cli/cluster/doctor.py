@@ -10,12 +10,12 @@ from typing import Annotated, Final
 import typer
 from msgspec.structs import replace
 
-from cotenant.base.commands.command import examples, new_app, session_of
 from cotenant.base.commands.output import DocumentFormat, DocumentOption, console, message, print_document
+from cotenant.base.commands.session import examples, new_app, session_of
 from cotenant.base.kube import clock_of_results
 from cotenant.base.process.clock import SystemClock
 from cotenant.base.settings.load import Loaded
-from cotenant.base.settings.sections.store import store_url
+from cotenant.base.settings.sections import store_url
 from cotenant.base.text import visible_lines
 from cotenant.cli.analysis.metric_source import found_prometheus
 from cotenant.cli.analysis.prometheus_options import HeaderOption, LabelOption, TokenOption, prometheus_flags

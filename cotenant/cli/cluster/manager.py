@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cotenant.base.commands.command import examples, new_app, session_of
 from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
-from cotenant.base.commands.session import remember_cluster
+from cotenant.base.commands.session import examples, new_app, remember_cluster, session_of
 from cotenant.base.table import Column, Kind, Schema, Table
 from cotenant.settings import Settings
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cotenant.base import measures
-from cotenant.base.commands.cluster_options import Context, Kubeconfig, settings_of
-from cotenant.base.commands.command import EXIT_PARTIAL, examples, new_app
 from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
 from cotenant.base.commands.progress import bars
+from cotenant.base.commands.results import Context, Kubeconfig, settings_of
+from cotenant.base.commands.session import EXIT_PARTIAL, examples, new_app
 from cotenant.base.errors import ClusterError, UsageError
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.base.table import Table
 from cotenant.base.text import agree
 from cotenant.cli.cluster.installation.manifests import COMPONENTS, manifests, parse_components

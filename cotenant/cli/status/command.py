@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from cotenant.base.commands.cluster_options import Context, Kubeconfig
-from cotenant.base.commands.command import EXIT_PARTIAL, examples, new_app, session_of
 from cotenant.base.commands.output import (
     DocumentFormat,
     Format,
@@ -22,12 +20,15 @@ from cotenant.base.commands.output import (
 from cotenant.base.commands.results import (
     AllClustersOption,
     ClusterOption,
+    Context,
+    Kubeconfig,
     StoreOption,
     note_unstored,
     open_store,
     refuse_name,
     url_of,
 )
+from cotenant.base.commands.session import EXIT_PARTIAL, examples, new_app, session_of
 from cotenant.base.errors import CotenantError, UsageError
 from cotenant.settings import Settings
 
@@ -72,7 +73,7 @@ def status(
             session_of(ctx).require_no_context(given, "the status of several clusters")
         note_unstored(loaded)
         headers = not no_headers
-        from cotenant.base.store.opening import opened_all
+        from cotenant.base.store.store import opened_all
         from cotenant.recommender.model.clusters import clusters_table
 
         stores = opened_all(url)

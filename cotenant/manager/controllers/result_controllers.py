@@ -22,10 +22,10 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient, Mirror
 from cotenant.base.kubernetes.intent import Outcome
 from cotenant.base.kubernetes.models.metadata import ObjectIdentity
-from cotenant.base.kubernetes.models.usage_forecast import UsageForecast
+from cotenant.base.kubernetes.models.own_kinds import UsageForecast
 from cotenant.base.kubernetes.owners import WORKLOAD_API_VERSIONS
 from cotenant.base.kubernetes.protocol import ANALYSIS_GROUP, OWN_GROUP
-from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.base.settings.sections import ManagerSettings
 from cotenant.manager.decisions import forecasts, recommendations
 from cotenant.manager.decisions.forecasts import ForecastView
 from cotenant.manager.decisions.recommendations import RecommendationObject, RecommendationView, decide_without_results

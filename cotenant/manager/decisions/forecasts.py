@@ -19,12 +19,12 @@ from cotenant.base.controllers.contract import MANAGED_BY, MANAGED_BY_LABEL, Con
 from cotenant.base.controllers.published import ExistingObject, is_ours, seconds_of
 from cotenant.base.errors import QuantityError
 from cotenant.base.kubernetes.intent import Address, Apply
-from cotenant.base.kubernetes.models.usage_forecast import CpuCurves, MemoryCurves, UsageForecast
+from cotenant.base.kubernetes.models.own_kinds import CpuCurves, MemoryCurves, UsageForecast
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.kubernetes.protocol import OWN_GROUP
 from cotenant.base.kubernetes.quantity import format_amount, parse_amount
 from cotenant.base.resource import MIB, Resource
-from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.base.settings.sections import ManagerSettings
 from cotenant.base.text import percent
 from cotenant.base.usage.usage import HOUR_SECONDS
 from cotenant.manager.decisions.results import NodeOutlook, RunResults, SeriesOutlook

@@ -21,7 +21,7 @@ import msgspec
 from cotenant.base.controllers.contract import MANAGED_BY, MANAGED_BY_LABEL, ControllerDecision, ObjectNote, camel
 from cotenant.base.controllers.published import ExistingObject, PublishedCondition, PublishedMeta, seconds_of
 from cotenant.base.identity import WorkloadRef
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.kubernetes.intent import Address, Apply
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.kubernetes.pod_request import readable_amounts

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.base.colocation.reclaimable import Band
+from cotenant.base.colocation.reclaim_policies import Band
 from cotenant.base.identity import NodeRef
 from cotenant.base.resource import Resource
 from cotenant.base.usage.forecast import Forecasts

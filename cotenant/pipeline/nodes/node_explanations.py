@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from cotenant.base.colocation.reclaimable import Reclaimable
+from cotenant.base.colocation.reclaim_policies import Reclaimable
 from cotenant.base.commands.cells import human
 from cotenant.base.errors import NoData
 from cotenant.base.identity import NodeRef

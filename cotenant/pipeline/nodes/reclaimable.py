@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.cluster import Inventory, Pod
-from cotenant.base.colocation.reclaimable import Reclaimable
+from cotenant.base.colocation.reclaim_policies import Reclaimable
 from cotenant.base.identity import NodeRef, PodContainerRef
 from cotenant.base.kubernetes.qos import PriorityClass
 from cotenant.base.resource import Resource

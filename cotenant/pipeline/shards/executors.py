@@ -24,8 +24,7 @@ from cotenant.base.errors import CotenantError, UsageError
 from cotenant.base.logs.telemetry import configure_logging, settings_in_force
 from cotenant.base.process.endings import FROM_A_TERMINAL
 from cotenant.base.process.in_hand import keep_notes
-from cotenant.base.settings.sections.pipeline import PipelineSettings
-from cotenant.base.settings.sections.telemetry import TelemetrySettings
+from cotenant.base.settings.sections import PipelineSettings, TelemetrySettings
 
 TaskT = TypeVar("TaskT")
 ResultT = TypeVar("ResultT")

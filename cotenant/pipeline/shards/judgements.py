@@ -24,7 +24,7 @@ from cotenant.base.cluster import Inventory, LimitRange, Node, Quota
 from cotenant.base.errors import StoreError
 from cotenant.base.identity import ContainerRef, PodContainerRef, WorkloadRef
 from cotenant.base.inventory.partial_inventory import unmeasured_pods
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.resource import Resource
 from cotenant.base.settings.base import digest
 from cotenant.base.severity import Severity

@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from cotenant.base.allocation.cpu_lists import parse_cpus
-from cotenant.base.colocation.reclaimable import Band
+from cotenant.base.allocation.cpu_topology import parse_cpus
+from cotenant.base.colocation.reclaim_policies import Band
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES
 from cotenant.base.resource import MILLICORES_PER_CORE, Resource

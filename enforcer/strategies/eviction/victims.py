@@ -26,8 +26,8 @@ from typing import Final
 
 import msgspec
 
-from cotenant.base.colocation.reclaimable import Band
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.colocation.reclaim_policies import Band
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.kubernetes.pod_request import effective_requests
 from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES, PLACEHOLDER_LABEL, PLACEHOLDER_NAMESPACE
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass

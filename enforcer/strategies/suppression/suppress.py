@@ -32,7 +32,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from cotenant.base.allocation.cpu_lists import format_cpus, parse_cpus
+from cotenant.base.allocation.cpu_topology import format_cpus, parse_cpus
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.base.resource import MILLICORES_PER_CORE

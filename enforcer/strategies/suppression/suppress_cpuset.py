@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final, TypeVar
 
-from cotenant.base.allocation.cpu_lists import Cpus
-from cotenant.base.allocation.cpu_topology import Processor
+from cotenant.base.allocation.cpu_topology import Cpus, Processor
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.base.resource import MILLICORES_PER_CORE
 from cotenant.enforcer.contract import NodeReading, PodSpec

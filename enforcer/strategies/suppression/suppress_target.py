@@ -32,7 +32,7 @@ import msgspec
 
 from cotenant.base.allocation.cpu_annotations import reserved_cpus
 from cotenant.base.errors import QuantityError
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.kubernetes.amplification import machine_allocatable
 from cotenant.base.kubernetes.protocol import NODE_RESERVATION_ANNOTATION
 from cotenant.base.kubernetes.qos import QosClass

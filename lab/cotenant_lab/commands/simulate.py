@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from cotenant.base.commands.command import examples, new_app, session_of
 from cotenant.base.commands.output import Format, NoHeadersOption, message, print_table
 from cotenant.base.commands.progress import bars
 from cotenant.base.commands.results import (
@@ -22,6 +21,7 @@ from cotenant.base.commands.results import (
     exit_if_partial,
     stored_clusters_of,
 )
+from cotenant.base.commands.session import examples, new_app, session_of
 from cotenant.base.errors import StoreError, UsageError
 from cotenant.base.table import Column, Kind, Schema, Table, of_clusters
 from cotenant.base.text import percent
@@ -384,7 +384,7 @@ def _keep(place: StoredCluster, outcomes: Sequence[SharingOutcome]) -> None:
 
     A scenario with an incident is not stored, nor are outcomes of which none is cotenant's.
     """
-    from cotenant.base.usage.what_if import WHAT_IF
+    from cotenant.base.usage.backtest import WHAT_IF
 
     scenario = outcomes[0].scenario
     if scenario.incident is not None:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cotenant.base.commands.cells import human
-from cotenant.base.commands.command import examples, new_app, session_of
 from cotenant.base.commands.output import DocumentFormat, DocumentOption, message, print_document
 from cotenant.base.commands.progress import bars
+from cotenant.base.commands.session import examples, new_app, session_of
 from cotenant.base.errors import UsageError
 from cotenant.base.table import Kind
 from cotenant.base.text import counted, percent
@@ -207,7 +207,7 @@ def _prepare_demo(
 
 def _default_sharding(settings: Settings) -> Sharding | None:
     """Two processes where the machine has the CPUs, since somebody waits for the chart. None: as the settings say."""
-    from cotenant.base.settings.sections.pipeline import PipelineSettings
+    from cotenant.base.settings.sections import PipelineSettings
     from cotenant.pipeline.daily_analysis import Sharding
     from cotenant.pipeline.shards.executors import Processes
 

@@ -18,7 +18,7 @@ import numpy as np
 
 import cotenant
 from cotenant.base.identity import WorkloadRef
-from cotenant.base.process.private_files import make_private_folder
+from cotenant.base.process.files import make_private_folder
 from cotenant.base.resource import Resource
 from cotenant.base.usage.usage import TimeGrid
 from cotenant.manager.decisions.results import RunResults

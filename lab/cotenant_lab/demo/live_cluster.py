@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from cotenant.base.commands.output import message
-from cotenant.base.process.private_files import open_private
+from cotenant.base.process.files import open_private
 from cotenant.cli.analysis.background_replay import NICENESS, background_replay
 from cotenant_lab.demo.progress_page import ProgressPage
 

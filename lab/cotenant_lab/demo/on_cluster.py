@@ -81,7 +81,7 @@ class DemoOptions:
 def run(settings: Settings, spec: SyntheticSpec, options: DemoOptions) -> None:
     """Show, apply and keep alive, or remove; the outcome on stdout, one kind a line."""
     from cotenant.base.kube import connect
-    from cotenant.base.settings.sections.store import store_url
+    from cotenant.base.settings.sections import store_url
     from cotenant.base.store import Store
 
     client = connect(settings.kube)

@@ -157,9 +157,9 @@ _OTHERS: Final = (
     _of("review_left_seconds", "Left of a review", "How long the review of many workloads still takes.", Unit.SECONDS,
         "cotenant.dashboard.changes.review_job.ReviewJob.left_seconds"),
     _of("replay_left_seconds", "Left of a replay", "How long the replay in the background still takes.", Unit.SECONDS,
-        "cotenant.base.usage.what_if.ReplayProgress.left_seconds"),
+        "cotenant.base.usage.backtest.ReplayProgress.left_seconds"),
     _of("replay_runs_count", "Runs of a replay", "Runs of the replay in the background that are done, and all of them.",
-        Unit.COUNT, "cotenant.base.usage.what_if.ReplayProgress.done_runs"),
+        Unit.COUNT, "cotenant.base.usage.backtest.ReplayProgress.done_runs"),
     _of("move_left_seconds", "Left of a move ahead", "How long the demo still takes to move its clock ahead, on the "
         "machine's clock.", Unit.SECONDS, "cotenant.base.demo_clock.MoveProgress.left_seconds"),
     _of("move_done_ratio", "Done of a move ahead", "Share of a move ahead of the demo's clock that lies behind it.",
@@ -175,7 +175,7 @@ _OTHERS: Final = (
         "share of values at or below their 0.95 quantile.", Unit.RATIO, f"{_EXTREMES}.median_of",
         Aggregation(Level.CLUSTER, "median"), Moment.BACK_TEST),
     _of("what_if_utilisation_ratio", "Utilisation", "Used core-hours of a replay / those that its nodes have.",
-        Unit.RATIO, "cotenant.base.usage.what_if.RiskOutcome.utilisation", Aggregation(Level.CLUSTER),
+        Unit.RATIO, "cotenant.base.usage.backtest.RiskOutcome.utilisation", Aggregation(Level.CLUSTER),
         Moment.BACK_TEST),
 )  # fmt: skip
 

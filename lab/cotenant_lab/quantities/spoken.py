@@ -60,7 +60,7 @@ _VIEWS: Final = "cotenant.recommender.model.views.Overview"
 _DOCUMENT: Final = (Surface.REST, Surface.MCP)
 """Both answer with the document that the overview is drawn from."""
 _PLANS: Final = "cotenant.scheduler_ext.reservations.model"
-_RISK: Final = "cotenant.base.usage.what_if"
+_RISK: Final = "cotenant.base.usage.backtest"
 
 
 def _of(
@@ -126,7 +126,7 @@ _TIMES: Final = (
     _of("window_days", "Days of history", "Days that the results rest on.", Unit.DAYS, f"{_VIEWS}.window_days",
         _CLUSTER, Moment.WINDOW),
     _of("back_test_days", "Days of a back-test", "Days on which a decision was tried on the past.", Unit.DAYS,
-        "cotenant.base.usage.policy_trial.PolicySwitch.tested_days", _CLUSTER, Moment.BACK_TEST),
+        "cotenant.base.usage.backtest.PolicySwitch.tested_days", _CLUSTER, Moment.BACK_TEST),
     _of("interval_seconds", "Scrape interval", "Seconds between two samples of a series.", Unit.SECONDS,
         f"{_VIEWS}.scrape_interval_seconds", _CLUSTER, Moment.WINDOW),
     _of("throttled_minutes", "Throttled", "Container-minutes with CPU demand above the limit in the days of the "
@@ -144,10 +144,10 @@ _PEAKS: Final = (
     _of("peak_above_now_millicores", "Above now", "The peak less what is used now.", Unit.MILLICORES,
         "cotenant.base.usage.peak.PeakAhead.above_now_millicores", _CLUSTER, Moment.NEXT_24_HOURS, sign=Sign.EITHER),
     _of("policy_switch_ratio", "Times more lent", "CPU that policy forecast would have lent / what the policy in force "
-        "lent.", Unit.RATIO, "cotenant.base.usage.policy_trial.PolicySwitch.ratio", _CLUSTER, Moment.BACK_TEST),
+        "lent.", Unit.RATIO, "cotenant.base.usage.backtest.PolicySwitch.ratio", _CLUSTER, Moment.BACK_TEST),
     _of("policy_violation_ratio", "Violated", "Share of node-time in which prod used more than the policy had left it; "
         "another rule than what_if_short, which counts what batch takes too.", Unit.RATIO,
-        "cotenant.base.usage.policy_trial.PolicySwitch.violation", _CLUSTER, Moment.BACK_TEST),
+        "cotenant.base.usage.backtest.PolicySwitch.violation", _CLUSTER, Moment.BACK_TEST),
     _of("forecast_loss_ratio", "Error of forecasts", "Loss of a model's forecasts / loss of repeating the last day or "
         "week; below 1 is better.", Unit.NUMBER, "cotenant.base.usage.forecast.ModelCard.relative_loss", _SERIES,
         Moment.BACK_TEST),

@@ -6,7 +6,7 @@ from typing import Final
 
 from cotenant.base.tables.quantity import Aggregation, Level, Moment, Quantity, Surface, Unit
 
-_OUTCOME: Final = "cotenant.base.usage.what_if.RiskOutcome"
+_OUTCOME: Final = "cotenant.base.usage.backtest.RiskOutcome"
 _SHOWN: Final = (Surface.TILE, Surface.CHART)
 
 

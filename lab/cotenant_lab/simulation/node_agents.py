@@ -11,15 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from cotenant.base.cluster import Node
-from cotenant.base.colocation.collect_policy import CollectPolicy
-from cotenant.base.colocation.nodemetric import NodeMetric
+from cotenant.base.colocation.nodemetric import CollectPolicy, NodeMetric
 from cotenant.base.errors import UsageError
 from cotenant.base.kube import KubeClient, send_all
-from cotenant.base.kube.observed import ON_NODES, node_of, pod_of
 from cotenant.base.kubernetes.intent import Address, Apply, Delete
 from cotenant.base.kubernetes.models.node import NodeWire
 from cotenant.base.kubernetes.models.pod import ObservedPodWire
-from cotenant.base.kubernetes.observed import ObservedNode
+from cotenant.base.kubernetes.observed import ON_NODES, ObservedNode, node_of, pod_of
 from cotenant.base.kubernetes.protocol import SLO_GROUP
 from cotenant.base.process.clock import Clock
 from cotenant.base.resource import Resource

@@ -15,7 +15,7 @@ from cotenant.base.controllers.published import ExistingObject
 from cotenant.base.kubernetes.intent import Apply
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.kubernetes.protocol import OWN_GROUP, SLO_GROUP
-from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.base.settings.sections import ManagerSettings
 from cotenant.base.usage.usage import Signal
 from cotenant.manager.decisions.forecasts import ForecastView
 from cotenant.manager.decisions.forecasts import decide as forecast_intents

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.cluster import Node, Pod
-from cotenant.base.colocation.collect_policy import CollectPolicy
+from cotenant.base.colocation.nodemetric import CollectPolicy
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.observed import ObservedPod
 from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES

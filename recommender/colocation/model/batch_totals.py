@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from cotenant.base.colocation.reclaimable import KNOWN
+from cotenant.base.colocation.reclaim_policies import KNOWN
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass
 from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.resource import Resource

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.base.colocation.reclaimable import Band
+from cotenant.base.colocation.reclaim_policies import Band
 from cotenant.base.reasons import Reason
 from cotenant.base.usage.extremes import Extremes, extremes
 from cotenant.base.usage.usage import TimeGrid

@@ -18,6 +18,7 @@ import msgspec
 
 from cotenant.base.colocation.reclaim_policies import AMPLE_PERCENT, BY_FORECAST
 from cotenant.base.errors import UsageError
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.json_documents.struct_validation import (
     Deviation,
     below,
@@ -27,7 +28,6 @@ from cotenant.base.json_documents.struct_validation import (
     merge_objects,
     without_nulls,
 )
-from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.selector import LabelSelector, unread_fields
 from cotenant.base.text import format_value
 from cotenant.recommender.colocation.model.slo_forms import FORMS, SloKey, SloKeyForm

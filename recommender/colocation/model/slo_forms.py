@@ -15,8 +15,8 @@ from typing import Annotated, Any, Final, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from cotenant.base.colocation.collect_policy import LONGEST_SECONDS, go_duration, seconds_of
 from cotenant.base.colocation.colocation_strategy import CONFIG_FORM
+from cotenant.base.colocation.nodemetric import LONGEST_SECONDS, go_duration, seconds_of
 from cotenant.base.json_documents.struct_validation import Deviation, below, field_names
 from cotenant.enforcer.model import node_policy as defaults
 from cotenant.enforcer.model.node_policy import ClassPolicies, CpuBurst, HostApplication, System, Thresholds

@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cotenant.base.commands.cluster_options import Context, Kubeconfig
-from cotenant.base.commands.command import examples, new_app, session_of
 from cotenant.base.commands.output import message
+from cotenant.base.commands.results import Context, Kubeconfig
+from cotenant.base.commands.session import examples, new_app, session_of
 from cotenant.base.errors import UsageError
-from cotenant.base.settings.sections.kube import KubeSettings
-from cotenant.base.settings.sections.telemetry import TelemetrySettings
+from cotenant.base.settings.sections import KubeSettings, TelemetrySettings
 from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 
 if TYPE_CHECKING:
-    from cotenant.base.settings.root import SettingSections
+    from cotenant.base.settings.base import SettingSections
 
 app = new_app()
 
@@ -124,7 +123,7 @@ def serve(settings: SettingSections) -> None:
     from cotenant.base.kube import connect
     from cotenant.base.logs.metrics import Metrics
     from cotenant.base.process.clock import SystemClock
-    from cotenant.base.settings.sections.telemetry import EXTENDER_PORT
+    from cotenant.base.settings.sections import EXTENDER_PORT
     from cotenant.base.version import __version__
     from cotenant.scheduler_ext.extender.serve.server import ExtenderService
 

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cotenant.base.commands.cluster_options import Context, Kubeconfig, settings_of
-from cotenant.base.commands.command import examples, new_app
 from cotenant.base.commands.files import documents
 from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
+from cotenant.base.commands.results import Context, Kubeconfig, settings_of
+from cotenant.base.commands.session import examples, new_app
 from cotenant.base.errors import UsageError
 from cotenant.base.identity import PodName
 from cotenant.base.json_documents.json_decoders import mapping_or_empty
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.base.table import Column, Kind, Schema, Table
 from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 
 if TYPE_CHECKING:
     from cotenant.base.kube import KubeClient
-    from cotenant.base.settings.root import SettingSections
+    from cotenant.base.settings.base import SettingSections
     from cotenant.scheduler_ext.extender.why import Explanation, RuleRefusal
 
 app = new_app()

@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from cotenant.base.allocation.allocator import Allocator, Allotment, HardwareClaim, Holding, NodeHardware
-from cotenant.base.allocation.device_allocator import COLLECTION as DEVICES
-from cotenant.base.allocation.device_allocator import taken_by
-from cotenant.base.allocation.device_request import shared_resources_of
-from cotenant.base.allocation.devices import DEVICE_ALLOCATED_ANNOTATION, device_name
-from cotenant.base.allocation.ledger import (
+from cotenant.base.allocation.allocator import (
+    Allocator,
+    Allotment,
+    HardwareClaim,
+    Holding,
+    NodeHardware,
     NodeLedger,
     PodFate,
     active_holdings,
@@ -29,6 +29,10 @@ from cotenant.base.allocation.ledger import (
     new_ledger,
     parse_ledger,
 )
+from cotenant.base.allocation.device_allocator import COLLECTION as DEVICES
+from cotenant.base.allocation.device_allocator import taken_by
+from cotenant.base.allocation.device_request import shared_resources_of
+from cotenant.base.allocation.devices import DEVICE_ALLOCATED_ANNOTATION, device_name
 from cotenant.base.errors import ClusterAbsent, ClusterConflict, UsageError
 from cotenant.base.kube import KubeClient, Writer
 from cotenant.base.kubernetes.intent import Address, Apply, Create

@@ -25,7 +25,7 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from cotenant.base.http.health import Checks
 from cotenant.base.http.http_connection import Request, Response
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.kubernetes.models.pod import PodWire
 from cotenant.base.kubernetes.pod_identity import PodIdentity
 from cotenant.base.logs.metrics import Metrics

@@ -27,7 +27,7 @@ from cotenant.base.http.http_server import Listener, ServerTls, bound
 from cotenant.base.kube import KubeClient
 from cotenant.base.logs.metrics import Metrics
 from cotenant.base.process.clock import Clock
-from cotenant.base.settings.sections.telemetry import TelemetrySettings
+from cotenant.base.settings.sections import TelemetrySettings
 from cotenant.scheduler_ext.extender.cpus import cpu_allocator
 from cotenant.scheduler_ext.extender.serve.allocation import HardwareAllocation
 from cotenant.scheduler_ext.extender.serve.app import ExtenderApp, ExtenderDependencies

@@ -18,7 +18,7 @@ import structlog
 
 from cotenant.base.kube import KubeClient
 from cotenant.base.process.in_hand import STILL_SECONDS
-from cotenant.base.settings.sections.telemetry import TelemetrySettings
+from cotenant.base.settings.sections import TelemetrySettings
 from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, Shares, next_snapshot
 from cotenant.scheduler_ext.extender.watch.frame import DECODER, ENCODER, Frame

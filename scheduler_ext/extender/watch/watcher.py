@@ -27,12 +27,11 @@ from cotenant.base.controllers.clocks import believed_ahead_seconds
 from cotenant.base.controllers.isolation import take_each
 from cotenant.base.errors import ClusterAbsent, ClusterForbidden
 from cotenant.base.kube import KubeClient, Mirror, connect
-from cotenant.base.kube.observed import ON_NODES
 from cotenant.base.kube.reflection import Key
 from cotenant.base.kubernetes.models.node import SchedulableNode
+from cotenant.base.kubernetes.models.own_kinds import SwapGuardWire, UsageForecast
 from cotenant.base.kubernetes.models.pod import PodWire
-from cotenant.base.kubernetes.models.swap_guard import SwapGuardWire
-from cotenant.base.kubernetes.models.usage_forecast import UsageForecast
+from cotenant.base.kubernetes.observed import ON_NODES
 from cotenant.base.kubernetes.protocol import (
     CLAIM_DRIVER,
     OWN_GROUP,
@@ -45,8 +44,7 @@ from cotenant.base.logs.telemetry import configure_logging
 from cotenant.base.problem import first_of
 from cotenant.base.process.endings import follow_parent, job_from
 from cotenant.base.process.in_hand import ObjectVersion, in_hand, keep_notes
-from cotenant.base.settings.sections.kube import KubeSettings
-from cotenant.base.settings.sections.telemetry import TelemetrySettings
+from cotenant.base.settings.sections import KubeSettings, TelemetrySettings
 from cotenant.scheduler_ext.extender.metric import NodeMetricWire, SliceWire, metric_of, node_of, outlook_of, slice_of
 from cotenant.scheduler_ext.extender.pod import facts_of
 from cotenant.scheduler_ext.extender.settings import ExtenderSettings

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from cotenant.base.errors import UsageError
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.kubernetes.pod_request import sum_amounts
 from cotenant.base.kubernetes.protocol import ROOT_QUOTA, SYSTEM_QUOTA
 from cotenant.base.kubernetes.quota_tree import (

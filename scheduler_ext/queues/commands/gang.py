@@ -6,10 +6,9 @@ from typing import Annotated
 
 import typer
 
-from cotenant.base.commands.cluster_options import Context, Kubeconfig
-from cotenant.base.commands.command import examples, new_app, session_of
 from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table, print_totals
-from cotenant.base.commands.results import NamespaceOption, filter_rows
+from cotenant.base.commands.results import Context, Kubeconfig, NamespaceOption, filter_rows
+from cotenant.base.commands.session import examples, new_app, session_of
 from cotenant.scheduler_ext.queues.commands.live_queues import finish, open_queues
 from cotenant.scheduler_ext.queues.model.report import GangState
 

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from cotenant.base.commands.command import EXIT_PARTIAL, CliSession
 from cotenant.base.commands.output import message
+from cotenant.base.commands.session import EXIT_PARTIAL, CliSession
 from cotenant.base.identity import PodName
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.scheduler_ext.queues.model.settings import QueueSettings
 
 if TYPE_CHECKING:
     from cotenant.base.kube import KubeClient
-    from cotenant.base.settings.root import SettingSections
+    from cotenant.base.settings.base import SettingSections
     from cotenant.scheduler_ext.queues.model.report import QueueReport
     from cotenant.scheduler_ext.queues.view import QueueView
 

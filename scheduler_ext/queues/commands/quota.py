@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cotenant.base.commands.cluster_options import Context, Kubeconfig
-from cotenant.base.commands.command import examples, new_app, session_of
 from cotenant.base.commands.output import (
     DocumentFormat,
     DocumentOption,
@@ -20,7 +18,8 @@ from cotenant.base.commands.output import (
     print_table,
     print_totals,
 )
-from cotenant.base.commands.results import NamespaceOption, filter_rows
+from cotenant.base.commands.results import Context, Kubeconfig, NamespaceOption, filter_rows
+from cotenant.base.commands.session import examples, new_app, session_of
 from cotenant.base.identity import PodName
 from cotenant.scheduler_ext.queues.commands.live_queues import NO_QUOTAS, finish, open_queues
 

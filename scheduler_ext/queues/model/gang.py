@@ -17,8 +17,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from cotenant.base.errors import UsageError
-from cotenant.base.json_documents.json_decoders import mapping_or_empty
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE, mapping_or_empty
 from cotenant.base.kubernetes.intent import Address, Create
 from cotenant.base.kubernetes.moments import moment_of, seconds_of
 from cotenant.base.kubernetes.protocol import NATIVE_GANG_GROUP

@@ -18,7 +18,7 @@ from cotenant.base.kube.reflection import Key
 from cotenant.base.kubernetes.models.pod import EndedPodWire
 from cotenant.base.kubernetes.protocol import NATIVE_GANG_GROUP
 from cotenant.base.kubernetes.quota_tree import QuotaTree
-from cotenant.base.settings.root import SettingSections
+from cotenant.base.settings.base import SettingSections
 from cotenant.scheduler_ext.queues.model.settings import QueueSettings
 from cotenant.scheduler_ext.queues.queue_objects import QUEUE_MIRRORS, QUEUING, SUCCEEDED, queue_mirror
 from cotenant.scheduler_ext.queues.view import QueueView

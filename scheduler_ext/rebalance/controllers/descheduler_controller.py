@@ -24,7 +24,7 @@ from cotenant.base.kubernetes.node_taints import AVOIDED
 from cotenant.base.kubernetes.protocol import EMPTYING_TAINT
 from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.base.settings.sections import ManagerSettings
 from cotenant.base.text import agree
 from cotenant.scheduler_ext.extender.settings import LoadAwareSettings
 from cotenant.scheduler_ext.load_taints.node_taints import NodeTaints

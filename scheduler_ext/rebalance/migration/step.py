@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from cotenant.base.json_documents.json_pointer import escape_pointer_key
+from cotenant.base.json_documents.difference import escape_pointer_key
 from cotenant.base.kubernetes.intent import Address, Create, Intent, Patch, eviction_of
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.kubernetes.pod_identity import Condition, Reference

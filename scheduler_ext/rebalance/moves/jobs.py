@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from cotenant.base.errors import UsageError
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.kubernetes.intent import Delete
 from cotenant.base.kubernetes.pod_identity import Condition
 from cotenant.scheduler_ext.rebalance.migration.job import JobPhase, MigrationJob, address_of

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from cotenant.base.commands.command import examples, new_app
 from cotenant.base.commands.files import documents
 from cotenant.base.commands.output import DocumentFormat, message, print_document
+from cotenant.base.commands.session import examples, new_app
 
 app = new_app()
 

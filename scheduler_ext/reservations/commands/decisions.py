@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cotenant.base.commands.call import LIVE, CommandCall, command
-from cotenant.base.commands.command import new_app
 from cotenant.base.commands.output import message
+from cotenant.base.commands.session import new_app
 from cotenant.base.errors import UsageError
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.base.text import counted
 
 if TYPE_CHECKING:
     from cotenant.base.people import Person
-    from cotenant.base.settings.root import SettingSections
+    from cotenant.base.settings.base import SettingSections
     from cotenant.scheduler_ext.reservations.model.plan import Plan
     from cotenant.scheduler_ext.reservations.model.plan_service import PlanRef
     from cotenant.scheduler_ext.reservations.service.service import ClusterPlanService

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cotenant.base.commands.call import DOCUMENT, LIVE, ROWS, STORED, CommandCall, command
-from cotenant.base.commands.command import EXIT_PARTIAL, examples, new_app, session_of
 from cotenant.base.commands.output import (
     message,
     print_document,
@@ -18,9 +17,9 @@ from cotenant.base.commands.results import (
     named_workload,
     open_store,
 )
-from cotenant.base.commands.session import workload_addresses
+from cotenant.base.commands.session import EXIT_PARTIAL, examples, new_app, session_of, workload_addresses
 from cotenant.base.errors import CotenantError, UsageError
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.recommender.settings import RecommenderSettings
 from cotenant.scheduler_ext.reservations.commands import decisions
 from cotenant.scheduler_ext.reservations.commands.decisions import (
@@ -34,7 +33,7 @@ from cotenant.scheduler_ext.reservations.model.settings import PlanSettings
 
 if TYPE_CHECKING:
     from cotenant.base.kube import KubeClient
-    from cotenant.base.settings.root import SettingSections
+    from cotenant.base.settings.base import SettingSections
     from cotenant.scheduler_ext.reservations.model.plan import Plan, Recurrence, Span
     from cotenant.scheduler_ext.reservations.service.plans import Ahead
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from cotenant.base.cluster import Inventory
     from cotenant.base.identity import WorkloadRef
-    from cotenant.base.settings.root import SettingSections
+    from cotenant.base.settings.base import SettingSections
     from cotenant.base.store import Store
     from cotenant.base.usage.usage import Usage
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from cotenant.base.errors import UsageError
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.kubernetes.moments import moment_of, seconds_of
 from cotenant.base.kubernetes.pod_identity import (
     Condition,

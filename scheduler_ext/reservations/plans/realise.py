@@ -17,8 +17,8 @@ import msgspec
 
 from cotenant.base.errors import UsageError
 from cotenant.base.identity import WorkloadRef
-from cotenant.base.json_documents.json_pointer import escape_pointer_key
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.difference import escape_pointer_key
+from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.kubernetes.intent import Address, Apply, Delete, Intent, Patch
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.kubernetes.pod_request import parse_quantities, sum_amounts

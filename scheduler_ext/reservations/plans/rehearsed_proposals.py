@@ -22,8 +22,7 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.quantity import format_amount, parse_bytes, parse_millicores
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
-from cotenant.base.settings.base import digest
-from cotenant.base.settings.root import SettingSections
+from cotenant.base.settings.base import SettingSections, digest
 from cotenant.base.table import Table
 from cotenant.base.usage.forecast import LEVELS, Forecasts
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, TimeGrid, Usage

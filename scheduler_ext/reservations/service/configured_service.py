@@ -9,7 +9,7 @@ from cotenant.changes.model.settings import ActionSettings
 
 if TYPE_CHECKING:
     from cotenant.base.process.clock import Clock
-    from cotenant.base.settings.root import SettingSections
+    from cotenant.base.settings.base import SettingSections
     from cotenant.base.store import Store
     from cotenant.changes.service import ClusterAccess
     from cotenant.scheduler_ext.reservations.service.service import ClusterPlanService

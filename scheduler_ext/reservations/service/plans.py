@@ -13,24 +13,22 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from cotenant.base.colocation.reclaimable import Band
+from cotenant.base.colocation.reclaim_policies import Band
 from cotenant.base.errors import ClusterAbsent, ClusterForbidden, CotenantError, NoData, UsageError
 from cotenant.base.identity import WorkloadRef
-from cotenant.base.json_documents.json_decoders import decoder_of
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.json_decoders import UNDECODABLE, decoder_of
 from cotenant.base.kube import KubeClient
-from cotenant.base.kube.observed import node_of, pod_of
 from cotenant.base.kube.watch import read_each
 from cotenant.base.kubernetes.intent import Address, Apply, Create
 from cotenant.base.kubernetes.models.node import NodeWire
 from cotenant.base.kubernetes.models.pod import ObservedPodWire, PodPlace
 from cotenant.base.kubernetes.moments import moment
-from cotenant.base.kubernetes.observed import ObservedNode, ObservedPod
+from cotenant.base.kubernetes.observed import ObservedNode, ObservedPod, node_of, pod_of
 from cotenant.base.kubernetes.pod_request import format_quantities, parse_quantities, sum_amounts
 from cotenant.base.kubernetes.pod_wire import requests_of
 from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES, OWN_GROUP
 from cotenant.base.resource import Resource
-from cotenant.base.settings.root import SettingSections
+from cotenant.base.settings.base import SettingSections
 from cotenant.recommender.settings import RecommenderSettings
 from cotenant.scheduler_ext.reservations.model.life_cycle import PlanPhase
 from cotenant.scheduler_ext.reservations.model.plan import (

@@ -24,7 +24,7 @@ from cotenant.base.kubernetes.pod_request import parse_quantities
 from cotenant.base.ledger.bucket_ledger import LedgerPlace
 from cotenant.base.people import Person, Right
 from cotenant.base.process.clock import Clock
-from cotenant.base.settings.root import SettingSections
+from cotenant.base.settings.base import SettingSections
 from cotenant.base.usage.usage import DAY_SECONDS
 from cotenant.changes.audited_acts import ActEvents, AuditedActs, signature
 from cotenant.changes.model.service import FieldMove

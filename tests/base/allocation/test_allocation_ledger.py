@@ -10,12 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.base.allocation.allocator import LONGEST_WISH, Holding, check_length
-from cotenant.base.allocation.ledger import (
+from cotenant.base.allocation.allocator import (
+    LONGEST_WISH,
+    Holding,
     NodeLedger,
     PodFate,
     active_holdings,
     all_holdings,
+    check_length,
     ledger_write,
     new_ledger,
     parse_ledger,

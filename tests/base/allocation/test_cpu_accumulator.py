@@ -20,8 +20,7 @@ from cotenant.base.allocation.cpu_accumulator import (
     fewest_numa_nodes,
     numa_sizes,
 )
-from cotenant.base.allocation.cpu_lists import Cpus, parse_cpus
-from cotenant.base.allocation.cpu_topology import CpuTopology, Processor, regular_topology
+from cotenant.base.allocation.cpu_topology import Cpus, CpuTopology, Processor, parse_cpus, regular_topology
 from tests.base.allocation.cpu_machines import REQUESTS, hybrid_topology, machines
 
 LARGE = regular_topology(sockets=2, cores_per_socket=32, threads_per_core=2)

@@ -22,8 +22,7 @@ from cotenant.base.allocation.cpu_accumulator import (
     NumaStrategy,
     allocate_cpus,
 )
-from cotenant.base.allocation.cpu_lists import parse_cpus
-from cotenant.base.allocation.cpu_topology import CpuTopology, Processor, regular_topology
+from cotenant.base.allocation.cpu_topology import CpuTopology, Processor, parse_cpus, regular_topology
 
 FULL, SPREAD = CpuBindPolicy.FULL_PCPUS, CpuBindPolicy.SPREAD_BY_PCPUS
 MOST, LEAST = NumaStrategy.MOST_ALLOCATED, NumaStrategy.LEAST_ALLOCATED

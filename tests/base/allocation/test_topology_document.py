@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cotenant.base.allocation.cpu_annotations import CpuAssignment, assignment_of, assignment_text, wish_of
-from cotenant.base.allocation.cpu_lists import Cpus
 from cotenant.base.allocation.cpu_ownership import CpuState, owners
-from cotenant.base.allocation.cpu_topology import CpuTopology, regular_topology
+from cotenant.base.allocation.cpu_topology import Cpus, CpuTopology, regular_topology
 from cotenant.base.allocation.topology_document import (
     NodeCpus,
     PodCpus,

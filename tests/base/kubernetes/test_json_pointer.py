@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.base.json_documents.json_pointer import escape_pointer_key, last_key, value_at_pointer
+from cotenant.base.json_documents.difference import escape_pointer_key, last_key, value_at_pointer
 
 KEYS = st.text(st.sampled_from("a/~01²٣-"), max_size=3)
 DOCUMENTS = st.recursive(

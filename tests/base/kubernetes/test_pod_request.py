@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.base.cluster import pod_amount
-from cotenant.base.kube.inventory.seen_pods import shape_of
-from cotenant.base.kube.observed import pod_of
 from cotenant.base.kube.projection import containers_of
+from cotenant.base.kube.seen_pods import shape_of
 from cotenant.base.kubernetes.models.pod import NodePodWire, ObservedPodWire, PodObject, QueuePodWire
 from cotenant.base.kubernetes.models.pod import PodWire as ExtenderWire
+from cotenant.base.kubernetes.observed import pod_of
 from cotenant.base.kubernetes.pod_qos import PodQos, pod_qos, qos_class_of
 from cotenant.base.kubernetes.pod_request import parse_quantities
 from cotenant.base.kubernetes.pod_resources import counted_requests

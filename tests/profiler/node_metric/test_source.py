@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from cotenant.base.cluster import Pod
-from cotenant.base.colocation.collect_policy import CollectPolicy
-from cotenant.base.colocation.nodemetric import NodeMetric
+from cotenant.base.colocation.nodemetric import CollectPolicy, NodeMetric
 from cotenant.base.errors import NoData, SourceError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import Writer

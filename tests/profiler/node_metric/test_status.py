@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from cotenant.base.cluster import Pod
-from cotenant.base.colocation.collect_policy import CollectPolicy, go_duration
-from cotenant.base.colocation.nodemetric import NodeMetric
+from cotenant.base.colocation.nodemetric import CollectPolicy, NodeMetric, go_duration
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass
 from cotenant.base.resource import Resource

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.base.colocation.collect_policy import CollectPolicy
-from cotenant.base.colocation.nodemetric import NodeMetric
+from cotenant.base.colocation.nodemetric import CollectPolicy, NodeMetric
 from cotenant.base.kubernetes.intent import Apply
 from cotenant.base.kubernetes.protocol import NODE_AGENT
 from cotenant.base.resource import Resource

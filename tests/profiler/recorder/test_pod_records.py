@@ -16,9 +16,9 @@ from bench.profiler.recorder_process import EMPTY, HandClock, hand_over, objects
 from cotenant.base.controllers.loop import AlwaysLeads
 from cotenant.base.kube import KubeClient
 from cotenant.base.kube.auth import Access
-from cotenant.base.kube.inventory.seen_pods import shape_of
+from cotenant.base.kube.seen_pods import shape_of
 from cotenant.base.kubernetes.models.pod import StatedPod
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.base.store.store import Store
 from cotenant.profiler.recorder.kubelets import KubeletRules
 from cotenant.profiler.recorder.pod_records import PodRecords

@@ -19,7 +19,7 @@ from cotenant.base.controllers.loop import AlwaysLeads
 from cotenant.base.kube import KubeClient
 from cotenant.base.kube.auth import Access
 from cotenant.base.resource import MIB, Resource
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.base.store.store import Store
 from cotenant.base.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, Signal, TimeGrid
 from cotenant.cli.cluster.probes import both_sources

@@ -29,7 +29,7 @@ from cotenant.base.errors import SourceForbidden
 from cotenant.base.identity import PodContainerRef
 from cotenant.base.kube import connect
 from cotenant.base.process.clock import SystemClock
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.base.store.store import Store
 from cotenant.base.usage.usage import FIVE_MINUTES_SECONDS, Signal, TimeGrid
 from cotenant.profiler.recorder.exposition import SampleColumns

@@ -21,7 +21,7 @@ from cotenant.base.controllers.loop import AlwaysLeads
 from cotenant.base.identity import PodContainerRef
 from cotenant.base.kube import KubeClient
 from cotenant.base.kube.auth import Access
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.base.store.store import Store
 from cotenant.base.usage.usage import FIVE_MINUTES_SECONDS, Signal, TimeGrid
 from cotenant.profiler.recorder.exposition import THROTTLED, container_ref, parse_throttled_time

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, urlsplit
 from cotenant.base.kube import KubeClient
 from cotenant.base.kube.auth import Access
 from cotenant.base.kube.connection import ApiRequest, ApiResponse
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant_lab.simulation.api_server.refusal import Refusal
 from cotenant_lab.simulation.api_server.rights import ADMINISTRATOR
 from cotenant_lab.simulation.api_server.routes import Api, EmbeddedRequest

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from cotenant.base.allocation.allocator import LONGEST_WISH
+from cotenant.base.allocation.allocator import LONGEST_WISH, ledger_address
 from cotenant.base.allocation.cpu_topology import regular_topology
 from cotenant.base.allocation.device_allocator import COLLECTION as DEVICES
 from cotenant.base.allocation.devices import DEVICE_ALLOCATED_ANNOTATION, GPU_CORE, GPU_MEMORY_RATIO
-from cotenant.base.allocation.ledger import ledger_address
 from cotenant.base.allocation.topology_document import NodeCpus, annotations_of, topology_address
 from cotenant.base.kube import Writer
 from cotenant.base.kubernetes.intent import Address, Create

@@ -11,7 +11,7 @@ from cotenant.base.kube import connect
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.logs.metrics import Metrics
 from cotenant.base.process.clock import ShiftedClock, SystemClock
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.scheduler_ext.extender import decide
 from cotenant.scheduler_ext.extender.serve.server import ExtenderService
 from cotenant.scheduler_ext.extender.settings import ExtenderSettings

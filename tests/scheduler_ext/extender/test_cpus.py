@@ -14,8 +14,7 @@ from cotenant.base.allocation.allocator import HardwareClaim, Holding, NodeHardw
 from cotenant.base.allocation.cpu_accumulator import CpuBindPolicy, CpuExclusivePolicy
 from cotenant.base.allocation.cpu_allocator import NO_TOPOLOGY, TOO_FEW, CpuAllocator, amplified_free_cpus
 from cotenant.base.allocation.cpu_annotations import assignment_of
-from cotenant.base.allocation.cpu_lists import format_cpus
-from cotenant.base.allocation.cpu_topology import CpuTopology, regular_topology
+from cotenant.base.allocation.cpu_topology import CpuTopology, format_cpus, regular_topology
 from cotenant.base.allocation.topology_document import COLLECTION, NodeCpus, annotations_of
 from cotenant.base.kubernetes.amplification import amplification_of, raw_allocatable
 from cotenant.base.kubernetes.pod_identity import PodIdentity

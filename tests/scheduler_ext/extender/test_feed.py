@@ -109,7 +109,7 @@ def test_who_may_not_list_is_told_what_is_missing(control_plane: ControlPlane) -
 
 
 def test_the_watcher_ends_when_nobody_reads_it(control_plane: ControlPlane) -> None:
-    from cotenant.base.settings.sections.telemetry import TelemetrySettings
+    from cotenant.base.settings.sections import TelemetrySettings
     from cotenant.scheduler_ext.extender.watch.watcher import WatcherConfig
 
     job = WatcherConfig(

@@ -16,7 +16,7 @@ import pytest
 from bench.platform.fuzz.hostile import ROOT
 from cotenant.base.kube import Mirror, connect
 from cotenant.base.kube.reflection import Item
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, next_snapshot
 from cotenant.scheduler_ext.extender.watch.watcher import Watching

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from cotenant.base.kubernetes.models.node import SchedulableNode
+from cotenant.base.kubernetes.models.own_kinds import UsageForecast
 from cotenant.base.kubernetes.models.pod import PodWire
-from cotenant.base.kubernetes.models.usage_forecast import UsageForecast
 from cotenant.scheduler_ext.extender.decide import Instant
 from cotenant.scheduler_ext.extender.metric import NodeMetricWire, metric_of, node_of, outlook_of
 from cotenant.scheduler_ext.extender.pod import NewPod, facts_of

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from cotenant.base.kube import connect
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.scheduler_ext.queues.service.queue_view import read_view
 from cotenant.scheduler_ext.queues.view import QueueView
 from cotenant.settings import Settings

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from cotenant.admission.webhook_server.cluster_state import WebhookMirrors
-from cotenant.base.json_documents.json_pointer import escape_pointer_key
+from cotenant.base.json_documents.difference import escape_pointer_key
 from cotenant.base.kube import connect
 from cotenant.base.kubernetes.protocol import QUEUED_ANNOTATION, QUOTA_GATE, QUOTA_GROUP
 from cotenant.base.kubernetes.quota_tree import (

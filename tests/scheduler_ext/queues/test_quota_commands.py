@@ -16,13 +16,13 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from cotenant.base.commands.command import EXIT_PARTIAL
+from cotenant.base.commands.session import EXIT_PARTIAL
 from cotenant.base.errors import ClusterForbidden, NoData
 from cotenant.base.kubernetes.moments import micro_moment
 from cotenant.base.kubernetes.protocol import GANG_GATE, QUOTA_GATE, RESERVATION_GATE
 from cotenant.base.kubernetes.quota_tree import IS_PARENT_LABEL, NAME_LABEL, PARENT_LABEL
 from cotenant.base.people import Grant, Person, Role
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.cli.main import root
 from cotenant.scheduler_ext.queues.service.cluster_queue_service import queue_service_of
 from cotenant.settings import Settings

@@ -20,7 +20,7 @@ from cotenant.base.kubernetes.models.pod import WaitingPodWire
 from cotenant.base.people import Role
 from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.manager.decisions.results import RunResults
 from cotenant.scheduler_ext.extender.settings import LoadAwareSettings
 from cotenant.scheduler_ext.rebalance.arguments import arguments_from_settings

@@ -9,7 +9,7 @@ import pytest
 
 from cotenant.base.kube import KubeClient, connect
 from cotenant.base.kube.watch import read_each
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.scheduler_ext.extender.watch.cluster_reader import read_cluster
 from cotenant.scheduler_ext.rebalance.cluster_reading import read
 from cotenant.settings import Settings

@@ -13,8 +13,7 @@ from cotenant.base.kube import Writer
 from cotenant.base.kubernetes.intent import Apply
 from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE, RESERVATION_GATE, SCHEDULING_GROUP
 from cotenant.base.logs.metrics import Metrics
-from cotenant.base.settings.sections.kube import KubeSettings
-from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.base.settings.sections import KubeSettings, ManagerSettings
 from cotenant.cli.cluster.installation.manifests import manifests
 from cotenant.manager.features import NAMES
 from cotenant.manager.run import Manager, Options

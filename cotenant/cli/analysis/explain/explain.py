@@ -8,18 +8,18 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from cotenant.base.commands.cluster_options import DeclaredClusterOption, settings_of
-from cotenant.base.commands.command import examples, new_app, session_of
 from cotenant.base.commands.output import DocumentFormat, DocumentOption, print_document
 from cotenant.base.commands.results import (
     AllClustersOption,
     ClusterOption,
+    DeclaredClusterOption,
     StoreOption,
     load_for_reading,
     open_scans,
     open_store,
+    settings_of,
 )
-from cotenant.base.commands.session import node_names, workload_addresses
+from cotenant.base.commands.session import examples, new_app, node_names, session_of, workload_addresses
 from cotenant.base.errors import NoData
 from cotenant.base.text import visible
 from cotenant.changes.commands.recommendation_lines import describe

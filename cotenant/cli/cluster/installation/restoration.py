@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from cotenant.base.json_documents.json_pointer import escape_pointer_key
+from cotenant.base.json_documents.difference import escape_pointer_key
 from cotenant.base.kubernetes.intent import Address, Patch
 from cotenant.base.kubernetes.models.node import TaintedNode
 from cotenant.base.kubernetes.node_taints import OUR_TAINTS, untaint_patch

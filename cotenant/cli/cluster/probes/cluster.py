@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from cotenant.base.controllers.feature import LEFT_OUT_STATE, STATUS_CONFIG_MAP
 from cotenant.base.errors import ClusterForbidden
 from cotenant.base.kubernetes.protocol import SLO_CONFIG_MAP, SYSTEM_NAMESPACE
-from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections import KubeSettings
 from cotenant.cli.cluster.probes import reclaimed
 from cotenant.cli.cluster.probes.outcome import Probe, ProbeFinding, ProbeOutcome, ProbeState
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from cotenant.base.json_documents.json_pointer import value_at_pointer
+from cotenant.base.json_documents.difference import value_at_pointer
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.kubernetes.pod_request import sum_amounts
 from cotenant.base.process.clock import Clock

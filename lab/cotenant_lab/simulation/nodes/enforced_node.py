@@ -13,9 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from cotenant.base.allocation.cpu_lists import format_cpus, parse_cpus
-from cotenant.base.allocation.cpu_topology import Processor
-from cotenant.base.colocation.reclaimable import Band
+from cotenant.base.allocation.cpu_topology import Processor, format_cpus, parse_cpus
+from cotenant.base.colocation.reclaim_policies import Band
 from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass
 from cotenant.base.resource import GIB, MILLICORES_PER_CORE, Resource

@@ -1,6 +1,6 @@
-"""A UsageForecast (cotenant.dev/v1alpha1) as the manager, the extender and the node agent read it. Pure.
+"""A UsageForecast and the SwapGuard (cotenant.dev/v1alpha1) as those read them who did not write them. Pure.
 
-Curves have one value per step of `step_seconds` from `start` on: CPU in millicores, memory in bytes.
+A forecast's curves have one value per step of `step_seconds` from `start` on: CPU in millicores, memory in bytes.
 """
 
 from __future__ import annotations
@@ -64,3 +64,15 @@ class UsageForecast(msgspec.Struct):
 
     metadata: ObjectMeta = msgspec.field(default_factory=lambda: ObjectMeta(""))
     spec: UsageForecastSpec = msgspec.field(default_factory=UsageForecastSpec)
+
+
+class _SwapGuardSpec(msgspec.Struct, rename="camel"):
+    served_until: str = ""
+    queues_served_until: str = ""
+    nodes: dict[str, list[str]] | None = None
+
+
+class SwapGuardWire(msgspec.Struct):
+    """Until when Reservations and queues are served (moments, "" for none), and the pods that may be bound, by node."""
+
+    spec: _SwapGuardSpec = msgspec.field(default_factory=_SwapGuardSpec)

@@ -1,1 +1,0 @@
-"""EDGE: pods of the API server as the inventory needs them."""

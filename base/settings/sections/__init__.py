@@ -1,1 +1,0 @@
-"""Sections of the settings that no room has to itself: frozen structs whose fields carry doc, range and unit."""
