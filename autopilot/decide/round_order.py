@@ -224,7 +224,10 @@ def withheld(candidate: QueueCandidate | None, actions: ActionSettings, now_seco
 def ended_rests(
     statuses: Iterable[ChangeStatus], candidates: Iterable[QueueCandidate], unread: Container[str]
 ) -> list[ChangeStatus]:
-    """Changes that wait for their canary and on whose workload no policy acts any more. unread: namespaces to spare."""
+    """Return the changes that wait for their canary though no policy acts on their workload any more.
+
+    unread: namespaces whose policies could not be read; changes in them go on waiting.
+    """
     acting = {str(candidate.workload) for candidate in candidates if candidate.may_act}
     waiting = (s for s in statuses if s.state is ChangeState.WAITING and s.change.namespace not in unread)
     return [status for status in waiting if status.change.workload not in acting]

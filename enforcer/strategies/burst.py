@@ -222,10 +222,10 @@ def restrict_move(move: QuotaMove, load: PoolLoad) -> QuotaMove:
 def update_tokens(
     strategy: CpuBurst, before: Tokens | None, use_percent: float, at_seconds: float, start: float
 ) -> Tokens:
-    """The limiter after this tick; `start`: 0..1, where a new one starts.
+    """The limiter after this tick. start: fraction of its capacity, 0 to 1, with which a new limiter starts.
 
-    Whole seconds are counted, and what is left of one is counted later: ticks a little short of a second would
-    otherwise never spend.
+    Whole seconds are counted, and the rest of a second is carried to the next tick: ticks a little shorter than a
+    second would otherwise never spend.
     """
     period = strategy.cfs_quota_burst_period_seconds
     capacity = period * max(strategy.cfs_quota_burst_percent - 100, 0)
