@@ -15,6 +15,7 @@ from cotenant.base.progress import SILENT, Progress
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.base.table import Column, Kind, Schema, Table
+from cotenant.base.tables.quantity import Sign, Unit
 from cotenant.base.text import counted
 from cotenant.changes.model.service import BundleForm, FieldMove, Method
 from cotenant.recommender.model.confidence_columns import CONFIDENCE_COLUMNS
@@ -161,15 +162,17 @@ REPORT: Final = Schema(
             "Workloads with a proposal whose following seven days ended in this time and are stored; the next "
             "columns say what it would have meant in them.",
         ),
-        Column("week_cpu", "CPU in it", Kind.MILLICORES, "Requested less, net, mean over that week, all pods."),
-        Column("week_memory", "Memory in it", Kind.BYTES, "The same of memory."),
-        Column("week_money", "Money a month", Kind.NUMBER, "What that is worth, at the price sheet's rates."),
-        Column("week_kills", "OOM kills", Kind.INTEGER, "Restarts by OOM kills that the present limits did not cause."),
+        Column("week_cpu", "CPU in it", Kind.MILLICORES, "Requested less, net, mean over that week.", sign=Sign.FREED),
+        Column("week_memory", "Memory in it", Kind.BYTES, "The same of memory.", sign=Sign.FREED),
+        Column("week_money", "Money a month", Kind.NUMBER, "By the price sheet.", unit=Unit.MONTHLY, sign=Sign.FREED),
+        Column("week_kills", "OOM kills", Kind.INTEGER, "OOM kills beyond those of present limits.", sign=Sign.EITHER),
         Column(
             "week_throttled",
             "Minutes short",
             Kind.NUMBER,
             "Container-minutes with CPU demand above the limit, more than under the present one.",
+            unit=Unit.CONTAINER_MINUTES,
+            sign=Sign.EITHER,
         ),
     ),
     ("namespace",),

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.kubernetes.quantity import format_millicores, human_bytes
+from cotenant.base.tables.quantity import Sign, Unit
 
 
 class Kind(StrEnum):
@@ -72,6 +73,26 @@ def kind_of_input(name: str, resource: str) -> Kind:
     return next((kind for some, kind in endings if name.endswith(some)), kind_of(resource))
 
 
+_UNITS: Final = {
+    Kind.MILLICORES: Unit.MILLICORES,
+    Kind.BYTES: Unit.BYTES,
+    Kind.RATIO: Unit.RATIO,
+    Kind.TIME: Unit.MOMENT,
+    Kind.INTEGER: Unit.COUNT,
+    Kind.NUMBER: Unit.NUMBER,
+    Kind.AMOUNT: Unit.OF_RESOURCE,
+    Kind.LIST: Unit.OF_RESOURCE,
+}
+_UNIT_ENDINGS: Final = (
+    ("core_hours", Unit.CORE_HOURS),
+    ("_seconds", Unit.SECONDS),
+    ("_month", Unit.MONTHLY),
+    ("_minutes", Unit.MINUTES),
+    ("days", Unit.DAYS),
+)
+"""End of a column's name -> the unit of a plain number."""
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """One column; `wide` columns appear in `-o wide` and in the column chooser, not by default.
@@ -88,6 +109,16 @@ class Column:
     wide: bool = False
     essential: bool = False
     uncut: bool = False
+    unit: Unit | None = None
+    """Where neither the kind nor the end of the name says it; see `unit_of`."""
+    sign: Sign = Sign.NEVER_NEGATIVE
+
+
+def unit_of(column: Column) -> Unit | None:
+    """Return the unit of a column's cells, of which surfaces may show a multiple; None of a text."""
+    plain = column.kind in (Kind.INTEGER, Kind.NUMBER)
+    by_name = (unit for ending, unit in _UNIT_ENDINGS if plain and column.name.endswith(ending))
+    return column.unit or next(by_name, _UNITS.get(column.kind))
 
 
 @dataclass(frozen=True, slots=True)

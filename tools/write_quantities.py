@@ -13,9 +13,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final
 
-from cotenant.base.tables.quantity import Quantity, Sign
-from cotenant_lab.quantities import tables
-from cotenant_lab.quantities.registry import SUBJECTS, TABLES, by_chapter, of_subject
+from cotenant.base.tables.quantity import Sign
+from cotenant_lab.quantities.registry import TABLES, Quantity, by_chapter
 
 FOLDER: Final = Path(__file__).resolve().parents[1] / "docs"
 HEAD: Final = """\
@@ -36,11 +35,11 @@ UNLISTED: Final = ("In sentences", "In many sentences")
 def page() -> str:
     """The page for people: one table a subject, then one row a table of results."""
     subjects = [
-        f"## {title}\n\n" + _table(("number", "unit", "time", "definition"), map(_row, _alike(of_subject(title))))
-        for title in SUBJECTS
-        if title not in UNLISTED
+        f"## {title}\n\n" + _table(("number", "unit", "time", "definition"), map(_row, _alike(quantities)))
+        for title, quantities in by_chapter().items()
+        if title not in UNLISTED and not title.startswith("Table: ")
     ]
-    rows = ((t.title, t.of.value, t.time.value, str(len(tables.quantities(t, ())))) for t in TABLES)
+    rows = ((t.title, t.of, t.time, str(len(t.numbers()))) for t in TABLES)
     return "\n".join([HEAD, *subjects, "## Tables\n\n" + _table(("table", "a row is of a", "time", "numbers"), rows)])
 
 
@@ -52,7 +51,7 @@ def file() -> str:
     writer.writerow(titles.split())
     for title, quantities in by_chapter().items():
         for q in quantities:
-            about = (q.aggregation.of, q.aggregation.statistic, q.aggregation.resolution, q.time)
+            about = (q.of, q.statistic, q.resolution, q.time)
             differs = "; ".join(f"{surface}: {why}" for surface, why in q.differs.items())
             lists = (", ".join(q.surfaces), ", ".join(q.columns), differs)
             writer.writerow((title, q.key, q.name, q.definition, q.unit, q.sign, *about, *lists, q.function))
@@ -68,8 +67,8 @@ def _row(group: tuple[Quantity, ...]) -> tuple[str, ...]:
     first = group[0]
     units = ", ".join(dict.fromkeys(q.unit.value for q in group))
     sign = "" if first.sign is Sign.NEVER_NEGATIVE else f"; {first.sign.value}"
-    differs = " ".join(f"**{surface.value}**: {why}" for surface, why in first.differs.items())
-    return first.name, units + sign, first.time.value, " ".join(filter(None, [first.definition, differs]))
+    differs = " ".join(f"**{surface}**: {why}" for surface, why in first.differs.items())
+    return first.name, units + sign, first.time, " ".join(filter(None, [first.definition, differs]))
 
 
 def _table(titles: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from cotenant.base.identity import SeriesRef
 from cotenant.base.resource import MeasuredResource
 from cotenant.base.table import Column, Kind, Schema
+from cotenant.base.tables.quantity import Sign
 from cotenant.base.usage.usage import TimeGrid
 
 Floats = npt.NDArray[np.float64]
@@ -75,10 +76,10 @@ WEEKS: Final = Schema(
         Column("q90", "p90", Kind.LIST, "0.9 quantile of 168 hours; the first day as in FORECASTS.", wide=True),
         Column("past_start", "Past from", Kind.TIME, "Start of the first hour of the decomposition.", wide=True),
         Column("observed", "Observed", Kind.LIST, "Hourly means of the past.", wide=True),
-        Column("trend", "Trend", Kind.LIST, "Trend: usage without its daily and weekly pattern, smoothed.", wide=True),
-        Column("daily", "Daily pattern", Kind.LIST, "Daily pattern: the hour of the day adds it.", wide=True),
-        Column("weekly", "Weekly pattern", Kind.LIST, "Weekly pattern: the hour of the week adds it.", wide=True),
-        Column("rest", "Rest", Kind.LIST, "What nothing of it explains.", wide=True),
+        Column("trend", "Trend", Kind.LIST, "Usage without both patterns, smoothed.", wide=True, sign=Sign.EITHER),
+        Column("daily", "Daily pattern", Kind.LIST, "What the hour of the day adds.", wide=True, sign=Sign.EITHER),
+        Column("weekly", "Weekly pattern", Kind.LIST, "What the hour of the week adds.", wide=True, sign=Sign.EITHER),
+        Column("rest", "Rest", Kind.LIST, "What nothing of it explains.", wide=True, sign=Sign.EITHER),
     ),
     ("scope", "namespace", "kind", "name", "resource"),
 )

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from cotenant.base.table import Column, Kind, Schema, Table
+from cotenant.base.tables.quantity import Sign, Unit
 from cotenant.base.usage.forecast import LEVELS
 from cotenant.forecasting.backtest import scores
 from cotenant.forecasting.backtest.baselines import BASELINE, STRONG, by_name
@@ -51,7 +52,10 @@ SCHEMA: Final = Schema(
         Column("trials", "Trials", Kind.INTEGER, "Series x origins that were scored."),
         Column("dropped", "Dropped", Kind.INTEGER, "Series whose scale or baseline loss is zero.", wide=True),
         *(Column(name, title, Kind.NUMBER, doc, wide=bool(wide)) for name, title, doc, wide in _NUMBERS),
-        *(Column(name, title, Kind.RATIO, doc, wide=wide) for name, title, doc, wide in _RATIOS),
+        *(
+            Column(n, title, Kind.RATIO, doc, wide, sign=Sign.EITHER if "height" in n else Sign.NEVER_NEGATIVE)
+            for n, title, doc, wide in _RATIOS
+        ),
         Column("late_minutes", "Off, minutes", Kind.NUMBER, "Mean distance of the two windows' starts.", wide=True),
     ),
     ("stratum", "contender"),
@@ -64,8 +68,8 @@ CURVES: Final = Schema(
         Column("level", "Level", Kind.NUMBER, "Quantile level."),
         Column("coverage", "Coverage", Kind.RATIO, "Share of slots at or below the quantile of this level."),
         Column("worst_tenth", "Worst tenth", Kind.RATIO, "The same for the tenth of the series with the lowest share."),
-        Column("pinball", "Pinball", Kind.NUMBER, "Mean loss at this level, in the unit of the values."),
-        Column("by_hour", "By hour", Kind.LIST, "Coverage of each UTC hour."),
+        Column("pinball", "Pinball", Kind.NUMBER, "Mean loss at this level.", unit=Unit.OF_RESOURCE),
+        Column("by_hour", "By hour", Kind.LIST, "Coverage of each UTC hour.", unit=Unit.RATIO),
     ),
     ("contender", "level"),
 )

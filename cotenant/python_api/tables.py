@@ -10,32 +10,22 @@ import pandas as pd
 
 from cotenant.base.errors import FrameError
 from cotenant.base.resource import Resource
-from cotenant.base.table import WHOLE, Column, Kind, Table, truncate_to_integers
+from cotenant.base.table import WHOLE, Column, Kind, Table, truncate_to_integers, unit_of
+from cotenant.base.tables.quantity import Unit
 from cotenant.base.usage.forecast import fine_path
 from cotenant.base.usage.usage import HALF_HOUR_SECONDS
-from cotenant.recommender.model.views import FORECASTS, PORTRAITS, RECLAIMABLE, WORKLOADS
+from cotenant.recommender.model.views import FORECASTS
 
 PATHS: Final = (10, 50, 90, 95)
 """Quantiles of stored paths, in percent."""
-UNITS: Final = {Kind.MILLICORES: "_millicores", Kind.BYTES: "_bytes"}
-OF_RESOURCE: Final[Mapping[str, frozenset[str]]] = {
-    FORECASTS.name: frozenset(
-        {"peak", "peak_median", *(f"q{q}" for q in PATHS), *(f"fine_q{q}" for q in PATHS)},
-    ),
-    RECLAIMABLE.name: frozenset({"amount"}),
-    PORTRAITS.name: frozenset({"mean", "highest", "request", "heat", "bounds", "ladder"}),
-}
-"""By table: columns in the unit of their row's resource; a DataFrame holds one resource, so that names tell it."""
-IN_MILLICORES: Final = {(WORKLOADS.name, "sparkline")}
 
 
-def column_name(table: str, column: Column, resource: Resource | None) -> str:
-    """A column's name with its unit: `cpu_request` -> `cpu_request_millicores`."""
-    if column.name in OF_RESOURCE.get(table, ()) and resource is not None:
+def column_name(column: Column, resource: Resource | None) -> str:
+    """A column's name with its unit: `cpu_request` -> `cpu_request_millicores`; a DataFrame holds one resource."""
+    unit = unit_of(column)
+    if unit is Unit.OF_RESOURCE and resource is not None:
         return f"{column.name}_{resource.unit}"
-    if (table, column.name) in IN_MILLICORES:
-        return f"{column.name}_millicores"
-    return column.name + UNITS.get(column.kind, "")
+    return f"{column.name}_{unit}" if unit in (Unit.MILLICORES, Unit.BYTES) else column.name
 
 
 def as_frame(table: Table, resource: Resource | None = None) -> pd.DataFrame:
@@ -47,8 +37,7 @@ def as_frame(table: Table, resource: Resource | None = None) -> pd.DataFrame:
     if resource is not None:
         table = table.take(np.asarray(table.columns["resource"] == resource.value, dtype=bool))
     columns = {
-        column_name(table.schema.name, column, resource): _series(column, table.columns[column.name])
-        for column in table.schema.columns
+        column_name(column, resource): _series(column, table.columns[column.name]) for column in table.schema.columns
     }
     return pd.DataFrame(columns)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote
 
 from dash import Dash, dcc, html
@@ -67,13 +67,6 @@ WIDTHS: Final = {
 }  # fmt: skip
 
 
-def _shape(definitions: Sequence[dict[str, Any]]) -> None:
-    """Peaks are in the unit of their row's resource."""
-    for column_def in definitions:
-        if column_def["field"] in ("peak", "peak_median"):
-            column_def["valueFormatter"] = {"function": "cotenantByResource(params)"}
-
-
 LIST: Final = Listing(
     schema=FORECAST_LIST,
     path=PATH,
@@ -90,7 +83,6 @@ LIST: Final = Listing(
     order="scope",
     opens="?open={scope}/{namespace}/{kind}/{name}/{resource}",
     widths=WIDTHS,
-    shape=_shape,
     subject=("name", "namespace"),
     pinned=("name",),
 )

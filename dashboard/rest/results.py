@@ -32,8 +32,9 @@ from cotenant.base.errors import (
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.people import NotAllowed
 from cotenant.base.resource import Resource
-from cotenant.base.table import Kind, Schema, Table
+from cotenant.base.table import Column, Kind, Schema, Table, unit_of
 from cotenant.base.tables import filters, queries
+from cotenant.base.tables.quantity import Sign
 from cotenant.base.text import csv_text, visible
 from cotenant.dashboard.frame.view import View
 from cotenant.dashboard.rest.wire import ErrorAnswer, json_answer
@@ -328,18 +329,13 @@ def _status(error: CotenantError) -> int:
 
 def table_description(schema: Schema) -> str:
     """The grammar and the columns of a table, in words."""
-    lines = (f"- `{c.name}` ({_unit(c.kind)}): {c.doc}" for c in schema.columns)
+    lines = (f"- `{c.name}` ({_unit(c)}): {c.doc}" for c in schema.columns)
     return GRAMMAR + "\n\nColumns:\n\n" + "\n".join(lines)
 
 
-def _unit(kind: Kind) -> str:
-    texts = {
-        Kind.TIME: "Unix seconds",
-        Kind.RATIO: "ratio 0..1",
-        Kind.LIST: "list of numbers",
-        Kind.AMOUNT: "millicores, bytes or a count, by the row's resource",
-    }
-    return texts.get(kind, kind.value)
+def _unit(column: Column) -> str:
+    shape, sign = "list, " * (column.kind is Kind.LIST), f"; {column.sign}" * (column.sign is not Sign.NEVER_NEGATIVE)
+    return f"{shape}{unit_of(column) or column.kind}{sign}"
 
 
 def filter_parameters(schema: Schema) -> list[Mapping[str, Any]]:

@@ -14,6 +14,7 @@ import dash_ag_grid as dag
 from cotenant.base.reasons import SENTENCES
 from cotenant.base.table import Column, Kind, Schema
 from cotenant.base.tables.filters import Query
+from cotenant.base.tables.quantity import Sign, Unit
 from cotenant.dashboard.figures.display import LABELS
 from cotenant.enforcer.model.enforcement import REASON_SENTENCES
 from cotenant.recommender.model.finding import FINDING_SENTENCES
@@ -126,7 +127,7 @@ def definition(column: Column, *, hidden: bool, sort: tuple[bool, int] | None) -
 
 
 def _cell_definitions(column: Column) -> dict[str, Any]:
-    if column.name.endswith(("_delta_total", "_step_total")):
+    if column.sign is Sign.RAISED:
         return _number(column) | {"cellRenderer": "CotenantDelta", "cellRendererParams": {"unit": column.kind.value}}
     if column.name in CHIPS:
         return {"cellRenderer": "CotenantChip"}
@@ -145,7 +146,8 @@ def _cell_definitions(column: Column) -> dict[str, Any]:
 
 
 def _number(column: Column) -> dict[str, Any]:
-    formatter = {"function": f"cotenantAmount(params, '{column.kind.value}')"}
+    by_kind = f"cotenantAmount(params, '{column.kind.value}')"
+    formatter = {"function": "cotenantByResource(params)" if column.unit is Unit.OF_RESOURCE else by_kind}
     return {"type": "rightAligned", "valueFormatter": formatter, "sortingOrder": ["desc", "asc", None]}
 
 

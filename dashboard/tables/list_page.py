@@ -16,9 +16,10 @@ from dash.development.base_component import Component
 
 from cotenant.base import measures
 from cotenant.base.errors import UsageError
-from cotenant.base.table import Schema
+from cotenant.base.table import Schema, unit_of
 from cotenant.base.tables import filters, queries, time_span
 from cotenant.base.tables.filters import FilterCondition, Query
+from cotenant.base.tables.quantity import Unit
 from cotenant.base.text import visible
 from cotenant.dashboard.figures import display
 from cotenant.dashboard.figures.display import label
@@ -36,7 +37,6 @@ FACET_FIRST: Final = 8
 REVEALED_AT: Final = 4
 CELL_BYTES: Final = 100
 """What a kept text or number takes in memory, about."""
-MONEY: Final = ("saving_month", "cost")
 PATCHES: Final = "The recommendations of these rows as YAML, to review and apply elsewhere"
 
 
@@ -137,7 +137,7 @@ def body(listing: Listing, view: View, search: str) -> Component:
         table.dashGridOptions = {**table.dashGridOptions, **grid.TWO_LINES}
     for column_def in table.columnDefs:
         column_def["width"] = listing.widths.get(column_def["field"], column_def["width"])
-        if column_def["field"] in MONEY:
+        if unit_of(schema.column(column_def["field"])) in (Unit.MONTHLY, Unit.DAILY):
             column_def["headerName"] = column_def["headerName"].replace("/", f", {view.currency}/")
     listing.shape(table.columnDefs)
     table.columnDefs = _move_revealed_columns(listing, table.columnDefs)

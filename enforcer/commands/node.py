@@ -16,6 +16,7 @@ from cotenant.base.errors import NoData, SourceUnreachable, UsageError
 from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.measures import matching_count
 from cotenant.base.table import Column, Kind, Schema, Table
+from cotenant.base.tables.quantity import Unit
 from cotenant.base.text import agree, counted
 from cotenant.enforcer.commands.topology import EXAMPLES, topology
 from cotenant.enforcer.settings import EnforcerSettings
@@ -47,7 +48,7 @@ STATUS = Schema(
 REPLAY = Schema(
     "node-replay",
     (
-        Column("tick", "Tick", Kind.INTEGER, "Line of the recording, from 1."),
+        Column("tick", "Tick", Kind.INTEGER, "Line of the recording, from 1.", unit=Unit.NUMBER),
         Column("time", "Time", Kind.TIME, "When it was seen."),
         Column("mode", "Mode", Kind.TEXT, "act, hold or release."),
         Column("action", "Action", Kind.TEXT, "want, give back (restore), evict; differs: not as recorded."),

@@ -15,6 +15,7 @@ from cotenant.base.commands.session import examples
 from cotenant.base.errors import UsageError
 from cotenant.base.settings.sections import KubeSettings
 from cotenant.base.table import Column, Kind, Schema, Table
+from cotenant.base.tables.quantity import Unit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,10 +27,10 @@ CORES_A_LINE: Final = 16
 TOPOLOGY: Final = Schema(
     "node-topology",
     (
-        Column("cpu", "CPU", Kind.INTEGER, "Number of the thread."),
-        Column("core", "Core", Kind.INTEGER, "Number of the CPU's core on the machine; empty if it is offline."),
-        Column("socket", "Socket", Kind.INTEGER, "Its socket."),
-        Column("numa_node", "NUMA node", Kind.INTEGER, "Its NUMA node."),
+        Column("cpu", "CPU", Kind.INTEGER, "Number of the thread.", unit=Unit.NUMBER),
+        Column("core", "Core", Kind.INTEGER, "Its core on the machine; empty: offline.", unit=Unit.NUMBER),
+        Column("socket", "Socket", Kind.INTEGER, "Its socket.", unit=Unit.NUMBER),
+        Column("numa_node", "NUMA node", Kind.INTEGER, "Its NUMA node.", unit=Unit.NUMBER),
         Column("state", "State", Kind.TEXT, "shared, pod, reserved, kubelet-reserved, system, isolated or offline."),
         Column("pod", "Pod", Kind.TEXT, "namespace/name of the pod that has it exclusively."),
     ),

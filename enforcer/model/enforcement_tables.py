@@ -14,6 +14,7 @@ import numpy.typing as npt
 from msgspec.structs import replace
 
 from cotenant.base.table import Column, Kind, Schema, Table
+from cotenant.base.tables.quantity import Unit
 from cotenant.base.usage.usage import DAY_SECONDS
 from cotenant.enforcer.model.enforcement import NUMBERS, AgentAction, LaneSample, NodeLanes, row_of
 
@@ -53,11 +54,11 @@ ENFORCEMENT_LANES: Final = Schema(
         Column("capacity", "CPU", Kind.MILLICORES, "All of the node's."),
         Column("mode", "Mode", Kind.TEXT, "real or dry-run."),
         Column("source", "Source", Kind.TEXT, "Where the numbers come from."),
-        Column("others", "Others", Kind.LIST, "CPU used by everybody but best effort, millicores."),
-        Column("best_effort", "Best effort", Kind.LIST, "CPU used by best effort, millicores."),
-        Column("target", "Target", Kind.LIST, "What best effort may use by the policy, millicores."),
-        Column("limit", "Limit", Kind.LIST, "Limit of best effort, millicores; empty = none."),
-        Column("burst", "Burst", Kind.LIST, "Granted beyond the limits of online containers, millicores."),
+        Column("others", "Others", Kind.LIST, "CPU used by everybody but best effort.", unit=Unit.MILLICORES),
+        Column("best_effort", "Best effort", Kind.LIST, "CPU used by best effort.", unit=Unit.MILLICORES),
+        Column("target", "Target", Kind.LIST, "What best effort may use by the policy.", unit=Unit.MILLICORES),
+        Column("limit", "Limit", Kind.LIST, "Limit of best effort; empty = none.", unit=Unit.MILLICORES),
+        Column("burst", "Burst", Kind.LIST, "Granted beyond online containers' limits.", unit=Unit.MILLICORES),
     ),
     ("node",),
 )

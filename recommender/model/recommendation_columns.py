@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from cotenant.base.table import Column, Kind
+from cotenant.base.tables.quantity import Sign, Unit
 
 DELTA_COLUMNS: Final = (
     Column(
@@ -13,8 +14,9 @@ DELTA_COLUMNS: Final = (
         Kind.MILLICORES,
         "Change of the CPU request over all pods (of jobs, the mean number): a request that is not set counts as the "
         "limit, else as 0.",
+        sign=Sign.RAISED,
     ),
-    Column("memory_delta_total", "Memory delta", Kind.BYTES, "Change of the memory request over all pods, as for CPU."),
+    Column("memory_delta_total", "Memory delta", Kind.BYTES, "Of the memory request, as for CPU.", sign=Sign.RAISED),
 )
 """What all steps change together."""
 MONEY_COLUMNS: Final = (
@@ -23,6 +25,7 @@ MONEY_COLUMNS: Final = (
         "Saving/month",
         Kind.NUMBER,
         "Cost difference over all pods, freed minus raised, in the price sheet's currency.",
+        sign=Sign.FREED,
     ),
     Column("freed_month", "Freed/month", Kind.NUMBER, "Money of the requests that fall.", wide=True),
     Column("raised_month", "Raised/month", Kind.NUMBER, "Money of the requests that rise.", wide=True),
@@ -41,6 +44,7 @@ BACKTEST_COLUMNS: Final = (
         Kind.NUMBER,
         "Container-minutes of the last 7 days above the proposed CPU limit.",
         wide=True,
+        unit=Unit.CONTAINER_MINUTES,
     ),
 )
 """What they would have done in the last days."""

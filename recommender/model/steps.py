@@ -8,6 +8,7 @@ from typing import Final
 
 from cotenant.base.resource import Resource
 from cotenant.base.table import Column, Kind
+from cotenant.base.tables.quantity import Sign, Unit
 
 
 class Ready(StrEnum):
@@ -75,16 +76,18 @@ STEP_COLUMNS: Final = (
     Column("stopped_by", "Stopped by", Kind.TEXT, "Guardrails that stop it; empty where none does.", wide=True),
     Column("cpu_step", "CPU step", Kind.MILLICORES, "CPU request after the step that is allowed now.", essential=True),
     Column("memory_step", "Mem step", Kind.BYTES, "Memory request after the step that is allowed now."),
-    Column("cpu_step_total", "CPU delta now", Kind.MILLICORES, "Change of that step over all replicas."),
-    Column("memory_step_total", "Memory delta now", Kind.BYTES, "Change of that step over all replicas."),
+    Column("cpu_step_total", "CPU delta now", Kind.MILLICORES, "Change by it over all pods.", sign=Sign.RAISED),
+    Column("memory_step_total", "Memory delta now", Kind.BYTES, "Change by it over all pods.", sign=Sign.RAISED),
     Column(
         "saving_step",
         "Saving/month now",
         Kind.NUMBER,
         "Money a month of the step that is allowed now: freed less raised.",
         wide=True,
+        unit=Unit.MONTHLY,
+        sign=Sign.FREED,
     ),
-    Column("freed_step", "Freed/month now", Kind.NUMBER, "Money a month that this step frees.", wide=True),
-    Column("raised_step", "Raised/month now", Kind.NUMBER, "Money a month that this step adds.", wide=True),
+    Column("freed_step", "Freed/month now", Kind.NUMBER, "What this step frees.", wide=True, unit=Unit.MONTHLY),
+    Column("raised_step", "Raised/month now", Kind.NUMBER, "What this step adds.", wide=True, unit=Unit.MONTHLY),
 )
 """What of a recommendation is allowed now; columns of its table."""

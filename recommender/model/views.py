@@ -11,6 +11,7 @@ from typing import Final
 
 from cotenant.base.identity import folder_part
 from cotenant.base.table import Column, Kind, Schema
+from cotenant.base.tables.quantity import Sign, Unit
 from cotenant.base.usage.peak import PEAK_MEANING, PEAK_MEDIAN_NAME, PEAK_NAME, PeakAhead, WorstDay
 from cotenant.recommender.model.confidence_columns import CONFIDENCE_COLUMNS
 from cotenant.recommender.model.recommendation_columns import BACKTEST_COLUMNS, DELTA_COLUMNS, MONEY_COLUMNS
@@ -75,6 +76,7 @@ WORKLOADS: Final = Schema(
             Kind.LIST,
             "CPU usage of the last 7 days in 84 two-hour means, millicores.",
             wide=True,
+            unit=Unit.MILLICORES,
         ),
     ),
     ("namespace", "kind", "workload"),
@@ -184,8 +186,8 @@ FORECASTS: Final = Schema(
         Column("kind", "Kind", Kind.TEXT, "Kind of a workload, else empty."),
         Column("name", "Name", Kind.TEXT, "Name of the cluster, node or workload.", essential=True),
         Column("resource", "Resource", Kind.TEXT, "cpu (millicores), memory (bytes) or gpu-core (percent of one GPU)."),
-        Column("peak", PEAK_NAME, Kind.INTEGER, PEAK_MEANING, essential=True),
-        Column("peak_median", PEAK_MEDIAN_NAME, Kind.INTEGER, "Median of the same.", wide=True),
+        Column("peak", PEAK_NAME, Kind.INTEGER, PEAK_MEANING, essential=True, unit=Unit.OF_RESOURCE),
+        Column("peak_median", PEAK_MEDIAN_NAME, Kind.INTEGER, "Its median.", wide=True, unit=Unit.OF_RESOURCE),
         Column("peak_time", "Peak window", Kind.TIME, "Start of the day's peak window; empty when none is expected."),
         Column("peak_end", "until", Kind.TIME, "End of that window."),
         Column("valley_time", "Valley window", Kind.TIME, "Start of the lowest valley window.", wide=True),
@@ -216,7 +218,7 @@ FORECASTS: Final = Schema(
             for name, what in (("q", "the mean (memory: highest value)"), ("fine_q", "a 5-minute value, unscaled"))
             for q in (10, 50, 90, 95)
         ),
-        Column("fine_profile", "5 min profile", Kind.LIST, "What each fine_q is scaled by; empty: 1.", wide=True),
+        Column("fine_profile", "5 min profile", Kind.LIST, "Scales each fine_q; empty: 1.", wide=True, unit=Unit.RATIO),
     ),
     ("scope", "namespace", "kind", "name", "resource"),
 )
@@ -238,17 +240,19 @@ PLANS: Final = Schema(
             "Share of the reserved capacity that would have been used in the last days.",
         ),
         Column("coverage", "Coverage", Kind.RATIO, "Share of the needed pod-time that would have found capacity."),
-        Column("idle_core_hours", "Idle core-h/day", Kind.NUMBER, "Core-hours a day that would have stayed idle."),
-        Column("cost", "Cost/day", Kind.NUMBER, "Money that they cost, in the price sheet's currency."),
-        Column("skill", "Gain", Kind.NUMBER, "1 - cost / that of the same time last week; above 0 is better."),
+        Column("idle_core_hours", "Idle core-h/day", Kind.NUMBER, "Would have been idle.", unit=Unit.CORE_HOURS_DAILY),
+        Column("cost", "Cost/day", Kind.NUMBER, "What they cost, by the price sheet.", unit=Unit.DAILY),
+        Column("skill", "Gain", Kind.NUMBER, "1 - cost / that of last week; above 0 is better.", sign=Sign.EITHER),
         Column("reason", "Reason", Kind.TEXT, "ok, or why it is not proposed."),
         Column("base_pods", "Base pods", Kind.NUMBER, "Pods that run anyway.", wide=True),
         Column("occurrences", "Peaks", Kind.INTEGER, "Peaks behind these figures.", wide=True),
         Column("words", "Back-test", Kind.TEXT, "The back-test in a sentence.", wide=True),
         Column("path_start", "Path start", Kind.TIME, "Start of the first half hour of the paths.", wide=True),
-        Column("wanted", "Wanted", Kind.LIST, "Pods beyond the base in each half hour, at the quantile.", wide=True),
-        Column("median", "Median", Kind.LIST, "The same at the median.", wide=True),
-        Column("windows", "Windows", Kind.LIST, "Start, end and largest number of pods of every window.", wide=True),
+        Column(
+            "wanted", "Wanted", Kind.LIST, "Pods beyond base by half hour at the quantile.", wide=True, unit=Unit.COUNT
+        ),
+        Column("median", "Median", Kind.LIST, "The same at the median.", wide=True, unit=Unit.COUNT),
+        Column("windows", "Windows", Kind.LIST, "Start, end, most pods of every window.", wide=True, unit=Unit.MOMENT),
         Column("standby", "Standby", Kind.INTEGER, "Pods for which capacity would be reserved at all times."),
     ),
     ("namespace", "kind", "workload"),
@@ -261,7 +265,7 @@ RECLAIMABLE: Final = Schema(
         Column("band", "Band", Kind.TEXT, "batch or mid."),
         Column("resource", "Resource", Kind.TEXT, "cpu (millicores) or memory (bytes)."),
         Column(
-            "amount", "Amount", Kind.AMOUNT, "Reclaimable amount; missing where the reason is that it is not known."
+            "amount", "Amount", Kind.AMOUNT, "What batch or mid pods may take of it now; missing where it is not known."
         ),
         Column("policy", "Policy", Kind.TEXT, "Formula variant."),
         Column("reason", "Reason", Kind.TEXT, "ok, or why nothing is reclaimed."),
@@ -281,7 +285,7 @@ FINDINGS: Final = Schema(
         Column("workload", "Name", Kind.TEXT, "Name of the workload or node.", essential=True),
         Column("container", "Container", Kind.TEXT, "Container, if it concerns one."),
         Column("proposal", "Proposal", Kind.TEXT, "Proposed request, if there is one."),
-        Column("saving_month", "Saving/month", Kind.NUMBER, "Money over all replicas, in the price sheet's currency."),
+        Column("saving_month", "Saving/month", Kind.NUMBER, "Money of all pods by the price sheet.", sign=Sign.FREED),
         Column("cpu_freed", "CPU freed", Kind.MILLICORES, "CPU that is freed without it: requests, or all of a node."),
         Column("memory_freed", "Memory freed", Kind.BYTES, "The same of memory; empty unless it is called idle."),
         Column("evidence", "Evidence", Kind.TEXT, "Named figures behind it."),
@@ -303,7 +307,7 @@ REPLICAS: Final = Schema(
         Column("target", "Target", Kind.TEXT, "Utilisation target, percent of the request, by resource."),
         Column("reason", "Reason", Kind.TEXT, "ok, or why there is no floor."),
         Column("start", "Start", Kind.TIME, "Start of the first half hour of `floors`.", wide=True),
-        Column("floors", "Floors", Kind.LIST, "Floor of 48 half hours.", wide=True),
+        Column("floors", "Floors", Kind.LIST, "Floor of 48 half hours.", wide=True, unit=Unit.COUNT),
     ),
     ("namespace", "kind", "workload"),
 )
@@ -317,7 +321,7 @@ PORTRAITS: Final = Schema(
         Column("mean", "Mean", Kind.LIST, "Usage of the whole workload, mean of each hour."),
         Column("highest", "Highest", Kind.LIST, "Highest 5-minute value of each hour."),
         Column("request", "Request", Kind.LIST, "Sum of requests over the pods of each hour."),
-        Column("pods", "Pods", Kind.LIST, "Pods of each hour whose request was recorded; empty: none was.", wide=True),
+        Column("pods", "Pods", Kind.LIST, "Of each hour, those with a recorded request.", wide=True, unit=Unit.COUNT),
         Column("heat", "Hour x weekday", Kind.LIST, "168 means, Monday 0 h first (UTC)."),
         Column("bounds", "Histogram bounds", Kind.LIST, "Lower bounds of the buckets that hold weight."),
         Column(
@@ -325,6 +329,7 @@ PORTRAITS: Final = Schema(
             "Histogram weights",
             Kind.LIST,
             "Share of each of these buckets (decaying) of the time that any pod ran.",
+            unit=Unit.RATIO,
         ),
         Column(
             "ladder", "Quantile ladder", Kind.LIST, "p50, p90, p95, p98, p99 and maximum of all pods while any ran."

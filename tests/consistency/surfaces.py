@@ -24,7 +24,6 @@ import cotenant
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.resource import Resource
 from cotenant.base.table import Schema
-from cotenant.base.tables.quantity import Surface
 from cotenant.base.usage.week import WEEKS
 from cotenant.dashboard import pages
 from cotenant.dashboard.app import create_app
@@ -52,6 +51,7 @@ from cotenant.recommender.model.views import (
     WORKLOADS,
     portraits_of,
 )
+from cotenant_lab.quantities.registry import Surface
 from tests.consistency.living import document_of
 from tests.consistency.settings import Scene
 from tests.support import dashboard as support
@@ -240,7 +240,7 @@ class Surfaces:
         for resource in Resource if schema.name in BY_RESOURCE else (None,):
             named = {} if resource is None else {"resource": resource.value}
             frame = getattr(opened, schema.name)(**named)
-            back = {column_name(schema.name, column, resource): column.name for column in schema.columns}
+            back = {column_name(column, resource): column.name for column in schema.columns}
             rows += [{back[name]: cell for name, cell in row.items()} for row in frame.to_dict("records")]
         yield shown_of(rows)
 

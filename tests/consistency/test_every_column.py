@@ -15,9 +15,8 @@ import numpy as np
 import pytest
 
 from cotenant.base.table import Kind, Schema
-from cotenant.base.tables.quantity import Quantity, Surface
 from cotenant.base.text import csv_text
-from cotenant_lab.quantities.registry import every_quantity, surfaces_of_columns
+from cotenant_lab.quantities.registry import Quantity, Surface, every_quantity, surfaces_of_columns
 from tests.consistency.settings import Scene
 from tests.consistency.surfaces import READERS, STORED, Row, Shown, Surfaces
 

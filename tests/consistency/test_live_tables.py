@@ -32,7 +32,7 @@ from cotenant.base.amount_text import money
 from cotenant.base.resource import GIB, Resource
 from cotenant.base.store import Store
 from cotenant.base.table import Kind, Schema
-from cotenant.base.tables.quantity import Surface, Unit
+from cotenant.base.tables.quantity import Unit
 from cotenant.changes.model import tables as changes
 from cotenant.changes.model.ladder_tables import LADDERS, RUNGS
 from cotenant.dashboard import pages
@@ -48,7 +48,7 @@ from cotenant.scheduler_ext.cluster_size import tables as size
 from cotenant.scheduler_ext.queues.model.tables import GANGS, QUOTAS, WAITING_PODS
 from cotenant.scheduler_ext.rebalance.model.tables import EMPTYING, JOBS, MOVES, NODES
 from cotenant.scheduler_ext.reservations.commands.rows import RESERVATION_PLANS, SCORES
-from cotenant_lab.quantities.registry import TABLES
+from cotenant_lab.quantities.registry import TABLES, Surface
 from tests.consistency.living import BEHIND_SECONDS, SNOOZED_DAYS, Living, Row, living_cluster
 from tests.consistency.surfaces import _is_grid, _walk
 from tests.consistency.test_charts import drawn, floats
@@ -173,7 +173,7 @@ def test_the_size_of_a_cluster_is_one_answer_on_every_surface(living: Living, le
     assert json.loads(done.stdout) == want == living.tool("cluster_size_rows", requests=level)
     opened = cotenant.open_store(living.store.url, living.store.cluster)
     for part, schema in SIZE_PARTS.items():
-        back = {column_name(schema.name, column, None): column.name for column in schema.columns}
+        back = {column_name(column, None): column.name for column in schema.columns}
         records = opened.cluster_size(requests=level, rows=part).to_dict("records")
         got: list[Row] = [{back[name]: cell for name, cell in row.items()} for row in records]
         assert list(differences(schema, want[part], got, 0)) == [], part

@@ -9,16 +9,15 @@ from typing import Any
 
 import pytest
 
-from cotenant.base.tables.quantity import Quantity, Surface
 from cotenant.recommender.model.clusters import CLUSTERS
 from cotenant.scheduler_ext.reservations.commands.rows import RESERVATION_PLANS, SCORES
-from cotenant_lab.quantities.registry import TABLES, every_quantity
-from cotenant_lab.quantities.spoken import SAID
+from cotenant_lab.quantities.registry import QUANTITIES, TABLES, Quantity, Surface, by_chapter, every_quantity
 from tests.consistency import test_live_tables as live
 from tests.consistency.settings import ONE_BY_ONE, SETTINGS, Setting
 from tests.consistency.surfaces import READERS
 from tests.house import test_sentence_numbers as sentences
 from tests.house.rooms import ON_TREES, ROOT
+from tools.write_quantities import UNLISTED
 
 pytestmark = ON_TREES
 TESTS = ROOT / "tests"
@@ -49,6 +48,7 @@ EXPLAINED = "test_page_command_rest_and_tools_say_what_a_cpu_request_has_meant_a
 OF_EXPLANATION = dict.fromkeys(
     (Surface.SENTENCE, Surface.DRAWER, Surface.CLI, Surface.REST, Surface.MCP), f"{DRAWERS}::{EXPLAINED}"
 )
+OF_NODE = {Surface.TILE: f"{DRAWERS}::test_the_page_of_a_node_says_the_row_of_the_node"}
 OF_SCORES = dict.fromkeys((Surface.SENTENCE, Surface.CHART, Surface.TABLE, Surface.DRAWER), SCORED)
 NAMED: Mapping[str, Mapping[Surface, str]] = {
     "savings_*": {
@@ -85,8 +85,8 @@ NAMED: Mapping[str, Mapping[Surface, str]] = {
     "lendable_now": {
         Surface.DRAWER: f"{DRAWERS}::test_the_panels_of_a_node_say_each_amount_that_is_lent_with_its_terms"
     },
-    "lendable_cpu_now": {Surface.TILE: f"{DRAWERS}::test_the_page_of_a_node_says_the_row_of_the_node"},
-    "lendable_memory_now": {Surface.TILE: f"{DRAWERS}::test_the_page_of_a_node_says_the_row_of_the_node"},
+    **dict.fromkeys(("lendable_cpu_now", "lendable_memory_now", "nodes_cpu_usage", "nodes_memory_usage"), OF_NODE),
+    "workloads_*": {Surface.TILE: f"{DRAWERS}::test_the_portrait_of_a_workload_says_its_row"},
     "reservation_plans_*": {Surface.DRAWER: STATES},
     "plan_scores_*": {Surface.DRAWER: SCORED},
     "plan_coverage": {**OF_SCORES, Surface.OBJECT: IN_OBJECT},
@@ -219,11 +219,12 @@ def surfaces_of_module(name: str) -> frozenset[Surface]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("key", sorted(SAID))
+@pytest.mark.parametrize("key", [one.key for title in UNLISTED for one in by_chapter()[title]])
 def test_sentences_contain_a_quantity_where_the_dictionary_says_it_and_nowhere_else(key: str) -> None:
     """So that a quantity of one surface is proven to have no other one."""
     modules = [sentences.formatted()[number] for number in sentences.LISTED["quantities"].get(key, ())]
-    assert frozenset(SAID[key]) == frozenset().union(*map(surfaces_of_module, modules))
+    said = frozenset(QUANTITIES[key].surfaces) - {Surface.REST, Surface.MCP}
+    assert said == frozenset().union(*map(surfaces_of_module, modules))
 
 
 def test_a_table_of_one_surface_is_made_where_that_surface_is() -> None:

@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from cotenant.base.table import Kind
-from cotenant.base.tables.quantity import Quantity, Unit
+from cotenant.base.tables.quantity import Unit
 from cotenant.base.usage.peak import PEAK_NAME
-from cotenant_lab.quantities.registry import QUANTITIES, by_chapter, every_quantity
-from cotenant_lab.quantities.tiles import TILES
+from cotenant_lab.quantities.registry import QUANTITIES, Quantity, by_chapter, every_quantity
 from tests.house.rooms import ON_TREES, ROOT, trees_by_path
 from tests.house.schemas import every_column
 from tools.write_quantities import file, page
@@ -30,8 +29,8 @@ SAYS_UNIT = {
     Unit.PERCENT: ("percent",),
     Unit.COUNT: ("count", "number of", "how many", "many", "pods", "fewest", "replicas"),
     Unit.NUMBER: ("",),
-    Unit.MONEY_PER_MONTH: ("currency", "money", "month"),
-    Unit.MONEY_PER_DAY: ("currency", "money", "day"),
+    Unit.MONTHLY: ("currency", "money", "month"),
+    Unit.DAILY: ("currency", "money", "day"),
     Unit.MONEY: ("currency", "money"),
     Unit.MOMENT: ("seconds", "moment", "when"),
     Unit.SECONDS: ("seconds",),
@@ -41,7 +40,7 @@ SAYS_UNIT = {
     Unit.GIB_HOURS: ("gib-hours", "gib_hours"),
     Unit.NODE_SECONDS: ("node-seconds",),
     Unit.CONTAINER_MINUTES: ("minutes",),
-    Unit.CORE_HOURS_PER_DAY: ("core-hours", "core_hours"),
+    Unit.CORE_HOURS_DAILY: ("core-hours", "core_hours"),
 }
 """Words of a name, a docstring or a type by which a function says its unit."""
 KEEPS_UNIT = ("in its unit", "in their unit")
@@ -181,9 +180,10 @@ def test_every_tile_of_a_page_shows_a_quantity() -> None:
         if ROOT / "dashboard" in path.parents
         for label in tile_labels(tree)
     }
-    assert sorted(shown - set(TILES)) == [], "say in quantities/tiles.py which quantity it shows"
-    assert sorted(set(TILES) - shown) == [], "no page has such a tile"
-    assert [label for label, key in TILES.items() if key not in QUANTITIES] == []
+    of_quantities = [label for quantity in every_quantity() for label in quantity.tiles]
+    assert sorted(shown - {*of_quantities}) == [], "say in quantities/numbers.csv which quantity it shows"
+    assert sorted({*of_quantities} - shown) == [], "no page has such a tile"
+    assert len(of_quantities) == len({*of_quantities}), "a tile shows one quantity"
 
 
 def test_a_tile_that_nobody_explains_is_found_however_it_is_called() -> None:
@@ -274,10 +274,10 @@ def test_page_and_file_are_what_the_dictionary_says_and_the_page_stays_short() -
 
 def test_what_thresholds_are_compared_with_and_the_peak_of_pages_are_named_apart() -> None:
     peak = QUANTITIES["peak"]
-    assert "5 min" in peak.name and peak.aggregation.resolution == "5 minutes"
+    assert "5 min" in peak.name and peak.resolution == "5 minutes"
     for key in ("highest_half_hour_ratio", "highest_half_hour_p95"):
         one = QUANTITIES[key]
-        assert "half hour" in one.name and "peak" not in one.name and one.aggregation.resolution == "half hour"
+        assert "half hour" in one.name and "peak" not in one.name and one.resolution == "half hour"
         assert "thresholds" in one.definition and "thresholds" not in peak.definition
 
 

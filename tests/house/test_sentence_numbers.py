@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from cotenant.base.table import Kind
-from cotenant.base.tables.quantity import Surface
-from cotenant_lab.quantities.registry import QUANTITIES
+from cotenant_lab.quantities.registry import QUANTITIES, Surface
 from tests.house import sentence_numbers
 from tests.house.rooms import ON_TREES, PACKAGES, ROOT, trees_by_path
 from tests.house.schemas import every_column

@@ -12,6 +12,7 @@ from cotenant.base.progress import Progress
 from cotenant.base.resource import GIB, MILLICORES_PER_CORE, Resource
 from cotenant.base.store import Store
 from cotenant.base.table import Column, Kind, Schema, Table
+from cotenant.base.tables.quantity import Unit
 from cotenant.base.text import percent
 from cotenant.base.usage.backtest import (
     FORECAST,
@@ -44,13 +45,14 @@ SCHEMA: Final = Schema(
         Column("batch_memory", "Batch memory", Kind.BYTES, "Memory lent by all nodes, mean over the decisions."),
         Column("cpu_violation", "CPU decisions passed", Kind.RATIO, DECISIONS_PASSED.format("CPU")),
         Column("memory_violation", "Memory decisions passed", Kind.RATIO, DECISIONS_PASSED.format("memory")),
-        Column("core_hours_short", "Core-hours short", Kind.NUMBER, "CPU needed beyond what was left."),
+        Column("core_hours_short", "Core-hours short", Kind.NUMBER, "CPU beyond what was left.", unit=Unit.CORE_HOURS),
         Column(
             "gib_hours_short",
             "GiB-hours short",
             Kind.NUMBER,
             "Memory needed beyond what was left.",
             wide=True,
+            unit=Unit.GIB_HOURS,
         ),
         Column("proven", "Proven", Kind.RATIO, "CPU decisions made by the forecast alone.", wide=True),
         Column("tested_days", "Tested days", Kind.NUMBER, "Days of decisions, one every six hours."),

@@ -24,6 +24,7 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.resource import DeviceResource, MeasuredResource, Resource, measured_resource
 from cotenant.base.table import Column, Kind, Schema, Table
+from cotenant.base.tables.quantity import Unit
 from cotenant.base.text import ask_for_closest, percent
 from cotenant.base.usage.forecast import fine_path
 from cotenant.base.usage.usage import HALF_HOUR_SECONDS
@@ -140,7 +141,7 @@ def _in_unit(table: Table, resource: MeasuredResource) -> Table:
     """The same rows, peaks shown in the resource's unit."""
     kind, unit = PATH_KINDS[resource], ", % of a GPU" if resource is DeviceResource.GPU_CORE else ""
     columns = (
-        replace(c, kind=kind, title=c.title + unit) if c.kind is Kind.INTEGER else c for c in table.schema.columns
+        replace(c, kind=kind, title=c.title + unit) if c.unit is Unit.OF_RESOURCE else c for c in table.schema.columns
     )
     return Table(replace(table.schema, columns=tuple(columns)), table.columns)
 

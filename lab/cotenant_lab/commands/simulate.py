@@ -24,6 +24,7 @@ from cotenant.base.commands.results import (
 from cotenant.base.commands.session import examples, new_app, session_of
 from cotenant.base.errors import StoreError, UsageError
 from cotenant.base.table import Column, Kind, Schema, Table, of_clusters
+from cotenant.base.tables.quantity import Unit
 from cotenant.base.text import percent
 from cotenant.experiment.what_if import RISKS_PERCENT, STORED, what_if
 from cotenant.settings import Settings
@@ -57,14 +58,14 @@ SCHEMA: Final = Schema(
         Column("batch_core_hours", "Batch core-hours", Kind.NUMBER, "Done by batch pods, without lost work."),
         Column("utilisation_ratio", "Utilisation", Kind.RATIO, "Used core-hours over those that the nodes have."),
         Column("violation_ratio", "Node-time short", Kind.RATIO, "In which use and promises exceeded the node."),
-        Column("latency_ratio", "p99", Kind.NUMBER, "p99 of latency-sensitive pods over that without batch, modelled."),
+        Column("latency_ratio", "p99", Kind.NUMBER, "Modelled, of services, over that without batch.", unit=Unit.RATIO),
         Column("deadlines_met_ratio", "Deadlines met", Kind.RATIO, "Of batch jobs that were due."),
         Column("evictions", "Evictions", Kind.INTEGER, "Batch pods that left for want of memory."),
         Column("suppressed_core_hours", "Suppressed", Kind.NUMBER, "Core-hours promised to batch and not given."),
         Column("trace", "Trace", Kind.TEXT, "Where the pods' usage comes from.", wide=True),
         Column("nodes", "Nodes", Kind.INTEGER, "Simulated nodes.", wide=True),
         Column("days", "Days", Kind.INTEGER, "Judged days, after the history.", wide=True),
-        Column("seed", "Seed", Kind.INTEGER, "Of all that is drawn.", wide=True),
+        Column("seed", "Seed", Kind.INTEGER, "Of all that is drawn.", wide=True, unit=Unit.NUMBER),
         Column("incident", "Incident", Kind.TEXT, "What goes wrong on the second day.", wide=True),
     ),
     ("sharing", "knob"),

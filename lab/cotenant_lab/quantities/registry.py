@@ -1,78 +1,168 @@
-"""All quantities by key: one module per subject, a feature's in its room; docs/quantities.md is made from here."""
+"""All quantities: numbers.csv has those with a meaning of their own, tables.csv the tables whose columns are the rest.
+
+A column declares its unit, sign and definition, and a function says what it returns: a row leaves out what they say.
+Rows that differ in a few words are one: "{CPU|memory} used" stands for two of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-from types import MappingProxyType, ModuleType
+import csv
+import inspect
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from pkgutil import resolve_name
 from typing import Final
 
-from cotenant.base.tables.quantity import Quantity, Surface
-from cotenant.scheduler_ext.reservations.model import quantities as plans
-from cotenant_lab.quantities import (
-    command_tables,
-    costs,
-    counts,
-    generic,
-    lendable,
-    nodes,
-    peaks,
-    quality,
-    requests,
-    savings,
-    spoken,
-    tables,
-    usage,
-    what_if,
-)
+from cotenant.base.table import Kind, Schema, unit_of
+from cotenant.base.tables.quantity import Sign, Unit
 
-SUBJECTS: Final[Mapping[str, ModuleType]] = MappingProxyType(
-    {
-        "Savings": savings,
-        "Money": costs,
-        "Requests and limits": requests,
-        "Lendable capacity": lendable,
-        "Usage": usage,
-        "Forecasts and peaks": peaks,
-        "Reservation plans": plans,
-        "Nodes": nodes,
-        "Counts": counts,
-        "Data quality": quality,
-        "Try a risk": what_if,
-        "In sentences": spoken,
-        "In many sentences": generic,
-    }
-)
-"""Title of a chapter -> its module."""
+Row = Mapping[str, str]
 
 
-TABLES: Final = (*tables.SUBJECTS, *command_tables.SUBJECTS)
+class Surface(StrEnum):
+    """The surface on which a person or a program reads a quantity."""
+
+    TILE = "tile"
+    SENTENCE = "sentence"
+    CAPTION = "caption"
+    CHART = "chart"
+    TABLE = "table"
+    DRAWER = "drawer"
+    REVIEW = "review"
+    EXPORT = "CSV export"
+    CLI = "command line"
+    REST = "REST"
+    PYTHON = "Python"
+    MCP = "MCP"
+    REPORT = "HTML report"
+    NOTE = "chat note"
+    OBJECT = "object in the cluster"
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """One number that people and programs read, computed by one function.
+
+    key: lower case, with the unit at its end where the name would not say it. name: what surfaces call it. function:
+    dotted path of the pure function, or of the attribute of a dataclass, that everybody reads. of: what a value
+    describes. statistic: "sum over the nodes". resolution: of the samples behind it. tiles: the labels of those that
+    show it. columns: of result tables that hold it. differs: surfaces with another value on purpose, and why.
+    """
+
+    key: str
+    name: str
+    definition: str
+    unit: Unit
+    sign: Sign
+    of: str
+    statistic: str
+    resolution: str
+    time: str
+    surfaces: tuple[Surface, ...]
+    tiles: tuple[str, ...]
+    columns: tuple[str, ...]
+    differs: Mapping[str, str]
+    function: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableSubject:
+    """What all columns of a table share, and the columns of another time, and those that a surface lacks."""
+
+    title: str
+    schema: Schema
+    of: str
+    time: str
+    times: Mapping[str, Collection[str]]
+    surfaces: tuple[Surface, ...]
+    lacks: Mapping[str, Collection[str]]
+    function: str
+
+    def surfaces_of(self, column: str) -> tuple[Surface, ...]:
+        """Return the surfaces that show one column's cells."""
+        return tuple(surface for surface in self.surfaces if column not in self.lacks.get(surface, ()))
+
+    def numbers(self) -> tuple[str, ...]:
+        """The columns that hold numbers: "workloads.cpu_request"."""
+        return tuple(f"{self.schema.name}.{c.name}" for c in self.schema.columns if c.kind is not Kind.TEXT)
+
+
+_VARIANTS: Final = re.compile(r"\{([^{}]*\|[^{}]*)\}")
+
+
+def _rows(name: str) -> Iterator[Row]:
+    with (Path(__file__).parent / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            found = (words.split("|") for cell in row.values() for words in _VARIANTS.findall(cell))
+            for number in range(max(map(len, found), default=1)):
+                yield {k: _VARIANTS.sub(lambda m, n=number: m[1].split("|")[n], cell) for k, cell in row.items()}
+
+
+def _parts(cell: str, separator: str = "; ") -> list[str]:
+    return [part for part in cell.split(separator) if part]
+
+
+def _pairs(cell: str) -> dict[str, str]:
+    """What stands after each colon by what stands before it."""
+    return {name: rest for name, _, rest in (part.partition(": ") for part in _parts(cell))}
+
+
+def _table(row: Row) -> TableSubject:
+    times, lacks = ({name: cs.split() for name, cs in _pairs(row[part]).items()} for part in ("times", "lacks"))
+    schema, surfaces = resolve_name(row["schema"]), tuple(map(Surface, _parts(row["surfaces"], ", ")))
+    return TableSubject(row["title"], schema, row["of"], row["time"], times, surfaces, lacks, row["function"])
+
+
+TABLES: Final = tuple(map(_table, _rows("tables")))
 """Every table that the dictionary explains."""
+_OWNERS: Final = {f"{table.schema.name}.{c.name}": (table, c) for table in TABLES for c in table.schema.columns}
 
 
 def surfaces_of_columns() -> Mapping[str, tuple[Surface, ...]]:
     """The surfaces that show the cells of each column: "workloads.cpu_request" -> REST and others."""
-    return {
-        f"{subject.schema.name}.{column.name}": subject.surfaces_of(column.name)
-        for subject in TABLES
-        for column in subject.schema.columns
-    }
+    return {name: table.surfaces_of(column.name) for name, (table, column) in _OWNERS.items()}
 
 
-def of_subject(title: str) -> tuple[Quantity, ...]:
-    """The quantities of one subject, in the order of its module; one with columns is shown where their tables are."""
-    shown = surfaces_of_columns()
-    return tuple(
-        replace(found, surfaces=tuple(dict.fromkeys((*found.surfaces, *(s for c in found.columns for s in shown[c])))))
-        for found in SUBJECTS[title].QUANTITIES
+def _quantity(row: Row) -> Quantity:
+    """The quantity of a row; what the row does not say, its first column or its function says."""
+    columns, tiles, said = row["columns"].split(), _parts(row["tiles"]), dict(row)
+    surfaces = [*map(Surface, _parts(row["surfaces"], ", ")), *([Surface.TILE] if tiles else [])]
+    for table, column in (_OWNERS[name] for name in columns):
+        surfaces += table.surfaces_of(column.name)
+        time = next((time for time, those in table.times.items() if column.name in those), table.time)
+        told = {"name": column.title.strip(), "definition": column.doc, "of": table.of, "function": table.function}
+        for name, words in {**told, "time": time, "unit": str(unit_of(column)), "sign": column.sign.value}.items():
+            said[name] = said[name] or words
+    return Quantity(
+        row["key"], said["name"] or ", ".join(tiles), said["definition"] or _sentence_of(said["function"]),
+        Unit(said["unit"]), Sign(said["sign"] or Sign.NEVER_NEGATIVE), said["of"], said["statistic"] or "value",
+        said["resolution"], said["time"], tuple(dict.fromkeys(surfaces)), tuple(tiles), tuple(columns),
+        _pairs(row["differs"]), said["function"],
+    )  # fmt: skip
+
+
+def _sentence_of(function: str) -> str:
+    """What a function says of its result."""
+    said = (
+        (inspect.getdoc(resolve_name(function)) or "").partition("\n\n")[0].replace("\n", " ").removeprefix("Return ")
     )
+    return said[:1].upper() + said[1:]
 
 
 def by_chapter() -> Mapping[str, tuple[Quantity, ...]]:
     """All quantities by the title of their chapter: the subjects first, then the other columns of each table."""
-    subjects = {title: of_subject(title) for title in SUBJECTS}
-    claimed = {column for quantities in subjects.values() for quantity in quantities for column in quantity.columns}
-    return subjects | {f"Table: {subject.title}": tables.quantities(subject, claimed) for subject in TABLES}
+    found: dict[str, tuple[Quantity, ...]] = {}
+    for row in _rows("numbers"):
+        found[row["chapter"]] = (*found.get(row["chapter"], ()), _quantity(row))
+    free = _OWNERS.keys() - {column for group in found.values() for quantity in group for column in quantity.columns}
+    empty = dict.fromkeys(next(_rows("numbers")), "")
+    for table in TABLES:
+        rows = ({**empty, "key": re.sub("[.-]", "_", at), "columns": at} for at in table.numbers() if at in free)
+        found[f"Table: {table.title}"] = tuple(map(_quantity, rows))
+    return found
 
 
 def every_quantity() -> tuple[Quantity, ...]:
@@ -80,13 +170,5 @@ def every_quantity() -> tuple[Quantity, ...]:
     return tuple(quantity for quantities in by_chapter().values() for quantity in quantities)
 
 
-QUANTITIES: Final[Mapping[str, Quantity]] = MappingProxyType({q.key: q for q in every_quantity()})
+QUANTITIES: Final[Mapping[str, Quantity]] = {q.key: q for q in every_quantity()}
 """By key; a test refuses two of one key."""
-
-
-def quantity(key: str) -> Quantity:
-    """The quantity of a key; a KeyError names what is missing and where to declare it."""
-    try:
-        return QUANTITIES[key]
-    except KeyError:
-        raise KeyError(f"no quantity {key!r}: declare it in lab/cotenant_lab/quantities") from None

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from cotenant.base.table import Column, Kind, Schema, Table
+from cotenant.base.tables.quantity import Sign, Unit
 from cotenant.base.usage.peak import HIGHEST_HALF_HOUR_MEANING, HIGHEST_HALF_HOUR_NAME
 
 RESOURCES: Final = (("cpu", "CPU"), ("memory", "Memory"))
@@ -30,7 +31,7 @@ NODES: Final = Schema(
             for resource, title in RESOURCES
             for name, heading, text in SHARES
         ),
-        Column("moves", "Moves", Kind.INTEGER, "Pods that leave (negative) or come."),
+        Column("moves", "Moves", Kind.INTEGER, "Pods that leave (negative) or come.", sign=Sign.EITHER),
         Column("mark", "Mark", Kind.TEXT, "HighNodeLoad's taint: set, stays or taken away.", wide=True),
         Column("reason", "Reason", Kind.TEXT, "Why the node is left out."),
     ),
@@ -50,8 +51,9 @@ MOVES: Final = Schema(
             "Gain, seconds of a node",
             Kind.NUMBER,
             "Overload that the move removes, or node time that it frees, in node-seconds.",
+            unit=Unit.NODE_SECONDS,
         ),
-        Column("cost", "Cost, seconds of a node", Kind.NUMBER, "Restart and its risk, in node-seconds."),
+        Column("cost", "Cost, seconds of a node", Kind.NUMBER, "Restart and its risk.", unit=Unit.NODE_SECONDS),
         Column("restart_seconds", "Restart s", Kind.NUMBER, "How long the pod is away.", wide=True),
         Column("overload_seconds", "Overload s", Kind.NUMBER, "How long the overload lasts.", wide=True),
         Column("unjudged", "Not checked", Kind.TEXT, "Constraints that only the scheduler checks.", wide=True),
@@ -72,8 +74,8 @@ EMPTYING: Final = Schema(
         Column("decision", "Mark", Kind.TEXT, "set, stays or taken away; left alone: not begun."),
         Column("by", "By", Kind.TEXT, "Who began it: a person, or the manager's rounds."),
         Column("pods", "Pods", Kind.INTEGER, "Pods that still have to leave."),
-        Column("gain", "Gain, seconds of a node", Kind.NUMBER, "Time that a free node gains, in seconds."),
-        Column("cost", "Cost, seconds of a node", Kind.NUMBER, "Of all its moves, in node-seconds."),
+        Column("gain", "Gain, seconds of a node", Kind.NUMBER, "Time that a free node gains.", unit=Unit.NODE_SECONDS),
+        Column("cost", "Cost, seconds of a node", Kind.NUMBER, "Of all its moves.", unit=Unit.NODE_SECONDS),
         Column("pod", "Pod", Kind.TEXT, "NAMESPACE/NAME of the pod that prevents it."),
         Column("reason", "Reason", Kind.TEXT, "Code of docs/reasons.md."),
     ),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cotenant.base import measures
 from cotenant.base.table import Column, Kind, Schema, Table
+from cotenant.base.tables.quantity import Sign, Unit
 from cotenant.base.text import counted, percent
 from cotenant.scheduler_ext.reservations.model.plan import PeakWindow, Plan, Score
 from cotenant.scheduler_ext.reservations.model.plan_scores import OccurrenceReport, is_needed, lines
@@ -62,9 +63,15 @@ SCORES: Final = Schema(
         Column("hit", "Used", Kind.RATIO, "Used share of the reserved pod-time."),
         Column("idle_core_hours", "Idle core-h", Kind.NUMBER, "Core-hours that stayed idle."),
         Column("lent_core_hours", "Lent core-h", Kind.NUMBER, "Reserved core-hours that batch used meanwhile."),
-        Column("cost", "Cost", Kind.NUMBER, "Money that they cost."),
+        Column("cost", "Cost", Kind.NUMBER, "Money that they cost.", unit=Unit.MONEY),
         Column("others_waiting", "Others", Kind.INTEGER, "Pods of others that fit and waited meanwhile.", wide=True),
-        Column("lead_seconds", "Lead s", Kind.INTEGER, "How long before the start all was reserved; negative is late."),
+        Column(
+            "lead_seconds",
+            "Lead s",
+            Kind.INTEGER,
+            "How long before the start all was reserved; negative is late, missing is never.",
+            sign=Sign.EITHER,
+        ),
     ),
     ("namespace", "plan", "start"),
 )
@@ -93,7 +100,11 @@ BACKTESTS: Final = Schema(
         Column("peaks", "Peaks", Kind.INTEGER, "Peaks there were."),
         Column("idle_core_hours", "Idle core-h", Kind.NUMBER, "Core-hours that would have stayed idle."),
         Column(
-            "cost", "Cost", Kind.NUMBER, "Idle core-hours + missed ones at their price in idle ones; lower is better."
+            "cost",
+            "Cost",
+            Kind.NUMBER,
+            "Idle core-hours + missed ones at their price in idle ones; lower is better.",
+            unit=Unit.CORE_HOURS,
         ),
         Column("chosen", "Chosen", Kind.TEXT, "Marks the proposed quantile.", wide=False),
     ),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from cotenant.base.table import Column, Kind, Schema, Table
+from cotenant.base.tables.quantity import Unit
 
 if TYPE_CHECKING:
     from cotenant_lab.simulation.peaks.peak_replay import PeakReplay
@@ -15,12 +16,13 @@ PEAK_REPLAYS: Final = Schema(
     (
         Column("workload", "Workload", Kind.TEXT, "Namespace/kind/name.", essential=True),
         Column("peak_pods", "Peak pods", Kind.INTEGER, "Pods that came beyond those that run anyway."),
-        Column("pending_without", "p95 without", Kind.NUMBER, "p95 of peak pods' time without a node, seconds."),
+        Column("pending_without", "p95 without", Kind.NUMBER, "p95 of peak pods' wait for a node.", unit=Unit.SECONDS),
         Column(
             "pending_with",
             "p95 with",
             Kind.NUMBER,
             "p95 of peak pods' time without a node with the forecast's plan, seconds.",
+            unit=Unit.SECONDS,
         ),
         Column("reserved", "Reserved", Kind.RATIO, "Of the peak pods, those that took a Reservation."),
         Column("idle_core_hours", "Idle core-h", Kind.NUMBER, "Reserved core-hours that no pod used."),
