@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cotenant.base.errors import UsageError
-from cotenant.base.kubernetes.protocol import SCHEDULING_GROUP
+from cotenant.base.kubernetes.protocol import REQUIRED_TERMS, SCHEDULING_GROUP
 from cotenant.base.text import format_value
 
 Json = Mapping[str, Any]
@@ -91,11 +91,11 @@ def on_node(pod: Json, node: str) -> dict[str, Any]:
     """The pod spec with a required affinity to one node, besides what it requires already."""
     affinity = _part(pod, "affinity", "pod spec")
     nodes = dict(_part(affinity, "nodeAffinity", "affinity"))
-    required = dict(_part(nodes, "requiredDuringSchedulingIgnoredDuringExecution", "nodeAffinity"))
+    required = dict(_part(nodes, REQUIRED_TERMS, "nodeAffinity"))
     here = {"key": "metadata.name", "operator": "In", "values": [node]}
     terms = [_object("nodeSelectorTerms", term) for term in _items(required, "nodeSelectorTerms") or [{}]]
     required["nodeSelectorTerms"] = [{**t, "matchFields": [*_items(t, "matchFields"), here]} for t in terms]
-    nodes["requiredDuringSchedulingIgnoredDuringExecution"] = required
+    nodes[REQUIRED_TERMS] = required
     return {**pod, "affinity": {**affinity, "nodeAffinity": nodes}}
 
 

@@ -174,32 +174,35 @@ def compile_cluster(state: SizedCluster) -> CompiledCluster:
         domains={key: _domain_numbers(state.nodes, key) for key in keys},
         pods_of_owner=_by_owner(state.pods),
         priority_of=np.array([pod.priority for pod in state.pods], dtype=np.int64),
-        requested=_requests_on_nodes(demand[class_of], node_of, len(state.nodes)),
         demand=demand,
         class_sizes=_class_sizes(allocatable, demand),
         classes_of_counter=_classes_of_counter(builder.classes, len(builder.counters)),
-        nodes_of_class=_nodes_of_class(class_of, node_of, len(builder.classes)),
-        pods_of_node=_pods_of_node(node_of, len(state.nodes)),
+        **_sums_of_places(demand, class_of, node_of, len(state.nodes)),
     )
 
 
 def move_pods(cluster: CompiledCluster, node_of: Ints) -> CompiledCluster:
     """The cluster with its pods elsewhere. node_of: place of each pod's node, -1 without one."""
-    return replace(
-        cluster,
-        node_of=node_of,
-        requested=_requests_on_nodes(cluster.demand[cluster.class_of], node_of, len(cluster.nodes)),
-        nodes_of_class=_nodes_of_class(cluster.class_of, node_of, len(cluster.classes)),
-        pods_of_node=_pods_of_node(node_of, len(cluster.nodes)),
-    )
+    sums = _sums_of_places(cluster.demand, cluster.class_of, node_of, len(cluster.nodes))
+    return replace(cluster, node_of=node_of, **sums)
 
 
-def _requests_on_nodes(amounts: Ints, node_of: Ints, nodes: int) -> Ints:
-    """Sums over the pods of each node, (resources, nodes)."""
-    placed = node_of >= 0
-    sums = np.zeros((nodes, amounts.shape[1]), dtype=np.int64)
-    np.add.at(sums, node_of[placed], amounts[placed])
-    return np.ascontiguousarray(sums.T)
+def _sums_of_places(demand: Ints, class_of: Ints, node_of: Ints, nodes: int) -> dict[str, Any]:
+    """The fields of a cluster that follow from the places of its pods."""
+    pods = np.flatnonzero(node_of >= 0)
+    sums = np.zeros((nodes, demand.shape[1]), dtype=np.int64)
+    np.add.at(sums, node_of[pods], demand[class_of[pods]])
+    return {
+        "requested": np.ascontiguousarray(sums.T),
+        "nodes_of_class": _by_number(node_of[pods], class_of[pods], len(demand)),
+        "pods_of_node": _by_number(pods, node_of[pods], nodes),
+    }
+
+
+def _by_number(values: Ints, numbers: Ints, count: int) -> list[Ints]:
+    """The values of each number below `count`, in their order."""
+    ends = np.cumsum(np.bincount(numbers, minlength=count))
+    return np.split(values[np.argsort(numbers, kind="stable")], ends[:-1]) if count else []
 
 
 def _classes_of_counter(classes: Sequence[PodClass], counters: int) -> list[Ints]:
@@ -208,20 +211,6 @@ def _classes_of_counter(classes: Sequence[PodClass], counters: int) -> list[Ints
         for counter in pod_class.counters:
             found[counter].append(number)
     return [np.array(numbers, dtype=np.int64) for numbers in found]
-
-
-def _nodes_of_class(class_of: Ints, node_of: Ints, classes: int) -> list[Ints]:
-    pods = np.flatnonzero(node_of >= 0)
-    pods = pods[np.argsort(class_of[pods], kind="stable")]
-    ends = np.cumsum(np.bincount(class_of[pods], minlength=classes))
-    return np.split(node_of[pods], ends[:-1]) if classes else []
-
-
-def _pods_of_node(node_of: Ints, nodes: int) -> list[Ints]:
-    pods = np.flatnonzero(node_of >= 0)
-    pods = pods[np.argsort(node_of[pods], kind="stable")]
-    ends = np.cumsum(np.bincount(node_of[pods], minlength=nodes))
-    return np.split(pods, ends[:-1]) if nodes else []
 
 
 def _class_sizes(allocatable: Ints, demand: Ints) -> Floats:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from cotenant.base.errors import UsageError
 from cotenant.base.json_documents.json_decoders import mapping_or_empty
 from cotenant.base.kubernetes.pod_identity import Taint, Toleration, toleration
+from cotenant.base.kubernetes.protocol import REQUIRED_TERMS
 from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.scheduler_ext.extender.metric import ExtenderNode
 
@@ -80,7 +81,7 @@ def _selector(spec: Json) -> Check:
 def _affinity(spec: Json) -> Check:
     """The check of required node affinity: one of its terms must fit; no terms fit no node."""
     nodes = mapping_or_empty(mapping_or_empty(spec.get("affinity")).get("nodeAffinity"))
-    required = nodes.get("requiredDuringSchedulingIgnoredDuringExecution")
+    required = nodes.get(REQUIRED_TERMS)
     if not isinstance(required, Mapping):
         return lambda _: ""
     return lambda node: "" if matches_terms(required, node) else "required node affinity"

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotenant.base.kubernetes.pod_request import format_quantities, sum_amounts
+from cotenant.base.kubernetes.protocol import REQUIRED_TERMS
 from cotenant.base.text import counted
 from cotenant.scheduler_ext.extender.metric import ExtenderNode
 from cotenant.scheduler_ext.extender.stock_rules import refusals
@@ -243,7 +244,7 @@ def _node_groups(placement: Placement, nodes: Sequence[QueueNode]) -> Iterator[_
 
 def _selected_label_keys(placement: Placement) -> tuple[tuple[str, ...], bool]:
     """Keys of node labels that a placement looks at, and whether it looks at nodes' names."""
-    required = (placement.affinity.get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution")
+    required = (placement.affinity.get("nodeAffinity") or {}).get(REQUIRED_TERMS)
     terms = [t for t in (required or {}).get("nodeSelectorTerms") or () if isinstance(t, Mapping)]
     expressions = [e for term in terms for e in term.get("matchExpressions") or () if isinstance(e, Mapping)]
     keys = {*placement.node_selector, *(str(e.get("key") or "") for e in expressions)}

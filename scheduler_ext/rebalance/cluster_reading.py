@@ -40,7 +40,6 @@ from cotenant.scheduler_ext.rebalance.load import (
     WorkloadOutlook,
     pod_of,
 )
-from cotenant.scheduler_ext.rebalance.load import pod_of as rebalance_pod_of
 from cotenant.scheduler_ext.rebalance.migration.job import JOBS, MigrationJob, address_of
 from cotenant.scheduler_ext.rebalance.published_outlooks import outlooks_address, outlooks_in
 from cotenant.scheduler_ext.volumes.reading import read_volumes
@@ -241,5 +240,5 @@ def migration_mirror(name: str, client: KubeClient, settings: LoadAwareSettings,
         return Mirror(client, f"/apis/{SCHEDULING_GROUP}/{JOBS}", dict[str, Any], MigrationJob.parse, wake)
     if name == "disruption-budgets":
         return Mirror(client, BUDGETS, BudgetWire, budget_of, wake)
-    project = partial(rebalance_pod_of, settings=settings)
+    project = partial(pod_of, settings=settings)
     return Mirror(client, "/api/v1/pods", msgspec.Raw, project, wake, fieldSelector=NOT_ENDED)

@@ -3,8 +3,7 @@
 High nodes are relieved one after the other, highest usage first; on each, pods leave in Koordinator's order until the
 node is under its high threshold or the receivers' capacity is used up. Beyond Koordinator: a pod leaves only when one
 receiver takes it whole and stays under its own thresholds, and when the move pays (`price`). A node that HighNodeLoad
-empties is neither relieved nor filled. With forecasts what the
-move brings over the next 24 hours is counted on both nodes.
+empties is neither relieved nor filled. With forecasts what the move brings over the next 24 hours is counted on both.
 """
 
 from __future__ import annotations
@@ -140,7 +139,6 @@ def _passes(work: RebalanceRound, pool: PoolThresholds, classes: Classification)
         if work.detectors is not None:
             # Detectors after a pass: those of relieved nodes are reset, and all that it acted on are marked normal
             # once.
-            assert work.detectors is not None
             names = work.table.names
             relieved = [names[row] for row in sources if not _overload(work, current, row)[0].any()]
             work.detectors.reset(relieved, prod=current.prod)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -18,13 +18,15 @@ from cotenant.scheduler_ext.extender.metric import ExtenderNode
 from cotenant.scheduler_ext.rebalance.arguments import (
     PAUSE_SECONDS,
     SYSTEM_PRIORITIES,
+    LowNodeLoadArgs,
     MigrationArgs,
-    Namespaces,
-    PodSelector,
     RoundArgs,
 )
 from cotenant.scheduler_ext.rebalance.load import NEVER, RebalanceInputs, RebalancePod
 from cotenant.scheduler_ext.volumes.bound_volumes import can_use
+
+if TYPE_CHECKING:
+    from cotenant.scheduler_ext.rebalance.emptying.arguments import HighNodeLoadArgs
 
 Floats = npt.NDArray[np.float64]
 Rule = Callable[[RebalancePod], bool]
@@ -36,18 +38,6 @@ _QOS: Final = {QosClass.BE: 1, QosClass.LS: 2, QosClass.LSR: 3, QosClass.LSE: 4,
 _QOS_BY_KUBE: Final = {1: QosClass.BE, 2: QosClass.LS, 3: QosClass.LSR}
 
 
-class PodChoice(Protocol):
-    """The pods that the arguments of a plugin let it move."""
-
-    @property
-    def evictable_namespaces(self) -> Namespaces:
-        """Namespaces whose pods may be moved."""
-
-    @property
-    def pod_selectors(self) -> list[PodSelector]:
-        """One of them must select the pod; none: all pods."""
-
-
 @dataclass(frozen=True, slots=True)
 class Eligibility:
     """The rules of one configuration, in the order in which they are tried."""
@@ -57,7 +47,7 @@ class Eligibility:
     @classmethod
     def of(
         cls,
-        load: PodChoice,
+        load: LowNodeLoadArgs | HighNodeLoadArgs,
         migration: MigrationArgs,
         now_seconds: float,
         pause_seconds: float = PAUSE_SECONDS,
@@ -106,7 +96,9 @@ class Eligibility:
         return cls(tuple(rules))
 
     @classmethod
-    def of_round(cls, load: PodChoice, arguments: RoundArgs, inputs: RebalanceInputs) -> Eligibility:
+    def of_round(
+        cls, load: LowNodeLoadArgs | HighNodeLoadArgs, arguments: RoundArgs, inputs: RebalanceInputs
+    ) -> Eligibility:
         """Rules of one round of a plugin, with what rests after moves before it, and where volumes can be used."""
         rests = arguments.pause_seconds, arguments.resting, arguments.failed
         rules = cls.of(load, arguments.migration, inputs.now_seconds, *rests).rules

@@ -82,7 +82,7 @@ def rooms(view: ReservationView, default: Mode) -> list[ReservationCapacity]:
 
 
 def assign_waiting_pods(view: ReservationView, settings: ReservationSettings) -> Assignment:
-    """Return the assignment of each waiting pod; hand-overs begin on nodes without any, up to swaps_at_once in all."""
+    """Return the assignment of each waiting pod; hand-overs begin on nodes without any, up to SWAPS_AT_ONCE in all."""
     served = {swap.owner.uid for swap in view.guard.swaps if swap.owner}
     waiting = [pod for pod in view.pods.values() if pod.uid not in served and _waits(pod)]
     work = _Assigner(view, settings, rooms(view, Mode(settings.mode)) if waiting else ())
@@ -129,8 +129,7 @@ class _Assigner:
     def _usable(self, group: list[ReservationCapacity], pod: PodView) -> list[ReservationCapacity]:
         if not group or not group[0].reservation.owned_by(pod.identity):
             return []
-        alike = not affinity_of(pod.identity).required
-        if alike:
+        if not affinity_of(pod.identity).required:  # then all of the group are alike to the pod
             first = group[0]
             good = first.reservation.usable_by(pod.identity, pod.tolerations) and first.takes(pod)
             return group if good else []

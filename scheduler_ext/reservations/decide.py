@@ -72,17 +72,12 @@ def withdraw_reservation_promise(guard: Guard, pending: Iterable[PodView], now_s
     under way stay on record: the next manager finishes them, or the webhook frees their nodes. Members of gangs that
     are not placed yet keep their gate: there is no capacity for them, and the controller of queues lets them go.
     """
-    revoked = guard.served_until_seconds > now_seconds
-    ended = (
-        [replace(guard, served_until_seconds=now_seconds).intent("no manager hands over capacity any more")]
-        if revoked
-        else []
-    )
-    return (*ended, *(release_patch(pod) for pod in pending if _waits_for_us(pod)))
-
-
-def _waits_for_us(pod: PodView) -> bool:
-    return pod.gated and pod.alive and not pod.node and GANG_GATE not in pod.gates
+    waiting = [pod for pod in pending if pod.gated and pod.alive and not pod.node and GANG_GATE not in pod.gates]
+    ended: list[Intent] = []
+    if guard.served_until_seconds > now_seconds:
+        why = "no manager hands over capacity any more"
+        ended.append(replace(guard, served_until_seconds=now_seconds).intent(why))
+    return (*ended, *map(release_patch, waiting))
 
 
 def _guard_updates(

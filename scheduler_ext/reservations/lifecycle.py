@@ -36,7 +36,6 @@ from cotenant.scheduler_ext.reservations.status import (
     address_of,
     allocated_of,
     condition,
-    ended_seconds,
     merge_conditions,
     references,
     status_intent,
@@ -313,7 +312,8 @@ def _placeholder_deletions(mine: Sequence[PodView]) -> list[Intent]:
 def _expired_reservation_deletions(
     reservation: Reservation, view: ReservationView, settings: ReservationSettings
 ) -> list[Intent]:
-    ended = ended_seconds(reservation.status, reservation.created_seconds, moment_of)
+    moments = [moment_of(c.since, "condition") or 0.0 for c in reservation.status.conditions if c.since]
+    ended = max(moments, default=reservation.created_seconds)
     if view.now_seconds < ended + settings.keep_ended_seconds:
         return []
     return [Delete(address_of(reservation), reservation.uid, "it ended long ago")]

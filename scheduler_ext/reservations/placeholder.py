@@ -24,6 +24,7 @@ from cotenant.base.kubernetes.protocol import (
     OWNER_WORKLOAD_ANNOTATION,
     PLACEHOLDER_LABEL,
     PLACEHOLDER_NAMESPACE,
+    PREFERRED_TERMS,
     REQUIRED_TERMS,
     RESERVATION_LABEL,
     SCHEDULING_GROUP,
@@ -165,9 +166,7 @@ def impossible(reservation: Reservation) -> str:
 
 def on_nodes(spec: Json, node: str, avoid: Sequence[str]) -> dict[str, Any]:
     """Required node affinity of a template, narrowed to a node or away from nodes; {} when nothing is required."""
-    required = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
-        "requiredDuringSchedulingIgnoredDuringExecution"
-    ) or {}
+    required = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(REQUIRED_TERMS) or {}
     terms = [dict(term) for term in required.get("nodeSelectorTerms") or ()]
     if not node and not avoid:
         return {"nodeSelectorTerms": terms} if terms else {}
@@ -259,7 +258,7 @@ def _affinity(reservation: Reservation, template: Json, node: str, avoid: Sequen
     nodes = dict(template_affinity.get("nodeAffinity") or {})
     required = on_nodes(template, node, avoid)
     if required:
-        nodes["requiredDuringSchedulingIgnoredDuringExecution"] = required
+        nodes[REQUIRED_TERMS] = required
     affinity = {"nodeAffinity": nodes} | {
         kind: _inside(template_affinity.get(kind) or {}, reservation.namespace)
         for kind in ("podAffinity", "podAntiAffinity")
@@ -301,10 +300,10 @@ def _apart_from_alike(reservation: Reservation, terms: Sequence[Json]) -> list[d
 def _inside(affinity: Json, namespace: str) -> dict[str, Any]:
     """Pod (anti-)affinity that names the namespace which it meant."""
     scoped: dict[str, Any] = {}
-    if required := affinity.get("requiredDuringSchedulingIgnoredDuringExecution"):
-        scoped["requiredDuringSchedulingIgnoredDuringExecution"] = [_with_namespaces(t, namespace) for t in required]
-    if preferred := affinity.get("preferredDuringSchedulingIgnoredDuringExecution"):
-        scoped["preferredDuringSchedulingIgnoredDuringExecution"] = [
+    if required := affinity.get(REQUIRED_TERMS):
+        scoped[REQUIRED_TERMS] = [_with_namespaces(t, namespace) for t in required]
+    if preferred := affinity.get(PREFERRED_TERMS):
+        scoped[PREFERRED_TERMS] = [
             {**t, "podAffinityTerm": _with_namespaces(t.get("podAffinityTerm") or {}, namespace)} for t in preferred
         ]
     return scoped

@@ -7,13 +7,14 @@ time, and a watch on all of them would hold them in memory for nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from cotenant.base.controllers.contract import ControllerDecision, ObjectNote
 from cotenant.base.controllers.loop import Changes, Feature
 from cotenant.base.controllers.watched import BATCH_CPU
-from cotenant.base.errors import ClusterAbsent, ClusterForbidden, CotenantError, NoData, UsageError
+from cotenant.base.errors import ClusterAbsent, ClusterForbidden, CotenantError, UsageError
 from cotenant.base.kube import KubeClient, Mirror
 from cotenant.base.kubernetes.intent import Outcome
 from cotenant.base.kubernetes.moments import moment_of
@@ -110,7 +111,8 @@ class PlanController(Feature):
             settings_digest=self._digest,
             unmade=self.unmade,
         )
-        view = self._with_proposals(view)
+        with suppress(CotenantError):  # no run yet, or a broken one: the features that publish it say what is wrong
+            view = replace(view, proposals=self._results().proposals)
         decision = plan_decisions.decide(view, now_seconds, self._settings.section(PlanSettings))
         unread = [
             ObjectNote(f"reservationplans/{ns}/{name}", "Unreadable", why, warning=True)
@@ -120,18 +122,6 @@ class PlanController(Feature):
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
         """The mirrors show what became of it."""
-
-    def _with_proposals(self, view: PlanView) -> PlanView:
-        """Return the view with the proposals of the pipeline's last run; unchanged when they cannot be read.
-
-        Plans by schedule and by hand do without them.
-        """
-        try:
-            return replace(view, proposals=self._results().proposals)
-        except NoData:
-            return view
-        except CotenantError:
-            return view  # the features that publish its results say what is wrong with the pipeline
 
     def _forget(self, active: Sequence[Plan], nearby: Collection[str], now_seconds: float) -> None:
         """Keep of what was read that of plans with standby alone, and not for long: they are many, all day."""

@@ -63,12 +63,6 @@ def status_intent(reservation: Reservation, status: ReservationStatus) -> Apply 
     return Apply(address, body, "status", why=f"reservation {reservation.name} is {status.phase}")
 
 
-def ended_seconds(status: ReservationStatus, fallback: float, parse: Any) -> float:
-    """Unix time at which it ended: the last moment of its conditions."""
-    times_seconds = [parse(c.since, "condition") or 0.0 for c in status.conditions if c.since]
-    return max(times_seconds, default=fallback)
-
-
 def _body(status: ReservationStatus) -> dict[str, Any]:
     body: dict[str, Any] = {
         "phase": Phase(status.phase).value,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -196,11 +197,7 @@ class ReservationView:
     @cached_property
     def crowded(self) -> dict[str, int]:
         """Return the number of placeholders on each node."""
-        count: dict[str, int] = {}
-        for pod in self.reserved:
-            if pod.is_placeholder and pod.node and pod.alive:
-                count[pod.node] = count.get(pod.node, 0) + 1
-        return count
+        return Counter(pod.node for pod in self.reserved if pod.is_placeholder and pod.node and pod.alive)
 
     def known(self, swap: ReservationSwap) -> Reservation | None:
         """The Reservation of a hand-over, as long as it is the same one."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from cotenant.base.errors import ClusterAbsent, ClusterForbidden
+from cotenant.base.json_documents.json_decoders import mapping_or_empty
 from cotenant.base.kube import KubeClient
 from cotenant.scheduler_ext.cluster_size.autoscalers.model import (
     NodeAutoscalers,
@@ -32,7 +33,8 @@ def read_autoscalers(client: KubeClient, pods: Iterable[str]) -> NodeAutoscalers
     unread: list[str] = []
     pools, claims = _list_karpenter(client, "nodepools", unread), _list_karpenter(client, "nodeclaims", unread)
     pod = min((name for name in pods if PROGRAM in name.partition("/")[2]), default="")
-    flags = flags_of(_get(client, _pod_path(pod), f"pod {pod}", unread) or {}) if pod else None
+    path = f"/api/v1/namespaces/{pod.replace('/', '/pods/')}"
+    flags = flags_of(_get(client, path, f"pod {pod}", unread) or {}) if pod else None
     status = _get(client, STATUS_PATH, "the status of cluster-autoscaler", unread)
     groups: tuple[NodeGroup, ...] = ()
     if status is not None:
@@ -73,11 +75,6 @@ def _get(client: KubeClient, path: str, what: str, unread: list[str]) -> Json | 
         return None
 
 
-def _pod_path(address: str) -> str:
-    namespace, _, name = address.partition("/")
-    return f"/api/v1/namespaces/{namespace}/pods/{name}"
-
-
 STATUS: Final = "ConfigMap kube-system/cluster-autoscaler-status"
 _OLD_NAME: Final = re.compile(r"^\s*Name:\s*(\S+)\s*$")
 _OLD_TARGET: Final = re.compile(r"cloudProviderTarget=(\d{1,9})")
@@ -86,15 +83,15 @@ _OLD_SMALLEST: Final = re.compile(r"minSize=(\d{1,9})")
 
 def pool_of(body: Json) -> NodePool:
     """A NodePool of karpenter.sh/v1 or v1beta1; a value of another type than the API's counts as absent."""
-    spec = _object(body.get("spec"))
-    disruption, template = _object(spec.get("disruption")), _object(spec.get("template"))
+    spec = mapping_or_empty(body.get("spec"))
+    disruption, template = mapping_or_empty(spec.get("disruption")), mapping_or_empty(spec.get("template"))
     replicas = spec.get("replicas")
     return NodePool(
         name=_name(body),
         policy=str(disruption.get("consolidationPolicy") or ""),
         consolidate_after=str(disruption.get("consolidateAfter") or ""),
         budgets=tuple(_budget(budget) for budget in _objects(disruption.get("budgets"))),
-        annotations=_texts(_object(template.get("metadata")).get("annotations")),
+        annotations=_texts(mapping_or_empty(template.get("metadata")).get("annotations")),
         replicas=replicas if isinstance(replicas, int) else None,
     )
 
@@ -111,8 +108,8 @@ def _budget(body: Json) -> NodeBudget:
 
 def claim_of(body: Json) -> NodeClaim:
     """A NodeClaim of karpenter.sh/v1 or v1beta1."""
-    meta = _object(body.get("metadata"))
-    node = str(_object(body.get("status")).get("nodeName") or "")
+    meta = mapping_or_empty(body.get("metadata"))
+    node = str(mapping_or_empty(body.get("status")).get("nodeName") or "")
     return NodeClaim(_name(body), node, _texts(meta.get("annotations")))
 
 
@@ -131,7 +128,7 @@ def groups_of_status(text: str) -> tuple[NodeGroup, ...]:
 
 def _new_groups(groups: Iterable[Json]) -> Iterator[NodeGroup]:
     for group in groups:
-        health = _object(group.get("health"))
+        health = mapping_or_empty(group.get("health"))
         smallest, target = health.get("minSize"), health.get("cloudProviderTarget")
         if isinstance(smallest, int):
             yield NodeGroup(str(group.get("name", "")), smallest, target if isinstance(target, int) else None, STATUS)
@@ -150,7 +147,7 @@ def _old_groups(lines: Iterable[str]) -> Iterator[NodeGroup]:
 def flags_of(pod: Json) -> dict[str, tuple[str, ...]]:
     """Flags of a pod's containers, each with its values in order; one without a value is "true"."""
     flags: dict[str, list[str]] = defaultdict(list)
-    for container in _objects(_object(pod.get("spec")).get("containers")):
+    for container in _objects(mapping_or_empty(pod.get("spec")).get("containers")):
         words = [str(word) for part in ("command", "args") for word in container.get(part) or ()]
         for number, word in enumerate(words):
             if not word.startswith("-"):
@@ -173,11 +170,7 @@ def groups_of_flags(flags: Mapping[str, tuple[str, ...]], pod: str) -> tuple[Nod
 
 
 def _name(body: Json) -> str:
-    return str(_object(body.get("metadata")).get("name", ""))
-
-
-def _object(value: Any) -> Json:
-    return value if isinstance(value, dict) else {}
+    return str(mapping_or_empty(body.get("metadata")).get("name", ""))
 
 
 def _objects(value: Any) -> list[Json]:
@@ -185,4 +178,4 @@ def _objects(value: Any) -> list[Json]:
 
 
 def _texts(value: Any) -> dict[str, str]:
-    return {str(key): str(text) for key, text in _object(value).items()}
+    return {str(key): str(text) for key, text in mapping_or_empty(value).items()}

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from cotenant.base.resource import GIB
+from cotenant.base.resource import GIB, MIB
 
-MIB: Final = 1 << 20
 EVICTION: Final = 100 * MIB
 GKE_PODS: Final = 110
 """Pods a node beyond which GKE keeps 400 millicores more."""

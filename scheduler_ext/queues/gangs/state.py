@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from cotenant.base.kubernetes.intent import Intent
+from cotenant.base.kubernetes.pod_request import sum_amounts
 from cotenant.base.kubernetes.protocol import GANG_GATE
 from cotenant.base.reasons import Reason
 from cotenant.base.text import agree, in_time
@@ -342,7 +343,6 @@ def _in_transit(view: QueueView, groups: Sequence[GangGroup]) -> dict[str, dict[
     taken: dict[str, dict[str, int]] = {}
     for pod, reservation in landing:
         if reservation.status.node and not has_bound_placeholder(reservation, stems):
-            sums = taken.setdefault(reservation.status.node, {})
-            for name, amount in MemberGroup(pod.requests, Placement(), 1).needs.items():
-                sums[name] = sums.get(name, 0) + amount
+            needs = MemberGroup(pod.requests, Placement(), 1).needs
+            taken[reservation.status.node] = sum_amounts((taken.get(reservation.status.node, {}), needs))
     return taken

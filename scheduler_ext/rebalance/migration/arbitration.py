@@ -44,7 +44,7 @@ def arbitrate(view: MigrationView, jobs: Sequence[MigrationJob]) -> Arbitration:
     verdicts = {job.name: limits.never(pod, eligibility) for job, pod in candidates}
     passed: set[str] = set()
     waiting: dict[str, Reason] = {}
-    for job, pod in _in_order(candidates, limits.under_way):
+    for job, pod in _in_order(candidates, limits.moves.workloads):
         if verdicts[job.name] is not Reason.OK:
             continue
         reason = limits.refusal(pod)
@@ -104,14 +104,9 @@ class _JobLimits:
             workload, node = job.status.source
             moves.count_one(workload, node, job.pod.namespace)
         hour = len({job.name for job in (*evictions_since(view, HOUR_SECONDS), *running)})
-        uids = {uid for job in running if (uid := _uid(view, job))}
+        uids = {pod.facts.identity.uid for job in running if (pod := view.pod_of(job)) is not None} - {""}
         limited = seconds_of(view.arguments.object_limiters.workload.duration, "objectLimiters") > 0
         return cls(view, moves, _lately(view), hour, uids, limited)
-
-    @property
-    def under_way(self) -> Mapping[str, int]:
-        """Moves under way by workload."""
-        return self.moves.workloads
 
     def never(self, pod: RebalancePod, eligibility: Eligibility) -> Reason:
         """Why the pod can never be moved as things are; OK when it can."""
@@ -136,11 +131,6 @@ class _JobLimits:
         self.hour += 1
         self.lately[pod.owner] += 1
         self.pods.add(pod.facts.identity.uid)
-
-
-def _uid(view: MigrationView, job: MigrationJob) -> str:
-    pod = view.pod_of(job)
-    return pod.facts.identity.uid if pod is not None else ""
 
 
 def _in_order(

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import chain
 
 from cotenant.base.kubernetes.intent import Delete, Intent
-from cotenant.base.kubernetes.moments import moment_of
 from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.scheduler_ext.rebalance.migration.arbitration import Arbitration, arbitrate
 from cotenant.scheduler_ext.rebalance.migration.job import (
@@ -98,6 +97,6 @@ def _expired_job_deletions(view: MigrationView, keep_ended_seconds: float) -> It
     for job in view.jobs:
         if not job.status.phase.ended or job.deleting or not MANAGED.items() <= dict(job.labels).items():
             continue
-        moments = [moment_of(condition.since, "condition") or 0.0 for condition in job.status.conditions]
-        if view.now_seconds - max(moments, default=job.created_seconds) >= keep_ended_seconds:
+        ended_seconds = job.status.changed_seconds if job.status.conditions else job.created_seconds
+        if view.now_seconds - ended_seconds >= keep_ended_seconds:
             yield Delete(address_of(job.name), job.uid, "it ended long ago")

@@ -13,7 +13,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from cotenant.base.kubernetes.moments import moment_of
 from cotenant.base.text import in_time
 from cotenant.scheduler_ext.rebalance.migration.job import EVICTION, POD_BOUND, JobPhase, JobReason, MigrationJob
 
@@ -56,8 +55,7 @@ def failed_seconds(job: MigrationJob, default_ttl_seconds: float) -> float:
     """Return when a failed job ended, Unix time: at its deadline, or else with the last of its conditions."""
     if job.status.reason == JobReason.TIMEOUT:
         return job.deadline_seconds(default_ttl_seconds)
-    moments = [moment_of(condition.since, "condition") or 0.0 for condition in job.status.conditions]
-    return max(job.created_seconds, *moments) if moments else job.created_seconds
+    return max(job.created_seconds, job.status.changed_seconds)
 
 
 def sentences(failed: Iterable[FailedMove], now_seconds: float) -> Sequence[str]:

@@ -98,6 +98,11 @@ class JobStatus:
         return condition is not None and condition.status == "True"
 
     @property
+    def changed_seconds(self) -> float:
+        """When the job's last step was, Unix time; 0 without conditions."""
+        return max((moment_of(condition.since, "condition") or 0.0 for condition in self.conditions), default=0.0)
+
+    @property
     def source(self) -> tuple[str, str]:
         """(NAMESPACE/KIND/NAME of the pod's controller, node) as they were at arbitration; "" where unknown."""
         arbitrated = self.condition(ARBITRATED)

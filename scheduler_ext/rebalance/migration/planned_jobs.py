@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from cotenant.base.kubernetes.intent import Create, Delete
-from cotenant.base.kubernetes.moments import moment_of, seconds_of
+from cotenant.base.kubernetes.moments import seconds_of
 from cotenant.scheduler_ext.rebalance.arguments import MigrationArgs, RoundArgs
 from cotenant.scheduler_ext.rebalance.load import RebalanceInputs
-from cotenant.scheduler_ext.rebalance.migration.arbitration import resting_workloads
+from cotenant.scheduler_ext.rebalance.migration.arbitration import HOUR_SECONDS, resting_workloads
 from cotenant.scheduler_ext.rebalance.migration.churn import Churn
 from cotenant.scheduler_ext.rebalance.migration.failed_moves import FailedMove, free_name, resting_pods
 from cotenant.scheduler_ext.rebalance.migration.job import (
@@ -30,7 +30,6 @@ from cotenant.scheduler_ext.rebalance.migration.view import MigrationView
 from cotenant.scheduler_ext.rebalance.plan import PlannedMove, RebalancePlan
 from cotenant.scheduler_ext.reservations.guard import MANAGED
 
-HOUR_SECONDS: Final = 3600.0
 LONGEST_HOLD_UP_SECONDS: Final = 600.0
 """A job of a plan that makes no step for so long holds up no further round: its time may be a day, or without end."""
 DESCHEDULER_LABEL: Final = {"cotenant.dev/created-by": "descheduler"}
@@ -67,7 +66,7 @@ class JobsUnderWay:
     def of(cls, jobs: Sequence[MigrationJob], now_seconds: float) -> JobsUnderWay:
         """Return the counts over all jobs, of any origin."""
         ours = [job for job in jobs if DESCHEDULER_LABEL.items() <= dict(job.labels).items()]
-        moments = [_moved_seconds(job) for job in jobs if job.status.phase.ended]
+        moments = [job.status.changed_seconds for job in jobs if job.status.phase.ended]
         evicted = [job.status.evicted_seconds for job in jobs]
         hour = sum(
             job.runs or (at is not None and now_seconds - at < HOUR_SECONDS)
@@ -77,7 +76,7 @@ class JobsUnderWay:
             not job.status.phase.ended
             and not job.paused
             and not job.deleting
-            and now_seconds - max(_moved_seconds(job), job.created_seconds) < LONGEST_HOLD_UP_SECONDS
+            and now_seconds - max(job.status.changed_seconds, job.created_seconds) < LONGEST_HOLD_UP_SECONDS
             for job in ours
         )
         return cls(waiting, max(moments, default=0.0), hour)
@@ -184,8 +183,3 @@ def _why(move: PlannedMove, *, emptying: bool) -> str:
     pods = " by its prod pods" if move.prod_pass else ""
     price = f"gains {move.price.gain:.0f} node-seconds for {move.price.cost:.0f}"
     return f"{move.source} {overload} overloaded{pods}; the move {price}"
-
-
-def _moved_seconds(job: MigrationJob) -> float:
-    """Return when the job's last step was, Unix time; 0 for a job without conditions."""
-    return max((moment_of(condition.since, "condition") or 0.0 for condition in job.status.conditions), default=0.0)

@@ -244,9 +244,6 @@ def _evict_pod(view: MigrationView, job: MigrationJob, pod: RebalancePod) -> Job
     return JobAdvance(_status_at_step(view, job, JobReason.FAILED_EVICT, text, condition))
 
 
-INITIATOR: Final = MANAGER
-
-
 def eviction(view: MigrationView, job: MigrationJob, pod: RebalancePod) -> Create | Patch | None:
     """Ask for the end of this very pod, by `evictionPolicy`; None where its annotation asks for it already."""
     identity = pod.facts.identity
@@ -259,7 +256,7 @@ def eviction(view: MigrationView, job: MigrationJob, pod: RebalancePod) -> Creat
 def _annotation(view: MigrationView, job: MigrationJob, pod: RebalancePod, address: Address, why: str) -> Patch:
     """Koordinator's SoftEvictionSpec as the pod's annotation (`apis/extension/descheduling.go`)."""
     identity = pod.facts.identity
-    request: dict[str, Any] = {"timestamp": moment(view.now_seconds), "initiator": INITIATOR, "reason": why}
+    request: dict[str, Any] = {"timestamp": moment(view.now_seconds), "initiator": MANAGER, "reason": why}
     if job.delete_options:
         request["deleteOptions"] = job.delete_options
     key, text = escape_pointer_key(SOFT_EVICTION_ANNOTATION), msgspec.json.encode(request).decode()

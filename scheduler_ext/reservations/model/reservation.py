@@ -28,7 +28,7 @@ from cotenant.base.kubernetes.pod_identity import (
 )
 from cotenant.base.kubernetes.pod_request import parse_quantities
 from cotenant.base.kubernetes.pod_wire import requests_of
-from cotenant.base.kubernetes.protocol import RESERVATION_AFFINITY_ANNOTATION, RESERVATION_IGNORED_LABEL
+from cotenant.base.kubernetes.protocol import REQUIRED_TERMS, RESERVATION_AFFINITY_ANNOTATION, RESERVATION_IGNORED_LABEL
 from cotenant.base.kubernetes.selector import LabelSelector, Operator
 from cotenant.base.text import format_value
 from cotenant.scheduler_ext.reservations.model.life_cycle import Phase
@@ -281,9 +281,7 @@ def affinity_of(pod: PodIdentity) -> Affinity:
         return Affinity()
     try:
         affinity = msgspec.json.decode(text)
-        terms = (affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}).get(
-            "reservationSelectorTerms"
-        ) or ()
+        terms = (affinity.get(REQUIRED_TERMS) or {}).get("reservationSelectorTerms") or ()
         return Affinity(
             str(affinity.get("name") or ""),
             {str(k): str(v) for k, v in (affinity.get("reservationSelector") or {}).items()},

@@ -189,14 +189,12 @@ def _step_before_reservation(inputs: _StepInputs, status: PlanStatus) -> PlanSte
     window = status.window
     if window is None:
         return PlanStep(_with_condition(inputs, status, APPROVED, "NoOccurrence", "There is no further occurrence."))
-    decided = _decide_occurrence(inputs, status)
-    status = replace(status, phase=decided.phase, count=inputs.plan.most_in(window))
-    status = _with_condition(
-        inputs, status, APPROVED, decided.reason, decided.message, decided.phase is PlanPhase.APPROVED
-    )
+    phase, reason, message = _decide_occurrence(inputs, status)
+    status = replace(status, phase=phase, count=inputs.plan.most_in(window))
+    status = _with_condition(inputs, status, APPROVED, reason, message, phase is PlanPhase.APPROVED)
     if inputs.now >= last_chance(inputs.plan, window):
         return _given_up(inputs, status, window)
-    if decided.phase is not PlanPhase.APPROVED or inputs.now < status.reserve_at_seconds:
+    if phase is not PlanPhase.APPROVED or inputs.now < status.reserve_at_seconds:
         return PlanStep(status)
     blocked = first_blocking_verdict(inputs.seen.guards)
     if blocked:
@@ -235,15 +233,8 @@ def _update_window(inputs: _StepInputs, status: PlanStatus) -> PlanStatus:
     return replace(status, window=window, lead_seconds=lead, reserve_at_seconds=window.start_seconds - lead)
 
 
-@dataclass(frozen=True, slots=True)
-class _OccurrenceDecision:
-    phase: PlanPhase
-    reason: str
-    message: str
-
-
-def _decide_occurrence(inputs: _StepInputs, status: PlanStatus) -> _OccurrenceDecision:
-    """Return the decision on the occurrence, proposed, approved or rejected.
+def _decide_occurrence(inputs: _StepInputs, status: PlanStatus) -> tuple[PlanPhase, str, str]:
+    """Return the decision on the occurrence, proposed, approved or rejected; its reason, and the message.
 
     A person's decision comes first, then the plan's policy. A policy approves only while nothing speaks against it
     (`_against`); else the plan waits for a person and gives the reason.
@@ -253,14 +244,14 @@ def _decide_occurrence(inputs: _StepInputs, status: PlanStatus) -> _OccurrenceDe
         by = f"by {approval.by}" if approval.by else "by somebody"
         word = f"{approval.decision.value} {by}{': ' + approval.reason if approval.reason else '.'}"
         if approval.decision is PlanDecision.APPROVED:
-            return _OccurrenceDecision(PlanPhase.APPROVED, "ByPerson", word)
-        return _OccurrenceDecision(PlanPhase.REJECTED, "Rejected", word)
+            return PlanPhase.APPROVED, "ByPerson", word
+        return PlanPhase.REJECTED, "Rejected", word
     if not inputs.plan.policy.auto:
-        return _OccurrenceDecision(PlanPhase.PROPOSED, "Waiting", "Waiting for approval.")
+        return PlanPhase.PROPOSED, "Waiting", "Waiting for approval."
     against = _against(inputs, status.expected)
     if against:
-        return _OccurrenceDecision(PlanPhase.PROPOSED, "PolicyNotMet", against)
-    return _OccurrenceDecision(PlanPhase.APPROVED, "ByPolicy", "The plan's policy approves it.")
+        return PlanPhase.PROPOSED, "PolicyNotMet", against
+    return PlanPhase.APPROVED, "ByPolicy", "The plan's policy approves it."
 
 
 def _against(inputs: _StepInputs, expected: Expected | None) -> str:

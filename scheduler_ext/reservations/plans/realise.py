@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
+from cotenant.base.controllers.contract import MANAGED_BY, MANAGED_BY_LABEL
 from cotenant.base.errors import UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.json_documents.difference import escape_pointer_key
@@ -29,8 +30,6 @@ from cotenant.scheduler_ext.reservations.model.reservation import Reservation
 
 Json = Mapping[str, Any]
 
-MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
-MANAGED_BY: Final = "cotenant"
 PLAN_ANNOTATION: Final = "cotenant.dev/plan"
 """On a Reservation: namespace/name of its plan."""
 WINDOW_ANNOTATION: Final = "cotenant.dev/window-start"
@@ -119,16 +118,9 @@ def reservations(
             (name, "the plan wants it") for name in _unused_unit_names(plan, window, want - len(standing), existing)
         ]
     intents: list[Intent] = []
-    if owner:
-        intents += [
-            Apply(
-                Address(SCHEDULING_GROUP, "reservations", name),
-                _reservation(plan, name, expires_seconds, owner),
-                why=why,
-                asker=asker,
-            )
-            for name, why in due
-        ]
+    for address, why in ((Address(SCHEDULING_GROUP, "reservations", name), why) for name, why in due):
+        if owner:
+            intents.append(Apply(address, _reservation(plan, address, expires_seconds, owner), why=why, asker=asker))
     for reservation in standing[want:]:
         address = Address(SCHEDULING_GROUP, "reservations", reservation.name)
         intents.append(Delete(address, reservation.uid, why="the plan no longer wants it"))
@@ -147,33 +139,26 @@ def free(reservation: Reservation) -> bool:
     return not reservation.status.phase.ended and not reservation.status.owners
 
 
-def _reservation(plan: Plan, name: str, expires_seconds: float, owner: OwnerTemplate) -> dict[str, Any]:
+def _reservation(plan: Plan, address: Address, expires_seconds: float, owner: OwnerTemplate) -> dict[str, Any]:
     """A Reservation for one pod of the plan, as JSON; the annotations name the plan and the start of the window.
 
     It expires by itself, so that capacity is released even when no manager runs.
     """
     window = plan.status.window
-    start = moment(window.start_seconds) if window else ""
-    return {
-        "apiVersion": SCHEDULING_GROUP,
-        "kind": "Reservation",
-        "metadata": {
-            "name": name,
-            "labels": {MANAGED_BY_LABEL: MANAGED_BY, PLAN_LABEL: plan.key},
-            "annotations": {
-                PLAN_ANNOTATION: f"{plan.namespace}/{plan.name}",
-                WINDOW_ANNOTATION: start,
-                OWNER_WORKLOAD_ANNOTATION: str(WorkloadRef(plan.namespace, plan.owner.kind, plan.owner.name)),
-            },
-        },
-        "spec": {
-            "template": template(plan, owner),
-            "owners": [{"object": {"namespace": plan.namespace}, "labelSelector": dict(owner.selector)}],
-            "expires": moment(expires_seconds),
-            "allocateOnce": plan.allocate_once,
-            "allocatePolicy": plan.allocate_policy.value or "Aligned",
-        },
+    annotations = {
+        PLAN_ANNOTATION: f"{plan.namespace}/{plan.name}",
+        WINDOW_ANNOTATION: moment(window.start_seconds) if window else "",
+        OWNER_WORKLOAD_ANNOTATION: str(WorkloadRef(plan.namespace, plan.owner.kind, plan.owner.name)),
     }
+    spec = {
+        "template": template(plan, owner),
+        "owners": [{"object": {"namespace": plan.namespace}, "labelSelector": dict(owner.selector)}],
+        "expires": moment(expires_seconds),
+        "allocateOnce": plan.allocate_once,
+        "allocatePolicy": plan.allocate_policy.value or "Aligned",
+    }
+    labels = {MANAGED_BY_LABEL: MANAGED_BY, PLAN_LABEL: plan.key}
+    return address.manifest("Reservation", {"labels": labels, "annotations": annotations}, spec=spec)
 
 
 def template(plan: Plan, owner: OwnerTemplate) -> dict[str, Any]:

@@ -27,7 +27,6 @@ from cotenant.scheduler_ext.reservations.model.plan import (
     Span,
     WindowSource,
 )
-from cotenant.scheduler_ext.reservations.plans import schedule
 
 _SLACK: Final = timedelta(days=2)
 """No zone shifts its clock by more than a day."""
@@ -156,8 +155,6 @@ def covers_occurrence(plan: Plan, approval: Approval, status: PlanStatus) -> boo
         return approval.at_seconds >= status.last_end_seconds
     if plan.recurring:
         back = approval.at_seconds - plan.recurring.duration_seconds
-        meant = next(
-            (s for s in schedule.occurrences(plan.recurring, back) if s.end_seconds > approval.at_seconds), None
-        )
+        meant = next((s for s in occurrences(plan.recurring, back) if s.end_seconds > approval.at_seconds), None)
         return meant is not None and status.window.start_seconds <= meant.start_seconds
     return plan.source is WindowSource.MANUAL or status.window.start_seconds <= approval.at_seconds + DAY_SECONDS
