@@ -139,10 +139,7 @@ class _Search:
         return True
 
     def _end_state(self, trial: PlacingTrial, leaving: Sequence[int]) -> PlacingState | None:
-        """The state after the nodes went one by one, each when the pods of the one before had a place.
-
-        None of them takes a pod from the beginning.
-        """
+        """The state after the nodes went one by one, each when all had a place; none takes a pod from the start."""
         self.progress.advance()
         self.refused_on = -1
         alive = self.alive_without(leaving)
@@ -221,10 +218,7 @@ def find_stays(cluster: CompiledCluster) -> dict[int, Stay]:
 
 
 def _split_waiting(search: _Search) -> tuple[list[int], tuple[str, ...]]:
-    """Waiting pods that every trial has a place for in the whole cluster, and the names of the others.
-
-    A pod that finds no node whatever the size says nothing about the size.
-    """
+    """Waiting pods that all trials place in the whole cluster; names of the others, which say nothing of the size."""
     alive, fitting, hopeless = search.alive_without(()), list(search.waiting), []
     placements = 0
     for number, trial in enumerate((*search.trials, *search.unseen)):

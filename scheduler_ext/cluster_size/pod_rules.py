@@ -77,10 +77,7 @@ class NotModelledError(Exception):
 
 
 def sized_pod(wire: SizedPodWire, objects: ClusterObjects, proposals: Proposals = MappingProxyType({})) -> SizedPod:
-    """A pod with its rules; QuantityError where its CPU or memory cannot be read.
-
-    proposals: requests of its containers at later levels.
-    """
+    """A pod with its rules and requests (proposals: at later levels); QuantityError where these cannot be read."""
     meta, spec = wire.metadata, wire.spec
     owner = next((owner for owner in meta.owner_references or () if owner.controller), None)
     what = f"pod {meta.namespace}/{meta.name}"
@@ -198,10 +195,7 @@ def _lent_names(requests: Mapping[str, int]) -> list[str]:
 
 
 def _is_batch(wire: SizedPodWire, requests: Mapping[str, int]) -> bool:
-    """Return whether a pod requests lent capacity, or is of a class that runs on it whatever it requests.
-
-    A pod without any class or request is a service: nobody said otherwise.
-    """
+    """Return whether a pod requests lent capacity, or its class runs on it; without either it is a service."""
     labels = wire.metadata.labels or {}
     return (
         bool(_lent_names(requests))

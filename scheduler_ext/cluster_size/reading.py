@@ -76,10 +76,7 @@ def read_cluster(client: KubeClient, proposals: Proposals = MappingProxyType({})
 def _read_pods(
     client: KubeClient, objects: ClusterObjects, proposals: Proposals, rooms: Mapping[str, Mapping[str, int]]
 ) -> list[SizedPod]:
-    """Pods that have not ended; equal rules are one object. One that cannot be read stays, and takes all of its node.
-
-    rooms: what is allocatable of each node.
-    """
+    """Pods that have not ended; equal rules are one object. One that is unreadable takes all of its node (rooms)."""
     known: dict[PodRules, PodRules] = {}
 
     def read_pod(raw: msgspec.Raw) -> SizedPod:

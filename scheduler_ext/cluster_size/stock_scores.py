@@ -37,10 +37,7 @@ def most_scored(nodes: int) -> int:
 
 
 def resource_scores(free: Floats) -> Ints:
-    """LeastAllocated and BalancedAllocation of each node, (nodes,).
-
-    free: shares of CPU and memory that are free with the pod on it, (2, nodes).
-    """
+    """LeastAllocated and BalancedAllocation, (nodes,). free: shares of CPU, memory free with the pod, (2, nodes)."""
     per_cent = 100 * free + ROUNDING
     whole = per_cent.astype(np.int64)
     balanced = (100 + ROUNDING - np.abs(per_cent[0] - per_cent[1]) / 2).astype(np.int64)

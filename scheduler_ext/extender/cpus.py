@@ -80,10 +80,7 @@ def free_cpu_capacity(node: NodeHardware, pods: Iterable[NewPod]) -> FreeCpus:
 
 
 def refusal(cpus: FreeCpus | None, request: CpuRequest) -> Code:
-    """Return a code: PASS if a node with this capacity may take the pod, by counts of CPUs; else the obstacle.
-
-    room None: the node publishes no CPU topology, NO_CPU_TOPOLOGY.
-    """
+    """Return PASS if a node with these CPUs may take the pod, by counts; else the obstacle (None: NO_CPU_TOPOLOGY)."""
     if cpus is None or cpus.closed:
         return _REFUSED[cpus.closed] if cpus else Code.NO_CPU_TOPOLOGY
     on_node = request_on(request, _policies(cpus))

@@ -168,10 +168,7 @@ class Opinions:
         )
 
     def _same_until(self, snapshot: NodeSnapshot, part: Rows | slice, now_seconds: float) -> float:
-        """Return the Unix time when the next of these nodes' reports expires; until then time changes no opinion.
-
-        Infinity when no report is left to expire.
-        """
+        """Unix time when the next report of these nodes expires, or infinity: opinions hold until then."""
         ends = snapshot.column(SnapshotColumn.UPDATED)[part] + self._settings.load_aware.metric_expiration_seconds
         return float(np.min(ends, initial=np.inf, where=ends > now_seconds - MARGIN_SECONDS))
 

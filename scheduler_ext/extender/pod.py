@@ -286,10 +286,7 @@ def _effective_resources(amounts: _Amounts, what: str) -> tuple[Mapping[str, int
 def _young_until(
     annotations: Mapping[str, str], placed: float | None, initialised: float | None, settings: LoadAwareSettings
 ) -> float | None:
-    """Unix time until which a pod's estimate counts at least; the window after initialisation wins.
-
-    placed, initialised: Unix times of both, None for what has not happened.
-    """
+    """Unix time until which a pod's estimate counts at least, by when it was placed and (this wins) initialised."""
     own = settings.customised_estimation
     after_scheduled = _seconds(annotations.get(AFTER_SCHEDULED_ANNOTATION, "")) if own else None
     after_initialized = _seconds(annotations.get(AFTER_INITIALIZED_ANNOTATION, "")) if own else None

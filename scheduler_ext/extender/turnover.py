@@ -32,10 +32,7 @@ class Departure:
 
     @classmethod
     def of(cls, pod: NewPod, now_seconds: float) -> Departure | None:
-        """Return the departure of a pod that leaves now; None for a pod that used nothing or that was never placed.
-
-        A placeholder and a pod that has ended use nothing.
-        """
+        """Return the departure of a pod that leaves now; None if it used nothing: unplaced, a placeholder or ended."""
         if pod.assigned_seconds is None or pod.placeholder_of is not None or pod.ended:
             return None
         return cls(pod.assigned_seconds, now_seconds, pod.reclaimer, pod.predicted)

@@ -132,10 +132,7 @@ def explain_placement(
 def _rule_verdicts(
     snapshot: NodeSnapshot, pod: NewPod, fitting: Rows, now: Instant, settings: ExtenderSettings
 ) -> tuple[NodeVerdicts, Posture]:
-    """Return the rules' verdict on every node; rows that fit are checked as in a question of the scheduler.
-
-    The scheduler asks about those rows alone.
-    """
+    """The rules' verdict on every node; rows that fit are checked alone, as in a question of the scheduler."""
     rows = np.arange(len(snapshot.names), dtype=np.intp)
     verdicts, stance = decide.check_nodes(snapshot, pod, rows, now, settings)
     if 0 < len(fitting) < len(rows):

@@ -219,10 +219,7 @@ class LoadTaintController(Feature):
         return self._settings.enabled and not self._settings.dry_run
 
     def _given_back(self) -> tuple[Patch, ...]:
-        """Return the patches that remove taints of an earlier manager, until a check finds none.
-
-        A write may fail or be put off.
-        """
+        """Return patches that remove an earlier manager's taints, until a check finds none: a write may fail."""
         if not self._has_taints:
             return ()
         patches = tuple(self._taints.withdrawn(WITHDRAWN))

@@ -19,10 +19,7 @@ class NodeTaints:
     key: str
 
     def patch(self, name: str, effect: str, why: str) -> Patch | None:
-        """Return the patch that sets the node's taint with this effect, or removes it (effect "").
-
-        None for a node that is gone, or is as it should be.
-        """
+        """Return the patch that sets the taint, or removes it (effect ""); None if the node is gone or is right."""
         node = self.client.get(node_address(name).path, TaintedNode)
         if node is None:
             return None

@@ -132,10 +132,7 @@ class QueueController(Feature):
         return float("inf") if outcome.ok else self._now_seconds + DOUBTFUL_SECONDS
 
     def decide_at_shutdown(self, now_seconds: float) -> ControllerDecision:
-        """Return what to write when the manager ends: gates are lifted, so that no pod waits for it in vain.
-
-        Nothing while the settings keep the gates because another manager comes.
-        """
+        """Return the writes of the manager's end: it lifts gates, unless settings keep them for another manager."""
         if self._settings.keep_gates_at_end:
             return ControllerDecision()
         return ControllerDecision(withdrawal(self._mirrors, now_seconds))

@@ -52,10 +52,7 @@ def queue_report(view: QueueView, settings: QueueSettings) -> QueueReport:
 def report_of(
     view: QueueView, admission: QuotaAdmission, over: Mapping[str, float], borrows: Mapping[str, float]
 ) -> QueueReport:
-    """The part of quotas, of a decision that was made.
-
-    over, borrows: Unix time since which a quota uses more than it may, or than its min.
-    """
+    """The part of quotas. over, borrows: Unix time since which a quota uses more than it may, or than its min."""
     rows = tuple(
         replace(
             row,

@@ -83,10 +83,7 @@ def limit_units(units: Iterable[Pods], most: int) -> Iterable[Pods]:
 
 
 def _units(view: QueueView, pods: list[QueuePod]) -> list[Pods]:
-    """Pods, and gangs' needed members together, the least important first; of equals those without a node, the young.
-
-    A gang's unit is as important as its most important member.
-    """
+    """Pods, and a gang's needed members as one, as important as the highest; the least, unplaced, young first."""
     pods.sort(key=lambda pod: (*queue_order(pod), pod.namespace, pod.name))
     members: dict[str, list[QueuePod]] = {}
     for pod in pods:

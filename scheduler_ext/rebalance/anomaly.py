@@ -21,10 +21,7 @@ DEFAULT_TIMEOUT_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class AnomalyRule:
-    """The conditions under which a detector changes; marks must exceed their number.
-
-    cache_seconds 0: a detector is never forgotten.
-    """
+    """The numbers of marks beyond which a detector changes. cache_seconds 0: a detector is never forgotten."""
 
     abnormal_marks: int
     normal_marks: int

@@ -155,10 +155,7 @@ def state_of(load: NodeLoad, now_seconds: float, expiration_seconds: int) -> Rea
 
 
 def _usage(load: NodeLoad) -> tuple[tuple[float, float], tuple[float, float]]:
-    """(all, prod) of a node that has a report.
-
-    What nobody measured of some pods is the rest of what the node uses; it counts as prod's where it may be.
-    """
+    """(all, prod) of a node with a report; what nobody measured of pods is the node's rest, prod's where it may be."""
     assert load.metric is not None
     prod_keys = {pod.key for pod in load.pods if pod.facts.prod}
     pods, rest = load.metric.pods, unmeasured_use(load.metric)
@@ -262,10 +259,7 @@ def forecast_high(table: LoadTable, high: Floats) -> Flags:
 
 
 def soon(table: LoadTable, rows: int | slice) -> Floats:
-    """Return the load reached or exceeded in every half hour ahead, (rows, 2) or (2,); NaN where not forecast.
-
-    It covers the AHEAD_STEPS half hours after the present one.
-    """
+    """Load reached in each of the next AHEAD_STEPS half hours, (rows, 2) or (2,); NaN where not forecast."""
     least: Floats = np.fmin.reduce(table.ahead[1 : 1 + AHEAD_STEPS, rows], axis=0)
     return least
 

@@ -72,10 +72,7 @@ class BudgetWire(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class RebalanceReading:
-    """The cluster at one moment.
-
-    gaps: what could not be read, each as a sentence. forecasts: how many nodes have one. jobs: moves of before.
-    """
+    """The cluster at a moment. gaps: sentences on what could not be read. forecasts: of how many nodes. jobs: moves."""
 
     inputs: RebalanceInputs
     gaps: tuple[str, ...]

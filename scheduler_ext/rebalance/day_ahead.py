@@ -142,10 +142,7 @@ def _staying_use(metric: LoadMetric | None) -> tuple[float, float]:
 
 
 def _pods_with_usage(inputs: RebalanceInputs) -> tuple[list[RebalancePod], Rows, Floats]:
-    """Pods whose usage their node reports, the row of each one's node (pods,), and that usage (pods, 2).
-
-    Pods that are being deleted have no next day.
-    """
+    """Pods with reported usage, rows of their nodes (pods,), usage (pods, 2); deleted ones have no next day."""
     pods, rows, usages = [], [], []
     for row, load in enumerate(inputs.loads):
         for pod in load.pods:

@@ -67,10 +67,7 @@ Flags = npt.NDArray[np.bool_]
 def decide(
     inputs: RebalanceInputs, arguments: RebalanceArgs, *, with_forecast: bool, detectors: AnomalyDetectors | None = None
 ) -> RebalancePlan:
-    """The plan of one round.
-
-    detectors: what the plan of the round before says, `AnomalyDetectors()` at first; None: every high node counts.
-    """
+    """The plan of a round. detectors: of the plan before, AnomalyDetectors() at first; None: each high node counts."""
     load_args = arguments.low_node_load
     table = table_of(inputs, load_args.node_metric_expiration_seconds)
     table.with_metric &= np.array([load.mark is None for load in inputs.loads], dtype=np.bool_)  # HighNodeLoad's alone
@@ -179,10 +176,7 @@ def _weights(current: ThresholdPass, over: Flags) -> Floats:
 
 
 def _overload(work: RebalanceRound, current: ThresholdPass, row: int) -> tuple[Flags, Floats]:
-    """Resources over the threshold now or in the next half hour, and by which share of capacity, both (2,).
-
-    What pods that are being deleted use will end without a move.
-    """
+    """Resources over the threshold now or soon, by which share of capacity, both (2,); without deleted pods."""
     high, load = current.high[row], _staying_usage(work, current, row)
     if _looks_ahead(work, current) and work.day is None:
         load = np.fmax(load, soon(work.table, row))

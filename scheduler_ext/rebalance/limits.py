@@ -62,10 +62,7 @@ class MoveLimits:
         return Reason.OK
 
     def is_under_two_budgets(self, pod: RebalancePod) -> bool:
-        """Return whether the Eviction API always refuses the pod, because it is under more than one budget.
-
-        A soft eviction does not ask that API, and a Pending pod is not refused.
-        """
+        """Return whether the Eviction API always refuses it, as under two budgets; not if soft, nor a Pending pod."""
         return self.arguments.eviction_policy != "SoftEviction" and not pod.pending and len(self._budgets_of(pod)) > 1
 
     def count(self, pod: RebalancePod, node: str) -> None:

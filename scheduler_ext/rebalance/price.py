@@ -50,10 +50,7 @@ class MovePrice:
 
 
 def price(pod: RebalancePod, shares: Floats, gain: float, overload_seconds: float, now_seconds: float) -> MovePrice:
-    """Return what it costs to move a pod, beside what it gains.
-
-    shares: the pod's usage as shares of its node, (2,); gain in node-seconds, already less the harm.
-    """
+    """Price a move beside its gain (node-seconds, less the harm). shares: the pod's usage of its node, (2,)."""
     restart = restart_seconds(pod, now_seconds)
     risk = RISKS.get(pod.facts.priority_class, RISKS[PriorityClass.PROD])
     return MovePrice(gain, restart * float(shares.max()) * risk, restart, overload_seconds)

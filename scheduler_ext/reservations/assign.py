@@ -32,10 +32,7 @@ STANDBY_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class ReservationCapacity:
-    """The capacity that a Reservation has left to give.
-
-    placeholders: the bound ones, smallest first; busy: a hand-over is under way.
-    """
+    """The rest of a Reservation. placeholders: bound ones, smallest first; busy: a hand-over is under way."""
 
     reservation: Reservation
     node: str
@@ -167,10 +164,7 @@ def begun(capacity: ReservationCapacity, pod: PodView, view: ReservationView) ->
 
 
 def _waits(pod: PodView) -> bool:
-    """Return whether a pod could be handed capacity now.
-
-    It could if our gate is its only gate, or if it has no gate and the scheduler found no node for it.
-    """
+    """Return whether a pod could be handed capacity now: only our gate holds it, or the scheduler found it no node."""
     if pod.node or not pod.alive or pod.is_placeholder or pod.identity.namespace == PLACEHOLDER_NAMESPACE:
         return False
     if pod.gates:

@@ -148,10 +148,7 @@ def _reserved_status(
     view: ReservationView,
     settings: ReservationSettings,
 ) -> ReservationStatus:
-    """Return the status by whether capacity is reserved now.
-
-    An Available Reservation stays so while what was lost is requested again.
-    """
+    """Return the status by what is reserved now; an Available one stays so while what was lost is requested again."""
     extra = _constraint_conditions(reservation, settings)
     open_ = [p for p in mine if p.alive and not p.node]
     missing = uncovered_capacity(view, reservation.uid, reservation)
@@ -285,10 +282,7 @@ def _asks(
 
 
 def _grace_elapsed(status: ReservationStatus, view: ReservationView) -> bool:
-    """Return whether the pod that displaced a placeholder has had time to be seen.
-
-    Mirrors report the two in any order.
-    """
+    """Return whether a pod that displaced a placeholder must have been seen: mirrors report the two in any order."""
     ready = status.condition(READY)
     since = moment_of(ready.since, "condition") if ready is not None and ready.status == "False" else None
     return since is not None and view.now_seconds - since >= TAKER_SECONDS

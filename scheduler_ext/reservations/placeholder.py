@@ -207,10 +207,7 @@ def _metadata(reservation: Reservation) -> dict[str, Any]:
 def _spec(
     reservation: Reservation, placeholder: PlaceholderSpec, priority_class: str, s: ReservationSettings
 ) -> dict[str, Any]:
-    """Spec of a placeholder pod: placed by the template's rules, without rights, ends at once when it is deleted.
-
-    In the host's network it takes no pod address.
-    """
+    """Spec of a placeholder: the template's rules, no rights, no grace; in the host's network it takes no address."""
     template = reservation.template.get("spec") or {}
     spec: dict[str, Any] = {
         "schedulerName": s.scheduler_name,

@@ -272,10 +272,7 @@ def _is_fresh(pod: Json, now_seconds: float) -> bool:
 
 
 def _start_seconds(pod: Json) -> float | None:
-    """Return the time from creation to the present Ready, seconds.
-
-    None for a pod that is not ready, or became so again later.
-    """
+    """Return the seconds from creation to Ready; None for a pod that is not ready, or became so again later."""
     ready = _true_since(pod, "Ready")
     created = moment_of((pod.get("metadata") or {}).get("creationTimestamp"), "creationTimestamp")
     if ready is None or created is None:

@@ -436,10 +436,7 @@ def _proposals(view: PlanView, now_seconds: float) -> list[Intent]:
 
 
 def _moves(plan: Plan, now_seconds: float) -> bool:
-    """Return whether the forecast may still change a plan.
-
-    It may if the plan is ours, has nothing reserved, was not edited, and is not approved as it was for once.
-    """
+    """Return whether the forecast may still change a plan: ours, none reserved, not edited, not approved for once."""
     ours = plan.labels.get(MANAGED_BY_LABEL) == MANAGED_BY and plan.source is WindowSource.FORECAST
     phase, approval = plan.status.phase, plan.approval
     fixed = approval is not None and approval.decision is Word.APPROVED and approval.scope is DecisionScope.ONCE

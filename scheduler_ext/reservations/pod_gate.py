@@ -53,10 +53,7 @@ class Offers:
 
 
 def add_reservation_gate(pod: Json, offers: Offers, namespace: str, now_seconds: float) -> Json:
-    """The pod with our gate when a Reservation waits for it; the same pod otherwise.
-
-    pod: a pod that is being created; its spec may be written on.
-    """
+    """The new pod with our gate when a Reservation waits for it, else as it is; its spec may be written on."""
     if not offers.reservations or not is_promised(offers.served_until_seconds, now_seconds) or not may_be_gated(pod):
         return pod
     if any(gate.get("name") == RESERVATION_GATE for gate in pod["spec"].get("schedulingGates") or ()):
@@ -88,10 +85,7 @@ def gates_of(pod: Json) -> tuple[str, ...]:
 
 
 def without_gate(gates: Sequence[str], version: str, *ended: str) -> list[Json]:
-    """JSON patch that ends the gate of Reservations, or the `ended` ones, and leaves others.
-
-    Refused when the pod is not of this resourceVersion any more.
-    """
+    """JSON patch that ends the gate of Reservations, or the `ended` ones, for this resourceVersion alone."""
     ended = ended or (RESERVATION_GATE,)
     remaining = [{"name": name} for name in gates if name not in ended]
     changed = len(remaining) < len(gates)

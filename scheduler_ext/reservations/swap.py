@@ -37,10 +37,7 @@ HandOverOutcome = Literal["HandedOver", "TimedOut", "OwnerGone", "ReservationGon
 
 @dataclass(frozen=True, slots=True)
 class SwapStep:
-    """The next step of a hand-over: what to write now, and the record afterwards; None: it is over.
-
-    outcome: how it ended, "" while it goes on.
-    """
+    """The writes of a hand-over now, and its record afterwards; None: it is over. outcome: how it ended, "" before."""
 
     intents: tuple[Intent, ...] = ()
     swap: ReservationSwap | None = None
@@ -115,10 +112,7 @@ def uncovered_capacity(view: ReservationView, uid: str, reservation: Reservation
 
 
 def required_capacity(reservation: Reservation, owners: Sequence[PodView]) -> dict[str, int]:
-    """Return what is to be reserved besides what owners use already.
-
-    A Reservation that serves once leaves nothing.
-    """
+    """Return what to reserve beside what owners use already; nothing of a Reservation that serves once and did."""
     if reservation.status.phase.ended or (reservation.allocate_once and owners):
         return {}
     return rest(reservation.size, sum_amounts(owner.requests for owner in owners))

@@ -83,10 +83,7 @@ LENT: Final[Mapping[str, str]] = {name: resource.value for (_, resource), name i
 
 @dataclass(frozen=True, slots=True)
 class BatchAlone:
-    """The batch work: pods, what they request (millicores, bytes), and the mix that would hold it.
-
-    mix: None where there is no such work.
-    """
+    """The batch work: pods, what they request (millicores, bytes), the mix that would hold it; None without work."""
 
     pods: int = 0
     millicores: int = 0

@@ -50,10 +50,7 @@ def calm(columns: Floats) -> Floats:
 
 
 def spread(columns: Floats) -> Floats:
-    """Return points for how little of a node's batch resources is requested, of the scarcer one, (n,), 0 to 100.
-
-    50 where the node offers none, or where they are not known.
-    """
+    """Points, (n,), for how little of the scarcer batch resource is requested, 0 to 100; 50 where none is known."""
     batch_amounts = columns[SnapshotColumn.BATCH_OFFERED_CPU : SnapshotColumn.BATCH_OFFERED_MEMORY + 1]
     requested = columns[SnapshotColumn.BATCH_CPU : SnapshotColumn.BATCH_MEMORY + 1]
     some = batch_amounts > 0

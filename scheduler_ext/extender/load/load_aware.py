@@ -116,10 +116,7 @@ def for_pod(limits: Floats, columns: Floats, pod: NewPod, offset: int) -> Floats
 
 
 def _relevant_usage(columns: Floats, pod: NewPod, of: SnapshotColumn, offset: int) -> Floats:
-    """Return the use of a resource that counts for the pod, (n,): without reclaimed use unless the pod reclaims.
-
-    of: USED_CPU or REPORTED_CPU. offset: 0 CPU, 1 memory.
-    """
+    """Use that counts for the pod, (n,): without reclaimed use unless it reclaims. of: USED_CPU or REPORTED_CPU."""
     return np.asarray(columns[of + offset]) if pod.reclaimer else without_reclaimed(columns, of, offset)
 
 

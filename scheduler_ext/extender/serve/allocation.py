@@ -179,10 +179,7 @@ def _node(client: KubeClient, node: str) -> LabelledObject:
 
 
 def _resource_slice_devices(client: KubeClient, node: str) -> frozenset[str]:
-    """Devices of the node's ResourceSlices; read after the node's label, which the agent reads before it withdraws one.
-
-    Empty where the server does not have that kind.
-    """
+    """Devices of the node's ResourceSlices, none without the kind; read after the label, which agents read first."""
     selector = f"spec.driver={CLAIM_DRIVER},spec.nodeName={node}"
     try:
         slices = client.list(RESOURCE_SLICES, SliceWire, limit=None, fieldSelector=selector)

@@ -22,10 +22,7 @@ BIND_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """The way the scheduler reaches the extender.
-
-    Files are paths on the scheduler's machine; empty for plain HTTP on loopback.
-    """
+    """The scheduler's way to the extender; files are paths on its machine, empty for plain HTTP on loopback."""
 
     url: str
     ca_file: str = ""
@@ -42,10 +39,7 @@ def configuration(
     *,
     managed_only: bool = False,
 ) -> dict[str, Any]:
-    """The whole document; scheduler_name: of a second scheduler beside the cluster's own, with its own leader.
-
-    managed_only: as in `extenders`.
-    """
+    """The document; scheduler_name: of a second scheduler with a leader of its own; managed_only: as in `extenders`."""
     document: dict[str, Any] = {"apiVersion": API_VERSION, "kind": "KubeSchedulerConfiguration"}
     if kubeconfig:
         document["clientConnection"] = {"kubeconfig": kubeconfig}

@@ -72,10 +72,7 @@ def read_cluster(client: KubeClient, settings: ExtenderSettings) -> ClusterReadi
 
 
 def extender_runs(client: KubeClient, settings: ExtenderSettings) -> bool:
-    """Return whether an extender runs: a ready Deployment of ours in the cluster, or a server on this machine.
-
-    An error of the cluster counts as no Deployment.
-    """
+    """Return whether a ready Deployment of ours or a server on this machine runs; an error counts as no Deployment."""
     try:
         for deployment in client.list(
             DEPLOYMENTS, _Deployment, labelSelector=f"app.kubernetes.io/name={EXTENDER_NAME}"

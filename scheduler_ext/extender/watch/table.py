@@ -46,10 +46,7 @@ FreeT = TypeVar("FreeT", FreeCpus, FreeDevices)
 
 @dataclass(slots=True)
 class NodeTable:
-    """Nodes in the order of their rows, with their pods, metrics and forecasts.
-
-    watched_since: Unix time since which every departure of a pod is observed.
-    """
+    """Nodes by row, with pods, metrics, forecasts. watched_since: Unix time since which all departures are observed."""
 
     settings: LoadAwareSettings
     watched_since: float = -math.inf
@@ -176,10 +173,7 @@ class NodeTable:
         _put(self.slices, name, node_slice)
 
     def state(self, name: str, now_seconds: float) -> NodeState:
-        """Everything from which one node's row is computed, as of `now_seconds` (Unix time).
-
-        Departures that no longer count are forgotten here.
-        """
+        """All from which a node's row is computed, at a Unix time; departures that no longer count are forgotten."""
         pods = tuple(self._on[name].values()) if name in self._on else ()
         outlook = self.outlooks.get(name)
         departures = relevant_departures(self.departures.pop(name, ()), outlook, now_seconds)
@@ -277,10 +271,7 @@ class NodeTable:
         count_free: Callable[[NodeHardware, Iterable[NewPod]], FreeT | None],
         index: Collection[str],
     ) -> dict[str, FreeT | None]:
-        """Return the free capacity by node, for nodes whose document of the collection, pods or labels changed.
-
-        None for a node that is gone, left out or has no such document.
-        """
+        """Free capacity by node where document, pods or labels changed; None: gone, left out or no document."""
         bodies = self.documents[collection]
         rooms: dict[str, FreeT | None] = {}
         for name in {n for path, n in self._documents if path == collection} | (self._hardware & bodies.keys()):

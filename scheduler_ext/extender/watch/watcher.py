@@ -157,10 +157,7 @@ class Watching:
         )
 
     def frame(self, with_shares: bool = True) -> Frame:
-        """Return what changed since the last frame; before all collections are complete, only their state.
-
-        with_shares: as in `NodeTable.take`.
-        """
+        """Return what changed since the last frame; only the state of collections before all of them are complete."""
         ahead, sources = self._clock_ahead_seconds(), self.sources()
         now = time.time() + ahead
         if not self.complete():

@@ -41,10 +41,7 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class NativeGangs:
-    """The PodGroups of Kubernetes and our own PodGroups that the webhook knows, by "namespace/name".
-
-    groups: those of Kubernetes; pod_groups: ours.
-    """
+    """Kubernetes' PodGroups (groups) and our own (pod_groups) that the webhook knows, by "namespace/name"."""
 
     groups: Mapping[str, NativeGroup] = field(default_factory=dict)
     pod_groups: Mapping[str, Gang] = field(default_factory=dict)

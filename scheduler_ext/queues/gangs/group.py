@@ -95,10 +95,7 @@ class GangMembers:
 
     @cached_property
     def satisfied(self) -> bool:
-        """True if the minimum was placed once, so that further members need not wait for each other.
-
-        Only under the match policy once-satisfied.
-        """
+        """True under once-satisfied if the minimum was placed once: further members need not wait for each other."""
         if self.gang.match_policy is not MatchPolicy.ONCE_SATISFIED or not self.bound:
             return False
         placed = len(self.bound) >= self.gang.min_available or any(pod.handed_over for pod in self.bound)
@@ -291,10 +288,7 @@ def group_intents(view: QueueView, groups: Iterable[GangGroup], settings: QueueS
 
 
 def placed_by(members: GangMembers, view: QueueView, settings: QueueSettings) -> str:
-    """Return "kubernetes" or "cotenant", whichever places a gang, with the reason why Kubernetes does not.
-
-    The reason is given only where Kubernetes might place it.
-    """
+    """Return "kubernetes" or "cotenant", whichever places a gang, and why not Kubernetes where it might have."""
     if members.native is not None and members.native.min_count:
         return "kubernetes"
     if settings.gangs_by == "own" or view.native_groups is None:

@@ -107,10 +107,7 @@ def refusal(reservation: Reservation) -> str:
 
 
 def has_bound_placeholder(reservation: Reservation, placeholders: frozenset[str]) -> bool:
-    """Return whether a placeholder of the Reservation is bound.
-
-    placeholders: names of bound placeholders without their number.
-    """
+    """Return whether a placeholder of the Reservation is bound, by names without their number (`placeholder_stems`)."""
     return fresh_name(reservation, ()).rpartition("-")[0] in placeholders
 
 

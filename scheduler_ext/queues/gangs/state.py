@@ -55,10 +55,7 @@ class GangStatus:
 
 @dataclass(frozen=True, slots=True)
 class GangDecision:
-    """The result of a round for gangs: what to write, their states, and what the next round has to know.
-
-    attempts: as in `QueueView`.
-    """
+    """A round's result for gangs: what to write, their states, and for the next round attempts, as in `QueueView`."""
 
     intents: tuple[Intent, ...] = ()
     statuses: tuple[GangStatus, ...] = ()

@@ -47,10 +47,7 @@ class _NotMade(msgspec.Struct):
 
 
 def _unmade(client: KubeClient) -> dict[str, str]:
-    """Return the manager's Events on objects that asked for something which could not be made, by the asker's address.
-
-    Nothing where Events may not be read.
-    """
+    """Return the manager's Events on what could not be made, by the asker's address; none where that is forbidden."""
     try:
         events = list(client.list(EVENTS, _NotMade, fieldSelector=f"reason={NOT_MADE}"))
     except ClusterError:

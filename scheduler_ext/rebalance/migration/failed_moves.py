@@ -24,10 +24,7 @@ IN_VAIN_SECONDS: Final = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class FailedMove:
-    """The last failed move of a pod (NAMESPACE/NAME) or workload: how many failed, until when it rests, and why.
-
-    until_seconds: Unix time.
-    """
+    """The last failed move of a pod (NAMESPACE/NAME) or workload: how many failed, its rest's Unix time, and why."""
 
     pod: str
     times: int

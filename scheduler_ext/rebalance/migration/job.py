@@ -99,7 +99,7 @@ class JobStatus:
 
     @property
     def changed_seconds(self) -> float:
-        """When the job's last step was, Unix time; 0 without conditions."""
+        """Unix time of the job's last step; 0 without conditions."""
         return max((moment_of(condition.since, "condition") or 0.0 for condition in self.conditions), default=0.0)
 
     @property

@@ -101,10 +101,7 @@ def release_reservations(reservations: Iterable[Reservation], jobs: Iterable[Mig
 
 
 def _pod_template(pod: RebalancePod) -> dict[str, Any]:
-    """Return a template of the pod's requests and of the constraints on its node.
-
-    What an earlier hand-over added to its affinity is left out.
-    """
+    """Return the pod's requests and constraints on nodes, without what an earlier hand-over added to its affinity."""
     requests = format_quantities({name: amount for name, amount in pod.facts.requests.items() if amount > 0})
     constraints = copy.deepcopy(dict(pod.constraints()))
     nodes = (constraints.get("affinity") or {}).get("nodeAffinity") or {}

@@ -79,10 +79,7 @@ class MigrationView:
         return job.mode or JobMode(self.arguments.default_job_mode)
 
     def pod_of(self, job: MigrationJob) -> RebalancePod | None:
-        """The very pod that a job is to move; None when it is gone, also when another took its name.
-
-        A job that names no uid means the pod that was there before it.
-        """
+        """The very pod of a job (without a uid: one older than it); None when it is gone or another has its name."""
         pod = self.pods.get(job.pod_key)
         if pod is None or (job.pod.uid and pod.facts.identity.uid != job.pod.uid):
             return None

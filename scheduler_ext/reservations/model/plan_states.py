@@ -66,10 +66,7 @@ def used_reservations(plan: Plan) -> int:
 
 
 def wanted_pods(plan: Plan) -> int:
-    """Pods that capacity is reserved for in the present occurrence; before it, at most in the window that comes first.
-
-    Without any window, at most in any.
-    """
+    """Pods that capacity is reserved for in the present occurrence; before, the most in the first window, or in any."""
     phase, window = plan.status.phase, plan.status.window or plan.window
     in_force = phase is not None and (phase.holds or phase.over)
     if in_force and plan.status.count:

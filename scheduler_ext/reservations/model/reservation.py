@@ -265,10 +265,7 @@ class Reservation:
 
     @property
     def open_to_owners(self) -> bool:
-        """True if a further pod could get capacity.
-
-        The Reservation is Available, not unschedulable, not being deleted, and not used up if it serves once only.
-        """
+        """True if a further pod could get capacity: Available, schedulable, not deleted, not used up by one pod."""
         if self.status.phase is not Phase.AVAILABLE or self.unschedulable or self.deleting:
             return False
         return not (self.allocate_once and self.status.owners)

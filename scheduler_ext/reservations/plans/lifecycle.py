@@ -380,10 +380,7 @@ def _stop(inputs: _StepInputs, status: PlanStatus, window: Span) -> tuple[str, s
 
 
 def _is_next_due(inputs: _StepInputs, window: Span) -> bool:
-    """Return whether the next occurrence is due.
-
-    An occurrence of a schedule may be due at any time, of a forecast once this window is over.
-    """
+    """Return whether the next occurrence is due: of a schedule at any time, of a forecast once this window is over."""
     rule, lead = inputs.plan.recurring, inputs.seen.lead.seconds
     if rule:
         following = schedule.current(rule, inputs.now, lead, window.end_seconds)
@@ -396,10 +393,7 @@ def _is_next_due(inputs: _StepInputs, window: Span) -> bool:
 
 
 def _still_approved(inputs: _StepInputs, status: PlanStatus) -> bool:
-    """Return whether the plan is still approved.
-
-    A person may withdraw an approval; the policy's stays, whatever later back-tests show.
-    """
+    """Return whether it is still approved: a person may withdraw that; a policy's stays, whatever back-tests show."""
     approval, plan = inputs.plan.approval, inputs.plan
     if approval is None or not covers_occurrence(plan, approval, status):
         return plan.policy.auto

@@ -85,10 +85,7 @@ def preview(plan: Plan, window: Span, place: PreviewContext, guards: tuple[PlanG
 
 
 def forecast_pods_per_node(plan: Plan, nodes: Sequence[FreeNode]) -> Counts | None:
-    """Pods on each node when the window begins; None where no node has a forecast of that moment.
-
-    Of nodes without one the capacity of now is taken.
-    """
+    """Pods on each node when the window begins, by capacity of now without a forecast; None where no node has one."""
     if all(node.then is None for node in nodes):
         return None
     ahead = [replace(node, free=node.free if node.then is None else node.then) for node in nodes]

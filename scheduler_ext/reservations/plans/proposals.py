@@ -100,10 +100,7 @@ class Tested:
 
 @dataclass(frozen=True, slots=True)
 class RehearsedWorkload:
-    """The result of a candidate's rehearsal over its last days, from history up to `end_seconds`.
-
-    request_millicores: of one of its pods.
-    """
+    """A candidate's rehearsal over its last days, from history up to `end_seconds`. request_millicores: of one pod."""
 
     workload: WorkloadRef
     request_millicores: int
@@ -113,10 +110,7 @@ class RehearsedWorkload:
 
 @dataclass(frozen=True, slots=True)
 class Rehearsals:
-    """The rehearsals of all candidates of one analysis, for the next analyses.
-
-    settings_digest: of everything that they depend on.
-    """
+    """Rehearsals of all candidates of an analysis, kept for later ones. settings_digest: of all that they rest on."""
 
     settings_digest: str
     of: tuple[RehearsedWorkload, ...]

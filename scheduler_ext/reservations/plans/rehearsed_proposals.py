@@ -241,10 +241,7 @@ def _row(proposal: Proposal) -> dict[str, Any]:
 
 
 def _sizes(inventory: Inventory, usage: Usage[WorkloadRef], settings: SettingSections) -> dict[WorkloadRef, Size]:
-    """Return the size of every workload that could have a plan.
-
-    It requests CPU and its kind owns pods that are added and removed.
-    """
+    """Return the size of every workload that may have a plan: it requests CPU, and its kind adds and removes pods."""
     eligible = [
         w for w in inventory.workloads if w.ref.kind in KINDS and not w.gaps and _requested_by_pod(w, Resource.CPU) > 0
     ]

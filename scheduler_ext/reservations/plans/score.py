@@ -14,10 +14,7 @@ from cotenant.scheduler_ext.reservations.model.plan import OccurrenceProgress, P
 
 @dataclass(frozen=True, slots=True)
 class ReservationUse:
-    """Present counts: reserved pods (free or used), of these used; pods that wait without a reservation.
-
-    A reservation is used while the pod that took it is there.
-    """
+    """Present counts: reserved pods, of these used (the pod that took it is there), and pods that wait without one."""
 
     reserved: int
     used: int

@@ -59,10 +59,7 @@ def pods(path: Floats, base: float | Floats, per_pod: float | Floats) -> Counts:
 
 
 def most(count: Counts, start_seconds: float, step_seconds: float, begin_seconds: float, end_seconds: float) -> int:
-    """Most pods of any slot that the time from begin to end touches; 0 where the path does not reach.
-
-    count: pods per slot from start_seconds on.
-    """
+    """Most pods of a slot that begin to end touches; 0 beyond the path. count: pods per slot from start_seconds on."""
     first = int(np.floor((begin_seconds - start_seconds) / step_seconds))
     last = int(np.ceil((end_seconds - start_seconds) / step_seconds))
     touched = count[max(first, 0) : max(last, 0)]
