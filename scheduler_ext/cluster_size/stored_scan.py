@@ -146,7 +146,7 @@ def size_report(asked: Asked, levels: Sequence[RequestLevel], now_seconds: float
         cluster=scan.cluster,
         computed_seconds=int(now_seconds),
         currency=asked.prices.currency,
-        levels=tuple(_with_steps(sized, route) for sized in found),
+        levels=tuple(replace(s, steps=plan_steps(s.size, s.level, route)) if s.size else s for s in found),
         peaks=_peaks(scan, reason),
         notes=(*asked.prices.notes, *returning),
         obstacles=obstacles,
@@ -162,10 +162,6 @@ def _returning_note(pods: Sequence[SizedPod], busy: BusiestMoment) -> tuple[str,
     cpu, memory = (add(pod.requests.get(resource.value, 0) for pod in pods) for resource in Resource)
     ran = f"{counted(len(pods), 'pod')} of the busiest moment, {moment(busy.seconds)}"
     return (f"counted beside those of the scan: {ran} ({cores(cpu)} cores, {gib(memory)})",)
-
-
-def _with_steps(sized: SizedLevel, route: Route) -> SizedLevel:
-    return replace(sized, steps=plan_steps(sized.size, sized.level, route)) if sized.size is not None else sized
 
 
 def _batch(asked: Asked, allowed: Prototypes, progress: Progress) -> BatchAlone:

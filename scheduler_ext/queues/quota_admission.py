@@ -197,15 +197,13 @@ class _TreeRound:
         What a quota uses of its first share it keeps: with largest remainders a share can shrink by one when another
         quota asks for less.
         """
-        used = None if self.shares is None else np.minimum(self.layout.array(self._tree_use()), self.shares)
+        use = {name: self.account.used[name] for name in self.layout.names}
+        used = None if self.shares is None else np.minimum(self.layout.array(use), self.shares)
         result = runtime_quota(
             self.layout, self.tree.total, self.layout.array(requests), guarantee=used, scaling=self.settings.min_scaling
         )
         self._limit(result)
         return result
-
-    def _tree_use(self) -> dict[str, Amounts]:
-        return {name: self.account.used[name] for name in self.layout.names}
 
     def _limit(self, result: RuntimeQuota) -> None:
         self.result = result

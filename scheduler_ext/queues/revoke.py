@@ -165,7 +165,13 @@ def preemptions(view: QueueView, settings: QueueSettings, admission: QuotaAdmiss
     """
     if not settings.preempt:
         return
-    full = [stuck for stuck in admission.stuck if not admission.uses[stuck.unit.quota].over and _preempts(stuck.unit)]
+    full = [
+        stuck
+        for stuck in admission.stuck
+        if not admission.uses[stuck.unit.quota].over
+        and len(stuck.unit.needs) == 1
+        and all(pod.preempts for pod in stuck.unit.pods)
+    ]
     pods = let_go_by_quota(view, {stuck.unit.quota for stuck in full})
     for stuck in full:
         lowest = min(pod.priority for pod in stuck.unit.pods)
@@ -175,10 +181,6 @@ def preemptions(view: QueueView, settings: QueueSettings, admission: QuotaAdmiss
             continue
         why = f"{stuck.unit.place} of priority {lowest} waits for quota {stuck.unit.quota}, and this pod's is lower"
         yield from (eviction(pod, why) for unit in limit_units(units, EVICTIONS_PER_ROUND) for pod in unit)
-
-
-def _preempts(unit: QueueUnit) -> bool:
-    return len(unit.needs) == 1 and all(pod.preempts for pod in unit.pods)
 
 
 def _fits_after_removal(view: QueueView, unit: QueueUnit, chosen: list[QueuePod]) -> bool:

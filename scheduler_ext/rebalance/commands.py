@@ -124,7 +124,8 @@ def descheduler(
         emptying = emptying_arguments_from(file, settings)
         report = emptying_report_of(_read(settings), emptying, with_forecast=forecast, configured=configured)
     _print(report, show, output, headers=not no_headers)
-    for line in (_summary(report), *report.notes, *report.gaps):
+    summary = f"{counted(report.move_count, 'move')} of {len(report.nodes)} nodes; a dry run: nothing was written"
+    for line in (summary, *report.notes, *report.gaps):
         message(line)
     if report.gaps:
         raise typer.Exit(EXIT_PARTIAL)
@@ -186,7 +187,3 @@ def _print(report: RebalanceReport, show: RoundPart, output: Format, *, headers:
             if number:
                 typer.echo("")
             print_table(table, output, headers=headers)
-
-
-def _summary(report: RebalanceReport) -> str:
-    return f"{counted(report.move_count, 'move')} of {len(report.nodes)} nodes; a dry run: nothing was written"

@@ -183,24 +183,13 @@ def on_nodes(spec: Json, node: str, avoid: Sequence[str]) -> dict[str, Any]:
 def _metadata(reservation: Reservation) -> dict[str, Any]:
     """Metadata of a placeholder pod. The Reservation owns it, so that both are deleted together."""
     owner, alike = reservation.annotations.get(OWNER_WORKLOAD_ANNOTATION), _alike(reservation)
+    labels = {PLACEHOLDER_LABEL: "true", RESERVATION_LABEL: label_of(reservation.name)}
+    annotations = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karpenter.sh/do-not-disrupt": "true"}
+    owned_by = {"apiVersion": SCHEDULING_GROUP, "kind": "Reservation", "name": reservation.name, "uid": reservation.uid}
     return {
-        "labels": MANAGED
-        | {PLACEHOLDER_LABEL: "true", RESERVATION_LABEL: label_of(reservation.name)}
-        | ({ALIKE_LABEL: alike} if alike else {}),
-        "annotations": {
-            "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
-            "karpenter.sh/do-not-disrupt": "true",
-        }
-        | ({OWNER_WORKLOAD_ANNOTATION: owner} if owner else {}),
-        "ownerReferences": [
-            {
-                "apiVersion": SCHEDULING_GROUP,
-                "kind": "Reservation",
-                "name": reservation.name,
-                "uid": reservation.uid,
-                "controller": True,
-            }
-        ],
+        "labels": MANAGED | labels | ({ALIKE_LABEL: alike} if alike else {}),
+        "annotations": annotations | ({OWNER_WORKLOAD_ANNOTATION: owner} if owner else {}),
+        "ownerReferences": [owned_by | {"controller": True}],
     }
 
 

@@ -116,7 +116,8 @@ class PodView(PodState):
 
     def as_placeholder(self) -> SwapPlaceholder:
         """A placeholder as a hand-over's record names it."""
-        return SwapPlaceholder(self.identity.namespace, self.identity.name, self.uid, _amounts(self.requests))
+        amounts = {name: amount for name, amount in self.requests.items() if amount or name == CPU}
+        return SwapPlaceholder(self.identity.namespace, self.identity.name, self.uid, amounts)
 
 
 @dataclass(frozen=True)
@@ -221,10 +222,6 @@ def _unschedulable(status: Json) -> str:
         if condition.get("type") == "PodScheduled" and condition.get("reason") == "Unschedulable":
             return str(condition.get("message") or "no node fits")
     return ""
-
-
-def _amounts(requests: Mapping[str, int]) -> dict[str, int]:
-    return {name: amount for name, amount in requests.items() if amount or name == CPU}
 
 
 def _number(version: str) -> int:

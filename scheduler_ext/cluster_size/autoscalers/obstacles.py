@@ -156,7 +156,8 @@ def _group_obstacles(state: SizedCluster, autoscalers: NodeAutoscalers) -> Itera
             tuple(node.name for node in state.nodes if NODEPOOL_LABEL not in node.facts.labels), even_empty=True,
         )  # fmt: skip
     for group in autoscalers.groups:
-        nodes = tuple(node.name for node in state.nodes if group.name in _group_names(node))
+        named = dict.fromkeys(GROUP_LABELS, group.name)
+        nodes = tuple(node.name for node in state.nodes if named.items() & node.facts.labels.items())
         target = group.target if group.target is not None else len(nodes) or None
         if group.smallest > 0 and (target is None or target <= group.smallest):
             has = "the number of its nodes is not known" if target is None else f"it has {target}"
@@ -170,10 +171,6 @@ def _group_obstacles(state: SizedCluster, autoscalers: NodeAutoscalers) -> Itera
             words = f"the cluster keeps at least {least} {unit}; its nodes offer {amount:,.0f} to pods"
             setting = f"flag --{name}={autoscalers.flag(name, '')}"
             yield Obstacle(pod, setting, own, words, None, even_empty=True)
-
-
-def _group_names(node: SizedNode) -> set[str]:
-    return {node.facts.labels[label] for label in GROUP_LABELS if label in node.facts.labels}
 
 
 def _total(state: SizedCluster, resource: str, unit: int = 1 << 30) -> float:

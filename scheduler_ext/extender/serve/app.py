@@ -313,16 +313,12 @@ class Counts:
         self._expires.set(math.nan)
         # strangers' paths may be any: of those few are kept
         self._of_verb = lru_cache(maxsize=32)(self._verb_metrics)
-        self._of_rule = lru_cache(maxsize=32)(self._refusals)
+        self._of_rule = lru_cache(maxsize=32)(self._refused.labels)
 
     def _verb_metrics(self, path: str, status: int) -> tuple[Counter, Histogram]:
         """Return a verb's counter and histogram; cached, because a lookup by labels costs as much as the count."""
         verb = path.strip("/") if path in ("/filter", "/prioritize", "/preempt", "/bind", "/why") else "other"
         return self._answers.labels(verb, str(status)), self._duration.labels(verb)
-
-    def _refusals(self, rule: str) -> Counter:
-        """Return the counter of nodes that a rule refused."""
-        return self._refused.labels(rule)
 
     def answered(self, path: str, status: int, seconds: float) -> None:
         """A request was answered."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 
@@ -44,7 +44,8 @@ class MigrationWrites:
 
 def decide(view: MigrationView, keep_ended_seconds: float) -> MigrationWrites:
     """One round. keep_ended_seconds: how long jobs of ours are kept that have ended."""
-    advances = [*_arbitrate_jobs(view), *((job, advance_job(view, job)) for job in _active_jobs(view.jobs))]
+    active = (job for job in view.jobs if job.runs and not job.paused and not job.deleting)
+    advances = [*_arbitrate_jobs(view), *((job, advance_job(view, job)) for job in active)]
     statuses = [intent for job, advance in advances if (intent := status_intent(job, advance.status))]
     evictions = [advance.eviction for _, advance in advances if advance.eviction is not None]
     ended = [(job, a.status) for job, a in advances if a.status.phase.ended]
@@ -56,10 +57,6 @@ def decide(view: MigrationView, keep_ended_seconds: float) -> MigrationWrites:
         evictions[: view.evictions_now],
     )
     return MigrationWrites(tuple(intents), tuple(ended), max(len(evictions) - view.evictions_now, 0))
-
-
-def _active_jobs(jobs: Sequence[MigrationJob]) -> Iterator[MigrationJob]:
-    return (job for job in jobs if job.runs and not job.paused and not job.deleting)
 
 
 def _arbitrate_jobs(view: MigrationView) -> Iterator[tuple[MigrationJob, JobAdvance]]:

@@ -233,13 +233,8 @@ def _status_body(status: JobStatus) -> Json:
     body: dict[str, Any] = {"phase": status.phase.value} | {name: text for name, text in texts.items() if text}
     if status.successor is not None:
         pod = status.successor
-        body["podRef"] = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "namespace": pod.namespace,
-            "name": pod.name,
-            "uid": pod.uid,
-        }
+        named = {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
+        body["podRef"] = {"apiVersion": "v1", "kind": "Pod", **named}
     return body | {"conditions": [condition_body(condition) for condition in status.conditions]}
 
 
