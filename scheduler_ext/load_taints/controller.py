@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Final
 
@@ -55,26 +56,19 @@ class LoadTaintMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         """Register on the process's registry."""
         word = "cotenant_load_taint"
-        self._nodes = Gauge(
-            f"{word}_nodes", "Nodes that have the load taint, by its effect.", ["effect"], registry=registry
-        )
-        self._due = Gauge(
-            f"{word}_due_nodes", "Nodes that should have the load taint, by its effect.", ["effect"], registry=registry
-        )
-        self._withheld = Gauge(
+        gauge, counter = partial(Gauge, registry=registry), partial(Counter, registry=registry)
+        self._nodes = gauge(f"{word}_nodes", "Nodes that have the load taint, by its effect.", ["effect"])
+        self._due = gauge(f"{word}_due_nodes", "Nodes that should have the load taint, by its effect.", ["effect"])
+        self._withheld = gauge(
             f"{word}_withheld_nodes",
             "Nodes above the thresholds without a taint: too many have it, or DaemonSets would be kept away.",
-            registry=registry,
         )
-        self._broken = Gauge(
-            f"{word}_broken",
-            "1: too few nodes report, or load rules are off; no node has the load taint.",
-            registry=registry,
+        self._broken = gauge(
+            f"{word}_broken", "1: too few nodes report, or load rules are off; no node has the load taint."
         )
-        self._changes = Counter(
-            f"{word}_changes_total", "Load taints that were written, by the new effect.", ["effect"],
-            registry=registry,
-        )  # fmt: skip
+        self._changes = counter(
+            f"{word}_changes_total", "Load taints that were written, by the new effect.", ["effect"]
+        )
         for effect in LoadEffect:
             self._changes.labels(effect.name.lower())
 

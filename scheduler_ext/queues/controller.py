@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Gauge
@@ -28,6 +29,7 @@ from cotenant.scheduler_ext.queues.decide import (
 from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
 from cotenant.scheduler_ext.queues.model.report import GangState, QueueReport
 from cotenant.scheduler_ext.queues.model.settings import QueueSettings
+from cotenant.scheduler_ext.queues.queue_objects import QUEUE_MIRRORS
 from cotenant.scheduler_ext.queues.view import QueueView
 from cotenant.scheduler_ext.queues.view_builder import QueueViewBuilder
 from cotenant.scheduler_ext.reservations.controller import guard_of
@@ -58,16 +60,7 @@ class QueueController(Feature):
 
     name = "queues"
     by_server_time = True
-    needs: tuple[str, ...] = (
-        "ended-members",
-        "pod-groups",
-        "queue-nodes",
-        "queue-pods",
-        "quota-profiles",
-        "quotas",
-        "reservations",
-        "swapguards",
-    )
+    needs: tuple[str, ...] = tuple(name for name in QUEUE_MIRRORS if name != "native-gangs")
     optional: tuple[str, ...] = ("native-gangs",)
     coalesce_seconds = 0.02
     send_seconds = 5.0
@@ -201,31 +194,21 @@ class QueueMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         """Register on the process's registry."""
         unit = "CPU in cores, others in their own unit (bytes, pieces)."
-        self._runtime = Gauge("cotenant_quota_runtime", f"What a quota may use now. {unit}", LABELS, registry=registry)
-        self._used = Gauge(
-            "cotenant_quota_used", f"Requests of a quota's pods that were admitted. {unit}", LABELS, registry=registry
+        gauge = partial(Gauge, registry=registry)
+        self._runtime = gauge("cotenant_quota_runtime", f"What a quota may use now. {unit}", LABELS)
+        self._used = gauge("cotenant_quota_used", f"Requests of a quota's pods that were admitted. {unit}", LABELS)
+        self._request = gauge(
+            "cotenant_quota_request", f"Requests of a quota's pods, waiting ones included. {unit}", LABELS
         )
-        self._request = Gauge(
-            "cotenant_quota_request",
-            f"Requests of a quota's pods, waiting ones included. {unit}",
-            LABELS,
-            registry=registry,
+        self._waiting_of = gauge(
+            "cotenant_quota_waiting_pods", "Pods that wait for the quota that they count against.", ["quota"]
         )
-        self._waiting_of = Gauge(
-            "cotenant_quota_waiting_pods",
-            "Pods that wait for the quota that they count against.",
-            ["quota"],
-            registry=registry,
-        )
-        self._waiting = Gauge(
-            "cotenant_queue_waiting_pods", "Waiting pods, by reason: quota, gang.", ["queue"], registry=registry
-        )
-        self._missed = Gauge(
+        self._waiting = gauge("cotenant_queue_waiting_pods", "Waiting pods, by reason: quota, gang.", ["queue"])
+        self._missed = gauge(
             "cotenant_queue_missed_pods",
             "Pods of a quota that the webhook did not gate; they count as used and are never evicted for it.",
-            registry=registry,
         )
-        self._gangs = Gauge("cotenant_queue_gangs", "Gangs by state.", ["state"], registry=registry)
+        self._gangs = gauge("cotenant_queue_gangs", "Gangs by state.", ["state"])
         self._rows: set[tuple[str, str]] = set()
 
     def show(self, report: QueueReport, view: QueueView) -> None:

@@ -132,21 +132,11 @@ def _placement(wire: QueuePodWire) -> Placement:
     return Placement(spec.node_selector or {}, spec.affinity or {}, tuple(tolerations))
 
 
-QUEUE_MIRRORS: Final = (
-    "ended-members",
-    "native-gangs",
-    "pod-groups",
-    "queue-nodes",
-    "queue-pods",
-    "quota-profiles",
-    "quotas",
-    "reservations",
-    "swapguards",
-)
-"""Names of the mirrors, with those of Reservations that hold a gang's capacity."""
 QUEUING: Final = frozenset(
     {"ended-members", "native-gangs", "pod-groups", "queue-nodes", "queue-pods", "quota-profiles", "quotas"}
 )
+QUEUE_MIRRORS: Final = (*sorted(QUEUING), "reservations", "swapguards")
+"""Names of the mirrors, with those of Reservations that hold a gang's capacity."""
 
 
 def queue_mirror(name: str, client: KubeClient, wake: threading.Event) -> Mirror[Any]:

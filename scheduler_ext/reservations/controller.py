@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -217,25 +218,17 @@ class ReservationMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         """Register on the process's registry."""
         word = "cotenant_reservation"
-        self._phases = Gauge(f"{word}s", "Reservations by phase.", ["phase"], registry=registry)
-        self._held = Gauge(
-            f"{word}_held_cores", "Unused CPU that placeholders reserve.", ["reservation"], registry=registry
-        )
-        self._held_bytes = Gauge(
-            f"{word}_held_bytes", "Unused memory that placeholders reserve.", ["reservation"], registry=registry
-        )
-        self._allocated = Gauge(f"{word}_allocated_cores", "CPU that owners use.", ["reservation"], registry=registry)
-        self._age = Gauge(f"{word}_age_seconds", "Time since it was made.", ["reservation"], registry=registry)
-        self._tax = Counter(
-            f"{word}_idle_core_seconds_total", "Reserved and unused CPU, over time.", ["reservation"], registry=registry
-        )
-        self._swaps = Counter(
-            f"{word}_hand_overs_total", "Hand-overs by how they ended.", ["outcome"], registry=registry
-        )
-        self._hits = Gauge(
+        gauge, counter = partial(Gauge, registry=registry), partial(Counter, registry=registry)
+        self._phases = gauge(f"{word}s", "Reservations by phase.", ["phase"])
+        self._held = gauge(f"{word}_held_cores", "Unused CPU that placeholders reserve.", ["reservation"])
+        self._held_bytes = gauge(f"{word}_held_bytes", "Unused memory that placeholders reserve.", ["reservation"])
+        self._allocated = gauge(f"{word}_allocated_cores", "CPU that owners use.", ["reservation"])
+        self._age = gauge(f"{word}_age_seconds", "Time since it was made.", ["reservation"])
+        self._tax = counter(f"{word}_idle_core_seconds_total", "Reserved and unused CPU, over time.", ["reservation"])
+        self._swaps = counter(f"{word}_hand_overs_total", "Hand-overs by how they ended.", ["outcome"])
+        self._hits = gauge(
             f"{word}_hit_ratio",
             "Share of the Reservations ended in the last day that were used; NaN when none has ended.",
-            registry=registry,
         )
         self._hits.set(math.nan)  # a replica that stands by shows none, not 0
         for outcome in get_args(HandOverOutcome):

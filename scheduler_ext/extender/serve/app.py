@@ -13,7 +13,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs
@@ -278,9 +278,8 @@ class Counts:
     def __init__(self, metrics: Metrics) -> None:
         """Register the counters."""
         registry = metrics.registry
-        self._answers = Counter(
-            "cotenant_extender_answers_total", "Answers by verb and status.", ["verb", "status"], registry=registry
-        )
+        gauge, counter = partial(Gauge, registry=registry), partial(Counter, registry=registry)
+        self._answers = counter("cotenant_extender_answers_total", "Answers by verb and status.", ["verb", "status"])
         self._duration = Histogram(
             "cotenant_extender_duration_seconds",
             "Time from a request's head to its answer.",
@@ -288,27 +287,19 @@ class Counts:
             buckets=BUCKETS,
             registry=registry,
         )
-        self._refused = Counter(
-            "cotenant_extender_refused_nodes_total", "Nodes refused to pods, by rule.", ["rule"], registry=registry
-        )
-        self._yielded = Counter(
+        self._refused = counter("cotenant_extender_refused_nodes_total", "Nodes refused to pods, by rule.", ["rule"])
+        self._yielded = counter(
             "cotenant_extender_rule_yielded_total",
             "Calls in which a rule was ignored, because by its own estimates it would have refused every node.",
             ["rule"],
-            registry=registry,
         )
-        self._spared = Counter(
-            "cotenant_extender_spared_nodes_total", "Nodes taken out of preemption.", registry=registry
-        )
-        self._nodes = Gauge("cotenant_extender_nodes", "Nodes in the view.", registry=registry)
-        self._age = Gauge("cotenant_extender_view_age_seconds", "Age of the view of the cluster.", registry=registry)
-        self._off = Gauge(
-            "cotenant_extender_load_rules_off", "1 while load rules are inactive, else 0.", registry=registry
-        )
-        self._expires = Gauge(
+        self._spared = counter("cotenant_extender_spared_nodes_total", "Nodes taken out of preemption.")
+        self._nodes = gauge("cotenant_extender_nodes", "Nodes in the view.")
+        self._age = gauge("cotenant_extender_view_age_seconds", "Age of the view of the cluster.")
+        self._off = gauge("cotenant_extender_load_rules_off", "1 while load rules are inactive, else 0.")
+        self._expires = gauge(
             "cotenant_extender_certificate_expiry_timestamp_seconds",
             "Unix time at which the served certificate expires; NaN without one.",
-            registry=registry,
         )
         self._expires.set(math.nan)
         # strangers' paths may be any: of those few are kept

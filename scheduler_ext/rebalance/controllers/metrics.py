@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter as Count
 from collections.abc import Sequence
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
@@ -30,10 +31,11 @@ class MigrationMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         """Register on the process's registry."""
         word = "cotenant_migration"
-        self._jobs = Gauge(f"{word}_jobs", "PodMigrationJobs by phase.", ["phase"], registry=registry)
-        self._ended = Counter(f"{word}s_total", "PodMigrationJobs by how they ended.", ["outcome"], registry=registry)
-        self._evictions = Counter(
-            f"{word}_evictions_total", "Requested evictions, by the API server's answer.", ["answer"], registry=registry
+        gauge, counter = partial(Gauge, registry=registry), partial(Counter, registry=registry)
+        self._jobs = gauge(f"{word}_jobs", "PodMigrationJobs by phase.", ["phase"])
+        self._ended = counter(f"{word}s_total", "PodMigrationJobs by how they ended.", ["outcome"])
+        self._evictions = counter(
+            f"{word}_evictions_total", "Requested evictions, by the API server's answer.", ["answer"]
         )
         for outcome in OUTCOMES:
             self._ended.labels(outcome)
@@ -59,24 +61,16 @@ class DeschedulerMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         """Register on the process's registry."""
         word = "cotenant_descheduler"
-        self._nodes = Gauge(f"{word}_nodes", "Nodes of the last round by load.", ["load"], registry=registry)
-        self._marked = Gauge(
-            f"{word}_marked_nodes", "Nodes with HighNodeLoad's mark in the last round.", registry=registry
-        )
-        self._leaving = Gauge(
-            f"{word}_emptying_pods", "Pods that still have to leave marked nodes, in the last round.", registry=registry
-        )
-        self._marks = Counter(
-            f"{word}_marks_total", "Marks of nodes that were set and removed.", ["change"], registry=registry
-        )
+        gauge, counter = partial(Gauge, registry=registry), partial(Counter, registry=registry)
+        self._nodes = gauge(f"{word}_nodes", "Nodes of the last round by load.", ["load"])
+        self._marked = gauge(f"{word}_marked_nodes", "Nodes with HighNodeLoad's mark in the last round.")
+        self._leaving = gauge(f"{word}_emptying_pods", "Pods that still have to leave marked nodes, in the last round.")
+        self._marks = counter(f"{word}_marks_total", "Marks of nodes that were set and removed.", ["change"])
         for change in ("set", "taken"):
             self._marks.labels(change)
-        self._moves = Gauge(f"{word}_moves", "Moves that the last round decided.", registry=registry)
-        self._refusals = Gauge(
-            f"{word}_refusals",
-            "Pods that the last round left where they are, by reason.",
-            ["reason"],
-            registry=registry,
+        self._moves = gauge(f"{word}_moves", "Moves that the last round decided.")
+        self._refusals = gauge(
+            f"{word}_refusals", "Pods that the last round left where they are, by reason.", ["reason"]
         )
 
     def show_marks(self, plan: RebalancePlan) -> None:
