@@ -29,9 +29,8 @@ from cotenant.scheduler_ext.queues.decide import (
 from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
 from cotenant.scheduler_ext.queues.model.report import GangState, QueueReport
 from cotenant.scheduler_ext.queues.model.settings import QueueSettings
-from cotenant.scheduler_ext.queues.queue_objects import QUEUE_MIRRORS
+from cotenant.scheduler_ext.queues.queue_objects import QUEUE_MIRRORS, QueueViewBuilder
 from cotenant.scheduler_ext.queues.view import QueueView
-from cotenant.scheduler_ext.queues.view_builder import QueueViewBuilder
 from cotenant.scheduler_ext.reservations.controller import guard_of
 from cotenant.scheduler_ext.reservations.guard import Guard
 

@@ -22,8 +22,7 @@ from cotenant.manager.features import enabled_features
 from cotenant.scheduler_ext.queues.decide import renew_promise, renewal_seconds, withdraw_queue_promise
 from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
 from cotenant.scheduler_ext.queues.model.settings import QueueSettings
-from cotenant.scheduler_ext.queues.queue_objects import WatchedQueuePod, queue_node, queue_pod
-from cotenant.scheduler_ext.queues.view_builder import resolve_quota
+from cotenant.scheduler_ext.queues.queue_objects import WatchedQueuePod, queue_node, queue_pod, resolve_quota
 from cotenant.scheduler_ext.reservations.guard import Guard
 from cotenant.settings import Settings
 

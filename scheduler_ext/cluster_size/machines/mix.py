@@ -22,10 +22,15 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.progress import Progress, Silent
-from cotenant.scheduler_ext.cluster_size.cluster_bound import demand_groups, free_beside_daemons
+from cotenant.scheduler_ext.cluster_size.cluster_bound import (
+    NodeKind,
+    Solved,
+    demand_groups,
+    free_beside_daemons,
+    solve_program,
+)
 from cotenant.scheduler_ext.cluster_size.constraints import CompiledCluster, compile_cluster
 from cotenant.scheduler_ext.cluster_size.decide import find_stays
-from cotenant.scheduler_ext.cluster_size.linear_program import NodeKind, Solved, solve_program
 from cotenant.scheduler_ext.cluster_size.machines.prototypes import SPOT_TAINT, Prototype
 from cotenant.scheduler_ext.cluster_size.model import SizedCluster, SizedNode, SizedPod, SizeOptions
 from cotenant.scheduler_ext.cluster_size.placing import TRIALS, PlacingState, PlacingTrial, place_pods

@@ -20,9 +20,15 @@ from cotenant.base.kubernetes.protocol import NATIVE_GANG_GROUP
 from cotenant.base.kubernetes.quota_tree import QuotaTree
 from cotenant.base.settings.base import SettingSections
 from cotenant.scheduler_ext.queues.model.settings import QueueSettings
-from cotenant.scheduler_ext.queues.queue_objects import QUEUE_MIRRORS, QUEUING, SUCCEEDED, queue_mirror
+from cotenant.scheduler_ext.queues.queue_objects import (
+    QUEUE_MIRRORS,
+    QUEUING,
+    READABLE,
+    SUCCEEDED,
+    QueueViewBuilder,
+    queue_mirror,
+)
 from cotenant.scheduler_ext.queues.view import QueueView
-from cotenant.scheduler_ext.queues.view_builder import READABLE, QueueViewBuilder
 from cotenant.scheduler_ext.reservations.service.mirrors import reservation_mirror
 
 EVENTS: Final = "/apis/events.k8s.io/v1/events"
