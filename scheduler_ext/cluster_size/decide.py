@@ -374,13 +374,12 @@ def _answer(
     turns = search.in_turns(leaving)
     proof = search.proof if leaving else {trial: search.placed_by(trial, leaving) for trial in search.trials}
     final = [(trial, state) for trial in GUIDES if (state := proof.get(trial)) is not None]
-    reserve = Reserve(search.options, search.exemptions, search.trials[0])
     first = final[0][1] if final else None
     before, after = _filled_nodes(cluster, first)
     staying = []
     for number, node in enumerate(cluster.nodes):
         if number not in gone:
-            stay = stays.get(number) or binding_of(final, number, reserve)
+            stay = stays.get(number) or binding_of(final, number, search)
             shares = before[number], after[number]
             staying.append(StayingNode(node.name, node.zone, stay, node.allocatable, None, *shares))
             search.progress.advance()
@@ -435,24 +434,15 @@ def _leaving_node(search: _Search, state: PlacingState | None, number: int, turn
     return LeavingNode(node.name, node.zone, turn, node.allocatable, tuple(places))
 
 
-@dataclass(frozen=True, slots=True)
-class Reserve:
-    """The conditions that a node may leave under, beside places for its pods. hardest: the trial that refused last."""
-
-    options: SizeOptions
-    exemptions: Exemptions
-    hardest: PlacingTrial
-
-
-def binding_of(final: Sequence[tuple[PlacingTrial, PlacingState]], node: int, reserve: Reserve) -> Stay:
+def binding_of(final: Sequence[tuple[PlacingTrial, PlacingState]], node: int, search: _Search) -> Stay:
     """The first pod of the node that a trial's final state has no other place for, with the refusals counted.
 
     Where all have one, the first pod that waits when a further node fails. final: the state that each trial ended in,
     with the pods of the leaving nodes placed.
     """
-    after: PlacingState | None = None
+    hardest, after = search.trials[0], None
     for trial, state in final:
-        if reserve.options.reserve_nodes and trial != reserve.hardest:
+        if search.options.reserve_nodes and trial != hardest:
             continue  # every node failed in every trial, and its pods found places
         left = state.copy_without(state.places == node)
         if not len(left.places):
@@ -462,14 +452,14 @@ def binding_of(final: Sequence[tuple[PlacingTrial, PlacingState]], node: int, re
             words = refusal_words(left, refused, trial)
             return Stay(Reason.NO_OTHER_PLACE, words, state.cluster.pods[refused].address)
         after = left
-    options, trial = replace(reserve.options, reserve_zone=False), reserve.hardest
+    options = replace(search.options, reserve_zone=False)
     if options.reserve_nodes and after is not None:
-        waiting = find_unplaced(after, options, trial, reserve.exemptions, NAMED_FAILURES).pod
+        waiting = find_unplaced(after, options, hardest, search.exemptions, NAMED_FAILURES).pod
         if waiting:
             fail = "node fails" if options.reserve_nodes == 1 else f"{options.reserve_nodes} nodes fail"
-            words = f"{waiting} finds no other node after this node was removed and a further {fail} ({trial.words})"
+            words = f"{waiting} finds no other node after this node was removed and a further {fail} ({hardest.words})"
             return Stay(Reason.NO_OTHER_PLACE, words, waiting)
-    kept = " and kept the reserve" if reserve.options.reserve_nodes or reserve.options.reserve_zone else ""
+    kept = " and kept the reserve" if search.options.reserve_nodes or search.options.reserve_zone else ""
     words = "its pods fit elsewhere, but no larger set of nodes with it passed every trial with the margin"
     return Stay(Reason.NO_OTHER_PLACE, words + kept)
 

@@ -13,7 +13,7 @@ from cotenant.base.amount_text import cores, gib, money
 from cotenant.base.table import Table
 from cotenant.base.text import agree, counted
 from cotenant.scheduler_ext.cluster_size.autoscalers.model import Obstacle
-from cotenant.scheduler_ext.cluster_size.machines.bills import NO_SHAPES, BatchAlone, Bill, Priced, four_bills
+from cotenant.scheduler_ext.cluster_size.machines.bills import NO_SHAPES, BatchAlone, Bill, four_bills
 from cotenant.scheduler_ext.cluster_size.machines.mix import Mix
 from cotenant.scheduler_ext.cluster_size.model import (
     ClusterSize,
@@ -338,8 +338,7 @@ def sentences_of(report: SizeReport, level: RequestLevel) -> list[str]:
 def bills_of(report: SizeReport, level: RequestLevel) -> tuple[Bill, ...]:
     """The four bills; right-sized requests are those of the level, after what is ready where the level is now."""
     later = RequestLevel.READY if level is RequestLevel.NOW else level
-    now, then = (report.at(level) for level in (RequestLevel.NOW, later))
-    return four_bills(Priced(now.size, now.mix, now.reason), Priced(then.size, then.mix, then.reason))
+    return four_bills(report.at(RequestLevel.NOW), report.at(later))
 
 
 def obstacle_sentence(report: SizeReport, size: ClusterSize) -> str:

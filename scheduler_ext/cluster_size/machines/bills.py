@@ -14,14 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES
 from cotenant.base.kubernetes.quantity import add
 from cotenant.base.progress import Progress
 from cotenant.scheduler_ext.cluster_size.machines.mix import Mix, cheapest_mix
 from cotenant.scheduler_ext.cluster_size.machines.prototypes import Prototype
-from cotenant.scheduler_ext.cluster_size.model import ClusterSize, LeavingNode, SizedCluster, SizedPod, StayingNode
+from cotenant.scheduler_ext.cluster_size.model import LeavingNode, SizedCluster, SizedPod, StayingNode
+
+if TYPE_CHECKING:
+    from cotenant.scheduler_ext.cluster_size.report import SizedLevel
 
 NO_SHAPES: Final = "no list of machine types was given (--shapes)"
 TODAY, RIGHT_SIZED, PACKED, BOTH = "today", "right-sizing alone", "packing alone", "both"
@@ -43,16 +46,7 @@ class Bill:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Priced:
-    """A level as far as bills read it. size, mix: None where reason, mix_reason say why."""
-
-    size: ClusterSize | None
-    mix: Mix | None
-    reason: str = ""
-
-
-def four_bills(now: Priced, later: Priced) -> tuple[Bill, ...]:
+def four_bills(now: SizedLevel, later: SizedLevel) -> tuple[Bill, ...]:
     """The bills: now is the level of requests as they are, later the one after the recommendations."""
     today = Bill(TODAY, reason=now.reason)
     if now.size is not None:
@@ -68,7 +62,7 @@ def _bill_of_nodes(name: str, nodes: Sequence[LeavingNode | StayingNode]) -> Bil
     return Bill(name, len(nodes), sum(known) if known else None, len(nodes) - len(known))
 
 
-def _bill_of_mix(name: str, level: Priced) -> Bill:
+def _bill_of_mix(name: str, level: SizedLevel) -> Bill:
     mix = level.mix
     if mix is None:
         return Bill(name, reason=level.reason or NO_SHAPES)
