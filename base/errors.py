@@ -1,35 +1,4 @@
-"""Every error that cotenant raises on purpose, as one tree.
-
-    CotenantError                 exit code 1
-    |-- UsageError                exit code 2: the caller's words are wrong
-    |   |-- UnseenVersion         428: an approval does not name the version of the object that was read
-    |   |-- SettingsError         unknown key, value out of its domain
-    |   |-- FrameError            a column of a DataFrame is missing or holds what it cannot hold
-    |   `-- QuantityError         not a Kubernetes quantity
-    |-- SourceError               a metric source did not give what was asked
-    |   |-- SourceUnreachable     no connection, time-out, TLS
-    |   |-- SourceForbidden       401, 403
-    |   |-- SourceLimit           the server refused a query as too large; the caller may split it
-    |   |-- SourceProtocol        an answer that is not the protocol's
-    |   `-- SourceUnfit           good answers that cannot be read as the usage of one cluster
-    |-- ClusterError              the Kubernetes API did not give what was asked
-    |   |-- ClusterForbidden      401, 403: names the right that is missing
-    |   |-- ClusterConflict       409: somebody else changed or owns it
-    |   |-- ClusterAbsent         404: no such object, namespace or kind
-    |   |-- ClusterExpired        410: the server no longer knows the version that was asked for
-    |   |-- ClusterUnreachable    no complete answer; whether a write was done is unknown
-    |   |-- ClusterInvalid        400, 422: the server refuses the object, with its own words
-    |   |   `-- ClusterDenied     403 to a write, but no right is missing: admission or a quota refuses this very object
-    |   `-- NotLeader             the Lease is not ours any more, nothing was sent
-    |-- StoreError                history cannot be read or written
-    |   |-- StoreCorrupt          a file is not what its name says; it was set aside, not overwritten
-    |   |-- StoreForbidden        the place of the store refuses us
-    |   `-- StoreBusy             another process writes; nothing was done
-    |       `-- StoreConflict     another writer was faster; nothing was overwritten
-    |-- NodeUnreadable          a node's own files could not be read in this tick; nothing was decided on it
-    |-- NotDelivered              a summary did not reach its receiver; what was computed stands
-    `-- NoData                    the question is good, the history holds no answer (says which of the five reasons)
-        `-- NotEnoughHistory      there is some, but too few days
+"""Every error that cotenant raises on purpose: one tree below CotenantError, in the order of its branches.
 
 An error says what happened (`message`), to which object, and what helps (`fix`). It is shown to people as it stands.
 """
@@ -59,7 +28,7 @@ class KeyTaken(UsageError):
 
 
 class UnseenVersion(UsageError):
-    """An approval does not name the version of the object that was read, which may have changed since."""
+    """An approval does not name the version of the object that was read, which may have changed since (428)."""
 
 
 class SettingsError(UsageError):

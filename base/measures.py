@@ -46,11 +46,6 @@ def left_out_count(count: int, shown: int) -> int:
     return max(0, count - shown)
 
 
-def shown_count(count: int, most: int) -> int:
-    """Count what a list of at most `most` things shows of `count`."""
-    return min(count, most)
-
-
 def age_seconds(now_seconds: float, then_seconds: float) -> float:
     """Return how long ago a moment was, in seconds; 0 where a clock that differs puts it ahead."""
     return max(0.0, now_seconds - then_seconds)

@@ -67,18 +67,13 @@ def in_words(error: Exception) -> CotenantError | None:
     if isinstance(error, CotenantError):
         return error
     if isinstance(error, ModuleNotFoundError):
-        return _missing_package_error((error.name or "").partition(".")[0])
+        module = (error.name or "").partition(".")[0]
+        named = ((name, extra) for extra, distributions in PACKAGES.items() for name in distributions)
+        found = next(((n, e) for n, e in named if module == _IMPORTED_AS.get(n, n.replace("-", "_"))), None)
+        if found is None:
+            return None
+        return CotenantError(f"the package {found[0]} is not installed", fix=f'Run pip install "cotenant[{found[1]}]".')
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         problem = f"{error.filename}: {error.strerror}"
         return UsageError(problem, fix="Name a file that can be opened, or change its rights.")
-    return None
-
-
-def _missing_package_error(module: str) -> CotenantError | None:
-    for extra, distributions in PACKAGES.items():
-        for name in distributions:
-            if module == _IMPORTED_AS.get(name, name.replace("-", "_")):
-                return CotenantError(
-                    f"the package {name} is not installed", fix=f'Run pip install "cotenant[{extra}]".'
-                )
     return None

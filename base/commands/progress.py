@@ -33,17 +33,7 @@ class OverallProgress(Progress, Protocol):
         """Show the share of the whole that is done, and how long it still takes, in words."""
 
 
-class ClosableProgress(OverallProgress, Protocol):
-    """A Progress that must be closed."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-
-def bars(*, quiet: bool = False) -> ClosableProgress:
+def bars(*, quiet: bool = False) -> LineProgress | TerminalBars:
     """Bars when stderr is a terminal, messages when it is a JSON log, else one line per stage; nothing when `quiet`."""
     if quiet:
         return LineProgress(silent=True)

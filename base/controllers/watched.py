@@ -11,13 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-import msgspec
-
 from cotenant.base.cluster import Node, Pod
 from cotenant.base.colocation.reclaim_policies import Band
 from cotenant.base.controllers.published import ExistingObject, is_other_program
 from cotenant.base.identity import WorkloadRef
-from cotenant.base.json_documents.json_decoders import UNDECODABLE
+from cotenant.base.kube.projection import zones_of
 from cotenant.base.kubernetes.models.node import ManagedNodeWire
 from cotenant.base.kubernetes.models.pod import ObservedPodWire
 from cotenant.base.kubernetes.observed import ObservedPod, node_of, pod_of
@@ -31,7 +29,6 @@ from cotenant.base.kubernetes.protocol import (
     PLACEHOLDER_LABEL,
     PLACEHOLDER_NAMESPACE,
     RESOURCE_ALIASES,
-    RESOURCE_STATUS_ANNOTATION,
 )
 from cotenant.base.kubernetes.qos import priority_of, qos_of
 from cotenant.base.resource import Amounts, Resource
@@ -51,14 +48,6 @@ class WatchedNode:
     owned: ExistingObject
     node: Node
     other_writers: tuple[str, ...] = ()
-
-
-class _NumaResource(msgspec.Struct):
-    node: int = 0
-
-
-class _NumaResourceStatus(msgspec.Struct, rename="camel"):
-    numa_node_resources: list[_NumaResource] | None = None
 
 
 def watched_node(wire: ManagedNodeWire) -> WatchedNode:
@@ -92,7 +81,7 @@ def watched_pod(wire: ObservedPodWire) -> Pod:
         priority=priority_of(observed.labels, observed.priority),
         requests=_amounts(observed.requests),
         mid_requests=mid_request_of(observed.requests),
-        zones=_zones(observed.annotations),
+        zones=zones_of(observed.annotations),
         batch_millicores=observed.requests.get(BATCH_CPU, 0),
         best_effort=observed.best_effort,
         placeholder=placeholder and observed.phase not in ENDED_PHASES,
@@ -124,15 +113,3 @@ def _amounts(quantities: Mapping[str, int]) -> Amounts:
 def _published_amounts(quantities: Mapping[str, int]) -> dict[str, int]:
     """Published batch and mid amounts, old names included: a node must not carry both."""
     return {name: amount for name, amount in quantities.items() if name in PUBLISHED}
-
-
-def _zones(annotations: Mapping[str, str]) -> tuple[int, ...]:
-    """NUMA zones that the scheduler gave a pod; none when the annotation is missing or cannot be read."""
-    text = annotations.get(RESOURCE_STATUS_ANNOTATION)
-    if not text:
-        return ()
-    try:
-        status = msgspec.json.decode(text, type=_NumaResourceStatus)
-    except UNDECODABLE:
-        return ()
-    return tuple(sorted({zone.node for zone in status.numa_node_resources or ()}))

@@ -59,6 +59,9 @@ OLD_DEFINITION: Final = (
     "The definition (CRD) in the cluster is older than this program: bring it up to date by `helm upgrade` with this "
     "version's chart, or by `cotenant install --apply`."
 )
+ADMISSION_FIX: Final = (
+    "The cluster's admission refuses this object: the message names the rule, or the right that is needed."
+)
 NOT_INSTALLED: Final = (
     "Install its definition (CRD): `cotenant install --apply`, or `helm upgrade` with this version's chart."
 )
@@ -300,7 +303,8 @@ class KubeClient:
                 fix="The request is repeated automatically; `kubectl get --raw /readyz?verbose` says why it waits.",
             )
         if verb not in _READING and _is_denial(answer):
-            return _denial(f"cannot {verb} {_kind_of(path)} in {self.access.cluster}", answer)
+            what = f"cannot {verb} {_kind_of(path)} in {self.access.cluster}"
+            return _with_answer(ClusterDenied(f"{what}: {message_of(answer)}", fix=ADMISSION_FIX), answer)
         return _forbidden_error(verb, path, answer, self.access)
 
     def _is_starting(self) -> bool:
@@ -454,13 +458,8 @@ def refusal(what: str, answer: ApiResponse) -> ClusterError:
             kind = ClusterNamespaceGone
         else:
             kind = ClusterObjectGone if status.details and status.details.name else ClusterAbsent
-    error = kind(f"{what}: the API server answered {answer.status}: {message_of(answer)}", fix=_fix(answer))
-    return _with_answer(error, answer)
-
-
-def _fix(answer: ApiResponse) -> str:
-    """Return the fix for a refusal; "" if the server's message contains it."""
-    return OLD_DEFINITION if _is_schema_mismatch(answer) and b"not declared in schema" in answer.body else ""
+    fix = OLD_DEFINITION if _is_schema_mismatch(answer) and b"not declared in schema" in answer.body else ""
+    return _with_answer(kind(f"{what}: the API server answered {answer.status}: {message_of(answer)}", fix=fix), answer)
 
 
 def _is_schema_mismatch(answer: ApiResponse) -> bool:
@@ -488,11 +487,6 @@ def _is_denial(answer: ApiResponse) -> bool:
     """Return whether a rule refuses the very object: an answer of authorization names the user instead."""
     message = _status_of(answer).message
     return answer.status == 403 and bool(message) and _MISSING_RIGHT[1] not in message.partition(_MISSING_RIGHT[0])[2]
-
-
-def _denial(what: str, answer: ApiResponse) -> ClusterDenied:
-    fix = "The cluster's admission refuses this object: the message names the rule, or the right that is needed."
-    return _with_answer(ClusterDenied(f"{what}: {message_of(answer)}", fix=fix), answer)
 
 
 def _forbidden_error(verb: str, path: str, answer: ApiResponse, access: Access) -> ClusterForbidden:

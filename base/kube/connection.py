@@ -76,11 +76,10 @@ class ApiConnection:
         deadline = time.monotonic() + self._settings.deadline_seconds
         try:
             response = self._ask(request, before)
-            body = _body(response, deadline)
+            return _whole_response(response, deadline)
         except BaseException:
             self.close()
             raise
-        return ApiResponse(response.status, {k.lower(): v for k, v in response.getheaders()}, body)
 
     def stream(self, path: str, idle_seconds: float) -> ApiResponse | Stream:
         """GET an answer without end; a whole Answer when the server refuses."""
@@ -88,8 +87,7 @@ class ApiConnection:
             response = self._ask(ApiRequest(path), None)
             if response.status != 200:
                 deadline = time.monotonic() + self._settings.deadline_seconds
-                headers = {k.lower(): v for k, v in response.getheaders()}
-                return ApiResponse(response.status, headers, _body(response, deadline))
+                return _whole_response(response, deadline)
         except BaseException:
             self.close()
             raise
@@ -326,8 +324,8 @@ def cluster_tls(access: Access, ca_file: str, *, verify: bool) -> ssl.SSLContext
     return context
 
 
-def _body(response: http.client.HTTPResponse, deadline: float) -> bytes:
-    """The whole body; IncompleteRead when it was cut, TimeoutError when it trickled past the deadline."""
+def _whole_response(response: http.client.HTTPResponse, deadline: float) -> ApiResponse:
+    """The answer; IncompleteRead when its body was cut, TimeoutError when it trickled past the deadline."""
     chunks = []
     while chunk := response.read1(CHUNK_BYTES):
         chunks.append(chunk)
@@ -337,4 +335,4 @@ def _body(response: http.client.HTTPResponse, deadline: float) -> bytes:
     if response.length:
         raise http.client.IncompleteRead(body, response.length)
     response.close()  # read1 does not notice that a body of known length is complete; the connection stays open
-    return body
+    return ApiResponse(response.status, {k.lower(): v for k, v in response.getheaders()}, body)

@@ -125,7 +125,8 @@ def candidates(services: Sequence[Service]) -> tuple[PrometheusService, ...]:
     """Services that match a rule, by the order of the rules, then namespace and name. Pure."""
     ranked = []
     for service in services:
-        rank = next((i for i, rule in enumerate(RULES) if _matches(rule, service)), None)
+        labels = (service.metadata.labels or {}).items()
+        rank = next((i for i, rule in enumerate(RULES) if rule.labels.items() <= labels), None)
         port = _query_port(service.spec.ports or [])
         if rank is not None and port is not None and service.spec.type != "ExternalName":
             # OpenShift's Thanos serves TLS on its port "web" 9091; elsewhere https is in the port's name or number.
@@ -137,11 +138,6 @@ def candidates(services: Sequence[Service]) -> tuple[PrometheusService, ...]:
             )
             ranked.append((rank, candidate))
     return tuple(c for _, c in sorted(ranked, key=lambda pair: (pair[0], pair[1].namespace, pair[1].service)))
-
-
-def _matches(rule: DiscoveryRule, service: Service) -> bool:
-    labels = service.metadata.labels or {}
-    return rule.labels.items() <= labels.items()
 
 
 def _query_port(ports: Sequence[_ServicePort]) -> _ServicePort | None:

@@ -113,10 +113,11 @@ def _body(
     regarding = {"apiVersion": about.api_version, "kind": about.kind, "name": about.name}
     regarding |= {"namespace": about.namespace} if about.namespace else {}
     regarding |= {"uid": about.uid} if about.uid else {}
+    annotations = {"annotations": dict(series.annotations)} if series.annotations else {}
     body = {
         "apiVersion": API_VERSION,
         "kind": "Event",
-        "metadata": {"name": address.name, "namespace": address.namespace, **_annotation_metadata(series)},
+        "metadata": {"name": address.name, "namespace": address.namespace, **annotations},
         "eventTime": (stored and stored.event_time) or micro_moment(series.first_seconds),
         "reportingController": component,
         "reportingInstance": component,
@@ -129,7 +130,3 @@ def _body(
     if count > 1:
         body["series"] = {"count": count, "lastObservedTime": micro_moment(series.last_seconds)}
     return body
-
-
-def _annotation_metadata(series: EventOccurrences) -> dict[str, Any]:
-    return {"annotations": dict(series.annotations)} if series.annotations else {}

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from cotenant.base.cluster import Container, Inventory, OwnAmounts, Pod, Workload
+from cotenant.base.cluster import Inventory, OwnAmounts, Pod, Workload
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.inventory.partial_inventory import with_parts_marked
 from cotenant.base.inventory.pod_templates import template
@@ -119,22 +119,13 @@ def _workload(recorded: Workload, pods: Sequence[Pod], live: LiveCluster) -> Wor
     youngest, *older = sorted(pods, key=lambda p: (p.start_seconds, p.name), reverse=True)
     containers = template(pods, live.containers)
     asked = [youngest] if all(c.pods is None for c in containers) else [youngest, *older]
+    heaps = {container.name: container.heap for container in recorded.containers}  # metrics alone tell of them
     own = (live.own_amounts.get((pod.namespace, pod.name)) for pod in asked)
     return replace(
         current,
-        containers=_with_heaps(containers or None, recorded.containers),
+        containers=tuple(replace(c, heap=heaps.get(c.name)) for c in containers) or recorded.containers,
         own=next((amounts for amounts in own if amounts), OwnAmounts()),
         qos=youngest.qos,
         priority=youngest.priority,
         gaps=tuple(gap for gap in current.gaps if not containers or gap is not Reason.AMOUNTS_UNKNOWN),
-    )
-
-
-def _with_heaps(live: tuple[Container, ...] | None, recorded: Sequence[Container]) -> tuple[Container, ...]:
-    """Containers as the API server has them, with the heaps that metrics alone tell of."""
-    heaps = {container.name: container.heap for container in recorded}
-    return (
-        tuple(recorded)
-        if live is None
-        else tuple(replace(container, heap=heaps.get(container.name)) for container in live)
     )

@@ -57,11 +57,11 @@ _VERSION: Final = re.compile(r"\d{1,9}\.\d{1,9}(\.\d{1,9})?")
 
 
 class _Zone(msgspec.Struct):
-    node: int
+    node: int = 0
 
 
 class _ResourceStatus(msgspec.Struct, rename="camel"):
-    numa_node_resources: list[_Zone] = msgspec.field(default_factory=list, name="numaNodeResources")
+    numa_node_resources: list[_Zone] | None = None
 
 
 def node_of(node: NodeWire) -> Node:
@@ -85,7 +85,7 @@ def zones_of(annotations: Mapping[str, str]) -> tuple[int, ...]:
         status = decoder_of(_ResourceStatus).decode(text) if text else None
     except UNDECODABLE:
         return ()
-    return tuple(zone.node for zone in status.numa_node_resources) if status else ()
+    return tuple(sorted({zone.node for zone in status.numa_node_resources or ()})) if status else ()
 
 
 def controller_of(meta: ObjectMeta) -> WorkloadRef | None:

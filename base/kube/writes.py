@@ -126,31 +126,28 @@ class Writer:
 
 def request_of(intent: Intent, field_manager: str, dry_run: bool = False) -> ApiRequest:
     """The intent on the wire. Pure."""
-    path = intent.address.path
-    if not isinstance(intent, Delete) and intent.subresource:
-        path += f"/{intent.subresource}"
+    path, content_type = intent.address.path, "application/json"
     parameters = {"dryRun": "All"} if dry_run else {}
+    body: Any
     if isinstance(intent, Delete):
-        return ApiRequest(
-            _add_query_parameters(path, parameters), "DELETE", msgspec.json.encode(_delete_options(intent))
-        )
-    parameters |= {"fieldManager": field_manager, "fieldValidation": "Strict"}
-    if isinstance(intent, Create):
-        at = path if intent.subresource else intent.address.collection
-        return ApiRequest(_add_query_parameters(at, parameters), "POST", msgspec.json.encode(intent.body))
-    if isinstance(intent, Patch):
-        return ApiRequest(
-            _add_query_parameters(path, parameters), "PATCH", msgspec.json.encode(intent.operations), PATCH_TYPE
-        )
-    parameters |= {"force": "true" if intent.force else "false"}
-    return ApiRequest(_add_query_parameters(path, parameters), "PATCH", msgspec.json.encode(intent.body), APPLY_TYPE)
-
-
-def _delete_options(intent: Delete) -> Json:
-    demanded = {"uid": intent.uid, "resourceVersion": intent.version}
-    preconditions = {name: value for name, value in demanded.items() if value}
-    options: Json = {"preconditions": preconditions} if preconditions else {}
-    return options if intent.grace_seconds is None else options | {"gracePeriodSeconds": intent.grace_seconds}
+        demanded = {"uid": intent.uid, "resourceVersion": intent.version}
+        preconditions = {name: value for name, value in demanded.items() if value}
+        method, body = "DELETE", {"preconditions": preconditions} if preconditions else {}
+        body |= {} if intent.grace_seconds is None else {"gracePeriodSeconds": intent.grace_seconds}
+    else:
+        parameters |= {"fieldManager": field_manager, "fieldValidation": "Strict"}
+        if intent.subresource:
+            path += f"/{intent.subresource}"
+        if isinstance(intent, Create):
+            path = path if intent.subresource else intent.address.collection
+            method, body = "POST", intent.body
+        elif isinstance(intent, Patch):
+            method, body, content_type = "PATCH", intent.operations, PATCH_TYPE
+        else:
+            parameters |= {"force": "true" if intent.force else "false"}
+            method, body, content_type = "PATCH", intent.body, APPLY_TYPE
+    query = f"?{urlencode(parameters)}" if parameters else ""
+    return ApiRequest(path + query, method, msgspec.json.encode(body), content_type)
 
 
 def send_all(
@@ -257,10 +254,6 @@ def _is_custom(intent: Intent) -> bool:
     """
     group = intent.address.api_version.rpartition("/")[0]
     return "." in group and (not group.endswith(".k8s.io") or group.endswith(".sigs.k8s.io"))
-
-
-def _add_query_parameters(path: str, parameters: dict[str, str]) -> str:
-    return f"{path}?{urlencode(parameters)}" if parameters else path
 
 
 def _of_object(error: ClusterDenied, what: str) -> ClusterDenied:

@@ -94,11 +94,8 @@ def present_amounts_of_pod(pod: Mapping[str, Any], what: str = "pod") -> dict[st
 
 
 def _resources_of_pod(pod: Mapping[str, Any], what: str) -> PodResources:
-    spec, status = (
-        _convert_pod_part(pod.get("spec"), PodSpecWire, what),
-        _convert_pod_part(pod.get("status"), PodStatusWire, what),
-    )
-    return pod_resources(spec, status, what)
+    spec = _convert_pod_part(pod.get("spec"), PodSpecWire, what)
+    return pod_resources(spec, _convert_pod_part(pod.get("status"), PodStatusWire, what), what)
 
 
 def requests_of(spec: Mapping[str, Any], what: str = "pod") -> dict[str, int]:

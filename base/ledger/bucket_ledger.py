@@ -33,6 +33,7 @@ from cotenant.base.ledger.chain import (
     chain_rows,
     checked_key,
     new_key,
+    signature_of,
 )
 from cotenant.base.ledger.ledger import Ledger, turn
 from cotenant.base.store.buckets import INTERACTIVE, is_bucket
@@ -106,9 +107,7 @@ class BucketLedger(Ledger):
         StoreConflict when somebody else appended since this ledger was opened: nothing was written. Another StoreError
         when the bucket does not answer: whether the rows are stored is found out by opening the ledger again.
         """
-        last = self._rows[-1] if self._rows else None
-        head = (last.seq, last.hash) if last else (0, GENESIS)
-        entries = chain_rows(self._key, head, float(seconds), actor, rows)
+        entries = chain_rows(self._key, self._last(), float(seconds), actor, rows)
         if not entries:
             return entries
         name = max(self._segments, default="")
@@ -153,8 +152,11 @@ class BucketLedger(Ledger):
 
     def head(self) -> Anchor:
         """The signed head; seq 0 of an empty ledger."""
-        seq, digest = (self._rows[-1].seq, self._rows[-1].hash) if self._rows else (0, GENESIS)
-        return Anchor(seq, digest, self._sign(seq, digest))
+        seq, digest = self._last()
+        return Anchor(seq, digest, signature_of(self._key, seq, digest))
+
+    def _last(self) -> tuple[int, str]:
+        return (self._rows[-1].seq, self._rows[-1].hash) if self._rows else (0, GENESIS)
 
     def verify(self, anchor: Anchor | None = None) -> ChainVerification:
         """Verify the chain as for a file; every object is read again."""

@@ -156,7 +156,11 @@ class Ledger:
         with _translate_errors(self._file):
             self._db.execute("BEGIN IMMEDIATE")
             try:
-                entries = self._append_rows(seconds, actor, rows)
+                entries = chain_rows(self._key, self._last(), seconds, actor, rows)
+                self._db.executemany(
+                    f"INSERT INTO entries ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - our own names
+                    [astuple(entry) for entry in entries],
+                )
                 self._db.execute("COMMIT")
             except BaseException:
                 if self._db.in_transaction:  # SQLite has ended it already when the disk is full
@@ -164,14 +168,10 @@ class Ledger:
                 raise
         return entries
 
-    def _append_rows(self, seconds: float, actor: str, rows: Sequence[tuple[str, str, object]]) -> list[LedgerRow]:
-        last = self._db.execute("SELECT seq, hash FROM entries ORDER BY seq DESC LIMIT 1").fetchone() or (0, GENESIS)
-        entries = chain_rows(self._key, (int(last[0]), str(last[1])), seconds, actor, rows)
-        self._db.executemany(
-            f"INSERT INTO entries ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - our own names
-            [astuple(entry) for entry in entries],
-        )
-        return entries
+    def _last(self) -> tuple[int, str]:
+        """Number and hash of the last row; (0, GENESIS) without any."""
+        row = self._db.execute("SELECT seq, hash FROM entries ORDER BY seq DESC LIMIT 1").fetchone()
+        return (int(row[0]), str(row[1])) if row else (0, GENESIS)
 
     def entries(self, subject: str | None = None, after: int = 0) -> Iterator[LedgerRow]:
         """Rows in order, of one subject or of all, with a number above `after`."""
@@ -193,9 +193,8 @@ class Ledger:
     def head(self) -> Anchor:
         """The signed head; seq 0 of an empty ledger."""
         with _translate_errors(self._file):
-            row = self._db.execute("SELECT seq, hash FROM entries ORDER BY seq DESC LIMIT 1").fetchone()
-        seq, digest = (int(row[0]), str(row[1])) if row else (0, GENESIS)
-        return Anchor(seq, digest, self._sign(seq, digest))
+            seq, digest = self._last()
+        return Anchor(seq, digest, signature_of(self._key, seq, digest))
 
     def verify(self, anchor: Anchor | None = None) -> ChainVerification:
         """Walk the whole chain, and compare it with a head that was kept elsewhere.
@@ -203,9 +202,6 @@ class Ledger:
         StoreError when there are rows and the key is missing: what it signs cannot be checked.
         """
         return verify_chain(self.entries(), self._key, anchor, str(self.path))
-
-    def _sign(self, seq: int, digest: str) -> str:
-        return signature_of(self._key, seq, digest)
 
 
 def _empty() -> sqlite3.Connection:

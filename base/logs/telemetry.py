@@ -52,6 +52,7 @@ def configure_logging(
         json_stderr.begin(sys.stderr)
     _in_force[:] = [settings]
     level = getattr(logging, settings.log_level.upper())
+    last: list[Processor]
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -66,7 +67,12 @@ def configure_logging(
         cache_logger_on_first_use=False,
     )
     handler = logging.StreamHandler(out) if settings.log_level == "debug" else CountingHandler(out)
-    last = _json_tail() if settings.log_format == "json" else _console_tail(out)
+    if settings.log_format == "json":
+        renamed = structlog.processors.EventRenamer("msg")
+        last = [structlog.processors.format_exc_info, renamed, structlog.processors.JSONRenderer(serializer=_to_json)]
+    else:
+        line = _colored_line if out.isatty() and not os.environ.get("NO_COLOR") else _line
+        last = [_last_line_of_exception, _without_repetition, line]
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[*shared, structlog.stdlib.PositionalArgumentsFormatter()],
@@ -90,19 +96,6 @@ def scope(**fields: str) -> Iterator[None]:
     """Put fields (run_id, request_id, cluster...) on every event of this context, threads and tasks it starts aside."""
     with structlog.contextvars.bound_contextvars(**fields):
         yield
-
-
-def _json_tail() -> list[Processor]:
-    return [
-        structlog.processors.format_exc_info,
-        structlog.processors.EventRenamer("msg"),
-        structlog.processors.JSONRenderer(serializer=_to_json),
-    ]
-
-
-def _console_tail(out: TextIO) -> list[Processor]:
-    colored = out.isatty() and not os.environ.get("NO_COLOR")
-    return [_last_line_of_exception, _without_repetition, _colored_line if colored else _line]
 
 
 def _to_json(event: Mapping[str, Any], **_: Any) -> str:

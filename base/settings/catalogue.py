@@ -106,7 +106,7 @@ def _walk(cls: type[msgspec.Struct], prefix: str, defaults: Mapping[str, Any]) -
     for info in _fields(cls):
         default = defaults.get(info.name, _default(info))
         path = f"{prefix}{info.encode_name}"
-        metas = [m for t in _parts(info.type) for m in getattr(t, "__metadata__", ()) if isinstance(m, msgspec.Meta)]
+        metas = [meta for part in _parts(info.type) for meta in _metas(part)]
         if any(m.extra and m.extra.get("constant") for m in metas):
             continue
         if section := section_of(info.type):

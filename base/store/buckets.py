@@ -354,13 +354,8 @@ def _error_text(text: str, code: str) -> str:
     return f"{code}: {message[1]}" if message else " ".join(text.split())[:400]
 
 
-class RangeReader(io.RawIOBase):
-    """An object of known size, read by ranges; one that is replaced meanwhile fails."""
-
-    def __init__(self, part: Callable[[int, int], bytes], size: int) -> None:
-        """part(first, end): bytes from the first (inclusive) to the end (exclusive)."""
-        super().__init__()
-        self._part, self._size, self._offset = part, size, 0
+class SeekableReader(io.RawIOBase):
+    """A file that is read from any position."""
 
     def readable(self) -> bool:
         """True."""
@@ -369,6 +364,15 @@ class RangeReader(io.RawIOBase):
     def seekable(self) -> bool:
         """True."""
         return True
+
+
+class RangeReader(SeekableReader):
+    """An object of known size, read by ranges; one that is replaced meanwhile fails."""
+
+    def __init__(self, part: Callable[[int, int], bytes], size: int) -> None:
+        """part(first, end): bytes from the first (inclusive) to the end (exclusive)."""
+        super().__init__()
+        self._part, self._size, self._offset = part, size, 0
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Set the position at which reading continues, and return it."""

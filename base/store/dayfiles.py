@@ -48,13 +48,13 @@ class DayFiles:
 
     def __init__(self, files: CheckedFolder, root: str) -> None:
         """root: name of the folder that holds a folder for each signal."""
-        self._files, self._folder, self._root = files, files.folder, root
+        self._files, self._root = files, root
         self._shared_keys = SharedKeys()
 
     def listing(self, signal: Signal) -> dict[int, tuple[str, ...]]:
         """Days that have a file, ascending."""
         parts: dict[int, list[tuple[int, str]]] = {}
-        for name in self._folder.names(self.folder(signal)):
+        for name in self._files.names(self.folder(signal)):
             file = days.file_of(name)
             if file is not None:
                 start, number = file
@@ -77,7 +77,7 @@ class DayFiles:
                 continue
             parts = listing.get(start)
             name = days.day_name(start) if parts is None else days.part_name(start, self._next_number(parts))
-            self._folder.replace(f"{self.folder(signal)}/{name}", days.encode_pieces(signal, start, part), None)
+            self._files.replace(f"{self.folder(signal)}/{name}", days.encode_pieces(signal, start, part), None)
             if parts is not None and len(parts) + 1 >= MOST_PARTS:
                 self._compact(signal, start, (*parts, name))
 
@@ -94,28 +94,28 @@ class DayFiles:
         One that is found to be corrupt is set aside before anything is written.
         """
         name = f"{self.folder(signal)}/{days.day_name(start_seconds)}"
-        guard = self._folder.guard(name)
+        guard = self._files.guard(name)
         merged = _MergedDay(self._files, self.folder(signal), signal, start_seconds, parts)
         try:
             if next(iter(merged), None) is not None:
-                self._folder.replace(name, days.encode_pieces(signal, start_seconds, merged), guard)
+                self._files.replace(name, days.encode_pieces(signal, start_seconds, merged), guard)
         except StoreCorrupt as error:
             _log.warning("store_day_lost", signal=signal.value, day=days.day_name(start_seconds), error=error.message)
             self._compact(signal, start_seconds, parts)
             return
         for part in parts:
-            self._folder.remove(f"{self.folder(signal)}/{part}")
+            self._files.remove(f"{self.folder(signal)}/{part}")
 
     def _next_number(self, parts: tuple[str, ...]) -> int:
         """One more than the newest part's number; in a bucket also one that was never used, by the microsecond."""
         newest = days.file_of(parts[-1]) if parts else None
         number = newest[1] + 1 if newest else 1
-        return max(number, time.time_ns() // 1000) if self._folder.shared else number
+        return max(number, time.time_ns() // 1000) if self._files.shared else number
 
     def remove(self, signal: Signal, start_seconds: int, parts: tuple[str, ...]) -> None:
         """Remove a day, its oldest file first."""
         for name in (days.day_name(start_seconds), *parts):
-            self._folder.remove(f"{self.folder(signal)}/{name}")
+            self._files.remove(f"{self.folder(signal)}/{name}")
 
     def read(self, signal: Signal, start_seconds: int, parts: tuple[str, ...]) -> Day | None:
         """A day's series; None when there is no file, or all were corrupt and have just been set aside."""
@@ -155,7 +155,7 @@ class DayFiles:
         """Return the decoded content of the day's files, oldest first."""
         values: list[ValueT] = []
         for name in _newest_first(start_seconds, parts):
-            read = partial(self._files.read, f"{self.folder(signal)}/{name}", decode)
+            read = partial(self._files.decoded, f"{self.folder(signal)}/{name}", decode)
             value = _unless_corrupt(signal, name, read)
             if value is not None:
                 values.append(value)
@@ -189,11 +189,11 @@ class DayFiles:
     def _decode_opened_file(self, signal: Signal, name: str, decode: Callable[[parquet.File], ValueT]) -> ValueT | None:
         """The file is opened, not read whole.
 
-        A read that fails inside the Parquet library looks like a corrupt file, so `judged` also gets the failure of the
-        handle and does not set such a file aside.
+        A read that fails inside the Parquet library looks like a corrupt file, so `decode_checked` also gets the
+        failure of the handle and does not set such a file aside.
         """
         path = f"{self.folder(signal)}/{name}"
-        handle = self._folder.open(path)
+        handle = self._files.open(path)
         if handle is None:
             return None
 
@@ -244,9 +244,9 @@ class _MergedDay:
 
     def _open(self, path: str) -> Opened | None:
         """Open a file; in a bucket, where each read is a request, it is read whole."""
-        if not self._files.folder.shared:
-            return self._files.folder.open(path)
-        content = self._files.folder.read(path)
+        if not self._files.shared:
+            return self._files.open(path)
+        content = self._files.read(path)
         return None if content is None else Opened(io.BytesIO(content))
 
     def _read(self, path: str, handle: Opened, decode: Callable[[], ValueT]) -> ValueT:

@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any, Final, TypeVar
 
 import fsspec
 import msgspec
@@ -34,12 +34,13 @@ from cotenant.base.process.files import (
 )
 from cotenant.base.store import parquet
 from cotenant.base.store.bucket_lease import acquire_lease
-from cotenant.base.store.buckets import BucketFiles, BucketPatience, is_bucket, open_bucket, plain
+from cotenant.base.store.buckets import BucketFiles, BucketPatience, SeekableReader, is_bucket, open_bucket, plain
 from cotenant.base.store.version import SCHEMA_VERSION, NewerVersionError
 
 ValueT = TypeVar("ValueT")
 LOCK_TIMEOUT_SECONDS = 60.0
 LOCK_POLL_SECONDS = 0.05
+_ABSENT: Final = (FileNotFoundError, NotADirectoryError)
 
 
 _PASSWORD = re.compile(r"(?!\d+/)[^/@]*:(?!\d+/)")
@@ -106,72 +107,52 @@ class Folder:
 
     def read(self, name: str) -> bytes | None:
         """Content of a file; None when there is none. StoreError when it exists and cannot be read."""
-        try:
+        with contextlib.suppress(FileNotFoundError), self._access("read", name, FileNotFoundError):
             content: bytes = self._fs.cat_file(self.path(name))
-        except FileNotFoundError:
-            return None
-        except Exception as error:
-            raise self._access_error("read", name, error) from error
-        return content
+            return content
+        return None
 
     def open(self, name: str) -> Opened | None:
         """A file to read parts of; None when there is none. StoreError when it cannot be opened."""
-        try:
+        with contextlib.suppress(FileNotFoundError), self._access("read", name, FileNotFoundError):
             return Opened(self._fs.open(self.path(name), "rb"))
-        except FileNotFoundError:
-            return None
-        except Exception as error:
-            raise self._access_error("read", name, error) from error
-
-    def unreadable(self, name: str, error: BaseException) -> StoreError:
-        """The error to raise when the place, not the content, failed."""
-        return self._access_error("read", name, error)
+        return None
 
     def write(self, name: str, content: bytes) -> None:
         """Replace a file as a whole; after a crash either the old or the new content is there."""
-        try:
+        with self._access("write", name):
             if self._local:
                 self._ensure_private_folder(name)
                 _replace(Path(self.path(name)), content)
             else:
                 self._fs.pipe_file(self.path(name), content)
-        except Exception as error:
-            raise self._access_error("write", name, error) from error
 
     def read_marked(self, name: str) -> tuple[bytes, str] | None:
         """Content of a file and its mark, which changes with the content; None when there is none."""
         if not self.shared:
             content = self.read(name)
             return None if content is None else (content, _mark(content))
-        try:
+        with contextlib.suppress(FileNotFoundError), self._access("read", name, FileNotFoundError):
             stored: tuple[bytes, str] = self._fs.read(self.path(name))
-        except FileNotFoundError:
-            return None
-        except Exception as error:
-            raise self._access_error("read", name, error) from error
-        return stored
+            return stored
+        return None
 
     def mark(self, name: str) -> str | None:
         """Mark of a file; None when there is none."""
         if not self.shared:
             stored = self.read_marked(name)
             return stored[1] if stored else None
-        try:
+        with contextlib.suppress(FileNotFoundError), self._access("read", name, FileNotFoundError):
             return str(self._fs.mark(self.path(name)))
-        except FileNotFoundError:
-            return None
-        except Exception as error:
-            raise self._access_error("read", name, error) from error
+        return None
 
     def marks(self, folder: str) -> dict[str, str]:
         """Marks of the files directly below a folder, by name; in a bucket without reading them."""
         if not self.shared:
             files = {name: self.mark(f"{folder}/{name}".lstrip("/")) for name in self.names(folder)}
             return {name: mark for name, mark in files.items() if mark is not None}
-        try:
+        with self._access("list", folder):
             marks: dict[str, str] = self._fs.marks(self.path(folder).rstrip("/"))
-        except Exception as error:
-            raise self._access_error("list", folder, error) from error
         return {path.rsplit("/", 1)[-1]: mark for path, mark in sorted(marks.items()) if mark}
 
     def swap(self, name: str, content: bytes, mark: str | None) -> str:
@@ -180,12 +161,8 @@ class Folder:
         In a bucket the server decides (`BucketFiles.put_if`), in a folder a lock beside the file.
         """
         if self.shared:
-            try:
+            with self._access("write", name):
                 return str(self._fs.put_if(self.path(name), content, mark))
-            except StoreError:
-                raise
-            except Exception as error:
-                raise self._access_error("write", name, error) from error
         with self.exclusive(f"{name.rpartition('/')[0] or '.'}/.swap"):
             if self.mark(name) != mark:
                 raise StoreConflict(
@@ -217,27 +194,22 @@ class Folder:
         with _draft() as draft:
             yield draft.file
             draft.flush()
-            try:
+            with self._access("write", name):
                 if self._local:
                     draft.seek(0)
                     self._ensure_private_folder(name)
                     _replace(Path(self.path(name)), draft.file)
                 else:
                     self._fs.put_file(draft.name, self.path(name))
-            except Exception as error:
-                raise self._access_error("write", name, error) from error
 
     def names(self, folder: str = "") -> list[str]:
         """Names directly below a folder, sorted; empty when there is no such folder, or a file in its place."""
         place = self.path(folder).rstrip("/")
-        try:
+        with contextlib.suppress(*_ABSENT), self._access("list", folder, *_ABSENT):
             self._fs.invalidate_cache()
             paths = [path for path in self._fs.ls(place, detail=False) if path != place]  # a file is its own content
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        except Exception as error:
-            raise self._access_error("list", folder, error) from error
-        return sorted(str(path).rstrip("/").rsplit("/", 1)[-1] for path in paths)
+            return sorted(str(path).rstrip("/").rsplit("/", 1)[-1] for path in paths)
+        return []
 
     def set_aside(self, name: str) -> str:
         """Rename a file to `<name>.corrupt-<n>` with the first free n, and return the new name.
@@ -248,23 +220,15 @@ class Folder:
         taken = set(self.names(folder))
         n = next(n for n in range(1, len(taken) + 2) if f"{base}.corrupt-{n}" not in taken)
         aside = f"{name}.corrupt-{n}"
-        try:
+        with contextlib.suppress(FileNotFoundError), self._access("set aside", name, FileNotFoundError):
             self._fs.mv(self.path(name), self.path(aside))
-        except FileNotFoundError:
-            return aside
-        except Exception as error:
-            raise self._access_error("set aside", name, error) from error
         return aside
 
     def remove(self, name: str) -> None:
         """Remove a file, or a folder with what is below it; nothing when there is none."""
-        try:
+        with contextlib.suppress(FileNotFoundError), self._access("remove", name, FileNotFoundError):
             self._fs.invalidate_cache()
             self._fs.rm(self.path(name), recursive=True)
-        except FileNotFoundError:
-            return
-        except Exception as error:
-            raise self._access_error("remove", name, error) from error
 
     @contextlib.contextmanager
     def exclusive(self, name: str, what: str = "", patience_seconds: float | None = None) -> Iterator[None]:
@@ -298,6 +262,16 @@ class Folder:
             make_private_folder(Path(self.path(first)))
             self._private.add(first)
 
+    @contextlib.contextmanager
+    def _access(self, verb: str, name: str, *passed: type[OSError]) -> Iterator[None]:
+        """Whatever fails is a StoreError that says what was tried, but for the errors that are passed on."""
+        try:
+            yield
+        except passed:
+            raise
+        except Exception as error:
+            raise self._access_error(verb, name, error) from error
+
     def _access_error(self, verb: str, name: str, error: BaseException) -> StoreError:
         """The error to raise for a failed access: StoreForbidden when a right is missing, else StoreError."""
         if isinstance(error, StoreError):
@@ -314,21 +288,13 @@ class Folder:
         )
 
 
-class Opened(io.RawIOBase):
+class Opened(SeekableReader):
     """An open file that remembers when reading failed: a lost connection is not a corrupt file."""
 
     def __init__(self, inner: Any) -> None:
         super().__init__()
         self._inner = inner
         self.failure: BaseException | None = None
-
-    def readable(self) -> bool:
-        """True."""
-        return True
-
-    def seekable(self) -> bool:
-        """True."""
-        return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Move; the end is asked of the file system."""
@@ -414,15 +380,12 @@ def _lock(handle: Any, path: Path, patience_seconds: float) -> None:
         time.sleep(LOCK_POLL_SECONDS)
 
 
-class CheckedFolder:
-    """A folder whose files are only read through a decoder."""
+class CheckedFolder(Folder):
+    """A folder whose files are read through a decoder too."""
 
-    def __init__(self, folder: Folder) -> None:
-        self.folder = folder
-
-    def read(self, name: str, decode: Callable[[bytes], ValueT]) -> ValueT | None:
-        """Decode a file; None when there is none. Raises as `judged`."""
-        content = self.folder.read(name)
+    def decoded(self, name: str, decode: Callable[[bytes], ValueT]) -> ValueT | None:
+        """Decode a file; None when there is none. Raises as `decode_checked`."""
+        content = self.read(name)
         return None if content is None else self.decode_checked(name, lambda: decode(content))
 
     def decode_checked(
@@ -434,7 +397,7 @@ class CheckedFolder:
         for an unreadable file. Raises StoreError for a file of a newer version, and StoreCorrupt for a file that
         cannot be read, which is set aside.
         """
-        path = self.folder.path(name)
+        path = self.path(name)
         try:
             return decode()
         except NewerVersionError as newer:
@@ -444,11 +407,11 @@ class CheckedFolder:
             ) from newer
         except Exception as error:
             if failed := failure():
-                raise self.folder.unreadable(name, failed) from error
+                raise self._access_error("read", name, failed) from error
             if not isinstance(error, (*parquet.UNREADABLE, msgspec.MsgspecError)):
                 raise
-            aside = self.folder.set_aside(name)
+            aside = self.set_aside(name)
             raise StoreCorrupt(
-                f"{path} cannot be read ({error}); it was set aside as {self.folder.path(aside)}",
+                f"{path} cannot be read ({error}); it was set aside as {self.path(aside)}",
                 fix="Scan again to fill the gap; delete the file that was set aside when it is no longer needed.",
             ) from error

@@ -109,16 +109,15 @@ class Store:
         Raises UsageError for a cluster name that is no plain file name. patience: with a bucket; None: that of scans.
         """
         parquet.arrow_alone()  # in whatever process: a worker, the manager's pipeline, a command
-        self._folder = Folder(url, patience)
+        self._folder = CheckedFolder(url, patience)
         self._patience = patience
-        self._files = CheckedFolder(self._folder)
         self.url = url
         self.cluster = _require_safe_name(cluster, "cluster")
         self._lock = f"{cluster}/.lock"
         self._pinned: ResultsRun | None = None
         self._draft: _Draft | None = None
         self._layout_checked = False
-        self._days = DayFiles(self._files, f"{cluster}/usage")
+        self._days = DayFiles(self._folder, f"{cluster}/usage")
         self._indices = SeriesIndices()
 
     @property
@@ -292,7 +291,7 @@ class Store:
     def read_inventory(self) -> Inventory | None:
         """The stored inventory; StoreCorrupt when it cannot be read."""
         shared = {Pod: SharedParts().of}
-        return self._files.read(f"{self.cluster}/inventory.json", lambda b: documents.decode(b, Inventory, shared))
+        return self._folder.decoded(f"{self.cluster}/inventory.json", lambda b: documents.decode(b, Inventory, shared))
 
     def append_quality(self, record: QualityRecord) -> None:
         """Add a record; the last 100 are kept."""
@@ -305,7 +304,7 @@ class Store:
     def read_quality(self) -> tuple[QualityRecord, ...]:
         """Records in the order they were appended."""
         kind = tuple[QualityRecord, ...]
-        return self._files.read(f"{self.cluster}/quality.json", lambda b: documents.decode(b, kind)) or ()
+        return self._folder.decoded(f"{self.cluster}/quality.json", lambda b: documents.decode(b, kind)) or ()
 
     # ---- results
 
@@ -348,7 +347,7 @@ class Store:
         if self._pinned is not None:
             return self._pinned
         path = f"{self.cluster}/results/{CURRENT}.json"
-        return self._files.read(path, lambda b: documents.decode(b, ResultsRun)) or ResultsRun()
+        return self._folder.decoded(path, lambda b: documents.decode(b, ResultsRun)) or ResultsRun()
 
     def write_table(self, table: Table) -> None:
         """Replace a result table."""
@@ -376,7 +375,7 @@ class Store:
         return self._table(schema, lambda content: Relation.stored(content, schema))
 
     def _table(self, schema: Schema, decode: Callable[[bytes], ValueT]) -> ValueT:
-        table = self._files.read(self._result(schema.name, "parquet"), decode)
+        table = self._folder.decoded(self._result(schema.name, "parquet"), decode)
         if table is None:
             raise NoData(
                 f"the store {self.url} has no {schema.name} of cluster {self.cluster} yet",
@@ -392,7 +391,7 @@ class Store:
         name = self._result(schema.name, "parquet")
         with self._write_lock():
             guard = self._folder.guard(name)
-            updated = change(self._files.read(name, lambda b: tables.decode(b, schema)))
+            updated = change(self._folder.decoded(name, lambda b: tables.decode(b, schema)))
             if updated is not None:
                 self._folder.replace(name, tables.encode(updated), guard)
             return updated
@@ -403,7 +402,7 @@ class Store:
 
     def read_document(self, name: str, kind: type[ValueT]) -> ValueT | None:
         """A document, None when it was never written; StoreCorrupt when it is not of that type."""
-        return self._files.read(self._result(name, "json"), lambda b: documents.decode(b, kind))
+        return self._folder.decoded(self._result(name, "json"), lambda b: documents.decode(b, kind))
 
     # ---- blocks: work done shard by shard. One writer each, so no lock: shards are written side by side.
 
@@ -427,7 +426,7 @@ class Store:
 
     def read_block(self, folder: str, name: str) -> tuple[dict[str, Any], dict[str, str]] | None:
         """A block and its stamp; None when there is none; StoreCorrupt (set aside) when it cannot be read."""
-        return self._files.read(self._block(folder, name), blocks.decode)
+        return self._folder.decoded(self._block(folder, name), blocks.decode)
 
     def block_names(self, folder: str) -> tuple[str, ...]:
         """Blocks of a folder, sorted; a name appears once its block is whole."""

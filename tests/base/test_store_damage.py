@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from cotenant.base.errors import CotenantError, NoData, StoreCorrupt, StoreError
 from cotenant.base.store import Store, days, files, parquet
 from cotenant.base.store.days import Day
-from cotenant.base.store.files import CheckedFolder, Folder
+from cotenant.base.store.files import CheckedFolder
 from cotenant.base.store.version import NewerVersionError
 from cotenant.base.table import Table
 from cotenant.base.usage.quality import QualityRecord
@@ -264,5 +264,5 @@ def test_of_two_readers_who_find_the_same_damage_each_is_told_so(tmp_path: Path)
         raise ValueError("damaged")
 
     with pytest.raises(StoreCorrupt, match="set aside"):
-        CheckedFolder(Folder(tmp_path.as_uri())).decode_checked(name, faster_than_us)
+        CheckedFolder(tmp_path.as_uri()).decode_checked(name, faster_than_us)
     assert [p.name for p in (tmp_path / "prod/results").iterdir()] == ["thing.json.corrupt-1"]

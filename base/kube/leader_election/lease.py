@@ -16,7 +16,6 @@ import random
 import threading
 import time
 import uuid
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
@@ -34,6 +33,7 @@ from cotenant.base.kube.leader_election.election import (
 from cotenant.base.kube.writes import Writer
 from cotenant.base.kubernetes.intent import Address, Apply
 from cotenant.base.kubernetes.models.metadata import ObjectIdentity
+from cotenant.base.kubernetes.moments import micro_moment
 from cotenant.base.process.clock import Clock
 from cotenant.base.settings.sections import ManagerSettings
 
@@ -178,7 +178,7 @@ class Lease:
 
     def _write(self, chosen: ElectionStep, sighting: Sighting, begin_seconds: float) -> None:
         """Create, renew or take; the deadline counts from before we looked."""
-        now = self._now()
+        now = micro_moment(self._clock.now_seconds())
         acquired = self._acquired if chosen is ElectionStep.RENEW and self._acquired else now
         transitions = next_transitions(sighting, chosen)
         spec = {"holderIdentity": self.identity, "acquireTime": acquired, "renewTime": now}
@@ -190,7 +190,7 @@ class Lease:
     def _release(self) -> None:
         record = self._read()
         if record and record.holder == self.identity:
-            now = self._now()
+            now = micro_moment(self._clock.now_seconds())
             spec = {"holderIdentity": "", "acquireTime": now, "renewTime": now, "leaseTransitions": record.transitions}
             self._apply(spec, record)
 
@@ -205,7 +205,3 @@ class Lease:
         spec["leaseDurationSeconds"] = math.ceil(self._settings.lease_seconds)
         body = {"apiVersion": API_VERSION, "kind": "Lease", "metadata": meta, "spec": spec}
         Writer(self._client, manager).send(Apply(self.address, body, force=record is not None))
-
-    def _now(self) -> str:
-        """A stamp for people; nobody computes with it."""
-        return datetime.fromtimestamp(self._clock.now_seconds(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
