@@ -28,10 +28,7 @@ RUN_ANEW: Final = frozenset({"Job", "CronJob"})
 
 
 def restart(
-    recommendation: Recommendation,
-    workload: Workload,
-    siblings: Iterable[Recommendation],
-    server_version: str,
+    recommendation: Recommendation, workload: Workload, siblings: Iterable[Recommendation], server_version: str
 ) -> Restart:
     """Cost of applying a recommendation together with its `siblings`, those of the workload's other containers."""
     changes = [value for value in recommendation.values if value.changes_template]

@@ -69,10 +69,7 @@ GET: Final = (
         command="list",
     ),
     CommandEntry(
-        "policies",
-        "cotenant.autopilot.commands",
-        "Its policies, as in `autopilot status`.",
-        command="status",
+        "policies", "cotenant.autopilot.commands", "Its policies, as in `autopilot status`.", command="status"
     ),
     CommandEntry("nodes", f"{_CLI}.analysis.reclaimable", "What nodes can lend, as in `get reclaimable`."),
     CommandEntry("quotas", f"{_QUEUES}.quota", "Quotas: guarantees, usage, borrowing and lending.", command="tree"),
@@ -164,9 +161,7 @@ EXPLAIN: Final = (
         "workload", f"{_CLI}.analysis.explain.explain", "Why a recommendation has its values.", command="workload"
     ),
     CommandEntry(
-        "pod",
-        "cotenant.scheduler_ext.extender.commands.why",
-        "Why a pod is pending: which nodes refuse it, and why.",
+        "pod", "cotenant.scheduler_ext.extender.commands.why", "Why a pod is pending: which nodes refuse it, and why."
     ),
     CommandEntry("node", f"{_CLI}.analysis.explain.explain", "What a node can lend, term by term.", command="node"),
     CommandEntry(
@@ -200,9 +195,7 @@ SERVE: Final = (
         "Which pods should leave overloaded nodes; a dry run.",
     ),
     CommandEntry(
-        "recorder",
-        "cotenant.profiler.recorder.commands",
-        "Measures usage from kubelets, for scans without Prometheus.",
+        "recorder", "cotenant.profiler.recorder.commands", "Measures usage from kubelets, for scans without Prometheus."
     ),
     CommandEntry(
         "mcp",
@@ -217,10 +210,7 @@ NODE: Final = (
         "enforcement", "cotenant.profiler.enforcement.commands", "What node agents did and why: list, gather, import."
     ),
     CommandEntry(
-        "topology",
-        f"{_NODE}.node",
-        "Sockets, cores and threads of a node, and their pods.",
-        command="topology",
+        "topology", f"{_NODE}.node", "Sockets, cores and threads of a node, and their pods.", command="topology"
     ),
     CommandEntry("replay", f"{_NODE}.node", "Repeat the decisions of a recording.", command="replay"),
     CommandEntry("cri-proxy", f"{_NODE}.cri_proxy", "Proxy between the kubelet and a runtime without NRI."),
@@ -281,10 +271,7 @@ COMMANDS: Final = (
         "backtest", f"{_CLI}.analysis.backtest", "Score forecasts on a trace or the stored history.", UNDERSTAND
     ),
     CommandEntry(
-        "simulate",
-        _OF_LAB,
-        "Try ways to share nodes on your own history, before you turn anything on.",
-        UNDERSTAND,
+        "simulate", _OF_LAB, "Try ways to share nodes on your own history, before you turn anything on.", UNDERSTAND
     ),
     CommandEntry(
         "replay-risks",
@@ -315,10 +302,7 @@ COMMANDS: Final = (
         ACT,
     ),
     CommandEntry(
-        "autopilot",
-        "cotenant.autopilot.commands",
-        "Automatic right-sizing: status, preview, act, pause, report.",
-        ACT,
+        "autopilot", "cotenant.autopilot.commands", "Automatic right-sizing: status, preview, act, pause, report.", ACT
     ),
     CommandEntry("audit", "cotenant.changes.commands.audit", "Who did what: verify and export the ledger.", ACT),
     CommandEntry(

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import structs
 
-from cotenant.backtesting.policies import NodesPast, decision_slots, forecasts_at, present_columns
+from cotenant.backtesting.policies import decision_slots, forecasts_at, present_columns
 from cotenant.base.colocation.colocation_strategy import ColocationStrategy
 from cotenant.base.progress import Progress
 from cotenant.base.resource import Resource
@@ -55,7 +55,9 @@ def forecast_peaks(
     for resource, past in world.past.items():
         slots = _evaluated_slots(world)
         own = {risk: risk * share if resource is Resource.MEMORY else risk for risk in risks_percent}
-        columns = forecasts_at(replace(past, cold=_cold(past, slots)), slots, settings, list(own.values()), progress)
+        past_slots = decision_slots(past.grid, past.older)
+        place: npt.NDArray[np.intp] = np.searchsorted(past_slots, slots).clip(max=len(past_slots) - 1).astype(np.intp)
+        columns = forecasts_at(replace(past, cold=past.cold[:, place]), slots, settings, list(own.values()), progress)
         shape = len(past.nodes), len(slots)
         served[resource] = {risk: {k: v.reshape(shape) for k, v in columns[at].items()} for risk, at in own.items()}
     return served
@@ -64,13 +66,6 @@ def forecast_peaks(
 def _evaluated_slots(world: World) -> npt.NDArray[np.intp]:
     """Slots of the decisions, from the first judged step on."""
     return np.arange(world.first_slot, world.steps.stop, DECISION_STEPS, dtype=np.intp)
-
-
-def _cold(past: NodesPast, slots: npt.NDArray[np.intp]) -> npt.NDArray[Any]:
-    """Requests of pods without a past at these decisions, (n, D); those of the last day are not judged elsewhere."""
-    past_slots = decision_slots(past.grid, past.older)
-    place: npt.NDArray[np.intp] = np.searchsorted(past_slots, slots).clip(max=len(past_slots) - 1).astype(np.intp)
-    return past.cold[:, place]
 
 
 @dataclass(frozen=True, slots=True)

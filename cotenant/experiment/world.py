@@ -77,13 +77,8 @@ def world_of(scenario: SharingScenario, past: Mapping[Resource, NodesPast]) -> W
     first = int(later[0])
     filled = {r: _fill_gaps(of) for r, of in past.items()}
     days = (of_cpu.grid.size - first) // SLOTS_PER_DAY
-    _check_incident(scenario.incident, days, past)
-    effect = effect_of(scenario, filled[Resource.CPU], first)
-    return World(replace(scenario, days=days), {r: effect.on(of) for r, of in filled.items()}, first, effect)
-
-
-def _check_incident(incident: Incident | None, days: int, past: Mapping[Resource, NodesPast]) -> None:
-    """NoData where an incident has no second day, or nothing that it could happen to."""
+    # NoData where an incident has no second day, or nothing that it could happen to.
+    incident = scenario.incident
     if incident is not None and days < 2:
         raise NoData(
             f"{incident} happens on the second judged day; there is {days} day after {HISTORY_DAYS} of history",
@@ -94,6 +89,8 @@ def _check_incident(incident: Incident | None, days: int, past: Mapping[Resource
             f"{incident} needs the memory of pods, which this trace lacks",
             fix="Choose another incident, or pods whose memory is known.",
         )
+    effect = effect_of(scenario, filled[Resource.CPU], first)
+    return World(replace(scenario, days=days), {r: effect.on(of) for r, of in filled.items()}, first, effect)
 
 
 def _fill_gaps(past: NodesPast) -> NodesPast:

@@ -29,13 +29,7 @@ from cotenant.base.controllers.loop import Changes, Feature
 from cotenant.base.kube import EventRecorder, Mirror, Regarding
 from cotenant.base.kube.client import unread_objects
 from cotenant.base.kubernetes.intent import Outcome
-from cotenant.base.kubernetes.protocol import (
-    OWN_GROUP,
-    PROFILE_GROUP,
-    QUOTA_GROUP,
-    RESERVATION_PLANS,
-    SCHEDULING_GROUP,
-)
+from cotenant.base.kubernetes.protocol import OWN_GROUP, PROFILE_GROUP, QUOTA_GROUP, RESERVATION_PLANS, SCHEDULING_GROUP
 from cotenant.base.process.in_hand import ObjectVersion
 from cotenant.base.text import agree
 

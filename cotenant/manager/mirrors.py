@@ -13,12 +13,7 @@ from cotenant.base.kubernetes.models.metadata import ConfigMapObject
 from cotenant.base.kubernetes.models.node import ManagedNodeWire
 from cotenant.base.kubernetes.models.pod import ObservedPodWire
 from cotenant.base.kubernetes.observed import ON_NODES
-from cotenant.base.kubernetes.protocol import (
-    SLO_CONFIG_MAP,
-    SLO_GROUP,
-    TOPOLOGIES,
-    TOPOLOGY_GROUP,
-)
+from cotenant.base.kubernetes.protocol import SLO_CONFIG_MAP, SLO_GROUP, TOPOLOGIES, TOPOLOGY_GROUP
 from cotenant.recommender.colocation.node_slo import NodeSloObject
 from cotenant.recommender.colocation.zones import Topology
 from cotenant.scheduler_ext.queues.queue_objects import QUEUE_MIRRORS, QUEUING, queue_mirror

@@ -68,7 +68,13 @@ def _portrait_rows(analysis: WorkloadAnalysis, resource: Resource) -> Iterator[d
     usage = analysis.totals[POD_SIGNAL[resource]]
     mean, highest = _hourly(usage, Statistic.MEAN), _hourly(usage, Statistic.MAX)
     requested, pods = _hourly_requests(analysis, resource, mean.grid)
-    heat = _heat(mean)
+    # Mean by hour of week, (n, 168), NaN where never seen.
+    slot = hour_of_week(mean.grid.times())
+    one_hot = np.zeros((mean.grid.size, HOURS_PER_WEEK), dtype=np.float32)
+    one_hot[np.arange(mean.grid.size), slot] = 1
+    present = np.isfinite(mean.values)
+    sums, counts = np.where(present, mean.values, 0) @ one_hot, present.astype(np.float32) @ one_hot
+    heat: npt.NDArray[np.float64] = np.divide(sums, counts, out=np.full(sums.shape, np.nan), where=counts > 0)
     portraits = analysis.portraits[resource]
     histograms = usage_while_running(analysis, resource)
     quantiles = quantiles_while_running(analysis, resource, histograms, LADDER)
@@ -164,17 +170,6 @@ def _hourly_requests(
     has_pods = (index >= 0) & (index < stored.grid.size) & (pods[:, at] > 0)
     requested, running = (np.where(has_pods, values[:, at], np.nan).astype(np.float32) for values in (sums, pods))
     return requested, running
-
-
-def _heat(hourly: Usage[Any]) -> npt.NDArray[np.float64]:
-    """Mean by hour of week, (n, 168), NaN where never seen."""
-    slot = hour_of_week(hourly.grid.times())
-    one_hot = np.zeros((hourly.grid.size, HOURS_PER_WEEK), dtype=np.float32)
-    one_hot[np.arange(hourly.grid.size), slot] = 1
-    present = np.isfinite(hourly.values)
-    sums, counts = np.where(present, hourly.values, 0) @ one_hot, present.astype(np.float32) @ one_hot
-    heat: npt.NDArray[np.float64] = np.divide(sums, counts, out=np.full(sums.shape, np.nan), where=counts > 0)
-    return heat
 
 
 def _buckets(histograms: HistogramBatch, row: int) -> tuple[Sequence[float] | npt.NDArray[Any], ...]:

@@ -44,14 +44,7 @@ from cotenant.pipeline.nodes.node_peaks import prod_node_peaks
 from cotenant.pipeline.nodes.reclaimable import NODE_SIGNAL, lenders, peak_forecasts, reclaimable
 from cotenant.pipeline.shards import executors, judgements, plan
 from cotenant.pipeline.shards.executors import Executor, Here
-from cotenant.pipeline.shards.isolation import (
-    compute,
-    compute_packed,
-    described,
-    version_of,
-    without,
-    without_objects,
-)
+from cotenant.pipeline.shards.isolation import compute, compute_packed, described, version_of, without, without_objects
 from cotenant.pipeline.shards.merge import Merger
 from cotenant.pipeline.shards.plan import ShardSize, WorkloadShard
 from cotenant.pipeline.shards.series import GroupForecast, SeriesTask, forecast_series, parts

@@ -170,16 +170,9 @@ def _usage_of_pods(
         series = store.read_sparse(signal, grids[signal.spec.step_seconds], between)
         same = next((other.refs for other in usage.values() if other.refs == series.refs), series.refs)
         usage[signal] = dataclasses.replace(series, refs=same)
-    return _with_maxima(usage)
-
-
-def _with_maxima(usage: dict[Signal, SparseUsage[PodContainerRef]]) -> dict[Signal, SparseUsage[PodContainerRef]]:
-    """Return the usage, in which the means, shared, replace missing maxima.
-
-    No maxima are stored where scrapes are too rare for maxima of their own. A store has maxima of some days alone
-    where the interval of the scrapes changed, or where maxima were stored at any interval before; days without them
-    at either end of the window get the means.
-    """
+    # The usage, in which the means, shared, replace missing maxima. No maxima are stored where scrapes are too rare for
+    # maxima of their own. A store has maxima of some days alone where the interval of the scrapes changed, or where
+    # maxima were stored at any interval before; days without them at either end of the window get the means.
     highest, mean = usage.get(Signal.CPU_USAGE_MAX), usage.get(Signal.CPU_USAGE_MEAN)
     if highest is None or mean is None:
         return usage

@@ -49,11 +49,7 @@ AMOUNTS: Final = {
 
 
 def forecast(
-    usage: pd.DataFrame,
-    *,
-    resource: str = "cpu",
-    models: Sequence[Forecaster] = (),
-    settings: str | Path | None = None,
+    usage: pd.DataFrame, *, resource: str = "cpu", models: Sequence[Forecaster] = (), settings: str | Path | None = None
 ) -> pd.DataFrame:
     """Forecast the next 24 hours of every workload in a DataFrame; the same columns as `ClusterStore.forecasts`.
 
@@ -237,7 +233,11 @@ def _inventory(series: LongUsage) -> Inventory:
             running += gone is None
             start = int(first[of_pod].min())
             start -= HOUR_SECONDS * 24 if start == series.grid.start_seconds else 0
-            pods.append(Pod(ref.namespace, name, ref, "", start, gone, requests=_pod_requests(series, of_pod)))
+            sums: dict[Resource, int] = {}
+            for row in of_pod:
+                for resource, amount in _amounts(series, row, "request").items():
+                    sums[resource] = sums.get(resource, 0) + amount
+            pods.append(Pod(ref.namespace, name, ref, "", start, gone, requests=sums))
         # Containers of a workload by name, each with the amounts of the youngest pod that shows any. rows: of its
         # series, those of the youngest pod last.
         template_rows = sorted(rows, key=lambda r: (last[r], first[r], r))
@@ -265,11 +265,3 @@ def _spans(series: LongUsage) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int
 def _amounts(series: LongUsage, row: int, side: str) -> dict[Resource, int]:
     amounts = {r: series.amounts.get(AMOUNTS[r, side]) for r in Resource}
     return {r: round(float(a[row])) for r, a in amounts.items() if a is not None and np.isfinite(a[row])}
-
-
-def _pod_requests(series: LongUsage, rows: Sequence[int]) -> dict[Resource, int]:
-    sums: dict[Resource, int] = {}
-    for row in rows:
-        for resource, amount in _amounts(series, row, "request").items():
-            sums[resource] = sums.get(resource, 0) + amount
-    return sums

@@ -321,10 +321,7 @@ def _grid(moments: npt.NDArray[np.int64]) -> TimeGrid:
 
 
 def _matrix(
-    column: npt.NDArray[np.float64],
-    rows: npt.NDArray[np.int64],
-    slots: npt.NDArray[np.int64],
-    shape: tuple[int, int],
+    column: npt.NDArray[np.float64], rows: npt.NDArray[np.int64], slots: npt.NDArray[np.int64], shape: tuple[int, int]
 ) -> FloatMatrix:
     matrix = np.full(shape, np.nan, dtype=np.float32)
     matrix[rows, slots] = column

@@ -101,8 +101,7 @@ class _Annotations:
             count = cpu_count(cpus) if isinstance(cpus, str) else None
             if count is None:
                 self._ignore(
-                    NODE_RESERVATION_ANNOTATION,
-                    f"reservedCPUs {format_value(cpus)} is no list of CPUs such as 0-3,8",
+                    NODE_RESERVATION_ANNOTATION, f"reservedCPUs {format_value(cpus)} is no list of CPUs such as 0-3,8"
                 )
             else:
                 amounts[Resource.CPU] = count * MILLICORES_PER_CORE

@@ -275,21 +275,17 @@ class PodColumns:
         came, before = new & (prod | placeholder), prod & ~new
         node, census_count = self._places.rows
         went = np.maximum(census_count - np.bincount(place[before], minlength=len(node)), 0)
-        requested = np.bincount(place[came], self._uncounted_requests(used, resource)[came], minlength=len(node))
+        # The part of each prod pod's request that `hp_used` does not count beyond `prod_used`. A placeholder's request
+        # is returned in full, because `hp_used` counts nothing of it.
+        terms = self._terms(used, resource)
+        rest = np.maximum(terms.prod_request - np.maximum(terms.hp_used - terms.prod_used, 0.0), 0.0)
+        uncounted_requests = np.where(self._placeholder[used], self._request[_ROW[resource], used], rest)
+        requested = np.bincount(place[came], uncounted_requests[came], minlength=len(node))
         beyond = unreplaced_requests(np.bincount(place[came], minlength=len(node)), went, requested)
         by_node = _sum(node, beyond, len(self._numbers) + 1)
         numbers = np.array([self._numbers.get(name, len(self._numbers)) for name in nodes], dtype=np.int64)
         beyond_usual: Floats = np.maximum(by_node[numbers] - np.array([usual.get(name, 0.0) for name in nodes]), 0.0)
         return beyond_usual
-
-    def _uncounted_requests(self, used: npt.NDArray[np.int64], resource: Resource) -> Floats:
-        """Return the part of each prod pod's request that `hp_used` does not count beyond `prod_used`.
-
-        A placeholder's request is returned in full, because `hp_used` counts nothing of it.
-        """
-        terms = self._terms(used, resource)
-        rest = np.maximum(terms.prod_request - np.maximum(terms.hp_used - terms.prod_used, 0.0), 0.0)
-        return np.where(self._placeholder[used], self._request[_ROW[resource], used], rest)
 
     def _new(self, used: npt.NDArray[np.int64]) -> Booleans:
         """Return whether each pod is missing from the census, by its start time.

@@ -169,10 +169,7 @@ class Value:
         return self.amount if self.action is Action.SET and self.amount is not None else self.now
 
 
-_ABSENT: Final[Mapping[str, str]] = {
-    Reason.AMOUNTS_UNKNOWN: "not known",
-    Reason.OWNER_UNKNOWN: "not set or not known",
-}
+_ABSENT: Final[Mapping[str, str]] = {Reason.AMOUNTS_UNKNOWN: "not known", Reason.OWNER_UNKNOWN: "not set or not known"}
 
 
 def absent_words(reason: str) -> str:

@@ -142,7 +142,9 @@ class _Column:
         amount = max(rounded_up(measured, self.unit), self.floor)
         reason = Reason.FLOOR if measured < self.floor else Reason.OK
         level = absolute_severity(self.resource, now, amount)
-        return Value(self.resource, which, now, amount, Action.SET, reason, level, inputs, self._formula(which))
+        unit = "1 m" if self.resource is CPU else "1 MiB"
+        formula = f"max(round up to {unit} ({self.measured.rules[which is Field.LIMIT]}), floor)"
+        return Value(self.resource, which, now, amount, Action.SET, reason, level, inputs, formula)
 
     def _unset(self, index: int) -> Value:
         """The limit is taken away (where the request is withheld, so is this)."""
@@ -151,10 +153,6 @@ class _Column:
             return withheld(self.resource, Field.LIMIT, now, self.reasons[index], {})
         level = absolute_severity(self.resource, now, None)
         return Value(self.resource, Field.LIMIT, now, None, Action.UNSET, Reason.OK, level, {}, "no CPU limit")
-
-    def _formula(self, which: Field) -> str:
-        unit = "1 m" if self.resource is CPU else "1 MiB"
-        return f"max(round up to {unit} ({self.measured.rules[which is Field.LIMIT]}), floor)"
 
 
 def _percentile_of_pods(evidence: Evidence, krr: KrrSettings) -> MeasuredUsage:

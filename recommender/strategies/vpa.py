@@ -193,12 +193,7 @@ class _VpaColumn:
     """Values of one resource of all containers."""
 
     def __init__(
-        self,
-        evidence: Evidence,
-        estimates: Estimate,
-        days: Floats,
-        own: VpaSettings,
-        start: VpaStart,
+        self, evidence: Evidence, estimates: Estimate, days: Floats, own: VpaSettings, start: VpaStart
     ) -> None:
         resource = start.resource
         self.evidence, self.resource, self.estimates, self.days = evidence, resource, estimates, days

@@ -71,8 +71,7 @@ KnownOption = Annotated[
     typer.Option("--known-share", min=0.01, max=1, metavar="SHARE", help="Share of 14 days that a series must cover."),
 ]
 BaselinesOption = Annotated[
-    str | None,
-    typer.Option("--baselines", metavar="B1,B14,...", help="Baselines; default: all fast ones."),
+    str | None, typer.Option("--baselines", metavar="B1,B14,...", help="Baselines; default: all fast ones.")
 ]
 PodsOption = Annotated[
     int | None,

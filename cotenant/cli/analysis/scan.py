@@ -39,7 +39,6 @@ from cotenant.cli.analysis.recorded_history import older_source, recorded_histor
 from cotenant.cli.analysis.severity import FailOn, FailOnOption
 
 if TYPE_CHECKING:
-    from cotenant.base.process.clock import Clock
     from cotenant.base.progress import Progress
     from cotenant.base.store import Store
     from cotenant.base.table import Table
@@ -54,8 +53,7 @@ app = new_app()
 
 PrometheusOption = Annotated[str | None, typer.Option("--prometheus", "-p", metavar="URL", help="Prometheus to ask.")]
 Kubeconfig = Annotated[
-    str | None,
-    typer.Option("--kubeconfig", metavar="FILE", help="Find Prometheus and labels in this cluster."),
+    str | None, typer.Option("--kubeconfig", metavar="FILE", help="Find Prometheus and labels in this cluster.")
 ]
 ContextOption = Annotated[str | None, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig.")]
 WindowOption = Annotated[int | None, typer.Option("--window-days", metavar="DAYS", help="History to look at.")]
@@ -249,13 +247,6 @@ def _trial_folder(ctx: typer.Context, offline: bool, strategy: str | None) -> Pa
     return Path(ctx.with_resource(TemporaryDirectory(prefix="cotenant-scan-")))
 
 
-def _clock_of_analysis(job: ScanJob) -> Clock:
-    """The machine's clock; of a stored history that is only analysed again, the clock of its cluster."""
-    from cotenant.base.kube import clock_of_results
-
-    return clock_of_results(job.settings.kube, reaches_cluster=job.offline and job.reaches_cluster)
-
-
 def _analyse_and_publish(
     store: Store, job: ScanJob, progress: Progress, target: ScanTarget | None, *, trials: Path | None
 ) -> tuple[Store, Table]:
@@ -265,12 +256,15 @@ def _analyse_and_publish(
 
     trials: folder for the results of a strategy that is only tried; None publishes to `store`.
     """
+    from cotenant.base.kube import clock_of_results
     from cotenant.pipeline import daily_analysis
     from cotenant.recommender.model.views import RECOMMENDATIONS
 
     settings = job.settings
     server = _server_quantiles(store, settings, progress, target) if target else None
-    analysis = daily_analysis.analyse(store, settings, _clock_of_analysis(job), progress, server=server)
+    # The machine's clock; of a stored history that is only analysed again, the clock of its cluster.
+    clock = clock_of_results(settings.kube, reaches_cluster=job.offline and job.reaches_cluster)
+    analysis = daily_analysis.analyse(store, settings, clock, progress, server=server)
     place = store
     if trials is not None:  # elsewhere than another strategy's results, which the dashboard shows and which stay
         from cotenant.base.store import Store as Place

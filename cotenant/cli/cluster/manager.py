@@ -63,9 +63,7 @@ def manager(
     at: Annotated[
         str,
         typer.Option(
-            "--at",
-            metavar="TIME",
-            help="Fast-forward: the manager's clock begins there. Test clusters only.",
+            "--at", metavar="TIME", help="Fast-forward: the manager's clock begins there. Test clusters only."
         ),
     ] = "",
     output: OutputOption = Format.TABLE,

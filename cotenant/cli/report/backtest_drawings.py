@@ -77,11 +77,7 @@ def lines(
 
 
 def plot(
-    curves: Mapping[str, Points],
-    axes: Axes,
-    ideal: Points,
-    spread: Mapping[str, Sequence[Spread]],
-    marked: Points = (),
+    curves: Mapping[str, Points], axes: Axes, ideal: Points, spread: Mapping[str, Sequence[Spread]], marked: Points = ()
 ) -> str:
     """Inside of the SVG: grid, lines, dots, intervals, rings. All numbers are finite, and there is one at least."""
     ends = [(x, y) for bars in spread.values() for x, low, high in bars for y in (low, high)]

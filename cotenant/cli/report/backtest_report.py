@@ -47,7 +47,7 @@ def page(contents: BacktestContents) -> str:
               for f in contents.frontiers),
             _charts(contents),
             *_tables(contents.scores),
-            column_glossary(contents.scores),
+            column_glossary(contents.scores)
         ]
     )  # fmt: skip
     footer = (

@@ -19,7 +19,6 @@ from cotenant.base.tables.filters import FilterCondition, Query
 from cotenant.changes.model.change import ChangeState, ChangeStatus, change_savings, count_of_states
 from cotenant.recommender.colocation.model.batch_totals import usage_of_batch_pods, why_unknown
 from cotenant.recommender.model.list_totals import (
-    ReadyCounts,
     TodoCounts,
     above_request_count,
     planned_savings,
@@ -153,6 +152,17 @@ def cluster_status(
     todo: TodoCounts = todo_counts(advice, every)
     unassessed = unassessed_counts(advice, every)
     critical = dict(queries.facet(tables[FINDINGS.name], every, "severity")).get(Severity.CRITICAL.value, 0)
+    ready = ready_counts(advice, every)
+    from cotenant.scheduler_ext.reservations.model.life_cycle import PlanGroup
+
+    waiting_things = Waiting(
+        ready_to_apply=ready.ready,
+        second_person=ready.second_person,
+        changes_for_second_person=count_of_states(statuses, ChangeState.AWAITING),
+        changes_for_verdict=count_of_states(statuses, ChangeState.APPLIED),
+        outcome_unknown=count_of_states(statuses, ChangeState.UNKNOWN, ChangeState.ROLLBACK_UNKNOWN),
+        plans_for_approval=None if live.plans is None else live.plans.of(PlanGroup.WAITING),
+    )
     return ClusterStatus(
         **inherited_fields(overview, ClusterFigures),
         newest_sample_seconds=overview.time_seconds,
@@ -164,7 +174,7 @@ def cluster_status(
         ),
         waste_containers=todo.cuts,
         waste=planned_savings(advice, CUTS),
-        waiting=_waiting_things(ready_counts(advice, every), statuses, live.plans),
+        waiting=waiting_things,
         saved=Saved(count_of_states(statuses, ChangeState.VERIFIED), change_savings(statuses).verified),
         cluster_unknown=live.unknown,
         plans_unknown=live.plans_unknown,
@@ -187,19 +197,6 @@ def _lent(overview: Overview, tables: Mapping[str, Relation]) -> Lent:
 def _amounts(millicores: float, bytes_: float) -> ClusterAmounts:
     known = [value if math.isfinite(value) else None for value in (millicores, bytes_)]
     return ClusterAmounts(*known)
-
-
-def _waiting_things(ready: ReadyCounts, statuses: Sequence[ChangeStatus], plans: PlanCounts | None) -> Waiting:
-    from cotenant.scheduler_ext.reservations.model.life_cycle import PlanGroup
-
-    return Waiting(
-        ready_to_apply=ready.ready,
-        second_person=ready.second_person,
-        changes_for_second_person=count_of_states(statuses, ChangeState.AWAITING),
-        changes_for_verdict=count_of_states(statuses, ChangeState.APPLIED),
-        outcome_unknown=count_of_states(statuses, ChangeState.UNKNOWN, ChangeState.ROLLBACK_UNKNOWN),
-        plans_for_approval=None if plans is None else plans.of(PlanGroup.WAITING),
-    )
 
 
 def resource_amounts(amounts: ClusterAmounts) -> Mapping[Resource, float | None]:

@@ -25,16 +25,6 @@ def lines(status: ClusterStatus, currency: str) -> Iterator[Line]:
     things = ((status.nodes, "node"), (status.workloads, "workload"), (status.pods, "pod"))
     yield "Cluster", f"{visible(status.cluster)}: {', '.join(counted(number, noun) for number, noun in things)}"
     yield "Newest sample", f"{moment(status.newest_sample_seconds)}, {duration(status.age_seconds)} ago"
-    yield from _component_lines(status)
-    yield from _lent(status)
-    yield from _at_risk(status)
-    yield "Waste", _waste(status, currency)
-    yield from _waiting_lines(status)
-    yield "Next peak", _peak(status)
-    yield "Saved so far", _saved_words(status.saved.changes, status.saved.verified, currency)
-
-
-def _component_lines(status: ClusterStatus) -> Iterator[Line]:
     if status.cluster_unknown:
         yield "Runs", f"not known: {visible(status.cluster_unknown)}"
     elif not status.running:
@@ -42,6 +32,12 @@ def _component_lines(status: ClusterStatus) -> Iterator[Line]:
     for index, part in enumerate(status.running):
         short = "" if part.ready >= part.wanted else "  <- not all are ready"
         yield "" if index else "Runs", f"{visible(part.name)} ({part.kind}): {part.ready} of {part.wanted} ready{short}"
+    yield from _lent(status)
+    yield from _at_risk(status)
+    yield "Waste", _waste(status, currency)
+    yield from _waiting_lines(status)
+    yield "Next peak", _peak(status)
+    yield "Saved so far", _saved_words(status.saved.changes, status.saved.verified, currency)
 
 
 def _both(amounts: ClusterAmounts) -> str:

@@ -141,11 +141,7 @@ class ForecastController(Feature):
     interval_seconds: float = CHECK_SECONDS
 
     def __init__(
-        self,
-        client: KubeClient,
-        nodes: Mirror[Any],
-        results: Callable[[], RunResults],
-        settings: ManagerSettings,
+        self, client: KubeClient, nodes: Mirror[Any], results: Callable[[], RunResults], settings: ManagerSettings
     ) -> None:
         """Store the arguments; nothing is requested yet."""
         self._client, self._nodes, self._results, self._settings = client, nodes, results, settings

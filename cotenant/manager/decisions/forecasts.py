@@ -8,7 +8,7 @@ ownerReference); a forecast that is not renewed ends at validUntil and is nobody
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -72,18 +72,14 @@ def decide(view: ForecastView, now_seconds: float, settings: ManagerSettings) ->
             }
             metadata = {"labels": {MANAGED_BY_LABEL: MANAGED_BY}, "ownerReferences": [node.reference()]}
             intents.append(Apply(address, address.manifest("UsageForecast", metadata, spec=spec), why=why))
-    return ControllerDecision(tuple(intents), tuple(notes), _present_forecasts(intents, view.there))
-
-
-def _present_forecasts(intents: Sequence[Apply], published: Mapping[str, UsageForecast]) -> dict[Address, str]:
-    """Start and peaks of the forecasts to be replaced."""
-    replaced = {i.address: published.get(i.address.name) for i in intents}
+    # Start and peaks of the forecasts to be replaced.
+    replaced = {i.address: view.there.get(i.address.name) for i in intents}
     shorts = {}
     for address, forecast in replaced.items():
         if forecast is not None:
             peaks = {r: series.peak for r in Resource if (series := forecast.spec.series(r)) is not None}
             shorts[address] = msgspec.json.encode({"start": forecast.spec.start, "peak": peaks}).decode()
-    return shorts
+    return ControllerDecision(tuple(intents), tuple(notes), shorts)
 
 
 def news(outlook: NodeOutlook, published: UsageForecast | None, now_seconds: float, settings: ManagerSettings) -> str:

@@ -192,10 +192,7 @@ def _before(intents: Sequence[Apply], published: Mapping[tuple[str, str], Recomm
 
 
 def _write(
-    advice: WorkloadAdvice,
-    owner: ExistingObject,
-    published: RecommendationObject | None,
-    now_seconds: float,
+    advice: WorkloadAdvice, owner: ExistingObject, published: RecommendationObject | None, now_seconds: float
 ) -> Iterator[Apply]:
     """The object when it is not there or carries old evidence; its status when that says something else."""
     # Why the CR must be written again, in words; empty when it need not.
@@ -229,9 +226,7 @@ def _write(
 
 
 def _movement(
-    before: Mapping[str, Mapping[Resource, int]],
-    after: Mapping[str, Mapping[Resource, int]],
-    age_seconds: float,
+    before: Mapping[str, Mapping[Resource, int]], after: Mapping[str, Mapping[Resource, int]], age_seconds: float
 ) -> str:
     """Return in words how an amount left the dead band; empty when none did.
 
@@ -252,11 +247,7 @@ def _movement(
 
 
 def _mark_stale(
-    published: RecommendationObject,
-    owner: ExistingObject,
-    states: list[_ConditionState],
-    now_seconds: float,
-    why: str,
+    published: RecommendationObject, owner: ExistingObject, states: list[_ConditionState], now_seconds: float, why: str
 ) -> Iterator[Apply]:
     """Label and status of an object that keeps its last amounts."""
     address = Address(ANALYSIS_GROUP, PLURAL, published.metadata.name, published.metadata.namespace)

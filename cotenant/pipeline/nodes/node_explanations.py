@@ -34,7 +34,32 @@ DOCUMENT: Final = "nodes-explained"
 
 def write(store: Store, analysis: Analysis, settings: ReclaimableSettings) -> None:
     """One document for all nodes."""
-    store.write_document(DOCUMENT, _of_analysis(analysis, settings))
+    config, inventory = ColocationConfig.of_settings(settings), analysis.history.inventory
+    by_node: dict[str, list[Reclaimable]] = defaultdict(list)
+    for lendable in analysis.reclaimable:
+        by_node[lendable.node].append(lendable)
+    usage = analysis.history.node_usage[NODE_SIGNAL[Resource.CPU]]
+    pairs = zip((ref.name for ref in usage.refs), newest(usage)[1], strict=True)
+    measured = {name: float(moment) for name, moment in pairs if np.isfinite(moment)}
+    peaks: dict[str, list[str]] = defaultdict(list)
+    for of_resource in analysis.prod_peaks.values():
+        for name, sentence in peak_sentences(of_resource):
+            peaks[name].append(sentence)
+    explanations = [
+        explain(
+            by_node[node.name],
+            Context(
+                resolved=config.resolve(node.labels, node.annotations),
+                now_seconds=analysis.computed_seconds,
+                measured_seconds=measured.get(node.name),
+                published=node.extended_allocatable,
+                notes=(*ColocationNode.of(node).notes, *peaks[node.name]),
+            ),
+        )
+        for node in inventory.nodes
+        if node.name in by_node
+    ]
+    store.write_document(DOCUMENT, explanations)
 
 
 def of_node(store: Store, node: str) -> NodeExplained:
@@ -72,34 +97,6 @@ def of_cluster(inputs: NodeInputs, now_seconds: float) -> NodeExplained:
         notes=(*notes, *state.facts[0].notes, *(metric.notes if metric else ())),
     )
     return explain(reclaimable, context)
-
-
-def _of_analysis(analysis: Analysis, settings: ReclaimableSettings) -> list[NodeExplained]:
-    config, inventory = ColocationConfig.of_settings(settings), analysis.history.inventory
-    by_node: dict[str, list[Reclaimable]] = defaultdict(list)
-    for lendable in analysis.reclaimable:
-        by_node[lendable.node].append(lendable)
-    usage = analysis.history.node_usage[NODE_SIGNAL[Resource.CPU]]
-    pairs = zip((ref.name for ref in usage.refs), newest(usage)[1], strict=True)
-    measured = {name: float(moment) for name, moment in pairs if np.isfinite(moment)}
-    peaks: dict[str, list[str]] = defaultdict(list)
-    for of_resource in analysis.prod_peaks.values():
-        for name, sentence in peak_sentences(of_resource):
-            peaks[name].append(sentence)
-    return [
-        explain(
-            by_node[node.name],
-            Context(
-                resolved=config.resolve(node.labels, node.annotations),
-                now_seconds=analysis.computed_seconds,
-                measured_seconds=measured.get(node.name),
-                published=node.extended_allocatable,
-                notes=(*ColocationNode.of(node).notes, *peaks[node.name]),
-            ),
-        )
-        for node in inventory.nodes
-        if node.name in by_node
-    ]
 
 
 def peak_sentences(peaks: NodePeaks[NodeRef]) -> Iterator[tuple[str, str]]:

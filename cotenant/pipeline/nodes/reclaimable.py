@@ -188,10 +188,7 @@ def _pods_of(inventory: Inventory, classes: Collection[PriorityClass]) -> set[tu
 
 
 def _usages(
-    history: History,
-    resource: Resource,
-    prod: NodePeaks[NodeRef],
-    forecasts: Mapping[str, PeakForecast],
+    history: History, resource: Resource, prod: NodePeaks[NodeRef], forecasts: Mapping[str, PeakForecast]
 ) -> Usages:
     nodes = history.node_usage[NODE_SIGNAL[resource]]
     values, measured = newest(nodes)

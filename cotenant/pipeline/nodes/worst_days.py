@@ -54,11 +54,7 @@ def _starts(window: TimeGrid, maxima: NodeMaxima) -> tuple[int, ...]:
 
 
 def _seconds_above(
-    store: Store,
-    history: History,
-    totals: Usage[NodeRef],
-    tested: PastPeaks,
-    span: tuple[slice, tuple[int, ...]],
+    store: Store, history: History, totals: Usage[NodeRef], tested: PastPeaks, span: tuple[slice, tuple[int, ...]]
 ) -> Floats:
     """Return how long each node used more than its peaks in force within a span, (n,), in seconds; NaN = not known."""
     blocks, starts = span

@@ -130,7 +130,14 @@ class _Parts:
 
     def __init__(self, inventory: Inventory, division: Division) -> None:
         self._firsts, self._places = division.firsts, _shard_keys(inventory.pods)
-        self._shared = self._names_of_several(inventory.pods)
+        # Names that came back under a workload of another shard.
+        numbers = defaultdict[PodName, set[int]](set)
+        repeated = Counter((pod.namespace, pod.name) for pod in inventory.pods)
+        for pod in inventory.pods:
+            name = pod.namespace, pod.name
+            if repeated[name] > 1:
+                numbers[name] |= {self._number(self._places[name]), self._number(_workload_key(pod.workload))}
+        self._shared = dict(numbers)
         self.workloads, self.pods = defaultdict[int, list[Workload]](list), defaultdict[int, list[Pod]](list)
         self.events, self.strangers = defaultdict[int, list[Event]](list), defaultdict[int, set[PodName]](set)
         self.pod_rows = defaultdict[int, list[PodRow]](list)
@@ -168,16 +175,6 @@ class _Parts:
 
     def _number(self, place: Place) -> int:
         return bisect_right(self._firsts, place)
-
-    def _names_of_several(self, pods: Sequence[Pod]) -> dict[PodName, set[int]]:
-        """Names that came back under a workload of another shard."""
-        numbers = defaultdict[PodName, set[int]](set)
-        repeated = Counter((pod.namespace, pod.name) for pod in pods)
-        for pod in pods:
-            name = pod.namespace, pod.name
-            if repeated[name] > 1:
-                numbers[name] |= {self._number(self._places[name]), self._number(_workload_key(pod.workload))}
-        return dict(numbers)
 
 
 def _divide_by_weight(weights: Mapping[Place, float]) -> Division:

@@ -19,11 +19,7 @@ from cotenant.base.usage.usage import Signal
 from cotenant.recommender.evidence import Evidence, Integers
 from cotenant.recommender.strategies.cotenant.pods import demand_of, throttled_rows
 
-LABELS: Final = (
-    "cotenant.dev/node-group",
-    "node.kubernetes.io/instance-type",
-    "beta.kubernetes.io/instance-type",
-)
+LABELS: Final = ("cotenant.dev/node-group", "node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
 SOURCE: Final = {Resource.CPU: Signal.CPU_USAGE_MEAN, Resource.MEMORY: Signal.MEMORY_WORKING_SET_MAX}
 
 

@@ -55,8 +55,7 @@ def _family() -> None:
 def workload(
     ctx: typer.Context,
     workload: Annotated[
-        str,
-        typer.Argument(metavar="NAMESPACE/KIND/NAME", help="The kind may be left out.", autocompletion=_addresses),
+        str, typer.Argument(metavar="NAMESPACE/KIND/NAME", help="The kind may be left out.", autocompletion=_addresses)
     ],
     container: Annotated[str | None, typer.Option("--container", "-c", metavar="NAME", help="Only this one.")] = None,
     cluster: ClusterOption = None,
@@ -141,16 +140,14 @@ def node(
 
 @app.command(
     epilog=examples(
-        "cotenant explain node-slo/node-07",
-        "cotenant explain node-slo node-07 --config-map slo.yaml --labels pool=gpu",
+        "cotenant explain node-slo/node-07", "cotenant explain node-slo node-07 --config-map slo.yaml --labels pool=gpu"
     )
 )
 def node_slo(
     ctx: typer.Context,
     name: NodeArgument,
     config_map: Annotated[
-        str | None,
-        typer.Option("--config-map", metavar="FILE", help="This file instead of the cluster's."),
+        str | None, typer.Option("--config-map", metavar="FILE", help="This file instead of the cluster's.")
     ] = None,
     labels: Annotated[
         str | None, typer.Option("--labels", metavar="K=V,...", help="Use these labels instead of the node's own.")

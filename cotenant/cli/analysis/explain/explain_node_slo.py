@@ -53,7 +53,9 @@ def node_slo_explanation(settings: Settings, node: str, inputs: SloInputs) -> No
         if inputs.file is not None:
             return _of(node, data_of(inputs.file), labels, inputs.file)
         namespace = settings.manager.namespace
-        return _of(node, _cluster_data(client, namespace), labels, f"ConfigMap {namespace}/{SLO_CONFIG_MAP}")
+        config_map = client.get(f"/api/v1/namespaces/{namespace}/configmaps/{SLO_CONFIG_MAP}", ConfigMapObject)
+        cluster_data = None if config_map is None else config_map.data or {}
+        return _of(node, cluster_data, labels, f"ConfigMap {namespace}/{SLO_CONFIG_MAP}")
     finally:
         client.close()
 
@@ -61,12 +63,9 @@ def node_slo_explanation(settings: Settings, node: str, inputs: SloInputs) -> No
 def _of(node: str, data: Mapping[str, str] | None, labels: Mapping[str, str], source: str) -> NodeSloExplained:
     config = SloConfig().updated(data)
     values = tuple(origin for key in SloKey for origin in origins(config, key, labels))
-    return NodeSloExplained(node, source if data is not None else f"{source} (absent)", values, _finding_notes(config))
-
-
-def _finding_notes(config: SloConfig) -> tuple[str, ...]:
     effect = "a running manager keeps the key's last good value; built-in values are shown here"
-    return tuple(f"{f}; {effect}" if f.fatal else str(f) for f in config.findings)
+    finding_notes = tuple(f"{f}; {effect}" if f.fatal else str(f) for f in config.findings)
+    return NodeSloExplained(node, source if data is not None else f"{source} (absent)", values, finding_notes)
 
 
 def describe(explanation: NodeSloExplained) -> Iterator[str]:
@@ -118,9 +117,3 @@ def _node_labels(client: KubeClient, node: str) -> Mapping[str, str]:
     if node_object is None:
         raise NoData(f"there is no node {node}", fix="kubectl get nodes shows them; --labels answers without a node.")
     return node_object.metadata.labels or {}
-
-
-def _cluster_data(client: KubeClient, namespace: str) -> Mapping[str, str] | None:
-    """Data of the cluster's ConfigMap; None when there is none."""
-    config_map = client.get(f"/api/v1/namespaces/{namespace}/configmaps/{SLO_CONFIG_MAP}", ConfigMapObject)
-    return None if config_map is None else config_map.data or {}

@@ -71,19 +71,15 @@ def labelled_objects(
         if kind.resource in _NEVER or f"{kind.resource}.{kind.api_version.rpartition('/')[0]}" in own_kinds:
             continue
         try:
-            yield from _labelled_of(client, kind, without)
+            for item in client.list(kind.collection, OwnedObject, labelSelector=_OURS):
+                meta = item.metadata
+                address = Address(kind.api_version, kind.resource, meta.name, meta.namespace)
+                if address not in without and not any(owner.controller for owner in meta.owner_references or ()):
+                    yield address, meta.uid
         except ClusterAbsent:  # the definition has just gone
             continue
         except ClusterError as error:
             yield kind, error
-
-
-def _labelled_of(client: KubeClient, kind: Address, without: Collection[Address]) -> Iterator[tuple[Address, str]]:
-    for item in client.list(kind.collection, OwnedObject, labelSelector=_OURS):
-        meta = item.metadata
-        address = Address(kind.api_version, kind.resource, meta.name, meta.namespace)
-        if address not in without and not any(owner.controller for owner in meta.owner_references or ()):
-            yield address, meta.uid
 
 
 def _kinds(client: KubeClient) -> Iterator[Address | tuple[Address, ClusterError]]:

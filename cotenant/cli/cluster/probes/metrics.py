@@ -206,9 +206,7 @@ def coverage(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
         )
         return ProbeOutcome(ProbeState.WARNING, "; ".join(troubles), fix)
     all_named = agree(
-        len(settled),
-        "pod with usage is reported, with its owner",
-        "pods with usage are reported, with their owners",
+        len(settled), "pod with usage is reported, with its owner", "pods with usage are reported, with their owners"
     )
     return ProbeOutcome(ProbeState.OK, f"all {all_named}")
 
