@@ -12,7 +12,7 @@ import typer
 
 from cotenant.base.commands import output, results
 from cotenant.base.commands.results import Context, DeclaredClusterOption, Kubeconfig
-from cotenant.base.commands.session import examples, session_of
+from cotenant.base.commands.session import examples
 
 if TYPE_CHECKING:
     from cotenant.base.settings.base import SettingSections
@@ -20,6 +20,12 @@ if TYPE_CHECKING:
     from cotenant.base.table import Table
 
 STORED: Final = {"cluster": (results.ClusterOption, None), "store": (results.StoreOption, None)}
+SCANS: Final = {
+    "cluster": (results.ClusterOption, None),
+    "all_clusters": (results.AllClustersOption, False),
+    "store": (results.StoreOption, None),
+}
+CHOICE: Final = {"namespace": (results.NamespaceOption, None), "query": (results.FilterOption, None)}
 DECLARED: Final = {"cluster": (DeclaredClusterOption, None)}
 LIVE: Final = {"kubeconfig": (Kubeconfig, None), "context": (Context, None)}
 ROWS: Final = {"output": (output.OutputOption, output.Format.TABLE), "no_headers": (output.NoHeadersOption, False)}
@@ -48,12 +54,22 @@ class CommandCall:
     @cached_property
     def loaded(self) -> Loaded[SettingSections]:
         """The settings with these options, and where each came from."""
-        return session_of(self.ctx).load({SETTINGS[k]: value for k, value in self.given.items() if k in SETTINGS})
+        flags = {SETTINGS[k]: value for k, value in self.given.items() if k in SETTINGS}
+        return results.loaded_for_reading(self.ctx, flags, self.given.get("all_clusters", False))
 
     @property
     def settings(self) -> SettingSections:
         """The settings with these options."""
         return self.loaded.settings
+
+    @cached_property
+    def scans(self) -> results.StoredScans:
+        """The last scan of the named or only cluster, or of all with --all-clusters; raises as `open_store`."""
+        return results.open_scans(self.settings, self.cluster, self.given["all_clusters"])
+
+    def chosen(self, table: Table, *more: str) -> Table:
+        """The rows of the scans' table that --namespace, --filter and `more` choose; see `chosen_of_scan`."""
+        return results.chosen_of_scan(self.scans, table, self.given.get("namespace"), self.given.get("query"), *more)
 
     def print(self, table: Table) -> None:
         """Write the rows to stdout, in the form that was asked for."""

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 from urllib.parse import urlencode
 
 import typer
@@ -144,8 +144,8 @@ def stored_clusters_of(
     ctx: typer.Context, store: str | None, cluster: str | None, all_clusters: bool
 ) -> list[StoredCluster]:
     """The named or only cluster, or all, each with its own settings; raises as `open_store`."""
-    common = _loaded_for_reading(ctx, store, all_clusters)
     session, flags, found = session_of(ctx), {"store.url": store}, list[StoredCluster]()
+    common = loaded_for_reading(ctx, flags, all_clusters)
     for opened in open_scans(common.settings, cluster, all_clusters).stores:
         own = session.of_cluster(opened.cluster).read(flags) if all_clusters else common
         found.append(StoredCluster(opened, own.settings, own.reaches_cluster))
@@ -196,11 +196,12 @@ def exit_if_partial(failures: Mapping[str, CotenantError]) -> None:
 
 def load_for_reading(ctx: typer.Context, store: str | None, all_clusters: bool) -> SettingSections:
     """Settings of a command that shows tables; UsageError for --cluster beside --all-clusters."""
-    return _loaded_for_reading(ctx, store, all_clusters).settings
+    return loaded_for_reading(ctx, {"store.url": store}, all_clusters).settings
 
 
-def _loaded_for_reading(ctx: typer.Context, store: str | None, all_clusters: bool) -> Loaded[SettingSections]:
-    session, flags = session_of(ctx), {"store.url": store}
+def loaded_for_reading(ctx: typer.Context, flags: Mapping[str, Any], all_clusters: bool) -> Loaded[SettingSections]:
+    """The same with where each came from; flags: setting -> what an option gives it, None for nothing."""
+    session = session_of(ctx)
     if all_clusters:
         refuse_name(session)
         loaded = session.read(flags)

@@ -33,8 +33,8 @@ import numpy as np
 from bench.record import RESULTS, Row, below, record, traces
 from bench.report import CURVES
 from cotenant.base.progress import Silent
-from cotenant.experiment.comparison import INSTALLED, run_all_settings
 from cotenant.experiment.interference import Interference
+from cotenant.experiment.loop import INSTALLED, run_all_settings
 from cotenant.experiment.outcome import Sharing, SharingOutcome, SharingScenario
 from cotenant.experiment.world import World
 from cotenant_lab.experiment import families

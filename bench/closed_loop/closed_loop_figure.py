@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from cotenant.cli.report.backtest_drawings import Axes, Panel, figure
-from cotenant.experiment.comparison import INSTALLED
+from cotenant.experiment.loop import INSTALLED
 from cotenant.experiment.outcome import Sharing
 from cotenant_lab.commands.simulation_report import CURVES
 

@@ -1,17 +1,23 @@
-"""A back-test of forecasts from its plan to its scores, for the command line and for Python."""
+"""A back-test of forecasts from its plan to the table of its scores: one row per contender and stratum."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any, Final
 
 from cotenant.backtesting.sources import USAGE, Series
 from cotenant.base.errors import NoData, NotEnoughHistory, UsageError
 from cotenant.base.progress import Progress
 from cotenant.base.resource import Resource
+from cotenant.base.table import Column, Kind, Schema, Table
+from cotenant.base.tables.quantity import Sign, Unit
 from cotenant.base.text import percent
 from cotenant.base.usage.backtest import Horizon
+from cotenant.base.usage.forecast import LEVELS
 from cotenant.base.usage.usage import DAY_SECONDS
-from cotenant.forecasting.backtest.baselines import BASELINE, DEFAULT, SHORT_NAMES, by_name
+from cotenant.forecasting.backtest import scores
+from cotenant.forecasting.backtest.baselines import BASELINE, DEFAULT, SHORT_NAMES, STRONG, by_name
 from cotenant.forecasting.backtest.contenders import Contender, PathContender
 from cotenant.forecasting.backtest.engine import EngineContender
 from cotenant.forecasting.backtest.plan import HALF_HOURS, HOURLY_WEEK, BacktestPlan, origins
@@ -58,3 +64,137 @@ def run_backtest(
             f"no series of {series.title} is known for {percent(plan.known_share)} of {needed:.0f} days in a row"
         )
     return ledger
+
+
+ALL: Final = "all"
+SHOWN_LEVELS: Final = (0.5, 0.8, 0.9, 0.95, 0.98)
+
+_NUMBERS: Final = (
+    ("rel_wql", "relWQL", "Loss relative to B1, the seasonal naive of the day with empirical residual quantiles.", 0),
+    ("rel_wql_low", "low", "Lower end of the 95 % interval of relWQL.", 0),
+    ("rel_wql_high", "high", "Upper end of the 95 % interval of relWQL.", 0),
+    ("vs_b14", "vs B14", "Loss relative to B14, the strong cheap selection, paired.", 0),
+    ("vs_b14_low", "low ", "Lower end of the 95 % interval of the loss relative to B14.", 0),
+    ("vs_b14_high", "high ", "Upper end of the 95 % interval of the loss relative to B14; below 1: better.", 0),
+    ("pooled_wql", "Pooled WQL", "2 x sum of the pinball losses / sum of the usage.", 1),
+    ("mase", "MASE", "Error of the median / naive error of the history.", 1),
+    ("winkler", "Winkler", "Winkler score of the 80 % interval / mean use.", 1),
+)
+_RATIOS: Final = (
+    *((f"coverage_{100 * q:.0f}", f"p{100 * q:.0f} held", f"Share of slots at or below p{100 * q:.0f}.", q < 0.95)
+      for q in SHOWN_LEVELS),
+    ("worst_95", "Worst tenth", "p95 coverage of the tenth of the series where it is lowest.", False),
+    ("capture", "Capture", "Mean use in the forecast 2-h peak window / in the actual one, days with a peak.", False),
+    ("hit", "Hit +-1 h", "Forecast peak windows that start within an hour of the actual one.", False),
+    ("equal_peaks", "Equal peaks", "Days with several peaks of equal height, where the hit rate means little.", True),
+    ("iou", "IoU", "Overlap of the two windows / their union.", True),
+    ("height_50", "Height p50", "Median of (forecast - actual) / actual 24-h peak.", True),
+    ("height_90", "Height p90", "90 % quantile of (forecast - actual) / actual 24-h peak.", True),
+    ("abstain_precision", "No-peak precision", "Share of the days forecast without a peak that had none.", True),
+    ("abstain_recall", "No-peak recall", "Share of the days without a peak that were forecast so.", True),
+    ("window_precision", "Windows right", "Forecast windows above half height that start within an hour of one.", True),
+    ("window_recall", "Windows found", "Actual windows above half height that had a forecast window.", True),
+    ("peak_held_95", "Peak p95 held", "Actual 24-h peaks at or below the peak head's p95.", True),
+)  # fmt: skip
+
+SCHEMA: Final = Schema(
+    "forecast_scores",
+    (
+        Column("stratum", "Stratum", Kind.TEXT, "Which series and origins."),
+        Column("contender", "Contender", Kind.TEXT, "Who forecast."),
+        Column("series", "Series", Kind.INTEGER, "Series that were scored."),
+        Column("trials", "Trials", Kind.INTEGER, "Series x origins that were scored."),
+        Column("dropped", "Dropped", Kind.INTEGER, "Series whose scale or baseline loss is zero.", wide=True),
+        *(Column(name, title, Kind.NUMBER, doc, wide=bool(wide)) for name, title, doc, wide in _NUMBERS),
+        *(
+            Column(n, title, Kind.RATIO, doc, wide, sign=Sign.EITHER if "height" in n else Sign.NEVER_NEGATIVE)
+            for n, title, doc, wide in _RATIOS
+        ),
+        Column("late_minutes", "Off, minutes", Kind.NUMBER, "Mean distance of the two windows' starts.", wide=True),
+    ),
+    ("stratum", "contender"),
+)
+
+CURVES: Final = Schema(
+    "forecast_coverage",
+    (
+        Column("contender", "Contender", Kind.TEXT, "Who forecast."),
+        Column("level", "Level", Kind.NUMBER, "Quantile level."),
+        Column("coverage", "Coverage", Kind.RATIO, "Share of slots at or below the quantile of this level."),
+        Column("worst_tenth", "Worst tenth", Kind.RATIO, "The same for the tenth of the series with the lowest share."),
+        Column("pinball", "Pinball", Kind.NUMBER, "Mean loss at this level.", unit=Unit.OF_RESOURCE),
+        Column("by_hour", "By hour", Kind.LIST, "Coverage of each UTC hour.", unit=Unit.RATIO),
+    ),
+    ("contender", "level"),
+)
+
+
+def table(ledger: BacktestScores, strata: Sequence[str] | None = None) -> Table:
+    """Scores of every contender on all trials, then stratum by stratum (those named, else all)."""
+    masks = {ALL: None, **scores.strata(ledger)}
+    selected = {name: mask for name, mask in masks.items() if strata is None or name in strata}
+    return Table.from_rows(SCHEMA, [_row(ledger, c, n, m) for n, m in selected.items() for c in ledger.contenders])
+
+
+def curves(ledger: BacktestScores) -> Table:
+    """Coverage and loss of every contender and level."""
+    return Table.from_rows(CURVES, list(_curve_rows(ledger)))
+
+
+def _row(ledger: BacktestScores, contender: str, stratum: str, mask: Any) -> dict[str, Any]:
+    base = by_name(BASELINE).name
+    relative = scores.relative(ledger, contender, base, mask)
+    peak = scores.peaks(ledger, contender, mask)
+    coverage = scores.coverage(ledger, contender, mask)
+    row = {
+        "stratum": stratum,
+        "contender": contender,
+        "series": relative.series,
+        "trials": relative.trials,
+        "dropped": relative.dropped,
+        "rel_wql": relative.value,
+        "rel_wql_low": relative.low,
+        "rel_wql_high": relative.high,
+        "pooled_wql": scores.pooled_wql(ledger, contender, mask),
+        "mase": scores.mase(ledger, contender, mask),
+        "winkler": scores.winkler(ledger, contender, mask),
+        "worst_95": scores.worst_decile(ledger, contender, mask)[LEVELS.index(0.95)],
+        "capture": peak.capture.value,
+        "hit": peak.hit.value,
+        "equal_peaks": peak.equal,
+        "iou": peak.iou,
+        "late_minutes": peak.late_minutes,
+        "height_50": peak.height_50,
+        "height_90": peak.height_90,
+        "abstain_precision": peak.abstain_precision,
+        "abstain_recall": peak.abstain_recall,
+        "peak_held_95": peak.covered_95,
+        "window_precision": peak.window_precision,
+        "window_recall": peak.window_recall,
+    }
+    row |= {f"coverage_{100 * q:.0f}": coverage[LEVELS.index(q)] for q in SHOWN_LEVELS}
+    strong = by_name(STRONG).name
+    if strong in ledger.contenders:
+        paired = scores.against(ledger, contender, strong, base, mask)
+        row |= {"vs_b14": paired.value, "vs_b14_low": paired.low, "vs_b14_high": paired.high}
+    return row
+
+
+def _curve_rows(ledger: BacktestScores) -> Iterator[dict[str, Any]]:
+    """Calibration: one row per contender and level, with the share of values at or below the forecast of that level.
+
+    worst_tenth: the same of the tenth of series where it is lowest; by_hour: of each UTC hour, 24 values, NaN = no
+    slot; pinball: mean loss in the unit of the values.
+    """
+    for contender in ledger.contenders:
+        coverage, worst = scores.coverage(ledger, contender), scores.worst_decile(ledger, contender)
+        loss, hourly = scores.pinball_by_level(ledger, contender), scores.hourly_coverage(ledger, contender)
+        for index, level in enumerate(LEVELS):
+            yield {
+                "contender": contender,
+                "level": level,
+                "coverage": coverage[index],
+                "worst_tenth": worst[index],
+                "pinball": loss[index],
+                "by_hour": hourly[:, index].tolist(),
+            }

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
+from cotenant.base.commands.call import ROWS, CommandCall, command
+from cotenant.base.commands.output import Format, message
 from cotenant.base.commands.session import EXIT_FINDINGS, examples, new_app
 from cotenant.base.table import Column, Kind, Schema, Table
 from cotenant.base.text import counted, format_value
@@ -33,17 +34,15 @@ def _family() -> None:
     """Check configuration files without a cluster."""
 
 
-@app.command(
-    "slo-config",
-    epilog=examples(
-        "cotenant config check slo-config slo-controller-config.yaml",
-        "kubectl get cm -n koordinator-system slo-controller-config -o yaml | cotenant config check slo-config -",
-    ),
+@command(
+    app,
+    ROWS,
+    "cotenant config check slo-config slo-controller-config.yaml",
+    "kubectl get cm -n koordinator-system slo-controller-config -o yaml | cotenant config check slo-config -",
 )
 def slo_config(
+    call: CommandCall,
     file: Annotated[str, typer.Argument(metavar="FILE", help="The ConfigMap as YAML or JSON; - reads stdin.")],
-    output: OutputOption = Format.TABLE,
-    no_headers: NoHeadersOption = False,
 ) -> None:
     """List every value of slo-controller-config that is not allowed, or is without effect.
 
@@ -52,10 +51,9 @@ def slo_config(
     from cotenant.cli.analysis.explain.explain_node_slo import data_of
 
     config = SloConfig().updated(data_of(file))
-    if config.findings or output not in (Format.TABLE, Format.WIDE):
-        rows = []
-        for finding in config.findings:
-            row = {
+    if config.findings or call.output not in (Format.TABLE, Format.WIDE):
+        rows = [
+            {
                 "key": finding.key,
                 "severity": "critical" if finding.fatal else "warning",
                 "path": finding.deviation.path,
@@ -63,8 +61,9 @@ def slo_config(
                 "problem": finding.deviation.expected,
                 "fix": finding.fix,
             }
-            rows.append(row)
-        print_table(Table.from_rows(CHECKED, rows), output, headers=not no_headers)
+            for finding in config.findings
+        ]
+        call.print(Table.from_rows(CHECKED, rows))
     message(f"{counted(len(config.layers), 'key')} can be used, {len(config.unread)} cannot")
     if config.unread:
         raise typer.Exit(EXIT_FINDINGS)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from enum import StrEnum
@@ -243,6 +244,23 @@ def run() -> NoReturn:
             problem = f"standard output cannot be written: {fault.strerror}"
             code = report(CotenantError(problem, fix="Free some space, or send the output elsewhere."))
     sys.exit(code)
+
+
+def complete_kubectl() -> None:
+    """Answer `kubectl_complete-cotenant`, which kubectl runs to complete `kubectl cotenant ...`.
+
+    kubectl passes the words after the plugin's name, the last one incomplete ("" for none yet), and reads one proposal
+    a line, its description after a tab, as of the shells' completion for fish; and a last line `:DIRECTIVE` (0: what
+    the shell does by default).
+    """
+    *complete, incomplete = sys.argv[1:] or [""]
+    os.environ["_COTENANT_COMPLETE"] = "complete_fish"
+    os.environ["_TYPER_COMPLETE_FISH_ACTION"] = "get-args"
+    os.environ["_TYPER_COMPLETE_ARGS"] = f"{shlex.join(['cotenant', *complete])} {incomplete}"
+    try:
+        typer.main.get_command(root).main(prog_name="cotenant")
+    except SystemExit:
+        print(":0")  # noqa: T201 - the protocol is lines on stdout
 
 
 def _open_closed_streams() -> None:

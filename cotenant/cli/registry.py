@@ -40,6 +40,7 @@ class CommandEntry:
 
 
 _CLI: Final = "cotenant.cli"
+_GET: Final = f"{_CLI}.analysis.get"
 _OF_LAB: Final = ""
 """The module of a command of the extra `demo`: an entry point of the group `COMMAND_POINTS` names it."""
 _QUEUES: Final = "cotenant.scheduler_ext.queues.commands"
@@ -48,11 +49,14 @@ _NODE: Final = "cotenant.enforcer.commands"
 GET: Final = (
     CommandEntry("findings", f"{_CLI}.analysis.findings", "Idle workloads and nodes, missing and impossible requests."),
     CommandEntry("forecast", f"{_CLI}.analysis.forecast", "The next 24 hours of the cluster, its nodes or a workload."),
-    CommandEntry("reclaimable", f"{_CLI}.analysis.reclaimable", "What each node can lend to batch and mid pods."),
+    CommandEntry("reclaimable", _GET, "What each node can lend to batch and mid pods.", command="reclaimable"),
     CommandEntry(
-        "replicas", f"{_CLI}.analysis.replicas", "How many replicas the next peak will need, before it comes."
+        "replicas",
+        _GET,
+        "How many replicas the next peak will need, before it comes.",
+        command="replicas",
     ),
-    CommandEntry("pods", f"{_CLI}.analysis.pods", "Running pods: node, class, requests and present usage."),
+    CommandEntry("pods", _GET, "Running pods: node, class, requests and present usage.", command="pods"),
     CommandEntry(
         "recommendations",
         "cotenant.changes.commands.recs",
@@ -71,7 +75,7 @@ GET: Final = (
     CommandEntry(
         "policies", "cotenant.autopilot.commands", "Its policies, as in `autopilot status`.", command="status"
     ),
-    CommandEntry("nodes", f"{_CLI}.analysis.reclaimable", "What nodes can lend, as in `get reclaimable`."),
+    CommandEntry("nodes", _GET, "What nodes can lend, as in `get reclaimable`.", command="reclaimable"),
     CommandEntry("quotas", f"{_QUEUES}.quota", "Quotas: guarantees, usage, borrowing and lending.", command="tree"),
     CommandEntry(
         "waiting", f"{_QUEUES}.quota", "Pods that wait for quota or for their gang, and why.", command="waiting"
@@ -275,7 +279,7 @@ COMMANDS: Final = (
     ),
     CommandEntry(
         "replay-risks",
-        f"{_CLI}.analysis.replay_risks",
+        f"{_CLI}.analysis.background_replay",
         "What the dashboard runs for Try a risk: lending on your history, at several risks.",
         UNDERSTAND,
         hidden=True,
@@ -341,12 +345,12 @@ COMMANDS: Final = (
 
 PROVIDERS: Final = {
     "cotenant.admission.webhook_server.registration:ShippedRegistration": (
-        "cotenant.cli.cluster.installation.registration:shipped_registration"
+        "cotenant.cli.cluster.installation.manifests:shipped_registration"
     ),
     "cotenant.base.settings.base:SettingSections": "cotenant.settings:Settings",
     "cotenant.dashboard.commands.dashboard:Replays": "cotenant.cli.analysis.background_replay:replays",
     "cotenant.scheduler_ext.reservations.commands.workload_history:WorkloadHistory": (
-        "cotenant.pipeline.workload_history:workload_history"
+        "cotenant.pipeline.shards.work:workload_history"
     ),
 }
 """What a room's command needs of a layer above it: the type that the room declares -> the function that makes one.

@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from cotenant.base import measures
-from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
+from cotenant.base.commands.call import ROWS, CommandCall, command
+from cotenant.base.commands.output import message
 from cotenant.base.commands.session import examples, new_app, remember_cluster, session_of
 from cotenant.base.errors import UsageError
 from cotenant.base.settings import docs as pages
@@ -44,20 +45,18 @@ def _family() -> None:
     """Show, check and document the settings."""
 
 
-@app.command(epilog=examples("cotenant config show", "cotenant config show dashboard -o wide --changed"))
+@command(app, ROWS, "cotenant config show", "cotenant config show dashboard -o wide --changed")
 def show(
-    ctx: typer.Context,
+    call: CommandCall,
     prefix: Annotated[str, typer.Argument(help="Only settings whose path begins with this.")] = "",
     changed: Annotated[bool, typer.Option("--changed", help="Only settings that are not at their default.")] = False,
     cluster: Annotated[  # noqa: ARG001 - the session knows it
         str | None,
         typer.Option("--cluster", metavar="NAME", help="The settings of this cluster.", callback=remember_cluster),
     ] = None,
-    output: OutputOption = Format.TABLE,
-    no_headers: NoHeadersOption = False,
 ) -> None:
     """Show every setting: its value, and whether the default, the file, a variable or a flag set it."""
-    session = session_of(ctx)
+    session = session_of(call.ctx)
     loaded = session.read()
     if session.cluster is not None:
         select_cluster(session.cluster, loaded.clusters)
@@ -65,7 +64,7 @@ def show(
     if not asked:
         raise UsageError(f"no setting begins with {prefix!r}", fix="`cotenant config show` lists every setting.")
     rows = [r for r in asked if r["origin"] != "default" or not changed]
-    print_table(Table.from_rows(SETTINGS, rows), output, headers=not no_headers)
+    call.print(Table.from_rows(SETTINGS, rows))
 
 
 @app.command(

@@ -5,18 +5,19 @@ from __future__ import annotations
 import platform
 from typing import Any
 
+from cotenant.base.commands.call import DOCUMENT, CommandCall, command
 from cotenant.base.commands.extras import PACKAGES, installed_version
-from cotenant.base.commands.output import DocumentFormat, DocumentOption, print_document
-from cotenant.base.commands.session import examples, new_app
+from cotenant.base.commands.output import print_document
+from cotenant.base.commands.session import new_app
 from cotenant.base.version import __version__
 
 app = new_app()
 
 
-@app.command(epilog=examples("cotenant version", "cotenant version -o json"))
-def version(output: DocumentOption = DocumentFormat.TABLE) -> None:
+@command(app, DOCUMENT, "cotenant version", "cotenant version -o json")
+def version(call: CommandCall) -> None:
     """Show the version, Python, platform and optional packages."""
-    print_document(describe(), output)
+    print_document(describe(), call.output)
 
 
 def describe() -> dict[str, Any]:

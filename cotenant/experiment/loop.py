@@ -2,11 +2,12 @@
 
     lend (formulas) -> place (extender) -> use (suppression) -> evict (memory) -> account, and so on
 
-The same world, way, knob and seed give the same outcome.
+The same world, way, knob and seed give the same outcome. `run_all_settings` compares ways and knobs on one world.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -22,10 +23,11 @@ from cotenant.experiment.accounts import Accounts
 from cotenant.experiment.batch_jobs import MEMORY_USED_SHARE, BatchJobs, BatchQueue, sample_batch_jobs
 from cotenant.experiment.install import FORECAST, USAGE, Install, install_of
 from cotenant.experiment.interference import Interference
-from cotenant.experiment.lenders import Forecasts, TriedLender, lender
+from cotenant.experiment.lenders import Forecasts, TriedLender, forecast_peaks, lender
 from cotenant.experiment.outcome import STEP_SECONDS, Incident, Sharing, SharingOutcome
 from cotenant.experiment.placement import ROUNDS, BatchPlacement, PlacementLoad
 from cotenant.experiment.world import World
+from cotenant.forecasting.settings import NodePeakSettings
 from cotenant.scheduler_ext.extender.settings import Percentages
 
 Floats = npt.NDArray[np.float64]
@@ -233,3 +235,20 @@ class Experiment:
         in_force = settings or thresholds_of(sharing, knob)
         SharingLoop(world, jobs, lender(world, sharing, knob, self.forecasts), in_force).run(accounts, progress)
         return accounts.outcome(sharing, knob)
+
+
+INSTALLED: Final = {
+    Sharing.KOORDINATOR: float(install_of(USAGE).strategy.cpu_reclaim_percent),
+    Sharing.COTENANT: NodePeakSettings().risk_percent,
+}
+"""Default knobs of an installation."""
+
+
+def run_all_settings(
+    world: World, knobs: Mapping[Sharing, Sequence[float]], model: Interference, progress: Progress
+) -> list[SharingOutcome]:
+    """Every way at every setting of its knob on one world."""
+    risks = knobs.get(Sharing.COTENANT, ())
+    forecasts = forecast_peaks(world, risks, NodePeakSettings(), progress) if risks else {}
+    experiment = Experiment(world, forecasts, model)
+    return [experiment.run(sharing, knob, progress) for sharing, settings in knobs.items() for knob in settings]

@@ -1,22 +1,34 @@
-"""What nodes did, resource by resource, from a stored or generated history: what decisions are replayed on. Pure."""
+"""What nodes did, resource by resource, from a stored or generated history: what decisions are replayed on.
+
+EDGE: `stored_past` and `stored_world` read the store.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from cotenant.backtesting.policies import NodesPast, decision_slots
+from cotenant.base.errors import NoData
 from cotenant.base.identity import NodeRef
+from cotenant.base.progress import Progress
 from cotenant.base.resource import Resource
+from cotenant.base.store import Store
 from cotenant.base.usage.usage import TimeGrid, Usage
+from cotenant.experiment.outcome import SharingScenario
+from cotenant.experiment.world import World, world_of
+from cotenant.pipeline import stored_history
 from cotenant.pipeline.analysis import History, NodeMaxima, PodTotals, next_border
+from cotenant.pipeline.nodes import node_history
 from cotenant.pipeline.nodes.node_peaks import cold_pods
-from cotenant.pipeline.nodes.reclaimable import HIGH, POD_SIGNAL, node_refs, of_classes, system_usage
+from cotenant.pipeline.nodes.reclaimable import HIGH, POD_SIGNAL, node_refs, of_classes, pod_totals, system_usage
 from cotenant.profiler.pool import by_node
 from cotenant.recommender.colocation.facts import ColocationNode
+from cotenant.settings import Settings
 
 Floats = npt.NDArray[np.floating[Any]]
 
@@ -88,3 +100,29 @@ def _demand(history: History, resource: Resource, moments: Sequence[float]) -> F
         runs = (pod.start_seconds <= now) & (now < (np.inf if pod.end_seconds is None else pod.end_seconds))
         sums[node_of[key]] += np.maximum(column, pod.requests.get(resource, 0) * runs)
     return sums
+
+
+def stored_past(store: Store, settings: Settings, progress: Progress) -> tuple[History, dict[Resource, NodesPast]]:
+    """The stored history without implausible samples, and the past of its nodes; NoData without any usage.
+
+    Days before the analysed window count as far as an analysis stored their maxima.
+    """
+    progress.stage("Read history", 1)
+    history = stored_history.load_plausible(store, settings)
+    totals = {r: pod_totals(history, r) for r in Resource}
+    maxima = node_history.maxima_of_nodes(store, history, {r: t.prod for r, t in totals.items()}, settings.node_peak)
+    progress.advance()
+    return history, {r: nodes_past(history, r, totals[r], maxima[r]) for r in Resource}
+
+
+def stored_world(store: Store, settings: Settings, scenario: SharingScenario, progress: Progress) -> World:
+    """The cluster's own nodes, before anything is turned on; NoData for no day after the history that peaks rest on.
+
+    As many of the scenario's days are judged as are there after that history.
+    """
+    history, past = stored_past(store, settings, progress)
+    nodes = len(past[Resource.CPU].nodes)
+    if not nodes:
+        raise NoData(f"no node of cluster {store.cluster} is stored at {store.url}", fix="Run cotenant scan first.")
+    pods = sum(pod.running for pod in history.inventory.pods)
+    return world_of(replace(scenario, nodes=nodes, pods=pods), past)

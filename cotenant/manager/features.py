@@ -1,36 +1,75 @@
-"""EDGE: the list of features: their names, and how each is built from the manager's parts."""
+"""EDGE: the list of features: what each watches, and how it is built. A collection is watched once, for all of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from prometheus_client import CollectorRegistry
+
+from cotenant.base.colocation.nodemetric import NodeMetric
 from cotenant.base.controllers.loop import Feature, NoElection
 from cotenant.base.controllers.sender import Leadership
+from cotenant.base.controllers.watched import watched_node, watched_pod
 from cotenant.base.kube import KubeClient, Mirror
+from cotenant.base.kubernetes.models.metadata import ConfigMapObject
+from cotenant.base.kubernetes.models.node import ManagedNodeWire
+from cotenant.base.kubernetes.models.pod import ObservedPodWire
+from cotenant.base.kubernetes.observed import ON_NODES
+from cotenant.base.kubernetes.protocol import SLO_CONFIG_MAP, SLO_GROUP, TOPOLOGIES, TOPOLOGY_GROUP
 from cotenant.base.logs.metrics import Metrics
 from cotenant.base.process.clock import Clock, SystemClock
+from cotenant.base.settings.sections import ManagerSettings
 from cotenant.manager.controllers.result_controllers import ForecastController, RecommendationController
 from cotenant.manager.decisions.results import RunResults
-from cotenant.manager.mirrors import READ
 from cotenant.profiler.node_metric.controller import NodeMetricController
 from cotenant.profiler.node_metric.source import NodeMetricSource
 from cotenant.recommender.colocation.controller import ColocationController
+from cotenant.recommender.colocation.node_slo import NodeSloObject
 from cotenant.recommender.colocation.node_slo_controller import NodeSloController
+from cotenant.recommender.colocation.zones import Topology
 from cotenant.scheduler_ext.load_taints.controller import LoadTaintController
 from cotenant.scheduler_ext.queues.controller import QueueController, QueueGates
+from cotenant.scheduler_ext.queues.queue_objects import QUEUE_MIRRORS, QUEUING, queue_mirror
 from cotenant.scheduler_ext.rebalance.arguments import arguments_from_settings
+from cotenant.scheduler_ext.rebalance.cluster_reading import MIGRATING, migration_mirror
 from cotenant.scheduler_ext.rebalance.controllers.descheduler_controller import DeschedulerConfig, DeschedulerController
 from cotenant.scheduler_ext.rebalance.controllers.migration_controller import MigrationController
 from cotenant.scheduler_ext.rebalance.emptying.arguments import emptying_configured
 from cotenant.scheduler_ext.reservations.controller import Gates, ReservationController
 from cotenant.scheduler_ext.reservations.plan_controller import PlanController
+from cotenant.scheduler_ext.reservations.service.mirrors import RESERVING, reservation_mirror
 from cotenant.settings import Settings
 
 NODE_METRIC_INTERVAL_SECONDS: Final = 60.0
 """Between two NodeMetrics made from Prometheus. Koordinator's own report interval (60 s)."""
 
+READ: Final[Mapping[str, tuple[str, ...]]] = {
+    "colocation": ("config", "nodes", "nodemetrics", "pods", "topologies"),
+    "node-slo": ("config", "nodes", "nodeslos"),
+    "node-metric": ("config", "nodes", "nodemetrics", "pods"),
+    "recommendations": (),
+    "forecasts": ("nodes",),
+    "reservations": (
+        "nodes",
+        "pending-pods",
+        "priorityclasses",
+        "reservations",
+        "reserved-pods",
+        "standby-pods",
+        "swapguards",
+    ),
+    "plans": ("nodes", "plans", "reservations"),
+    "migrations": ("disruption-budgets", "migration-jobs", "migration-pods", "reservations", "swapguards"),
+    "descheduler": ("migration-jobs",),
+    "autopilot": (),
+    "ladders": (),
+    "load-taints": (),
+    "queues": QUEUE_MIRRORS,
+}
+"""Feature -> the mirrors that it reads."""
 NAMES: Final = tuple(READ)
 """In the order in which they are reported."""
 
@@ -53,6 +92,16 @@ class FeatureDependencies:
     fast_forward: bool = False
     published_until: Callable[[], float | None] = lambda: None
 
+    @property
+    def own(self) -> ManagerSettings:
+        """The manager's settings."""
+        return self.settings.manager
+
+    @property
+    def registry(self) -> CollectorRegistry | None:
+        """Where a feature registers metrics of its own; None where none are kept."""
+        return self.metrics.registry if self.metrics else None
+
 
 def enabled_features(settings: Settings) -> list[str]:
     """Names of the features that are to run: some only where switched on, all others unless switched off."""
@@ -70,79 +119,31 @@ def enabled_features(settings: Settings) -> list[str]:
 
 def features(parts: FeatureDependencies, names: Sequence[str]) -> list[Feature]:
     """One of each wanted feature that can run here; node-metric needs a Prometheus."""
-    makers: dict[str, Callable[[FeatureDependencies], Feature]] = {
-        "colocation": _colocation_feature,
-        "node-slo": _node_slos,
-        "node-metric": _node_metric_feature,
-        "recommendations": _recommendation_feature,
-        "forecasts": _forecast_feature,
-        "reservations": _reservation_feature,
-        "plans": _plan_feature,
-        "queues": _queue_feature,
-        "migrations": _migration_feature,
-        "descheduler": _descheduler_feature,
-        "autopilot": _autopilot_feature,
-        "ladders": _ladder_feature,
-        "load-taints": _load_taint_feature,
-    }
     missing = set() if parts.settings.profiler.prometheus.url else {"node-metric"}
-    return [makers[name](parts) for name in names if name in makers and name not in missing]
-
-
-def _colocation_feature(parts: FeatureDependencies) -> Feature:
-    own = parts.settings.manager
-    return ColocationController(parts.mirrors, parts.results, own.resync_seconds, own.take_over)
-
-
-def _node_slos(parts: FeatureDependencies) -> Feature:
-    own = parts.settings.manager
-    return NodeSloController(parts.mirrors, own.resync_seconds, own.take_over)
-
-
-def _node_metric_feature(parts: FeatureDependencies) -> Feature:
-    source = NodeMetricSource(parts.settings.profiler.prometheus, compares_clocks=not parts.fast_forward)
-    return NodeMetricController(parts.mirrors, source, parts.results, NODE_METRIC_INTERVAL_SECONDS)
-
-
-def _recommendation_feature(parts: FeatureDependencies) -> Feature:
-    return RecommendationController(parts.client.sibling(), parts.results, parts.published_until)
-
-
-def _forecast_feature(parts: FeatureDependencies) -> Feature:
-    return ForecastController(parts.client.sibling(), parts.mirrors["nodes"], parts.results, parts.settings.manager)
+    return [MAKERS[name](parts) for name in names if name in MAKERS and name not in missing]
 
 
 def _reservation_feature(parts: FeatureDependencies) -> Feature:
-    if parts.settings.reservations.handled_by == "koordinator":
+    own = parts.settings.reservations
+    if own.handled_by == "koordinator":
         return Gates(parts.mirrors)
-    registry = parts.metrics.registry if parts.metrics else None
-    return ReservationController(parts.client.sibling(), parts.mirrors, parts.settings.reservations, registry)
+    return ReservationController(parts.client.sibling(), parts.mirrors, own, parts.registry)
 
 
 def _queue_feature(parts: FeatureDependencies) -> Feature:
-    if parts.settings.queues.handled_by == "koordinator":
-        return QueueGates(parts.mirrors)
-    registry = parts.metrics.registry if parts.metrics else None
-    return QueueController(parts.mirrors, parts.settings.queues, registry)
-
-
-def _migration_feature(parts: FeatureDependencies) -> Feature:
-    registry = parts.metrics.registry if parts.metrics else None
-    own = parts.settings.descheduler
-    return MigrationController(parts.mirrors, own, arguments_from_settings(own.configuration).migration, registry)
+    own = parts.settings.queues
+    return (
+        QueueGates(parts.mirrors)
+        if own.handled_by == "koordinator"
+        else QueueController(parts.mirrors, own, parts.registry)
+    )
 
 
 def _descheduler_feature(parts: FeatureDependencies) -> Feature:
-    registry = parts.metrics.registry if parts.metrics else None
-    own = parts.settings.descheduler
-    config = DeschedulerConfig(
-        own,
-        parts.settings.extender.load_aware,
-        parts.settings.manager,
-        arguments_from_settings(own.configuration),
-        emptying_configured(own.configuration),
-    )
-    return DeschedulerController(parts.client.sibling(), parts.mirrors, config, parts.results, registry)
+    settings, own = parts.settings, parts.settings.descheduler
+    arguments, emptying = arguments_from_settings(own.configuration), emptying_configured(own.configuration)
+    config = DeschedulerConfig(own, settings.extender.load_aware, settings.manager, arguments, emptying)
+    return DeschedulerController(parts.client.sibling(), parts.mirrors, config, parts.results, parts.registry)
 
 
 def _autopilot_feature(parts: FeatureDependencies) -> Feature:
@@ -159,10 +160,65 @@ def _ladder_feature(parts: FeatureDependencies) -> Feature:
     return ladder_controller(parts.client, parts.settings, parts.cluster, parts.leadership, parts.clock)
 
 
-def _load_taint_feature(parts: FeatureDependencies) -> Feature:
-    registry = parts.metrics.registry if parts.metrics else None
-    return LoadTaintController(parts.client.sibling(), parts.settings.load_taints, parts.settings.extender, registry)
+MAKERS: Final[Mapping[str, Callable[[FeatureDependencies], Feature]]] = {
+    "colocation": lambda of: ColocationController(of.mirrors, of.results, of.own.resync_seconds, of.own.take_over),
+    "node-slo": lambda of: NodeSloController(of.mirrors, of.own.resync_seconds, of.own.take_over),
+    "node-metric": lambda of: NodeMetricController(
+        of.mirrors,
+        NodeMetricSource(of.settings.profiler.prometheus, compares_clocks=not of.fast_forward),
+        of.results,
+        NODE_METRIC_INTERVAL_SECONDS,
+    ),
+    "recommendations": lambda of: RecommendationController(of.client.sibling(), of.results, of.published_until),
+    "forecasts": lambda of: ForecastController(of.client.sibling(), of.mirrors["nodes"], of.results, of.own),
+    "reservations": _reservation_feature,
+    "plans": lambda of: PlanController(of.client.sibling(), of.mirrors, of.results, of.settings),
+    "queues": _queue_feature,
+    "migrations": lambda of: MigrationController(
+        of.mirrors,
+        of.settings.descheduler,
+        arguments_from_settings(of.settings.descheduler.configuration).migration,
+        of.registry,
+    ),
+    "descheduler": _descheduler_feature,
+    "autopilot": _autopilot_feature,
+    "ladders": _ladder_feature,
+    "load-taints": lambda of: LoadTaintController(
+        of.client.sibling(), of.settings.load_taints, of.settings.extender, of.registry
+    ),
+}
+"""Feature -> what builds it; `status` is the manager's own."""
 
 
-def _plan_feature(parts: FeatureDependencies) -> Feature:
-    return PlanController(parts.client.sibling(), parts.mirrors, parts.results, parts.settings)
+def mirrors_of(
+    client: KubeClient, settings: Settings, features: Iterable[str], wake: threading.Event
+) -> dict[str, Mirror[Any]]:
+    """The mirrors that the wanted features read, not yet started; all of them set `wake`."""
+    needed = {name for feature in features for name in READ[feature]}
+    mirrors = {name: _make_mirror(name, client, settings, wake) for name in sorted(needed)}
+    for mirror in mirrors.values():
+        mirror.renew_within(settings.manager.stale_seconds)
+    return mirrors
+
+
+def _make_mirror(name: str, client: KubeClient, settings: Settings, wake: threading.Event) -> Mirror[Any]:
+    if name == "config":
+        path = f"/api/v1/namespaces/{settings.manager.namespace}/configmaps"
+        return Mirror(client, path, ConfigMapObject, wake=wake, fieldSelector=f"metadata.name={SLO_CONFIG_MAP}")
+    if name == "nodes":
+        return Mirror(client, "/api/v1/nodes", ManagedNodeWire, watched_node, wake)
+    if name == "pods":
+        return Mirror(client, "/api/v1/pods", ObservedPodWire, watched_pod, wake, fieldSelector=ON_NODES)
+    if name in MIGRATING:
+        return migration_mirror(name, client, settings.extender.load_aware, wake)
+    other = queue_mirror if name in QUEUING else reservation_mirror if name in RESERVING else _node_object_mirror
+    return other(name, client, wake)
+
+
+def _node_object_mirror(name: str, client: KubeClient, wake: threading.Event) -> Mirror[Any]:
+    """Return the mirror of objects that are named like their node: its report, its NUMA zones, its policy."""
+    if name == "nodemetrics":
+        return Mirror(client, f"/apis/{SLO_GROUP}/nodemetrics", dict[str, Any], NodeMetric.parse, wake)
+    if name == "topologies":
+        return Mirror(client, f"/apis/{TOPOLOGY_GROUP}/{TOPOLOGIES}", dict[str, Any], Topology.parse, wake)
+    return Mirror(client, f"/apis/{SLO_GROUP}/nodeslos", NodeSloObject, wake=wake)

@@ -28,8 +28,7 @@ from cotenant.base.logs.metrics import Metrics
 from cotenant.base.process.clock import Clock, SystemClock
 from cotenant.base.settings.sections import MANAGER_PORT
 from cotenant.manager.feature_status import Board
-from cotenant.manager.features import NAMES, FeatureDependencies, enabled_features, features
-from cotenant.manager.mirrors import mirrors_of
+from cotenant.manager.features import NAMES, FeatureDependencies, enabled_features, features, mirrors_of
 from cotenant.manager.pipeline import Pipeline
 from cotenant.profiler.enforcement.collector import EnforcementCollector
 from cotenant.settings import Settings

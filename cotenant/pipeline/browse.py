@@ -20,7 +20,7 @@ from cotenant.base.usage.usage import HOUR_SECONDS, FloatMatrix, Signal, Statist
 from cotenant.pipeline.analysis import Analysis, HourlySum, WorkloadAnalysis
 from cotenant.pipeline.nodes.pod_hours import hours_of
 from cotenant.pipeline.nodes.reclaimable import NODE_SIGNAL, POD_SIGNAL
-from cotenant.pipeline.time_run import quantiles_while_running, usage_while_running
+from cotenant.pipeline.tables import quantiles_while_running, usage_while_running
 from cotenant.profiler.pool import by_cluster, reduce_rows
 from cotenant.recommender.colocation.model.lendable import LIKELY, SURE
 from cotenant.recommender.colocation.model.lendable_tables import NODE_HISTORY

@@ -36,12 +36,12 @@ from cotenant.base.usage.forecast import Forecasts, concatenate_forecasts
 from cotenant.base.usage.server_quantiles import ServerQuantiles
 from cotenant.base.usage.usage import Usage
 from cotenant.changes.model.settings import ActionSettings
-from cotenant.pipeline import browse, day_margins, gpus, known_siblings, learned, overview, pods, tables, weeks
+from cotenant.pipeline import browse, day_margins, gpus, known_siblings, learned, overview, tables, weeks
 from cotenant.pipeline.analysis import Analysis, Division, Floats, History, WorkloadResults
 from cotenant.pipeline.containers import Before, requested_by_all
-from cotenant.pipeline.nodes import lendable_lines, node_explanations, node_history, worst_days
+from cotenant.pipeline.nodes import node_explanations, node_history
 from cotenant.pipeline.nodes.node_peaks import prod_node_peaks
-from cotenant.pipeline.nodes.reclaimable import NODE_SIGNAL, lenders, peak_forecasts, reclaimable
+from cotenant.pipeline.nodes.reclaimable import NODE_SIGNAL, lendable_lines, lenders, peak_forecasts, reclaimable
 from cotenant.pipeline.shards import executors, judgements, plan
 from cotenant.pipeline.shards.executors import Executor, Here
 from cotenant.pipeline.shards.isolation import compute, compute_packed, described, version_of, without, without_objects
@@ -206,11 +206,11 @@ class _Run:
             prod_peaks=peaks,
             peak_forecasts=foreseen,
             node_maxima=maxima,
-            worst_days=worst_days.worst_days(self.store, history, prod, maxima, peaks),
+            worst_days=node_history.worst_days(self.store, history, prod, maxima, peaks),
             cluster_forecasts={resource: of for (kind, resource), of in forecasts.items() if kind == "cluster"},
             reclaimable=reclaimable(lending, history),
             lendable={
-                r: lendable_lines.lines(history, lender, sums[r], forecasts["prod", r]) for r, lender in lending.items()
+                r: lendable_lines(history, lender, sums[r], forecasts["prod", r]) for r, lender in lending.items()
             },
             recommendations=container_results.recommendations,
             findings=container_results.findings,
@@ -382,7 +382,7 @@ def _write(analysis: Analysis, store: Store, settings: Settings, *, demo: bool) 
 def _result_tables(analysis: Analysis) -> Iterator[Table]:
     """One after another: together they take more memory than the largest."""
     yield tables.nodes(analysis)
-    yield pods.pods(analysis.history.inventory, {r: of.present for r, of in analysis.pod_sums.items()})
+    yield tables.pods(analysis.history.inventory, {r: of.present for r, of in analysis.pod_sums.items()})
     yield tables.reclaimable(analysis.reclaimable)
     yield tables.findings(analysis.findings)
     yield tables.replicas(analysis.replica_floors)

@@ -1,14 +1,19 @@
-"""From an Analysis to the tables of `cotenant.recommender.model.views`, which all surfaces show. Pure."""
+"""From an Analysis to the tables of `cotenant.recommender.model.views`, which all surfaces show. Pure.
+
+Shown quantiles of a workload are of its usage over the time in which it ran.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from cotenant.base import measures
-from cotenant.base.cluster import EventKind, Workload
+from cotenant.base.cluster import EventKind, Inventory, Workload
 from cotenant.base.colocation.reclaim_policies import KNOWN, Band, Reclaimable, encode_terms
 from cotenant.base.identity import ClusterRef, ContainerRef, NodeRef, WorkloadRef
 from cotenant.base.reasons import Reason
@@ -16,15 +21,16 @@ from cotenant.base.resource import Resource
 from cotenant.base.store import tables as stored_tables
 from cotenant.base.table import Table
 from cotenant.base.usage.forecast import LEVELS, Forecasts, Window, WindowKind
+from cotenant.base.usage.histogram import Floats, HistogramBatch
 from cotenant.base.usage.peak import shown_peaks
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal
 from cotenant.changes.decide.patches import by_workload
 from cotenant.changes.decide.readiness import Readiness, readiness
 from cotenant.changes.model.settings import GuardrailSettings
 from cotenant.pipeline.analysis import Analysis, WorkloadAnalysis
-from cotenant.pipeline.nodes.reclaimable import NODE_SIGNAL, newest
-from cotenant.pipeline.time_run import p95_while_running
+from cotenant.pipeline.nodes.reclaimable import NODE_SIGNAL, POD_SIGNAL, newest
 from cotenant.profiler.coverage import NO_SAMPLES
+from cotenant.profiler.portrait import idle_slots, while_running
 from cotenant.recommender.findings import rows
 from cotenant.recommender.model.confidence_columns import confidence_cells
 from cotenant.recommender.model.finding import ClusterFinding
@@ -36,6 +42,7 @@ from cotenant.recommender.model.views import (
     FINDINGS,
     FORECASTS,
     NODES,
+    PODS,
     RECLAIMABLE,
     RECOMMENDATIONS,
     REPLICAS,
@@ -226,6 +233,25 @@ def nodes(analysis: Analysis) -> Table:
     return Table.from_rows(NODES, node_rows)
 
 
+def pods(inventory: Inventory, present: Mapping[Resource, Mapping[tuple[str, str], float]]) -> Table:
+    """One row per pod that runs (or waits for a node), by node and name; present: usage by (namespace, pod).
+
+    What is not known of request and usage is None, and their ratio then NaN.
+    """
+    rows = []
+    for pod in sorted((p for p in inventory.pods if p.running), key=lambda p: (p.node, p.namespace, p.name)):
+        row: dict[str, Any] = {**_name(pod.workload), "namespace": pod.namespace, "pod": pod.name, "node": pod.node}
+        row |= {"qos": pod.qos.value, "priority": pod.priority.value, "start": pod.start_seconds}
+        for resource, used in present.items():
+            usage = used.get((pod.namespace, pod.name))
+            request = None if resource in pod.in_doubt else pod.requests.get(resource)
+            row[f"{resource}_request"] = request
+            row[f"{resource}_usage"] = None if usage is None else round(usage)
+            row[f"{resource}_used_ratio"] = math.nan if usage is None or not request else usage / request
+        rows.append(row)
+    return Table.from_rows(PODS, rows)
+
+
 def _present(analysis: Analysis, resource: Resource) -> Mapping[str, float]:
     usage = analysis.history.node_usage.get(NODE_SIGNAL[resource])
     return {} if usage is None else {r.name: float(v) for r, v in zip(usage.refs, newest(usage)[0], strict=True)}
@@ -343,3 +369,26 @@ def _replicas(floor: ReplicaFloor) -> dict[str, Any]:
         "start": floor.start_seconds,
         "floors": [float(count) for count in floor.floor],
     }
+
+
+def usage_while_running(analysis: WorkloadAnalysis, resource: Resource) -> HistogramBatch:
+    """Histograms of the sums over each workload's pods while any of them ran, rows in the workloads' order."""
+    cpu, memory = (analysis.totals[POD_SIGNAL[r]].values for r in (Resource.CPU, Resource.MEMORY))
+    usage = analysis.totals[POD_SIGNAL[resource]]
+    return while_running(analysis.portraits[resource].histograms, usage.values, idle_slots(cpu, memory), usage.grid)
+
+
+def quantiles_while_running(
+    analysis: WorkloadAnalysis, resource: Resource, histograms: HistogramBatch, fractions: Sequence[float]
+) -> Floats:
+    """Quantiles of `usage_while_running`, (n, len(fractions)), none of them above the workload's highest sample.
+
+    A histogram answers with the upper edge of a bucket, which may lie above all samples in it.
+    """
+    highest = analysis.portraits[resource].maximum
+    return np.fmin(histograms.percentiles(fractions, highest), highest[:, None])
+
+
+def p95_while_running(analysis: WorkloadAnalysis, resource: Resource) -> Floats:
+    """Return the p95 of each workload's usage while it ran, (n,)."""
+    return quantiles_while_running(analysis, resource, usage_while_running(analysis, resource), (0.95,))[:, 0]

@@ -1,15 +1,21 @@
-"""Arguments beside a DataFrame: one that is no text, sequence or number, as it should be, is a UsageError. Pure."""
+"""EDGE: arguments beside a DataFrame, where a mistaken one is a UsageError, and the settings that are in effect."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from numbers import Integral
+from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from cotenant.base.errors import UsageError
 from cotenant.base.resource import Resource
+from cotenant.base.settings.load import default_config, load
 from cotenant.base.table import Table
 from cotenant.base.tables.queries import Relation, matching
+from cotenant.settings import Settings
 
 
 def resource_of(name: str) -> Resource:
@@ -43,3 +49,26 @@ def matching_rows(relation: Relation | Table, where: str) -> Table:
     """Return the rows that a filter shows; UsageError for a filter that is no text or names what is not there."""
     require_text("where", where, "Write a filter such as 'namespace=shop&severity=critical', or '' for all rows.")
     return matching(relation, where)
+
+
+def settings_of(
+    file: str | Path | None, overrides: dict[str, Any] | None = None, cluster: str | None = None
+) -> Settings:
+    """Defaults < the file (None: $COTENANT_CONFIG, else the user's) < environment < overrides by path.
+
+    cluster: whose own part of the file counts too.
+    """
+    if file is not None and not isinstance(file, str | os.PathLike):
+        raise UsageError(f"settings={file!r} is no file", fix="Write the path of a settings file, or leave it out.")
+    named = Path(file).expanduser() if file is not None else default_config(os.environ)
+    loaded = load(Settings(), named, os.environ, overrides or {}, cluster)
+    return loaded.settings
+
+
+def with_strategy(settings: Settings, strategy: str | None) -> Settings:
+    """The same settings with another strategy; None leaves theirs."""
+    if strategy is None:
+        return settings
+    require_text("strategy", strategy, "Write 'cotenant', 'krr-simple', 'krr-simple-limit', 'vpa' or a plug-in.")
+    recommender = msgspec.structs.replace(settings.recommender, strategy=strategy)
+    return msgspec.structs.replace(settings, recommender=recommender)

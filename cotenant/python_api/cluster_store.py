@@ -7,11 +7,14 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
+from typing import Any, Final
 
+import numpy as np
 import pandas as pd
 
 from cotenant.base.errors import NoData, UsageError
 from cotenant.base.process.clock import SystemClock
+from cotenant.base.reasons import SENTENCES
 from cotenant.base.resource import Resource
 from cotenant.base.settings.sections import store_url
 from cotenant.base.store import Store
@@ -19,16 +22,27 @@ from cotenant.base.store.store import open_cluster_store, stored_clusters
 from cotenant.base.text import ask_for_closest
 from cotenant.pipeline import day_margins, known_siblings, stored_history
 from cotenant.pipeline import tables as result_tables
+from cotenant.pipeline.browse import LADDER
 from cotenant.pipeline.containers import Before, assess
-from cotenant.python_api.arguments import matching_rows, require_text, resource_of
-from cotenant.python_api.settings import settings_of, with_strategy
-from cotenant.python_api.stored_results import explanations, portraits
+from cotenant.python_api.arguments import matching_rows, require_text, resource_of, settings_of, with_strategy
 from cotenant.python_api.stored_usage import PER, SUMMED, StoredUsage
 from cotenant.python_api.tables import as_frame
-from cotenant.recommender.model.views import FINDINGS, FORECASTS, NODES, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS
+from cotenant.recommender.model.views import (
+    FINDINGS,
+    FORECASTS,
+    NODES,
+    RECLAIMABLE,
+    RECOMMENDATIONS,
+    WORKLOADS,
+    portraits_of,
+)
+from cotenant.recommender.stored_recommendations import Explanations
 from cotenant.scheduler_ext.cluster_size.model import RequestLevel
 from cotenant.scheduler_ext.cluster_size.report import FIX, NEVER, REPORT, SizeReport, level_document, tables_of
 from cotenant.settings import Settings
+
+LISTS: Final = {"hour_of_week": "heat", "histogram_bounds": "bounds", "histogram_weights": "weights"}
+"""Column of a DataFrame -> column of the stored table."""
 
 
 def open_store(
@@ -108,7 +122,32 @@ class ClusterStore:
         or "shop/cart". NoData names a near one when there is none of that name.
         """
         require_text("workload", workload, "Write namespace/Kind/name; .workloads() lists all names.")
-        return explanations(self._store, workload, resource_of(resource))
+        of_resource = resource_of(resource)
+        recommended = Explanations(self._store).of_workload(workload)
+        values = [(r.container, v) for r in recommended for v in r.values if v.resource is of_resource]
+        texts = {
+            "namespace": [container.workload.namespace for container, _ in values],
+            "kind": [container.workload.kind for container, _ in values],
+            "workload": [container.workload.name for container, _ in values],
+            "container": [container.container for container, _ in values],
+            "resource": [v.resource.value for _, v in values],
+            "field": [v.field.value for _, v in values],
+        }
+        amounts = {"now": [v.now for _, v in values], "amount": [v.amount for _, v in values]}
+        why = {
+            "action": [v.action.value for _, v in values],
+            "reason": [v.reason.value for _, v in values],
+            "sentence": [SENTENCES[v.reason] for _, v in values],
+            "formula": [v.formula for _, v in values],
+        }
+        return pd.DataFrame(
+            {
+                **{name: pd.Series(cells, dtype="str") for name, cells in texts.items()},
+                **{f"{name}_{of_resource.unit}": pd.array(cells, dtype="Int64") for name, cells in amounts.items()},
+                **{name: pd.Series(cells, dtype="str") for name, cells in why.items()},
+                "inputs": pd.Series([dict(v.inputs) for _, v in values], dtype="object"),
+            }
+        )
 
     def nodes(self, where: str = "") -> pd.DataFrame:
         """One row per node: allocatable, requests, usage, what batch and mid may have (`cotenant get reclaimable`)."""
@@ -135,7 +174,24 @@ class ClusterStore:
         Columns: pattern; p50, p90, p95, p98, p99 and maximum of the whole workload with unit; `hour_of_week`, 168 means
         with unit, Monday 0 h UTC first; `histogram_bounds` (lower, with unit) and `histogram_weights` (sum to 1).
         """
-        return portraits(self._store.pinned(), where, resource_of(resource))
+        pinned, of_resource = self._store.pinned(), resource_of(resource)
+        workloads = matching_rows(pinned.relation(WORKLOADS), where)
+        keys = [(row["namespace"], row["kind"], row["workload"]) for row in workloads.rows()]
+        rows: dict[tuple[str, ...], Mapping[str, Any]] = {}
+        for namespace in dict.fromkeys(key[0] for key in keys):
+            stored = pinned.read_table(portraits_of(namespace), {"resource": of_resource.value})
+            rows |= {(r["namespace"], r["kind"], r["workload"]): r for r in stored.rows()}
+        names = [*(f"p{100 * level:g}" for level in LADDER), "maximum"]
+        no_ladder = [None] * len(names)
+        ladder = np.array([rows[key]["ladder"] if key in rows else no_ladder for key in keys], dtype=np.float64)
+        frame = as_frame(workloads)[["namespace", "kind", "workload", "pattern"]].copy()
+        for index, name in enumerate(names):
+            frame[f"{name}_{of_resource.unit}"] = ladder.reshape(len(keys), len(names))[:, index]
+        for name, source in LISTS.items():
+            cells = [np.array(rows[key][source] if key in rows else (), dtype=np.float64) for key in keys]
+            column = name if source == "weights" else f"{name}_{of_resource.unit}"
+            frame[column] = pd.Series(cells, dtype="object")
+        return frame
 
     def cluster_size(self, *, requests: str = "ready", rows: str = "nodes") -> pd.DataFrame:
         """One row per node: whether it could leave, and what binds it.

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from cotenant.backtesting.forecast_backtest import contenders, plan_of, run_backtest
-from cotenant.backtesting.forecast_scores import table as score_table
+from cotenant.backtesting.forecast_backtest import table as score_table
 from cotenant.base.cluster import Container, Inventory, Pod, Workload
 from cotenant.base.errors import FrameError, UsageError
 from cotenant.base.identity import PodContainerRef, WorkloadRef
@@ -32,8 +32,7 @@ from cotenant.pipeline.containers import assess
 from cotenant.pipeline.nodes.reclaimable import POD_SIGNAL
 from cotenant.profiler import portrait
 from cotenant.profiler.pool import by_workload, total
-from cotenant.python_api.arguments import require_integer, require_sequence, resource_of
-from cotenant.python_api.settings import settings_of, with_strategy
+from cotenant.python_api.arguments import require_integer, require_sequence, resource_of, settings_of, with_strategy
 from cotenant.python_api.tables import as_frame
 from cotenant.python_api.usage_frame import CONTAINER, WORKLOAD, LongUsage, five_minutes, read
 

@@ -16,9 +16,8 @@ from cotenant.base.errors import FrameError, NotEnoughHistory, UsageError
 from cotenant.base.resource import Resource
 from cotenant.base.usage.usage import DAY_SECONDS, TimeGrid
 from cotenant.forecasting.node_peaks.peak_records import BLOCKS_PER_DAY, RECORD_DAYS
-from cotenant.python_api.arguments import require_sequence, resource_of
+from cotenant.python_api.arguments import require_sequence, resource_of, settings_of
 from cotenant.python_api.own_usage import ALLOCATABLE, COLUMN
-from cotenant.python_api.settings import settings_of
 from cotenant.python_api.tables import times_of
 from cotenant.python_api.usage_frame import LongUsage, read
 

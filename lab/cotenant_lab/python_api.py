@@ -16,8 +16,8 @@ from cotenant.base.errors import UsageError
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Silent
 from cotenant.base.store import FACTS, Store, StoreFacts
-from cotenant.experiment.comparison import INSTALLED, run_all_settings
 from cotenant.experiment.interference import Interference
+from cotenant.experiment.loop import INSTALLED, run_all_settings
 from cotenant.experiment.outcome import Incident, Sharing, SharingScenario
 from cotenant.experiment.world import World
 from cotenant.pipeline import daily_analysis

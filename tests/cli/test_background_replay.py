@@ -15,7 +15,7 @@ from cotenant.base.store import Store
 from cotenant.base.usage.backtest import WHAT_IF, ReplayProgress, WhatIf
 from cotenant.base.usage.usage import DAY_SECONDS
 from cotenant.cli.analysis.background_replay import STAGES, STOPPED, background_replay, due_seconds
-from cotenant.experiment.what_if import RISKS_PERCENT
+from cotenant.experiment.outcome import RISKS_PERCENT
 from cotenant_lab.simulation.demo import CLUSTER, fill
 from cotenant_lab.synthetic import SyntheticSpec
 from tests.support.overview import overview

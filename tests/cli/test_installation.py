@@ -16,7 +16,6 @@ from typer.testing import CliRunner
 from cotenant.base.errors import UsageError
 from cotenant.base.json_documents.difference import abbreviate_list, differences
 from cotenant.cli import main
-from cotenant.cli.cluster.installation.gaps import gaps, missing_fields
 from cotenant.cli.cluster.installation.manifests import (
     COMPONENTS,
     DEFAULT,
@@ -31,7 +30,9 @@ from cotenant.cli.cluster.installation.manifests import (
 from cotenant.cli.cluster.installation.plan import (
     ObservedManifest,
     StepState,
+    gaps,
     install_step,
+    missing_fields,
     own_part,
 )
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from cotenant.base.errors import UsageError
 from cotenant.base.severity import Severity
-from cotenant.cli.analysis.severity import FailOn
+from cotenant.cli.analysis.findings import FailOn
 
 
 @pytest.mark.parametrize("text", ["severity=critical", " severity = critical "])

@@ -21,7 +21,7 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.progress import Silent
 from cotenant.base.store import Store
 from cotenant.base.usage.backtest import WHAT_IF, WhatIf
-from cotenant.experiment.what_if import RISKS_PERCENT
+from cotenant.experiment.outcome import RISKS_PERCENT
 from cotenant_lab.commands.simulate import replay_summary
 from cotenant_lab.simulation.demo import CLUSTER, fill
 from cotenant_lab.simulation.peaks.peak_play import PeakOutcome

@@ -12,8 +12,7 @@ import pytest
 from bench.closed_loop.closed_loop_figure import MOST_VIOLATION_PERCENT, drawn
 from cotenant.base.usage.usage import DAY_SECONDS
 from cotenant.experiment.interference import Interference
-from cotenant.experiment.outcome import STEP_SECONDS, Sharing, SharingOutcome, SharingScenario, SharingTimeline
-from cotenant.experiment.what_if import what_if
+from cotenant.experiment.outcome import STEP_SECONDS, Sharing, SharingOutcome, SharingScenario, SharingTimeline, what_if
 from cotenant_lab.commands.simulation_report import ASSUMPTIONS, SimulationContents, amount, clock, curves, page
 from cotenant_lab.simulation.nodes.incident_story import IncidentCost
 from tests.support.approximate import about

@@ -18,7 +18,7 @@ from cotenant.base.kubernetes.models.pod import PodWire
 from cotenant.base.resource import Resource
 from cotenant.base.settings.sections import ManagerSettings
 from cotenant.manager.decisions.results import RunResults
-from cotenant.manager.mirrors import mirrors_of
+from cotenant.manager.features import mirrors_of
 from cotenant.manager.pipeline import Pipeline
 from cotenant.manager.run import Manager
 from cotenant.recommender.colocation.controller import ColocationController

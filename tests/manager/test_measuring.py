@@ -22,7 +22,7 @@ from cotenant.base.kubernetes.moments import moment
 from cotenant.base.resource import Resource
 from cotenant.base.usage.usage import DAY_SECONDS
 from cotenant.manager.decisions.results import RunResults
-from cotenant.manager.mirrors import mirrors_of
+from cotenant.manager.features import mirrors_of
 from cotenant.profiler.node_metric.controller import FORECAST_SECONDS, NodeMetricController, policy_of
 from cotenant.profiler.node_metric.source import NodeMetricSource
 from cotenant.profiler.node_metric.turn import ReportContext, steps

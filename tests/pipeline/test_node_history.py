@@ -19,7 +19,7 @@ from cotenant.forecasting.node_peaks.peak_records import block_maxima
 from cotenant.forecasting.settings import ForecastingSettings
 from cotenant.pipeline import daily_analysis, overview, stored_history
 from cotenant.pipeline.analysis import BLOCK_SECONDS, Analysis, NodeMaxima
-from cotenant.pipeline.nodes import node_history, worst_days
+from cotenant.pipeline.nodes import node_history
 from cotenant.pipeline.nodes.pod_hours import PROD
 from cotenant.pipeline.nodes.reclaimable import pod_totals
 from cotenant.settings import Settings
@@ -125,7 +125,7 @@ def test_how_long_the_worst_day_lasted_is_read_from_the_usage_of_then(
     short_window = TimeGrid.from_span(window.end_seconds - 7 * DAY_SECONDS, window.end_seconds, window.step_seconds)
     prod = analysis.pod_totals[CPU].prod
     totals = replace(prod, grid=short_window, values=prod.values[:, -short_window.size :])
-    found = worst_days.worst_days(
+    found = node_history.worst_days(
         store,
         analysis.history,
         {CPU: totals},

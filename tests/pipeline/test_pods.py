@@ -14,7 +14,7 @@ from cotenant.base.resource import Resource
 from cotenant.base.store import Store
 from cotenant.base.table import Table
 from cotenant.base.usage.usage import Signal
-from cotenant.pipeline import pods, stored_history
+from cotenant.pipeline import stored_history, tables
 from cotenant.pipeline.analysis import History
 from cotenant.pipeline.nodes.reclaimable import POD_SIGNAL, pods_now
 from cotenant.settings import Settings
@@ -30,7 +30,7 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> History:
 
 
 def table(history: History) -> Table:
-    return pods.pods(history.inventory, {r: pods_now(history.usage[signal]) for r, signal in POD_SIGNAL.items()})
+    return tables.pods(history.inventory, {r: pods_now(history.usage[signal]) for r, signal in POD_SIGNAL.items()})
 
 
 def test_there_is_a_row_for_each_running_pod_and_none_for_a_gone_one(history: History) -> None:

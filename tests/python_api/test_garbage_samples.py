@@ -20,10 +20,10 @@ from cotenant.base.resource import Resource
 from cotenant.base.store import FACTS, Store, StoreFacts
 from cotenant.base.usage.usage import DAY_SECONDS, Signal, TimeGrid
 from cotenant.cli.analysis.backtest_reclaim import trial as policy_trial
-from cotenant.experiment.comparison import run_all_settings
 from cotenant.experiment.interference import Interference
+from cotenant.experiment.loop import run_all_settings
+from cotenant.experiment.nodes_past import stored_world
 from cotenant.experiment.outcome import Sharing, SharingScenario
-from cotenant.experiment.stored_world import stored_world
 from cotenant.pipeline import daily_analysis
 from cotenant.recommender.model.views import FINDINGS, FORECASTS, NODES, RECOMMENDATIONS, WORKLOADS, Overview
 from cotenant.settings import Settings

@@ -19,7 +19,10 @@ import msgspec
 import structlog
 
 from cotenant.base import measures
-from cotenant.base.commands.session import CliSession
+from cotenant.base.commands.call import STORED, CommandCall, command
+from cotenant.base.commands.progress import bars
+from cotenant.base.commands.results import stored_clusters_of
+from cotenant.base.commands.session import CliSession, new_app
 from cotenant.base.errors import CotenantError
 from cotenant.base.process.memory import free_bytes, resident_bytes
 from cotenant.base.progress import ProgressMessage
@@ -27,9 +30,13 @@ from cotenant.base.store import Store
 from cotenant.base.usage.backtest import FAILED, WHAT_IF, ReplayJob, ReplayProgress, WhatIf
 from cotenant.base.usage.usage import DAY_SECONDS
 from cotenant.dashboard.commands.dashboard import Replays
-from cotenant.experiment.what_if import RISKS_PERCENT
+from cotenant.experiment.outcome import RISKS_PERCENT
 from cotenant.recommender.model.views import Overview
 
+app = new_app()
+
+DAYS: Final = 7
+"""Judged days, or as many as are there after the history."""
 STAGES: Final = 2 + 1 + len(RISKS_PERCENT)
 """The history is read and forecast, then lending by present use is replayed, then every risk."""
 NICENESS: Final = 10
@@ -235,3 +242,26 @@ def replays() -> Replays:
         return background_replay(store, turn, options)
 
     return Replays(begin)
+
+
+@command(app, STORED, "cotenant replay-risks --store /data/cotenant")
+def replay_risks(call: CommandCall) -> None:
+    """Replay lending on the stored history at every risk of the dashboard's page Try a risk, and keep it for the page.
+
+    The dashboard runs it beside itself, once for new results. It reads the store and writes one document there.
+    """
+    from cotenant.base.usage.backtest import WHAT_IF
+    from cotenant.experiment.interference import Interference
+    from cotenant.experiment.loop import INSTALLED, run_all_settings
+    from cotenant.experiment.nodes_past import stored_world
+    from cotenant.experiment.outcome import RISKS_PERCENT, STORED, Sharing, SharingScenario, what_if
+    from cotenant.settings import Settings
+
+    (place,) = stored_clusters_of(call.ctx, call.given["store"], call.cluster, False)
+    knobs = {Sharing.KOORDINATOR: (INSTALLED[Sharing.KOORDINATOR],), Sharing.COTENANT: RISKS_PERCENT}
+    with bars() as progress:
+        world = stored_world(place.store, Settings.of(place.settings), SharingScenario(STORED, 1, 1, DAYS, 1), progress)
+        outcomes = run_all_settings(world, knobs, Interference(), progress)
+    document = what_if(outcomes, place.now_seconds())
+    assert document is not None, "cotenant's way is among them"
+    place.store.write_document(WHAT_IF, document)

@@ -285,7 +285,7 @@ def _frontiers(series: Series, pods: int, settings: Settings, progress: Progress
 def _contents(
     series: Series, ledger: BacktestScores, frontiers: tuple[Frontier, ...], now_seconds: int
 ) -> BacktestContents:
-    from cotenant.backtesting.forecast_scores import curves, table
+    from cotenant.backtesting.forecast_backtest import curves, table
     from cotenant.cli.report.backtest_report import BacktestContents
     from cotenant.forecasting.backtest.engine import ENGINE
 

@@ -23,11 +23,8 @@ from cotenant.base.usage.backtest import (
     lent_ratio,
     switch,
 )
-from cotenant.experiment.nodes_past import nodes_past
+from cotenant.experiment.nodes_past import stored_past
 from cotenant.forecasting.node_peaks.peak_records import BLOCKS_PER_DAY, RECORD_DAYS
-from cotenant.pipeline import stored_history
-from cotenant.pipeline.nodes import node_history
-from cotenant.pipeline.nodes.reclaimable import pod_totals
 from cotenant.settings import Settings
 
 NEEDED_DAYS: Final = RECORD_DAYS + 1
@@ -64,12 +61,7 @@ SCHEMA: Final = Schema(
 
 def trial(store: Store, settings: Settings, progress: Progress, now_seconds: float) -> PolicyTrial:
     """Every policy on the stored history; NoData says how many days are there and how many are needed."""
-    progress.stage("Read history", 1)
-    history = stored_history.load_plausible(store, settings)
-    totals = {r: pod_totals(history, r) for r in Resource}
-    maxima = node_history.maxima_of_nodes(store, history, {r: t.prod for r, t in totals.items()}, settings.node_peak)
-    progress.advance()
-    pasts = {r: nodes_past(history, r, totals[r], maxima[r]) for r in Resource}
+    history, pasts = stored_past(store, settings, progress)
     of_cpu = pasts[Resource.CPU]
     tested = len(decision_slots(of_cpu.grid, of_cpu.older)) / BLOCKS_PER_DAY
     days = of_cpu.older.shape[1] / BLOCKS_PER_DAY + of_cpu.grid.size / of_cpu.grid.slots_per_day

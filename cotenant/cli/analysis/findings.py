@@ -1,4 +1,7 @@
-"""`cotenant get findings`: idle workloads and nodes, missing requests, requests that no node can hold."""
+"""`cotenant get findings`: idle workloads and nodes, missing requests, requests that no node can hold.
+
+And `--fail-on severity=critical`: a command in a pipeline fails (exit code 3) when it finds something that bad.
+"""
 
 from __future__ import annotations
 
@@ -9,30 +12,56 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cotenant.base.commands.call import CHOICE, SCANS, CommandCall, command
 from cotenant.base.commands.output import Format, NoHeadersOption, message, print_table, print_totals
-from cotenant.base.commands.results import (
-    AllClustersOption,
-    ClusterOption,
-    FilterOption,
-    NamespaceOption,
-    StoreOption,
-    chosen_of_scan,
-    load_for_reading,
-    open_scans,
-)
-from cotenant.base.commands.session import EXIT_FINDINGS, examples, new_app
+from cotenant.base.commands.session import EXIT_FINDINGS, new_app
 from cotenant.base.errors import UsageError
 from cotenant.base.measures import left_out_count
 from cotenant.base.severity import Severity
 from cotenant.base.text import agree, counted
-from cotenant.cli.analysis.severity import FailOn, FailOnOption
 from cotenant.recommender.model.finding import FINDING_SENTENCES, FindingKind
 
 if TYPE_CHECKING:
     from cotenant.base.commands.results import StoredScans
     from cotenant.base.table import Table
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 app = new_app()
+
+_LEVELS = [s for s in Severity if s is not Severity.UNKNOWN]
+
+FailOnOption = Annotated[
+    str | None,
+    typer.Option(
+        "--fail-on",
+        metavar="severity=LEVEL",
+        help="Exit with code 3 when a row is this severe or worse: warning, critical...",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class FailOn:
+    """The lowest severity that counts as a finding."""
+
+    threshold: Severity
+
+    @classmethod
+    def parse(cls, text: str) -> FailOn:
+        """Read "severity=critical"; UsageError names what is wrong and the levels."""
+        subject, equals, level = (part.strip() for part in text.partition("="))
+        levels = {s.value: s for s in _LEVELS}
+        if subject != "severity" or not equals or level not in levels:
+            raise UsageError(
+                f"--fail-on {text!r} is not severity=LEVEL",
+                fix=f"Write --fail-on severity=LEVEL with LEVEL one of {', '.join(levels)}.",
+            )
+        return cls(levels[level])
+
+    def findings(self, severities: Iterable[str]) -> int:
+        """Return the number of severities at or above the threshold; unknown never counts."""
+        return sum(Severity(s).rank >= self.threshold.rank for s in severities)
 
 
 class FindingsFormat(StrEnum):
@@ -55,25 +84,20 @@ class FindingsFormat(StrEnum):
         return self in (FindingsFormat.PATCH, FindingsFormat.KUSTOMIZE)
 
 
-@app.command(
-    epilog=examples(
-        "cotenant get findings",
-        "cotenant get findings --what idle-node --what idle-workload",
-        "cotenant get findings -n shop -o csv",
-        "cotenant get findings --what oversized-gpu -o patch  # kubectl patch lines with the proposed shares",
-        "cotenant get findings --fail-on severity=critical  # a pod that fits on no node ends with exit code 3",
-    )
+@command(
+    app,
+    SCANS | CHOICE,
+    "cotenant get findings",
+    "cotenant get findings --what idle-node --what idle-workload",
+    "cotenant get findings -n shop -o csv",
+    "cotenant get findings --what oversized-gpu -o patch  # kubectl patch lines with the proposed shares",
+    "cotenant get findings --fail-on severity=critical  # a pod that fits on no node ends with exit code 3",
 )
 def findings(
-    ctx: typer.Context,
+    call: CommandCall,
     what: Annotated[
         list[str] | None, typer.Option("--what", "-w", metavar="KIND", help="Only this kind; may be repeated.")
     ] = None,
-    cluster: ClusterOption = None,
-    all_clusters: AllClustersOption = False,
-    store: StoreOption = None,
-    namespace: NamespaceOption = None,
-    query: FilterOption = None,
     output: Annotated[
         FindingsFormat, typer.Option("--output", "-o", help="How to write the rows; patch, kustomize: shares of GPUs.")
     ] = FindingsFormat.TABLE,
@@ -88,15 +112,14 @@ def findings(
 
     from cotenant.recommender.model.views import FINDINGS
 
-    _check(output, output_dir, all_clusters)
+    _check(output, output_dir, call.given["all_clusters"])
     threshold = FailOn.parse(fail_on) if fail_on else None
     kinds = _kinds(what)
-    scans = open_scans(load_for_reading(ctx, store, all_clusters), cluster, all_clusters)
-    table = scans.read_table(FINDINGS)
-    rows = chosen_of_scan(scans, table, namespace, query)
+    table = call.scans.read_table(FINDINGS)
+    rows = call.chosen(table)
     rows = rows.take(np.isin(rows.columns["finding"].astype(str), kinds))
     if output.is_change:
-        _write_changes(scans, rows, output, output_dir)
+        _write_changes(call.scans, rows, output, output_dir)
     else:
         print_table(rows, Format(output.value), headers=not no_headers)
     shown = set(rows.columns["finding"])
@@ -107,7 +130,11 @@ def findings(
         parts = ", ".join(f"{numbers[s.value]:,} {s.value}" for s in reversed(Severity) if numbers[s.value])
         print_totals(f"{counted(len(rows), 'finding')}: {parts}", Format.TABLE if output.is_change else Format(output))
     else:
-        message(f"none of {len(table)} findings matches {query}" if query and len(table) else "nothing found")
+        message(
+            f"none of {len(table)} findings matches {query}"
+            if (query := call.given["query"]) and len(table)
+            else "nothing found"
+        )
     if threshold and threshold.findings(rows.columns["severity"]):
         raise typer.Exit(EXIT_FINDINGS)
 

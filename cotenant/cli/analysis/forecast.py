@@ -8,17 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
-from cotenant.base.commands.results import (
-    AllClustersOption,
-    ClusterOption,
-    NamespaceOption,
-    StoreOption,
-    chosen_of_scan,
-    load_for_reading,
-    open_scans,
-)
-from cotenant.base.commands.session import examples, new_app, workload_addresses
+from cotenant.base.commands.call import ROWS, SCANS, CommandCall, command
+from cotenant.base.commands.output import message
+from cotenant.base.commands.results import NamespaceOption, chosen_of_scan
+from cotenant.base.commands.session import new_app, workload_addresses
 from cotenant.base.errors import NoData, UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.reasons import SENTENCES, Reason
@@ -58,19 +51,19 @@ class ForecastScope(StrEnum):
     WORKLOAD = "workload"
 
 
-@app.command(
-    epilog=examples(
-        "cotenant get forecast  # cluster totals",
-        "cotenant get forecast pay/Deployment/checkout  # half hour by half hour",
-        "cotenant get forecast pay/Deployment/checkout --fine  # 5-minute values",
-        "cotenant get forecast node/node-07 --resource memory",
-        "cotenant get forecast --scope node --resource memory -o csv",
-        "cotenant get forecast --scope workload -n feed",
-        "cotenant get forecast --resource gpu-core  # what the cluster computes on GPUs",
-    )
+@command(
+    app,
+    SCANS | ROWS,
+    "cotenant get forecast  # cluster totals",
+    "cotenant get forecast pay/Deployment/checkout  # half hour by half hour",
+    "cotenant get forecast pay/Deployment/checkout --fine  # 5-minute values",
+    "cotenant get forecast node/node-07 --resource memory",
+    "cotenant get forecast --scope node --resource memory -o csv",
+    "cotenant get forecast --scope workload -n feed",
+    "cotenant get forecast --resource gpu-core  # what the cluster computes on GPUs",
 )
 def forecast(
-    ctx: typer.Context,
+    call: CommandCall,
     workload: Annotated[
         str | None,
         typer.Argument(
@@ -87,34 +80,29 @@ def forecast(
     fine: Annotated[
         bool, typer.Option("--fine", help="Quantiles of single 5-minute values of one path, instead of half hours.")
     ] = False,
-    cluster: ClusterOption = None,
-    all_clusters: AllClustersOption = False,
-    store: StoreOption = None,
     namespace: NamespaceOption = None,
-    output: OutputOption = Format.TABLE,
-    no_headers: NoHeadersOption = False,
 ) -> None:
     """Show the forecast of the next 24 hours: peak, windows, quantiles, and how wrong it was measured to be."""
     from cotenant.recommender.model.views import FORECASTS
 
     _require_fit(workload, scope, resource, fine=fine, namespaces=namespace)
-    if workload and all_clusters:
+    if workload and call.given["all_clusters"]:
         raise UsageError("a path belongs to one cluster", fix="Name it: --cluster NAME.")
-    scans = open_scans(load_for_reading(ctx, store, all_clusters), cluster, all_clusters)
-    stored = scans.read_table(FORECASTS)
+    stored = call.scans.read_table(FORECASTS)
     of_resource, measured = stored.take(stored.columns["resource"] == resource.value), measured_resource(resource.value)
     if not len(of_resource):
         raise NoData(
             f"the last scan made no forecast of {resource}", fix=f"There was no usage of {resource} to forecast from."
         )
     if workload is None:
-        rows = chosen_of_scan(scans, of_resource.take(of_resource.columns["scope"] == scope.value), namespace)
-        print_table(_in_unit(rows, measured), output, headers=not no_headers)
+        of_scope = of_resource.take(of_resource.columns["scope"] == scope.value)
+        rows = chosen_of_scan(call.scans, of_scope, namespace)
+        call.print(_in_unit(rows, measured))
         if not len(rows):
             message(f"no {scope} matches")
         return
     row = _row(of_resource, workload)
-    print_table(path(row, measured, fine=fine), output, headers=not no_headers)
+    call.print(path(row, measured, fine=fine))
     _print_model_quality(row)
 
 

@@ -32,11 +32,10 @@ from cotenant.base.process.memory import few_heaps, release_memory, seldom_colle
 from cotenant.base.text import counted
 from cotenant.cli.analysis import scan_clusters
 from cotenant.cli.analysis.export import Results, ScanFormat, check
-from cotenant.cli.analysis.metric_source import metric_source
+from cotenant.cli.analysis.findings import FailOn, FailOnOption
+from cotenant.cli.analysis.metric_source import HeaderOption, LabelOption, TokenOption, metric_source, prometheus_flags
 from cotenant.cli.analysis.notice import DryRunOption, NotifyOption, address, payload, send, summarise
-from cotenant.cli.analysis.prometheus_options import HeaderOption, LabelOption, TokenOption, prometheus_flags
 from cotenant.cli.analysis.recorded_history import older_source, recorded_history
-from cotenant.cli.analysis.severity import FailOn, FailOnOption
 
 if TYPE_CHECKING:
     from cotenant.base.progress import Progress

@@ -17,10 +17,15 @@ from cotenant.base.process.clock import SystemClock
 from cotenant.base.settings.load import Loaded
 from cotenant.base.settings.sections import store_url
 from cotenant.base.text import visible_lines
-from cotenant.cli.analysis.metric_source import found_prometheus
-from cotenant.cli.analysis.prometheus_options import HeaderOption, LabelOption, TokenOption, prometheus_flags
+from cotenant.cli.analysis.metric_source import (
+    HeaderOption,
+    LabelOption,
+    TokenOption,
+    found_prometheus,
+    prometheus_flags,
+)
 from cotenant.cli.analysis.recorded_history import kubeconfig_cluster
-from cotenant.cli.cluster.probes import both_sources, cluster, machine, metrics, storage
+from cotenant.cli.cluster.probes import cluster, machine, metrics, storage
 from cotenant.cli.cluster.probes.outcome import ProbeFinding, ProbeState
 from cotenant.settings import Settings
 
@@ -99,7 +104,7 @@ def examine(load: Callable[[], Loaded[Settings]], env: Mapping[str, str]) -> Ite
         asked_well = asked_well and not finding.fatal
         yield finding
     if recorders and asked_well:
-        yield both_sources.probe(url, recorders, profiler, kubeconfig_cluster(settings, True))
+        yield metrics.probe_recorder(url, recorders, profiler, kubeconfig_cluster(settings, True))
     yield from of_cluster
 
 

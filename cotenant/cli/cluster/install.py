@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from cotenant.base import measures
-from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
+from cotenant.base.commands.call import LIVE, ROWS, CommandCall, command
+from cotenant.base.commands.output import message
 from cotenant.base.commands.progress import bars
-from cotenant.base.commands.results import Context, Kubeconfig, settings_of
-from cotenant.base.commands.session import EXIT_FINDINGS, examples, new_app
+from cotenant.base.commands.session import EXIT_FINDINGS, new_app
 from cotenant.base.errors import CotenantError, UsageError
 from cotenant.base.settings.sections import KubeSettings
 from cotenant.base.table import Table
@@ -40,28 +40,24 @@ ComponentsOption = Annotated[
 ]
 
 
-@app.command(
-    epilog=examples(
-        "cotenant install  # what it would do to the cluster of the current context; writes nothing",
-        "cotenant install --apply",
-        "cotenant install --enforcer --apply  # with the agent on every node, as a dry run",
-        "cotenant install --components crds,priority-classes --context test --apply",
-        "cotenant install --print > cotenant.yaml  # for kubectl, GitOps or a review; reads no cluster",
-        "cotenant install -o json",
-    )
+@command(
+    app,
+    LIVE | ROWS,
+    "cotenant install  # what it would do to the cluster of the current context; writes nothing",
+    "cotenant install --apply",
+    "cotenant install --enforcer --apply  # with the agent on every node, as a dry run",
+    "cotenant install --components crds,priority-classes --context test --apply",
+    "cotenant install --print > cotenant.yaml  # for kubectl, GitOps or a review; reads no cluster",
+    "cotenant install -o json",
 )
 def install(
-    ctx: typer.Context,
+    call: CommandCall,
     apply: Annotated[bool, typer.Option("--apply", help="Apply it, after a dry run of every object.")] = False,
     show: Annotated[bool, typer.Option("--print", help="Print the manifests (YAML) and change nothing.")] = False,
     components: ComponentsOption = "",
     enforcer: Annotated[
         bool, typer.Option("--enforcer", help="Also the node agent: its rights, guards and DaemonSet (a dry run).")
     ] = False,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    output: OutputOption = Format.TABLE,
-    no_headers: NoHeadersOption = False,
 ) -> None:
     """Install CRDs, priority classes and rights; without --apply only show what would happen.
 
@@ -72,7 +68,7 @@ def install(
     """
     if apply and show:
         raise UsageError("--print and --apply exclude each other", fix="Leave one away.")
-    settings = settings_of(ctx, None, kubeconfig, context)
+    settings = call.settings
     names = parse_components(components, RIGHTS if settings.section(ProfilerSettings).prometheus.url else DEFAULT)
     if enforcer and "enforcer" not in names:
         names = (*names, "enforcer")
@@ -80,7 +76,7 @@ def install(
         sys.stdout.write("---\n".join(text.rstrip("\n") + "\n" for _, text in texts(names)))
         return
     steps = carried_out(settings.section(KubeSettings), names, apply=apply, is_default=not components.strip())
-    print_table(Table.from_rows(STEPS, [step.row() for step in steps]), output, headers=not no_headers)
+    call.print(Table.from_rows(STEPS, [step.row() for step in steps]))
     _end(steps, applied=apply)
 
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cotenant.base import measures
-from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
+from cotenant.base.commands.call import LIVE, ROWS, CommandCall, command
+from cotenant.base.commands.output import message
 from cotenant.base.commands.progress import bars
-from cotenant.base.commands.results import Context, Kubeconfig, settings_of
-from cotenant.base.commands.session import EXIT_PARTIAL, examples, new_app
+from cotenant.base.commands.session import EXIT_PARTIAL, new_app
 from cotenant.base.errors import ClusterError, UsageError
 from cotenant.base.settings.sections import KubeSettings
 from cotenant.base.table import Table
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 app = new_app()
 
 
-@app.command(
-    epilog=examples(
-        "cotenant uninstall  # what would be removed; removes nothing",
-        "cotenant uninstall --yes",
-        "cotenant uninstall --crds --yes  # also CRDs with stored objects, and these objects",
-        "cotenant uninstall --crds --audit-log --yes  # and the audit log's head, so that the namespace is removed too",
-        "cotenant uninstall --components rbac --context test --yes",
-        "cotenant uninstall --after-helm --yes  # what the processes wrote, once `helm uninstall` has ended them",
-    )
+@command(
+    app,
+    LIVE | ROWS,
+    "cotenant uninstall  # what would be removed; removes nothing",
+    "cotenant uninstall --yes",
+    "cotenant uninstall --crds --yes  # also CRDs with stored objects, and these objects",
+    "cotenant uninstall --crds --audit-log --yes  # and the audit log's head, so that the namespace is removed too",
+    "cotenant uninstall --components rbac --context test --yes",
+    "cotenant uninstall --after-helm --yes  # what the processes wrote, once `helm uninstall` has ended them",
 )
 def uninstall(
-    ctx: typer.Context,
+    call: CommandCall,
     yes: Annotated[bool, typer.Option("--yes", help="Do it.")] = False,
     crds: Annotated[bool, typer.Option("--crds", help="Also CRDs with stored objects, and these objects.")] = False,
     audit_log: Annotated[
@@ -53,10 +53,6 @@ def uninstall(
             "the release is installed: only of features that its settings disable.",
         ),
     ] = False,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    output: OutputOption = Format.TABLE,
-    no_headers: NoHeadersOption = False,
 ) -> None:
     """Remove what carries cotenant's label and give back what it wrote into nodes; without --yes only show it.
 
@@ -71,12 +67,12 @@ def uninstall(
     from cotenant.cli.cluster.installation.restoration import WORKLOADS
 
     names = parse_components(components) if components else tuple(COMPONENTS)
-    settings = settings_of(ctx, None, kubeconfig, context)
+    kube = call.settings.section(KubeSettings)
     if after_helm:
-        removals = remove_process_leftovers(settings.section(KubeSettings), act=yes)
+        removals = remove_process_leftovers(kube, act=yes)
     else:
-        removals = carried_out(settings.section(KubeSettings), names, stored=crds, audit_log=audit_log, act=yes)
-    print_table(Table.from_rows(STEPS, [removal.row() for removal in removals]), output, headers=not no_headers)
+        removals = carried_out(kube, names, stored=crds, audit_log=audit_log, act=yes)
+    call.print(Table.from_rows(STEPS, [removal.row() for removal in removals]))
     marked = measures.matching_count(removal.address.resource in WORKLOADS for removal in removals)
     if marked and not yes:
         message(

@@ -25,7 +25,7 @@ MOST_LINES: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class BacktestContents:
-    """The contents of the page: scores and curves of `backtesting.forecast_scores`, and frontiers if there are any.
+    """The contents of the page: scores and curves of `backtesting.forecast_backtest`, and frontiers if there are any.
 
     plan: what was tested on, in a sentence; ours: the name of the contender that is served, drawn first.
     """

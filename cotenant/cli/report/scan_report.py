@@ -22,8 +22,8 @@ from cotenant.base.severity import Severity
 from cotenant.base.table import Kind
 from cotenant.base.text import counted, percent, share
 from cotenant.base.usage.quality import DEFECT_SENTENCES, QualityRecord
+from cotenant.cli.report.document import STYLE
 from cotenant.cli.report.scan_drawings import band, bar, heat, parts, sparkline, text
-from cotenant.cli.report.style import STYLE
 from cotenant.recommender.model.finding import FINDING_SENTENCES, FindingKind
 from cotenant.recommender.model.recommendation import Recommendation, Restart, absent_words
 from cotenant.recommender.model.savings import When, summed_savings

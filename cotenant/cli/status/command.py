@@ -7,28 +7,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from cotenant.base.commands.output import (
-    DocumentFormat,
-    Format,
-    NoHeadersOption,
-    OutputOption,
-    align_columns,
-    message,
-    print_document,
-    print_table,
-)
-from cotenant.base.commands.results import (
-    AllClustersOption,
-    ClusterOption,
-    Context,
-    Kubeconfig,
-    StoreOption,
-    note_unstored,
-    open_store,
-    refuse_name,
-    url_of,
-)
-from cotenant.base.commands.session import EXIT_PARTIAL, examples, new_app, session_of
+from cotenant.base.commands.call import LIVE, ROWS, SCANS, SETTINGS, CommandCall, command
+from cotenant.base.commands.output import DocumentFormat, Format, align_columns, message, print_document
+from cotenant.base.commands.results import note_unstored, open_store, refuse_name, url_of
+from cotenant.base.commands.session import EXIT_PARTIAL, new_app, session_of
 from cotenant.base.errors import CotenantError, UsageError
 from cotenant.settings import Settings
 
@@ -39,70 +21,61 @@ if TYPE_CHECKING:
 app = new_app()
 
 
-@app.command(
-    epilog=examples(
-        "cotenant status",
-        "cotenant status -o json",
-        "cotenant status --all-clusters  # one row a cluster",
-        "cotenant status --context prod",
-    )
+@command(
+    app,
+    SCANS | LIVE | ROWS,
+    "cotenant status",
+    "cotenant status -o json",
+    "cotenant status --all-clusters  # one row a cluster",
+    "cotenant status --context prod",
 )
-def status(
-    ctx: typer.Context,
-    cluster: ClusterOption = None,
-    all_clusters: AllClustersOption = False,
-    store: StoreOption = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    output: OutputOption = Format.TABLE,
-    no_headers: NoHeadersOption = False,
-) -> None:
+def status(call: CommandCall) -> None:
     """Show what runs, what is lent, at risk and waiting, the next peak, and what was verified as saved.
 
     Of several clusters each is a row, unless one is named. Exit code 4 when a part could not be read.
     """
     from cotenant.base.store import Store
 
+    session, all_clusters, store = session_of(call.ctx), call.given["all_clusters"], call.given["store"]
     if all_clusters:
-        refuse_name(session_of(ctx))
-    loaded = session_of(ctx).read({"store.url": store})
+        refuse_name(session)
+    loaded = session.read({"store.url": store})
     url = url_of(loaded.settings)
-    given = {"kube.kubeconfig": kubeconfig, "kube.context": context}
-    if all_clusters or (cluster is None and len(Store.clusters(url)) > 1):
+    given = {SETTINGS[name]: call.given[name] for name in LIVE}
+    if all_clusters or (call.cluster is None and len(Store.clusters(url)) > 1):
         if any(given.values()):
-            session_of(ctx).require_no_context(given, "the status of several clusters")
+            session.require_no_context(given, "the status of several clusters")
         note_unstored(loaded)
-        headers = not no_headers
         from cotenant.base.store.store import opened_all
         from cotenant.recommender.model.clusters import clusters_table
 
         stores = opened_all(url)
         overviews = {opened.cluster: _overview(opened) for opened in stores}
-        print_table(clusters_table({name: read for name, (read, _) in overviews.items()}), output, headers=headers)
+        call.print(clusters_table({name: read for name, (read, _) in overviews.items()}))
         for name, (_, fault) in overviews.items():
             if fault:
                 message(f"note: cluster {name} cannot be read: {fault}")
         if any(fault for _, fault in overviews.values()):
             raise typer.Exit(EXIT_PARTIAL)
         return
-    if output is Format.CSV:
+    if call.output is Format.CSV:
         raise UsageError("-o csv takes several clusters", fix="Give --all-clusters, or -o json.")
     options = {path: value for path, value in given.items() if value is not None}
-    _print_one(ctx, {"store.url": store, **options}, cluster, output)
+    _print_one(call, {"store.url": store, **options})
 
 
-def _print_one(ctx: typer.Context, flags: dict[str, str | None], cluster: str | None, output: Format) -> None:
+def _print_one(call: CommandCall, flags: dict[str, str | None]) -> None:
     from cotenant.base.kube import clock_of_results
     from cotenant.cli.status.reading import read_cluster, read_status
     from cotenant.cli.status.words import lines
 
-    loaded = session_of(ctx).load(flags).of(Settings)
-    opened = open_store(loaded.settings, cluster)
+    loaded = session_of(call.ctx).load(flags).of(Settings)
+    opened = open_store(loaded.settings, call.cluster)
     live = read_cluster(loaded, opened.cluster)
     clock = clock_of_results(loaded.settings.kube, reaches_cluster=loaded.reaches_cluster)
     shown = read_status(opened, loaded.settings, live, clock)
-    if output in (Format.JSON, Format.YAML):
-        print_document(shown, DocumentFormat(output.value))
+    if call.output in (Format.JSON, Format.YAML):
+        print_document(shown, DocumentFormat(call.output.value))
     else:
         sys.stdout.writelines(align_columns(list(lines(shown, loaded.settings.recommender.prices.currency))))
     if live.failed:

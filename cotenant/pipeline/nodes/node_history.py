@@ -4,6 +4,8 @@ A total needs the pods' nodes and classes, and the inventory forgets a gone pod 
 analysis stores the six-hour maxima of its window, and later ones go on from them: they stay when the usage behind them
 is removed. Days that no analysis has seen are read from stored usage, one day at a time, and only maxima are kept.
 Blocks lie on UTC borders of six hours.
+
+Of the tested peaks that rest on them: the worst 24 hours, and how long they lasted by the usage that is kept.
 """
 
 from __future__ import annotations
@@ -16,11 +18,15 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.identity import NodeRef
+from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.base.store import Store
+from cotenant.base.usage.peak import WorstDay
 from cotenant.base.usage.plausible import plausible_of_pods
 from cotenant.base.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, TimeGrid, Usage
-from cotenant.forecasting.node_peaks.peak_records import RECORD_DAYS, block_maxima
+from cotenant.forecasting.backtest.worst_day import seconds_above, worst_day, worst_span
+from cotenant.forecasting.node_peaks.node_peak import NodePeaks
+from cotenant.forecasting.node_peaks.peak_records import RECORD_DAYS, PastPeaks, block_maxima
 from cotenant.forecasting.settings import NodePeakSettings
 from cotenant.pipeline.analysis import BLOCK_SECONDS, History, NodeMaxima, next_border
 from cotenant.pipeline.nodes.pod_hours import PROD
@@ -110,3 +116,60 @@ def _days(start: int, end: int) -> Iterator[TimeGrid]:
         until = min(end, (start // DAY_SECONDS + 1) * DAY_SECONDS)
         yield TimeGrid.from_span(start, until, FIVE_MINUTES_SECONDS)
         start = until
+
+
+def worst_days(
+    store: Store,
+    history: History,
+    totals: Mapping[Resource, Usage[NodeRef]],
+    maxima: Mapping[Resource, NodeMaxima],
+    peaks: Mapping[Resource, NodePeaks[NodeRef]],
+) -> dict[Resource, WorstDay]:
+    """Return the worst day by resource. totals: of prod's pods in the window; maxima: what peaks are calibrated on."""
+    return {r: _worst_day(store, history, of, maxima[r], peaks[r]) for r, of in totals.items()}
+
+
+def _worst_day(
+    store: Store, history: History, totals: Usage[NodeRef], maxima: NodeMaxima, peaks: NodePeaks[NodeRef]
+) -> WorstDay:
+    (risk, *_), tested = peaks.risks, peaks.tested
+    if tested is None:
+        return WorstDay(risk, 0, reason=Reason.FEW_TESTED_DAYS)
+    starts = _starts(totals.grid, maxima)[-tested.peaks.shape[1] :]
+    span = worst_span(tested)
+    known = None if span is None else _seconds_above(store, history, totals, tested, (span, starts))
+    return worst_day(tested, starts, risk, known)
+
+
+def _starts(window: TimeGrid, maxima: NodeMaxima) -> tuple[int, ...]:
+    """Begin of each block that peaks are calibrated on: whole ones before the window, and those back from its end."""
+    inside = window.size * window.step_seconds // BLOCK_SECONDS
+    newest = (window.end_seconds - BLOCK_SECONDS * back for back in range(inside, 0, -1))
+    return (*maxima.starts_before(window.start_seconds), *newest)
+
+
+def _seconds_above(
+    store: Store, history: History, totals: Usage[NodeRef], tested: PastPeaks, span: tuple[slice, tuple[int, ...]]
+) -> Floats:
+    """Return how long each node used more than its peaks in force within a span, (n,), in seconds; NaN = not known."""
+    blocks, starts = span
+    seconds = np.zeros(len(tested.limits))
+    for column in range(*blocks.indices(len(starts))):
+        in_force = tested.peaks[:, column]
+        short = tested.highest[:, column] > in_force
+        if short.any():
+            # Totals of six hours, of the window or of stored usage before it.
+            start_seconds = starts[column]
+            grid = totals.grid
+            if start_seconds >= grid.start_seconds:
+                first = grid.index_of(start_seconds)
+                end = first + BLOCK_SECONDS // grid.step_seconds
+                inside = TimeGrid(start_seconds, grid.step_seconds, end - first)
+                usage = Usage(totals.refs, inside, totals.values[:, first:end], totals.resource, totals.statistic)
+            else:
+                assert isinstance(totals.resource, Resource)
+                block = TimeGrid.from_span(start_seconds, start_seconds + BLOCK_SECONDS, grid.step_seconds)
+                usage = stored_totals(store, history, totals.resource, block)
+            capped = np.minimum(usage.values, tested.limits[:, None])
+            seconds += np.where(short, seconds_above(capped, in_force[:, None], usage.grid.step_seconds), 0.0)
+    return seconds

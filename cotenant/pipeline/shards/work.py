@@ -20,6 +20,7 @@ from cotenant.base.inventory.one_off import without_over
 from cotenant.base.process.memory import release_memory, return_early
 from cotenant.base.progress import Progress, Silent
 from cotenant.base.resource import Resource
+from cotenant.base.settings.base import SettingSections
 from cotenant.base.store import Store
 from cotenant.base.table import Table
 from cotenant.base.usage.plausible import plausible_of_pods, plausible_signals
@@ -45,13 +46,15 @@ from cotenant.pipeline.shards import judgements, recommendation_rows
 from cotenant.pipeline.shards.judgements import Usages
 from cotenant.pipeline.shards.plan import WorkloadShard
 from cotenant.pipeline.shards.series import GroupForecast, SeriesTask, forecast_series, group_name, portraits_of
-from cotenant.pipeline.time_run import p95_while_running
+from cotenant.pipeline.stored_history import load
+from cotenant.pipeline.tables import p95_while_running
 from cotenant.pipeline.weeks import DayHours
 from cotenant.profiler.coverage import Coverage, coverage
 from cotenant.profiler.pool import Owners, PartialTotals, PoolMembers, by_workload, partial_totals, total
 from cotenant.recommender.deleted_workloads import withhold_failed
 from cotenant.recommender.model.savings import PlannedSavings, When, summed_savings
 from cotenant.recommender.replicas import ReplicaFloor, replica_floors
+from cotenant.scheduler_ext.reservations.commands.workload_history import WorkloadHistory
 from cotenant.scheduler_ext.reservations.plans import rehearsed_proposals
 from cotenant.scheduler_ext.reservations.plans.rehearsed_proposals import Candidates
 from cotenant.settings import Settings
@@ -313,3 +316,13 @@ def _variation(portraits: Portraits[WorkloadRef]) -> Floats:
         variance = np.maximum(portraits.square_sums / portraits.samples - mean**2, 0.0)
         ratio: Floats = np.sqrt(variance) / np.where(mean > 0, mean, np.nan)
     return ratio
+
+
+def workload_history() -> WorkloadHistory:
+    """The `WorkloadHistory` of `cotenant reservations backtest`, from the store and summed as by an analysis."""
+    return WorkloadHistory(_read_cpu_totals)
+
+
+def _read_cpu_totals(store: Store, settings: SettingSections) -> tuple[Inventory, Usage[WorkloadRef]]:
+    history = load(store, Settings.of(settings))
+    return history.inventory, workload_totals(history)[1][POD_SIGNAL[Resource.CPU]]

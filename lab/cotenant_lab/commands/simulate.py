@@ -26,7 +26,7 @@ from cotenant.base.errors import StoreError, UsageError
 from cotenant.base.table import Column, Kind, Schema, Table, of_clusters
 from cotenant.base.tables.quantity import Unit
 from cotenant.base.text import percent
-from cotenant.experiment.what_if import RISKS_PERCENT, STORED, what_if
+from cotenant.experiment.outcome import RISKS_PERCENT, STORED, what_if
 from cotenant.settings import Settings
 from cotenant_lab.simulation.peaks.replay_table import peak_replays
 
@@ -257,8 +257,8 @@ class Simulation:
 
 def _run_simulation(request: SimulationRequest, progress: Progress) -> Simulation:
     """Every way at every knob for each seed; the incident's story is of the first seed, beside the same without it."""
-    from cotenant.experiment.comparison import run_all_settings
     from cotenant.experiment.interference import Interference
+    from cotenant.experiment.loop import run_all_settings
     from cotenant.experiment.outcome import Sharing
     from cotenant_lab.experiment.comparison import installed_outcomes
     from cotenant_lab.simulation.nodes.incident_story import story_of
@@ -438,7 +438,7 @@ def _knobs(
     ways: Sequence[str], risks: tuple[float, ...], shares: tuple[float, ...], *, curve: bool
 ) -> Mapping[Sharing, Sequence[float]]:
     """Settings of each way: what was asked for, else those of an install, or those of a curve."""
-    from cotenant.experiment.comparison import INSTALLED
+    from cotenant.experiment.loop import INSTALLED
     from cotenant.experiment.outcome import Sharing
     from cotenant_lab.experiment.comparison import KNOBS
 
@@ -458,7 +458,7 @@ def _world(scenario: Any, place: Store | None, settings: Settings, progress: Pro
     from cotenant_lab.experiment.worlds import SYNTHETIC, synthetic_world, trace_world
 
     if place is not None:
-        from cotenant.experiment.stored_world import stored_world
+        from cotenant.experiment.nodes_past import stored_world
 
         return stored_world(place, settings, scenario, progress)
     if scenario.trace == SYNTHETIC:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.base import measures
-from cotenant.experiment.comparison import INSTALLED
+from cotenant.experiment.loop import INSTALLED
 from cotenant.experiment.outcome import Sharing, SharingOutcome
 
 VIOLATION: Final = 0.01

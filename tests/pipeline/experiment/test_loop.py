@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from cotenant.base.errors import NoData
 from cotenant.base.progress import Silent
 from cotenant.base.resource import Resource
-from cotenant.experiment.comparison import run_all_settings
 from cotenant.experiment.interference import Interference
 from cotenant.experiment.lenders import ByFormula, highest_ahead, lender
+from cotenant.experiment.loop import run_all_settings
 from cotenant.experiment.outcome import Incident, Sharing, SharingOutcome, SharingScenario
 from cotenant.experiment.world import World, world_of
 from cotenant_lab.experiment.comparison import batch_at, installed_outcomes, interval, of

@@ -22,7 +22,7 @@ from cotenant.base.resource import MIB, Resource
 from cotenant.base.settings.sections import KubeSettings
 from cotenant.base.store.store import Store
 from cotenant.base.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, Signal, TimeGrid
-from cotenant.cli.cluster.probes import both_sources
+from cotenant.cli.cluster.probes import metrics
 from cotenant.cli.cluster.probes.outcome import ProbeState
 from cotenant.pipeline.containers import assess
 from cotenant.pipeline.stored_history import load
@@ -447,7 +447,7 @@ def test_doctor_compares_both_sources_row_by_row(tmp_path: Path, doubled: str, s
     scraped = [twice_the_cpu(line) if line.labels.get("pod") == doubled else line for line in lines()]
     with kube_series.served(tmp_path, {"v": scraped}) as url:
         own = PrometheusSettings(url=url, labels={kube_series.LABEL: "v"}, backoff_seconds=0.01)
-        found = both_sources.probe(store.url, {"c": status}, ProfilerSettings(prometheus=own), None)
+        found = metrics.probe_recorder(store.url, {"c": status}, ProfilerSettings(prometheus=own), None)
 
     assert found.state is state, found.found
     assert said in found.found
@@ -458,6 +458,6 @@ def test_doctor_compares_both_sources_row_by_row(tmp_path: Path, doubled: str, s
 def test_doctor_compares_nothing_where_it_does_not_know_the_cluster(tmp_path: Path) -> None:
     several = {"a": RecorderStatus(0.0), "b": RecorderStatus(0.0)}
 
-    found = both_sources.probe(tmp_path.as_uri(), several, ProfilerSettings(), "another")
+    found = metrics.probe_recorder(tmp_path.as_uri(), several, ProfilerSettings(), "another")
 
     assert found.state is ProbeState.SKIPPED and "several clusters are recorded: a, b" in found.found

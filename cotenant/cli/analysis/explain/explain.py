@@ -8,18 +8,10 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from cotenant.base.commands.output import DocumentFormat, DocumentOption, print_document
-from cotenant.base.commands.results import (
-    AllClustersOption,
-    ClusterOption,
-    DeclaredClusterOption,
-    StoreOption,
-    load_for_reading,
-    open_scans,
-    open_store,
-    settings_of,
-)
-from cotenant.base.commands.session import examples, new_app, node_names, session_of, workload_addresses
+from cotenant.base.commands.call import DECLARED, DOCUMENT, SCANS, STORED, CommandCall, command
+from cotenant.base.commands.output import DocumentFormat, print_document
+from cotenant.base.commands.results import open_store
+from cotenant.base.commands.session import new_app, node_names, session_of, workload_addresses
 from cotenant.base.errors import NoData
 from cotenant.base.text import visible
 from cotenant.changes.commands.recommendation_lines import describe
@@ -45,34 +37,29 @@ def _family() -> None:
     """Why: a recommendation, what a node can lend, what is in force there."""
 
 
-@app.command(
-    epilog=examples(
-        "cotenant explain pay/Deployment/checkout",
-        "cotenant explain pay/checkout --container app",
-        "cotenant explain pay/checkout -o json",
-    )
+@command(
+    app,
+    SCANS | DOCUMENT,
+    "cotenant explain pay/Deployment/checkout",
+    "cotenant explain pay/checkout --container app",
+    "cotenant explain pay/checkout -o json",
 )
 def workload(
-    ctx: typer.Context,
+    call: CommandCall,
     workload: Annotated[
         str, typer.Argument(metavar="NAMESPACE/KIND/NAME", help="The kind may be left out.", autocompletion=_addresses)
     ],
     container: Annotated[str | None, typer.Option("--container", "-c", metavar="NAME", help="Only this one.")] = None,
-    cluster: ClusterOption = None,
-    all_clusters: AllClustersOption = False,
-    store: StoreOption = None,
-    output: DocumentOption = DocumentFormat.TABLE,
 ) -> None:
     """Print what a recommendation rests on: values, reasons, formulas, rules, back-test, confidence, the patch."""
-    settings = load_for_reading(ctx, store, all_clusters)
-    scans = open_scans(settings, cluster, all_clusters)
+    from cotenant.recommender.stored_recommendations import Explanations
+
+    settings, scans = call.settings, call.scans
     # Recommendations of the workload in each cluster that has it; NoData when none does.
     of_each: dict[str, list[Recommendation]] = {}
     missing: NoData | None = None
     for place in scans.stores:
         try:
-            from cotenant.recommender.stored_recommendations import Explanations
-
             of_each[place.cluster] = Explanations(place).of_workload(workload)
         except NoData as error:
             missing = error
@@ -83,19 +70,19 @@ def workload(
     }
     if not any(by_cluster.values()):
         raise NoData(f"{workload} has no container {container}", fix=f"cotenant explain {workload} shows all of them.")
-    if output is not DocumentFormat.TABLE:
+    if call.output is not DocumentFormat.TABLE:
         rows = [(name, recommendation) for name, of_one in by_cluster.items() for recommendation in of_one]
         print_document(
             [recommendation_with_cluster(name, recommendation) for name, recommendation in rows]
-            if all_clusters
+            if scans.of_all
             else [recommendation for _, recommendation in rows],
-            output,
+            call.output,
         )
         return
     for name, recommendations in by_cluster.items():
-        if all_clusters:
+        if scans.of_all:
             sys.stdout.write(f"cluster {visible(name)}\n")
-            settings = session_of(ctx).of_cluster(name).read({"store.url": store}).settings
+            settings = session_of(call.ctx).of_cluster(name).read({"store.url": call.given["store"]}).settings
         for recommendation in recommendations:
             lines = describe(recommendation, settings.section(RecommenderSettings).prices.currency)
             sys.stdout.writelines(f"{line}\n" for line in lines)
@@ -106,45 +93,41 @@ def recommendation_with_cluster(cluster: str, recommendation: Recommendation) ->
     return {"cluster": cluster, **msgspec.to_builtins(recommendation, str_keys=True)}
 
 
-@app.command(
-    epilog=examples(
-        "cotenant explain node/node-07",
-        "cotenant explain node node-07 --from-cluster",
-        "cotenant explain node/node-07 -o json",
-    )
+@command(
+    app,
+    STORED | DOCUMENT,
+    "cotenant explain node/node-07",
+    "cotenant explain node node-07 --from-cluster",
+    "cotenant explain node/node-07 -o json",
 )
 def node(
-    ctx: typer.Context,
+    call: CommandCall,
     name: NodeArgument,
     from_cluster: Annotated[
         bool, typer.Option("--from-cluster", help="From the cluster's present objects, without stored results.")
     ] = False,
-    cluster: ClusterOption = None,
-    store: StoreOption = None,
-    output: DocumentOption = DocumentFormat.TABLE,
 ) -> None:
     """Print every term of what a node can lend, and which layer set each parameter."""
     from cotenant.cli.analysis.explain import explain_node
 
     if from_cluster:
-        settings = settings_of(ctx, store, None, None)
-        explanation = explain_node.from_cluster(Settings.of(settings), name)
+        explanation = explain_node.from_cluster(Settings.of(call.settings), name)
     else:
-        settings = session_of(ctx).load({"store.url": store}).settings
-        explanation = explain_node.from_store(open_store(settings, cluster), name)
-    if output is not DocumentFormat.TABLE:
-        print_document(explanation, output)
+        explanation = explain_node.from_store(open_store(call.settings, call.cluster), name)
+    if call.output is not DocumentFormat.TABLE:
+        print_document(explanation, call.output)
         return
     sys.stdout.writelines(f"{line}\n" for line in explain_node.describe(explanation))
 
 
-@app.command(
-    epilog=examples(
-        "cotenant explain node-slo/node-07", "cotenant explain node-slo node-07 --config-map slo.yaml --labels pool=gpu"
-    )
+@command(
+    app,
+    DECLARED | DOCUMENT,
+    "cotenant explain node-slo/node-07",
+    "cotenant explain node-slo node-07 --config-map slo.yaml --labels pool=gpu",
 )
 def node_slo(
-    ctx: typer.Context,
+    call: CommandCall,
     name: NodeArgument,
     config_map: Annotated[
         str | None, typer.Option("--config-map", metavar="FILE", help="This file instead of the cluster's.")
@@ -152,17 +135,13 @@ def node_slo(
     labels: Annotated[
         str | None, typer.Option("--labels", metavar="K=V,...", help="Use these labels instead of the node's own.")
     ] = None,
-    cluster: DeclaredClusterOption = None,  # noqa: ARG001 - the session knows it
-    output: DocumentOption = DocumentFormat.TABLE,
 ) -> None:
     """Print every effective value of slo-controller-config on a node, and which layer set it."""
     from cotenant.cli.analysis.explain.explain_node_slo import SloInputs, node_slo_explanation
     from cotenant.cli.analysis.explain.explain_node_slo import describe as describe_slo
 
-    explanation = node_slo_explanation(
-        Settings.of(settings_of(ctx, None, None, None)), name, SloInputs(config_map, labels)
-    )
-    if output is not DocumentFormat.TABLE:
-        print_document(explanation, output)
+    explanation = node_slo_explanation(Settings.of(call.settings), name, SloInputs(config_map, labels))
+    if call.output is not DocumentFormat.TABLE:
+        print_document(explanation, call.output)
         return
     sys.stdout.writelines(f"{line}\n" for line in describe_slo(explanation))

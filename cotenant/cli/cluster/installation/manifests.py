@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from importlib.resources.abc import Traversable
 from typing import Any, Final
 
+from cotenant.admission.webhook_server.registration import ShippedRegistration
 from cotenant.base.errors import CotenantError, UsageError
 from cotenant.base.kubernetes.intent import Address
 from cotenant.base.process.shipped_manifests import deploy
@@ -173,3 +174,8 @@ def _files(place: Traversable) -> list[Traversable]:
     if place.is_file():
         return [place]
     raise CotenantError(f"the package holds no {place.name}", fix="Install cotenant again from its wheel.")
+
+
+def shipped_registration() -> ShippedRegistration:
+    """Return the component `registration` of an installation, for `cotenant serve webhook --install`."""
+    return ShippedRegistration(lambda: [dict(manifest.body) for manifest in manifests(("registration",))], address_of)

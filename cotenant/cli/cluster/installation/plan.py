@@ -1,19 +1,19 @@
 """What an installation would do to each object, decided from what is there. Pure.
 
 An object without our label belongs to somebody else and is left alone, whatever its name: Koordinator's own CRDs and
-priority classes stay as they are, and the plan says what they lack.
+priority classes stay as they are, and the plan says what they lack: what matters is that each field we write or read is
+known to a definition, because the API server drops the others in silence.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
 from cotenant.base.json_documents.difference import abbreviate_list, differences
 from cotenant.base.table import Column, Kind, Schema
-from cotenant.cli.cluster.installation.gaps import gaps
 from cotenant.cli.cluster.installation.manifests import Manifest
 
 MANAGED_BY: Final = ("app.kubernetes.io/managed-by", "cotenant")
@@ -120,3 +120,47 @@ def own_part(body: Mapping[str, Any]) -> dict[str, Any]:
     """An object without its status and without what the server keeps about it."""
     meta = {key: value for key, value in body["metadata"].items() if key not in _SERVERS_OWN}
     return {key: value for key, value in body.items() if key not in ("metadata", "status")} | {"metadata": meta}
+
+
+_Part = Mapping[str, Any]
+KEEPS_ALL = "x-kubernetes-preserve-unknown-fields"
+
+
+def gaps(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
+    """Return in words what their definition lacks compared with ours; empty when it lacks nothing.
+
+    It may lack a served version, the status subresource or fields, given by their paths. With another scope nothing
+    else is compared.
+    """
+    if theirs["spec"]["scope"] != ours["spec"]["scope"]:
+        return [f"its scope is {theirs['spec']['scope']}"]
+    problems = []
+    for version in ours["spec"]["versions"]:
+        same = next((v for v in theirs["spec"]["versions"] if v["name"] == version["name"] and v["served"]), None)
+        if same is None:
+            problems.append(f"it does not serve {version['name']}")
+            continue
+        if version.get("subresources", {}).get("status") is not None and "status" not in same.get("subresources", {}):
+            problems.append("it has no status subresource")
+        problems += [f"it lacks {path}" for path in missing_fields(_schema(same), _schema(version))]
+    return problems
+
+
+def missing_fields(theirs: _Part, ours: _Part, path: str = "") -> Iterator[str]:
+    """Paths of fields that ours declares and theirs would drop; nothing below a missing one is named."""
+    if path in {".metadata", ".apiVersion", ".kind"}:
+        return
+    for name, inner in ours.get("properties", {}).items():
+        below = theirs.get("properties", {}).get(name)
+        if below is not None:
+            yield from missing_fields(below, inner, f"{path}.{name}")
+        elif not theirs.get(KEEPS_ALL) and not theirs.get("additionalProperties"):
+            yield f"{path}.{name}".lstrip(".")
+    for key, mark in (("items", "[]"), ("additionalProperties", "{}")):
+        if isinstance(ours.get(key), Mapping) and isinstance(theirs.get(key), Mapping):
+            yield from missing_fields(theirs[key], ours[key], path + mark)
+
+
+def _schema(version: Mapping[str, Any]) -> _Part:
+    schema: _Part = version.get("schema", {}).get("openAPIV3Schema", {})
+    return schema

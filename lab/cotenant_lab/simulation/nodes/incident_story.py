@@ -18,8 +18,8 @@ import numpy as np
 from cotenant.base.progress import Progress
 from cotenant.base.usage.extremes import extremes
 from cotenant.enforcer.model.enforcement import REASON_SENTENCES, AgentAction
-from cotenant.experiment.comparison import run_all_settings
 from cotenant.experiment.interference import Interference
+from cotenant.experiment.loop import run_all_settings
 from cotenant.experiment.outcome import STEP_SECONDS, Incident, SharingOutcome
 from cotenant.experiment.world import World
 from cotenant_lab.simulation.nodes.node_incidents import (

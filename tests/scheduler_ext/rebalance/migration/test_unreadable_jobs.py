@@ -14,7 +14,7 @@ from cotenant.base.kube import Writer, connect
 from cotenant.base.kubernetes.intent import Outcome
 from cotenant.base.kubernetes.protocol import SCHEDULING_GROUP
 from cotenant.base.settings.sections import KubeSettings
-from cotenant.manager.mirrors import mirrors_of
+from cotenant.manager.features import mirrors_of
 from cotenant.scheduler_ext.rebalance.arguments import MigrationArgs
 from cotenant.scheduler_ext.rebalance.controllers.migration_controller import MigrationController
 from cotenant.scheduler_ext.rebalance.model.settings import DeschedulerSettings
