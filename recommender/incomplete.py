@@ -1,8 +1,12 @@
-"""What is not proposed while part of the history could not be read: nothing is lowered or called idle. Pure.
+"""What is not proposed, nor called idle, where a part of it is not known or gone: history, the workload itself. Pure.
 
-A peak, or a kill for lack of memory, may lie in the part that is missing; a raise is as well founded as before, and so
-is a finding of what was seen, which says how much was not. A forecast of what a node can lend may be too low: its
-amounts say so, and it does not decide alone.
+History that could not be read: nothing is lowered or called idle. A peak, or a kill for lack of memory, may lie in the
+part that is missing; a raise is as well founded as before, and so is a finding of what was seen, which says how much
+was not. A forecast of what a node can lend may be too low: its amounts say so, and it does not decide alone.
+
+Incompletely known workloads, whose names, owners, amounts or autoscalers are missing: nothing is proposed. Nor is an
+amount of a container where its pod itself has one, which counts in its place, or of a workload that is not in the
+cluster any more and that history still knows.
 """
 
 from __future__ import annotations
@@ -11,13 +15,16 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from cotenant.base.cluster import Inventory, Workload
 from cotenant.base.colocation.reclaim_policies import TERMS, Reclaimable
+from cotenant.base.identity import ContainerRef, WorkloadRef
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
-from cotenant.base.usage.usage import HOUR_SECONDS, Signal
+from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal
 from cotenant.recommender.base import withheld
 from cotenant.recommender.model.finding import ClusterFinding, FindingKind
 from cotenant.recommender.model.recommendation import Action, Recommendation, Value
+from cotenant.recommender.trust import EPISODIC
 
 RESTS_ON: Final[Mapping[Resource, frozenset[Signal]]] = {
     Resource.CPU: frozenset({Signal.CPU_USAGE_MEAN, Signal.CPU_USAGE_MAX, Signal.CPU_THROTTLED_MEAN}),
@@ -52,6 +59,11 @@ NODE_FORECASTS_REST_ON: Final[Mapping[Resource, frozenset[Signal]]] = {
     Resource.CPU: frozenset({Signal.CPU_USAGE_MEAN, Signal.NODE_CPU_USAGE_MEAN}),
     Resource.MEMORY: frozenset({Signal.MEMORY_WORKING_SET_MAX, Signal.NODE_MEMORY_WORKING_SET_MAX}),
 }
+SILENT_SECONDS: Final = 3 * DAY_SECONDS
+"""Without a list of its kind a workload counts as gone after so long without a pod: longer than a weekend at zero."""
+_DECREASES_ALONE: Final = Reason.KILLS_UNKNOWN
+"""Does not touch raises, nor CPU: only that a smaller amount of memory killed nothing is not known."""
+_ON_AMOUNTS: Final = frozenset({FindingKind.MISSING_REQUEST, FindingKind.MISSING_LIMIT, FindingKind.UNSCHEDULABLE})
 NOTE: Final = "part of the history behind the forecast could not be read: the peak may be higher"
 
 
@@ -110,9 +122,112 @@ def _add_forecast_note(amount: Reclaimable) -> Reclaimable:
 
 
 def _withhold_unfounded_value(value: Value, affected: Collection[Resource]) -> Value:
-    lowered = value.change is not None and value.change < 0
     if value.resource not in affected or value.action is not Action.SET:
         return value
-    if not lowered and value.reason is not Reason.HPA_SOLVED:
+    if not _falls(value) and value.reason is not Reason.HPA_SOLVED:
         return value
     return withheld(value.resource, value.field, value.now, Reason.HISTORY_INCOMPLETE, value.inputs)
+
+
+def gone_workloads(inventory: Inventory) -> frozenset[WorkloadRef]:
+    """Workloads that the list of their kind lacks and that run no more; without such a list those silent for days.
+
+    Jobs have no pods between their runs: without a list of them nothing is said.
+    """
+    listed = frozenset(inventory.controllers)
+    kinds = {ref.kind for ref in listed} | {*inventory.listed_kinds}
+    running = {pod.workload for pod in inventory.pods if pod.end_seconds is None}
+    ends: dict[WorkloadRef, int] = {}
+    for pod in inventory.pods:
+        end = inventory.time_seconds if pod.end_seconds is None else pod.end_seconds
+        ends[pod.workload] = max(end, ends.get(pod.workload, 0))
+    since = inventory.time_seconds - SILENT_SECONDS
+
+    def is_gone(workload: Workload) -> bool:
+        ref = workload.ref
+        if ref.kind in kinds:
+            return ref not in listed and ref not in running
+        if workload.replicas:
+            return False
+        return ref.kind not in EPISODIC and (ref.kind == "Pod" or ends.get(ref, 0) < since)
+
+    return frozenset(workload.ref for workload in inventory.workloads if is_gone(workload))
+
+
+def withhold_deleted(
+    recommendations: Sequence[Recommendation], deleted: Collection[WorkloadRef]
+) -> list[Recommendation]:
+    """The recommendations with every value of the deleted workloads withheld."""
+    return _withhold(recommendations, deleted, Reason.DELETED)
+
+
+def withhold_failed(recommendations: Sequence[Recommendation], failed: Collection[WorkloadRef]) -> list[Recommendation]:
+    """The recommendations with every value of workloads withheld that could not be analysed."""
+    return _withhold(recommendations, failed, Reason.FAILED)
+
+
+def _withhold(
+    recommendations: Sequence[Recommendation], workloads: Collection[WorkloadRef], reason: Reason
+) -> list[Recommendation]:
+    return [
+        replace(r, values=tuple(withheld(v.resource, v.field, v.now, reason, {}) for v in r.values))
+        if r.container.workload in workloads
+        else r
+        for r in recommendations
+    ]
+
+
+def withhold_partial(recommendations: Sequence[Recommendation], workloads: Iterable[Workload]) -> list[Recommendation]:
+    """The recommendations without the values that rest on a part of the workload, in their order.
+
+    workloads: at least those of the recommendations.
+    """
+    partial = {w.ref: w for w in workloads if w.gaps or w.own.resources() or any(c.gaps for c in w.containers)}
+    return [_withhold_unfounded_values(r, partial.get(r.container.workload)) for r in recommendations]
+
+
+def without_partial(findings: Iterable[ClusterFinding], inventory: Inventory) -> tuple[ClusterFinding, ...]:
+    """The findings less those that something is not used, not set or too large, where that may be untrue or in part."""
+    gaps = {w.ref: frozenset(w.gaps) for w in inventory.workloads if w.gaps}
+    return tuple(finding for finding in findings if not _is_unfounded(finding, gaps))
+
+
+def _is_unfounded(finding: ClusterFinding, gaps: Mapping[WorkloadRef, Collection[Reason]]) -> bool:
+    subject = finding.subject.workload if isinstance(finding.subject, ContainerRef) else finding.subject
+    own = gaps.get(subject, ()) if isinstance(subject, WorkloadRef) else ()
+    if Reason.AMOUNTS_UNKNOWN in own and finding.kind in _ON_AMOUNTS:
+        return True
+    return not {Reason.OWNER_UNKNOWN, Reason.PODS_UNNAMED}.isdisjoint(own) and finding.kind in REST_ON_LITTLE_USE
+
+
+def _withhold_unfounded_values(recommendation: Recommendation, workload: Workload | None) -> Recommendation:
+    if workload is None:
+        return recommendation
+    container = workload.container(recommendation.container.container)
+    gaps = (*workload.gaps, *(container.gaps if container else ()))
+    reason = next((gap for gap in gaps if gap is not _DECREASES_ALONE), None)
+    named, heap = workload.own.resources(), recommendation.heap
+
+    def judge(value: Value) -> Value:
+        if reason is not None:
+            return _without_proposal(value, reason)
+        if value.resource in named:  # the pod itself has an amount
+            return _without_proposal(value, Reason.POD_AMOUNTS)
+        is_doubtful = _DECREASES_ALONE in gaps and value.resource is Resource.MEMORY and _falls(value)
+        return _without_proposal(value, _DECREASES_ALONE) if is_doubtful else value
+
+    values = tuple(map(judge, recommendation.values))
+    heap_falls = heap is not None and heap.change < 0 and _DECREASES_ALONE in gaps
+    heap_goes = reason is not None or Resource.MEMORY in named or heap_falls
+    return replace(recommendation, values=values, heap=None if heap_goes else heap)
+
+
+def _falls(value: Value) -> bool:
+    return value.change is not None and value.change < 0
+
+
+def _without_proposal(value: Value, reason: Reason) -> Value:
+    """Return the value without its proposal, for this reason; one that is withheld already keeps its own reason."""
+    if value.action is Action.WITHHELD:
+        return value
+    return withheld(value.resource, value.field, value.now, reason, value.inputs)

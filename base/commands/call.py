@@ -20,11 +20,7 @@ if TYPE_CHECKING:
     from cotenant.base.table import Table
 
 STORED: Final = {"cluster": (results.ClusterOption, None), "store": (results.StoreOption, None)}
-SCANS: Final = {
-    "cluster": (results.ClusterOption, None),
-    "all_clusters": (results.AllClustersOption, False),
-    "store": (results.StoreOption, None),
-}
+SCANS: Final = STORED | {"all_clusters": (results.AllClustersOption, False)}
 CHOICE: Final = {"namespace": (results.NamespaceOption, None), "query": (results.FilterOption, None)}
 DECLARED: Final = {"cluster": (DeclaredClusterOption, None)}
 LIVE: Final = {"kubeconfig": (Kubeconfig, None), "context": (Context, None)}
@@ -67,7 +63,7 @@ class CommandCall:
         """The last scan of the named or only cluster, or of all with --all-clusters; raises as `open_store`."""
         return results.open_scans(self.settings, self.cluster, self.given["all_clusters"])
 
-    def chosen(self, table: Table, *more: str) -> Table:
+    def filter_rows(self, table: Table, *more: str) -> Table:
         """The rows of the scans' table that --namespace, --filter and `more` choose; see `chosen_of_scan`."""
         return results.chosen_of_scan(self.scans, table, self.given.get("namespace"), self.given.get("query"), *more)
 

@@ -35,7 +35,7 @@ from cotenant.base.table import Schema, Table
 from cotenant.dashboard.access.forgery import COOKIE, HEADER
 from cotenant.dashboard.sources.source import FORECAST_LIST
 from cotenant.pipeline import daily_analysis
-from cotenant.recommender.colocation.model.lendable_tables import NODE_HISTORY
+from cotenant.recommender.colocation.model.lendable import NODE_HISTORY
 from cotenant.recommender.model.views import NODES, PODS, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS, Overview
 from cotenant.settings import Settings
 from cotenant_lab.simulation.demo import CLUSTER, fill

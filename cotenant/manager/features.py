@@ -27,8 +27,7 @@ from cotenant.manager.decisions.results import RunResults
 from cotenant.profiler.node_metric.controller import NodeMetricController
 from cotenant.profiler.node_metric.source import NodeMetricSource
 from cotenant.recommender.colocation.controller import ColocationController
-from cotenant.recommender.colocation.node_slo import NodeSloObject
-from cotenant.recommender.colocation.node_slo_controller import NodeSloController
+from cotenant.recommender.colocation.node_slo import NodeSloController, NodeSloObject
 from cotenant.recommender.colocation.zones import Topology
 from cotenant.scheduler_ext.load_taints.controller import LoadTaintController
 from cotenant.scheduler_ext.queues.controller import QueueController, QueueGates
@@ -93,13 +92,13 @@ class FeatureDependencies:
     published_until: Callable[[], float | None] = lambda: None
 
     @property
-    def own(self) -> ManagerSettings:
+    def manager(self) -> ManagerSettings:
         """The manager's settings."""
         return self.settings.manager
 
     @property
     def registry(self) -> CollectorRegistry | None:
-        """Where a feature registers metrics of its own; None where none are kept."""
+        """The registry of features' own metrics; None where none are kept."""
         return self.metrics.registry if self.metrics else None
 
 
@@ -161,8 +160,10 @@ def _ladder_feature(parts: FeatureDependencies) -> Feature:
 
 
 MAKERS: Final[Mapping[str, Callable[[FeatureDependencies], Feature]]] = {
-    "colocation": lambda of: ColocationController(of.mirrors, of.results, of.own.resync_seconds, of.own.take_over),
-    "node-slo": lambda of: NodeSloController(of.mirrors, of.own.resync_seconds, of.own.take_over),
+    "colocation": lambda of: ColocationController(
+        of.mirrors, of.results, of.manager.resync_seconds, of.manager.take_over
+    ),
+    "node-slo": lambda of: NodeSloController(of.mirrors, of.manager.resync_seconds, of.manager.take_over),
     "node-metric": lambda of: NodeMetricController(
         of.mirrors,
         NodeMetricSource(of.settings.profiler.prometheus, compares_clocks=not of.fast_forward),
@@ -170,7 +171,7 @@ MAKERS: Final[Mapping[str, Callable[[FeatureDependencies], Feature]]] = {
         NODE_METRIC_INTERVAL_SECONDS,
     ),
     "recommendations": lambda of: RecommendationController(of.client.sibling(), of.results, of.published_until),
-    "forecasts": lambda of: ForecastController(of.client.sibling(), of.mirrors["nodes"], of.results, of.own),
+    "forecasts": lambda of: ForecastController(of.client.sibling(), of.mirrors["nodes"], of.results, of.manager),
     "reservations": _reservation_feature,
     "plans": lambda of: PlanController(of.client.sibling(), of.mirrors, of.results, of.settings),
     "queues": _queue_feature,

@@ -22,8 +22,7 @@ from cotenant.pipeline.nodes.pod_hours import hours_of
 from cotenant.pipeline.nodes.reclaimable import NODE_SIGNAL, POD_SIGNAL
 from cotenant.pipeline.tables import quantiles_while_running, usage_while_running
 from cotenant.profiler.pool import by_cluster, reduce_rows
-from cotenant.recommender.colocation.model.lendable import LIKELY, SURE
-from cotenant.recommender.colocation.model.lendable_tables import NODE_HISTORY
+from cotenant.recommender.colocation.model.lendable import LIKELY, NODE_HISTORY, SURE
 from cotenant.recommender.model.recommendation import Field, Recommendation
 from cotenant.recommender.model.views import COVERAGE, COVERAGE_BY_DAY, EVENTS, RECOMMENDATION_LOG, portraits_of
 

@@ -28,16 +28,21 @@ from cotenant.pipeline.analysis import History
 from cotenant.profiler import portrait
 from cotenant.profiler.pool import by_container, demand
 from cotenant.recommender.base import load_strategy, recommend
-from cotenant.recommender.deleted_workloads import gone_workloads, withhold_deleted
 from cotenant.recommender.enrich import enrich, without_cache_raises
 from cotenant.recommender.evidence import Evidence, assemble
 from cotenant.recommender.findings import in_order, of_cluster, of_containers
-from cotenant.recommender.incomplete import founded_findings, without_decreases
+from cotenant.recommender.incomplete import (
+    founded_findings,
+    gone_workloads,
+    withhold_deleted,
+    withhold_partial,
+    without_decreases,
+    without_partial,
+)
 from cotenant.recommender.model.finding import ClusterFinding
 from cotenant.recommender.model.recommendation import Recommendation
 from cotenant.recommender.model.sibling import Siblings
 from cotenant.recommender.money import price_findings
-from cotenant.recommender.partial_inventory import withhold_partial, without_partial
 from cotenant.recommender.unmeasured import withhold_unmeasured, without_unmeasured
 from cotenant.settings import Settings
 

@@ -19,7 +19,7 @@ from cotenant.base.settings.base import digest
 from cotenant.base.store import Store
 from cotenant.base.usage.usage import DAY_SECONDS
 from cotenant.recommender import siblings
-from cotenant.recommender.deleted_workloads import gone_workloads
+from cotenant.recommender.incomplete import gone_workloads
 from cotenant.recommender.model.recommendation import Recommendation
 from cotenant.recommender.model.sibling import Family, Sibling
 from cotenant.recommender.strategies.cotenant import Cotenant

@@ -36,7 +36,7 @@ from cotenant.enforcer.model.enforcement_tables import ENFORCEMENT, ENFORCEMENT_
 from cotenant.profiler.recorder.status import STATUS_DOCUMENT, RecorderStatus
 from cotenant.recommender.colocation import batch
 from cotenant.recommender.colocation.batch import LendableCapacity
-from cotenant.recommender.colocation.model.lendable_tables import NODE_HISTORY
+from cotenant.recommender.colocation.model.lendable import NODE_HISTORY
 from cotenant.recommender.model import views
 from cotenant.recommender.model.recommendation import Recommendation
 from cotenant.recommender.stored_recommendations import document_name

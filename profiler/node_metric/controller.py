@@ -31,7 +31,7 @@ from cotenant.profiler.node_metric.status import Observed, ProdOutlook, Report, 
 from cotenant.profiler.node_metric.turn import PLURAL, ReportContext, outlooks, steps, unreported_nodes
 from cotenant.recommender.colocation.model.slo_config import SloConfig
 from cotenant.recommender.colocation.model.slo_forms import SloKey
-from cotenant.recommender.colocation.node_slo_controller import config_data
+from cotenant.recommender.colocation.node_slo import config_data
 
 FORECAST_SECONDS: Final = DAY_SECONDS
 """A run's outlook is published for as long as its forecast reaches."""

@@ -4,6 +4,6 @@
     facts (the Node object) ─┼─► columns ─► formulas ─► publish (writes), explain (words)
     pods (50,000 at once)   ─┘
 
-`state.Colocation` joins them for a cluster that is watched, `inventory` for stored history, `numa` splits over zones.
+`state.ColocationState` joins them for a watched cluster, `inventory` for stored history; `zones` splits over zones.
 Source of formulas and defaults: koord-manager, `slo-controller/noderesource/plugins/{batchresource,midresource}`.
 """

@@ -22,8 +22,7 @@ from cotenant.base.table import Table
 from cotenant.base.tables.queries import Relation
 from cotenant.base.usage.usage import HOUR_SECONDS
 from cotenant.recommender.colocation.model.batch_totals import batch_pods
-from cotenant.recommender.colocation.model.lendable import LEVELS, LIKELY, SURE
-from cotenant.recommender.colocation.model.lendable_tables import NODE_HISTORY
+from cotenant.recommender.colocation.model.lendable import LEVELS, LIKELY, NODE_HISTORY, SURE
 from cotenant.recommender.model.views import NODES, PODS
 
 Floats = npt.NDArray[np.float64]

@@ -28,8 +28,7 @@ from cotenant.recommender.colocation.columns import PeakForecast
 from cotenant.recommender.colocation.model.prod_peaks import PeakResults, ProdPeak
 from cotenant.recommender.colocation.model.slo_config import SloConfigFinding, parse
 from cotenant.recommender.colocation.model.slo_forms import SloKey
-from cotenant.recommender.colocation.node_slo import notes_of
-from cotenant.recommender.colocation.node_slo_controller import config_data
+from cotenant.recommender.colocation.node_slo import config_data, notes_of
 from cotenant.recommender.colocation.publish import policy_name_removal, policy_on, publish
 from cotenant.recommender.colocation.state import ColocationState, Computed
 from cotenant.recommender.colocation.strategy import CONFIG_KEY, ColocationConfig

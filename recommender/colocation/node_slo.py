@@ -1,4 +1,4 @@
-"""NodeSLO per node from slo-controller-config: rendered once for all nodes alike, written only where it differs. Pure.
+"""EDGE: NodeSLO per node from slo-controller-config: rendered once for all nodes alike, written where it differs.
 
 Nodes for which the same entries are in force share one rendering. A NodeSLO is written again when its rendering's
 digest (an annotation) is another, when somebody changed a value of ours, or when the node is a new one of the same
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,9 +24,13 @@ from cotenant.base.controllers.contract import (
     ControllerDecision,
     ObjectNote,
 )
+from cotenant.base.controllers.loop import Changes, Feature
 from cotenant.base.controllers.published import ExistingObject, PublishedMeta, is_other_program
+from cotenant.base.controllers.watched import WatchedNode
 from cotenant.base.errors import QuantityError
-from cotenant.base.kubernetes.intent import Address, Apply
+from cotenant.base.kube import Mirror
+from cotenant.base.kubernetes.intent import Address, Apply, Outcome
+from cotenant.base.kubernetes.models.metadata import ConfigMapObject
 from cotenant.base.kubernetes.protocol import NETWORK_BANDWIDTH_ANNOTATION, SLO_CONFIG_MAP, SLO_GROUP
 from cotenant.base.kubernetes.quantity import parse_bytes
 from cotenant.recommender.colocation.model.slo_config import SloConfig, SloConfigFinding
@@ -258,3 +262,42 @@ def _wrong(bandwidth: str) -> str:
 def coverage(view: NodeSloView) -> Mapping[Entries, int]:
     """Return the number of nodes to which each combination of entries applies."""
     return Counter(entries_of(view.config, node.labels) for node in view.nodes)
+
+
+def config_data(configs: Mirror[ConfigMapObject]) -> dict[str, str] | None:
+    """The texts of slo-controller-config; None when there is no such ConfigMap."""
+    config = next((c for (_, name), c in configs.snapshot().items() if name == SLO_CONFIG_MAP), None)
+    return (config.data or {}) if config else None
+
+
+class NodeSloController(Feature):
+    """Feature `node-slo`."""
+
+    name = "node-slo"
+    needs: tuple[str, ...] = ("config", "nodes", "nodeslos")
+
+    def __init__(
+        self, mirrors: Mapping[str, Mirror[Any]], interval_seconds: float, take_over: Collection[str] = ()
+    ) -> None:
+        """Create a controller that knows nothing of the cluster yet.
+
+        take_over: field managers that no longer write, so that their values are replaced.
+        """
+        self.interval_seconds = interval_seconds
+        self._mirrors = mirrors
+        self._take_over = frozenset(take_over)
+        self._config = SloConfig()
+
+    def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - the loop's signature
+        """One NodeSLO a node, where it differs from what the ConfigMap says for it."""
+        self._config = self._config.updated(config_data(self._mirrors["config"]))
+        nodes: Mapping[tuple[str, str], WatchedNode] = self._mirrors["nodes"].snapshot()
+        slos = {name: slo for (_, name), slo in self._mirrors["nodeslos"].snapshot().items()}
+        labelled = tuple(
+            LabelledNode(n.owned, n.node.labels, n.node.annotations.get(NETWORK_BANDWIDTH_ANNOTATION, ""))
+            for n in nodes.values()
+        )
+        return decide(NodeSloView(self._config, labelled, slos, self._take_over))
+
+    def sent(self, outcomes: Sequence[Outcome]) -> None:
+        """The mirror shows what was written."""

@@ -24,7 +24,7 @@ from cotenant.base.colocation.nodemetric import NodeMetric
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass
 from cotenant.base.resource import Resource
 from cotenant.recommender.colocation.columns import AMOUNT_CAP, Booleans, Floats
-from cotenant.recommender.colocation.model.pod_turnover import Place, PodCensus, unreplaced_requests
+from cotenant.recommender.colocation.model.prod_peaks import Place, PodCensus, unreplaced_requests
 
 CLASSES: Final = tuple(PriorityClass)
 CLASS_CODE: Final[Mapping[PriorityClass, int]] = {c: i for i, c in enumerate(CLASSES)}

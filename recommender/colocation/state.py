@@ -31,10 +31,10 @@ from cotenant.recommender.colocation.columns import (
 )
 from cotenant.recommender.colocation.facts import ColocationNode, fact_columns
 from cotenant.recommender.colocation.formulas import BandColumns, Parameters, batch, mid
-from cotenant.recommender.colocation.model.pod_turnover import PodCensus
-from cotenant.recommender.colocation.numa import zone_batch
+from cotenant.recommender.colocation.model.prod_peaks import PodCensus
 from cotenant.recommender.colocation.pods import PodColumns
 from cotenant.recommender.colocation.strategy import ColocationConfig, Resolved
+from cotenant.recommender.colocation.zones import zone_batch
 
 Computed = Mapping[tuple[Band, Resource], BandColumns]
 """Amounts of all nodes, the same nodes in the same order for every key."""

@@ -35,7 +35,7 @@ from cotenant.base.resource import GIB, MIB, Resource
 from cotenant.base.settings.sections import KubeSettings
 from cotenant.base.store import Store
 from cotenant.profiler.sightings import merge_inventories
-from cotenant.recommender.deleted_workloads import gone_workloads
+from cotenant.recommender.incomplete import gone_workloads
 
 pytestmark = pytest.mark.server
 

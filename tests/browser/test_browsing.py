@@ -17,7 +17,7 @@ from cotenant.base.colocation.reclaim_policies import decode_terms
 from cotenant.base.table import Schema, Table
 from cotenant.base.text import visible
 from cotenant.dashboard import pages
-from cotenant.recommender.colocation.model.lendable_tables import NODE_HISTORY
+from cotenant.recommender.colocation.model.lendable import NODE_HISTORY
 from cotenant.recommender.model.views import FINDINGS, NODES, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS
 from tests.browser.conftest import Open
 from tests.browser.test_pages import THEMES, api, column, export_of, pictured, settled

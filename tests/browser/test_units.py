@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from cotenant.base.resource import GIB
-from cotenant.recommender.colocation.model.lendable_tables import NODE_HISTORY
+from cotenant.recommender.colocation.model.lendable import NODE_HISTORY
 from cotenant.recommender.model.views import WORKLOADS, Overview, portraits_of
 from tests.browser.conftest import Open
 from tests.browser.test_browsing import serious

@@ -33,7 +33,7 @@ from cotenant.dashboard.sources.source import StoreSource
 from cotenant.dashboard.tables import list_page
 from cotenant.dashboard.tables.list_page import Listing
 from cotenant.python_api.tables import column_name
-from cotenant.recommender.colocation.model.lendable_tables import NODE_HISTORY
+from cotenant.recommender.colocation.model.lendable import NODE_HISTORY
 from cotenant.recommender.model.views import (
     COVERAGE,
     COVERAGE_BY_DAY,

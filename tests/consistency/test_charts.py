@@ -21,7 +21,7 @@ from cotenant.dashboard.figures import display
 from cotenant.dashboard.home import overview as home
 from cotenant.dashboard.home.page_data import overview_page
 from cotenant.dashboard.pages import batch, forecast, health, nodes, portrait, what_if
-from cotenant.recommender.colocation.model.lendable_tables import NODE_HISTORY
+from cotenant.recommender.colocation.model.lendable import NODE_HISTORY
 from cotenant.recommender.model.views import (
     COVERAGE,
     COVERAGE_BY_DAY,

@@ -33,7 +33,7 @@ def reclaim_policy() -> None:
     from cotenant.base.resource import Resource
     from cotenant.base.settings.docs import settings_markdown
     from cotenant.dashboard.nodes import lendable
-    from cotenant.recommender.colocation import explain, formulas, numa
+    from cotenant.recommender.colocation import explain, formulas, zones
     from cotenant.recommender.colocation.columns import NodeColumns
     from cotenant.recommender.colocation.model.slo_config import parse
     from cotenant.recommender.colocation.model.slo_forms import SloKey
@@ -68,7 +68,7 @@ def reclaim_policy() -> None:
     pod = PodTerms(
         **{n: np.array([1000.0]) for n in PodTerms.__slots__} | {"node": np.array([0]), "zones": np.array([2])}
     )
-    assert numa.zone_batch([2000, 2000], pod, node, resolved.strategy).tolist() == [1900, 800]
+    assert zones.zone_batch([2000, 2000], pod, node, resolved.strategy).tolist() == [1900, 800]
 
 
 def page() -> None:

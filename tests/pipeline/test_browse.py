@@ -20,7 +20,7 @@ from cotenant.base.usage.usage import HOUR_SECONDS, Signal
 from cotenant.pipeline import browse, daily_analysis, stored_history
 from cotenant.pipeline.analysis import Analysis
 from cotenant.pipeline.tables import nodes
-from cotenant.recommender.colocation.model.lendable_tables import NODE_HISTORY
+from cotenant.recommender.colocation.model.lendable import NODE_HISTORY
 from cotenant.recommender.model.views import (
     COVERAGE,
     COVERAGE_BY_DAY,

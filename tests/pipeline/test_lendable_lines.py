@@ -39,8 +39,7 @@ from cotenant.forecasting.settings import ForecastingSettings
 from cotenant.pipeline import daily_analysis
 from cotenant.pipeline.analysis import Analysis
 from cotenant.recommender.colocation.model.batch_totals import why_unknown
-from cotenant.recommender.colocation.model.lendable import LIKELY, SURE
-from cotenant.recommender.colocation.model.lendable_tables import NODE_HISTORY
+from cotenant.recommender.colocation.model.lendable import LIKELY, NODE_HISTORY, SURE
 from cotenant.recommender.model.views import NODES, RECLAIMABLE, Overview
 from cotenant.recommender.settings import ReclaimableSettings, RecommenderSettings
 from cotenant.settings import Settings

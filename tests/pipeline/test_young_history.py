@@ -17,7 +17,7 @@ from cotenant.base.usage.usage import Signal, TimeGrid, Usage
 from cotenant.base.usage.week import WEEKS
 from cotenant.pipeline import daily_analysis
 from cotenant.profiler.sightings import Sightings, by_usage, with_history
-from cotenant.recommender.colocation.model.lendable_tables import NODE_HISTORY
+from cotenant.recommender.colocation.model.lendable import NODE_HISTORY
 from cotenant.recommender.model.views import FINDINGS, NODES, RECOMMENDATIONS, WORKLOADS
 from cotenant.settings import Settings
 

@@ -20,7 +20,7 @@ from cotenant.base.resource import GIB, Resource
 from cotenant.recommender.colocation import formulas
 from cotenant.recommender.colocation.columns import PeakForecast
 from cotenant.recommender.colocation.formulas import Parameters
-from cotenant.recommender.colocation.model.pod_turnover import PodCensus, unreplaced_requests
+from cotenant.recommender.colocation.model.prod_peaks import PodCensus, unreplaced_requests
 from cotenant.recommender.colocation.state import ColocationState
 from cotenant.recommender.colocation.strategy import ColocationConfig
 

@@ -23,12 +23,11 @@ from cotenant.recommender.model.recommendation import Action, Field, Recommendat
 from cotenant.recommender.settings import (
     CotenantSettings,
     RecommenderSettings,
-    SeveritySettings,
 )
 from cotenant.recommender.strategies.cotenant import jobs
 from cotenant.recommender.strategies.cotenant import size as sizing
 from cotenant.recommender.strategies.cotenant.daemons import group_of
-from cotenant.recommender.strategies.cotenant.grade import GradedChange, Grades
+from cotenant.recommender.strategies.cotenant.grade import grade
 from tests.support.any_cluster import DAYS, WEB, clusters
 from tests.support.scenario import DAY, Scenario, Track, amount, steady, value
 
@@ -291,22 +290,24 @@ def test_a_nodes_group_is_its_label_then_its_type_then_its_size() -> None:
 @pytest.mark.parametrize(
     ("change", "level"),
     [
-        (GradedChange(CPU, REQUEST, None, 400, 3), Severity.WARNING),  # nothing is requested
-        (GradedChange(CPU, LIMIT, None, 400, 3), Severity.GOOD),
-        (GradedChange(MEMORY, LIMIT, 4 * GIB, 1 * GIB, 9), Severity.GOOD),  # harms nobody
-        (GradedChange(MEMORY, LIMIT, 1 * GIB, 2 * GIB, 1, risk=True), Severity.CRITICAL),
-        (GradedChange(MEMORY, REQUEST, 2 * GIB, 1 * GIB, 1, risk=True), Severity.OK),  # not a raise: by size
-        (GradedChange(CPU, REQUEST, 1000, 400, 5), Severity.WARNING),  # waste, however large, is no danger
-        (GradedChange(CPU, REQUEST, 1000, 10, 10_000), Severity.WARNING),
-        (GradedChange(CPU, REQUEST, 1000, 550, 100), Severity.WARNING),
-        (GradedChange(CPU, REQUEST, 400, 1000, 100), Severity.WARNING),  # a raise without risk is never critical
-        (GradedChange(CPU, REQUEST, 1000, 850, 1), Severity.OK),
-        (GradedChange(CPU, REQUEST, 1000, 950, 100), Severity.GOOD),  # 5 %
-        (GradedChange(CPU, REQUEST, 20, 10, 1), Severity.GOOD),  # 10 m
+        ((CPU, REQUEST, None, 400, 3, False), Severity.WARNING),  # nothing is requested
+        ((CPU, LIMIT, None, 400, 3, False), Severity.GOOD),
+        ((MEMORY, LIMIT, 4 * GIB, 1 * GIB, 9, False), Severity.GOOD),  # harms nobody
+        ((MEMORY, LIMIT, 1 * GIB, 2 * GIB, 1, True), Severity.CRITICAL),
+        ((MEMORY, REQUEST, 2 * GIB, 1 * GIB, 1, True), Severity.OK),  # not a raise: by size
+        ((CPU, REQUEST, 1000, 400, 5, False), Severity.WARNING),  # waste, however large, is no danger
+        ((CPU, REQUEST, 1000, 10, 10_000, False), Severity.WARNING),
+        ((CPU, REQUEST, 1000, 550, 100, False), Severity.WARNING),
+        ((CPU, REQUEST, 400, 1000, 100, False), Severity.WARNING),  # a raise without risk is never critical
+        ((CPU, REQUEST, 1000, 850, 1, False), Severity.OK),
+        ((CPU, REQUEST, 1000, 950, 100, False), Severity.GOOD),  # 5 %
+        ((CPU, REQUEST, 20, 10, 1, False), Severity.GOOD),  # 10 m
     ],
 )
-def test_severity_is_danger_and_below_that_share_and_amount(change: GradedChange, level: Severity) -> None:
-    assert Grades(SeveritySettings()).of(change) is level
+def test_severity_is_danger_and_below_that_share_and_amount(
+    change: tuple[Resource, Field, int | None, int | None, int, bool], level: Severity
+) -> None:
+    assert grade(*change) is level
 
 
 def growing(weeks: Sequence[float], noise: float = 0.0) -> Scenario:

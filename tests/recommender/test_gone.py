@@ -11,7 +11,7 @@ from cotenant.base.kube.overlay import overlay
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.base.usage.usage import DAY_SECONDS
-from cotenant.recommender.deleted_workloads import gone_workloads, withhold_deleted
+from cotenant.recommender.incomplete import gone_workloads, withhold_deleted
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
 
 NOW = 1_795_089_600

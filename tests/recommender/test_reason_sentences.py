@@ -23,7 +23,7 @@ from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS
 from cotenant.forecasting.backtest.worst_day import FEWEST_DAYS
 from cotenant.forecasting.engine import HORIZON, STEP_SECONDS
 from cotenant.recommender.base import BUILT_IN
-from cotenant.recommender.deleted_workloads import SILENT_SECONDS
+from cotenant.recommender.incomplete import SILENT_SECONDS
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
 from cotenant.recommender.settings import RecommenderSettings
 from cotenant.recommender.strategies.cotenant import autoscaler

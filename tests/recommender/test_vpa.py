@@ -18,8 +18,7 @@ from cotenant.recommender.base import proportional_limit
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
 from cotenant.recommender.settings import RecommenderSettings
 from cotenant.recommender.strategies.settings import VpaSettings
-from cotenant.recommender.strategies.vpa import Vpa, confidence, estimate, pod_peaks
-from cotenant.recommender.strategies.vpa_start import VpaStart
+from cotenant.recommender.strategies.vpa import Vpa, VpaStart, confidence, estimate, pod_peaks
 from tests.support.evidence import END, STEP, Case, evidence_of
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY

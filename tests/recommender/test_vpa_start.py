@@ -19,8 +19,7 @@ from cotenant.recommender.evidence import Evidence
 from cotenant.recommender.model.recommendation import Field, Recommendation
 from cotenant.recommender.settings import RecommenderSettings
 from cotenant.recommender.strategies.settings import VpaSettings
-from cotenant.recommender.strategies.vpa import Vpa, cpu_histograms, memory_histograms
-from cotenant.recommender.strategies.vpa_start import VpaStart
+from cotenant.recommender.strategies.vpa import Vpa, VpaStart, cpu_histograms, memory_histograms
 from tests.support.evidence import END, STEP, Case, evidence_of
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY

@@ -116,7 +116,7 @@ def findings(
     threshold = FailOn.parse(fail_on) if fail_on else None
     kinds = _kinds(what)
     table = call.scans.read_table(FINDINGS)
-    rows = call.chosen(table)
+    rows = call.filter_rows(table)
     rows = rows.take(np.isin(rows.columns["finding"].astype(str), kinds))
     if output.is_change:
         _write_changes(call.scans, rows, output, output_dir)

@@ -39,7 +39,7 @@ def pods(
     from cotenant.recommender.model.views import PODS
 
     table = call.scans.read_table(PODS)
-    rows = call.chosen(table, urlencode([("node", literal(name)) for name in node or ()]))
+    rows = call.filter_rows(table, urlencode([("node", literal(name)) for name in node or ()]))
     call.print(rows)
     if len(rows):
         where = counted(len(set(rows.columns["node"])), "node")
@@ -66,7 +66,7 @@ def replicas(call: CommandCall) -> None:
     from cotenant.recommender.replicas import replica_totals
 
     table = call.scans.read_table(REPLICAS)
-    rows = call.chosen(table)
+    rows = call.filter_rows(table)
     call.print(rows)
     if not len(rows):
         what = "an autoscaler on CPU or memory, or six replicas and more"

@@ -23,8 +23,7 @@ from cotenant.base.usage.forecast import Forecasts
 from cotenant.base.usage.usage import TimeGrid
 from cotenant.pipeline.analysis import Analysis, WorkloadColumns
 from cotenant.pipeline.nodes.node_peaks import prod_census
-from cotenant.recommender.colocation.model.pod_turnover import PodCensus
-from cotenant.recommender.colocation.model.prod_peaks import ProdPeak, StoredCensus
+from cotenant.recommender.colocation.model.prod_peaks import PodCensus, ProdPeak, StoredCensus
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation
 from cotenant.recommender.replicas import ReplicaFloor
 from cotenant.scheduler_ext.rebalance.published_outlooks import WorkloadMedian

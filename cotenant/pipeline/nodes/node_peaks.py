@@ -27,7 +27,7 @@ from cotenant.forecasting.settings import NodePeakSettings
 from cotenant.pipeline.analysis import BLOCK_SECONDS, History, NodeMaxima
 from cotenant.pipeline.nodes.pod_hours import PROD
 from cotenant.profiler.pool import PartialTotals, PoolMembers
-from cotenant.recommender.colocation.model.pod_turnover import Place, PodCensus, unreplaced_requests
+from cotenant.recommender.colocation.model.prod_peaks import Place, PodCensus, unreplaced_requests
 from cotenant.recommender.incomplete import node_forecast_incomplete
 
 Floats = npt.NDArray[np.float64]

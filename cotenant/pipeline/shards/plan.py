@@ -21,7 +21,7 @@ from cotenant.base.cluster import Event, Inventory, Pod, PodRow, VpaHistory, Wor
 from cotenant.base.identity import PodContainerRef, WorkloadRef
 from cotenant.base.store.days import Between, Key
 from cotenant.pipeline.analysis import Division
-from cotenant.recommender.deleted_workloads import gone_workloads
+from cotenant.recommender.incomplete import gone_workloads
 
 Place = tuple[str, str]
 """(namespace, name) of a workload, or of a pod that belongs to none: where it stands in the order of shards."""

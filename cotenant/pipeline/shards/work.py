@@ -51,7 +51,7 @@ from cotenant.pipeline.tables import p95_while_running
 from cotenant.pipeline.weeks import DayHours
 from cotenant.profiler.coverage import Coverage, coverage
 from cotenant.profiler.pool import Owners, PartialTotals, PoolMembers, by_workload, partial_totals, total
-from cotenant.recommender.deleted_workloads import withhold_failed
+from cotenant.recommender.incomplete import withhold_failed
 from cotenant.recommender.model.savings import PlannedSavings, When, summed_savings
 from cotenant.recommender.replicas import ReplicaFloor, replica_floors
 from cotenant.scheduler_ext.reservations.commands.workload_history import WorkloadHistory

@@ -1,11 +1,9 @@
 """How much a proposed value matters: critical for danger alone, the rest by share and amount. Pure.
 
-The thresholds are settings (`recommender.cotenant.severity`), the rule is described there.
+The share of throttled demand that is a risk is a setting (`recommender.cotenant.severity`).
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -27,40 +25,22 @@ from cotenant.recommender.strategies.cotenant.demand import ResourceDemand
 CPU = Resource.CPU
 
 
-@dataclass(frozen=True, slots=True)
-class GradedChange:
-    """A value for grading; amounts in the unit, None = not set."""
-
-    resource: Resource
-    field: Field
-    now: int | None
-    amount: int | None
-    replicas: int
-    risk: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Grades:
-    """The settings' thresholds."""
-
-    steps: SeveritySettings
-
-    def of(self, change: GradedChange) -> Severity:
-        """The severity of one value."""
-        now, amount = change.now, change.amount
-        if now is None or amount is None:
-            return Severity.GOOD if now is amount or change.field is Field.LIMIT else Severity.WARNING
-        if change.risk and amount > now:
-            return Severity.CRITICAL
-        if change.field is Field.LIMIT and amount <= now:
-            return Severity.GOOD
-        share = abs(amount - now) / max(amount, now, 1)
-        resource = change.resource
-        total = abs(amount - now) * max(change.replicas, 1)
-        warning, ok = (WARNING_MILLICORES, OK_MILLICORES) if resource is CPU else (WARNING_BYTES, OK_BYTES)
-        if share >= WARNING_CHANGE and total >= warning:
-            return Severity.WARNING
-        return Severity.OK if share >= OK_CHANGE and total >= ok else Severity.GOOD
+def grade(
+    resource: Resource, field: Field, now: int | None, amount: int | None, replicas: int, risk: bool = False
+) -> Severity:
+    """The severity of a value; amounts in the unit, None = not set; risk: the present value already causes harm."""
+    if now is None or amount is None:
+        return Severity.GOOD if now is amount or field is Field.LIMIT else Severity.WARNING
+    if risk and amount > now:
+        return Severity.CRITICAL
+    if field is Field.LIMIT and amount <= now:
+        return Severity.GOOD
+    share = abs(amount - now) / max(amount, now, 1)
+    total = abs(amount - now) * max(replicas, 1)
+    warning, ok = (WARNING_MILLICORES, OK_MILLICORES) if resource is CPU else (WARNING_BYTES, OK_BYTES)
+    if share >= WARNING_CHANGE and total >= warning:
+        return Severity.WARNING
+    return Severity.OK if share >= OK_CHANGE and total >= ok else Severity.GOOD
 
 
 def at_risk(evidence: Evidence, demand: ResourceDemand, index: int, steps: SeveritySettings) -> bool:

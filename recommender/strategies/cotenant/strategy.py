@@ -24,7 +24,7 @@ from cotenant.recommender.settings import CotenantSettings, RecommenderSettings
 from cotenant.recommender.strategies.cotenant import autoscaler, bounds, heap, jobs, notes, size
 from cotenant.recommender.strategies.cotenant.demand import ResourceDemand, cpu_demand, memory_demand
 from cotenant.recommender.strategies.cotenant.draft import Draft, Drafts, Slot
-from cotenant.recommender.strategies.cotenant.grade import GradedChange, Grades, at_risk
+from cotenant.recommender.strategies.cotenant.grade import at_risk, grade
 from cotenant.recommender.strategies.cotenant.policy import Policy, policies
 from cotenant.recommender.strategies.cotenant.size import ContainerContext
 from cotenant.recommender.strategies.cotenant.withhold import reasons
@@ -52,7 +52,6 @@ class Run:
     demand: Mapping[Resource, ResourceDemand]
     reasons: Mapping[Resource, Sequence[Reason]]
     bounds: bounds.Bounds
-    grades: Grades
     priors: Mapping[Resource, Mapping[int, siblings.Prior]]
 
 
@@ -89,7 +88,6 @@ class Cotenant:
             demand,
             {r: reasons(evidence, d, resolved_policies, own) for r, d in demand.items()},
             bounds.bounds_of(evidence.inventory),
-            Grades(own.severity),
             {r: _priors(evidence, d) for r, d in demand.items()},
         )
         recommendations = []
@@ -286,7 +284,6 @@ def _value(run: Run, slot: Slot, draft: Draft, inputs: Mapping[str, float | int 
     evidence, policy = run.evidence, run.policies[slot.index]
     risk = at_risk(evidence, run.demand[slot.resource], slot.index, run.own.severity)
     replicas = evidence.replicas(slot.index)
-    change = GradedChange(slot.resource, slot.field, draft.now, draft.amount, replicas, risk)
     return Value(
         slot.resource,
         slot.field,
@@ -294,7 +291,7 @@ def _value(run: Run, slot: Slot, draft: Draft, inputs: Mapping[str, float | int 
         draft.amount,
         Action.SET,
         draft.reason,
-        run.grades.of(change),
+        grade(slot.resource, slot.field, draft.now, draft.amount, replicas, risk),
         inputs,
         draft.formula,
         draft.clamps,
