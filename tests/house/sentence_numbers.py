@@ -73,10 +73,11 @@ class Declared:
 def declared(trees: Sequence[ast.Module], columns: frozenset[str]) -> Declared:
     """Fields, properties and functions of a number's type in all of these modules, and the columns of tables."""
     fields: dict[str, dict[str, bool]] = {}
+    bases: dict[str, list[str]] = {}
     functions: dict[str, bool] = {}
     for node in (node for tree in trees for node in ast.walk(tree)):
         if isinstance(node, ast.ClassDef):
-            own = fields.setdefault(node.name, {})
+            own, bases[node.name] = fields.setdefault(node.name, {}), [ast.unparse(base) for base in node.bases]
             for part in node.body:
                 if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name):
                     own[part.target.id] = is_number(part.annotation)
@@ -84,6 +85,8 @@ def declared(trees: Sequence[ast.Module], columns: frozenset[str]) -> Declared:
                     own[part.name] = is_number(part.returns)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             functions[node.name] = is_number(node.returns) and functions.get(node.name, True)
+    for name, above in bases.items():
+        fields[name] = {field: numeric for one in (*above, name) for field, numeric in fields.get(one, {}).items()}
     every = [pair for own in fields.values() for pair in own.items()]
     attributes = {name for name, numeric in every if numeric} - {name for name, numeric in every if not numeric}
     by_name = {re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower(): name for name in fields}
