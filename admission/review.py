@@ -11,17 +11,17 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from cotenant.admission import pod_rules
-from cotenant.admission.json_patch import difference
 from cotenant.admission.namespace_limits.demands import quota_warnings, refusals
 from cotenant.admission.pod_mutation import AdmissionCall, compute_mutation
 from cotenant.admission.values.misread import misread_on_pod, misread_on_quota, small_amounts
 from cotenant.admission.values.misspelt import misspelt_keys, misspelt_on_pod
 from cotenant.admission.view import ClusterView
+from cotenant.base.json_documents.difference import escape_pointer_key
 from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.kubernetes.models.metadata import ConfigMapObject, ObjectLabels
 from cotenant.base.kubernetes.models.pod import AdmittedPod
@@ -376,3 +376,34 @@ def _object(raw: msgspec.Raw, shape: type) -> Any:
         return msgspec.json.decode(raw)
     except UNDECODABLE:
         return None
+
+
+# The smallest RFC 6902 patch: what other webhooks and the API server wrote stays as they wrote it.
+Operation: TypeAlias = dict[str, Any]
+
+
+def difference(before: Any, after: Any) -> list[Operation]:
+    """Operations that turn `before` into `after`; none when they are equal. List elements are compared by place."""
+    operations: list[Operation] = []
+    _compare(operations, "", before, after)
+    return operations
+
+
+def _compare(operations: list[Operation], path: str, before: Any, after: Any) -> None:
+    if before is after:  # what was not touched is still the same object
+        return
+    if isinstance(before, dict) and isinstance(after, dict):
+        gone = before.keys() - after.keys()
+        operations += [{"op": "remove", "path": f"{path}/{escape_pointer_key(key)}"} for key in gone]
+        for key, value in after.items():
+            if key not in before:
+                operations.append({"op": "add", "path": f"{path}/{escape_pointer_key(key)}", "value": value})
+            elif before[key] is not value:
+                _compare(operations, f"{path}/{escape_pointer_key(key)}", before[key], value)
+    elif isinstance(before, list) and isinstance(after, list):
+        for index, (old, new) in enumerate(zip(before, after, strict=False)):
+            _compare(operations, f"{path}/{index}", old, new)
+        operations += [{"op": "remove", "path": f"{path}/{len(after)}"}] * (len(before) - len(after))
+        operations += [{"op": "add", "path": f"{path}/-", "value": value} for value in after[len(before) :]]
+    elif type(before) is not type(after) or before != after:
+        operations.append({"op": "replace", "path": path, "value": after})

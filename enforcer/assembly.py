@@ -56,10 +56,10 @@ from cotenant.enforcer.report.recorder import TickRecorder
 from cotenant.enforcer.report.topology_writer import TopologyPublisher
 from cotenant.enforcer.runtime import INSTALL
 from cotenant.enforcer.settings import EnforcerSettings, RuntimeSettings
-from cotenant.enforcer.sources.kubelet import SIZE_CAP_BYTES, KubeletConfig, kubelet_config
 from cotenant.enforcer.sources.kubelet_client import WithKubelet
 from cotenant.enforcer.sources.last_known import LastInputsFile, Recalling
 from cotenant.enforcer.sources.sources import AgentInputs, ApiSources, FileSources, Sources
+from cotenant.enforcer.sources.wire import SIZE_CAP_BYTES, KubeletConfig, kubelet_config
 
 RECORD_CAP_BYTES: Final = 64 * 1024**2
 """Largest recording; then a new one is started beside the old one. Bounds the disk."""

@@ -104,8 +104,10 @@ def _taken_out(group: str, side: str) -> str:
     """CEL for a list of JSON patch operations, one for each container that has amounts of a LimitRange on this side."""
     given = f"variables.{_given_list(group, side)}[i]"
     plain = {r: f'({text(r)} in {given} && variables.band != "")' for r in Resource}
+    # Of another band, where no profile is about to give the pod a class.
+    others = {band: f"(variables.band != {text(band)} && !variables.pending)" for band in BANDS_IN_ORDER}
     classes = {
-        name: f"({text(name)} in {given} && ({_of_other_band(band)} || {_own(group, resource)}))"
+        name: f"({text(name)} in {given} && ({others[band]} || {_own(group, resource)}))"
         for (band, resource), name in EXTENDED_RESOURCES.items()
     }
     goes = {r: f"{plain[r]} && {_names_band_resource(r)}" for r in Resource} | classes
@@ -116,11 +118,6 @@ def _taken_out(group: str, side: str) -> str:
     ]
     entry = "".join(renames) + "{string(k): string(v)}" + ")" * len(renames)
     return replaced_side(group, side, any_of((*plain.values(), *classes.values())), dropped, entry)
-
-
-def _of_other_band(band: Band) -> str:
-    """Return the CEL condition that the pod is not of the band, and no profile is about to give it a class."""
-    return f"(variables.band != {text(band)} && !variables.pending)"
 
 
 def _own(group: str, name: str) -> str:

@@ -38,15 +38,11 @@ def any_of(conditions: Iterable[str]) -> str:
     return " || ".join(conditions)
 
 
-def _in_band(priority: PriorityClass) -> str:
-    low, high = BANDS[priority]
-    return f"object.spec.priority >= {low} && object.spec.priority <= {high}"
-
-
 def _class_by_priority() -> str:
     expression = '""'
-    for priority in BANDS:
-        expression = f"({_in_band(priority)} ? {text(priority)} : {expression})"
+    for priority, (low, high) in BANDS.items():
+        in_band = f"object.spec.priority >= {low} && object.spec.priority <= {high}"
+        expression = f"({in_band} ? {text(priority)} : {expression})"
     return f'(has(object.spec.priority) ? {expression} : "")'
 
 

@@ -91,6 +91,9 @@ class _PriorityClass(msgspec.Struct):
     value: int = 0
     preemptionPolicy: str | None = None  # noqa: N815 - the API's name
 
+    def entry(self) -> PriorityClassEntry:
+        return PriorityClassEntry(self.value, self.preemptionPolicy or "PreemptLowerPriority")
+
 
 class _WorkloadSpec(msgspec.Struct):
     template: SizedTemplate = msgspec.field(default_factory=SizedTemplate)
@@ -116,7 +119,7 @@ class WebhookMirrors:
         self.mirrors: dict[str, Mirror[Any]] = {
             "profiles": Mirror(client, _PATHS["profiles"], dict[str, Any], Profile.parse),
             "namespaces": Mirror(client, _PATHS["namespaces"], LabelledObject, lambda n: n.metadata.labels or {}),
-            "priority_classes": Mirror(client, _PATHS["priority_classes"], _PriorityClass, _entry),
+            "priority_classes": Mirror(client, _PATHS["priority_classes"], _PriorityClass, _PriorityClass.entry),
             "quotas": Mirror(client, _PATHS["quotas"], dict[str, Any], QuotaNode.read),
             "quota_profiles": Mirror(client, _PATHS["quota_profiles"], json, QuotaProfile.parse),
             "reservations": Mirror(client, _PATHS["reservations"], dict[str, Any], Reservation.parse),
@@ -244,10 +247,6 @@ def _uses(tree: QuotaTree, namespace: str, pod: LabelledObject, name: str) -> bo
 def _is_complete_or_absent(mirror: Mirror[Any]) -> bool:
     """Return whether the mirror has been complete once, or its kind is not installed (no CRD)."""
     return mirror.wait_synced(0) or isinstance(mirror.error, ClusterAbsent)
-
-
-def _entry(priority_class: _PriorityClass) -> PriorityClassEntry:
-    return PriorityClassEntry(priority_class.value, priority_class.preemptionPolicy or "PreemptLowerPriority")
 
 
 def _served_until(guard: SwapGuardWire) -> tuple[float, float]:

@@ -73,7 +73,8 @@ class WebhookService:
         self.keeper = self._keeper(state.client.sibling(), settings, certificates, clock)
         self.watchdog = GuardWatchdog(state.client.sibling(), clock)
         self.app.checks.ready["cluster"] = self.state.wrong
-        self.app.checks.ready["certificate"] = self._certificate
+        # Why the certificate could not be renewed or read last, empty when it could.
+        self.app.checks.ready["certificate"] = lambda: self.keeper.error.message if self.keeper.error else ""
         self._pause = settings.certificate_check_seconds
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="certificates", daemon=True)
@@ -116,10 +117,6 @@ class WebhookService:
         self.server.show(pair)
         expires = x509.load_pem_x509_certificate(pair.certificate).not_valid_after_utc
         self.app.shown(expires.timestamp(), signing_key(pair.key))
-
-    def _certificate(self) -> str:
-        """Why the certificate could not be renewed or read last, empty when it could."""
-        return self.keeper.error.message if self.keeper.error else ""
 
     def _keep(self) -> None:
         """Look after the certificate until stopped; what fails is logged and tried again."""

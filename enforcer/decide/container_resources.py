@@ -244,7 +244,9 @@ def _container_resources(
     if own == BatchAmounts():
         return LEAVE
     mine = _set(own, policy, cpu_ratio)
-    return ContainerSettings(mine.cpu_shares, _at_most(mine.cpu_quota, pod_resources.cpu_quota), mine.memory_limit)
+    quotas = [quota for quota in (mine.cpu_quota, pod_resources.cpu_quota) if quota is not None]
+    quota = min(quotas) if len(quotas) == 2 and min(quotas) > 0 else mine.cpu_quota
+    return ContainerSettings(mine.cpu_shares, quota, mine.memory_limit)
 
 
 def _pod_total_resources(
@@ -287,10 +289,6 @@ def _set(amounts: BatchAmounts, policy: NodePolicy, cpu_ratio: float) -> Contain
         cpu_quota=NO_LIMIT if quota_suspended(policy) else quota_of(amounts.limit_millicores, cpu_ratio),
         memory_limit=amounts.limit_bytes if amounts.limit_bytes > 0 else NO_LIMIT,
     )
-
-
-def _at_most(mine: int | None, bound: int | None) -> int | None:
-    return min(mine, bound) if mine is not None and bound is not None and min(mine, bound) > 0 else mine
 
 
 def _with_cpus(own: ContainerSettings, cpus: str, of_pod: bool = False) -> ContainerSettings:

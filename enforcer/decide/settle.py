@@ -360,23 +360,21 @@ def _plan_writes(
             elif place not in next_notes:
                 next_notes |= _made_so(place, target, dialect)
         else:
-            write = _write(place, target, present, _has_drifted(notes.get(place), present, dialect))
+            drifted = _has_drifted(notes.get(place), present, dialect)
+            value, level, strategy, why = target.value, target.level, target.strategy, target.why
+            write = KnobWrite(*place, value, level, strategy, why, present, target.restores, drifted=drifted)
             writes.append(write)
             next_notes |= _notes_for_write(write, groups[place[0]], next_notes, circumstances)
             if write.restores and _idle_hides(place[1], groups[place[0]]):  # from now on AFTER_IDLE is the kubelet's
                 next_notes[place] = replace(next_notes[place], written=(target.value,))
         if place in next_notes and target.back_to is not None:
-            next_notes[place] = _record_kubelet_value(next_notes[place], target.back_to)
+            # The kubelet's word; one that has changed since is the new original.
+            note, told = next_notes[place], target.back_to
+            original = note.original if note.told in (None, told) else told
+            next_notes[place] = replace(note, original=original, told=told)
         if place in next_notes and not target.restores:
             values_in_force[place] = target.value
     return writes, next_notes, values_in_force
-
-
-def _record_kubelet_value(note: OriginalValue, told: Value) -> OriginalValue:
-    """The note with the kubelet's word; one that has changed since is the new original."""
-    if note.told is None or note.told == told:
-        return replace(note, told=told)
-    return replace(note, original=told, told=told)
 
 
 def _made_so(place: Place, target: _KnobTarget, dialect: Dialect) -> dict[Place, OriginalValue]:
@@ -396,12 +394,6 @@ def _is_note_needed(note: OriginalValue, targets: _Targets, groups: Groups) -> b
 
 def _has_drifted(note: OriginalValue | None, present: Value | None, dialect: Dialect) -> bool:
     return note is not None and present is not None and not _was_written(note, present, dialect)
-
-
-def _write(place: Place, target: _KnobTarget, present: Value | None, drifted: bool) -> KnobWrite:
-    return KnobWrite(
-        *place, target.value, target.level, target.strategy, target.why, present, target.restores, drifted=drifted
-    )
 
 
 def _notes_for_write(

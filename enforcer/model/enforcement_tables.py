@@ -96,18 +96,16 @@ def merge_actions(stored: Table | None, acts: Iterable[AgentAction], keep: Reten
             news.append(replace(act, count=act.total - before))
         else:
             news.append(act)
-    fresh = Table.from_rows(ENFORCEMENT, [row_of(act) for act in news])
-    table = fresh if stored is None else _concatenate_tables(stored, fresh)
+    table = Table.from_rows(ENFORCEMENT, [row_of(act) for act in news])
+    if stored is not None:
+        names = [column.name for column in ENFORCEMENT.columns]
+        parts = (table.columns, stored.columns)
+        table = Table(ENFORCEMENT, {name: np.concatenate([part[name] for part in parts]) for name in names})
     times = table.columns["time"].astype(np.float64)
     order = np.argsort(-times, kind="stable")
     order = order[times[order] >= keep.now_seconds - keep.days * DAY_SECONDS]
     _, first = np.unique(table.columns["id"][order].astype(str), return_index=True)
     return table.take(order[np.sort(first)][: keep.rows])
-
-
-def _concatenate_tables(stored: Table, fresh: Table) -> Table:
-    names = [c.name for c in ENFORCEMENT.columns]
-    return Table(ENFORCEMENT, {n: np.concatenate([fresh.columns[n], stored.columns[n]]) for n in names})
 
 
 def joined_lanes(stored: Table | None, lanes: Sequence[NodeLanes], keep: Retention) -> Table:

@@ -18,7 +18,7 @@ import contextlib
 import errno
 import os
 import resource
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from enum import Enum
 from functools import lru_cache
 from pathlib import Path
@@ -104,7 +104,9 @@ class Hierarchy:
             with contextlib.suppress(OSError):  # a base need not be in every hierarchy
                 self._roots[controller] = os.open(folder / below, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
                 versions[controller] = version
-                if _kind_of(folder.resolve(), kinds) in _CGROUP_KINDS:
+                place = folder.resolve()
+                mounted = (kinds[str(above)] for above in (place, *place.parents) if str(above) in kinds)
+                if next(mounted, "") in _CGROUP_KINDS:
                     self._linkless |= {controller}
         if not versions:
             raise UsageError(f"{root / below}: no cgroup hierarchy is mounted there", fix="Set enforcer.cgroup_root.")
@@ -347,9 +349,7 @@ class Hierarchy:
         return Unavailable.GONE if refused.errno in _NO_SUCH_PLACE else Unavailable.UNREADABLE
 
 
-@lru_cache(_CHECKED)
-def _cached_checked_path(path: CgroupPath) -> CgroupPath:
-    return checked_path(path)
+_cached_checked_path: Final = lru_cache(_CHECKED)(checked_path)
 
 
 def _walk(root: int, place: str, name: str, flags: int) -> int:
@@ -376,11 +376,6 @@ def _file_systems() -> dict[str, str]:
         return {}
     rows = (line.partition(" - ") for line in lines)
     return {fields[4]: kind.split()[0] for first, _, kind in rows if len(fields := first.split()) > 4 and kind.split()}
-
-
-def _kind_of(folder: Path, kinds: Mapping[str, str]) -> str:
-    """Return the kind of the innermost mount that contains the folder; "" if none is known."""
-    return next((kinds[str(place)] for place in (folder, *folder.parents) if str(place) in kinds), "")
 
 
 def _contents(descriptor: int) -> bytes:

@@ -180,9 +180,9 @@ def detect(paths: Collection[CgroupPath], base: tuple[str, ...] = (), told: str 
     Both roots: the one with pods holds and that is reported; pods below both, or none: that of the driver told, or
     nothing is decided.
     """
-    counts = {driver: _pods(paths, Layout(driver, base=base)) for driver in Driver}
-    roots = [driver for driver in Driver if Layout(driver, base=base).kubepods() in paths]
-    used = [driver for driver in roots if counts[driver]]
+    layouts = {driver: Layout(driver, base=base) for driver in Driver}
+    roots = [driver for driver, layout in layouts.items() if layout.kubepods() in paths]
+    used = [driver for driver in roots if any(level_of(path, layouts[driver]) is Level.POD for path in paths)]
     if not roots:
         return Detection(None, "no kubepods cgroup: the kubelet has not run here, or its cgroupRoot is another")
     if len(roots) > 1 and len(used) != 1 and told in roots:
@@ -194,10 +194,6 @@ def detect(paths: Collection[CgroupPath], base: tuple[str, ...] = (), told: str 
     driver = (used or roots)[0]
     note = f"both kubepods and kubepods.slice exist; only {driver}'s has pods" if len(roots) > 1 else ""
     return Detection(Layout(driver, _runtime(paths), base), note)
-
-
-def _pods(paths: Iterable[CgroupPath], layout: Layout) -> int:
-    return sum(level_of(path, layout) is Level.POD for path in paths)
 
 
 def _runtime(paths: Iterable[CgroupPath]) -> Runtime:

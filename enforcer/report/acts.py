@@ -178,7 +178,9 @@ def changes(
         old = before.get(place)
         if old is None or old.value != want.value:
             present = groups[want.path].knobs.get(want.knob) if want.path in groups else None
-            yield _set_record(want, old.value if old else present, time, owners.get(want.path)), False
+            outcome, was = WriteOutcome.WOULD_WRITE.value, old.value if old else present
+            about = _base_record(want, time, owners.get(want.path))
+            yield replace(about, action="write", outcome=outcome, before=was, value=want.value), False
     for place, old in before.items():
         if place not in wants:
             about = replace(
@@ -191,11 +193,6 @@ def changes(
             ActionRecord(time, "evict", key, "would-ask", eviction.strategy, eviction.why, pod=key, dry_run=True),
             True,
         )
-
-
-def _set_record(want: Want, before: Value | None, time: str, pod: PodSpec | None) -> ActionRecord:
-    about = _base_record(want, time, pod)
-    return replace(about, action="write", outcome=WriteOutcome.WOULD_WRITE.value, before=before, value=want.value)
 
 
 def _base_record(want: Want, time: str, pod: PodSpec | None) -> ActionRecord:

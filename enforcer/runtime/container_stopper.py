@@ -16,7 +16,7 @@ from typing import Any, Final
 import grpc
 
 from cotenant.enforcer.apply.eviction_worker import EvictionQueue
-from cotenant.enforcer.runtime.grpc_options import CHANNEL_OPTIONS
+from cotenant.enforcer.runtime import CHANNEL_OPTIONS
 from cotenant.enforcer.runtime.messages import cri
 
 SERVICE: Final = "/runtime.v1.RuntimeService"

@@ -29,12 +29,12 @@ from cotenant.base.settings.sections import TelemetrySettings
 from cotenant.enforcer.contract import ContainerSpec, PodSpec
 from cotenant.enforcer.decide.container_resources import ContainerSettings, container_resources
 from cotenant.enforcer.model import node_policy
+from cotenant.enforcer.runtime import CHANNEL_OPTIONS, SERVER_OPTIONS
 from cotenant.enforcer.runtime.bounded import Bounded
 from cotenant.enforcer.runtime.cri_forward import SERVICES, Forward
 from cotenant.enforcer.runtime.cri_hooks import CriHooks
 from cotenant.enforcer.runtime.cri_messages import cgroup_parent_of
 from cotenant.enforcer.runtime.facts import Decide
-from cotenant.enforcer.runtime.grpc_options import CHANNEL_OPTIONS, SERVER_OPTIONS
 from cotenant.enforcer.runtime.hook_servers import HookServers
 from cotenant.enforcer.runtime.messages import cri
 from cotenant.enforcer.runtime.parents import Parents

@@ -19,7 +19,7 @@ import structlog
 from cotenant.base.errors import CotenantError
 from cotenant.enforcer.dra.claims import Claims
 from cotenant.enforcer.dra.offer import DRIVER
-from cotenant.enforcer.runtime.grpc_options import SERVER_OPTIONS
+from cotenant.enforcer.runtime import SERVER_OPTIONS
 from cotenant.enforcer.runtime.messages import dra, registration
 from cotenant.enforcer.runtime.socket_guard import SocketGuard
 

@@ -19,7 +19,7 @@ import structlog
 
 from cotenant.base.errors import CotenantError
 from cotenant.base.json_documents.json_decoders import UNDECODABLE
-from cotenant.enforcer.runtime.grpc_options import CHANNEL_OPTIONS
+from cotenant.enforcer.runtime import CHANNEL_OPTIONS
 from cotenant.enforcer.runtime.messages import hook
 
 SERVICE: Final = "runtime.v1alpha1.RuntimeHookService"

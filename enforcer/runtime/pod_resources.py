@@ -18,7 +18,7 @@ import grpc
 
 from cotenant.base.allocation.cpu_topology import LARGEST_CPU
 from cotenant.enforcer.runtime.messages import pod_resources
-from cotenant.enforcer.sources.kubelet import NOT_ASKED, Assignments
+from cotenant.enforcer.sources.wire import NOT_ASKED, Assignments
 
 ASK_SECONDS: Final = 10.0
 DEADLINE_SECONDS: Final = 5.0

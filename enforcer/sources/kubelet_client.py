@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 from cotenant.base.text import agree
 from cotenant.enforcer.runtime import INSTALL
-from cotenant.enforcer.sources.kubelet import NOT_ASKED, Assignments
 from cotenant.enforcer.sources.sources import AgentInputs, Sources
+from cotenant.enforcer.sources.wire import NOT_ASKED, Assignments
 
 if TYPE_CHECKING:
     from cotenant.enforcer.runtime.pod_resources import PodResourcesClient

@@ -29,8 +29,7 @@ from cotenant.enforcer.model import node_policy
 from cotenant.enforcer.model.node_policy import NodePolicy
 from cotenant.enforcer.sources import documents
 from cotenant.enforcer.sources.documents import NodeInventory
-from cotenant.enforcer.sources.kubelet import Assignments
-from cotenant.enforcer.sources.wire import SloWire, forecast_of, node_of, pod_of
+from cotenant.enforcer.sources.wire import Assignments, SloWire, forecast_of, node_of, pod_of
 
 ValueT = TypeVar("ValueT")
 Monotonic = Callable[[], float]

@@ -3,13 +3,14 @@
     Mirror(client, "/api/v1/pods", NodePodWire, pod_of, fieldSelector="spec.nodeName=n1")
 
 A cpu or memory quantity that cannot be read is a QuantityError that names the object; a NodeSLO that cannot be read is
-a UsageError that names the field.
+a UsageError that names the field. The kubelet's configuration and assignments are read here too.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -164,3 +165,58 @@ def _parse_optional_integer(text: str | None) -> int | None:
 
 def _seconds(moment: datetime) -> float:
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+# The kubelet's configuration: top-level scalars, read without a YAML parser, which would cost the agent as much memory
+# as everything else here. The file is a wish: options of the kubelet, and files beside it, go before it.
+_SCALAR: Final = re.compile(r"""^(\w+):[ \t]*(?:"([^"\n]*)"|'([^'\n]*)'|([^\s#"'{\[][^#\n]*?))?[ \t]*(?:#.*)?$""", re.M)
+SIZE_CAP_BYTES: Final = 1 << 20
+NOT_ASKED: Final = "it was not asked yet"
+"""Why the podresources service has not answered, before the first question."""
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletConfig:
+    """The fields of the file that the agent needs; empty = not set."""
+
+    cgroup_driver: str = ""
+    cgroup_root: str = ""
+    static_cpus: bool = False
+    """Whether it names the CPU manager's policy static; if not, nothing is known."""
+    reserved_cpus: str = ""
+    """reservedSystemCPUs, a list such as "0-1"."""
+    quotas_off: bool = False
+    """Whether cpuCFSQuota is false: the kubelet then sets no CPU quota anywhere."""
+
+    @property
+    def base(self) -> tuple[str, ...]:
+        """The cgroupRoot as parts."""
+        return tuple(part for part in self.cgroup_root.split("/") if part)
+
+
+@dataclass(frozen=True, slots=True)
+class Assignments:
+    """One answer of the kubelet's podresources service. Pods by their key, "namespace/name"."""
+
+    pods: frozenset[str] = frozenset()
+    """All that it runs."""
+    exclusive: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    """CPUs that its static policy gave to the containers of a pod; pods without such are left out."""
+    allocatable: frozenset[int] = frozenset()
+    """CPUs that it gives out exclusively; none unless its CPU manager's policy is static."""
+    static_cpus: bool | None = None
+    """Whether its CPU manager gives CPUs out; None = not known. A kubelet that has just started and names no pod yet
+    offers no CPUs either, whatever its policy."""
+
+
+def kubelet_config(text: str) -> KubeletConfig:
+    """Decode a KubeletConfiguration; an unknown driver counts as not set."""
+    scalars = {m[1]: (m[2] or m[3] or m[4] or "").strip() for m in _SCALAR.finditer(text[:SIZE_CAP_BYTES])}
+    driver = scalars.get("cgroupDriver", "")
+    return KubeletConfig(
+        cgroup_driver=driver if driver in ("cgroupfs", "systemd") else "",
+        cgroup_root=scalars.get("cgroupRoot", ""),
+        static_cpus=scalars.get("cpuManagerPolicy", "") == "static",
+        reserved_cpus=scalars.get("reservedSystemCPUs", ""),
+        quotas_off=scalars.get("cpuCFSQuota", "") == "false",
+    )

@@ -235,8 +235,8 @@ def _request(pod: PodSpec, container: ContainerSpec) -> int | None:
 
 
 def _limit(pod: PodSpec, container: ContainerSpec) -> int | None:
-    batch = pod.qos_class is QosClass.BE
-    return container.limits.get(_BATCH, 0) if batch else container_limit(pod, container, _MEMORY)
+    own = container.limits.get(_BATCH, 0)
+    return own if pod.qos_class is QosClass.BE else container_limit(pod, container, _MEMORY)
 
 
 def _add_protections(first: ProtectionBytes, second: ProtectionBytes) -> ProtectionBytes:

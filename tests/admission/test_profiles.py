@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.admission.json_patch import difference
 from cotenant.admission.pod_mutation import AdmissionCall, compute_mutation
 from cotenant.admission.profile import PriorityClassEntry, Profile
 from cotenant.admission.profile_record import RECORD_ANNOTATION, signing_key
+from cotenant.admission.review import difference
 from cotenant.admission.view import ClusterView
 from cotenant.base.errors import UsageError
 

@@ -18,9 +18,9 @@ import pytest
 from cotenant.enforcer.contract import PodSpec
 from cotenant.enforcer.runtime.messages import pod_resources as messages
 from cotenant.enforcer.runtime.pod_resources import PodResourcesClient, objection
-from cotenant.enforcer.sources.kubelet import Assignments
 from cotenant.enforcer.sources.kubelet_client import UNKNOWN, WithKubelet, add_assignments
 from cotenant.enforcer.sources.sources import AgentInputs, Sources
+from cotenant.enforcer.sources.wire import Assignments
 from tests.cluster.waiting import wait_for
 
 pytestmark = pytest.mark.server

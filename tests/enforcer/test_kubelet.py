@@ -7,7 +7,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.enforcer.sources.kubelet import KubeletConfig, kubelet_config
+from cotenant.enforcer.sources.wire import KubeletConfig, kubelet_config
 
 
 def test_the_three_scalars_are_found_among_others() -> None:

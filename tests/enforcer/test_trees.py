@@ -39,8 +39,8 @@ from cotenant.enforcer.observe.cgroupfs import Hierarchy
 from cotenant.enforcer.observe.layout import Driver, Layout, Runtime
 from cotenant.enforcer.observe.observe import Observer
 from cotenant.enforcer.settings import DraSettings, EnforcerSettings
-from cotenant.enforcer.sources.kubelet import Assignments, KubeletConfig
 from cotenant.enforcer.sources.sources import AgentInputs
+from cotenant.enforcer.sources.wire import Assignments, KubeletConfig
 
 TREES = Path(__file__).with_name("trees")
 MIB = 1 << 20

@@ -11,9 +11,9 @@ import pytest
 
 from cotenant.base.allocation.cpu_topology import parse_cpus
 from cotenant.enforcer.runtime.pod_resources import read_assignments
-from cotenant.enforcer.sources.kubelet import kubelet_config
 from cotenant.enforcer.sources.kubelet_client import WithKubelet
 from cotenant.enforcer.sources.sources import FileSources
+from cotenant.enforcer.sources.wire import kubelet_config
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for
 from tests.enforcer.agents import Running

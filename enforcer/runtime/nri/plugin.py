@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -161,8 +162,8 @@ class _Session:
         self._methods: dict[str, Callable[[bytes], Any]] = {
             "Configure": self._configure,
             "Synchronize": self._synchronize,
-            "CreateContainer": self._create,
-            "UpdateContainer": self._update,
+            "CreateContainer": partial(self._answer_event, NriEventType.CREATE_CONTAINER, answers.answer_creation),
+            "UpdateContainer": partial(self._answer_event, NriEventType.UPDATE_CONTAINER, answers.answer_update),
             "StateChange": self._state_change,
             "Shutdown": lambda _: None,
             **{name: self._listener(event) for name, event in _TOLD.items()},
@@ -244,13 +245,7 @@ class _Session:
         self.plugin.counters.adjusted += len(answer.updates)
         return answer
 
-    def _create(self, payload: bytes) -> Any:
-        return self._answer_event(payload, NriEventType.CREATE_CONTAINER, answers.answer_creation)
-
-    def _update(self, payload: bytes) -> Any:
-        return self._answer_event(payload, NriEventType.UPDATE_CONTAINER, answers.answer_update)
-
-    def _answer_event(self, payload: bytes, event: NriEventType, answer: Callable[[Any, Decide], Any]) -> Any:
+    def _answer_event(self, event: NriEventType, answer: Callable[[Any, Decide], Any], payload: bytes) -> Any:
         """Decide on a container within the time limit, note the event, and return the protobuf response."""
         request = nri.ContainerRequest.FromString(payload)
         self._happened.append(NriEvent(event, request.pod.uid, request.container.id))

@@ -288,17 +288,14 @@ def _by_cpuset(
     """(number of CPUs, wants, verdicts) of the best-effort tier by cpuset; an unknown target keeps the last number."""
     everything = len(observation.node.processors)
     before = state.cpus if state.cpus is not None else _present_cpu_count(tier, everything)
-    count = state.cpus if target.millicores is None else _count(target, everything, before)
+    least, wanted = 1 if target.capped else LEAST_CPUS, target.millicores
+    count = state.cpus if wanted is None else wanted_count(wanted, everything, before, least)
     if count is None:
         return None, (), ()
     choice = choose(count, observation.node, (p.spec for p in observation.pods))
     text = format_cpus(choice.cpus)
     short = (Verdict(observation.node.name, "FewCpus", choice.short, choice.stuck),) if choice.short else ()
     return count, tuple(_want(g, Knob.CPUSET_CPUS, text, target.why) for g in _groups(observation, tier)), short
-
-
-def _count(target: Target, all_cpus: int, before: int) -> int:
-    return wanted_count(target.millicores or 0, all_cpus, before, least=1 if target.capped else LEAST_CPUS)
 
 
 def _groups(observation: Observation, tier: GroupReading, placed: bool = True) -> Iterator[GroupReading]:

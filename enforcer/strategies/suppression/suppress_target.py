@@ -38,7 +38,7 @@ from cotenant.base.kubernetes.protocol import NODE_RESERVATION_ANNOTATION
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.base.kubernetes.quantity import parse_millicores
 from cotenant.base.resource import MILLICORES_PER_CORE
-from cotenant.enforcer.contract import CpuUse, GroupReading, KubeQos, NodeForecast, NodeReading, Observation, PodSpec
+from cotenant.enforcer.contract import GroupReading, KubeQos, NodeForecast, NodeReading, Observation, PodSpec
 from cotenant.enforcer.model.node_policy import Thresholds
 
 CountT = TypeVar("CountT", int, Any)
@@ -126,11 +126,7 @@ def _reserved_millicores(node: NodeReading) -> int:
 
 def _sum(groups: Iterable[GroupReading | None]) -> int:
     """CPU use of the groups together, each cut to whole millicores; an unknown use counts as 0."""
-    return sum(_floor_millicores(group.cpu) for group in groups if group is not None)
-
-
-def _floor_millicores(cpu: CpuUse) -> int:
-    return max(math.floor(cpu.millicores), 0) if cpu.millicores is not None else 0
+    return sum(max(math.floor(group.cpu.millicores or 0), 0) for group in groups if group is not None)
 
 
 def online_ahead(
