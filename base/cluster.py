@@ -421,7 +421,7 @@ class PodRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedFacts:
-    """What whoever lists the objects of a cluster says beside its nodes and pods."""
+    """Facts of a cluster that whoever lists its objects tells beside its nodes and pods."""
 
     notes: tuple[str, ...] = ()
     """Data-quality notes in words, such as "priority labels unknown: no access to the Kubernetes API"."""

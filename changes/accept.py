@@ -110,7 +110,7 @@ class _History:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionParts:
-    """What a program adds to its acts on a cluster; by default nothing is measured, and nothing stops a write."""
+    """Parts that a program adds to its acts on a cluster; by default nothing is measured, and nothing stops a write."""
 
     anchor_namespace: str = ""
     """Namespace in which the ledger's head is kept; empty: it is not."""

@@ -191,7 +191,7 @@ class LentAmount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reclaimable(LentAmount):
-    """That of a node; `terms`: each of the formula in order, same unit, enough to recompute `amount` by hand."""
+    """An amount of a node; `terms`: each of the formula in order, same unit, enough to recompute `amount` by hand."""
 
     node: str
     terms: Terms

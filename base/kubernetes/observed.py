@@ -49,7 +49,7 @@ class ObservedNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodState:
-    """What whoever gates or places pods keeps of each: its node or "", what the scheduler counts for it, its gates."""
+    """Facts that gates and placements rest on: the pod's node or "", what the scheduler counts for it, its gates."""
 
     node: str = ""
     phase: str = "Pending"

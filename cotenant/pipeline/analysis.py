@@ -268,7 +268,7 @@ class TableParts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorkloadResults:
-    """What is known of the workloads of a shard, or of all of them."""
+    """Results of the workloads of a shard, or of all of them."""
 
     workloads: WorkloadColumns
     coverage: Coverage

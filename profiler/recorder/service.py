@@ -77,7 +77,7 @@ class RecordingRight(Leadership, Protocol):
 
 @dataclass(slots=True)
 class _Term:
-    """What was read and counted since the Lease is ours; another holder may have written before (Unix times)."""
+    """Things read and counted since the Lease is ours; another holder may have written before (Unix times)."""
 
     begun: float
     containers: UsageSlots[PodContainerRef]

@@ -448,7 +448,7 @@ class NamespaceWaste:
 
 @dataclass(frozen=True, slots=True)
 class ClusterFigures:
-    """What Home and the status of a cluster show alike; nodes, workloads, pods: the number of them."""
+    """Figures that Home and the status of a cluster show alike; nodes, workloads, pods: the number of them."""
 
     cluster: str
     computed_seconds: int
