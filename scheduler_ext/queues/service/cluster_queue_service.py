@@ -95,9 +95,7 @@ class ClusterQueueService:
         return QuotaHistory(quota, resource, start, series=series)
 
 
-def queue_service_of(
-    settings: SettingSections, access: ClusterAccess | None = None, clock: Clock | None = None
-) -> ClusterQueueService:
+def queue_service_of(settings: SettingSections, clock: Clock | None = None) -> ClusterQueueService:
     """The service on the cluster and the Prometheus of the settings; sends no request yet."""
     from cotenant.base.process.clock import SystemClock
     from cotenant.changes.access.kubeconfig_access import door_of
@@ -105,7 +103,7 @@ def queue_service_of(
 
     prometheus = settings.section(ProfilerSettings).prometheus
     metrics = (lambda: Client(prometheus)) if prometheus.url else None
-    return ClusterQueueService(access or door_of(settings), settings, clock or SystemClock(), metrics)
+    return ClusterQueueService(door_of(settings), settings, clock or SystemClock(), metrics)
 
 
 def _values(client: Client, query: str, start: int, end: int) -> tuple[float | None, ...]:

@@ -2,7 +2,8 @@
 
 t* is where the chosen quantile of the demand first exceeds what runs anyway; the window ends where it no longer does.
 The quantile is the one that would have been cheapest over the last days, with forecasts made with what was known then:
-the newsvendor's on paper is right only as far as the forecast's quantiles are.
+the newsvendor's on paper is right only as far as the forecast's quantiles are. No headroom is kept above it: the
+quantile is the headroom.
 """
 
 from __future__ import annotations
@@ -30,9 +31,6 @@ from cotenant.scheduler_ext.reservations.plans.backtest import (
 )
 from cotenant.scheduler_ext.reservations.plans.size import Counts, level_path, pods, replay_reserved_pods
 
-HEADROOM_RATIO: Final = 0.0
-"""Capacity kept above the quantile of the demand, as a share of it. The quantile of the demand is the headroom; a
-second one on top would count it twice."""
 JOIN_GAP_MINUTES: Final = 60
 """Windows with a shorter pause between them are one. Releasing and taking capacity again within an hour costs more
 than it frees."""
@@ -85,16 +83,15 @@ class Rehearsal:
 
 @dataclass(frozen=True, slots=True)
 class Tested:
-    """The result of a rehearsal: quantile and standby, their account, a cron's account, the skill against it.
+    """The result of a rehearsal: quantile and standby, their account, the skill against a cron of last week.
 
-    The cron is that of last week. The skill is the forecast's alone, without standby; days: with a forecast.
+    The skill is the forecast's alone, without standby; days: with a forecast.
     """
 
     days: float
     tau: float
     standby: int
     plan: PlanAccount
-    cron: PlanAccount
     skill: float
 
 
@@ -132,7 +129,7 @@ def tested(size: Size, past: Rehearsal, settings: PlanSettings) -> Tested:
     cron = account(alike, pods(past.a_week_before, size.base, size.capacity), past.step_seconds)
     own = account(alike, by_standby[0][TAUS.index(tau)], past.step_seconds)
     advantage = skill(own, cron, settings.miss_cost_ratio)
-    return Tested(past.days, tau, standby_by_tau[tau], accounts[tau], cron, advantage)
+    return Tested(past.days, tau, standby_by_tau[tau], accounts[tau], advantage)
 
 
 def _standby(need: Floats, reserved_by_standby: Sequence[Counts], settings: PlanSettings) -> int:
@@ -187,7 +184,7 @@ def _by_standby(size: Size, past: Rehearsal, taus: Sequence[float], most: int) -
     late = -(-past.reaction_seconds // past.step_seconds)
     present = np.zeros(past.demand.size, dtype=np.int64)
     present[late:] = np.nan_to_num(need_of(past.demand, size))[: present.size - late]
-    paths = np.stack([level_path(past.quantiles, tau) for tau in taus]) * (1 + HEADROOM_RATIO)
+    paths = np.stack([level_path(past.quantiles, tau) for tau in taus])
     needed_pods = np.maximum(pods(paths, size.base, size.capacity), present)
     reserved_pods = replay_reserved_pods(needed_pods, past.step_seconds)
     return [np.maximum(reserved_pods, present + standby) for standby in range(most + 1)]
@@ -239,7 +236,7 @@ def propose(size: Size, ahead: DayForecast, evaluation: Tested, settings: PlanSe
 
 
 def _needed_pods(size: Size, ahead: DayForecast, tau: float) -> Counts:
-    return pods(level_path(ahead.quantiles, tau) * (1 + HEADROOM_RATIO), size.base, size.capacity)
+    return pods(level_path(ahead.quantiles, tau), size.base, size.capacity)
 
 
 def windows(needed_pods: Sequence[int] | Counts, step_seconds: int, gap_seconds: float) -> list[tuple[int, int]]:
