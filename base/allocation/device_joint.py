@@ -107,16 +107,8 @@ class JointPlacement:
                 beside = sum(map(len, place.values())) - sum(map(len, picks.values()))
                 score, broken = leads.partition
                 unserved = len(switches) * (len(self.kinds) - 1) - served
-                rank = (
-                    score,
-                    leads.spread,
-                    unserved,
-                    broken,
-                    left,
-                    beside,
-                    sorted(candidate.device.minor for candidate in leads.devices),
-                )
-                yield _Option(rank, picks)
+                minors = sorted(candidate.device.minor for candidate in leads.devices)
+                yield _Option((score, leads.spread, unserved, broken, left, beside, minors), picks)
 
     # --- the leading kind ---------------------------------------------------------------------------------------------
     def _leads_nearby(self, place: Place, scope: DeviceScope) -> Iterator[_Leads]:
@@ -199,7 +191,8 @@ class JointPlacement:
                 if self.required:
                     enough = len(picked) == wanted and served == switches == _switches_of(picked)
                 else:
-                    enough = _offered_count(picked, place[kind]) >= asked
+                    minors_there = {candidate.device.minor for candidate in place[kind]}
+                    enough = sum(candidate.device.minor in minors_there for candidate in picked) >= asked
                 if enough:
                     left = sum(candidate.left for candidate in picked)
                     minors = sorted(candidate.device.minor for candidate in picked)
@@ -241,12 +234,6 @@ class JointPlacement:
 
 def _switches_of(devices: Iterable[Candidate]) -> set[str]:
     return {candidate.device.pcie for candidate in devices if candidate.device.pcie}
-
-
-def _offered_count(picked: Iterable[Candidate], offered: Iterable[Candidate]) -> int:
-    """Return how many of the picked devices are among the offered devices."""
-    minors = {candidate.device.minor for candidate in offered}
-    return sum(candidate.device.minor in minors for candidate in picked)
 
 
 def _sets(by_switch: Mapping[str, Sequence[Candidate]], number: int) -> Iterable[tuple[str, ...]]:

@@ -138,8 +138,7 @@ class ColocationStrategy(ReclaimFields, frozen=True):
         field_metadata("updateTimeThresholdSeconds", "Age at which an amount is written again.", unit="seconds", ge=1),
     ] = 300
     diff_threshold: Annotated[
-        float,
-        field_metadata("resourceDiffThreshold", "A relative change of this size is written at once.", gt=0, le=1),
+        float, field_metadata("resourceDiffThreshold", "A relative change of this size is written at once.", gt=0, le=1)
     ] = 0.1
     max_rise_percent: Annotated[
         Positive | None,

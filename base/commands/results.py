@@ -24,15 +24,12 @@ if TYPE_CHECKING:
     from cotenant.base.store import Store
     from cotenant.base.table import Schema, Table
 
-ClusterOption = Annotated[
-    str | None,
-    typer.Option(
-        "--cluster",
-        metavar="NAME",
-        help="Cluster in the store; needed when there are several.",
-        callback=remember_cluster,
-    ),
-]
+
+def _cluster_option(meaning: str) -> Any:
+    return typer.Option("--cluster", metavar="NAME", help=meaning, callback=remember_cluster)
+
+
+ClusterOption = Annotated[str | None, _cluster_option("Cluster in the store; needed when there are several.")]
 AllClustersOption = Annotated[
     bool, typer.Option("--all-clusters", help="All clusters of the store, with a column for the cluster's name.")
 ]
@@ -115,11 +112,9 @@ def open_scans(settings: SettingSections, cluster: str | None, all_clusters: boo
     """The last scan of the named or only cluster, or the scans of all; raises as `open_store`."""
     from cotenant.base.store.store import opened_all
 
-    return (
-        StoredScans(opened_all(url_of(settings)), True)
-        if all_clusters
-        else StoredScans((open_store(settings, cluster),))
-    )
+    if all_clusters:
+        return StoredScans(opened_all(url_of(settings)), True)
+    return StoredScans((open_store(settings, cluster),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,13 +263,7 @@ Context = Annotated[str | None, typer.Option("--context", metavar="NAME", help="
 LedgerReason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; the ledger keeps it.")]
 
 DeclaredClusterOption = Annotated[
-    str | None,
-    typer.Option(
-        "--cluster",
-        metavar="NAME",
-        help="Cluster of the settings that is meant; needed when they declare several.",
-        callback=remember_cluster,
-    ),
+    str | None, _cluster_option("Cluster of the settings that is meant; needed when they declare several.")
 ]
 
 

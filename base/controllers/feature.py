@@ -127,10 +127,8 @@ def condition_of_error(error: Exception) -> ControllerCondition:
         NotLeader: ControllerCondition.STANDBY,
         NoData: ControllerCondition.NO_DATA,
     }
-    first_match = next((condition for kind, condition in kinds.items() if isinstance(error, kind)), None)
-    return first_match or (
-        ControllerCondition.DEGRADED if isinstance(error, CotenantError) else ControllerCondition.FAILED
-    )
+    usual = ControllerCondition.DEGRADED if isinstance(error, CotenantError) else ControllerCondition.FAILED
+    return next((condition for kind, condition in kinds.items() if isinstance(error, kind)), usual)
 
 
 def message_of(error: Exception) -> str:

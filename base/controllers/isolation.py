@@ -20,11 +20,9 @@ from cotenant.base.process.in_hand import (
     LeftOut,
     ObjectVersion,
     SlowObject,
-    anything_left_out,
-    forget_standstill,
     in_hand,
     leave_out_standing,
-    reason_of,
+    notes,
     stood_still_on,
 )
 
@@ -93,7 +91,7 @@ def standing_items(
     The search goes on where the last process stood still, which this one may do too. LeftOut, for an hour, where it
     stands still whatever items it is made without.
     """
-    left = {item: why for item in items if (why := reason_of(watched.version_of(item)))} if anything_left_out() else {}
+    left = {item: why for item in items if (why := notes.reason(watched.version_of(item)))} if notes.left_out else {}
     stored, is_suspect = stood_still_on(watched.thing())
     if not stored:
         return left
@@ -109,7 +107,7 @@ def standing_items(
     if is_suspect or first == _TOGETHER:
         parts = [part for part in (first, *parts) if part.startswith(_EACH)]
     elif first == here and len(members(*parts)) == len(items) - len(left):
-        raise LeftOut(reason_of(watched.thing(stored)))
+        raise LeftOut(notes.reason(watched.thing(stored)))
     elif first.startswith(_NONE):
         parts = [_EACH]
     elif len(guilty := members(first)) > 1 and len(first) < _LONGEST:
@@ -124,7 +122,7 @@ def standing_items(
         except Exception as error:
             if _is_of_others(error, of_others):
                 raise  # else it ends at least: what it fails on is found by who asked
-    forget_standstill(watched.thing())
+    notes.forget(watched.thing())
     return left
 
 

@@ -481,11 +481,8 @@ class FeatureRunner:
         self._failures += 1
         if condition is ControllerCondition.ABSENT:
             return self._settings.feature_retry_seconds
-        longest = (
-            self._settings.feature_retry_seconds
-            if condition is ControllerCondition.FORBIDDEN
-            else LONGEST_PAUSE_SECONDS
-        )
+        is_forbidden = condition is ControllerCondition.FORBIDDEN
+        longest = self._settings.feature_retry_seconds if is_forbidden else LONGEST_PAUSE_SECONDS
         wait = min(longest, FIRST_PAUSE_SECONDS * 2.0 ** min(self._failures, 10))
         return wait * (0.5 + 0.5 * self._jitter.random())
 

@@ -32,6 +32,7 @@ def overlay(inventory: Inventory, live: LiveCluster) -> Inventory:
     named = {(pod.namespace, pod.name) for pod in pods} | live.unread
     # A pod that only its usage showed stood for itself; now its owner is known.
     workloads = [workload for workload in inventory.workloads if workload.described or workload.ref in owners]
+    unlisted = (ref for ref in inventory.controllers if ref.kind not in live.listed_kinds)
     told = replace(
         inventory,
         nodes=inventory.nodes if live.nodes is None else live.nodes,
@@ -39,7 +40,7 @@ def overlay(inventory: Inventory, live: LiveCluster) -> Inventory:
         workloads=_workloads(_zero_stopped_workloads(workloads, pods), running, live),
         limit_ranges=inventory.limit_ranges if live.limit_ranges is None else live.limit_ranges,
         quotas=inventory.quotas if live.quotas is None else live.quotas,
-        controllers=_controllers(inventory, live),
+        controllers=tuple(sorted({*live.controllers, *unlisted})),
         listed_kinds=tuple(sorted({*inventory.listed_kinds, *live.listed_kinds})),
         vpa_histories=live.vpa_histories,
         server_version=live.server_version or inventory.server_version,
@@ -47,12 +48,6 @@ def overlay(inventory: Inventory, live: LiveCluster) -> Inventory:
         unnamed=tuple(pod for pod in inventory.unnamed if (pod.namespace, pod.name) not in named),
     )
     return with_parts_marked(told)
-
-
-def _controllers(inventory: Inventory, live: LiveCluster) -> tuple[WorkloadRef, ...]:
-    """Every controller: by the API server those of the kinds that it could list, else as history has them."""
-    kinds = live.listed_kinds
-    return tuple(sorted({*live.controllers, *(ref for ref in inventory.controllers if ref.kind not in kinds)}))
 
 
 def _add_recorded_owners(live: Sequence[Pod], recorded: Sequence[Pod]) -> tuple[Pod, ...]:

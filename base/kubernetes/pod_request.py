@@ -157,11 +157,8 @@ def select_amounts(request: Amounts, names: Iterable[str]) -> dict[str, int]:
 def _format(name: str, amount: int) -> str:
     if name == CPU:
         return format_millicores(amount)
-    return (
-        format_bytes(amount)
-        if name in ("memory", "ephemeral-storage") or name.startswith("hugepages-")
-        else str(amount)
-    )
+    in_bytes = name in ("memory", "ephemeral-storage") or name.startswith("hugepages-")
+    return format_bytes(amount) if in_bytes else str(amount)
 
 
 def larger(first: Mapping[Name, int], second: Mapping[Name, int]) -> dict[Name, int]:

@@ -156,12 +156,8 @@ def _colored_line(logger: Any, method: str, event: EventDict) -> str:
 
 
 def _quote_value(value: object) -> str:
-    text = str(value)
-    return (
-        '"' + _escape_unprintable(text).replace('"', '\\"') + '"'
-        if not text or set(text) & set(' ="')
-        else _escape_unprintable(text)
-    )
+    text = _escape_unprintable(str(value))
+    return '"' + text.replace('"', '\\"') + '"' if not text or set(text) & set(' ="') else text
 
 
 def _escape_unprintable(text: str) -> str:

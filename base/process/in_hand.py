@@ -76,12 +76,12 @@ class SlowObject(LeftOut):
         super().__init__(f"{what} took more than {seconds:g} s of processor time")
 
 
-class _Notes:
+class Notes:
     """The notes of this process; in files only after `keep`."""
 
     def __init__(self) -> None:
         self.left_out: dict[tuple[str, str, str], tuple[str, str]] = {}
-        """Collection, namespace and name -> the version that is left out, and why."""
+        """Collection, namespace and name -> the version that is left out, by earlier processes too, and why."""
         self.lock, self.alone = threading.Lock(), threading.RLock()
         self.reading: set[in_hand] = set()
         self.free: list[int] = []
@@ -180,7 +180,7 @@ class _Notes:
             self.arm()
 
 
-_notes: Final = _Notes()
+notes: Final = Notes()
 
 
 def keep_notes(program: str, ends_after_seconds: float = 0.0) -> None:
@@ -188,37 +188,22 @@ def keep_notes(program: str, ends_after_seconds: float = 0.0) -> None:
 
     ends_after_seconds: for a program that nobody else ends when it stands still; at least STILL_SECONDS.
     """
-    _notes.ends_after_seconds = ends_after_seconds
+    notes.ends_after_seconds = ends_after_seconds
     with suppress(FileNotFoundError):  # a machine without a folder for such files
-        if _notes.keep(Path(tempfile.gettempdir()) / f"cotenant-{program}-{os.geteuid()}"):
-            threading.Thread(target=_notes.beat, name="in hand", daemon=True).start()
+        if notes.keep(Path(tempfile.gettempdir()) / f"cotenant-{program}-{os.geteuid()}"):
+            threading.Thread(target=notes.beat, name="in hand", daemon=True).start()
 
 
 def stood_still_on(thing: ObjectVersion) -> tuple[str, bool]:
     """Return the version of the object on which an earlier process hung, and whether that is only a suspicion."""
-    version, why = _notes.left_out.get(thing[:3], ("", ""))
+    version, why = notes.left_out.get(thing[:3], ("", ""))
     return version, why == _SUSPECT_WORDS
-
-
-def anything_left_out() -> bool:
-    """Return whether this process or an earlier one hung on any object or computation."""
-    return bool(_notes.left_out)
-
-
-def reason_of(version: ObjectVersion) -> str:
-    """Return why a version of an object is left out, "" where it is not."""
-    return _notes.reason(version)
 
 
 def leave_out_standing(version: ObjectVersion) -> str:
     """Leave out a version of an object on which the program hung, in later processes too; return why."""
-    _notes.leave_out(version, _STILL_WORDS)
+    notes.leave_out(version, _STILL_WORDS)
     return _STILL_WORDS
-
-
-def forget_standstill(thing: ObjectVersion) -> None:
-    """Record that nothing hangs on the object any more."""
-    _notes.forget(thing)
 
 
 class in_hand:  # noqa: N801 - it is used like a function
@@ -237,22 +222,22 @@ class in_hand:  # noqa: N801 - it is used like a function
         self._interrupted, self._is_object, self._is_suspect = False, is_suspect is None, bool(is_suspect)
 
     def __enter__(self) -> None:
-        if self._is_object and _notes.left_out and (why := _notes.reason(self.version)):
+        if self._is_object and notes.left_out and (why := notes.reason(self.version)):
             if why != _SUSPECT_WORDS:
                 raise LeftOut(why)
             self._is_suspect = True
         if self._is_suspect:
-            _notes.alone.acquire()
+            notes.alone.acquire()
         self._note = -1
-        if _notes.memory is not None:
+        if notes.memory is not None:
             text = msgspec.msgpack.encode((self.version, self._is_suspect))
-            with _notes.lock:
-                if _notes.free and len(text) <= _NOTE_BYTES - 2:
-                    self._note = _notes.free.pop() * _NOTE_BYTES
-                    _notes.memory[self._note : self._note + 2 + len(text)] = len(text).to_bytes(2, "big") + text
+            with notes.lock:
+                if notes.free and len(text) <= _NOTE_BYTES - 2:
+                    self._note = notes.free.pop() * _NOTE_BYTES
+                    notes.memory[self._note : self._note + 2 + len(text)] = len(text).to_bytes(2, "big") + text
                 self._thread = threading.get_ident()
                 self._began = time.thread_time()
-                _notes.reading.add(self)
+                notes.reading.add(self)
         else:
             self._began = time.thread_time()
 
@@ -266,23 +251,23 @@ class in_hand:  # noqa: N801 - it is used like a function
             slow = True
             self._end()
         if self._is_suspect:
-            _notes.alone.release()
+            notes.alone.release()
             if self._is_object:
-                _notes.forget(self.version)
+                notes.forget(self.version)
         if slow or self._interrupted or time.thread_time() - self._began > self._most_seconds:
             if self._is_object:
-                _notes.leave_out(self.version, SlowObject().message)
+                notes.leave_out(self.version, SlowObject().message)
                 log.error("an object is left out", object=str(self.version), why=SlowObject().message)
             raise SlowObject(self._most_seconds, self._is_object) from None
 
     def _end(self) -> None:
-        if _notes.memory is None:
+        if notes.memory is None:
             return
-        with _notes.lock:
-            _notes.reading.discard(self)
+        with notes.lock:
+            notes.reading.discard(self)
             if self._note >= 0:
-                _notes.memory[self._note : self._note + 2] = b"\0\0"
-                _notes.free.append(self._note // _NOTE_BYTES)
+                notes.memory[self._note : self._note + 2] = b"\0\0"
+                notes.free.append(self._note // _NOTE_BYTES)
                 self._note = -1
 
     def interrupt(self) -> None:

@@ -22,14 +22,7 @@ import msgspec
 from cotenant.base.errors import SettingsError, UsageError
 from cotenant.base.settings import clusters
 from cotenant.base.settings.base import SettingSections
-from cotenant.base.settings.catalogue import (
-    ENV_PREFIX,
-    Setting,
-    catalogue,
-    mask_secrets,
-    section_of,
-    sections,
-)
+from cotenant.base.settings.catalogue import ENV_PREFIX, Setting, catalogue, mask_secrets, section_of, sections
 from cotenant.base.settings.document import SIZE_CAP_BYTES, Tree, parse, plain
 from cotenant.base.text import closest_name
 

@@ -93,11 +93,10 @@ class _Lease:
             if now >= deadline:
                 path = self._folder.path(self._name)
                 who = holder or LeaseHolder("", "an unknown host")
-                busy = StoreBusy(
+                raise StoreBusy(
                     f"process {who.pid} on {who.host} holds the lease {path}: {who.what or 'it writes'}",
                     fix=f"Wait for it to end; the lease of one that died is taken over after {LEASE_SECONDS:.0f} s.",
                 )
-                raise busy
             time.sleep(random.SystemRandom().uniform(*_PAUSE_SECONDS))
         self._check_server()
         self._renewal.start()

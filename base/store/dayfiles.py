@@ -153,24 +153,18 @@ class DayFiles:
         self, signal: Signal, start_seconds: int, parts: tuple[str, ...], decode: Callable[[bytes], ValueT]
     ) -> list[ValueT]:
         """Return the decoded content of the day's files, oldest first."""
-        values: list[ValueT] = []
-        for name in _newest_first(start_seconds, parts):
-            read = partial(self._files.decoded, f"{self.folder(signal)}/{name}", decode)
-            value = _unless_corrupt(signal, name, read)
-            if value is not None:
-                values.append(value)
-        return values[::-1]
+
+        def read(name: str) -> ValueT | None:
+            path = f"{self.folder(signal)}/{name}"
+            return _unless_corrupt(signal, name, lambda: self._files.decode_file(path, decode))
+
+        return _read_each(read, start_seconds, parts)
 
     def _decode_each(
         self, signal: Signal, start_seconds: int, parts: tuple[str, ...], decode: Callable[[parquet.File], ValueT]
     ) -> list[ValueT]:
         """Return what `decode` makes of the day's files, which are opened and not read whole, oldest first."""
-        values = [
-            value
-            for name in _newest_first(start_seconds, parts)
-            if (value := self._decode_file(signal, name, decode)) is not None
-        ]
-        return values[::-1]
+        return _read_each(lambda name: self._decode_file(signal, name, decode), start_seconds, parts)
 
     def _decode_file(self, signal: Signal, name: str, decode: Callable[[parquet.File], ValueT]) -> ValueT | None:
         """Return what `decode` makes of one file; None when the file is missing or corrupt.
@@ -257,6 +251,12 @@ def _with_firsts(handle: Opened) -> tuple[parquet.File, tuple[Key, ...]]:
     """A day's file, opened, and the first key of each of its row groups."""
     file = parquet.open_parquet(handle)
     return file, days.first_keys(file)
+
+
+def _read_each(read: Callable[[str], ValueT | None], start_seconds: int, parts: tuple[str, ...]) -> list[ValueT]:
+    """Return what is there of a day's files by name, oldest first; the newest is read first."""
+    values = [value for name in _newest_first(start_seconds, parts) if (value := read(name)) is not None]
+    return values[::-1]
 
 
 def _newest_first(start_seconds: int, parts: tuple[str, ...]) -> tuple[str, ...]:

@@ -62,11 +62,8 @@ def _resolve_url(url: str, patience: BucketPatience | None) -> tuple[Any, str]:
     except UsageError:
         raise
     except Exception as error:  # whatever a file system says of an address: some even ask their server for it
-        why = (
-            str(error)
-            if isinstance(error, ImportError | ValueError) and _redact_url(url) == url
-            else type(error).__name__
-        )
+        is_telling = isinstance(error, ImportError | ValueError) and _redact_url(url) == url
+        why = str(error) if is_telling else type(error).__name__
         raise UsageError(
             f"store URL {_redact_url(url)!r}: {why}",
             fix="Use file:///path or s3://bucket/folder, or install the named package.",
@@ -383,7 +380,7 @@ def _lock(handle: Any, path: Path, patience_seconds: float) -> None:
 class CheckedFolder(Folder):
     """A folder whose files are read through a decoder too."""
 
-    def decoded(self, name: str, decode: Callable[[bytes], ValueT]) -> ValueT | None:
+    def decode_file(self, name: str, decode: Callable[[bytes], ValueT]) -> ValueT | None:
         """Decode a file; None when there is none. Raises as `decode_checked`."""
         content = self.read(name)
         return None if content is None else self.decode_checked(name, lambda: decode(content))

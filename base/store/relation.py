@@ -390,11 +390,8 @@ def _sort_of(column: Column) -> Kind:
 
 
 def _read_cell(column: Column, cell: str) -> str:
-    return (
-        f"nullif({cell}, 'NaN'::DOUBLE) AS {quote_identifier(column.name)}"
-        if column.kind.numeric
-        else f"{cell} AS {quote_identifier(column.name)}"
-    )
+    known = f"nullif({cell}, 'NaN'::DOUBLE)" if column.kind.numeric else cell
+    return f"{known} AS {quote_identifier(column.name)}"
 
 
 def _overlaid(column: Column, laid: bool, old: bool) -> str:

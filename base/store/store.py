@@ -290,8 +290,8 @@ class Store:
 
     def read_inventory(self) -> Inventory | None:
         """The stored inventory; StoreCorrupt when it cannot be read."""
-        shared = {Pod: SharedParts().of}
-        return self._folder.decoded(f"{self.cluster}/inventory.json", lambda b: documents.decode(b, Inventory, shared))
+        name, shared = f"{self.cluster}/inventory.json", {Pod: SharedParts().of}
+        return self._folder.decode_file(name, lambda b: documents.decode(b, Inventory, shared))
 
     def append_quality(self, record: QualityRecord) -> None:
         """Add a record; the last 100 are kept."""
@@ -304,7 +304,7 @@ class Store:
     def read_quality(self) -> tuple[QualityRecord, ...]:
         """Records in the order they were appended."""
         kind = tuple[QualityRecord, ...]
-        return self._folder.decoded(f"{self.cluster}/quality.json", lambda b: documents.decode(b, kind)) or ()
+        return self._folder.decode_file(f"{self.cluster}/quality.json", lambda b: documents.decode(b, kind)) or ()
 
     # ---- results
 
@@ -347,7 +347,7 @@ class Store:
         if self._pinned is not None:
             return self._pinned
         path = f"{self.cluster}/results/{CURRENT}.json"
-        return self._folder.decoded(path, lambda b: documents.decode(b, ResultsRun)) or ResultsRun()
+        return self._folder.decode_file(path, lambda b: documents.decode(b, ResultsRun)) or ResultsRun()
 
     def write_table(self, table: Table) -> None:
         """Replace a result table."""
@@ -375,7 +375,7 @@ class Store:
         return self._table(schema, lambda content: Relation.stored(content, schema))
 
     def _table(self, schema: Schema, decode: Callable[[bytes], ValueT]) -> ValueT:
-        table = self._folder.decoded(self._result(schema.name, "parquet"), decode)
+        table = self._folder.decode_file(self._result(schema.name, "parquet"), decode)
         if table is None:
             raise NoData(
                 f"the store {self.url} has no {schema.name} of cluster {self.cluster} yet",
@@ -391,7 +391,7 @@ class Store:
         name = self._result(schema.name, "parquet")
         with self._write_lock():
             guard = self._folder.guard(name)
-            updated = change(self._folder.decoded(name, lambda b: tables.decode(b, schema)))
+            updated = change(self._folder.decode_file(name, lambda b: tables.decode(b, schema)))
             if updated is not None:
                 self._folder.replace(name, tables.encode(updated), guard)
             return updated
@@ -402,7 +402,7 @@ class Store:
 
     def read_document(self, name: str, kind: type[ValueT]) -> ValueT | None:
         """A document, None when it was never written; StoreCorrupt when it is not of that type."""
-        return self._folder.decoded(self._result(name, "json"), lambda b: documents.decode(b, kind))
+        return self._folder.decode_file(self._result(name, "json"), lambda b: documents.decode(b, kind))
 
     # ---- blocks: work done shard by shard. One writer each, so no lock: shards are written side by side.
 
@@ -426,7 +426,7 @@ class Store:
 
     def read_block(self, folder: str, name: str) -> tuple[dict[str, Any], dict[str, str]] | None:
         """A block and its stamp; None when there is none; StoreCorrupt (set aside) when it cannot be read."""
-        return self._folder.decoded(self._block(folder, name), blocks.decode)
+        return self._folder.decode_file(self._block(folder, name), blocks.decode)
 
     def block_names(self, folder: str) -> tuple[str, ...]:
         """Blocks of a folder, sorted; a name appears once its block is whole."""

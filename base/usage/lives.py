@@ -107,10 +107,8 @@ def source_silence(
         return None
     lost = lost or {}
     present = ~np.isnan(nodes.values)
-    begun, later = (
-        np.logical_or.accumulate(present, axis=1),
-        np.logical_or.accumulate(present[:, ::-1], axis=1)[:, ::-1],
-    )
+    begun = np.logical_or.accumulate(present, axis=1)
+    later = np.logical_or.accumulate(present[:, ::-1], axis=1)[:, ::-1]
     silent: Flags = np.asarray(~present.any(axis=0))
     partly: Flags = np.asarray((begun & later & ~present).any(axis=0))
     for signal in MEASURED:
@@ -302,10 +300,7 @@ class Lives:
             return first, end
         begin = max(0, grid.index_of(rule.start_seconds))
         stop = grid.size if rule.running else min(grid.size, grid.index_of(rule.end_seconds or 0))
-        return (
-            first if first - begin <= _EDGE_SLOTS else begin,
-            end if stop - end <= _EDGE_SLOTS else stop,
-        )
+        return (first if first - begin <= _EDGE_SLOTS else begin, end if stop - end <= _EDGE_SLOTS else stop)
 
     def _without_outages(self, alive: Flags) -> Flags:
         """Return the life without the slots in which the whole cluster was off."""

@@ -66,17 +66,22 @@ def beyond_any_node(
 def plausible_of_pods(usage: UsageT, inventory: Inventory) -> UsageT:
     """The series of containers without the samples beyond any node and zeros of memory, which become gaps."""
     positive = usage.resource is Resource.MEMORY
-    values = usage.cells if isinstance(usage, SparseUsage) else usage.values
+    values = _values_of(usage)
     if isinstance(usage.resource, Resource):
         wrong = values > largest_use(inventory, usage.resource)
         if wrong.any():
             wrong &= (values > LARGEST_MACHINE[usage.resource]) | _on_known_nodes(usage, wrong, inventory)
     else:
         wrong = values > (_LARGEST_QUANTITY if usage.resource is None else _MOST_PERCENT_OF_DEVICES)
-    possible = _without(values, wrong | _not_above_zero(values, positive))
-    if isinstance(usage, SparseUsage):
-        return replace(usage, cells=possible)
-    return replace(usage, values=possible)
+    return _with_values(usage, _without(values, wrong | _not_above_zero(values, positive)))
+
+
+def _values_of(usage: Usage[Any] | SparseUsage[Any]) -> npt.NDArray[np.float32]:
+    return usage.cells if isinstance(usage, SparseUsage) else usage.values
+
+
+def _with_values(usage: UsageT, values: npt.NDArray[np.float32]) -> UsageT:
+    return replace(usage, cells=values) if isinstance(usage, SparseUsage) else replace(usage, values=values)
 
 
 def _on_known_nodes(
@@ -125,16 +130,11 @@ def plausible_signals(usage: Mapping[Signal, UsageT], inventory: Inventory) -> d
             return plausible_of_pods(series, inventory)
         if signal.spec.statistic is Statistic.LAST:
             # The series with gaps for what is no Kubernetes quantity.
-            if isinstance(series, SparseUsage):
-                return replace(series, cells=_quantity_or_gap(series.cells))
-            return replace(series, values=_quantity_or_gap(series.values))
+            values = _values_of(series)
+            return _with_values(series, _without(values, (values > _LARGEST_QUANTITY) | (values < 0)))
         return series
 
     return {signal: plausible(signal, series) for signal, series in usage.items()}
-
-
-def _quantity_or_gap(values: FloatMatrix) -> FloatMatrix:
-    return _without(values, (values > _LARGEST_QUANTITY) | (values < 0))
 
 
 def plausible_of_nodes(usage: Usage[NodeRef], inventory: Inventory) -> Usage[NodeRef]:

@@ -324,14 +324,8 @@ class TimedPodStatus(PhasedPodStatus, rename="camel"):
 
     def true_since(self, condition_type: str) -> float | None:
         """Unix time since which the condition of this type is true; None: it is not, or does not say since when."""
-        for condition in self.conditions or ():
-            if (
-                condition.type == condition_type
-                and condition.status == "True"
-                and condition.last_transition_time is not None
-            ):
-                return condition.last_transition_time.timestamp()
-        return None
+        true = (c for c in self.conditions or () if (c.type, c.status) == (condition_type, "True"))
+        return next((c.last_transition_time.timestamp() for c in true if c.last_transition_time is not None), None)
 
 
 class PodWire(msgspec.Struct):
