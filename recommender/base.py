@@ -111,12 +111,8 @@ def recommend(
             )
             garbage_checked[index] = replace(garbage_checked[index], values=tuple(values))
     checked = _above_heaps(garbage_checked, evidence)
-    return [_in_danger(recommendation) for recommendation in checked]
-
-
-def _in_danger(recommendation: Recommendation) -> Recommendation:
-    """Critical only where there is danger, whatever scale the strategy has."""
-    return replace(recommendation, values=tuple(danger_alone(value) for value in recommendation.values))
+    # Critical only where there is danger, whatever scale the strategy has.
+    return [replace(r, values=tuple(danger_alone(value) for value in r.values)) for r in checked]
 
 
 def _above_heaps(recommendations: list[Recommendation], evidence: Evidence) -> list[Recommendation]:

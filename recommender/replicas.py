@@ -142,7 +142,10 @@ def _floor(
         needs[resource] = np.ceil(usage / (request * percent / 100) - _NOISE).astype(np.int64)
     grid = forecasts[next(iter(needs))].grid
     need = np.max(list(needs.values()), axis=0)
-    floor_counts = _highest_need_ahead(need, -(-settings.lead_seconds // grid.step_seconds))
+    # The highest need from each slot until the lead time later: pods are to be there when it comes.
+    lead_slots = -(-settings.lead_seconds // grid.step_seconds)
+    padded = np.append(need, np.full(lead_slots, need[-1]))
+    floor_counts: Counts = np.lib.stride_tricks.sliding_window_view(padded, lead_slots + 1).max(axis=1)
     return ReplicaFloor(
         **common_fields,
         reason=Reason.OK,
@@ -154,13 +157,6 @@ def _floor(
         targets=dict(targets),
         percentile=settings.percentile,
     )
-
-
-def _highest_need_ahead(need: Counts, lead_slots: int) -> Counts:
-    """The highest need from each slot until so many slots later: pods are to be there when it comes."""
-    padded = np.append(need, np.full(lead_slots, need[-1]))
-    highest: Counts = np.lib.stride_tricks.sliding_window_view(padded, lead_slots + 1).max(axis=1)
-    return highest
 
 
 def replica_totals(table: Table) -> str:

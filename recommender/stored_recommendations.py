@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
 from cotenant.base.allocation.gpu_share import GpuShareProposal
@@ -100,7 +100,9 @@ class Explanations:
         none, with the nearest name.
         """
         if text and "/" not in text:
-            text = str(WorkloadRef.find_named(text, self._workloads()))
+            columns = self._store.read_table(RECOMMENDATIONS).columns
+            refs = map(WorkloadRef, *(columns[name].tolist() for name in ("namespace", "kind", "workload")))
+            text = str(WorkloadRef.find_named(text, refs))
         parts = text.split("/")
         if len(parts) not in (2, 3) or not all(parts):
             raise UsageError(f"{text!r} is not NAMESPACE/KIND/NAME", fix="Write it as in shop/Deployment/checkout.")
@@ -113,10 +115,6 @@ class Explanations:
         if not matches:
             raise NoData(f"no recommendation for {text}", fix=self._fix_for_unknown(parts[0], parts[-1]))
         return matches
-
-    def _workloads(self) -> Iterator[WorkloadRef]:
-        columns = self._store.read_table(RECOMMENDATIONS).columns
-        return map(WorkloadRef, *(columns[name].tolist() for name in ("namespace", "kind", "workload")))
 
     def _fix_for_unknown(self, namespace: str, name: str) -> str:
         """Return what helps where a namespace has no workload of this name: the closest names, or a command."""

@@ -47,7 +47,7 @@ class BatchJobs:
 
     def requests(self, resource: Resource) -> Floats:
         """Return the request of each job, (J,), millicores or bytes."""
-        return np.array([kind[_offset(resource)] for kind in KINDS], dtype=np.float64)[self.kind]
+        return np.array([kind[0 if resource is Resource.CPU else 1] for kind in KINDS], dtype=np.float64)[self.kind]
 
 
 def sample_batch_jobs(millicores: float, steps: int, seed: int) -> BatchJobs:
@@ -102,7 +102,3 @@ class BatchQueue:
         jobs = self._waiting[places]
         self._waiting = np.delete(self._waiting, places)
         return jobs
-
-
-def _offset(resource: Resource) -> int:
-    return 0 if resource is Resource.CPU else 1

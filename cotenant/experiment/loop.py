@@ -98,7 +98,8 @@ class SharingLoop:
         self.placing = BatchPlacement(self.nodes, settings, np.random.default_rng([world.scenario.seed, 3]))
         self.queue, self.running = BatchQueue(jobs), Running.nothing()
         self.request = {r: jobs.requests(r) for r in Resource}
-        self.capacity = {r: self._column(r, np.inf) for r in Resource}
+        own = {r: past.capacity.astype(np.float64) for r, past in world.past.items()}
+        self.capacity = {r: own.get(r, np.full(self.nodes, np.inf)) for r in Resource}
         self.need = {r: world.need(r) for r in world.past}
         self.batch_used = np.zeros((2, self.nodes))
         self.suppressed = np.zeros(self.nodes)
@@ -117,10 +118,6 @@ class SharingLoop:
                 self._work(offered, slot, step, accounts)
                 if step % HOUR_STEPS == HOUR_STEPS - 1:
                     progress.advance()
-
-    def _column(self, resource: Resource, absent: float) -> Floats:
-        past = self.world.past.get(resource)
-        return np.full(self.nodes, absent) if past is None else past.capacity.astype(np.float64)
 
     def _offered_capacity(self, slots: Indices) -> Floats:
         """(2, n, slots); memory without bound where the trace says nothing of it; nobody lends more than there is.

@@ -234,7 +234,7 @@ def node_history(analysis: Analysis) -> Table:
         columns: dict[str, npt.NDArray[Any]] = used | lent | ahead
         grids = {"start": lines.hours.start_seconds, "ahead": lines.half_hours.start_seconds}
         for i, node in enumerate(nodes):
-            lists = {name: _floats(line[i]) for name, line in columns.items()}
+            lists: dict[str, list[float]] = {name: line[i].tolist() for name, line in columns.items()}
             why = {f"{band.value}_reason": reasons[i].value for band, reasons in lines.past_reasons.items()}
             rows.append({"node": node.name, "resource": resource.value, **grids, **lists, **why})
     return Table.from_rows(NODE_HISTORY, rows)
@@ -268,8 +268,3 @@ def _log_row(recommendation: Recommendation) -> dict[str, Any]:
         if value.field is Field.REQUEST:
             row[f"{value.resource}_reason"] = value.reason.value
     return row
-
-
-def _floats(values: npt.NDArray[Any]) -> list[float]:
-    numbers: list[float] = values.tolist()
-    return numbers

@@ -179,7 +179,9 @@ class _ContainerParts:
 
     @classmethod
     def of(cls, history: History, settings: Settings, server: ServerQuantiles | None) -> _ContainerParts:
-        pods, events = _pods_of(history.inventory.pods), _events_of(history.inventory)
+        pods, events = defaultdict[WorkloadRef, list[Pod]](list), _events_of(history.inventory)
+        for pod in history.inventory.pods:
+            pods[pod.workload].append(pod)
         daemons = [pod for pod in history.inventory.pods if pod.workload.kind == "DaemonSet" and pod.running]
         inventory = history.inventory
         owners, pod_rows = inventory.owners(), defaultdict[WorkloadRef, list[PodRow]](list)
@@ -283,13 +285,6 @@ def _rows_of_workloads(
         if owner is not None:
             rows[owner].append(row)
     return rows
-
-
-def _pods_of(pods: Iterable[Pod]) -> defaultdict[WorkloadRef, list[Pod]]:
-    by_workload = defaultdict[WorkloadRef, list[Pod]](list)
-    for pod in pods:
-        by_workload[pod.workload].append(pod)
-    return by_workload
 
 
 def _events_of(inventory: Inventory) -> defaultdict[WorkloadRef, list[Event]]:

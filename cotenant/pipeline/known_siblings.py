@@ -55,7 +55,10 @@ def write(store: Store, settings: Settings, recommendations: Iterable[Recommenda
     made, before = siblings.siblings_of(recommendations), _read(store, settings)
     columns: dict[str, list[Any]] = {name: [] for name in (*_TEXTS, *_NUMBERS)}
     for sibling in siblings.for_next_analysis(made, before, present, since_seconds):  # one at a time: there are many
-        for name, cell in zip(columns, _cells(sibling), strict=True):
+        workload = sibling.container.workload
+        names = (workload.namespace, workload.kind, workload.name, sibling.container.container, sibling.resource.value)
+        cells = (*names, *(getattr(sibling, name) for name in _NUMBERS))
+        for name, cell in zip(columns, cells, strict=True):
             columns[name].append(cell)
     block = {name: np.array(column, dtype=_NUMBERS.get(name, object)) for name, column in columns.items()}
     store.write_block(_FOLDER, _BLOCK, block, {"settings": digest(settings.recommender)})
@@ -74,10 +77,3 @@ def _read(store: Store, settings: Settings) -> Iterator[Sibling]:
 
 def _gives_priors(settings: Settings) -> bool:
     return settings.recommender.strategy == Cotenant.name
-
-
-def _cells(sibling: Sibling) -> tuple[object, ...]:
-    """Return what is stored of a sibling, in the order of the block's columns."""
-    workload = sibling.container.workload
-    names = (workload.namespace, workload.kind, workload.name, sibling.container.container, sibling.resource.value)
-    return *names, *(getattr(sibling, name) for name in _NUMBERS)

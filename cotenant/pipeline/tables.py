@@ -20,7 +20,7 @@ from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.base.store import tables as stored_tables
 from cotenant.base.table import Table
-from cotenant.base.usage.forecast import LEVELS, Forecasts, Window, WindowKind
+from cotenant.base.usage.forecast import LEVELS, Forecasts, WindowKind
 from cotenant.base.usage.histogram import Floats, HistogramBatch
 from cotenant.base.usage.peak import shown_peaks
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal
@@ -280,7 +280,7 @@ def _forecasts(forecasts: Forecasts[Any]) -> list[dict[str, Any]]:
     for i, ref in enumerate(forecasts.refs):
         highest = forecasts.peak_window(i)
         valleys = [w for w in forecasts.windows[i] if w.kind is WindowKind.VALLEY]
-        lowest = min(valleys, key=_height, default=None)
+        lowest = min(valleys, key=lambda window: window.height, default=None)
         # Every model and its loss, best first; "" where none was tested.
         if forecasts.losses is None:
             losses = ""
@@ -309,10 +309,6 @@ def _forecasts(forecasts: Forecasts[Any]) -> list[dict[str, Any]]:
             }
         )
     return forecast_rows
-
-
-def _height(window: Window) -> float:
-    return window.height
 
 
 def subject(ref: ClusterRef | NodeRef | WorkloadRef) -> dict[str, str]:

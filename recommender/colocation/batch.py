@@ -230,7 +230,9 @@ def fit(rooms: LendableCapacity, job: Job, now_seconds: float) -> Fit:
         slots = job.slots
         through = np.lib.stride_tricks.sliding_window_view(np.nan_to_num(free), slots, axis=1).min(axis=2)
         largest[r] = float(through.max(initial=0.0))
-    return Fit(windows, _first(rooms, job, first, sure, likely), largest, sure.shape[1], late)
+    likely_starts = np.flatnonzero((likely >= 1).any(axis=0))
+    soonest = _window(rooms, job, first, int(likely_starts[0]), (sure, likely)) if likely_starts.size else None
+    return Fit(windows, soonest, largest, sure.shape[1], late)
 
 
 def placeable_pods(rooms: LendableCapacity, job: Job, level: str) -> Counts:
@@ -241,11 +243,6 @@ def placeable_pods(rooms: LendableCapacity, job: Job, level: str) -> Counts:
     through = np.lib.stride_tricks.sliding_window_view(np.nan_to_num(most), job.slots, axis=1).min(axis=2)
     pods: Counts = through.astype(np.int64)
     return pods
-
-
-def _first(rooms: LendableCapacity, job: Job, first: int, sure: Counts, likely: Counts) -> StartWindow | None:
-    slots = np.flatnonzero((likely >= 1).any(axis=0))
-    return _window(rooms, job, first, int(slots[0]), (sure, likely)) if slots.size else None
 
 
 def _window(rooms: LendableCapacity, job: Job, first: int, at: int, counts: tuple[Counts, Counts]) -> StartWindow:

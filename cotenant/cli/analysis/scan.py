@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import importlib
 import threading
+from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
     from cotenant.settings import Settings
 
 app = new_app()
+
+_SEVERITIES: Final = ("critical", "warning", "ok", "good", "unknown")
 
 PrometheusOption = Annotated[str | None, typer.Option("--prometheus", "-p", metavar="URL", help="Prometheus to ask.")]
 Kubeconfig = Annotated[
@@ -328,7 +331,8 @@ def _summary(results: Results, of: str) -> None:
     rows, overview = results.rows, results.store.read_document("overview", Overview)
     if overview is None:
         return
-    counts = ", ".join(f"{n} {severity}" for severity, n in _counts(rows).items()) or "none"
+    numbers = Counter(rows.columns["severity"].tolist())
+    counts = ", ".join(f"{numbers[s]} {s}" for s in _SEVERITIES if numbers[s]) or "none"
     measured = f"{counted(len(rows), 'container')} of {counted(overview.workloads, 'workload')}"
     message(f"{of}{measured}: {counts}. Strategy {overview.strategy}.")
     currency = results.settings.recommender.prices.currency
@@ -369,8 +373,3 @@ def _kept_results_sentence(overview: Overview, count: int, oldest_seconds: int) 
         f"{overview.kept_recommendations} of {count} recommendations {hold} from up to {hours:.0f} h ago: their "
         f"workloads have no new samples."
     )
-
-
-def _counts(rows: Table) -> dict[str, int]:
-    severities: list[Any] = list(rows.columns["severity"])
-    return {s: severities.count(s) for s in ("critical", "warning", "ok", "good", "unknown") if s in severities}

@@ -94,12 +94,8 @@ def jobs(session: CliSession, flags: Mapping[str, Any], *, offline: bool, all_cl
                 "the settings declare no clusters", fix="Declare them below `clusters:` in the settings file."
             )
         names = loaded.clusters
-    return [_job(session.of_cluster(name), flags, offline) for name in names]
-
-
-def _job(session: CliSession, flags: Mapping[str, Any], offline: bool) -> ScanJob:
-    loaded = session.read(flags)
-    return ScanJob(Settings.of(loaded.settings), session.cluster, offline, loaded.reaches_cluster)
+    read = [(name, session.of_cluster(name).read(flags)) for name in names]
+    return [ScanJob(Settings.of(own.settings), name, offline, own.reaches_cluster) for name, own in read]
 
 
 def scan_each_cluster(

@@ -30,13 +30,9 @@ class _Node(msgspec.Struct):
 
 def foreign_nodes(client: KubeClient) -> list[str]:
     """Names of the nodes that are not marked as a test's."""
-    items = client.list("/api/v1/nodes", _Node)
-    return [item.metadata.name for item in items if not _is_test(item.metadata)]
-
-
-def _is_test(meta: _NodeMeta) -> bool:
-    key, value = KWOK_ANNOTATION
-    return meta.annotations.get(key) == value or bool({TEST_LABEL, DEMO_LABEL} & meta.labels.keys())
+    metas = (item.metadata for item in client.list("/api/v1/nodes", _Node))
+    labels, (key, value) = {TEST_LABEL, DEMO_LABEL}, KWOK_ANNOTATION
+    return [m.name for m in metas if m.annotations.get(key) != value and labels.isdisjoint(m.labels)]
 
 
 def require_test_cluster(client: KubeClient) -> None:

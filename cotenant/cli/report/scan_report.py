@@ -173,7 +173,7 @@ def _waste(overview: Overview) -> str:
     lines = (
         f"<span>{text(w.namespace)}</span>"
         f"{bar(w.cpu_millicores / top, 'accent', f'{w.namespace}: {w.cpu_millicores} millicores')}"
-        f'<span class="num">{text(_cores(w.cpu_millicores))}, '
+        f'<span class="num">{w.cpu_millicores / MILLICORES_PER_CORE:.1f} cores, '
         f"{text(human(Kind.BYTES, w.memory_bytes))}</span>"
         for w in shown
     )
@@ -411,11 +411,6 @@ def _pill(severity: str) -> str:
 
 def _money(amount: float, currency: str) -> str:
     return f"{amount:,.0f} {currency}" if abs(amount) >= 100 else f"{amount:,.2f} {currency}"
-
-
-def _cores(millicores: int) -> str:
-    """Rounded, for sums: 161658 -> "161.7 cores"."""
-    return f"{millicores / MILLICORES_PER_CORE:.1f} cores"
 
 
 def _time(seconds: int) -> str:

@@ -161,15 +161,19 @@ def decide_without_results(view: RecommendationView, until_seconds: float, now_s
     until_seconds: at the latest then the history ends behind all that is published, Unix seconds.
     """
     intents: list[Apply] = []
-    unmarked = (p for p in view.there.values() if p.metadata.ours and not _is_marked_stale(p))
-    for published in unmarked:
+    for published in view.there.values():
+        if not published.metadata.ours or any(c[:2] == ("Stale", True) for c in _published_conditions(published)):
+            continue
         # End of the history in the evidence, Unix seconds: the last run's may be later.
         owner = view.owners.get(published.workload)
         end = max(until_seconds, seconds_of(_published_evidence(published, "to")) or 0)
         if owner is None or not is_stale(end, now_seconds):
             continue
         message = f"No run of the pipeline has produced results; the history ended {moment(int(end))} or before."
-        states = [_NOT_READY, _ConditionState("Stale", True, HISTORY_ENDED, message), *_published_withheld(published)]
+        states = [_NOT_READY, _ConditionState("Stale", True, HISTORY_ENDED, message)]
+        # the condition that says which resources are left out, as it stands
+        kept = (c for c in published.status.conditions or () if c.type == "Withheld")
+        states += [_ConditionState(c.type, c.status == "True", c.reason, c.message) for c in kept]
         intents += _mark_stale(published, owner, states, now_seconds, "no run gives results")
     return ControllerDecision(tuple(intents), (), _before(intents, view.there))
 
@@ -222,7 +226,8 @@ def _write(
         missing = "new workload" if published is None else "new owner"
         yield Apply(address, _body(address, owner, label, evidence), why=why or missing)
     if published is not None and why:
-        yield Apply(address, _status(address, _containers(advice), states, published, now_seconds), "status", why=why)
+        containers = [_container(c.name, c.amounts) for c in advice.containers]
+        yield Apply(address, _status(address, containers, states, published, now_seconds), "status", why=why)
 
 
 def _movement(
@@ -331,10 +336,6 @@ def _condition(state: _ConditionState, published: RecommendationObject, now_seco
     }
 
 
-def _containers(advice: WorkloadAdvice) -> list[dict[str, Any]]:
-    return [_container(c.name, c.amounts) for c in advice.containers]
-
-
 def _container(name: str, amounts: Mapping[Resource, int]) -> dict[str, Any]:
     return {"containerName": name, "resources": {r.value: format_amount(r, a) for r, a in sorted(amounts.items())}}
 
@@ -342,17 +343,6 @@ def _container(name: str, amounts: Mapping[Resource, int]) -> dict[str, Any]:
 def _published_conditions(published: RecommendationObject) -> set[tuple[str, bool, str]]:
     conditions = published.status.conditions or ()
     return {(c.type, c.status == "True", c.reason) for c in conditions if c.type in CONDITIONS}
-
-
-def _is_marked_stale(published: RecommendationObject) -> bool:
-    return any(kind == "Stale" and true for kind, true, _ in _published_conditions(published))
-
-
-def _published_withheld(published: RecommendationObject) -> Iterator[_ConditionState]:
-    """The condition that says which resources are left out, as it stands."""
-    for condition in published.status.conditions or ():
-        if condition.type == "Withheld":
-            yield _ConditionState(condition.type, condition.status == "True", condition.reason, condition.message)
 
 
 def _marks(published: RecommendationObject) -> tuple[str, str]:

@@ -23,7 +23,7 @@ from cotenant.base.usage.forecast import Forecasts
 from cotenant.base.usage.usage import TimeGrid
 from cotenant.pipeline.analysis import Analysis, WorkloadColumns
 from cotenant.pipeline.nodes.node_peaks import prod_census
-from cotenant.recommender.colocation.model.prod_peaks import PodCensus, ProdPeak, StoredCensus
+from cotenant.recommender.colocation.model.prod_peaks import ProdPeak, StoredCensus
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation
 from cotenant.recommender.replicas import ReplicaFloor
 from cotenant.scheduler_ext.rebalance.published_outlooks import WorkloadMedian
@@ -154,6 +154,8 @@ def collect(analysis: Analysis, *, with_medians: bool = False) -> RunResults:
                 figures[ref][f"{resource}_p95"] = round(high)
             if np.isfinite(cv):
                 figures[ref][f"{resource}_cv"] = round(cv, 3)
+    grid = analysis.pod_totals[Resource.CPU].prod.grid
+    census = prod_census(analysis.history.inventory, grid.end_seconds, grid.start_seconds)
     return RunResults(
         computed_seconds=analysis.computed_seconds,
         workloads=advice(analysis.recommendations, dict(figures)),
@@ -166,7 +168,7 @@ def collect(analysis: Analysis, *, with_medians: bool = False) -> RunResults:
             }
             for resource, forecasts in analysis.peak_forecasts.items()
         },
-        prod_census=StoredCensus.of(_census(analysis)),
+        prod_census=StoredCensus.of(census),
         proposals=analysis.proposals,
         workload_medians=medians(analysis.workloads, analysis.replica_floors) if with_medians else (),
     )
@@ -269,12 +271,6 @@ def _round_up(values: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> list
     """Rounded up: a forecast is never published below what was computed."""
     integers: list[int] = np.ceil(values.astype(np.float64)).astype(np.int64).tolist()
     return integers
-
-
-def _census(analysis: Analysis) -> PodCensus:
-    """Return the census of prod pods at the end of the totals behind the peaks."""
-    grid = analysis.pod_totals[Resource.CPU].prod.grid
-    return prod_census(analysis.history.inventory, grid.end_seconds, grid.start_seconds)
 
 
 def _finite(value: float) -> float | None:

@@ -226,21 +226,13 @@ def _limits(run: Run, place: ContainerContext, drafts: Drafts, index: int) -> Dr
     if cpu and run.reasons[CPU][index] in TOO_EARLY:
         raised = size.raised_cpu_limit(place, run.demand[CPU])
         limits[CPU] = size.limit_above(place.container.limits.get(CPU), cpu, raised)
-    elif cpu and not _is_cpu_limit_removed(place):
+    elif cpu and (place.policy.cpu_limit != "unset" or place.guaranteed):  # a Guaranteed pod's class rests on it
         limits[CPU] = size.cpu_limit(place, cpu, run.demand[CPU])
     elif run.reasons[CPU][index] in TOO_EARLY:
         limits[CPU] = size.raised_cpu_limit(place, run.demand[CPU])
     return limit_drafts | {
         Slot(index, resource, LIMIT): limit for resource, limit in limits.items() if limit is not None
     }
-
-
-def _is_cpu_limit_removed(place: ContainerContext) -> bool:
-    """Return whether the CPU limit is removed.
-
-    The policy has to require it, and the pod's Guaranteed class must not depend on the limit.
-    """
-    return place.policy.cpu_limit == "unset" and not place.guaranteed
 
 
 def _equal(drafts: Drafts) -> Drafts:

@@ -106,7 +106,10 @@ def plan_leftover_removals(client: KubeClient, ended: Ended, progress: Progress)
 
     A kind that we may not read becomes a row of its own.
     """
-    features, ours = ended.features, EVERYTHING if not ended.digest else _writes(client, ended)
+    features, ours = ended.features, EVERYTHING
+    if ended.digest:
+        running = {_name_of(pod) for pod in leftovers.running_pods(client, NAMESPACE)}
+        ours = writes_of(features, node_agent=_NODE_AGENT not in running)
     looks: list[tuple[Address, Callable[[], Iterable[Removal]]]] = []
     if features >= set(NAMES):
         looks += [(kind, partial(generated_object_removals, client, (kind,))) for kind in MADE]
@@ -125,11 +128,6 @@ def plan_leftover_removals(client: KubeClient, ended: Ended, progress: Progress)
             removals.append(unread_removal(client, kind.resource, kind, error))
         progress.advance()
     return removals
-
-
-def _writes(client: KubeClient, ended: Ended) -> OurWrites:
-    running = {_name_of(pod) for pod in leftovers.running_pods(client, NAMESPACE)}
-    return writes_of(ended.features, node_agent=_NODE_AGENT not in running)
 
 
 def _deletions(items: Iterable[tuple[Address, str]], note: str = "has our label") -> Iterator[Removal]:

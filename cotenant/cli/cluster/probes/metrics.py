@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
@@ -22,7 +22,6 @@ from cotenant.cli.cluster.probes.outcome import Probe, ProbeFinding, ProbeOutcom
 from cotenant.profiler.settings import ProfilerSettings
 
 if TYPE_CHECKING:
-    from cotenant.profiler.history import UsageBlock
     from cotenant.profiler.prometheus import PrometheusSource
     from cotenant.profiler.prometheus.client import Client
     from cotenant.profiler.recorder.status import RecorderStatus
@@ -229,11 +228,6 @@ def bounds(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
     return ProbeOutcome(ProbeState.WARNING, "; ".join(blind), fix)
 
 
-def _values_count(blocks: Sequence[UsageBlock]) -> int:
-    """Number of values in all series of these blocks."""
-    return sum(series.values.size for block in blocks for _, series in block.usage)
-
-
 def usage(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
     """Check whether the server answers every usage query of a scan, for a few slots."""
     from cotenant.profiler.pull_state import SignalSpan
@@ -242,7 +236,7 @@ def usage(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
     spans = [SignalSpan(signal, end - _TRIED_SECONDS[signal.spec.step_seconds], end) for signal in Signal]
     blocks = list(source.blocks(spans, Silent()))
     errors = source.errors
-    values = _values_count(blocks)
+    values = sum(series.values.size for block in blocks for _, series in block.usage)
     if errors:
         lost = {hole.signal for block in blocks for hole in block.holes}
         state = ProbeState.FAILED if Signal.CPU_USAGE_MEAN in lost else ProbeState.WARNING
