@@ -1,4 +1,4 @@
-"""Write the phases of plans and of Reservations into docs/protocol.md, from the table that the manager steps by.
+"""Write the phases of plans into docs/plans.md and of Reservations into docs/protocol.md, from the manager's tables.
 
 python -m tools.write_phases
 """
@@ -15,17 +15,22 @@ from cotenant.scheduler_ext.reservations.model.life_cycle import (
     RESERVATION_STATES,
     Phase,
     PlanPhase,
+    PlanState,
     State,
 )
 from tools.write_reference import table
 
-PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "protocol.md"
+DOCS: Final = Path(__file__).resolve().parents[1] / "docs"
+PAGES: Final[Mapping[Path, Mapping[PlanPhase, PlanState] | Mapping[Phase, State]]] = {
+    DOCS / "plans.md": PLAN_STATES,
+    DOCS / "protocol.md": RESERVATION_STATES,
+}
 PART: Final = re.compile(
     r"(?<=<!-- phases: written by `make docs`, do not edit -->\n).*(?=<!-- end of phases -->)", re.DOTALL
 )
 
 
-def phases(states: Mapping[PlanPhase, State] | Mapping[Phase, State]) -> str:
+def phases(states: Mapping[PlanPhase, PlanState] | Mapping[Phase, State]) -> str:
     """One row for each phase: what it means, its capacity, and what may follow."""
     rows = [
         (phase.value, state.words, state.stage.value, "; ".join(f"{then}: {why}" for then, why in state.then.items()))
@@ -34,13 +39,11 @@ def phases(states: Mapping[PlanPhase, State] | Mapping[Phase, State]) -> str:
     return "\n".join(table(("phase", "meaning", "its capacity is", "may be followed by"), rows))
 
 
-def page() -> str:
+def page(path: Path) -> str:
     """The whole page as it should be."""
-    part = (
-        f"{phases(PLAN_STATES)}\nThe phases of a Reservation, in Koordinator's words:\n\n{phases(RESERVATION_STATES)}"
-    )
-    return PART.sub(lambda _: part, PAGE.read_text(encoding="utf-8"))
+    return PART.sub(lambda _: phases(PAGES[path]), path.read_text(encoding="utf-8"))
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    for path in PAGES:
+        path.write_text(page(path), encoding="utf-8")

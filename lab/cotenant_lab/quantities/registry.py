@@ -70,7 +70,7 @@ class Quantity:
 
 @dataclass(frozen=True, slots=True)
 class TableSubject:
-    """What all columns of a table share, and the columns of another time, and those that a surface lacks."""
+    """A table: what its columns have in common, the columns of another time, and those that a surface lacks."""
 
     title: str
     schema: Schema
@@ -106,7 +106,7 @@ def _parts(cell: str, separator: str = "; ") -> list[str]:
 
 
 def _pairs(cell: str) -> dict[str, str]:
-    """What stands after each colon by what stands before it."""
+    """Return the words after each colon by those before it."""
     return {name: rest for name, _, rest in (part.partition(": ") for part in _parts(cell))}
 
 
@@ -145,7 +145,7 @@ def _quantity(row: Row) -> Quantity:
 
 
 def _sentence_of(function: str) -> str:
-    """What a function says of its result."""
+    """Return the sentence by which a function says its result."""
     said = (
         (inspect.getdoc(resolve_name(function)) or "").partition("\n\n")[0].replace("\n", " ").removeprefix("Return ")
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -406,5 +407,6 @@ def test_a_plan_never_reserves_again_what_it_released() -> None:
     assert _may_become(PlanPhase.SCORED, PlanPhase.RESERVED)
 
 
-def test_the_page_of_objects_has_the_phases_as_the_table_has_them() -> None:
-    assert write_phases.PAGE.read_text(encoding="utf-8") == write_phases.page()
+@pytest.mark.parametrize("path", write_phases.PAGES, ids=lambda path: path.name)
+def test_a_page_has_the_phases_as_the_table_has_them(path: Path) -> None:
+    assert path.read_text(encoding="utf-8") == write_phases.page(path)
