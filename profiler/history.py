@@ -16,7 +16,7 @@ import numpy as np
 
 from cotenant.base.cluster import Inventory
 from cotenant.base.errors import SourceError, SourceUnfit, SourceUnreachable
-from cotenant.base.inventory.one_off import left_out_notes
+from cotenant.base.inventory.partial_inventory import left_out_notes
 from cotenant.base.process.clock import Clock
 from cotenant.base.progress import Progress
 from cotenant.base.store.store import Hole, Store

@@ -99,14 +99,14 @@ def load_access(settings: KubeSettings) -> Access:
         ) from error
     try:
         with _PACKAGE:
+            from kubernetes.client import Configuration
+
             if _runs_in_pod(settings):
-                from kubernetes.client import Configuration
                 from kubernetes.config import load_incluster_config
 
                 configuration = Configuration()
                 load_incluster_config(configuration)
                 return _access(IN_CLUSTER, configuration)
-            from kubernetes.client import Configuration
             from kubernetes.config import list_kube_config_contexts, load_kube_config
 
             path = _kubeconfig(settings)
@@ -167,7 +167,8 @@ def _access(cluster: str, configuration: Any) -> Access:
         key_file=configuration.key_file or "",
         verify=bool(configuration.verify_ssl),
         server_name=configuration.tls_server_name or "",
-        proxy=_proxy(configuration),
+        # the kubeconfig's proxy-url or the environment's proxy, unless NO_PROXY names the host
+        proxy="" if proxy_bypass(urlsplit(configuration.host).hostname or "") else configuration.proxy or "",
     )
 
 
@@ -180,9 +181,3 @@ def _authorization(configuration: Any) -> str | None:
     except (ConfigException, OSError, ValueError) as error:
         raise ClusterError(f"credentials for {configuration.host} cannot be renewed: {error}", fix=_FIX) from error
     return value
-
-
-def _proxy(configuration: Any) -> str:
-    """The kubeconfig's proxy-url or the environment's proxy, unless NO_PROXY names the host."""
-    host = urlsplit(configuration.host).hostname or ""
-    return "" if proxy_bypass(host) else configuration.proxy or ""

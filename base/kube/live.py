@@ -1,5 +1,6 @@
 """EDGE: reads the present cluster from the API server into the types of `cotenant.base.cluster`.
 
+A node's own inputs (`node_inputs`) take no notes: half of them would explain another number than the published one.
 Lists what `objects` decodes and `projection` translates; `overlay` lays the result over history. What may not be read
 is a note, not a failure: a scan without rights on HPAs is still a scan.
 """
@@ -9,17 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
+from urllib.parse import quote
 
 from cotenant.base.cluster import Autoscaler, Container, LimitRange, ListedFacts, Node, OwnAmounts, Pod, Quota, tightest
-from cotenant.base.errors import ClusterAbsent, ClusterError, QuantityError
+from cotenant.base.colocation.nodemetric import NodeMetric
+from cotenant.base.errors import ClusterAbsent, ClusterError, NoData, QuantityError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import projection
-from cotenant.base.kube.client import Many
+from cotenant.base.kube.client import KubeClient, Many
 from cotenant.base.kube.objects import AutoscalerObject, ControllerObject, LimitRangeObject, QuotaObject, VersionObject
 from cotenant.base.kube.seen_pods import SeenPod, Workloads, owners_of, pod_of, seen_pod, with_injected
 from cotenant.base.kubernetes.models.autoscalers import CheckpointObject, VerticalAutoscalerObject
+from cotenant.base.kubernetes.models.metadata import ConfigMapObject
 from cotenant.base.kubernetes.models.node import NodeWire
 from cotenant.base.kubernetes.models.pod import PodObject
+from cotenant.base.kubernetes.protocol import ENDED_PHASES, SLO_CONFIG_MAP, SLO_GROUP
 
 ItemT = TypeVar("ItemT")
 LONGEST_WHY: Final = 300
@@ -232,3 +237,52 @@ def _project_readable(project: Callable[[Any], ItemT], objects: Sequence[Any], n
             what = f"{type(thing).__name__.removesuffix('Object')} {'/'.join(filter(None, key))}"
             notes.append(f"{what} cannot be read and is left out: {type(error).__name__}: {error}"[:LONGEST_WHY])
     return projected
+
+
+@dataclass(frozen=True, slots=True)
+class NodeInputs:
+    """The inputs from which a node's reclaimable capacity is computed.
+
+    metric: the node's report, None = none was made; pods: those that have not ended; config_map: data of
+    slo-controller-config, None = there is no such ConfigMap; notes: sentences about what could not be read.
+    """
+
+    node: Node
+    metric: NodeMetric | None
+    pods: tuple[Pod, ...]
+    config_map: dict[str, str] | None
+    notes: tuple[str, ...] = ()
+
+
+def node_inputs(client: KubeClient, name: str, namespace: str) -> NodeInputs:
+    """Read the inputs of the node of that name; raise NoData if there is no such node.
+
+    namespace: the namespace of slo-controller-config.
+    """
+    node = client.get(f"/api/v1/nodes/{quote(name, safe='')}", NodeWire)
+    if node is None:
+        raise NoData(f"no node is named {name}", fix="kubectl get nodes lists all of them.")
+    report = client.get(f"/apis/{SLO_GROUP}/nodemetrics/{quote(name, safe='')}")
+    config_map = client.get(
+        f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps/{SLO_CONFIG_MAP}", ConfigMapObject
+    )
+    pods, notes = _pods(client.list("/api/v1/pods", PodObject, fieldSelector=f"spec.nodeName={name}"))
+    return NodeInputs(
+        node=projection.node_of(node),
+        metric=None if report is None else NodeMetric.parse(report),
+        pods=pods,
+        config_map=None if config_map is None else config_map.data or {},
+        notes=notes,
+    )
+
+
+def _pods(listed: list[PodObject]) -> tuple[tuple[Pod, ...], tuple[str, ...]]:
+    """Pods that have not ended, and a sentence about each that is left out because a quantity cannot be read."""
+    pods, notes = [], []
+    for pod in listed:
+        if pod.status.phase not in ENDED_PHASES:
+            try:
+                pods.append(pod_of(seen_pod(pod), Workloads({})))
+            except QuantityError as error:
+                notes.append(f"{error.message}; the pod is left out")
+    return tuple(pods), tuple(notes)

@@ -34,18 +34,13 @@ class Setting:
 
     @property
     def env(self) -> str:
-        """Name of its environment variable."""
-        return environment_name(self.path)
+        """Name of its environment variable: section.key -> COTENANT_SECTION__KEY."""
+        return ENV_PREFIX + self.path.upper().replace(".", "__")
 
     @property
     def container(self) -> type | None:
         """list, dict or None: whether text must be split into several values."""
         return next((c for t in _parts(self.type) if (c := _container(t))), None)
-
-
-def environment_name(path: str) -> str:
-    """Return the name of the environment variable that sets a path: section.key -> COTENANT_SECTION__KEY."""
-    return ENV_PREFIX + path.upper().replace(".", "__")
 
 
 @cache

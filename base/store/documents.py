@@ -18,11 +18,22 @@ from typing import Any, Final, TypeVar, get_args, get_type_hints
 import msgspec
 from msgspec import inspect
 
-from cotenant.base.store.version import SCHEMA_VERSION, check
-
 DocumentT = TypeVar("DocumentT")
 Restore = Callable[[Any], Any]
 NOTHING: Final[Mapping[Any, Restore]] = MappingProxyType({})
+
+SCHEMA_VERSION: Final = 1
+"""The format version in every stored file; it grows when older code would misread the new layout."""
+
+
+class NewerVersionError(Exception):
+    """The file was written by a newer cotenant; the argument is its version."""
+
+
+def check(version: int) -> None:
+    """Refuse what this code does not know; older layouts are the reader's business."""
+    if version > SCHEMA_VERSION:
+        raise NewerVersionError(version)
 
 
 FACTS: Final = "facts"

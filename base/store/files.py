@@ -35,7 +35,7 @@ from cotenant.base.process.files import (
 from cotenant.base.store import parquet
 from cotenant.base.store.bucket_lease import acquire_lease
 from cotenant.base.store.buckets import BucketFiles, BucketPatience, SeekableReader, is_bucket, open_bucket, plain
-from cotenant.base.store.version import SCHEMA_VERSION, NewerVersionError
+from cotenant.base.store.documents import SCHEMA_VERSION, NewerVersionError
 
 ValueT = TypeVar("ValueT")
 LOCK_TIMEOUT_SECONDS = 60.0

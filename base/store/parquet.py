@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cotenant.base.light_imports import without_pandas
-from cotenant.base.store.version import SCHEMA_VERSION, check
+from cotenant.base.store.documents import SCHEMA_VERSION, check
 
 _VERSION_KEY: Final = b"cotenant.schema"
 _SCHEMA_KEY: Final = b"ARROW:schema"

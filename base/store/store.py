@@ -25,7 +25,7 @@ from cotenant.base.errors import NoData, StoreError, UsageError
 from cotenant.base.identity import FOLDER_NAME_FIX, WorkloadRef, fits_folder
 from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.resource import Resource
-from cotenant.base.store import blocks, days, documents, parquet, tables, version
+from cotenant.base.store import blocks, days, documents, parquet, tables
 from cotenant.base.store.blocks import Block
 from cotenant.base.store.buckets import INTERACTIVE, BucketPatience
 from cotenant.base.store.dayfiles import DayFiles, Listing
@@ -545,14 +545,14 @@ def require_layout(folder: Folder, cluster: str) -> None:
                 f"{path} does not say which layout the folder has ({error}). Nothing was changed",
                 fix="Restore the file from a backup, or set store.url to another folder.",
             ) from error
-    if present > version.SCHEMA_VERSION:
+    if present > documents.SCHEMA_VERSION:
         raise StoreError(
             f"{folder.path(cluster)} has layout {present} ({LAYOUT_FILE}); this cotenant writes layout "
-            f"{version.SCHEMA_VERSION}. Nothing was changed",
+            f"{documents.SCHEMA_VERSION}. Nothing was changed",
             fix="Use the cotenant that wrote it or a newer one, or set store.url to another folder.",
         )
-    if present < version.SCHEMA_VERSION:
-        folder.write(name, msgspec.json.encode(_Layout(version.SCHEMA_VERSION)))
+    if present < documents.SCHEMA_VERSION:
+        folder.write(name, msgspec.json.encode(_Layout(documents.SCHEMA_VERSION)))
 
 
 def open_cluster_store(url: str, cluster: str | None) -> Store:

@@ -16,7 +16,7 @@ import numpy as np
 
 from cotenant.base.cluster import Event, Inventory, Pod, PodRow, Workload
 from cotenant.base.identity import ContainerRef, PodContainerRef, WorkloadRef
-from cotenant.base.inventory.one_off import without_over
+from cotenant.base.inventory.partial_inventory import without_over
 from cotenant.base.resource import Resource
 from cotenant.base.threads import side_by_side
 from cotenant.base.usage.plausible import plausible_signals

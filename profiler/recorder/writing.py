@@ -14,7 +14,7 @@ import numpy as np
 
 from cotenant.base.cluster import Inventory, PodRow
 from cotenant.base.identity import NodeRef, PodContainerRef
-from cotenant.base.inventory.one_off import left_out_notes
+from cotenant.base.inventory.partial_inventory import left_out_notes
 from cotenant.base.kube.live import LiveCluster
 from cotenant.base.kube.overlay import overlay
 from cotenant.base.store.store import Store

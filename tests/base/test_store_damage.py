@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from cotenant.base.errors import CotenantError, NoData, StoreCorrupt, StoreError
 from cotenant.base.store import Store, days, files, parquet
 from cotenant.base.store.days import Day
+from cotenant.base.store.documents import NewerVersionError
 from cotenant.base.store.files import CheckedFolder
-from cotenant.base.store.version import NewerVersionError
 from cotenant.base.table import Table
 from cotenant.base.usage.quality import QualityRecord
 from cotenant.base.usage.usage import DAY_SECONDS

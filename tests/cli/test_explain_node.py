@@ -10,7 +10,7 @@ import pytest
 
 from cotenant.base.errors import NoData
 from cotenant.base.kube import Writer
-from cotenant.base.kube.colocation import NodeInputs, node_inputs
+from cotenant.base.kube.live import NodeInputs, node_inputs
 from cotenant.base.kubernetes.intent import Apply, Intent, Patch
 from cotenant.base.kubernetes.protocol import ORIGIN_ALLOCATABLE_ANNOTATION, THIRD_PARTY_ALLOCATIONS_ANNOTATION
 from cotenant.base.process.clock import FixedClock

@@ -15,7 +15,7 @@ from cotenant.base.controllers.feature import ControllerCondition
 from cotenant.base.controllers.loop import AlwaysLeads
 from cotenant.base.controllers.sender import Sender
 from cotenant.base.errors import CotenantError, NoData, SourceUnreachable
-from cotenant.base.inventory.one_off import without_over
+from cotenant.base.inventory.partial_inventory import without_over
 from cotenant.base.logs.metrics import Metrics
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Silent

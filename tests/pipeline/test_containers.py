@@ -13,7 +13,7 @@ import pytest
 
 from cotenant.base.cluster import Container, OwnAmounts
 from cotenant.base.identity import PodContainerRef
-from cotenant.base.inventory.one_off import without_over
+from cotenant.base.inventory.partial_inventory import without_over
 from cotenant.base.progress import Silent
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from cotenant.base.errors import NoData
-from cotenant.base.inventory.one_off import without_over
+from cotenant.base.inventory.partial_inventory import without_over
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Silent
 from cotenant.base.reasons import Reason

@@ -9,7 +9,7 @@ import pytest
 
 from cotenant.base.cluster import Container, Inventory, Pod, PodPhase, PodRow, Workload
 from cotenant.base.identity import ContainerRef, PodContainerRef, WorkloadRef
-from cotenant.base.inventory.one_off import RETRY_SECONDS, ended_workloads, left_out_notes, without_over
+from cotenant.base.inventory.partial_inventory import RETRY_SECONDS, ended_workloads, left_out_notes, without_over
 from cotenant.base.resource import Resource
 from cotenant.base.usage.lives import MEASURED
 from cotenant.base.usage.sparse_usage import SparseUsage, of_stretches

@@ -12,7 +12,7 @@ import pytest
 from cotenant.base.errors import CotenantError, StoreError, UsageError
 from cotenant.base.ledger.chain import VERSION as LEDGER_VERSION
 from cotenant.base.ledger.ledger import Ledger
-from cotenant.base.store import Store, version
+from cotenant.base.store import Store, documents
 from cotenant.base.table import Table
 from cotenant.enforcer.apply.resctrlfs import ResctrlKeeper
 from cotenant.enforcer.apply.sysctl import SysctlKeeper
@@ -64,7 +64,7 @@ def newer_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     """A store that a version with a later layout wrote."""
     store = examples.two_days(tmp_path)
     with monkeypatch.context() as later:
-        later.setattr(version, "SCHEMA_VERSION", NEWER)
+        later.setattr(documents, "SCHEMA_VERSION", NEWER)
         store.write_document("line", examples.Line([], [], {}, 0.0, None))
     return store
 

@@ -27,7 +27,7 @@ from cotenant.recommender.colocation.strategy import CONFIG_KEY, ColocationConfi
 from cotenant.recommender.settings import ReclaimableSettings
 
 if TYPE_CHECKING:
-    from cotenant.base.kube.colocation import NodeInputs
+    from cotenant.base.kube.live import NodeInputs
 
 DOCUMENT: Final = "nodes-explained"
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from cotenant.base.cluster import Inventory, Pod
 from cotenant.base.identity import ClusterRef, WorkloadRef
-from cotenant.base.inventory.one_off import without_over
+from cotenant.base.inventory.partial_inventory import without_over
 from cotenant.base.process.memory import release_memory, return_early
 from cotenant.base.progress import Progress, Silent
 from cotenant.base.resource import Resource

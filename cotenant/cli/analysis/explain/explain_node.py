@@ -23,7 +23,7 @@ KINDS: Final = {Resource.CPU: Kind.MILLICORES, Resource.MEMORY: Kind.BYTES}
 def from_cluster(settings: Settings, node: str) -> NodeExplained:
     """Return the explanation of a node from the objects of the cluster that the settings name."""
     from cotenant.base.kube import connect
-    from cotenant.base.kube.colocation import node_inputs
+    from cotenant.base.kube.live import node_inputs
     from cotenant.pipeline.nodes import node_explanations
 
     client = connect(settings.kube)
