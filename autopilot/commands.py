@@ -154,7 +154,7 @@ def _service(call: CommandCall) -> tuple[ClusterAutopilotService, Person]:
     Who asks is the user that the cluster reports, with the roles of the settings; in access mode none, which assigns no
     roles, the owner of the kubeconfig, as administrator.
     """
-    from cotenant.autopilot.configured_service import autopilot_service_of
+    from cotenant.autopilot.service import autopilot_service_of
     from cotenant.base.commands.results import open_store
     from cotenant.base.kube import clock_of
     from cotenant.base.people import Person

@@ -6,6 +6,7 @@ one that is changed afterwards observes until it is approved again. Every switch
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
@@ -52,7 +53,7 @@ from cotenant.base.kubernetes.intent import Intent
 from cotenant.base.kubernetes.protocol import OWN_GROUP
 from cotenant.base.ledger.bucket_ledger import LedgerPlace
 from cotenant.base.people import Person, Right
-from cotenant.base.process.clock import Clock
+from cotenant.base.process.clock import Clock, SystemClock
 from cotenant.base.progress import SILENT, Progress
 from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.resource import Resource
@@ -61,13 +62,13 @@ from cotenant.base.settings.sections import ManagerSettings
 from cotenant.base.store import Store
 from cotenant.base.table import Table
 from cotenant.base.usage.usage import DAY_SECONDS
-from cotenant.changes.audited_acts import AuditedActs
+from cotenant.changes.audited_acts import AuditedActs, ClusterAccess
 from cotenant.changes.live_context import who as person_of
 from cotenant.changes.model.change import AUTOPILOT_KEY_PREFIX, accepted_by_autopilot
 from cotenant.changes.model.service import BundleForm, ChangeRequest, FieldMove
-from cotenant.changes.model.settings import ActionSettings, anchor_namespace
+from cotenant.changes.model.settings import ActionSettings, anchor_namespace, ledger_location
 from cotenant.changes.sent_writes import sent
-from cotenant.changes.service import ChangeServiceConfig, ClusterAccess, ClusterChangeService
+from cotenant.changes.service import ChangeServiceConfig, ClusterChangeService
 from cotenant.changes.shared_reading import SharedReading
 from cotenant.changes.soak.stop_switch import NOT_PAUSED
 from cotenant.recommender.model.confidence_columns import confidence_cells
@@ -246,11 +247,11 @@ class ClusterAutopilotService:
 
         digest: of the policy that was read; UsageError when it has another one now. "": whichever it has.
         """
-        return self._switch_mode(who, name, AutopilotMode.ACT, AutopilotEvent.ACT, reason, digest)
+        return self._switch_mode(who, name, AutopilotMode.ACT, reason, digest)
 
     def observe(self, who: Person, name: str, reason: str = "") -> NamespacedPolicy:
         """Take that back: it observes."""
-        return self._switch_mode(who, name, AutopilotMode.OBSERVE, AutopilotEvent.OBSERVE, reason)
+        return self._switch_mode(who, name, AutopilotMode.OBSERVE, reason)
 
     def switch(self, who: Person, name: str, mode: AutopilotMode, reason: str = "", digest: str = "") -> None:
         """`act` or `observe`, only while the policy still is the one with that digest; `act` takes one."""
@@ -260,11 +261,10 @@ class ClusterAutopilotService:
                 f"the approval of AutopilotPolicy {name} lacks the digest of the policy that was read",
                 fix="Read the policy, then send its digest: later changes are not approved.",
             )
-        event = AutopilotEvent.ACT if mode is AutopilotMode.ACT else AutopilotEvent.OBSERVE
-        self._switch_mode(who, name, mode, event, reason, digest)
+        self._switch_mode(who, name, mode, reason, digest)
 
     def _switch_mode(
-        self, who: Person, name: str, mode: AutopilotMode, event: AutopilotEvent, reason: str, digest: str = ""
+        self, who: Person, name: str, mode: AutopilotMode, reason: str, digest: str = ""
     ) -> NamespacedPolicy:
         namespace, short = _split(name)
         who.require(Right.APPROVE, namespace)
@@ -279,6 +279,7 @@ class ClusterAutopilotService:
             details = {"digest": policy.digest, "words": reason, "groups": list(who.groups)}
             write = mode_write(policy, mode.value)
             self._send(client, write, dry_run=True)  # who may not write the mode approves nothing
+            event = AutopilotEvent.ACT if mode is AutopilotMode.ACT else AutopilotEvent.OBSERVE
             self._write(person, event, str(policy), details)
             self._send(client, write)
         self._forget()
@@ -493,3 +494,21 @@ def _entry(entry: QueueEntry, floor: FloorOutlook | None) -> dict[str, Any]:
         "reason": "" if entry.verdict is not QueueVerdict.WAIT else entry.reason.value,
         "words": entry.words,
     }
+
+
+def autopilot_service_of(
+    settings: SettingSections,
+    recommended: Recommended,
+    access: ClusterAccess | None = None,
+    clock: Clock | None = None,
+    stored: Callable[[], Store] | None = None,
+) -> ClusterAutopilotService:
+    """A service of the autopilot on the cluster and with the ledger of the settings; sends no request yet.
+
+    recommended: of a namespace, as they are stored; stored: opens the store itself, whose usage its report looks at.
+    """
+    from cotenant.changes.access.kubeconfig_access import door_of
+
+    ledger = ledger_location(settings.section(ActionSettings), os.environ)
+    door = access or door_of(settings)
+    return ClusterAutopilotService(door, ledger, settings, clock or SystemClock(), recommended, stored)

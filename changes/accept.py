@@ -1,4 +1,8 @@
-"""EDGE: accept, dry-run, apply and roll back changes, with a write-ahead audit log.
+"""EDGE: the way of an accept: live context -> guardrails -> lines -> dry run -> ledger -> patch -> outcome.
+
+`Actions.review` reads the cluster and judges; `to_workload_review` says what would be written, `dry_run_review` asks
+the server; `Actions.accept` writes the ledger first and sends; `Actions.roll_back` takes it back. The service and
+`cotenant recs apply` come in here, each with a person whose rights are checked.
 
 Every change passes the same steps: accepted -> sent -> (answered by the nodes) -> recorded. A process that ends between
 two of them leaves a row that says "unknown", which `reconcile` turns into what the cluster holds. `reached` is called
@@ -17,13 +21,16 @@ import msgspec
 
 from cotenant.base.errors import ClusterForbidden, ClusterUnreachable, CotenantError, UsageError
 from cotenant.base.identity import WorkloadRef
+from cotenant.base.json_documents.inherited import inherited_fields
 from cotenant.base.kube import KubeClient, Writer, send_all
 from cotenant.base.kubernetes.intent import Patch
-from cotenant.changes.api_advice import describe_with_advice
+from cotenant.changes.api_advice import advice, describe_with_advice
 from cotenant.changes.change_ledger import FIELD_MANAGER, ChangeLedger, anchor
+from cotenant.changes.decide.admission_diff import admission_additions
 from cotenant.changes.decide.checks.capacity import requests_of_running
 from cotenant.changes.decide.checks.trials import images_of, trials_of
-from cotenant.changes.decide.field_changes import fitted_to, hpa_writes, inverse, is_undone
+from cotenant.changes.decide.field_changes import fitted_to, hpa_writes, inverse, is_undone, quiet
+from cotenant.changes.decide.gitops.bundle import file_lines
 from cotenant.changes.decide.guardrails import (
     SECOND_PERSON,
     Guardrail,
@@ -48,12 +55,22 @@ from cotenant.changes.model.change import Change, ChangeEvent, ChangeStatus, Wri
 from cotenant.changes.model.judgement import UsageTrace
 from cotenant.changes.model.ladder import Ladder, ladder_id
 from cotenant.changes.model.ledger_marks import postponement_sentence
-from cotenant.changes.model.service import ChangeTerms, Method, PostponedRecommendation
+from cotenant.changes.model.service import (
+    ChangeTerms,
+    DryRunResult,
+    FieldMove,
+    GuardrailResult,
+    Method,
+    PostponedRecommendation,
+    ReviewedWorkload,
+    WorkloadReview,
+)
 from cotenant.changes.model.settings import ActionSettings
+from cotenant.changes.model.tables import write_lines
 from cotenant.changes.model.trial import Trial
 from cotenant.changes.resize import answers, read_new_pod_writes
 from cotenant.changes.snooze import postponed_recommendations
-from cotenant.recommender.model.recommendation import Recommendation
+from cotenant.recommender.model.recommendation import Recommendation, Restart
 from cotenant.recommender.model.savings import Savings
 
 Compare: TypeAlias = Callable[[Change, float, float, Sequence[Objective]], Sequence[Compared]]
@@ -354,12 +371,7 @@ class Actions:
         self.events.flush()
 
     def _review(
-        self,
-        review: Review,
-        live_context: LiveContext,
-        history: _History,
-        second: str,
-        whole: frozenset[str],
+        self, review: Review, live_context: LiveContext, history: _History, second: str, whole: frozenset[str]
     ) -> Review:
         try:
             live = live_context.read(review.recommendations)
@@ -487,3 +499,71 @@ def _outcome_text(rule: Guardrail, terms: AcceptanceTerms) -> str:
     """Return a guardrail's outcome as the ledger keeps it, with the reason for which it was overridden."""
     passed_over = rule.outcome is not GuardrailOutcome.PASS and rule.rule in terms.overridden
     return rule.words(passed_over) + (f"; because: {terms.because}" if passed_over and terms.because else "")
+
+
+def to_workload_review(review: Review) -> WorkloadReview:
+    """A review as the pages show it: field by field old and new, rules, restart, what it frees and raises."""
+    moves = [
+        FieldMove(str(write.address), pointer, _text(old), _text(write.after[pointer]))
+        for write in review.writes
+        for pointer, old in write.before.items()
+    ]
+    rules = [GuardrailResult(rule.rule, rule.outcome.value, rule.why) for rule in review.guardrails]
+    if review.method is Method.IN_PLACE:
+        restart = Restart.IN_PLACE
+    else:
+        silent = review.method is not Method.TEMPLATE or quiet(review.live, review.workload.kind)
+        restart = Restart.NONE if silent else Restart.ROLLOUT
+    return WorkloadReview(
+        **inherited_fields(review, ReviewedWorkload),
+        moves=tuple(moves),
+        rules=tuple(rules),
+        restart=restart.value,
+        savings=review.savings,
+        lines=tuple(lines_of(review)),
+        no_ladder=review.no_ladder,
+    )
+
+
+def lines_of(review: Review) -> list[FieldMove]:
+    """Everything that accepting it writes, made of the writes themselves; of a bundle what its files change."""
+    if review.method is not Method.BUNDLE:
+        return write_lines(review.writes, review.live)
+    return file_lines(review.recommendations)
+
+
+def dry_run_review(actions: Actions, review: Review) -> DryRunResult:
+    """Send the review's writes with dryRun=All: whether the server takes them, and what admission would add.
+
+    Errors of the cluster but those in `raising` become the result, with advice; nothing is written.
+    """
+    if review.method is Method.BUNDLE:
+        return DryRunResult(True, "a bundle is not sent to the cluster")
+    try:
+        answers = actions.dry_run(review)
+        lives = [actions.client.get(write.address.path) or {} for write in review.writes]
+    except actions.parts.raising:
+        raise
+    except CotenantError as error:
+        return DryRunResult(False, error.message, advice(error))
+    admission_changes = [
+        moved
+        for write, live, answer in zip(review.writes, lives, answers, strict=True)
+        for moved in admission_additions(live, answer, write)
+    ]
+    return DryRunResult(True, added=tuple(admission_changes))
+
+
+def _text(value: Any) -> str:
+    """An amount, or resources, as people read them."""
+    if isinstance(value, Mapping):
+        parts = [
+            f"{side} {name} {amount}"
+            for side, amounts in value.items()
+            if isinstance(amounts, Mapping)
+            for name, amount in amounts.items()
+        ]
+        return ", ".join(parts)
+    if isinstance(value, str):
+        return value
+    return "" if value is None else msgspec.json.encode(value).decode()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -21,8 +21,9 @@ from cotenant.base.people import IdentitySource, Person
 from cotenant.base.process.clock import Clock
 from cotenant.changes.change_ledger import keep_head
 from cotenant.changes.live_context import who as asked_who
-from cotenant.changes.service import ClusterAccess
 
+ClusterAccess = Callable[[Person], AbstractContextManager[KubeClient]]
+"""A client that acts for a person; for Person("") with the dashboard's own account, which looks and keeps the head."""
 MOST_AT_ONCE: Final = 8
 """Calls that ask the cluster at the same time; the next is refused, so that pages still have threads to answer in."""
 PATIENCE_SECONDS: Final = 20.0
@@ -52,14 +53,14 @@ class AuditedActs:
 
     @contextmanager
     def writing(self, what: str, patience_seconds: float = PATIENCE_SECONDS) -> Iterator[Ledger]:
-        """One at a time, among processes too; the head is kept afterwards, however it went."""
-        with ledger_turn(self._ledger, what, patience_seconds):
-            ledger = open_ledger(self._ledger)
+        """One at a time, among processes too; the head of what was added is kept afterwards, however it went."""
+        with ledger_turn(self._ledger, what, patience_seconds), closing(open_ledger(self._ledger)) as ledger:
+            before = ledger.head().seq
             try:
                 yield ledger
             finally:
-                keep_head(self._access, ledger, self._anchor_namespace)
-                ledger.close()
+                if ledger.head().seq > before:
+                    keep_head(self._access, ledger, self._anchor_namespace)
 
     @contextmanager
     def acting(
@@ -73,11 +74,8 @@ class AuditedActs:
     @contextmanager
     def reading(self) -> Iterator[Ledger]:
         """The ledger, to look at."""
-        ledger = open_ledger(self._ledger, reading=True)
-        try:
+        with closing(open_ledger(self._ledger, reading=True)) as ledger:
             yield ledger
-        finally:
-            ledger.close()
 
 
 def signature(who: Person, client: KubeClient, by: str) -> str:

@@ -10,7 +10,7 @@ from typing import Final
 from cotenant.base.errors import NoData
 from cotenant.changes.accept import Actions
 from cotenant.changes.access.git_repository import GitRepository
-from cotenant.changes.decide.gitops.bundle import PULL_REQUEST, ReviewedWorkload, bundle, summary
+from cotenant.changes.decide.gitops.bundle import PULL_REQUEST, bundle, summary
 from cotenant.changes.decide.gitops.commit import decide_commit
 from cotenant.changes.decide.review import Review
 from cotenant.changes.model.service import BundleCommit, BundleForm, CommitBundle
@@ -26,7 +26,7 @@ def export_bundle(
     actions: Actions, reviews: Sequence[Review], form: BundleForm, settings: RecommenderSettings, key: str
 ) -> dict[str, str]:
     """Text by path; NoData when nothing of it can be written. The row in the ledger names the workloads and files."""
-    files = bundle(_review_inputs(reviews), form, settings.patches, settings.prices.currency)
+    files = bundle(reviews, form, settings.patches, settings.prices.currency)
     if set(files) == {PULL_REQUEST}:
         raise NoData("no change here can be written to files", fix="`cotenant recs show` gives each reason.")
     names = [str(review.workload) for review in reviews]
@@ -44,7 +44,7 @@ def commit_bundle(
     repository = GitRepository(Path(asked.repository).expanduser())
     tree = repository.read_tree()
     repository.require_new_branch(asked.branch)
-    plan, texts = decide_commit(asked, tree.commit, tree.files, _review_inputs(reviews), settings)
+    plan, texts = decide_commit(asked, tree.commit, tree.files, reviews, settings)
     if not asked.write:
         return plan
     if not texts:
@@ -56,7 +56,3 @@ def commit_bundle(
     actions.journal.note([(BUNDLED, key, {**row, "branch": made.branch, "commit": made.commit})])
     repository.make_branch(made.branch, made.commit)
     return made
-
-
-def _review_inputs(reviews: Sequence[Review]) -> list[ReviewedWorkload]:
-    return [ReviewedWorkload(r.workload, r.recommendations, r.guardrails, r.error) for r in reviews]

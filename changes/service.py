@@ -8,7 +8,6 @@ checked here for every call; `ClusterAccess` decides with whose rights the clust
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
@@ -24,12 +23,11 @@ from cotenant.base.errors import (
     CotenantError,
     KeyTaken,
     NoData,
-    StoreBusy,
     UsageError,
 )
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient
-from cotenant.base.ledger.bucket_ledger import LedgerPlace, ledger_turn, open_ledger
+from cotenant.base.ledger.bucket_ledger import LedgerPlace
 from cotenant.base.ledger.chain import Anchor
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.people import IdentitySource, NotAllowed, Person, Right
@@ -41,13 +39,15 @@ from cotenant.changes.accept import (
     AcceptanceTerms,
     ActionParts,
     Actions,
+    dry_run_review,
+    to_workload_review,
 )
 from cotenant.changes.access.permissions import head_permission, permissions
+from cotenant.changes.audited_acts import PATIENCE_SECONDS, AuditedActs, ClusterAccess
 from cotenant.changes.bundle_export import commit_bundle, export_bundle
-from cotenant.changes.change_ledger import ChangeLedger, keep_head, read_anchored_heads, unkept
+from cotenant.changes.change_ledger import ChangeLedger, read_anchored_heads, unkept
 from cotenant.changes.decide.checks.trials import taken_of, trials_of
 from cotenant.changes.decide.review import Review
-from cotenant.changes.dry_run import dry_run_review, to_workload_review
 from cotenant.changes.ledger_cache import LedgerCache, entry_of
 from cotenant.changes.live_context import ClusterUser
 from cotenant.changes.live_context import who as asked_who
@@ -77,13 +77,6 @@ from cotenant.changes.soak.watcher import News, Watcher, by_itself
 from cotenant.recommender.model.recommendation import Recommendation
 from cotenant.recommender.settings import RecommenderSettings
 
-ClusterAccess = Callable[[Person], AbstractContextManager[KubeClient]]
-"""A client that acts for a person; for Person("") with the dashboard's own account, which looks and keeps the head."""
-
-MOST_AT_ONCE: Final = 8
-"""Calls that ask the cluster at the same time; the next is refused, so that pages still have threads to answer in."""
-PATIENCE_SECONDS: Final = 20.0
-"""How long an acting call waits for the one before it."""
 GLANCE_SECONDS: Final = 10.0
 """Largest age of cached facts of the cluster."""
 HEAD_WAIT_SECONDS: Final = 2.0
@@ -139,7 +132,7 @@ class ClusterChangeService:
     def __init__(self, config: ChangeServiceConfig) -> None:
         self._config = config
         self._known = LedgerCache()
-        self._slots = threading.BoundedSemaphore(MOST_AT_ONCE)
+        self._acts = AuditedActs(config.access, config.ledger, config.anchor_namespace)
         self._server_clock: ServerClock | None = None
         self._seen = BackgroundRefresh(self._read_head, AnchorObservation(), GLANCE_SECONDS)
 
@@ -190,7 +183,7 @@ class ClusterChangeService:
         status = self._statuses().get(change)
         if status is None or not who.may(Right.READ, status.change.namespace):
             raise UsageError(f"there is no change {change!r}", fix="The Changes page lists them.")
-        with self._open_ledger() as ledger:
+        with self._acts.reading() as ledger:
             return [entry_of(entry) for entry in ledger.entries(change)]
 
     def entries(self, who: Person) -> list[LedgerEntry]:
@@ -199,7 +192,7 @@ class ClusterChangeService:
         statuses = self._statuses()
         hidden = {id_ for id_, s in statuses.items() if not who.may(Right.READ, s.change.namespace)}
         reads_everywhere = any(not grant.namespaces for grant in who.grants)
-        with self._open_ledger() as ledger:
+        with self._acts.reading() as ledger:
             return [
                 entry_of(e)
                 for e in ledger.entries()
@@ -232,7 +225,7 @@ class ClusterChangeService:
     def ladders(self, who: Person) -> list[LadderProgress]:
         """The newest first, of the namespaces that the person may read; asks no cluster."""
         who.require(Right.READ)
-        with self._open_ledger() as ledger:
+        with self._acts.reading() as ledger:
             ladders = self._known.ladders(ledger)
         return ladders_of(ladders, list(self._statuses().values()), pace_of(self._config.settings), who)
 
@@ -308,13 +301,13 @@ class ClusterChangeService:
 
     def postponed(self) -> Mapping[WorkloadRef, PostponedRecommendation]:
         """Return the recommendations that are hidden now, by workload; asks no cluster."""
-        with self._open_ledger() as ledger:
+        with self._acts.reading() as ledger:
             return postponed_recommendations(ledger, self._clock().now_seconds())
 
     def ledger(self) -> LedgerHealth:
         """The chain, verified from its first row, and against the head in the cluster where one is kept."""
         cluster_head = self._seen.fresh(HEAD_WAIT_SECONDS)
-        with self._open_ledger() as ledger:
+        with self._acts.reading() as ledger:
             self._known.upto(ledger)
             verdict = ledger.verify(cluster_head.head)
         notes = [*(passed.why for passed in self._known.passed), cluster_head.words]
@@ -362,18 +355,13 @@ class ClusterChangeService:
     @contextmanager
     def _open_for_reads(self, who: Person) -> Iterator[Actions]:
         """Yield the actions for callers that write nothing."""
-        with self._client(who) as client, self._open_ledger() as ledger:
+        with self._client(who) as client, self._acts.reading() as ledger:
             yield self._actions(client, ledger, who)
 
     @contextmanager
     def _writable_actions(self, who: Person, what: str) -> Iterator[Actions]:
-        """Yield the actions for callers that write, one at a time.
-
-        If rows were added, the ledger's head is kept afterwards, also after an error.
-        """
-        config = self._config
-        with self._client(who) as client, ledger_turn(config.ledger, what, PATIENCE_SECONDS):
-            ledger = open_ledger(config.ledger)
+        """Yield the actions for callers that write, one at a time."""
+        with self._client(who) as client, self._acts.writing(what, PATIENCE_SECONDS) as ledger:
             before = ledger.head().seq
             try:
                 yield self._actions(client, ledger, who)
@@ -382,9 +370,6 @@ class ClusterChangeService:
                 for row in ledger.entries(after=before):
                     more = {"event_name": row.event, "change": row.subject, "actor": row.actor, "source": who.source}
                     _log.info("ledger_row", seq=row.seq, hash=row.hash, **more)
-                if ledger.head().seq > before:
-                    keep_head(self._config.access, ledger, self._config.anchor_namespace)
-                ledger.close()
 
     def _clock(self) -> Clock:
         """Our clock, or that of the API server which answered last: soaks and snoozes begin and end by its time."""
@@ -402,39 +387,22 @@ class ClusterChangeService:
 
     @contextmanager
     def _client(self, who: Person) -> Iterator[KubeClient]:
-        if not self._slots.acquire(blocking=False):
-            raise StoreBusy(f"{MOST_AT_ONCE} other requests to the cluster are running", fix="Try again in a moment.")
         try:
-            with self._config.access(who) as client:
+            with self._acts.client(who) as client:
                 self._server_clock = client.server_clock
                 yield client
         finally:
-            self._slots.release()
             self._seen.forget()
 
     @contextmanager
     def _open_change_ledger(self, who: Person) -> Iterator[ChangeLedger]:
         """Yield the journal for callers that write to the ledger alone."""
-        config = self._config
         self._seen.fresh(HEAD_WAIT_SECONDS)  # the time, too
-        with ledger_turn(config.ledger, f"a note of {who.name}", PATIENCE_SECONDS):
-            ledger = open_ledger(config.ledger)
-            try:
-                yield ChangeLedger(ledger, self._clock(), who.name, self._known, who.source)
-            finally:
-                keep_head(self._config.access, ledger, self._config.anchor_namespace)
-                ledger.close()
-
-    @contextmanager
-    def _open_ledger(self) -> Iterator[Ledger]:
-        ledger = open_ledger(self._config.ledger, reading=True)
-        try:
-            yield ledger
-        finally:
-            ledger.close()
+        with self._acts.writing(f"a note of {who.name}", PATIENCE_SECONDS) as ledger:
+            yield ChangeLedger(ledger, self._clock(), who.name, self._known, who.source)
 
     def _statuses(self) -> dict[str, ChangeStatus]:
-        with self._open_ledger() as ledger:
+        with self._acts.reading() as ledger:
             return self._known.upto(ledger)
 
     def _read_head(self) -> AnchorObservation:
@@ -448,7 +416,7 @@ class ClusterChangeService:
                     return AnchorObservation(
                         words="The ledger's head is not stored in the cluster: the setting actions.anchor is off."
                     )
-                with self._open_ledger() as ledger:
+                with self._acts.reading() as ledger:
                     return _anchor_observation(client, ledger, namespace)
         except CotenantError as error:
             message = f"The API server does not answer: {error.message}."

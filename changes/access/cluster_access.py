@@ -33,7 +33,7 @@ from cotenant.changes.access.settings import (
     AccessMode,
     AccessSettings,
 )
-from cotenant.changes.service import ClusterAccess
+from cotenant.changes.audited_acts import ClusterAccess
 
 REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 AUTHENTICATED: Final = "system:authenticated"

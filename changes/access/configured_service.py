@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from cotenant.base.process.clock import Clock
     from cotenant.base.settings.base import SettingSections
     from cotenant.base.store import Store
-    from cotenant.changes.service import ClusterAccess, ClusterChangeService
+    from cotenant.changes.audited_acts import ClusterAccess
+    from cotenant.changes.service import ClusterChangeService
     from cotenant.changes.soak.ladders import Ladders
     from cotenant.recommender.model.recommendation import Recommendation
 

@@ -22,7 +22,7 @@ from cotenant.changes.access.settings import AccessSettings
 if TYPE_CHECKING:
     from cotenant.base.kube import KubeClient
     from cotenant.base.settings.base import SettingSections
-    from cotenant.changes.service import ClusterAccess
+    from cotenant.changes.audited_acts import ClusterAccess
 
 PATIENCE_SECONDS: Final = 3.0
 """How long a start waits for the cluster to say who we are."""

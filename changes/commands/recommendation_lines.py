@@ -93,11 +93,7 @@ def _value(value: Value) -> Iterator[str]:
 
 def _change(value: Value, kind: Kind) -> str:
     now = absent_words(value.reason) if value.now is None else human(kind, value.now)
-    proposed = {
-        Action.SET: human(kind, value.amount),
-        Action.UNSET: "unset",
-        Action.WITHHELD: "withheld",
-    }[value.action]
+    proposed = {Action.SET: human(kind, value.amount), Action.UNSET: "unset", Action.WITHHELD: "withheld"}[value.action]
     return f"{now} -> {proposed}"
 
 

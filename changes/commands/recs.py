@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
@@ -17,7 +18,7 @@ from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.quantity import format_amount
 from cotenant.base.table import Kind
 from cotenant.base.text import agree, counted
-from cotenant.changes.commands import recs_approval, recs_bundle, recs_ladders, recs_list
+from cotenant.changes.commands import recs_approval, recs_bundle, recs_list
 from cotenant.changes.commands.ledger_access import (
     find_change,
     open_actions,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from cotenant.changes.accept import Actions
     from cotenant.changes.decide.review import Review
     from cotenant.changes.model.change import ChangeStatus
+    from cotenant.recommender.model.recommendation import Recommendation
 
 
 class DryRun(StrEnum):
@@ -43,7 +45,7 @@ class DryRun(StrEnum):
 
 
 app = new_app()
-for _part in (recs_list, recs_bundle, recs_approval, recs_ladders):
+for _part in (recs_list, recs_bundle, recs_approval):
     app.registered_commands.extend(_part.app.registered_commands)
 
 
@@ -76,16 +78,7 @@ def show(
 
     Exit code 3 when a workload was left out.
     """
-    from cotenant.base.commands.results import open_store
-    from cotenant.recommender.stored_recommendations import requested_millicores
-
-    settings = call.settings
-    recommendations = (proposed_gpu_shares if gpu_shares else workload_recommendations)(
-        settings, call.cluster, workloads
-    )
-    requested = requested_millicores(open_store(settings, call.cluster))
-    with open_actions(settings) as opened:
-        actions = opened.having(requested_millicores=lambda: requested)
+    with _open_review(call, workloads, gpu_shares) as (actions, recommendations):
         reviews = actions.review(recommendations, approved_by, method)
         for review in reviews:
             _print(describe(review), sys.stdout)
@@ -132,19 +125,11 @@ def apply(
 
     Exit code 3 when a workload was refused.
     """
-    from cotenant.base.commands.results import open_store
     from cotenant.changes.accept import AcceptanceTerms
     from cotenant.changes.model.change import ChangeState, count_of_states
-    from cotenant.recommender.stored_recommendations import requested_millicores
 
-    settings = call.settings
-    recommendations = (proposed_gpu_shares if gpu_shares else workload_recommendations)(
-        settings, call.cluster, workloads
-    )
-    requested = requested_millicores(open_store(settings, call.cluster))
     terms = AcceptanceTerms(overridden=tuple(override or ()), second_person=approved_by, canary=canary, ladder=ladder)
-    with open_actions(settings) as opened:
-        actions = opened.having(requested_millicores=lambda: requested)
+    with _open_review(call, workloads, gpu_shares) as (actions, recommendations):
         reviews = actions.review(recommendations, approved_by, method, terms.overridden)
         is_for_people = call.output in (Format.TABLE, Format.WIDE)
         for review in reviews:  # rows for programs stand alone on stdout
@@ -158,9 +143,24 @@ def apply(
         done = actions.accept(good, terms)
         _report_ladders(good, ladder)
         call.print(changes_table(done))
-        _print_next_steps(done, settings.section(ActionSettings).soak_minutes)
+        _print_next_steps(done, call.settings.section(ActionSettings).soak_minutes)
         refused = bad + count_of_states(done, ChangeState.FAILED, ChangeState.UNKNOWN)
         raise typer.Exit(EXIT_FINDINGS if refused else 0)
+
+
+@contextmanager
+def _open_review(
+    call: CommandCall, workloads: list[str], gpu_shares: bool
+) -> Iterator[tuple[Actions, list[Recommendation]]]:
+    """Yield actions that know what the cluster requests, and what is stored for these workloads."""
+    from cotenant.base.commands.results import open_store
+    from cotenant.recommender.stored_recommendations import requested_millicores
+
+    proposed = proposed_gpu_shares if gpu_shares else workload_recommendations
+    recommendations = proposed(call.settings, call.cluster, workloads)
+    requested = requested_millicores(open_store(call.settings, call.cluster))
+    with open_actions(call.settings) as actions:
+        yield actions.having(requested_millicores=lambda: requested), recommendations
 
 
 def _print_next_steps(done: Sequence[ChangeStatus], soak_minutes: float) -> None:
@@ -298,7 +298,7 @@ def _select_applicable_reviews(
 
 
 def _is_dry_run_accepted(actions: Actions, review: Review) -> bool:
-    from cotenant.changes.dry_run import dry_run_review
+    from cotenant.changes.accept import dry_run_review
 
     dry_run = dry_run_review(actions, review)
     if not dry_run.accepted:

@@ -15,13 +15,7 @@ import typer
 from cotenant.base.commands.call import LIVE, ROWS, STORED, CommandCall, command
 from cotenant.base.commands.files import save_all
 from cotenant.base.commands.output import message
-from cotenant.base.commands.results import (
-    FilterOption,
-    NamespaceOption,
-    chosen_of_scan,
-    open_scans,
-    open_store,
-)
+from cotenant.base.commands.results import FilterOption, NamespaceOption, chosen_of_scan, open_scans, open_store
 from cotenant.base.commands.session import EXIT_FINDINGS, new_app, session_of
 from cotenant.base.errors import CotenantError, NoData, UsageError
 from cotenant.base.text import visible

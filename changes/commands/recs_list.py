@@ -10,14 +10,7 @@ import typer
 
 from cotenant.base.commands.call import DOCUMENT, LIVE, ROWS, STORED, CommandCall, command
 from cotenant.base.commands.cells import human
-from cotenant.base.commands.output import (
-    DocumentFormat,
-    Format,
-    console,
-    message,
-    print_document,
-    print_totals,
-)
+from cotenant.base.commands.output import DocumentFormat, Format, console, message, print_document, print_totals
 from cotenant.base.commands.results import (
     AllClustersOption,
     FilterOption,

@@ -40,6 +40,5 @@ Canary = Annotated[
     ),
 ]
 GpuShares = Annotated[
-    bool,
-    typer.Option("--gpu-shares", help="Apply the GPU shares that findings propose, instead of CPU and memory."),
+    bool, typer.Option("--gpu-shares", help="Apply the GPU shares that findings propose, instead of CPU and memory.")
 ]

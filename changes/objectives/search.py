@@ -20,6 +20,7 @@ from cotenant.base.kube import KubeClient
 from cotenant.base.people import Person, Right
 from cotenant.base.settings.base import SettingSections
 from cotenant.base.usage.usage import HOUR_SECONDS
+from cotenant.changes.audited_acts import ClusterAccess
 from cotenant.changes.decide.field_changes import address_of
 from cotenant.changes.decide.regression_check import Measure, Objective
 from cotenant.changes.model.settings import ActionSettings
@@ -28,7 +29,6 @@ from cotenant.changes.objectives.declared import declared_objectives, read_surro
 from cotenant.changes.objectives.found import FoundObjective, Guards, ServiceWeek, decide_objective, decide_objectives
 from cotenant.changes.objectives.query_variables import fill_variables
 from cotenant.changes.objectives.week import hours, narrow_to_cluster, objective_week
-from cotenant.changes.service import ClusterAccess
 from cotenant.changes.soak.verification import queries_of
 from cotenant.profiler.prometheus.client import Client
 from cotenant.profiler.prometheus.decode import latest

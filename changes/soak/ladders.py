@@ -17,7 +17,7 @@ from cotenant.base.errors import ClusterForbidden, ClusterUnreachable, CotenantE
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient
 from cotenant.base.reasons import Reason
-from cotenant.changes.accept import AcceptanceTerms, Actions, Guard
+from cotenant.changes.accept import AcceptanceTerms, Actions, Guard, dry_run_review
 from cotenant.changes.api_advice import describe_with_advice
 from cotenant.changes.decide.ladder import (
     LadderDecision,
@@ -31,7 +31,6 @@ from cotenant.changes.decide.ladder import (
     within_approval,
 )
 from cotenant.changes.decide.review import Review
-from cotenant.changes.dry_run import dry_run_review
 from cotenant.changes.model.change import ChangeStatus
 from cotenant.changes.model.ladder import LadderEvent, LadderState, LadderStatus, steps_taken
 from cotenant.changes.model.service import Method

@@ -197,9 +197,7 @@ def register(app: Dash, view: View) -> None:
         prevent_initial_call=True,
     )
     @acts(view, Right.APPROVE)
-    def _open(asked: Mapping[str, Any] | None) -> tuple[Any, Any]:
-        if not asked:
-            return no_update, no_update
+    def _open(asked: Mapping[str, Any]) -> tuple[Any, Any]:
         return open_confirm_step(view, str(asked["act"]), str(asked["name"]))
 
     @app.callback(
@@ -209,10 +207,7 @@ def register(app: Dash, view: View) -> None:
         return None if clicks else no_update
 
     @app.callback(
-        Output(LINES, "children"),
-        Input(REASON, "value"),
-        State("autopilot-chosen", "data"),
-        prevent_initial_call=True,
+        Output(LINES, "children"), Input(REASON, "value"), State("autopilot-chosen", "data"), prevent_initial_call=True
     )
     @acts(view, Right.APPROVE)
     def _lines(reason: str | None, chosen: Mapping[str, str] | None) -> Any:
@@ -229,9 +224,7 @@ def register(app: Dash, view: View) -> None:
         prevent_initial_call=True,
     )
     @acts(view, Right.APPROVE)
-    def _act(clicks: int | None, reason: str | None, chosen: Mapping[str, str] | None) -> tuple[Any, Any]:
-        if not clicks or not chosen:
-            return no_update, no_update
+    def _act(_clicks: int, reason: str | None, chosen: Mapping[str, str]) -> tuple[Any, Any]:
         try:
             message = done(view, chosen, reason or "")
         except CotenantError as error:

@@ -61,9 +61,7 @@ def register(app: Dash, view: View) -> None:
 
     @app.callback(Output(DOWNLOAD, "data"), Output(FILES, "children"), Input(ASKED, "data"), prevent_initial_call=True)
     @acts(view, Right.REVIEW)
-    def _bundle(asked: Mapping[str, Any] | None) -> Any:
-        if not asked:
-            return [no_update, no_update]
+    def _bundle(asked: Mapping[str, Any]) -> Any:
         try:
             namespaces = asked["namespaces"].split(",")
             files = in_cluster(view.given.autopilot).bundle(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import dash_mantine_components as dmc
@@ -13,15 +13,14 @@ from cotenant.autopilot.model import QUEUE, ROUND_STAGES, AutopilotRound, QueueV
 from cotenant.base import measures
 from cotenant.base.errors import CotenantError
 from cotenant.base.people import Right
+from cotenant.base.progress import Progress
 from cotenant.base.resource import Resource
 from cotenant.base.table import Schema
 from cotenant.base.text import agree, visible
 from cotenant.dashboard.autopilot import policy_form
 from cotenant.dashboard.autopilot.acting import ACTED, act_lines
-from cotenant.dashboard.autopilot.policy_form import PROBLEM
-from cotenant.dashboard.autopilot.policy_text import as_yaml, parse_policy
-from cotenant.dashboard.autopilot.preview_job import PreviewJob
-from cotenant.dashboard.changes.jobs import Jobs
+from cotenant.dashboard.autopilot.policy_form import PROBLEM, as_yaml, parse_policy
+from cotenant.dashboard.changes.jobs import Jobs, PageJob
 from cotenant.dashboard.changes.select_bar import NEW
 from cotenant.dashboard.figures import display
 from cotenant.dashboard.frame import callbacks, panels
@@ -68,10 +67,7 @@ FIELDS: Final = (
 )
 
 
-DIRECTIONS: Final = {
-    TodoList.RAISE.value: ["Up", "UpAfterOOMKill", "UpAfterThrottling"],
-    TodoList.CUT.value: ["Down"],
-}
+DIRECTIONS: Final = {TodoList.RAISE.value: ["Up", "UpAfterOOMKill", "UpAfterThrottling"], TodoList.CUT.value: ["Down"]}
 """List of what there is to do -> the directions of a policy about it."""
 
 
@@ -79,11 +75,8 @@ def draft_of(name: str) -> dict[str, Any]:
     """The text of a new policy, of the namespace and the list that its name says; the example without."""
     _, namespace, todo, *_ = *name.split("/"), "", ""
     meta = {"name": "nightly", "namespace": namespace or "default"}
-    return {**TEMPLATE, "metadata": meta, "spec": {**TEMPLATE["spec"], **_directions(todo)}}
-
-
-def _directions(todo: str) -> dict[str, Any]:
-    return {"directions": DIRECTIONS[todo]} if todo in DIRECTIONS else {}
+    directions = {"directions": DIRECTIONS[todo]} if todo in DIRECTIONS else {}
+    return {**TEMPLATE, "metadata": meta, "spec": {**TEMPLATE["spec"], **directions}}
 
 
 def editor(view: View, name: str) -> Component:
@@ -216,11 +209,7 @@ def _amount(amount: float | None, resource: Resource) -> Any:
 def register(app: Dash, view: View) -> None:
     """Preview, and save what was previewed; form and text follow each other."""
     policy_form.register(app)
-    _register_preview(app, view)
-    _register_save(app, view)
 
-
-def _register_preview(app: Dash, view: View) -> None:
     @app.callback(
         Output("policy-tonight", "children", allow_duplicate=True),
         Input("policy-preview", "n_clicks"),
@@ -230,9 +219,7 @@ def _register_preview(app: Dash, view: View) -> None:
         prevent_initial_call=True,
     )
     @acts(view, Right.REVIEW)
-    def _preview(clicks: int | None, text: str | None, before: Mapping[str, Any] | None) -> Any:
-        if not clicks:
-            return no_update
+    def _preview(_clicks: int, text: str | None, before: Mapping[str, Any] | None) -> Any:
         try:
             return begin_preview(view, text or "", before)
         except CotenantError as error:
@@ -256,8 +243,6 @@ def _register_preview(app: Dash, view: View) -> None:
         except CotenantError as error:
             return panels.trouble(error)
 
-
-def _register_save(app: Dash, view: View) -> None:
     @app.callback(
         Output("policy-tonight", "children", allow_duplicate=True),
         Output("policy-before", "data"),
@@ -268,10 +253,8 @@ def _register_save(app: Dash, view: View) -> None:
         prevent_initial_call=True,
     )
     @acts(view, Right.APPROVE)
-    def _save(clicks: int | None, text: str | None, before: Mapping[str, Any] | None) -> tuple[Any, Any, Any]:
+    def _save(_clicks: int, text: str, before: Mapping[str, Any] | None) -> tuple[Any, Any, Any]:
         # text: as it was previewed; before: the spec that the editor opened, which must still be the cluster's
-        if not clicks or not text:
-            return no_update, no_update, no_update
         try:
             body = parse_policy(text)
             name = in_cluster(view.given.autopilot).save_policy(view.given.current_user(), body, before)
@@ -280,3 +263,36 @@ def _register_save(app: Dash, view: View) -> None:
         message = f"Saved {visible(name)}. It observes until it is approved."
         announce(message)
         return html.P(message, className="verdict", id="policy-saved"), body.get("spec") or {}, view.now_seconds()
+
+
+class _PreviewStopped(CotenantError):
+    """Somebody has stopped the preview."""
+
+
+class PreviewJob(PageJob):
+    """A round with a draft policy, decided once; a `Progress` of its stages, between which a stop takes effect."""
+
+    def __init__(self, ask: Callable[[Progress], AutopilotRound]) -> None:
+        """Begin at once, in a thread."""
+        self._ask = ask
+        self._answer: AutopilotRound | None = None
+        self.stage_name, self.stage_number = "", 0
+        super().__init__("preview")
+
+    def stage(self, name: str, _total: int) -> None:
+        """Begin a stage of the round."""
+        if not self.may_go_on():
+            raise _PreviewStopped("the preview was stopped", fix="Preview it again.")
+        self.stage_name, self.stage_number = name, self.stage_number + 1
+
+    def advance(self, _steps: int = 1) -> None:
+        """Ignore: a stage is one question."""
+
+    def answer(self) -> AutopilotRound:
+        """Return the round. Raises the error that ended it."""
+        self.require_success()
+        assert self._answer is not None, "asked after its end"
+        return self._answer
+
+    def _work(self) -> None:
+        self._answer = self._ask(self)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final
@@ -13,11 +13,11 @@ from dash import Dash, Input, Output, ctx, html, no_update
 from dash.development.base_component import Component
 
 from cotenant.autopilot.model import AutopilotMode
-from cotenant.base.errors import CotenantError
+from cotenant.base.errors import CotenantError, UsageError
 from cotenant.base.resource import Resource
+from cotenant.base.settings.document import parse_single_document
 from cotenant.base.text import visible
 from cotenant.changes.objectives.policy_objectives import MOST_OBJECTIVES
-from cotenant.dashboard.autopilot.policy_text import as_yaml, parse_policy
 
 TEXT: Final = "policy-text"
 PROBLEM: Final = "policy-problem"
@@ -301,3 +301,29 @@ def register(app: Dash) -> None:
         own, objectives = answers[: len(FIELDS)], answers[len(FIELDS) :]
         changed, form_values, objective_values, problem = follow(text or "", own, objectives, str(ctx.triggered_id))
         return changed, *form_values, *objective_values, problem
+
+
+def as_yaml(body: Mapping[str, Any]) -> str:
+    """The object as text, in the order of its fields."""
+    import yaml
+
+    return str(yaml.safe_dump(dict(body), sort_keys=False, default_flow_style=None, width=100))
+
+
+def parse_policy(text: str) -> dict[str, Any]:
+    """The object of a text; UsageError names the line, or what is missing."""
+    body = parse_single_document(text, "the policy")
+    if not isinstance(body, dict):
+        raise UsageError("the policy is not an object", fix="Begin with apiVersion, kind, metadata and spec.")
+    for key in _keys(body):
+        if not isinstance(key, str):
+            raise UsageError(f"the policy has the key {key!r}, which is not a string", fix="Put it in quotes.")
+    return body
+
+
+def _keys(value: object) -> Iterator[object]:
+    """Yield the keys of all objects nested in a value."""
+    if isinstance(value, dict):
+        yield from value
+    for child in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _keys(child)

@@ -119,15 +119,12 @@ def _value(value: Value, *, repeated: bool) -> Component:
         )
     reason = html.P([panels.chip(label(value.reason)), html.Span(SENTENCES[value.reason])], className="reason")
     title = html.Div([html.H3(TITLES[value.resource, value.field]), *rating])
+    formula = [html.Pre(html.Code(value.formula), className="formula")] if value.formula else []
     return html.Section(
-        [title, html.P(line, className="change"), reason, *_formula(value), *_rules(value)]
+        [title, html.P(line, className="change"), reason, *formula, *_rules(value)]
         + ([] if repeated else _inputs(value)),
         className="value",
     )
-
-
-def _formula(value: Value) -> list[Component]:
-    return [html.Pre(html.Code(value.formula), className="formula")] if value.formula else []
 
 
 def _rules(value: Value) -> list[Component]:
@@ -143,11 +140,7 @@ def _rules(value: Value) -> list[Component]:
 def _inputs(value: Value) -> list[Component]:
     if not value.inputs:
         return []
-    rows = [
-        html.Tr([html.Th(input_words(name), scope="row"), html.Td(_input(name, input_value, value.resource))])
-        for name, input_value in value.inputs.items()
-    ]
-    return [html.Table(html.Tbody(rows), className="inputs")]
+    return [panels.pairs((input_words(name), _input(name, v, value.resource)) for name, v in value.inputs.items())]
 
 
 def _input(name: str, input_value: float | str, resource: Resource) -> str:
@@ -178,11 +171,14 @@ def patches(
             "No patch: nothing changes, or the kind has no template that can be patched.", className="panel-note"
         )
     note = html.P("Text to copy into a shell. Nothing is applied from here.", className="panel-note")
-    yaml = [_copyable_command("YAML for kubectl apply --server-side", document, "copy-yaml")] if document else []
-    return html.Div([note, _copyable_command("Patch", command, "copy-patch"), *yaml])
+    yaml = (
+        [copyable_command(html.H3("YAML for kubectl apply --server-side"), document, "copy-yaml")] if document else []
+    )
+    return html.Div([note, copyable_command(html.H3("Patch"), command, "copy-patch"), *yaml])
 
 
-def _copyable_command(title: str, text: str, id_: str) -> Component:
+def copyable_command(title: Component, text: str, id_: str) -> Component:
+    """A command below its title, with a button that copies it."""
     copy = dmc.CopyButton(value=text, copiedChildren="Copied", children="Copy", size="xs", variant="default", id=id_)
-    head = html.Div([html.H3(title), copy], className="panel-head")
+    head = html.Div([title, copy], className="panel-head")
     return html.Section([head, html.Pre(html.Code(text), className="command", tabIndex=0)])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import dash_mantine_components as dmc
 import numpy as np
 from dash import Dash, Input, Output, State, dcc, html
 from dash.development.base_component import Component
@@ -17,6 +16,7 @@ from cotenant.changes.model.judgement import RuleVerdict
 from cotenant.changes.model.settings import ActionSettings
 from cotenant.changes.objectives.found import FoundObjective, Guards, alarming_hours_count, hourly_rules
 from cotenant.changes.soak.verification import annotate_command
+from cotenant.dashboard.changes import explanation
 from cotenant.dashboard.figures import base, lines
 from cotenant.dashboard.figures.base import Chart
 from cotenant.dashboard.frame import callbacks, panels
@@ -88,16 +88,7 @@ def _card(
         )
     else:
         command = annotate_command(workload, found.measure, found.query)
-        copy = dmc.CopyButton(
-            value=command,
-            copiedChildren="Copied",
-            children="Copy",
-            size="xs",
-            variant="default",
-            id=f"copy-guard-{index}",
-        )
-        head = html.Div([html.Span("To use it:"), copy], className="panel-head")
-        use = html.Div([head, html.Pre(html.Code(command), className="command", tabIndex=0)])
+        use = explanation.copyable_command(html.Span("To use it:"), command, f"copy-guard-{index}")
     return html.Section([title, *picture, *words, use])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from dash import Dash, Input, Output, State, dcc, html, no_update
+from dash import Dash, Input, Output, State, dcc, html
 from dash.development.base_component import Component
 
 from cotenant.base import measures
@@ -103,13 +103,10 @@ def section(view: View, ladder_id: str) -> list[Component]:
     rows = [_step(found, rung, why_not) for rung in found.rungs]
     table = panels.facts(("Step", "State", "From", "Requests", ""), rows, "Steps of the ladder")
     ended = status.state is not LadderState.UNDER_WAY
+    why_no_stop = why_not or ("It has ended." if ended else "")
     buttons = [
-        _button(
-            "Stop: take no further step",
-            panels.asks(ASKED, ladder=status.ladder.id),
-            why_not or ("It has ended." if ended else ""),
-        ),
-        _button("Go back to before the first step", _rollback_button_data(found, 0), why_not or _why_no_way(found, 0)),
+        change_story.button("Stop: take no further step", ASKED, why_no_stop, ladder=status.ladder.id),
+        _way_back("Go back to before the first step", found, 0, why_not),
     ]
     note = [html.P(visible(found.words), className="panel-note", id="ladder-why")] if found.words else []
     return [html.H3("Steps of the ladder"), head, *note, table, html.Div(buttons, className="one-acts")]
@@ -119,27 +116,17 @@ def _step(found: LadderProgress, rung: Rung, why_not: str) -> Sequence[Any]:
     word, tone = TONES[rung.state]
     way = ""
     if rung.changes and rung.place < found.steps_begun:
-        way = _button(
-            "Go back to here", _rollback_button_data(found, rung.place), why_not or _why_no_way(found, rung.place)
-        )
-    return (
-        str(rung.place),
-        panels.chip(word, tone),
-        panels.moment(rung.from_seconds),
-        visible(moves_text(rung)),
-        way,
-    )
+        way = _way_back("Go back to here", found, rung.place, why_not)
+    return (str(rung.place), panels.chip(word, tone), panels.moment(rung.from_seconds), visible(moves_text(rung)), way)
 
 
-def _why_no_way(found: LadderProgress, place: int) -> str:
-    """Why there is nothing to take back after a step; "" when there is."""
+def _way_back(word: str, found: LadderProgress, place: int, why_not: str) -> Component:
+    """The button that takes back what came after a step; disabled where nothing of it is in effect."""
     later = [rung for rung in found.rungs if rung.changes and rung.place > place]
-    gone = all(rung.state in (RungState.TAKEN_BACK, RungState.ENDED) for rung in later)
-    return "No later step is in effect." if gone else ""
-
-
-def _rollback_button_data(found: LadderProgress, step: int) -> dict[str, str]:
-    return panels.asks(change_story.ROLL_BACK, what=BACK, ladder=found.status.ladder.id, step=str(step))
+    if not why_not and all(rung.state in (RungState.TAKEN_BACK, RungState.ENDED) for rung in later):
+        why_not = "No later step is in effect."
+    asked = {"what": BACK, "ladder": found.status.ladder.id, "step": str(place)}
+    return change_story.button(word, change_story.ROLL_BACK, why_not, **asked)
 
 
 def back_question(view: View, ladder: str, step: int) -> tuple[Component, dict[str, Any]]:
@@ -159,11 +146,6 @@ def back_question(view: View, ladder: str, step: int) -> tuple[Component, dict[s
     return change_story.rollback_list(lead, going), {"ladder": ladder, "step": step}
 
 
-def _button(word: str, asked: Mapping[str, str], why: str) -> Component:
-    title = {"title": why} if why else {}
-    return html.Button(word, className="button act", disabled=bool(why), **title, **asked)
-
-
 def register(app: Dash, view: View, news: str, version: Any) -> None:
     """Register the end of a ladder; the way back is asked for in the dialog of a rollback.
 
@@ -177,9 +159,7 @@ def register(app: Dash, view: View, news: str, version: Any) -> None:
         prevent_initial_call=True,
     )
     @acts(view, Right.ACCEPT)
-    def _act(request: Mapping[str, Any] | None, _search: str | None) -> Any:
-        if not request:
-            return no_update
+    def _act(request: Mapping[str, Any], _search: str | None) -> Any:
         stopped = change_tables.require_changes(view).stop_ladder(view.given.current_user(), str(request["ladder"]))
         acting.announce(visible(f"No further step of {stopped.ladder.ref} is taken."))
         view.source.forget()

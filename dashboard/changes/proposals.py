@@ -34,7 +34,10 @@ def card(workload_story: Story, currency: str) -> Component:
     """Return what would have happened in the last days, beside what did; confidence, restart and money."""
     recommendations = workload_story.recommendations
     result = story.outcome(recommendations)
-    facts = html.Table(html.Tbody(_facts(recommendations, currency)), className="inputs")
+    changing = [r for r in recommendations if any(v.changes_template for v in r.values)]
+    worth = saving_text(savings_of(recommendations), currency)
+    rows = (("Restart", RESTARTS[story.restart(changing)]), (f"Requests {When.ALL_STEPS}", worth))
+    facts = panels.pairs(rows)
     if result is None:
         why = "No value is proposed: each container shows the reason."
         missing = panels.empty("Nothing was tested on past usage.", why=why, command=explain_command(workload_story))
@@ -90,13 +93,6 @@ def _minutes(minutes: float) -> str:
 def _freed_text(freed: int, resource: Resource) -> str:
     """A positive number under its word."""
     return f"net {FREES if freed >= 0 else RAISES} {display.amount(abs(freed), resource)}"
-
-
-def _facts(recommendations: Sequence[Recommendation], currency: str) -> list[Component]:
-    changing = [r for r in recommendations if any(v.changes_template for v in r.values)]
-    worth = saving_text(savings_of(recommendations), currency)
-    rows = (("Restart", RESTARTS[story.restart(changing)]), (f"Requests {When.ALL_STEPS}", worth))
-    return [html.Tr([html.Th(name, scope="row"), html.Td(text)]) for name, text in rows]
 
 
 def containers(workload_story: Story, *, stale: bool) -> Component:

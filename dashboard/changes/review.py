@@ -22,13 +22,7 @@ from cotenant.recommender.model.savings import total_change
 
 PATH: Final = "recommendations/review"
 DIFF, GUARDRAILS, DRY_RUN, METHOD, CONFIRM, DONE = "diff", "guardrails", "dry-run", "method", "confirm", "done"
-STEPS: Final = {
-    DIFF: "Diff",
-    GUARDRAILS: "Guardrails",
-    DRY_RUN: "Dry run",
-    METHOD: "Method",
-    CONFIRM: "Confirm",
-}
+STEPS: Final = {DIFF: "Diff", GUARDRAILS: "Guardrails", DRY_RUN: "Dry run", METHOD: "Method", CONFIRM: "Confirm"}
 """Steps in their order; DONE follows the last."""
 
 OWN: Final = frozenset(

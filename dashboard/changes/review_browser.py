@@ -26,9 +26,7 @@ def register(app: Dash) -> None:
     )
     app.clientside_callback(ClientsideFunction("cotenant", "reviewStep"), Input("review-steps", "active"))
     app.clientside_callback(
-        ClientsideFunction("cotenant", "reviewActive"),
-        Output("review-steps", "active"),
-        Input("url", "search"),
+        ClientsideFunction("cotenant", "reviewActive"), Output("review-steps", "active"), Input("url", "search")
     )
     app.clientside_callback(
         ClientsideFunction("cotenant", "reviewShown"), Input("review-body", "children"), prevent_initial_call=True

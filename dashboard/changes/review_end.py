@@ -20,7 +20,7 @@ from dash.development.base_component import Component
 from cotenant.base import measures
 from cotenant.base.people import IdentitySource, Person
 from cotenant.base.text import agree, visible, visible_lines
-from cotenant.changes.decide.gitops.file_lines import file_lines
+from cotenant.changes.decide.gitops.bundle import file_lines
 from cotenant.changes.model.change import ChangeState, ChangeStatus
 from cotenant.changes.model.service import BundleCommit, BundleForm, Method, WorkloadReview
 from cotenant.changes.model.settings import ActionSettings
@@ -82,10 +82,11 @@ def confirm(
     actions: ActionSettings,
 ) -> list[Component]:
     """Sum, who, what is written, how many at a time, how long it soaks."""
+    kinds = dict.fromkeys(review_steps.RESTARTS.get(review.restart, review.restart) for review in going)
     facts: list[tuple[str, Any]] = [
         ("Workloads", f"{len(going):,}"),
         ("Method", review_steps.METHODS[method.value][0] + _canary(terms, len(going))),
-        ("Pods", _restarts(going)),
+        ("Pods", "; ".join(kinds)),
         ("Written by", _person(who)),
         ("Written", _written_objects(going)),
         *pace_facts(len(going), actions.guardrails.most_workloads, actions.soak_minutes),
@@ -93,8 +94,7 @@ def confirm(
         *([("Overridden", f"{', '.join(terms.overridden)}: {visible(terms.because)}")] if terms.overridden else []),
         *([("Second person", text)] if (text := _second(going)) else []),
     ]
-    rows = [html.Tr([html.Th(name, scope="row"), html.Td(text)]) for name, text in facts]
-    table = html.Table(html.Tbody(rows), className="facts", id="review-facts")
+    table = panels.pairs(facts, "facts", id="review-facts")
     return (
         [table, *ladder_choice(going, terms), *_every_change(going), *review_steps.left_out(outs)]
         if going
@@ -173,11 +173,6 @@ def _canary(terms: ReviewTerms, count: int) -> str:
     if not terms.canary:
         return ""
     return f", {display.percent(terms.canary)} of the {'workloads' if count > 1 else 'pods'} first"
-
-
-def _restarts(going: Sequence[WorkloadReview]) -> str:
-    kinds = dict.fromkeys(review_steps.RESTARTS.get(review.restart, review.restart) for review in going)
-    return "; ".join(kinds)
 
 
 def _person(who: Person) -> str:

@@ -76,9 +76,7 @@ def no_change_reason(review: WorkloadReview) -> Component:
 
 # --- 1: diff ----------------------------------------------------------------------------------------------------------
 def diff(
-    looks: Sequence[WorkloadReview],
-    highs: Mapping[WorkloadRef, Mapping[Resource, float]],
-    currency: str,
+    looks: Sequence[WorkloadReview], highs: Mapping[WorkloadRef, Mapping[Resource, float]], currency: str
 ) -> list[Component]:
     """Per workload and container: now -> new, highest seen, change over all replicas; and the same as YAML.
 
@@ -138,7 +136,7 @@ def _moves(
         *all_written(review.lines),
         *steps(review.next_steps),
         facts,
-        _yaml(review.moves),
+        html.Details([html.Summary("As YAML"), diff_text(reviewing.yaml_diff(review.moves))], className="more"),
         _leave_out(review),
     ]
 
@@ -192,10 +190,6 @@ def _gpu_row(recommendation: Recommendation, gpu: GpuShareProposal) -> Component
     return html.Tr([html.Td(cell) for cell in (*cells, display.MISSING, display.MISSING)])
 
 
-def _yaml(moves: Sequence[FieldMove]) -> Component:
-    return html.Details([html.Summary("As YAML"), diff_text(reviewing.yaml_diff(moves))], className="more")
-
-
 def diff_text(diff: str) -> Component:
     """A unified diff, with its lines in the colours of what goes and what comes."""
     lines = [html.Span(line + "\n", className=_tone(line)) for line in visible_lines(diff).split("\n")]
@@ -219,10 +213,20 @@ def _leave_out(review: WorkloadReview) -> Component:
 def guardrails(looks: Sequence[WorkloadReview], terms: ReviewTerms, why_no_override: str) -> list[Component]:
     """Show the failed rules, each with its switch, then every workload with all its rules."""
     failed, stepped = reviewing.failed_rules(looks), reviewing.stepped_rules(looks)
-    rules = [_rule(name, hits, terms, why_no_override) for name, hits in failed.items()]
+    rules = []
+    for name, hits in failed.items():
+        on = name in terms.overridden
+        head = panels.chip("overridden" if on else "fail", "orange" if on else "red")
+        switch = f"Override {name} for {display.counted(len(hits), 'workload')}"
+        rules.append(_rule(name, hits, head, switch, why_no_override, on=on))
     if not failed:
         rules = [html.P([panels.chip("pass", "teal"), " All guardrails passed."], className="said")]
-    rules += [_in_steps(name, hits, why_no_override) for name, hits in stepped.items() if name not in failed]
+    steps_chip = panels.chip("in steps", "blue")  # it passes because the cut is taken in steps
+    rules += [
+        _rule(name, hits, steps_chip, f"Override {name}: take the whole cut now", why_no_override)
+        for name, hits in stepped.items()
+        if name not in failed
+    ]
     fields = [*([_because(terms)] if (failed or stepped) and not why_no_override else []),
               *([_second(terms)] if "second-person" in failed or terms.second_person else [])]  # fmt: skip
     each = [
@@ -233,36 +237,16 @@ def guardrails(looks: Sequence[WorkloadReview], terms: ReviewTerms, why_no_overr
     return [html.Div(rules, className="review-rules"), *fields, html.H3("Every rule"), *each]
 
 
-def _rule(name: str, hits: Sequence[tuple[WorkloadRef, str]], terms: ReviewTerms, why_not: str) -> Component:
-    """A failed rule, whom it stops and why, and the switch that overrides it."""
-    chosen = name in terms.overridden
-    switch = dmc.Switch(
-        id={"type": "review-override", "rule": name},
-        label=f"Override {name} for {display.counted(len(hits), 'workload')}",
-        checked=chosen,
-        disabled=bool(why_not),
-        size="sm",
+def _rule(name: str, hits: Sequence[tuple[WorkloadRef, str]], head: Component, switch: str, why_not: str, *,
+          on: bool = False) -> Component:  # fmt: skip
+    """A rule, whom it stops or slows and why, and the switch that overrides it, with these words."""
+    override = dmc.Switch(
+        id={"type": "review-override", "rule": name}, label=switch, checked=on, disabled=bool(why_not), size="sm"
     )
     items = [html.Li(f"{visible(str(ref))}: {visible(why)}") for ref, why in hits]
     note = [html.P(why_not, className="panel-note")] if why_not else []
-    tone = "orange" if chosen else "red"
-    head = html.Div([panels.chip("overridden" if chosen else "fail", tone), html.Strong(name)], className="rule-head")
-    return html.Section([head, html.Ul(items, className="reasons"), switch, *note], className="rule")
-
-
-def _in_steps(name: str, hits: Sequence[tuple[WorkloadRef, str]], why_not: str) -> Component:
-    """A rule that passes because the cut is taken in steps, and the switch that takes all of it now."""
-    switch = dmc.Switch(
-        id={"type": "review-override", "rule": name},
-        label=f"Override {name}: take the whole cut now",
-        checked=False,
-        disabled=bool(why_not),
-        size="sm",
-    )
-    items = [html.Li(f"{visible(str(ref))}: {visible(why)}") for ref, why in hits]
-    note = [html.P(why_not, className="panel-note")] if why_not else []
-    head = html.Div([panels.chip("in steps", "blue"), html.Strong(name)], className="rule-head")
-    return html.Section([head, html.Ul(items, className="reasons"), switch, *note], className="rule")
+    title = html.Div([head, html.Strong(name)], className="rule-head")
+    return html.Section([title, html.Ul(items, className="reasons"), override, *note], className="rule")
 
 
 def _because(terms: ReviewTerms) -> Component:
@@ -297,8 +281,7 @@ def _rules(review: WorkloadReview) -> Component:
     if review.error:
         return no_change_reason(review)
     ordered = sorted(review.rules, key=lambda rule: ORDER.index(rule.outcome) if rule.outcome in ORDER else 0)
-    rows = [_outcome(rule) for rule in ordered]
-    return html.Table(html.Tbody(rows), className="facts")
+    return html.Table(html.Tbody([_outcome(rule) for rule in ordered]), className="facts")
 
 
 def _outcome(rule: GuardrailResult) -> Component:

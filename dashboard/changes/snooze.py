@@ -106,9 +106,7 @@ def register(app: Dash, view: View, listing: Listing) -> None:
         prevent_initial_call=True,
     )
     @acts(view, Right.ACCEPT)
-    def _ask(request: Mapping[str, Any] | None, data: Any, search: str | None) -> Any:
-        if not request:
-            return [no_update] * 6
+    def _ask(request: Mapping[str, Any], data: Any, search: str | None) -> Any:
         kind, of = str(request["kind"]), str(request["of"])
         names = chosen_workload_names(view, listing, search or "", data) if of == "selection" else [of]
         word = "Snooze" if kind == "snooze" else "Dismiss"
@@ -135,11 +133,7 @@ def register(app: Dash, view: View, listing: Listing) -> None:
         callbacks.announce(message)
         return [False, None, "", view.source.snapshot().version]
 
-    @app.callback(
-        Output("version", "data", allow_duplicate=True),
-        Input(RECALL, "data"),
-        prevent_initial_call=True,
-    )
+    @app.callback(Output("version", "data", allow_duplicate=True), Input(RECALL, "data"), prevent_initial_call=True)
     @acts(view, Right.ACCEPT)
     def _recall(request: Mapping[str, Any] | None) -> Any:
         ref = reviewing.parse_workload(str(request["ref"])) if request else None

@@ -186,12 +186,7 @@ def _pending_rules(status: ChangeStatus, settings: ActionSettings) -> Component:
 
 
 def _table(lines: Sequence[Sequence[Any]]) -> Component:
-    heads = ("Rule", "Before", "After", "Limit", "Result")
-    head = html.Thead(html.Tr([html.Th(h, scope="col") for h in heads]))
-    body = html.Tbody([html.Tr([html.Th(cells[0], scope="row"), *map(html.Td, cells[1:])]) for cells in lines])
-    label = "Rules of the verdict"
-    table = html.Table([head, body], className="facts judged", **{"aria-label": label})
-    return html.Div(table, className="scroll", tabIndex=0, role="region", **{"aria-label": label})
+    return panels.facts(("Rule", "Before", "After", "Limit", "Result"), lines, "Rules of the verdict", kind="judged")
 
 
 def amount(value: float | None, unit: RuleUnit) -> str:

@@ -157,15 +157,15 @@ def _cluster_of(session: CliSession, flags: Mapping[str, Any], store: Store, *, 
 
 def action_services(settings: SettingSections, store: Store) -> dict[str, Any]:
     """Services that let a dashboard act, and the local person if there is no login."""
-    from cotenant.autopilot.configured_service import autopilot_service_of
+    from cotenant.autopilot.service import autopilot_service_of
     from cotenant.changes.access.configured_service import change_service_of
     from cotenant.changes.access.kubeconfig_access import at_this_machine, door_of
     from cotenant.changes.objectives.search import guard_finder
     from cotenant.enforcer.model.topology_reading import ClusterTopologyService
     from cotenant.recommender.stored_recommendations import recommendations_of
     from cotenant.scheduler_ext.queues.service.cluster_queue_service import queue_service_of
-    from cotenant.scheduler_ext.rebalance.moves.configured_service import move_service_of
-    from cotenant.scheduler_ext.reservations.service.configured_service import plan_service_of
+    from cotenant.scheduler_ext.rebalance.moves.service import move_service_of
+    from cotenant.scheduler_ext.reservations.service.service import plan_service_of
 
     arguments: dict[str, Any] = {
         "changes": change_service_of(settings, store),
@@ -229,8 +229,7 @@ def _context(part: ServedCluster, token: str) -> DashboardContext:
 
 def manifest(*recommendations: Recommendation) -> str:
     """YAML of one workload for `kubectl apply --server-side`; empty when nothing changes."""
-    from cotenant.changes.decide.gitops.manifest_text import as_yaml
-    from cotenant.changes.decide.gitops.manifests import server_side_apply
+    from cotenant.changes.decide.gitops.manifests import as_yaml, server_side_apply
 
     return "---\n".join(
         as_yaml(file) for file in server_side_apply(recommendations, {r.container for r in recommendations})

@@ -104,6 +104,15 @@ def announce(message: Component | str) -> None:
     set_props(SAID, {"children": message})
 
 
+def draw_act(draw: Callable[[], Component]) -> Component:
+    """Return what an act shows, or why it failed, which is announced too."""
+    try:
+        return draw()
+    except CotenantError as error:
+        announce(f"{error.message} {error.fix}".strip())
+        return panels.trouble(error)
+
+
 def _no_updates() -> Any:
     outputs = ctx.outputs_list
     return [no_update] * len(outputs) if isinstance(outputs, list) else no_update

@@ -136,6 +136,12 @@ def notes(lines: Iterable[str]) -> Component:
     return html.Ul([html.Li(visible(f"{line[:1].upper()}{line[1:]}")) for line in lines], className="notes")
 
 
+def pairs(rows: Iterable[tuple[Children, Children]], kind: str = "inputs", **named: str) -> Component:
+    """A table of names and what is said of each."""
+    lines = [html.Tr([html.Th(name, scope="row"), html.Td(said)]) for name, said in rows]
+    return html.Table(html.Tbody(lines), className=kind, **named)
+
+
 def chip(word: str, tone: str = "gray", title: str = "") -> Component:
     """A word on a coloured ground; the word alone carries the meaning."""
     return html.Span(word, className=f"chip tone-{tone}", **({"title": title} if title else {}))

@@ -14,15 +14,21 @@ from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
 from cotenant.base import measures
-from cotenant.base.errors import CotenantError, UsageError
-from cotenant.base.people import Right
+from cotenant.base.errors import UsageError
+from cotenant.base.people import Person, Right
+from cotenant.base.table import Table
 from cotenant.base.text import visible
 from cotenant.dashboard.changes import review_steps
 from cotenant.dashboard.figures import display
 from cotenant.dashboard.frame import callbacks, panels
-from cotenant.dashboard.frame.callbacks import acts, announce
+from cotenant.dashboard.frame.callbacks import acts, announce, draw_act
 from cotenant.dashboard.frame.view import View, in_cluster
-from cotenant.scheduler_ext.rebalance.model.move_service import TO_BE_EMPTIED, JobCarrier, MoveOutcome
+from cotenant.scheduler_ext.rebalance.model.move_service import (
+    TO_BE_EMPTIED,
+    JobCarrier,
+    MoveOutcome,
+    MoveService,
+)
 
 EVERY: Final = "*"
 """In the place of a pod or node: every one of the round."""
@@ -31,13 +37,14 @@ WORK: Final = "moves-work"
 ACTED: Final = "moves-acted"
 ASKED: Final = "moves-asked"
 """What the buttons of the tables ask for: {"act": "approve" or "withdraw", "of": a `subject`, "name": which one}."""
-Answer = tuple[Any, Any]
-"""Children of the work area, and the moment at which something was done."""
 
 
 @dataclass(frozen=True, slots=True)
-class ApprovalTexts:
-    """The texts of one kind of approval: its word in ids and in what a button asks for, and the words of its form."""
+class Approval:
+    """One kind of approval: its word in ids and in what a button asks for, its words, and what is called.
+
+    every: all of the round that the person may approve; none: there are none; withdrawn: said after a withdrawal.
+    """
 
     subject: str
     title: str
@@ -46,9 +53,20 @@ class ApprovalTexts:
     done: str
     note: str
     follows: str
+    every: Callable[[MoveService, Person], list[str]]
+    none: str
+    preview: Callable[[MoveService], Callable[[Person, Sequence[str]], Sequence[MoveOutcome]]]
+    approve: Callable[[MoveService], Callable[[Person, Sequence[str], str], Sequence[MoveOutcome]]]
+    withdraw: Callable[[MoveService], Callable[[Person, str], MoveOutcome]]
+    withdrawal: str
+    withdrawn: str
 
 
-MOVES: Final = ApprovalTexts(
+def _names_of(rows: Table, column: str, decision: str) -> list[str]:
+    return [row[column] for row in rows.rows() if row["decision"] == decision]
+
+
+MOVES: Final = Approval(
     "move",
     "Approve moves",
     "job",
@@ -56,8 +74,19 @@ MOVES: Final = ApprovalTexts(
     "made",
     "A job reserves capacity on the other node first and evicts the pod only then; disruption budgets hold.",
     "The table of jobs follows them.",
+    every=lambda moves, who: [
+        pod
+        for pod in _names_of(moves.report(who).moves, "pod", "move")
+        if who.may(Right.APPROVE, pod.partition("/")[0])
+    ],
+    none="the round moves no pod that you may move",
+    preview=lambda moves: moves.preview,
+    approve=lambda moves: moves.approve,
+    withdraw=lambda moves: moves.withdraw,
+    withdrawal="Withdraw the move of {name}",
+    withdrawn="Withdrew the move of {name}: its job is deleted, the pod stays.",
 )
-NODES: Final = ApprovalTexts(
+NODES: Final = Approval(
     "node",
     "Empty nodes",
     "node",
@@ -65,6 +94,13 @@ NODES: Final = ApprovalTexts(
     "marked",
     "The manager moves all pods of a marked node, capacity first, and returns the node when it is needed.",
     "The table of nodes follows them.",
+    every=lambda moves, who: _names_of(moves.emptying(who).emptying, "node", TO_BE_EMPTIED),
+    none="the round empties no node",
+    preview=lambda moves: moves.preview_nodes,
+    approve=lambda moves: moves.approve_nodes,
+    withdraw=lambda moves: moves.withdraw_node,
+    withdrawal="Give node {name} back",
+    withdrawn="Gave {name} back: its mark is removed, and running moves are completed.",
 )
 
 
@@ -78,7 +114,7 @@ def action_components() -> list[Component]:
     return [dcc.Store(id=ASKED), html.Div(id=WORK), dcc.Store(id=ACTED)]
 
 
-def approve_button(chosen: str, label: str, reason: str, texts: ApprovalTexts = MOVES) -> Component:
+def approve_button(chosen: str, label: str, reason: str, texts: Approval = MOVES) -> Component:
     """A button that opens the dry run for one pod or node, or for EVERY one; a reason disables it and is shown."""
     what = f"every {texts.subject}" if chosen == EVERY else visible(chosen)
     return html.Button(
@@ -91,9 +127,9 @@ def approve_button(chosen: str, label: str, reason: str, texts: ApprovalTexts = 
     )
 
 
-def withdraw_button(chosen: str, what: str, reason: str, texts: ApprovalTexts = MOVES) -> Component:
+def withdraw_button(chosen: str, what: str, reason: str, texts: Approval = MOVES) -> Component:
     """Withdraws a job that is still Pending, or gives a marked node back; disabled with a reason."""
-    label = f"Withdraw the move of {visible(what)}" if texts is MOVES else f"Give node {visible(what)} back"
+    label = texts.withdrawal.format(name=visible(what))
     return html.Button(
         "Withdraw",
         className="button",
@@ -104,7 +140,7 @@ def withdraw_button(chosen: str, what: str, reason: str, texts: ApprovalTexts = 
     )
 
 
-def form(outcomes: Sequence[MoveOutcome], texts: ApprovalTexts = MOVES) -> Component:
+def form(outcomes: Sequence[MoveOutcome], texts: Approval = MOVES) -> Component:
     """Show the dry run's result for each; the form's button approves those that passed."""
     passed, prefix = [outcome.pod for outcome in outcomes if not outcome.error], f"{texts.subject}s"
     counted = display.counted(len(passed), texts.noun)
@@ -122,14 +158,14 @@ def form(outcomes: Sequence[MoveOutcome], texts: ApprovalTexts = MOVES) -> Compo
     return html.Section(parts, className="plan-form", **{"aria-label": texts.title})
 
 
-def result(outcomes: Sequence[MoveOutcome], texts: ApprovalTexts = MOVES) -> Component:
+def result(outcomes: Sequence[MoveOutcome], texts: Approval = MOVES) -> Component:
     """Show the outcome of each approval."""
     message = _summary(outcomes, texts)
     parts = [html.P(message, className="verdict", id="moves-done"), _lines(outcomes, texts.done)]
     return html.Section(parts, className="plan-form", **{"aria-label": f"Approved {texts.subject}s"})
 
 
-def _summary(outcomes: Sequence[MoveOutcome], texts: ApprovalTexts) -> str:
+def _summary(outcomes: Sequence[MoveOutcome], texts: Approval) -> str:
     count = measures.matching_count(not outcome.error for outcome in outcomes)
     refused = measures.matching_count(outcome.error for outcome in outcomes)
     more = f" {display.counted(refused, texts.subject)} refused." if refused else ""
@@ -152,115 +188,64 @@ def _lines(outcomes: Sequence[MoveOutcome], done: str) -> Component:
     return html.Ul([*lines, *([html.Li(f"and {more} more")] if more > 0 else [])], className="notes")
 
 
-def chosen_pods(view: View, pod: str) -> list[str]:
-    """One pod, or those of every move that the person may approve; UsageError when there is none."""
-    if pod != EVERY:
-        return [pod]
-    who = view.given.current_user()
-    moves = [row["pod"] for row in in_cluster(view.given.moves).report(who).moves.rows() if row["decision"] == "move"]
-    pods = [move for move in moves if who.may(Right.APPROVE, move.partition("/")[0])]
-    if not pods:
-        raise UsageError("the round moves no pod that you may move", fix="Look at the page again.")
-    return pods
+def chosen_subjects(view: View, chosen: str, texts: Approval = MOVES) -> list[str]:
+    """One pod or node, or every one of the round that the person may approve; UsageError when there is none."""
+    if chosen != EVERY:
+        return [chosen]
+    subjects = texts.every(in_cluster(view.given.moves), view.given.current_user())
+    if not subjects:
+        raise UsageError(texts.none, fix="Look at the page again.")
+    return subjects
 
 
-def chosen_nodes(view: View, node: str) -> list[str]:
-    """Return the node as a list; for EVERY the nodes that this round would empty, UsageError if it empties none."""
-    if node != EVERY:
-        return [node]
-    rows = in_cluster(view.given.moves).emptying(view.given.current_user()).emptying.rows()
-    nodes = [row["node"] for row in rows if row["decision"] == TO_BE_EMPTIED]
-    if not nodes:
-        raise UsageError("the round empties no node", fix="Look at the page again.")
-    return nodes
-
-
-def dry_run_form(view: View, chosen: str, texts: ApprovalTexts) -> Component:
+def dry_run_form(view: View, chosen: str, texts: Approval) -> Component:
     """The form after a dry run of one pod or node, or of every one."""
-    who = view.given.current_user()
-    if texts is NODES:
-        return form(in_cluster(view.given.moves).preview_nodes(who, chosen_nodes(view, chosen)), texts)
-    return form(in_cluster(view.given.moves).preview(who, chosen_pods(view, chosen)))
-
-
-def approve_subjects(view: View, subjects: Sequence[str], reason: str, texts: ApprovalTexts) -> Component:
-    """Approve these pods or nodes, and say what became of each."""
-    approve = in_cluster(view.given.moves).approve_nodes if texts is NODES else in_cluster(view.given.moves).approve
-    outcomes = approve(view.given.current_user(), subjects, reason)
-    announce(_summary(outcomes, texts))
-    return result(outcomes, texts)
+    preview = texts.preview(in_cluster(view.given.moves))
+    return form(preview(view.given.current_user(), chosen_subjects(view, chosen, texts)), texts)
 
 
 def register(app: Dash, view: View) -> None:
     """All callbacks that act."""
-    _register_asked(app, view)
-    for texts in (MOVES, NODES):
-        _register_cancel(app, texts)
-        _register_approve(app, view, texts)
+    done = [Output(WORK, "children", allow_duplicate=True), Output(ACTED, "data", allow_duplicate=True)]
 
-
-def withdraw_move(view: View, name: str, texts: ApprovalTexts) -> Component:
-    """Withdraw a job, or give a node back, and say so."""
-    who = view.given.current_user()
-    if texts is NODES:
-        pod = visible(in_cluster(view.given.moves).withdraw_node(who, name).pod)
-        message = f"Gave {pod} back: its mark is removed, and running moves are completed."
-    else:
-        pod = visible(in_cluster(view.given.moves).withdraw(who, name).pod)
-        message = f"Withdrew the move of {pod}: its job is deleted, the pod stays."
-    announce(message)
-    return html.P(message, className="verdict", id="moves-done")
-
-
-def _register_asked(app: Dash, view: View) -> None:
-    @app.callback(
-        Output(WORK, "children", allow_duplicate=True),
-        Output(ACTED, "data", allow_duplicate=True),
-        Input(ASKED, "data"),
-        prevent_initial_call=True,
-    )
+    @app.callback(*done, Input(ASKED, "data"), prevent_initial_call=True)
     @acts(view, Right.APPROVE)
-    def _answer_request(request: Mapping[str, Any] | None) -> Answer:
-        if not request:
-            return no_update, no_update
+    def _answer_request(request: Mapping[str, Any]) -> tuple[Any, Any]:
         name, texts = str(request["name"]), NODES if request["of"] == NODES.subject else MOVES
         if request["act"] == "approve":
-            return _result_or_failure(lambda: dry_run_form(view, name, texts)), no_update
-        return _result_or_failure(lambda: withdraw_move(view, name, texts)), view.now_seconds()
+            return draw_act(lambda: dry_run_form(view, name, texts)), no_update
 
+        def withdraw() -> Component:
+            gone = texts.withdraw(in_cluster(view.given.moves))(view.given.current_user(), name)
+            message = texts.withdrawn.format(name=visible(gone.pod))
+            announce(message)
+            return html.P(message, className="verdict", id="moves-done")
 
-def _register_cancel(app: Dash, texts: ApprovalTexts) -> None:
-    @app.callback(
-        Output(WORK, "children", allow_duplicate=True),
-        Input(f"{texts.subject}s-cancel", "n_clicks"),
-        prevent_initial_call=True,
-    )
-    def _cancel(clicks: int | None) -> Any:
-        return None if clicks else no_update
+        return draw_act(withdraw), view.now_seconds()
 
+    def register_form(texts: Approval) -> None:
+        prefix = f"{texts.subject}s"
 
-def _register_approve(app: Dash, view: View, texts: ApprovalTexts) -> None:
-    @app.callback(
-        Output(WORK, "children", allow_duplicate=True),
-        Output(ACTED, "data", allow_duplicate=True),
-        Input(f"{texts.subject}s-approve-now", "n_clicks"),
-        State(f"{texts.subject}s-reason", "value"),
-        State(f"{texts.subject}s-chosen", "data"),
-        prevent_initial_call=True,
-    )
-    @acts(view, Right.APPROVE)
-    def _approve(clicks: int | None, reason: str | None, subjects: Sequence[str] | None) -> Answer:
-        if not clicks:
-            return no_update, no_update
-        return _result_or_failure(
-            lambda: approve_subjects(view, list(subjects or ()), reason or "", texts)
-        ), view.now_seconds()
+        @app.callback(done[0], Input(f"{prefix}-cancel", "n_clicks"), prevent_initial_call=True)
+        def _cancel(clicks: int | None) -> Any:
+            return None if clicks else no_update
 
+        @app.callback(
+            *done,
+            Input(f"{prefix}-approve-now", "n_clicks"),
+            State(f"{prefix}-reason", "value"),
+            State(f"{prefix}-chosen", "data"),
+            prevent_initial_call=True,
+        )
+        @acts(view, Right.APPROVE)
+        def _approve(_clicks: int, reason: str | None, subjects: Sequence[str] | None) -> tuple[Any, Any]:
+            def approve() -> Component:
+                act = texts.approve(in_cluster(view.given.moves))
+                outcomes = act(view.given.current_user(), list(subjects or ()), reason or "")
+                announce(_summary(outcomes, texts))
+                return result(outcomes, texts)
 
-def _result_or_failure(act: Callable[[], Component]) -> Component:
-    """Return the result of an act, or why it failed, in the work area and in the live region."""
-    try:
-        return act()
-    except CotenantError as error:
-        announce(f"{error.message} {error.fix}".strip())
-        return panels.trouble(error)
+            return draw_act(approve), view.now_seconds()
+
+    register_form(MOVES)
+    register_form(NODES)

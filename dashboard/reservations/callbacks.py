@@ -14,11 +14,11 @@ from dash.development.base_component import Component
 
 from cotenant.base.errors import CotenantError, NoData, UsageError
 from cotenant.base.identity import WorkloadRef
-from cotenant.base.people import Person, Right
+from cotenant.base.people import Right
 from cotenant.dashboard.changes import review_steps
 from cotenant.dashboard.figures import display
 from cotenant.dashboard.frame import panels
-from cotenant.dashboard.frame.callbacks import AWAY, acts, announce
+from cotenant.dashboard.frame.callbacks import AWAY, acts, announce, draw_act
 from cotenant.dashboard.frame.view import View, in_cluster
 from cotenant.dashboard.reservations import forms as plan_forms
 from cotenant.dashboard.reservations import plan_actions, story
@@ -33,7 +33,7 @@ from cotenant.scheduler_ext.reservations.acts import (
     act_of,
 )
 from cotenant.scheduler_ext.reservations.model.plan import DecisionScope, Plan, Recurrence
-from cotenant.scheduler_ext.reservations.model.plan_service import PlanRef, PlanService, PlanTerms
+from cotenant.scheduler_ext.reservations.model.plan_service import PlanRef, PlanTerms
 
 FAST_MILLISECONDS: Final = 2_000
 """Time between two readings of the plans while one of them changes."""
@@ -44,7 +44,6 @@ NEXT: Final = 3
 SKIPPABLE: Final = 6
 Answer = tuple[Any, Any, Any, Any]
 """Children of the work area, of the error and of the message above it, and the moment at which something was done."""
-NO_ANSWER: Final[Answer] = (no_update, no_update, no_update, no_update)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,10 +169,7 @@ def forget(places: Sequence[str]) -> None:
 
 def _register_open(app: Dash, view: View) -> None:
     @app.callback(
-        Output("plan-acts", "children"),
-        Input(AWAY, "data"),
-        State("plan-ref", "data"),
-        prevent_initial_call=True,
+        Output("plan-acts", "children"), Input(AWAY, "data"), State("plan-ref", "data"), prevent_initial_call=True
     )
     def _cluster(_away: str, ref: str) -> Any:
         service = view.given.plans
@@ -193,9 +189,7 @@ def _register_open(app: Dash, view: View) -> None:
         prevent_initial_call=True,
     )
     @acts(view, Right.REVIEW)
-    def _open(request: Mapping[str, Any] | None, ref: str) -> tuple[Any, Any, Any]:
-        if not request:
-            return no_update, no_update, no_update
+    def _open(request: Mapping[str, Any], ref: str) -> tuple[Any, Any, Any]:
         try:
             return open_form(view, str(request["act"]), parse_plan_ref(ref)), None, None
         except CotenantError as error:
@@ -230,7 +224,7 @@ def _register_form(app: Dash, view: View, form: PlanForm) -> None:
     def _do(*values: Any) -> Answer:
         clicks, answers, ref = values[: len(pressed)], values[len(pressed) : -1], values[-1]
         if not any(clicks):
-            return NO_ANSWER
+            return (no_update,) * 4
         return answer_action(view, lambda: form.request(parse_plan_ref(ref), *answers))
 
 
@@ -250,38 +244,18 @@ def _register_edit(app: Dash, view: View) -> None:
         terms = plan_forms.terms(_field_values("plan-term", values), PlanTerms.of(plan))
         return EditPlan(story.ref_to(plan), terms, int(generation))
 
+    def preview(asked: EditPlan) -> Component:
+        table = in_cluster(view.given.plans).preview(view.given.current_user(), asked.plan, asked.terms)
+        return plan_actions.preview_table(table, view.currency, "Under these terms")
+
     states = [State({"plan-term": ALL}, "value"), State("plan-edit-of", "data"), State("plan-ref", "data")]
-
-    @app.callback(*_outputs(), Input("plan-edit-now", "n_clicks"), *states, prevent_initial_call=True)
-    @acts(view, Right.PLAN)
-    def _edit(clicks: int | None, *answers: Any) -> Answer:
-        return answer_action(view, lambda: request(*answers)) if clicks else NO_ANSWER
-
-    @app.callback(
-        Output("plan-edit-preview", "children"), Input("plan-edit-look", "n_clicks"), *states, prevent_initial_call=True
-    )
-    @acts(view, Right.REVIEW)
-    def _preview(clicks: int | None, *answers: Any) -> Any:
-        def draw_preview(service: PlanService, who: Person) -> Component:
-            asked = request(*answers)
-            table = plan_actions.preview_table(
-                service.preview(who, asked.plan, asked.terms), view.currency, "Under these terms"
-            )
-            return html.Div([table, *lines_of(view, asked)])
-
-        return _draw_or_failure(view, draw_preview) if clicks else no_update
+    _register_fields(app, view, "plan-edit", _outputs(), states, request, preview)
 
 
 def _register_new(app: Dash, view: View) -> None:
-    @app.callback(
-        Output("plan-new-form", "children"),
-        Input(plan_actions.NEW_ASKED, "data"),
-        prevent_initial_call=True,
-    )
+    @app.callback(Output("plan-new-form", "children"), Input(plan_actions.NEW_ASKED, "data"), prevent_initial_call=True)
     @acts(view, Right.PLAN)
-    def _new(request: Mapping[str, Any] | None) -> Any:
-        if not request:
-            return no_update
+    def _new(request: Mapping[str, Any]) -> Any:
         return plan_actions.new_form(plan_forms.fresh(view.now_seconds(), str(request["workload"])))
 
     @app.callback(
@@ -308,45 +282,47 @@ def _register_make(app: Dash, view: View) -> None:
         workload = WorkloadRef.required(str(form.get("workload") or "").strip())
         return MakePlan(workload, plan_forms.terms(form))
 
-    @app.callback(
-        Output("new-preview", "children"),
-        Input("new-look", "n_clicks"),
-        State({"new-term": ALL}, "value"),
-        prevent_initial_call=True,
-    )
-    @acts(view, Right.REVIEW)
-    def _preview(clicks: int | None, values: Sequence[Any]) -> Any:
-        def draw_preview(service: PlanService, who: Person) -> Component:
-            asked = request(values)
-            lines = lines_of(view, asked)
-            preview = service.preview_new(who, asked.workload, asked.terms)
-            return html.Div([plan_actions.preview_table(preview, view.currency), *lines])
+    def preview(asked: MakePlan) -> Component:
+        table = in_cluster(view.given.plans).preview_new(view.given.current_user(), asked.workload, asked.terms)
+        return plan_actions.preview_table(table, view.currency)
 
-        return _draw_or_failure(view, draw_preview) if clicks else no_update
-
-    @app.callback(
+    outputs = [
         Output("plan-new-form", "children", allow_duplicate=True),
         Output("plan-new-said", "children"),
         Output("plan-new-acted", "children"),
         Output("plans-acted", "data", allow_duplicate=True),
-        Input("new-now", "n_clicks"),
-        State({"new-term": ALL}, "value"),
-        prevent_initial_call=True,
-    )
+    ]
+    _register_fields(app, view, "new", outputs, [State({"new-term": ALL}, "value")], request, preview)
+
+
+def _register_fields(
+    app: Dash,
+    view: View,
+    name: str,
+    outputs: Sequence[Output],
+    states: Sequence[State],
+    request: Callable[..., Any],
+    preview: Callable[[Any], Component],
+) -> None:
+    """Do what the fields of a form say with `NAME-now`, or show it with `NAME-look`, in `NAME-preview`."""
+
+    @app.callback(*outputs, Input(f"{name}-now", "n_clicks"), *states, prevent_initial_call=True)
     @acts(view, Right.PLAN)
-    def _make(clicks: int | None, values: Sequence[Any]) -> Answer:
-        return answer_action(view, lambda: request(values)) if clicks else NO_ANSWER
+    def _do(_clicks: int, *answers: Any) -> Answer:
+        return answer_action(view, lambda: request(*answers))
+
+    @app.callback(
+        Output(f"{name}-preview", "children"), Input(f"{name}-look", "n_clicks"), *states, prevent_initial_call=True
+    )
+    @acts(view, Right.REVIEW)
+    def _show(_clicks: int, *answers: Any) -> Any:
+        def draw() -> Component:
+            asked = request(*answers)
+            return html.Div([preview(asked), *lines_of(view, asked)])
+
+        return draw_act(draw)
 
 
 def _field_values(kind: str, values: Sequence[Any]) -> dict[str, Any]:
     """Return the values of the form's fields by key, from the first state of the callback."""
     return {entry["id"][kind]: value for entry, value in zip(ctx.states_list[0], values, strict=True)}
-
-
-def _draw_or_failure(view: View, draw: Callable[[PlanService, Person], Component]) -> Component:
-    """Return what `look` returns, or why there is nothing to show."""
-    try:
-        return draw(in_cluster(view.given.plans), view.given.current_user())
-    except CotenantError as error:
-        announce(f"{error.message} {error.fix}".strip())
-        return panels.trouble(error)

@@ -139,9 +139,7 @@ def _forecast(view: View, row: Row, reserve_at_seconds: float = 0.0) -> list[Com
         else panels.empty("These results hold no path of this plan.", command="cotenant scan")
     )
     facts = [("Window", proposed_plans.window_words(row)), *proposed_plans.facts(row, view.currency)]
-    lines = [html.Tr([html.Th(name, scope="row"), html.Td(text)]) for name, text in facts]
-    table = html.Table(html.Tbody(lines), className="inputs")
-    return [drawn, table, html.P(str(row["words"]) or "There is no back-test of it.", className="said")]
+    return [drawn, panels.pairs(facts), html.P(str(row["words"]) or "There is no back-test of it.", className="said")]
 
 
 def _from_it(view: View, row: Row) -> list[Component]:

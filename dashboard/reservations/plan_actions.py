@@ -31,12 +31,7 @@ from cotenant.scheduler_ext.reservations.model.plan import (
     WindowSource,
 )
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanRef, Preview
-from cotenant.scheduler_ext.reservations.model.plan_states import (
-    decision_text,
-    phase_of,
-    state_of,
-    wanted_pods,
-)
+from cotenant.scheduler_ext.reservations.model.plan_states import decision_text, phase_of, state_of, wanted_pods
 from cotenant.scheduler_ext.reservations.plans.schedule import decision_in_force
 
 MOST_NODES: Final = 8
@@ -129,20 +124,14 @@ def _windows(peaks: Sequence[PeakWindow]) -> list[Any]:
 
 def units(plan: Plan) -> list[Component]:
     """Reservations of the present occurrence: node, phase and user."""
-    head = html.Thead(html.Tr([html.Th(t, scope="col") for t in ("Reservation", "Phase", "Node", "Used by")]))
+    heads = ("Reservation", "Phase", "Node", "Used by")
     rows = [
-        html.Tr(
-            [html.Th(visible(u.name), scope="row"), *(html.Td(visible(t) or "–") for t in (u.phase, u.node, u.used_by))]
-        )
+        [visible(u.name), *(visible(t) or "–" for t in (u.phase, u.node, u.used_by))]
         for u in plan.status.units[:MOST_UNITS]
     ]
-    table = html.Table([head, html.Tbody(rows)], className="facts", id="plan-units")
     hidden = measures.left_out_count(len(plan.status.units), MOST_UNITS)
     more = [html.P(f"and {hidden} more", className="panel-note")] if hidden > 0 else []
-    return [
-        html.Div(table, className="scroll short", tabIndex=0, role="region", **{"aria-label": "Reservations"}),
-        *more,
-    ]
+    return [html.Div(panels.facts(heads, rows, "Reservations", id_="plan-units"), className="short"), *more]
 
 
 def buttons(view: View, plan: Plan) -> list[Component]:
@@ -217,9 +206,8 @@ def preview_table(preview: Preview, currency: str, title: str = "If it is approv
         *((v.guard.capitalize(), _verdict(v.passed, v.message)) for v in preview.guards),
         *(("Note", note) for note in preview.notes),
     ]
-    lines = [html.Tr([html.Th(name, scope="row"), html.Td(text)]) for name, text in rows if text]
     when = [panels.moment(preview.window.start_seconds), " – ", panels.clock(preview.window.end_seconds)]
-    table = html.Table(html.Tbody(lines), className="inputs wide-words")
+    table = panels.pairs(((name, text) for name, text in rows if text), "inputs wide-words")
     return html.Section([html.H3([f"{title}, ", *when]), table], id="plan-preview", tabIndex=-1)
 
 

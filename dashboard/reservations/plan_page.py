@@ -168,9 +168,8 @@ def last_peak(plan: Plan, currency: str) -> list[Component]:
     newest = next(iter(reports(plan)), None)
     if newest is None:
         return []
-    rows = [html.Tr([html.Th(what, scope="row"), html.Td(text)]) for what, text in lines(newest, currency)]
     title = html.H3(["The last peak, ", panels.moment(newest.start_seconds)])
-    return [title, html.Table(html.Tbody(rows), className="inputs wide-words", id="last-peak")]
+    return [title, panels.pairs(lines(newest, currency), "inputs wide-words", id="last-peak")]
 
 
 def _expected_words(expected: Expected) -> str:
@@ -194,19 +193,15 @@ def _scores(scores: Sequence[Score], currency: str) -> Component:
         "All available",
     )
     rows = [
-        html.Tr(
-            [
-                html.Th(panels.moment(s.start_seconds), scope="row"),
-                *(html.Td(f"{n}") for n in (s.reserved, s.used, s.missed)),
-                html.Td(display.percent(s.coverage) if plan_scores.is_needed(s) else "not needed"),
-                html.Td(display.percent(s.hit_ratio)),
-                html.Td(f"{s.idle_core_hours:,.1f}"),
-                html.Td(display.money(s.cost, currency)),
-                html.Td(plan_scores.lead_words(s.lead_seconds)),
-            ]
+        (
+            panels.moment(s.start_seconds),
+            *(f"{n}" for n in (s.reserved, s.used, s.missed)),
+            display.percent(s.coverage) if plan_scores.is_needed(s) else "not needed",
+            display.percent(s.hit_ratio),
+            f"{s.idle_core_hours:,.1f}",
+            display.money(s.cost, currency),
+            plan_scores.lead_words(s.lead_seconds),
         )
         for s in scores
     ]
-    head = html.Thead(html.Tr([html.Th(t, scope="col") for t in titles]))
-    table = html.Table([head, html.Tbody(rows)], className="facts", id="plan-scores")
-    return html.Div(table, className="scroll", tabIndex=0, role="region", **{"aria-label": "Past occurrences"})
+    return panels.facts(titles, rows, "Past occurrences", id_="plan-scores")

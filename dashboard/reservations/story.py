@@ -247,8 +247,9 @@ def timeline(plan: Plan, entries: Sequence[PlanHistoryEntry], now_seconds: float
     ends = status.score is not None and status.score.start_seconds == window.start_seconds
     there_at = status.progress.available_at_seconds
     holds = bool(status.phase and (status.phase.holds or status.progress.most_reserved or there_at))
+    lead_words = f"start − lead of {_lead(plan)}" if plan.status.lead_seconds else ""
     events += [
-        TimelineEvent(status.reserve_at_seconds or None, "reservations are requested", _lead_words(plan), holds),
+        TimelineEvent(status.reserve_at_seconds or None, "reservations are requested", lead_words, holds),
         *([] if there_at is None and phase_of(plan).over else [_capacity_available(plan)]),
         TimelineEvent(window.start_seconds, "the window begins", "", now_seconds >= window.start_seconds),
         TimelineEvent(window.end_seconds, "the window ends", "", now_seconds >= window.end_seconds),
@@ -263,10 +264,6 @@ def _capacity_available(plan: Plan) -> TimelineEvent:
     holds = phase_of(plan).holds
     text = f"for {available_pods(plan)} of {display.counted(wanted_pods(plan), 'pod')}" if holds else ""
     return TimelineEvent(at, "reserved capacity is available", text, at is not None)
-
-
-def _lead_words(plan: Plan) -> str:
-    return f"start − lead of {_lead(plan)}" if plan.status.lead_seconds else ""
 
 
 def _lead(plan: Plan) -> str:

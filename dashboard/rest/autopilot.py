@@ -6,6 +6,7 @@ read. Amounts are raw: millicores, bytes; Unix seconds.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -16,7 +17,7 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.table import Table
 from cotenant.changes.model.service import BundleForm
 from cotenant.dashboard.frame.view import View, in_cluster
-from cotenant.dashboard.rest import live_tables
+from cotenant.dashboard.rest import results
 from cotenant.dashboard.rest.changes import bundle_answer
 from cotenant.dashboard.rest.wire import JsonBody, body_doc, json_answer, read_body
 
@@ -68,25 +69,20 @@ def router(view: View, prefix: str) -> APIRouter:
     def round_of(*, in_window: bool) -> AutopilotRound:
         return in_cluster(view.given.autopilot).round(view.given.current_user(), in_window)
 
-    def status() -> tuple[float, Table]:
-        now = round_of(in_window=False)
-        return now.at_seconds, now.status
+    def read(part: Callable[[AutopilotRound], Table], *, in_window: bool = False) -> results.LiveTable:
+        def table() -> tuple[float, Table]:
+            now = round_of(in_window=in_window)
+            return now.at_seconds, part(now)
 
-    def queue() -> tuple[float, Table]:
-        now = round_of(in_window=False)
-        return now.at_seconds, now.queue
-
-    def preview() -> tuple[float, Table]:
-        tonight = round_of(in_window=True)
-        return tonight.at_seconds, tonight.queue
+        return table
 
     def report() -> tuple[float, Table]:
         return view.now_seconds(), in_cluster(view.given.autopilot).report(view.given.current_user(), WEEK_DAYS)
 
-    live_tables.add(api, "status", STATUS, status)
-    live_tables.add(api, "queue", QUEUE, queue)
-    live_tables.add(api, "preview", QUEUE, preview)
-    live_tables.add(api, "report", REPORT, report)
+    results.add_live_table(api, "status", STATUS, read(lambda now: now.status))
+    results.add_live_table(api, "queue", QUEUE, read(lambda now: now.queue))
+    results.add_live_table(api, "preview", QUEUE, read(lambda now: now.queue, in_window=True))
+    results.add_live_table(api, "report", REPORT, report)
 
     @api.get("", summary="Whether the autopilot may change anything now, and why not")
     def overview() -> Response:
@@ -109,8 +105,7 @@ def _add_acts(api: APIRouter, view: View) -> None:
 
     @api.post("/pause", summary="Stop all changes from now on", **body_doc(SwitchBody))
     def pause(body: JsonBody) -> Response:
-        request = read_body(body, SwitchBody)
-        return json_answer({"paused": service().pause(who(), request.reason)})
+        return json_answer({"paused": service().pause(who(), read_body(body, SwitchBody).reason)})
 
     @api.post("/resume", summary="Resume everything, or one workload", **body_doc(SwitchBody))
     def resume(body: JsonBody) -> Response:
@@ -127,8 +122,7 @@ def _add_acts(api: APIRouter, view: View) -> None:
 
     @api.post("/preview", summary="What a policy with this content would do tonight", **body_doc(DraftBody))
     def draft(body: JsonBody) -> Response:
-        request = read_body(body, DraftBody)
-        result = service().try_policy(who(), request.policy)
+        result = service().try_policy(who(), read_body(body, DraftBody).policy)
         rows = {"status": list(result.status.rows()), "queue": list(result.queue.rows())}
         return json_answer({**rows, **_halt(result)})
 

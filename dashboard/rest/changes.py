@@ -11,7 +11,7 @@ from functools import wraps
 from typing import Annotated, Any, Final
 
 import msgspec
-from fastapi import APIRouter, Body, Header, Query, Request, Response
+from fastapi import APIRouter, Body, Header, Query, Response
 
 from cotenant.base.errors import ClusterInvalid, KeyTaken, NoData, StoreBusy, UsageError
 from cotenant.base.identity import WorkloadRef
@@ -57,9 +57,7 @@ Raw = Annotated[Any, Body()]
 Key = Annotated[
     str,
     Header(
-        alias="Idempotency-Key",
-        pattern=KEY,
-        description="Chosen once by the caller; a repeated key has no effect.",
+        alias="Idempotency-Key", pattern=KEY, description="Chosen once by the caller; a repeated key has no effect."
     ),
 ]
 Namespaces = Annotated[list[str] | None, Query(alias="namespace", description="Checked one by one; none: everywhere.")]
@@ -165,16 +163,12 @@ def router(view: View, prefix: str) -> APIRouter:
 
 
 def _add_reads(routes: APIRouter, view: View, source: change_tables.Changing) -> None:
-    @routes.get("/changes", summary="Accepted changes, and the state of each", **_table_doc(CHANGES))
-    def changes(
-        request: Request,
-        form: results.Format = "json",
-        offset: results.Offset = 0,
-        limit: results.Limit = results.MAX_LIMIT,
-    ) -> Response:
-        return results.answer(
-            source.snapshot(), CHANGES, request.url.query, _plain(form), slice(offset, offset + limit)
-        )
+    def answer_changes(search: str, form: str, window: slice) -> Response:
+        results.require_format(CHANGES, form)
+        return results.answer(source.snapshot(), CHANGES, search, form, window)
+
+    summary = "Accepted changes, and the state of each"
+    results.add_table(routes, "changes", CHANGES, summary, answer_changes, name="changes", responses=_rows_of(CHANGES))
 
     @routes.get(
         "/changes/{change}",
@@ -197,15 +191,13 @@ def _add_ledger(routes: APIRouter, view: View, source: change_tables.Changing) -
         who.require(Right.READ)
         return json_answer(change_tables.visible_health(_service(view).ledger(), who))
 
-    @routes.get("/ledger/entries", summary="Every row of the ledger", **_table_doc(ENTRIES))
-    def entries(
-        request: Request,
-        form: results.Format = "json",
-        offset: results.Offset = 0,
-        limit: results.Limit = results.MAX_LIMIT,
-    ) -> Response:
+    def answer_entries(search: str, form: str, window: slice) -> Response:
         _service(view)
-        return results.answer(source.entries(), ENTRIES, request.url.query, _plain(form), slice(offset, offset + limit))
+        results.require_format(ENTRIES, form)
+        return results.answer(source.entries(), ENTRIES, search, form, window)
+
+    results.add_table(routes, "ledger/entries", ENTRIES, "Every row of the ledger", answer_entries, name="entries",
+                      responses=_rows_of(ENTRIES))  # fmt: skip
 
     @routes.get("/permissions", summary="What the cluster allows the caller, by SelfSubjectAccessReview",
               **_doc(list[Permission], 403, 503))  # fmt: skip
@@ -399,12 +391,6 @@ def bundle_answer(files: Mapping[str, str], form: BundleForm) -> Response:
     return Response(zip_files(files), media_type="application/zip", headers=headers)
 
 
-def _plain(form: str) -> str:
-    if form == "yaml":
-        raise UsageError("this table cannot be applied, so there is no YAML of it.", fix="Use json or csv.")
-    return form
-
-
 # --- what /docs says --------------------------------------------------------------------------------------------------
 WORDS: Final[Mapping[int, str]] = {
     403: "A role, or a right in the cluster, is missing; nothing was done.",
@@ -427,16 +413,12 @@ _CHANGED: Final[dict[str, Any]] = {
 }
 
 
-def _table_doc(schema: Schema) -> dict[str, Any]:
+def _rows_of(schema: Schema) -> dict[int | str, Any]:
+    """The answers of a table's endpoint."""
     rows = {"type": "array", "items": _row_schema(schema)}
     numbers = {name: {"type": "integer"} for name in ("total", "of", "offset")}
     texts = {name: {"type": "string"} for name in ("table", "version")}
-    page_schema = {"type": "object", "properties": {**texts, **numbers, "rows": rows}}
-    return {
-        "description": results.table_description(schema),
-        "responses": _responses(page_schema, (400, 403)),
-        "openapi_extra": {"parameters": results.filter_parameters(schema)},
-    }
+    return _responses({"type": "object", "properties": {**texts, **numbers, "rows": rows}}, (400, 403))
 
 
 def _doc(answer: Any, *statuses: int, body: Any = None, created: bool = False) -> dict[str, Any]:

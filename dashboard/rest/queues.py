@@ -10,8 +10,8 @@ from fastapi import APIRouter, Response
 from cotenant.base.errors import NoData
 from cotenant.base.table import Schema, Table
 from cotenant.dashboard.frame.view import View, in_cluster
-from cotenant.dashboard.rest import live_tables
-from cotenant.dashboard.rest.live_tables import LiveTable
+from cotenant.dashboard.rest import results
+from cotenant.dashboard.rest.results import LiveTable
 from cotenant.dashboard.rest.wire import json_answer
 from cotenant.scheduler_ext.queues.model.explanation import gang_of, row_of
 from cotenant.scheduler_ext.queues.model.tables import GANGS, QUOTAS, WAITING_PODS, tables_of
@@ -23,7 +23,7 @@ def router(view: View, prefix: str) -> APIRouter:
     """Return the routes of these endpoints, all below `prefix`."""
     api = APIRouter(prefix=f"{prefix}/queues", tags=["queues"])
     for path, schema in (("quotas", QUOTAS), ("pods", WAITING_PODS), ("gangs", GANGS)):
-        live_tables.add(api, path, schema, _reader(view, schema))
+        results.add_live_table(api, path, schema, _reader(view, schema))
 
     @api.get("/quotas/{quota}/history", summary="A quota's last day: runtime, used, request, waiting pods")
     def history(quota: str, resource: str = "cpu") -> Response:

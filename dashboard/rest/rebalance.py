@@ -15,8 +15,8 @@ from fastapi import APIRouter, Response
 from cotenant.base.people import Person
 from cotenant.base.table import Schema, Table
 from cotenant.dashboard.frame.view import View, in_cluster
-from cotenant.dashboard.rest import live_tables
-from cotenant.dashboard.rest.live_tables import LiveTable
+from cotenant.dashboard.rest import results
+from cotenant.dashboard.rest.results import LiveTable
 from cotenant.dashboard.rest.wire import JsonBody, body_doc, json_answer, read_body
 from cotenant.scheduler_ext.rebalance.model.move_service import MoveService
 from cotenant.scheduler_ext.rebalance.model.tables import EMPTYING, JOBS, MOVES, NODES
@@ -48,7 +48,7 @@ def router(view: View, prefix: str) -> APIRouter:
     """Return the routes of these endpoints, all below `prefix`."""
     api = APIRouter(prefix=f"{prefix}/rebalance", tags=["rebalance"])
     for path, schema in (("nodes", NODES), ("moves", MOVES), ("jobs", JOBS), ("emptying", EMPTYING)):
-        live_tables.add(api, path, schema, _reader(view, schema))
+        results.add_live_table(api, path, schema, _reader(view, schema))
     _add_reads(api, view)
     _add_acts(api, view)
     return api

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Query, Request, Response
@@ -35,13 +35,14 @@ from cotenant.base.resource import Resource
 from cotenant.base.table import Column, Kind, Schema, Table, unit_of
 from cotenant.base.tables import filters, queries
 from cotenant.base.tables.quantity import Sign
+from cotenant.base.tables.queries import Relation
 from cotenant.base.text import csv_text, visible
 from cotenant.dashboard.frame.view import View
 from cotenant.dashboard.rest.wire import ErrorAnswer, json_answer
 from cotenant.dashboard.sources.namespace_filter import with_savings
 from cotenant.dashboard.sources.source import SCHEMAS, Snapshot
 from cotenant.dashboard.sources.status import status
-from cotenant.dashboard.sources.workload_story import ForecastDetail, Subject
+from cotenant.dashboard.sources.workload_story import Subject
 from cotenant.recommender.colocation import batch
 from cotenant.recommender.colocation.batch import Job
 from cotenant.recommender.colocation.model.batch_totals import why_unknown
@@ -88,11 +89,6 @@ Limit = Annotated[int, Query(ge=0, le=MAX_LIMIT, description="Most rows to retur
 Scope = Annotated[Literal["cluster", "node", "workload"], Query(description="What the forecast is of.")]
 
 
-def _past_means(foreseen: ForecastDetail) -> Mapping[str, Any]:
-    """Return the hourly means of usage and requests before a forecast, in the resource's unit; missing = null."""
-    return {"times": foreseen.times, "mean": foreseen.mean.tolist(), "request": foreseen.request.tolist()}
-
-
 def _overview(snapshot: Snapshot) -> Overview:
     """Return the overview with the savings that pages show; raises NoData before the first scan."""
     if snapshot.overview is None:
@@ -134,7 +130,8 @@ def router(view: View, prefix: str) -> APIRouter:
         foreseen = source.foreseen(Subject(scope, namespace, kind, name, resource.value))
         if foreseen is None:
             raise NoData(f"no {resource} forecast of {scope} {namespace}/{kind}/{name}", fix="GET forecasts for all.")
-        return json_answer({"forecast": foreseen.row, "before": _past_means(foreseen)})
+        past_means = {"times": foreseen.times, "mean": foreseen.mean.tolist(), "request": foreseen.request.tolist()}
+        return json_answer({"forecast": foreseen.row, "before": past_means})
 
     @api.get("/health", summary="Pulls, gaps, lost days, jobs, versions: everything on the health page")
     def health() -> Response:
@@ -155,7 +152,13 @@ def router(view: View, prefix: str) -> APIRouter:
 
     _add_cluster_size(api, view)
     for schema in SCHEMAS.values():
-        _add_table(api, view, schema)
+
+        def respond(search: str, form: str, window: slice, schema: Schema = schema) -> Response:
+            if form == "yaml":
+                return manifests(view, schema, search, window)
+            return answer(source.snapshot(), schema, search, form, window)
+
+        add_table(api, schema.name, schema, f"Rows of the {schema.name} table", respond)
     return api
 
 
@@ -196,22 +199,45 @@ def _job_fit(view: View, job: Job) -> Mapping[str, Any]:
     return {"job": job, "now": int(now), "until": lendable.end_seconds, "known_nodes": lendable.known, "fit": fit}
 
 
-def _add_table(api: APIRouter, view: View, schema: Schema) -> None:
+Respond = Callable[[str, str, slice], Response]
+"""The rows of a table by query string, format and window."""
+LiveTable = Callable[[], tuple[float, Table]]
+"""The moment at which a table was read (Unix time), and the table, of what the person who asks may see."""
+
+
+def add_table(api: APIRouter, path: str, schema: Schema, summary: str, respond: Respond, **more: Any) -> None:
+    """Add GET of a table at `path`; more: `name` of the endpoint, `responses`."""
+
     def table(request: Request, form: Format = "json", offset: Offset = 0, limit: Limit = MAX_LIMIT) -> Response:
-        search, window = request.url.query, slice(offset, offset + limit)
-        if form == "yaml":
-            return manifests(view, schema, search, window)
-        return answer(view.source.snapshot(), schema, search, form, window)
+        return respond(request.url.query, form, slice(offset, offset + limit))
 
     api.add_api_route(
-        f"/{schema.name}",
+        f"/{path}",
         table,
         methods=["GET"],
-        name=schema.name,
-        summary=f"Rows of the {schema.name} table",
+        summary=summary,
         description=table_description(schema),
         openapi_extra={"parameters": filter_parameters(schema)},
+        **{"name": schema.name, **more},
     )
+
+
+def add_live_table(api: APIRouter, path: str, schema: Schema, read: LiveTable) -> None:
+    """Add GET of a table that is read live from the cluster, by `read` at every request."""
+
+    def respond(search: str, form: str, window: slice) -> Response:
+        require_format(schema, form)
+        at_seconds, rows = read()
+        snapshot = Snapshot(str(int(at_seconds)), None, {schema.name: Relation.of(rows)})
+        return answer(snapshot, schema, search, form, window)
+
+    add_table(api, path, schema, f"Rows of the {schema.name} table, live", respond)
+
+
+def require_format(schema: Schema, form: str) -> None:
+    """UsageError for YAML, which is of recommendations alone."""
+    if form == "yaml" and schema.name != RECOMMENDATIONS.name:
+        raise UsageError(f"{schema.name} cannot be applied, so there is no YAML of it.", fix="Use json or csv.")
 
 
 def answer(snapshot: Snapshot, schema: Schema, search: str, form: str, window: slice) -> Response:
@@ -252,8 +278,7 @@ def _body_response(
 
 def manifests(view: View, schema: Schema, search: str, window: slice) -> Response:
     """YAML documents that apply the chosen containers' recommendations; UsageError where there is nothing to apply."""
-    if schema.name != RECOMMENDATIONS.name:
-        raise UsageError(f"{schema.name} cannot be applied, so there is no YAML of it.", fix="Use json or csv.")
+    require_format(schema, "yaml")
     snapshot = view.source.snapshot()
     relation = snapshot.tables[schema.name]
     query = filters.parse(search, relation.schema)

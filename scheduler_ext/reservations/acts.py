@@ -171,10 +171,6 @@ def _skip(asked: SkipOccurrence, context: PlanContext) -> Intent:
     return plans.decide_plan(plan, rejection)
 
 
-def _restore(asked: RestoreOccurrence, context: PlanContext) -> Intent:
-    return plan_terms.restore_start_patch(context.live, asked.start_seconds, context.now_seconds)
-
-
 def new_plan(asked: MakePlan) -> Plan:
     """A plan to be made; what the terms do not say is as the definition has it."""
     when = asked.terms.recurring or asked.terms.window
@@ -184,19 +180,11 @@ def new_plan(asked: MakePlan) -> Plan:
     )
 
 
-def _make(asked: MakePlan, context: PlanContext) -> Intent:
-    return plans.plan_creation(context.client, new_plan(asked))
-
-
 def _edit(asked: EditPlan, context: PlanContext) -> Intent:
     """Change it, if its generation is still the given one; what is approved, by who may approve."""
     if context.live.approved_by_person:
         context.who.require(Right.APPROVE, asked.plan.namespace)
     return plan_terms.edit_patch(context.live, asked.terms, asked.generation)
-
-
-def _set_policy(asked: SetPlanPolicy, context: PlanContext) -> Intent:
-    return plan_terms.with_policy(context.live, asked.policy)
 
 
 def require_valid(asked: Any, now_seconds: float) -> None:
@@ -230,11 +218,14 @@ ACTS: Final = (
             "Rejected {plan}: nothing is reserved, and what is reserved is released."),
     PlanAct(SkipOccurrence, Right.PLAN, PlanEvent.SKIPPED, _skip,
             "Skipped the occurrence of {plan} that begins {start}."),
-    PlanAct(RestoreOccurrence, Right.PLAN, PlanEvent.RESTORED, _restore,
+    PlanAct(RestoreOccurrence, Right.PLAN, PlanEvent.RESTORED,
+            lambda asked, at: plan_terms.restore_start_patch(at.live, asked.start_seconds, at.now_seconds),
             "The occurrence of {plan} that begins {start} is no longer skipped."),
-    PlanAct(MakePlan, Right.PLAN, PlanEvent.MADE, _make, "Made plan {plan}. It is reserved once somebody approves it."),
+    PlanAct(MakePlan, Right.PLAN, PlanEvent.MADE, lambda asked, at: plans.plan_creation(at.client, new_plan(asked)),
+            "Made plan {plan}. It is reserved once somebody approves it."),
     PlanAct(EditPlan, Right.PLAN, PlanEvent.EDITED, _edit, "Changed plan {plan}."),
-    PlanAct(SetPlanPolicy, Right.ADMINISTER, PlanEvent.POLICY, _set_policy, "Plan {plan} now {does}."),
+    PlanAct(SetPlanPolicy, Right.ADMINISTER, PlanEvent.POLICY,
+            lambda asked, at: plan_terms.with_policy(at.live, asked.policy), "Plan {plan} now {does}."),
 )  # fmt: skip
 
 

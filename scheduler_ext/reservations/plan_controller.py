@@ -33,8 +33,7 @@ from cotenant.scheduler_ext.reservations.plan_decisions import (
     owner_key,
 )
 from cotenant.scheduler_ext.reservations.plans.realise import BUFFER_GROUP
-from cotenant.scheduler_ext.reservations.service.owner_reading import read_owner
-from cotenant.scheduler_ext.reservations.service.plans import quota_left
+from cotenant.scheduler_ext.reservations.service.plans import quota_left, read_owner
 from cotenant.scheduler_ext.reservations.view import PodView
 
 Json = dict[str, Any]

@@ -16,9 +16,9 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from cotenant.autopilot.configured_service import autopilot_service_of
 from cotenant.autopilot.rounds.acts import ActConfig
 from cotenant.autopilot.rounds.rounds import Rounds
+from cotenant.autopilot.service import autopilot_service_of
 from cotenant.base.identity import WorkloadRef
 from cotenant.changes.access.kubeconfig_access import kubeconfig_door
 from cotenant.changes.decide.regression_check import Compared, Measure, Objective

@@ -22,7 +22,7 @@ from cotenant.dashboard.app import create_app
 from cotenant.dashboard.frame.view import DashboardContext
 from cotenant.dashboard.reservations import callbacks as plan_acts
 from cotenant.dashboard.sources.source import StoreSource
-from cotenant.scheduler_ext.reservations.service.configured_service import plan_service_of
+from cotenant.scheduler_ext.reservations.service.service import plan_service_of
 from cotenant.settings import Settings
 from tests.browser.conftest import CALLBACKS, Open
 from tests.browser.test_browsing import serious

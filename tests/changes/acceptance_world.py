@@ -8,7 +8,7 @@ taken over, and it goes on all the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
@@ -28,6 +28,7 @@ from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.people import Grant, IdentitySource, Person, Role
 from cotenant.base.process.clock import FixedClock
 from cotenant.changes.accept import Actions
+from cotenant.changes.audited_acts import AuditedActs, ClusterAccess
 from cotenant.changes.decide.field_changes import fitted_to, same_at
 from cotenant.changes.ledger_cache import LedgerCache
 from cotenant.changes.model.change import ChangeState, ChangeStatus, Write
@@ -60,6 +61,18 @@ LATER = NOON.seconds + 3600
 """After the soak time."""
 
 
+class AskedActs(AuditedActs):
+    """Acts whose ledger is asked in a conversation."""
+
+    def __init__(self, access: ClusterAccess, asked: Callable[[], Ledger]) -> None:
+        super().__init__(access, Path("ledger"))
+        self._asked = asked
+
+    @contextmanager
+    def reading(self) -> Iterator[Ledger]:
+        yield self._asked()
+
+
 class AskedService(ClusterChangeService):
     """The real service, whose ledger and cluster are asked in a conversation."""
 
@@ -79,6 +92,7 @@ class AskedService(ClusterChangeService):
         super().__init__(config)
         self._conversation = conversation
         self._ledger = AskedBucketLedger if act.in_bucket else AskedLedger
+        self._acts = AskedActs(door, lambda: self._ledger(conversation))
 
     @contextmanager
     def _writable_actions(self, who: Person, what: str) -> Iterator[Actions]:  # noqa: ARG002 - as the service has it
@@ -88,10 +102,6 @@ class AskedService(ClusterChangeService):
                 yield self._actions(client, self._ledger(self._conversation), who)
             finally:
                 self._conversation.ask(GiveTurn())
-
-    @contextmanager
-    def _open_ledger(self) -> Iterator[Ledger]:
-        yield self._ledger(self._conversation)
 
     def watch(self) -> list[ChangeStatus]:
         """One look of the watcher."""

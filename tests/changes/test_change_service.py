@@ -19,9 +19,10 @@ from cotenant.base.kubernetes.moments import APART_SECONDS
 from cotenant.base.ledger.ledger import Ledger, turn
 from cotenant.base.people import Grant, NotAllowed, Person, Role
 from cotenant.base.process.clock import SystemClock
+from cotenant.changes.audited_acts import MOST_AT_ONCE
 from cotenant.changes.model.change import ChangeState
 from cotenant.changes.model.service import ChangeRequest
-from cotenant.changes.service import MOST_AT_ONCE, ClusterChangeService
+from cotenant.changes.service import ClusterChangeService
 from cotenant.dashboard.changes.change_tables import health_words
 from cotenant_lab.simulation.api_server import AccessRule, Account, EmbeddedServer
 from tests.cluster.control_plane import ControlPlane

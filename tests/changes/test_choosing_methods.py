@@ -17,7 +17,7 @@ from cotenant.base.reasons import Reason
 from cotenant.base.resource import MIB, Resource
 from cotenant.changes.decide.admission_diff import admission_additions
 from cotenant.changes.decide.field_changes import annotated, carries, inverse, planned, swaps_of
-from cotenant.changes.decide.gitops.bundle import COMMANDS, PULL_REQUEST, ReviewedWorkload, bundle
+from cotenant.changes.decide.gitops.bundle import COMMANDS, PULL_REQUEST, bundle
 from cotenant.changes.decide.guardrails import Guardrail, GuardrailOutcome, operator_of
 from cotenant.changes.decide.in_place import (
     Resized,
@@ -28,6 +28,7 @@ from cotenant.changes.decide.in_place import (
     summarize_resize_answers,
 )
 from cotenant.changes.decide.methods import MethodContext, first_of, impossible, suggest_method, waves, writes
+from cotenant.changes.decide.review import Review
 from cotenant.changes.decide.steps import rebase_on_live
 from cotenant.changes.model.annotated_resources import (
     RESOURCES_ANNOTATION,
@@ -282,7 +283,12 @@ def test_what_admission_adds_is_told_from_what_was_sent() -> None:
 @pytest.mark.parametrize("form", list(BundleForm))
 def test_a_bundle_has_the_numbers_and_the_rules_of_each_workload(form: BundleForm) -> None:
     rules = (Guardrail("cool-down", GuardrailOutcome.FAIL, "changed 2 hours ago | <b>x</b>"),)
-    found = bundle([ReviewedWorkload(WEB, (recommendation(monthly_saving=12.5),), rules)], form, PatchSettings(), "EUR")
+    found = bundle(
+        [Review(WEB, "", recommendations=(recommendation(monthly_saving=12.5),), guardrails=rules)],
+        form,
+        PatchSettings(),
+        "EUR",
+    )
     text = found[PULL_REQUEST]
     # Two replicas request 200m less each.
     assert "frees 400 m, 12.50 EUR a month" in text
@@ -293,7 +299,9 @@ def test_a_bundle_has_the_numbers_and_the_rules_of_each_workload(form: BundleFor
 
 def test_what_cannot_be_written_is_named_in_the_text() -> None:
     odd = recommendation(role=ContainerRole.INJECTED)
-    found = bundle([ReviewedWorkload(WEB, (odd,), (), "the cluster is silent")], BundleForm.SSA, PatchSettings())
+    found = bundle(
+        [Review(WEB, "", recommendations=(odd,), error="the cluster is silent")], BundleForm.SSA, PatchSettings()
+    )
     assert set(found) == {PULL_REQUEST} and "Not in the files: app" in found[PULL_REQUEST]
     assert "Not checked against the cluster: the cluster is silent" in found[PULL_REQUEST]
 

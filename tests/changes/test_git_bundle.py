@@ -18,9 +18,9 @@ from cotenant.base.identity import ContainerRef, WorkloadRef
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import MIB, Resource
 from cotenant.changes.access.git_repository import GitRefusal, GitRepository
-from cotenant.changes.decide.gitops.bundle import ReviewedWorkload
 from cotenant.changes.decide.gitops.commit import decide_commit
 from cotenant.changes.decide.gitops.yaml_edit import apply_edits, below, edits_of, read_documents
+from cotenant.changes.decide.review import Review
 from cotenant.changes.model.service import BundleCommit, CommitBundle
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
 from cotenant.recommender.settings import RecommenderSettings
@@ -78,7 +78,7 @@ def make_commit(found: GitRepository, *recommendations: Recommendation, branch: 
     by_workload: dict[WorkloadRef, list[Recommendation]] = {}
     for one in recommendations:
         by_workload.setdefault(one.container.workload, []).append(one)
-    reviewed = [ReviewedWorkload(ref, tuple(own)) for ref, own in by_workload.items()]
+    reviewed = [Review(ref, "", recommendations=tuple(own)) for ref, own in by_workload.items()]
     asked = CommitBundle(branch, str(found.folder), write=True)
     plan, texts = decide_commit(asked, tree.commit, tree.files, reviewed, RecommenderSettings())
     if texts:
@@ -276,7 +276,7 @@ def test_two_workloads_that_one_manifest_makes_are_both_refused(tmp_path: Path) 
     assert make_commit(found, proposal()).files == ("a.yaml",)
 
 
-def test_an_autoscalers_target_moves_with_the_request_or_the_workload_is_refused(tmp_path: Path) -> None:
+def test_a_workload_whose_autoscalers_target_moves_with_the_request_is_refused(tmp_path: Path) -> None:
     inputs: dict[str, float | int | str] = {
         "hpa": "checkout",
         "hpa_target_now_percent": 50,
@@ -284,26 +284,25 @@ def test_an_autoscalers_target_moves_with_the_request_or_the_workload_is_refused
         "hpa_trigger_millicores": 250,
     }
     value = Value(CPU, Field.REQUEST, 500, 300, Action.SET, Reason.OK, inputs=inputs)
-    hpa = (
-        "apiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\nmetadata:\n  name: checkout\n  namespace: pay\n"
-        "spec:\n  metrics:\n  - resource:\n      name: cpu\n      target: {averageUtilization: 50, type: Utilization}\n"
-    )
     found = repository(tmp_path, {"a.yaml": deployment("checkout", HALF, meta=NAMESPACE)})
-    assert "its cpu target moves from 50 % to 80 %" in refusal_of(make_commit(found, proposal("checkout", value)))
-    (tmp_path / "hpa.yaml").write_text(hpa)
-    git(tmp_path, "add", "-A")
-    git(tmp_path, "commit", "-qm", "Scale")
-    assert make_commit(found, proposal("checkout", value)).files == ("a.yaml", "hpa.yaml")
-    assert "+      target: {averageUtilization: 80, type: Utilization}" in changed_lines(found)
-    # a JSON patch puts the old target back, whatever the manifest says
-    (tmp_path / "kustomization.yaml").write_text(
-        "resources: [a.yaml, hpa.yaml]\npatches:\n- target: {kind: HorizontalPodAutoscaler}\n"
-        "  patch: '[{op: replace, path: /spec/metrics/0/resource/target/averageUtilization, value: 50}]'\n"
-    )
-    git(tmp_path, "add", "-A")
-    git(tmp_path, "commit", "-qm", "Keep it")
-    plan = make_commit(found, proposal("checkout", value), branch="other")
-    assert "no one manifest has that target at 50 %" in refusal_of(plan)
+    why = refusal_of(make_commit(found, proposal("checkout", value)))
+    assert "its cpu target moves from 50 % to 80 %" in why and "a commit changes no autoscaler" in why
+    assert "cotenant recs apply" in why
+
+
+@pytest.mark.parametrize(
+    ("container", "value"),
+    [
+        ("app\n          resources: {requests: {cpu: 500m}}\n", RAISED),  # a key more
+        ("app\n          resources: {requests: {memory: 1Gi}, limits: {cpu: 1}}\n", UNSET),  # a key less
+    ],
+)
+def test_a_key_that_comes_or_goes_in_a_mapping_in_braces_is_refused(
+    tmp_path: Path, container: str, value: Value
+) -> None:
+    found = repository(tmp_path, {"a.yaml": deployment("checkout", container, meta=NAMESPACE)})
+    why = refusal_of(make_commit(found, proposal("checkout", value)))
+    assert "is a mapping in braces" in why and "Write it one key a line first." in why
 
 
 # --- Kustomize ---
@@ -543,6 +542,13 @@ SIDES = st.dictionaries(
 )
 
 
+def _keeps_its_keys(present: Mapping[str, object], wanted: Mapping[str, str | None]) -> bool:
+    """Return whether a mapping is left with the keys that it has, or with none, so that its own line goes."""
+    left = {name for name in present if wanted.get(name, "stays") is not None}
+    comes = {name for name, amount in wanted.items() if amount is not None} - set(present)
+    return not comes and left in (set(present), set())
+
+
 @given(
     sides=SIDES,
     flow=st.booleans(),
@@ -588,6 +594,10 @@ def test_every_byte_outside_the_changed_values_stays(
     lines += [f"{base}name: app", *([tail] if tail else [])]
     text = ("\ufeff" if bom else "") + end.join(lines) + end
     [document] = read_documents("a.yaml", text)
+    if flow and any(side in sides and not _keeps_its_keys(sides[side], asked) for side, asked in wanted.items()):
+        with pytest.raises(UsageError, match="is a mapping in braces"):
+            edits_of(document, below(document, document.root, ("a", "app")), {"resources": wanted})
+        return
     new = apply_edits(text, edits_of(document, below(document, document.root, ("a", "app")), {"resources": wanted}))
     expected = {side: dict.fromkeys(amounts, "500m") for side, amounts in sides.items()}
     for side, asked in wanted.items():

@@ -17,8 +17,7 @@ from cotenant.base.errors import UsageError
 from cotenant.base.identity import ContainerRef, WorkloadRef
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import MIB, Resource
-from cotenant.changes.decide.gitops.manifest_text import as_yaml
-from cotenant.changes.decide.gitops.manifests import File, helm, kustomize, server_side_apply
+from cotenant.changes.decide.gitops.manifests import File, as_yaml, helm, kustomize, server_side_apply
 from cotenant.changes.decide.patches import kubectl_command, patch, refusal
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
 from cotenant.recommender.settings import PatchSettings

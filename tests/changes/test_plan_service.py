@@ -37,9 +37,8 @@ from cotenant.scheduler_ext.reservations.model.plan import (
     Span,
 )
 from cotenant.scheduler_ext.reservations.model.plan_service import EDITED_LABEL, PlanEvent, PlanRef, PlanTerms
-from cotenant.scheduler_ext.reservations.service.configured_service import plan_service_of
 from cotenant.scheduler_ext.reservations.service.plans import FIELD_MANAGER, decide_plan
-from cotenant.scheduler_ext.reservations.service.service import ClusterPlanService
+from cotenant.scheduler_ext.reservations.service.service import ClusterPlanService, plan_service_of
 from tests.support import plans
 from tests.support.plans import HOUR, LEAD, NAMESPACE, SIX, Scene, person
 

@@ -18,7 +18,7 @@ from cotenant.scheduler_ext.reservations.commands.rows import preview_table
 from cotenant.scheduler_ext.reservations.model.plan import Plan, PlanOwner, PlanStatus, Span, WindowSource
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanRef
 from cotenant.scheduler_ext.reservations.plans.preview import FreeNode, PreviewContext, forecast_free_capacity, preview
-from cotenant.scheduler_ext.reservations.service.configured_service import plan_service_of
+from cotenant.scheduler_ext.reservations.service.service import plan_service_of
 from tests.support import plans
 from tests.support.plans import HOUR, NAMESPACE, SIX, Scene, person
 

@@ -14,9 +14,8 @@ import pytest
 
 from cotenant.base.errors import UsageError
 from cotenant.base.identity import WorkloadRef
-from cotenant.changes.accept import AcceptanceTerms, Actions
+from cotenant.changes.accept import AcceptanceTerms, Actions, dry_run_review, to_workload_review
 from cotenant.changes.api_advice import MOVED
-from cotenant.changes.dry_run import dry_run_review, to_workload_review
 from cotenant.changes.model.change import ChangeState
 from cotenant.changes.model.service import FieldMove, Method
 from tests.changes.conftest import Make

@@ -19,9 +19,9 @@ from cotenant.base.reasons import Reason
 from cotenant.base.resource import MIB, Resource
 from cotenant.base.runtimes.heap import HeapProposal
 from cotenant.changes.decide.field_changes import hpa_writes
-from cotenant.changes.decide.gitops.bundle import ReviewedWorkload, bundle
-from cotenant.changes.decide.gitops.file_lines import file_lines
+from cotenant.changes.decide.gitops.bundle import bundle, file_lines
 from cotenant.changes.decide.methods import MethodContext, writes
+from cotenant.changes.decide.review import Review
 from cotenant.changes.model.annotated_resources import CHANGE_ANNOTATION
 from cotenant.changes.model.change import Write
 from cotenant.changes.model.service import BundleForm, Method
@@ -218,7 +218,7 @@ def amounts_of(body: Any) -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize("name", IN_FILES)
 def test_the_lines_of_a_bundle_are_what_its_files_of_each_form_change(name: str, form: BundleForm) -> None:
     recommendation = IN_FILES[name]
-    files = bundle([ReviewedWorkload(WEB, (recommendation,))], form, PatchSettings())
+    files = bundle([Review(WEB, "", recommendations=(recommendation,))], form, PatchSettings())
     present = {(f"{name} {side.removesuffix('s')}", amount) for side in RESOURCES for name, amount in
                RESOURCES[side].items()}  # fmt: skip
     # Files may repeat what is there, and take away what is not: neither changes anything.

@@ -15,10 +15,9 @@ from cotenant.base.allocation.gpu_share import GpuShare, GpuShareProposal
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.resource import MIB, Resource
 from cotenant.base.runtimes.heap import HeapProposal
-from cotenant.changes.accept import AcceptanceTerms
-from cotenant.changes.decide.gitops.bundle import ReviewedWorkload, bundle
-from cotenant.changes.decide.gitops.file_lines import file_lines
-from cotenant.changes.dry_run import to_workload_review
+from cotenant.changes.accept import AcceptanceTerms, to_workload_review
+from cotenant.changes.decide.gitops.bundle import bundle, file_lines
+from cotenant.changes.decide.review import Review
 from cotenant.changes.model.annotated_resources import CHANGE_ANNOTATION
 from cotenant.changes.model.change import ChangeState
 from cotenant.changes.model.service import BundleForm, FieldMove, Method
@@ -216,7 +215,7 @@ def test_what_a_bundle_lists_is_what_its_files_make_of_the_cluster(
     workload = deployed(control_plane, namespace, kind, nodeSelector={"test/own": "nowhere"})
     recommendation = KINDS[kind](workload)
     lines = file_lines([recommendation], form)
-    files = bundle([ReviewedWorkload(workload, (recommendation,))], form, PatchSettings())
+    files = bundle([Review(workload, "", recommendations=(recommendation,))], form, PatchSettings())
     before = held(control_plane, namespace)
     if not lines:  # a share takes fields away, which server-side apply cannot: no file has it
         assert (kind, form) == ("share_of_a_gpu", BundleForm.SSA) and list(files) == ["PULL_REQUEST.md"]

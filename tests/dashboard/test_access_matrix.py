@@ -18,7 +18,7 @@ import pytest
 import requests
 import yaml
 
-from cotenant.autopilot.configured_service import autopilot_service_of
+from cotenant.autopilot.service import autopilot_service_of
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import Writer
 from cotenant.base.kube.connection import ApiRequest
@@ -32,14 +32,14 @@ from cotenant.changes.access.configured_service import change_service_of
 from cotenant.changes.access.kubeconfig_access import kubeconfig_door
 from cotenant.changes.model.service import ChangeRequest
 from cotenant.dashboard.autopilot.policy_editor import TEMPLATE
-from cotenant.dashboard.autopilot.policy_text import as_yaml
+from cotenant.dashboard.autopilot.policy_form import as_yaml
 from cotenant.dashboard.changes import review as reviewing
 from cotenant.dashboard.sources.source import StoreSource
-from cotenant.scheduler_ext.rebalance.moves.configured_service import move_service_of
+from cotenant.scheduler_ext.rebalance.moves.service import move_service_of
 from cotenant.scheduler_ext.reservations.acts import MakePlan
 from cotenant.scheduler_ext.reservations.model.plan import Span
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanTerms
-from cotenant.scheduler_ext.reservations.service.configured_service import plan_service_of
+from cotenant.scheduler_ext.reservations.service.service import plan_service_of
 from tests.cluster.crds import FOLDER
 from tests.support import access, acting, sweep
 from tests.support.access import Browser

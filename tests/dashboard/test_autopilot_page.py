@@ -24,7 +24,7 @@ from cotenant.base.people import Grant, NotAllowed, Person, Role
 from cotenant.base.reasons import Reason
 from cotenant.changes.model.service import BundleForm
 from cotenant.dashboard.app import create_app
-from cotenant.dashboard.autopilot import acting, bundles, policy_text
+from cotenant.dashboard.autopilot import acting, bundles, policy_form
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.view import DashboardContext, View
 from cotenant.dashboard.pages import autopilot as page
@@ -233,7 +233,7 @@ def test_a_policy_that_changed_since_it_was_looked_at_is_not_approved(scene: Emb
 )
 def test_a_text_that_is_no_policy_is_refused_by_name(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        parse_draft(policy_text.parse_policy(text))
+        parse_draft(policy_form.parse_policy(text))
 
 
 @pytest.mark.parametrize("name", ["shop/../x", "shop/a/b", "shop/a?b", "shop/", "a b/c"])
@@ -252,13 +252,13 @@ NAMES = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), m
 )
 def test_an_object_survives_being_written_and_read(name: str, namespace: str, spec: dict[str, Any]) -> None:
     document = {"kind": "AutopilotPolicy", "metadata": {"name": name, "namespace": namespace}, "spec": spec}
-    assert policy_text.parse_policy(policy_text.as_yaml(document)) == document
+    assert policy_form.parse_policy(policy_form.as_yaml(document)) == document
 
 
 @given(st.text(max_size=60))
 def test_any_text_is_a_policy_or_a_clear_refusal(text: str) -> None:
     try:
-        policy, _ = parse_draft(policy_text.parse_policy(text))
+        policy, _ = parse_draft(policy_form.parse_policy(text))
     except UsageError:
         return
     assert policy.name and policy.namespace

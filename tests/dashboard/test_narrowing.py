@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from cotenant.autopilot.configured_service import autopilot_service_of
+from cotenant.autopilot.service import autopilot_service_of
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.people import Grant, Person, Role
@@ -37,7 +37,7 @@ from cotenant.dashboard.sources.source import SCHEMAS, Snapshot, StoreSource
 from cotenant.enforcer.model.enforcement_tables import ENFORCEMENT
 from cotenant.pipeline import daily_analysis
 from cotenant.recommender.model.views import FINDINGS, FORECASTS, RECOMMENDATIONS, WORKLOADS
-from cotenant.scheduler_ext.reservations.service.configured_service import plan_service_of
+from cotenant.scheduler_ext.reservations.service.service import plan_service_of
 from cotenant.settings import Settings
 from cotenant_lab.simulation import cluster_population, demo
 from cotenant_lab.simulation.api_server import EmbeddedServer

@@ -20,14 +20,15 @@ from cotenant.dashboard.autopilot.policy_form import (
     TEXT,
     FieldKind,
     PolicyField,
+    as_yaml,
     follow,
     form_value,
     objective_answers,
     objective_ids,
+    parse_policy,
     with_form_value,
     with_objectives,
 )
-from cotenant.dashboard.autopilot.policy_text import as_yaml, parse_policy
 
 CRD = Path(__file__).resolve().parents[2] / "deploy/crds/autopilotpolicies.cotenant.dev.yaml"
 KEPT = {"selector": {"matchLabels": {"team": "pay"}}, "soakMinutes": 90, "largestCut": {"cpu": 0.2, "memory": 0.1}}

@@ -196,7 +196,7 @@ def test_a_node_is_emptied_by_who_may(who: Person, off: bool) -> None:
     form = text_of(approval.form([MoveOutcome("low")], approval.NODES))
     assert "1 node of 1 would be marked. Nothing was written." in form and '"nodes-chosen"' in form
     assert "Marked 1 node." in text_of(approval.result([MoveOutcome("low")], approval.NODES))
-    assert approval.chosen_nodes(view, approval.EVERY) == ["low"]
+    assert approval.chosen_subjects(view, approval.EVERY, approval.NODES) == ["low"]
 
 
 @pytest.mark.parametrize(
@@ -269,11 +269,11 @@ def test_the_form_names_what_would_be_made_and_what_is_refused() -> None:
 
 def test_all_means_every_move_that_the_person_may_approve() -> None:
     view = view_of(FixedMoves())
-    assert approval.chosen_pods(view, approval.EVERY) == ["shop/a-1"]
-    assert approval.chosen_pods(view, "shop/b-1") == ["shop/b-1"]
+    assert approval.chosen_subjects(view, approval.EVERY) == ["shop/a-1"]
+    assert approval.chosen_subjects(view, "shop/b-1") == ["shop/b-1"]
     mixed = replace(VIEWER, grants=(*VIEWER.grants, *person(Role.APPROVER, "pay").grants))
     with pytest.raises(UsageError, match="no pod that you may move"):
-        approval.chosen_pods(view_of(FixedMoves(), mixed), approval.EVERY)
+        approval.chosen_subjects(view_of(FixedMoves(), mixed), approval.EVERY)
     with pytest.raises(UsageError, match="reads no cluster"):
         in_cluster(view_of(None).given.moves)
 

@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 import pytest
 
-from cotenant.autopilot.configured_service import autopilot_service_of
+from cotenant.autopilot.service import autopilot_service_of
 from cotenant.base.errors import StoreBusy
 from cotenant.base.people import Grant, Person, Role
 from cotenant.base.process.clock import FixedClock
@@ -31,7 +31,7 @@ from cotenant.dashboard.rest.wire import MOST_LISTED
 from cotenant.dashboard.server.request_limits import MOST_MEMBERS
 from cotenant.dashboard.sources.source import StoreSource
 from cotenant.pipeline import daily_analysis
-from cotenant.scheduler_ext.reservations.service.configured_service import plan_service_of
+from cotenant.scheduler_ext.reservations.service.service import plan_service_of
 from cotenant.settings import Settings
 from cotenant_lab.simulation import cluster_population, demo
 from cotenant_lab.simulation.api_server import EmbeddedServer

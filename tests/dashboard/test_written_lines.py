@@ -18,7 +18,7 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.people import Role
 from cotenant.base.store import Store
 from cotenant.changes.sent_writes import object_lines
-from cotenant.dashboard.autopilot import acting, policy_editor, policy_text
+from cotenant.dashboard.autopilot import acting, policy_editor, policy_form
 from cotenant.dashboard.frame.view import DashboardContext, View
 from cotenant.dashboard.rebalance import approval
 from cotenant.dashboard.reservations import callbacks
@@ -239,7 +239,7 @@ def test_what_is_refused_is_not_listed_as_written(scene: Scene) -> None:
 # ---- moves
 
 
-def approve_lines(scene: MoveScene, folder: Path, chosen: str, texts: approval.ApprovalTexts) -> set[Line]:
+def approve_lines(scene: MoveScene, folder: Path, chosen: str, texts: approval.Approval) -> set[Line]:
     view = view_of(folder, scene.clock.now_seconds, current_user=lambda: APPROVER, moves=scene.service())
     return listed(approval.dry_run_form(view, chosen, texts))
 
@@ -339,7 +339,7 @@ def test_the_lines_below_a_previewed_policy_are_what_saving_it_writes(
     view, before = view_of_autopilot(scene, tmp_path), stored(scene.api)
     body = {"metadata": {"name": name, "namespace": autopilots.NAMESPACE}, "spec": {"windows": [], "atOnce": 3}}
     spec = autopilots.SPEC if name == "nightly" else None
-    shown = policy_editor.tonight(view, policy_text.as_yaml(body), spec, scene.service().try_policy(ADMIN, body))
+    shown = policy_editor.tonight(view, policy_form.as_yaml(body), spec, scene.service().try_policy(ADMIN, body))
     lines = listed(shown)
     assert stored(scene.api) == before
     scene.service().save_policy(ADMIN, body, spec)

@@ -22,7 +22,7 @@ from cotenant.base.inventory.pod_templates import role_of
 from cotenant.base.tables import filters
 from cotenant.base.text import stable_text, visible
 from cotenant.dashboard.autopilot import policy_form
-from cotenant.dashboard.autopilot.policy_text import parse_policy
+from cotenant.dashboard.autopilot.policy_form import parse_policy
 from cotenant.dashboard.frame import carried
 from cotenant.dashboard.reservations import forms
 from cotenant.profiler.recorder.exposition import container_ref, parse_resource_metrics

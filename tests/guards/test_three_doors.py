@@ -18,7 +18,7 @@ import msgspec
 import pytest
 import yaml
 
-from cotenant.autopilot.configured_service import autopilot_service_of
+from cotenant.autopilot.service import autopilot_service_of
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.process.clock import SystemClock
 from cotenant.base.settings.sections import KubeSettings
@@ -27,7 +27,7 @@ from cotenant.changes.model.settings import ActionSettings
 from cotenant.dashboard.app import create_app
 from cotenant.dashboard.frame.view import DashboardContext
 from cotenant.dashboard.sources.source import StoreSource
-from cotenant.scheduler_ext.reservations.service.configured_service import plan_service_of
+from cotenant.scheduler_ext.reservations.service.service import plan_service_of
 from cotenant.settings import Settings
 from tests.cluster.api import Api, ApiError
 from tests.cluster.control_plane import ControlPlane

@@ -21,8 +21,7 @@ from cotenant.base.identity import ContainerRef, WorkloadRef
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import GIB, Resource
 from cotenant.changes.decide.autoscaler_targets import moves
-from cotenant.changes.decide.gitops.manifest_text import as_yaml
-from cotenant.changes.decide.gitops.manifests import helm, kustomize, server_side_apply
+from cotenant.changes.decide.gitops.manifests import as_yaml, helm, kustomize, server_side_apply
 from cotenant.changes.decide.patches import kubectl_command
 from cotenant.changes.decide.steps import first_step
 from cotenant.changes.model.settings import GuardrailSettings

@@ -14,8 +14,7 @@ from cotenant.manager.decisions.results import RunResults
 from cotenant.scheduler_ext.rebalance.arguments import arguments_from_settings
 from cotenant.scheduler_ext.rebalance.model.move_service import MigrationJobs
 from cotenant.scheduler_ext.rebalance.model.tables import RebalanceReport
-from cotenant.scheduler_ext.rebalance.moves.configured_service import move_service_of
-from cotenant.scheduler_ext.rebalance.moves.service import ClusterMoveService
+from cotenant.scheduler_ext.rebalance.moves.service import ClusterMoveService, move_service_of
 from cotenant.settings import Settings
 from cotenant_lab.simulation.cluster import DemoCluster, DemoScenario
 from cotenant_lab.simulation.controllers.autoscaler import NOTHING

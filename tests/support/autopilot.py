@@ -14,8 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from cotenant.autopilot.configured_service import autopilot_service_of
-from cotenant.autopilot.service import ClusterAutopilotService
+from cotenant.autopilot.service import ClusterAutopilotService, autopilot_service_of
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.people import Role

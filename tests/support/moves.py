@@ -42,9 +42,8 @@ from cotenant.scheduler_ext.rebalance.model.move_service import (
     visible_to,
 )
 from cotenant.scheduler_ext.rebalance.model.tables import JOBS, RebalanceReport
-from cotenant.scheduler_ext.rebalance.moves.configured_service import move_service_of
 from cotenant.scheduler_ext.rebalance.moves.jobs import job_rows
-from cotenant.scheduler_ext.rebalance.moves.service import ClusterMoveService
+from cotenant.scheduler_ext.rebalance.moves.service import ClusterMoveService, move_service_of
 from cotenant.scheduler_ext.rebalance.rebalance_report import emptying_report_of, report_of
 from cotenant.settings import Settings
 from cotenant_lab.simulation.api_server import EmbeddedServer

@@ -30,8 +30,7 @@ from cotenant.dashboard.sources.source import ResultSource, StoreSource
 from cotenant.scheduler_ext.reservations.acts import ApprovePlan
 from cotenant.scheduler_ext.reservations.model.plan import DecisionScope, Plan
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanRef, PlanService
-from cotenant.scheduler_ext.reservations.service.configured_service import plan_service_of
-from cotenant.scheduler_ext.reservations.service.service import ClusterPlanService
+from cotenant.scheduler_ext.reservations.service.service import ClusterPlanService, plan_service_of
 from cotenant.settings import Settings
 from cotenant_lab.simulation.api_server import EmbeddedServer
 from tests.cluster.api import Api, Json

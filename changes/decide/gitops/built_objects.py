@@ -16,10 +16,8 @@ from cotenant.base.errors import UsageError
 from cotenant.changes.decide.gitops.yaml_edit import Document, child, read_documents, text_of
 
 KUSTOMIZATIONS: Final = ("kustomization.yaml", "kustomization.yml", "Kustomization")
-_TOUCHES_VALUES: Final = re.compile(
-    r"/resources(/|$)|ontainers(/\d+)?$|/(template|jobTemplate)(/spec)?$|^/spec$|^$|/metrics(/|$)|/targetCPUUtil"
-)
-"""JSON pointers by which a container's resources or an autoscaler's targets change."""
+_TOUCHES_VALUES: Final = re.compile(r"/resources(/|$)|ontainers(/\d+)?$|/(template|jobTemplate)(/spec)?$|^/spec$|^$")
+"""JSON pointers by which a container's resources change."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +61,11 @@ class BuiltObject:
     def namespace(self) -> str:
         """The effective namespace; "" if it is chosen when the object is applied."""
         return self.namespaces[-1]
+
+    @property
+    def files(self) -> set[str]:
+        """The files that make it up, and the folder of its root."""
+        return {self.root, posixpath.dirname(self.root), *(layer.path for layer in self.layers)}
 
 
 @dataclass(frozen=True)

@@ -7,19 +7,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
-from cotenant.base.identity import WorkloadRef
-from cotenant.base.kubernetes.quantity import human_bytes
+from cotenant.base.kubernetes.quantity import format_amount, human_bytes
 from cotenant.base.reasons import SENTENCES
 from cotenant.base.resource import MILLICORES_PER_CORE, Resource
 from cotenant.base.text import counted
-from cotenant.changes.decide.gitops.manifest_text import as_yaml
-from cotenant.changes.decide.gitops.manifests import helm, kustomize, server_side_apply
-from cotenant.changes.decide.patches import applied_refusal, by_workload, file_refusal, kubectl_command
-from cotenant.changes.decide.rule import Guardrail
-from cotenant.changes.model.service import BundleForm
+from cotenant.changes.decide import autoscaler_targets
+from cotenant.changes.decide.gitops.manifests import as_yaml, helm, kustomize, server_side_apply
+from cotenant.changes.decide.patches import (
+    FIELDS,
+    applied_refusal,
+    by_workload,
+    file_refusal,
+    kubectl_command,
+    resources,
+)
+from cotenant.changes.decide.review import Review
+from cotenant.changes.model.service import BundleForm, FieldMove
+from cotenant.changes.model.tables import NOTHING
 from cotenant.recommender.model.recommendation import Recommendation
 from cotenant.recommender.model.savings import savings_of
 from cotenant.recommender.model.savings_text import balanced_text, saving_text
@@ -30,23 +36,11 @@ COMMANDS: Final = "commands.sh"
 _MARKS: Final = re.compile(r"([\\`*_\[\]<>|#])")
 
 
-@dataclass(frozen=True, slots=True)
-class ReviewedWorkload:
-    """A workload's recommendations with what guardrails say now; rules are empty where the cluster was not asked."""
-
-    workload: WorkloadRef
-    recommendations: tuple[Recommendation, ...]
-    rules: tuple[Guardrail, ...] = ()
-    error: str = ""
-
-
-def bundle(
-    reviewed_workloads: Sequence[ReviewedWorkload], form: BundleForm, settings: PatchSettings, currency: str = ""
-) -> dict[str, str]:
+def bundle(reviews: Sequence[Review], form: BundleForm, settings: PatchSettings, currency: str = "") -> dict[str, str]:
     """Text by path; for KUBECTL one file of commands. `PULL_REQUEST.md` is always included."""
-    every = [r for workload in reviewed_workloads for r in workload.recommendations]
+    every = [r for workload in reviews for r in workload.recommendations]
     files = _files(every, form, settings)
-    text = pull_request_lines(reviewed_workloads, form, f"Written as {form}: {file_list(sorted(files))}", currency)
+    text = pull_request_lines(reviews, form, f"Written as {form}: {file_list(sorted(files))}", currency)
     return {**files, PULL_REQUEST: "\n".join(text) + "\n"}
 
 
@@ -67,26 +61,24 @@ def file_list(paths: Sequence[str]) -> str:
     return ", ".join(f"`{path}`" for path in paths) or "nothing could be written"
 
 
-def pull_request_lines(
-    reviewed_workloads: Sequence[ReviewedWorkload], form: BundleForm, written: str, currency: str
-) -> Iterator[str]:
+def pull_request_lines(reviews: Sequence[Review], form: BundleForm, written: str, currency: str) -> Iterator[str]:
     """The text of a pull request in Markdown, line by line; the first line is its title. written: which files."""
-    savings = savings_of(r for workload in reviewed_workloads for r in workload.recommendations)
-    count = sum(bool(workload.recommendations) for workload in reviewed_workloads)
+    savings = savings_of(r for workload in reviews for r in workload.recommendations)
+    count = sum(bool(workload.recommendations) for workload in reviews)
     yield f"# Requests and limits of {counted(count, 'workload')}, as used"
     yield ""
     yield f"Over all pods: {balanced_text(savings, currency)}."
     yield "Money is saved once nodes are given back."
     yield ""
     yield f"{written}."
-    for workload in reviewed_workloads:
+    for workload in reviews:
         yield ""
         yield f"## {_plain(str(workload.workload))}"
         yield ""
         yield from _workload(workload, form, currency)
 
 
-def _workload(workload: ReviewedWorkload, form: BundleForm, currency: str) -> Iterator[str]:
+def _workload(workload: Review, form: BundleForm, currency: str) -> Iterator[str]:
     if not workload.recommendations:
         yield f"Left out: {_plain(workload.error)}."
         return
@@ -121,9 +113,9 @@ def _workload(workload: ReviewedWorkload, form: BundleForm, currency: str) -> It
             yield f"Not in the files: {_plain(recommendation.container.container)}: {_plain(why)}."
     yield ""
     yield f"Over all pods: {saving_text(savings_of(workload.recommendations), currency)}."
-    if workload.rules:
+    if workload.guardrails:
         yield ""
-        yield from (f"- {rule.outcome}: {rule.rule}: {_plain(rule.why)}" for rule in workload.rules)
+        yield from (f"- {rule.outcome}: {rule.rule}: {_plain(rule.why)}" for rule in workload.guardrails)
 
 
 def _amount(resource: Resource, amount: int | None) -> str:
@@ -140,3 +132,41 @@ def _plain(text: str) -> str:
 def summary(files: Mapping[str, str]) -> dict[str, int]:
     """Path -> length, for the audit row."""
     return {path: len(text) for path, text in files.items()}
+
+
+def file_lines(recommendations: Sequence[Recommendation], form: BundleForm = BundleForm.KUSTOMIZE) -> list[FieldMove]:
+    """Return one workload's field changes in the files of a form, and the autoscaler's target.
+
+    Of server-side apply, which takes away no field of another manager, what its files say in a comment is no line.
+    """
+    applied = form is BundleForm.SSA
+    written = [r for r in recommendations if not (applied_refusal(r) if applied else file_refusal(r))]
+    lines = [line for recommendation in written for line in _container_lines(recommendation)]
+    lines = [line for line in lines if not (applied and line.new == NOTHING)]
+    for move in autoscaler_targets.moves(written):
+        if applied and not move.scalar:
+            continue
+        target = f"{autoscaler_targets.KIND} {move.namespace}/{move.name}"
+        lines.append(FieldMove(target, f"{move.resource} averageUtilization", str(move.before), str(move.after)))
+    return lines
+
+
+def _container_lines(recommendation: Recommendation) -> Iterator[FieldMove]:
+    now = present_amounts(recommendation)
+    for side, amounts in resources(recommendation).items():
+        for name, amount in amounts.items():
+            label = f"{recommendation.container.container} {name} {side.removesuffix('s')}"
+            old, new = now.get((side, name), NOTHING), NOTHING if amount is None else str(amount)
+            if old != new:
+                yield FieldMove(str(recommendation.container.workload), label, old, new)
+
+
+def present_amounts(recommendation: Recommendation) -> Mapping[tuple[str, str], str]:
+    """The container's amounts now as quantities, by side ("requests", "limits") and resource."""
+    amounts = {
+        (FIELDS[value.field], value.resource.value): format_amount(value.resource, value.now)
+        for value in recommendation.values
+        if value.now is not None
+    }
+    devices = recommendation.gpu.now.resources if recommendation.gpu else {}
+    return amounts | {(side, name): amount for side in FIELDS.values() for name, amount in devices.items()}

@@ -13,9 +13,10 @@ from typing import Final
 from cotenant.base.errors import UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.changes.decide.gitops.built_objects import read_manifests
-from cotenant.changes.decide.gitops.bundle import ReviewedWorkload, file_list, pull_request_lines
+from cotenant.changes.decide.gitops.bundle import file_list, pull_request_lines
 from cotenant.changes.decide.gitops.placement import MAPPING, FileEdits, place, place_rules
 from cotenant.changes.decide.gitops.yaml_edit import apply_edits
+from cotenant.changes.decide.review import Review
 from cotenant.changes.decide.rule import GuardrailOutcome
 from cotenant.changes.model.service import BundleCommit, BundleForm, CommitBundle, UnplacedWorkload
 from cotenant.recommender.settings import RecommenderSettings
@@ -25,11 +26,7 @@ _IN_FILES: Final = "the files say all of it already, and the cluster has still t
 
 
 def decide_commit(
-    asked: CommitBundle,
-    base: str,
-    files: Mapping[str, str],
-    reviewed: Sequence[ReviewedWorkload],
-    settings: RecommenderSettings,
+    asked: CommitBundle, base: str, files: Mapping[str, str], reviewed: Sequence[Review], settings: RecommenderSettings
 ) -> tuple[BundleCommit, Mapping[str, str]]:
     """The commit, and its changed files as text by path. base: its parent; files: YAML text by path as it is there."""
     manifests = read_manifests(files)
@@ -59,7 +56,7 @@ def decide_commit(
     told = [
         replace(o, recommendations=(), error=whys[o.workload])
         if o.workload in whys
-        else replace(o, rules=tuple(rule for rule in o.rules if rule.outcome is not GuardrailOutcome.PASS))
+        else replace(o, guardrails=tuple(rule for rule in o.guardrails if rule.outcome is not GuardrailOutcome.PASS))
         for o in reviewed
     ]
     changed, currency = f"Changed: {file_list(list(texts))}", settings.prices.currency

@@ -20,7 +20,7 @@ from cotenant.base.resource import Resource
 from cotenant.base.text import counted
 from cotenant.changes.decide import autoscaler_targets
 from cotenant.changes.decide.gitops.built_objects import BuiltObject, Layer, Manifests
-from cotenant.changes.decide.gitops.file_lines import present_amounts
+from cotenant.changes.decide.gitops.bundle import present_amounts
 from cotenant.changes.decide.gitops.manifests import keys_of
 from cotenant.changes.decide.gitops.yaml_edit import NULL, Document, Edit, below, child, edits_of, text_of
 from cotenant.changes.decide.patches import LISTS, TEMPLATE_PATHS, file_refusal, resources
@@ -71,32 +71,29 @@ def place(
     if not going:
         why = next((why for r in recommendations if (why := file_refusal(r))), "nothing changes in its template")
         raise UsageError(why)
+    if moves := autoscaler_targets.moves(going):
+        fix = "Set the requests and this target by hand, together, or apply both: cotenant recs apply."
+        raise UsageError(f"{moves[0].sentence}, and a commit changes no autoscaler", fix=fix)
     rule = next((rule for rule in rules if fnmatchcase(str(workload), rule.workload)), None)
     if rule is not None and rule.path:
         return _in_values(manifests, rule.file, rule.path, going)
-    matches = list(_candidates(manifests, workload.kind, workload.name, workload.namespace, rule))
+    matches = [
+        built
+        for built in manifests.objects
+        if (built.kind, built.name) == (workload.kind, workload.name)
+        and built.namespace in (workload.namespace, "")
+        and (rule is None or rule.file in built.files)
+    ]
     if not matches and rule is None and (found := _chart_values(manifests, going, settings)):
         return _in_values(manifests, *found, going)
     built = _only(manifests, matches, workload, rule)
     edits: dict[str, list[Edit]] = defaultdict(list)
     for layer, node, wanted in _layer_values(manifests, built, going):
         edits[layer.path] += edits_of(layer.document, node, wanted)
-    for path, edit in _targets(manifests, going, rule):
-        edits[path] += edit
     return {path: found for path, found in edits.items() if found}
 
 
 # --- manifests --------------------------------------------------------------------------------------------------------
-def _candidates(
-    manifests: Manifests, kind: str, name: str, namespace: str, rule: PlaceRule | None
-) -> Iterator[BuiltObject]:
-    for built in manifests.objects:
-        if (built.kind, built.name) == (kind, name) and built.namespace in (namespace, ""):
-            files = {built.root, posixpath.dirname(built.root), *(layer.path for layer in built.layers)}
-            if rule is None or rule.file in files:
-                yield built
-
-
 def _only(
     manifests: Manifests, matches: Sequence[BuiltObject], workload: WorkloadRef, rule: PlaceRule | None
 ) -> BuiltObject:
@@ -216,52 +213,9 @@ def _by_resources(layers: Sequence[tuple[Layer, Any]]) -> list[int]:
     return sorted(order, key=lambda at: child(layers[at][0].document, layers[at][1], _RESOURCES) is None)
 
 
-def _targets(
-    manifests: Manifests, going: Sequence[Recommendation], rule: PlaceRule | None
-) -> Iterator[tuple[str, list[Edit]]]:
-    """Edits of the autoscaler's targets, which move together with the requests."""
-    for move in autoscaler_targets.moves(going):
-        found = list(_candidates(manifests, autoscaler_targets.KIND, move.name, move.namespace, None))
-        if rule is not None and len(found) > 1:
-            found = [built for built in found if rule.file in (built.root, posixpath.dirname(built.root))]
-        places = [
-            (layer, *target)
-            for built in found
-            for layer in built.layers
-            if (target := _target(layer, move.resource)) and not layer.obstacle and len(manifests.users_of(layer)) == 1
-        ]
-        if len(found) != 1 or found[0].obstacles or not places or text_of(places[-1][2]) != str(move.before):
-            raise UsageError(
-                f"{move.sentence}, and no one manifest has that target at {move.before} %",
-                fix="Set the requests and this target by hand, together.",
-            )
-        layer, holder, _, key = places[-1]
-        yield layer.path, edits_of(layer.document, holder, {key: str(move.after)})
-
-
-def _target(layer: Layer, resource: Resource) -> tuple[Any, Any, str] | None:
-    """The mapping that holds an autoscaler's target of a resource, the target and its key; None without one."""
-    spec = child(layer.document, layer.node, "spec")
-    metrics = child(layer.document, spec, "metrics")
-    for metric in metrics.value if metrics is not None and metrics.id == "sequence" else ():
-        source = child(layer.document, metric, "resource")
-        holder = child(layer.document, source, "target")
-        if text_of(child(layer.document, source, "name")) == resource.value and holder is not None:
-            key = "averageUtilization"
-            return (holder, node, key) if (node := child(layer.document, holder, key)) is not None else None
-    key = "targetCPUUtilizationPercentage"
-    node = child(layer.document, spec, key) if resource is Resource.CPU else None
-    return (spec, node, key) if node is not None else None
-
-
 # --- Helm values ------------------------------------------------------------------------------------------------------
 def _in_values(manifests: Manifests, path: str, keys: str, going: Sequence[Recommendation]) -> FileEdits:
     """Edits of a values file, or of the values inside another object, below dotted keys."""
-    if moves := autoscaler_targets.moves(going):
-        raise UsageError(
-            f"{moves[0].sentence}, and where a chart keeps that is not known",
-            fix="Set the requests and this target by hand, together.",
-        )
     edits: list[Edit] = []
     taken: set[tuple[str, ...]] = set()
     for recommendation in going:

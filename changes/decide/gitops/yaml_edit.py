@@ -147,7 +147,7 @@ def edits_of(document: Document, node: Node, wanted: Wanted) -> list[Edit]:
         else:
             edits += _replacement(document, node, pair, value)
     edits += _removal(document, node, removed)
-    return [*edits, *([_insertion(document, node, missing, alone=len(removed) == len(node.value))] if missing else [])]
+    return [*edits, *([_insertion(document, node, missing)] if missing else [])]
 
 
 def _parts_of(node: Node) -> Iterator[Node]:
@@ -213,9 +213,8 @@ def _replacement(document: Document, node: Node, pair: tuple[Node, Node], value:
         if text_of(old) is not None or old.id == "sequence":
             raise UsageError(f"{document.where(old)} is no mapping", fix="Change it by hand.")
         _require_own(document, old)
+        _require_lines(document, node)
         colon = _behind_colon(document, key)
-        if not _is_block(node):
-            return [Edit(colon, old.end_mark.index, f" {_flow(filled)}")]
         end = _line_end(document.text, old.end_mark.index)  # a comment stays beside its key
         lines = _block(filled, " " * (key.start_mark.column + document.step), document.step)
         text = "".join(f"{document.line_end}{line}" for line in lines)
@@ -246,43 +245,33 @@ def _removal(document: Document, node: Node, keys: set[str]) -> list[Edit]:
     at = [place for place, (key, _) in enumerate(node.value) if key.value in keys]
     if not at:
         return []
+    _require_lines(document, node)
     text, edits = document.text, list[Edit]()
-    if _is_block(node):
-        for place in at:
-            key, value = node.value[place]
-            end, begin = _end(text, key, value), text.rfind("\n", 0, key.start_mark.index) + 1
-            if end is None:
-                raise UsageError(f"{document.where(key)} cannot be removed line by line", fix="Remove it by hand.")
-            if text[begin : key.start_mark.index].strip() or begin == 0:  # the first key of a list's entry
-                edits.append(Edit(_behind_colon(document, key), end, " {}"))
-            else:
-                edits.append(Edit(_line_end(text, begin - 1), _line_end(text, end), ""))
-        return edits
-    kept = [place for place in range(len(node.value)) if place not in at]
-    last = max(kept, default=-1)
-    if last < 0:
-        first, end = node.value[0][0].start_mark.index, _end(text, *node.value[-1])
-        return [Edit(first, end or first, "")]
-    edits = [
-        Edit(node.value[place][0].start_mark.index, node.value[place + 1][0].start_mark.index, "")
-        for place in at
-        if place < last
-    ]
-    ends = _end(text, *node.value[last]), _end(text, *node.value[-1])
-    if last < len(node.value) - 1 and ends[0] is not None and ends[1] is not None:
-        edits.append(Edit(ends[0], ends[1], ""))
+    for place in at:
+        key, value = node.value[place]
+        end, begin = _end(text, key, value), text.rfind("\n", 0, key.start_mark.index) + 1
+        if end is None:
+            raise UsageError(f"{document.where(key)} cannot be removed line by line", fix="Remove it by hand.")
+        if text[begin : key.start_mark.index].strip() or begin == 0:  # the first key of a list's entry
+            edits.append(Edit(_behind_colon(document, key), end, " {}"))
+        else:
+            edits.append(Edit(_line_end(text, begin - 1), _line_end(text, end), ""))
     return edits
 
 
-def _insertion(document: Document, node: Node, missing: Wanted, *, alone: bool) -> Edit:
-    """The edit that adds keys to a mapping. alone: nothing else is left of it."""
-    text = document.text
+def _require_lines(document: Document, node: Node) -> None:
+    """UsageError for a mapping in braces, to which no line can be added and from which none can be taken."""
     if not _is_block(node):
-        if not node.value:
-            at = text.index("{", node.start_mark.index) + 1
-            return Edit(at, at, _flow(missing)[1:-1])
-        at = node.value[0][0].start_mark.index
-        return Edit(at, at, f"{_flow(missing)[1:-1]}{'' if alone else ', '}")
+        raise UsageError(
+            f"{document.where(node)} is a mapping in braces, in which only values that are there are changed",
+            fix="Write it one key a line first.",
+        )
+
+
+def _insertion(document: Document, node: Node, missing: Wanted) -> Edit:
+    """The edit that adds keys to a mapping."""
+    _require_lines(document, node)
+    text = document.text
     ends = (end for key, value in reversed(node.value) if (end := _end(text, key, value)) is not None)
     end = next(ends, None)
     if end is None:
@@ -325,8 +314,3 @@ def _block(values: Wanted, indent: str, step: int) -> Iterator[str]:
             yield from _block(value, indent + " " * step, step)
         else:
             yield f"{indent}{key}: {_scalar(value)}"
-
-
-def _flow(values: Wanted) -> str:
-    inner = (f"{k}: {_flow(v) if isinstance(v, Mapping) else _scalar(v)}" for k, v in values.items())
-    return f"{{{', '.join(inner)}}}"

@@ -150,7 +150,7 @@ def write_components(recommendations: list[Recommendation], folder: Path | None)
 
 
 def _files(files: list[File], folder: Path | None) -> None:
-    from cotenant.changes.decide.gitops.manifest_text import as_yaml
+    from cotenant.changes.decide.gitops.manifests import as_yaml
 
     if folder is None:
         sys.stdout.write("".join(f"---\n# {file.path}\n{as_yaml(file)}" for file in files))

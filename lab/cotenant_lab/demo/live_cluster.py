@@ -96,7 +96,7 @@ def show(store: Store, story: DemoScenario, settings: Settings, folder: Path, op
 
 def demo_dashboard_context(cluster: DemoCluster, store: Store) -> Any:
     """Return the dashboard context of the demo: that of a dashboard that acts, plus the clock."""
-    from cotenant.autopilot.configured_service import autopilot_service_of
+    from cotenant.autopilot.service import autopilot_service_of
     from cotenant.changes.access.configured_service import change_service_of
     from cotenant.changes.access.kubeconfig_access import at_this_machine, door_of
     from cotenant.changes.decide.patches import kubectl_command
@@ -106,8 +106,8 @@ def demo_dashboard_context(cluster: DemoCluster, store: Store) -> Any:
     from cotenant.enforcer.model.topology_reading import ClusterTopologyService
     from cotenant.recommender.stored_recommendations import recommendations_of
     from cotenant.scheduler_ext.queues.service.cluster_queue_service import queue_service_of
-    from cotenant.scheduler_ext.rebalance.moves.configured_service import move_service_of
-    from cotenant.scheduler_ext.reservations.service.configured_service import plan_service_of
+    from cotenant.scheduler_ext.rebalance.moves.service import move_service_of
+    from cotenant.scheduler_ext.reservations.service.service import plan_service_of
 
     settings = cluster.settings
     acting: dict[str, Any] = {

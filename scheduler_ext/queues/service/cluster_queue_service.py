@@ -24,7 +24,7 @@ from cotenant.scheduler_ext.queues.model.queue_service import (
 if TYPE_CHECKING:
     from cotenant.base.process.clock import Clock
     from cotenant.base.settings.base import SettingSections
-    from cotenant.changes.service import ClusterAccess
+    from cotenant.changes.audited_acts import ClusterAccess
     from cotenant.profiler.prometheus.client import Client
     from cotenant.scheduler_ext.queues.model.report import QueueReport
 

@@ -7,6 +7,7 @@ outcome afterwards. A move is approved only while a round that is decided now st
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,17 +21,24 @@ from cotenant.base.kubernetes.intent import Address, Create, Intent
 from cotenant.base.kubernetes.protocol import SYSTEM_NAMESPACE
 from cotenant.base.ledger.bucket_ledger import LedgerPlace
 from cotenant.base.people import IdentitySource, Person, Right
-from cotenant.base.process.clock import Clock
+from cotenant.base.process.clock import Clock, SystemClock
+from cotenant.base.settings.base import SettingSections
+from cotenant.base.settings.sections import ManagerSettings
 from cotenant.base.table import Table
-from cotenant.changes.audited_acts import ActEvents, AuditedActs, LedgerSubject, signature
+from cotenant.changes.audited_acts import ActEvents, AuditedActs, ClusterAccess, LedgerSubject, signature
 from cotenant.changes.live_context import who as asked_who
+from cotenant.changes.model.settings import ActionSettings, anchor_namespace, ledger_location
 from cotenant.changes.sent_writes import Sent, sent
-from cotenant.changes.service import ClusterAccess
 from cotenant.changes.shared_reading import SharedReading
-from cotenant.scheduler_ext.extender.settings import LoadAwareSettings
-from cotenant.scheduler_ext.rebalance.arguments import DEFAULT_ARGS, MigrationArgs, RebalanceArgs
+from cotenant.scheduler_ext.extender.settings import ExtenderSettings, LoadAwareSettings
+from cotenant.scheduler_ext.rebalance.arguments import (
+    DEFAULT_ARGS,
+    MigrationArgs,
+    RebalanceArgs,
+    arguments_from_settings,
+)
 from cotenant.scheduler_ext.rebalance.cluster_reading import RebalanceReading, read
-from cotenant.scheduler_ext.rebalance.emptying.arguments import DEFAULT_EMPTYING, EmptyingArgs
+from cotenant.scheduler_ext.rebalance.emptying.arguments import DEFAULT_EMPTYING, EmptyingArgs, emptying_configured
 from cotenant.scheduler_ext.rebalance.migration.job import address_of
 from cotenant.scheduler_ext.rebalance.migration.planned_jobs import JobMove, job_of
 from cotenant.scheduler_ext.rebalance.model.move_service import (
@@ -46,6 +54,7 @@ from cotenant.scheduler_ext.rebalance.model.move_service import (
     visible_pods,
     visible_to,
 )
+from cotenant.scheduler_ext.rebalance.model.settings import DeschedulerSettings
 from cotenant.scheduler_ext.rebalance.model.tables import JOBS, RebalanceReport
 from cotenant.scheduler_ext.rebalance.moves.emptied_nodes import FIELD_MANAGER, OPEN_AGAIN, EmptiedNodes, outcome_of
 from cotenant.scheduler_ext.rebalance.moves.jobs import (
@@ -301,3 +310,27 @@ class _PlannedMoves:
         except ClusterConflict as error:
             fix = "It has ended, or somebody made it a moment ago: kubectl get podmigrationjobs."
             raise UsageError(f"the pod has a job already: {job.address.name}", fix=fix) from error
+
+
+def move_service_of(
+    settings: SettingSections, access: ClusterAccess | None = None, clock: Clock | None = None
+) -> ClusterMoveService:
+    """A service of moves on the cluster and with the ledger of the settings; sends no request yet."""
+    from cotenant.changes.access.kubeconfig_access import door_of
+
+    own = settings.section(DeschedulerSettings)
+    return ClusterMoveService(
+        MoveServiceConfig(
+            access=access or door_of(settings),
+            ledger=ledger_location(settings.section(ActionSettings), os.environ),
+            clock=clock or SystemClock(),
+            load_aware=settings.section(ExtenderSettings).load_aware,
+            anchor_namespace=anchor_namespace(settings),
+            namespace=settings.section(ManagerSettings).namespace,
+            arguments=arguments_from_settings(own.configuration).with_limits(own),
+            emptying=emptying_configured(own.configuration).with_limits(own),
+            configured=bool(own.configuration),
+            with_forecast=own.mode == "forecast",
+            by_koordinator=own.handled_by == "koordinator",
+        )
+    )

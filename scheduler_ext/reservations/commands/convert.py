@@ -29,8 +29,7 @@ def _family() -> None:
 
 @app.command(
     epilog=examples(
-        "cotenant config convert reservation sketch.yaml",
-        "cotenant config convert reservation - -o json  # from stdin",
+        "cotenant config convert reservation sketch.yaml", "cotenant config convert reservation - -o json  # from stdin"
     )
 )
 def reservation(

@@ -78,10 +78,7 @@ SCORES: Final = Schema(
 
 PREVIEWS: Final = Schema(
     "plan_preview",
-    (
-        Column("what", "What", Kind.TEXT, "The question."),
-        Column("answer", "Answer", Kind.TEXT, "What would be."),
-    ),
+    (Column("what", "What", Kind.TEXT, "The question."), Column("answer", "Answer", Kind.TEXT, "What would be.")),
     ("what", "answer"),
 )
 

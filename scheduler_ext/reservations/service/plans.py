@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
+from urllib.parse import quote
 
 import msgspec
 
@@ -24,9 +25,11 @@ from cotenant.base.kubernetes.models.node import NodeWire
 from cotenant.base.kubernetes.models.pod import ObservedPodWire, PodPlace
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.kubernetes.observed import ObservedNode, ObservedPod, node_of, pod_of
+from cotenant.base.kubernetes.pod_identity import object_of
 from cotenant.base.kubernetes.pod_request import format_quantities, parse_quantities, sum_amounts
 from cotenant.base.kubernetes.pod_wire import requests_of
 from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES, OWN_GROUP
+from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.base.resource import Resource
 from cotenant.base.settings.base import SettingSections
 from cotenant.recommender.settings import RecommenderSettings
@@ -50,8 +53,7 @@ from cotenant.scheduler_ext.reservations.model.settings import PlanSettings
 from cotenant.scheduler_ext.reservations.plans import schedule
 from cotenant.scheduler_ext.reservations.plans.guards import GAIN, Situation, check_guards
 from cotenant.scheduler_ext.reservations.plans.preview import FreeNode, PreviewContext, forecast_free_capacity, preview
-from cotenant.scheduler_ext.reservations.plans.realise import amounts_per_pod, size_note
-from cotenant.scheduler_ext.reservations.service.owner_reading import read_owner
+from cotenant.scheduler_ext.reservations.plans.realise import OwnerTemplate, amounts_per_pod, owner_of, size_note
 
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 FIELD_MANAGER: Final = "cotenant-approver"
@@ -164,19 +166,13 @@ def plan_creation(client: KubeClient, requested: Plan) -> Create:
         }
     elif requested.window:
         spec["window"] = span_body(requested.window)
-    spec |= _unusual(requested)
+    # Fields that differ from what the definition says of itself.
+    spec |= {} if requested.ttl_seconds is None else {"ttl": duration(requested.ttl_seconds)}
+    spec |= {} if requested.allocate_once else {"allocateOnce": False}
+    if requested.allocate_policy is AllocatePolicy.RESTRICTED:
+        spec["allocatePolicy"] = requested.allocate_policy.value
     address = Address(OWN_GROUP, PLURAL, requested.name, requested.namespace)
     return Create(address, address.manifest(KIND, spec=spec), why="asked for")
-
-
-def _unusual(requested: Plan) -> dict[str, Any]:
-    """Fields that differ from what the definition says of itself."""
-    fields: dict[str, Any] = {} if requested.ttl_seconds is None else {"ttl": duration(requested.ttl_seconds)}
-    if not requested.allocate_once:
-        fields["allocateOnce"] = False
-    if requested.allocate_policy is AllocatePolicy.RESTRICTED:
-        fields["allocatePolicy"] = requested.allocate_policy.value
-    return fields
 
 
 def size_of(client: KubeClient, requested: Plan) -> dict[str, str]:
@@ -320,3 +316,38 @@ def _requests(quota_amounts: dict[str, Any]) -> dict[str, int]:
     return parse_quantities(
         {name: text for name, text in by_resource.items() if name in ("cpu", "memory")}, "ResourceQuota"
     )
+
+
+Json = dict[str, Any]
+
+
+def read_owner(client: KubeClient, plan: Plan) -> tuple[OwnerTemplate, list[Json]] | None:
+    """The plan's workload and its pods; None when it does not exist. UsageError for a template that is no pod's."""
+    owner = plan.owner
+    parts = (*owner.api_version.split("/"), "namespaces", plan.namespace, f"{owner.kind.lower()}s", owner.name)
+    if not all(map(_names_an_object, parts)):
+        return None
+    body = client.get("/".join(["/apis", *(quote(part, safe="") for part in parts)]))
+    if body is None:
+        return None
+    what = f"{owner.kind} {plan.namespace}/{owner.name}: spec"
+    spec = object_of(body.get("spec"), what)
+    template, selector = (object_of(spec.get(part), f"{what}.{part}") for part in ("template", "selector"))
+    object_of(template.get("spec"), f"{what}.template.spec")
+    pods = _pods(client, plan.namespace, LabelSelector.parse(selector, f"{what}.selector"))
+    return owner_of(template, selector, pods), pods
+
+
+def _pods(client: KubeClient, namespace: str, selector: LabelSelector) -> list[Json]:
+    if not selector.query:
+        return []
+    return list(client.list(f"/api/v1/namespaces/{namespace}/pods", dict[str, Any], labelSelector=selector.query))
+
+
+def _names_an_object(part: str) -> bool:
+    """Return whether Kubernetes accepts the text as a segment of a path.
+
+    The API server resolves an escaped "/" before it checks rights: a name such as "a/../../x" asks for another
+    resource, and its 403 would be taken for a right that is missing.
+    """
+    return part not in {"", ".", ".."} and not {"/", "%"} & set(part)

@@ -6,6 +6,7 @@ changes, its outcome afterwards. `ClusterAccess` decides with whose rights the c
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,19 +24,17 @@ from cotenant.base.kubernetes.intent import Intent
 from cotenant.base.kubernetes.pod_request import parse_quantities
 from cotenant.base.ledger.bucket_ledger import LedgerPlace
 from cotenant.base.people import Person, Right
-from cotenant.base.process.clock import Clock
+from cotenant.base.process.clock import Clock, SystemClock
 from cotenant.base.settings.base import SettingSections
+from cotenant.base.store import Store
 from cotenant.base.usage.usage import DAY_SECONDS
-from cotenant.changes.audited_acts import ActEvents, AuditedActs, signature
+from cotenant.changes.audited_acts import ActEvents, AuditedActs, ClusterAccess, signature
+from cotenant.changes.forecasted_usage import ahead_of
 from cotenant.changes.model.service import FieldMove
+from cotenant.changes.model.settings import ActionSettings, anchor_namespace, ledger_location
 from cotenant.changes.sent_writes import Sent, sent
-from cotenant.changes.service import ClusterAccess
 from cotenant.scheduler_ext.reservations.acts import MakePlan, PlanAct, PlanContext, act_of, new_plan, require_valid
-from cotenant.scheduler_ext.reservations.model.plan import (
-    Plan,
-    Recurrence,
-    Span,
-)
+from cotenant.scheduler_ext.reservations.model.plan import Plan, Recurrence, Span
 from cotenant.scheduler_ext.reservations.model.plan_service import (
     AT_THAT_MOMENT,
     PlanEvent,
@@ -217,3 +216,20 @@ def _namespaces(who: Person) -> tuple[str, ...]:
     if any(not grant.namespaces for grant in who.grants):
         return ()
     return tuple(sorted({namespace for grant in who.grants for namespace in grant.namespaces}))
+
+
+def plan_service_of(
+    settings: SettingSections, door: ClusterAccess | None = None, clock: Clock | None = None, store: Store | None = None
+) -> ClusterPlanService:
+    """A plan service on the cluster and with the ledger of the settings; sends no request yet.
+
+    store: whose forecasts say what nodes will use; without one a preview does not know.
+    """
+    from cotenant.changes.access.kubeconfig_access import door_of
+
+    ledger = ledger_location(settings.section(ActionSettings), os.environ)
+    ahead = plans.nothing_ahead if store is None else ahead_of(store)
+    config = PlanServiceConfig(
+        door or door_of(settings), ledger, settings, clock or SystemClock(), anchor_namespace(settings), ahead
+    )
+    return ClusterPlanService(config)

@@ -162,21 +162,18 @@ def _differences(plan: Plan, terms: PlanTerms) -> Iterator[Operation]:
         yield _set("recurring", _recurring_body(terms.recurring))
     if terms.pods != old.pods:
         yield _set("amount/count", terms.pods)
-    if terms.standby != old.standby:
-        yield _set("amount/standby", terms.standby)
-    if terms.quantile != old.quantile:
-        yield _set("quantile", terms.quantile)
-    if terms.lead_seconds != old.lead_seconds:
-        yield _set("lead", duration(terms.lead_seconds))
-    if terms.ttl_seconds != old.ttl_seconds:
-        removed = terms.ttl_seconds is None
-        yield {"op": "remove", "path": "/spec/ttl"} if removed else _set("ttl", duration(terms.ttl_seconds or 0))
-    if terms.realisation != old.realisation:
-        yield _set("realisation", terms.realisation.value)
-    if terms.allocate_once != old.allocate_once:
-        yield _set("allocateOnce", terms.allocate_once)
-    if terms.allocate_policy != old.allocate_policy:
-        yield _set("allocatePolicy", terms.allocate_policy.value)
+    plain = {
+        "amount/standby": (old.standby, terms.standby),
+        "quantile": (old.quantile, terms.quantile),
+        "lead": (duration(old.lead_seconds), duration(terms.lead_seconds)),
+        "ttl": tuple(None if t.ttl_seconds is None else duration(t.ttl_seconds) for t in (old, terms)),
+        "realisation": (old.realisation.value, terms.realisation.value),
+        "allocateOnce": (old.allocate_once, terms.allocate_once),
+        "allocatePolicy": (old.allocate_policy.value, terms.allocate_policy.value),
+    }
+    for field, (before, after) in plain.items():
+        if before != after:
+            yield {"op": "remove", "path": f"/spec/{field}"} if after is None else _set(field, after)
     chosen = (terms.window, terms.pods) != (old.window, old.pods)
     chosen = chosen or (terms.standby != old.standby and not plan.approved)
     if plan.source is WindowSource.FORECAST and chosen and terms.window:

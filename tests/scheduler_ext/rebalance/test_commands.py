@@ -32,7 +32,7 @@ from cotenant.scheduler_ext.rebalance.decide import decide
 from cotenant.scheduler_ext.rebalance.emptying.arguments import EmptyingArgs, HighNodeLoadArgs
 from cotenant.scheduler_ext.rebalance.migration.job import MigrationJob
 from cotenant.scheduler_ext.rebalance.model.tables import MOVES, NODES, RebalanceReport
-from cotenant.scheduler_ext.rebalance.moves.configured_service import move_service_of
+from cotenant.scheduler_ext.rebalance.moves.service import move_service_of
 from cotenant.scheduler_ext.rebalance.published_outlooks import WorkloadMedian
 from cotenant.scheduler_ext.rebalance.rebalance_report import emptying_report_of, move_rows, report_of
 from cotenant.settings import Settings
