@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
@@ -22,6 +22,7 @@ from cotenant.cli.cluster.probes.outcome import Probe, ProbeFinding, ProbeOutcom
 from cotenant.profiler.settings import ProfilerSettings
 
 if TYPE_CHECKING:
+    from cotenant.profiler.history import UsageBlock
     from cotenant.profiler.prometheus import PrometheusSource
     from cotenant.profiler.prometheus.client import Client
     from cotenant.profiler.recorder.status import RecorderStatus
@@ -236,12 +237,17 @@ def usage(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
     spans = [SignalSpan(signal, end - _TRIED_SECONDS[signal.spec.step_seconds], end) for signal in Signal]
     blocks = list(source.blocks(spans, Silent()))
     errors = source.errors
-    values = sum(series.values.size for block in blocks for _, series in block.usage)
+    values = answered_values_count(blocks)
     if errors:
         lost = {hole.signal for block in blocks for hole in block.holes}
         state = ProbeState.FAILED if Signal.CPU_USAGE_MEAN in lost else ProbeState.WARNING
         return ProbeOutcome(state, "; ".join(error.message for error in errors), errors[0].fix)
     return ProbeOutcome(ProbeState.OK, f"all are answered, {values} values")
+
+
+def answered_values_count(blocks: Sequence[UsageBlock]) -> int:
+    """Count the values in all series of these blocks."""
+    return sum(series.values.size for block in blocks for _, series in block.usage)
 
 
 def span(source: PrometheusSource, settings: ProfilerSettings, window: TimeWindow) -> ProbeOutcome:
