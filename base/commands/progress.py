@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import sys
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Protocol, Self
+from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
 import msgspec
 
 from cotenant.base.commands.output import console, message
 from cotenant.base.logs.json_stderr import JsonLines, event_line
-from cotenant.base.progress import Progress, ProgressMessage
+from cotenant.base.progress import ProgressMessage
 from cotenant.base.text import percent, visible
 
 if TYPE_CHECKING:
@@ -26,14 +26,7 @@ PARTS: Final = 20
 """Of a stage, after each of which a JSON log has a line."""
 
 
-class OverallProgress(Progress, Protocol):
-    """A Progress that also shows how far all stages together are."""
-
-    def expect(self, done_ratio: float, left: str) -> None:
-        """Show the share of the whole that is done, and how long it still takes, in words."""
-
-
-def bars(*, quiet: bool = False) -> LineProgress | TerminalBars:
+def bars(*, quiet: bool = False) -> ShownProgress:
     """Bars when stderr is a terminal, messages when it is a JSON log, else one line per stage; nothing when `quiet`."""
     if quiet:
         return LineProgress(silent=True)
@@ -55,7 +48,7 @@ class LineProgress:
             message((f"{name} ({total})" if total else name) + self._left)
 
     def expect(self, done_ratio: float, left: str) -> None:
-        """Say it with the next stage."""
+        """Say with the next stage which share of the whole is done, and how long it still takes, in words."""
         self._left = f"; {percent(done_ratio)} of all is done, about {left} left"
 
     def advance(self, steps: int = 1) -> None:
@@ -148,3 +141,6 @@ class TerminalBars:
         if self._task is not None:
             total = self._total or 1
             self._bars.update(self._task, total=total, completed=total)
+
+
+ShownProgress: TypeAlias = LineProgress | TerminalBars

@@ -76,10 +76,6 @@ def named_workload(settings: SettingSections, cluster: str | None, text: str) ->
     return WorkloadRef.find_named(text, (w.ref for w in scanned.workloads)) if scanned else WorkloadRef.required(text)
 
 
-def _unchanged(_cluster: str, table: Table) -> Table:
-    return table
-
-
 @dataclass(frozen=True, slots=True)
 class StoredScans:
     """The last scans of one cluster, or side by side of all that a store has."""
@@ -87,7 +83,7 @@ class StoredScans:
     stores: tuple[Store, ...]
     of_all: bool = False
 
-    def read_table(self, schema: Schema, changed: Callable[[str, Table], Table] = _unchanged) -> Table:
+    def read_table(self, schema: Schema, changed: Callable[[str, Table], Table] = lambda _, table: table) -> Table:
         """A result table; of all clusters with a column `cluster` in front, without those that have none (a note says).
 
         changed: the table of a cluster, as it is to be shown. NoData when no cluster has it.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import structlog
@@ -93,9 +93,7 @@ def new_value(intent: Intent) -> str:
     """Return the value that an intent would give its object, as JSON; a console shows only what changed."""
     if isinstance(intent, Delete):
         return ""
-    value: Any = list(intent.operations) if isinstance(intent, Patch) else _without_names(intent.body)
+    if isinstance(intent, Patch):
+        return msgspec.json.encode(list(intent.operations)).decode()
+    value = {key: part for key, part in intent.body.items() if key not in {"apiVersion", "kind", "metadata"}}
     return msgspec.json.encode(value).decode()
-
-
-def _without_names(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {key: value for key, value in body.items() if key not in {"apiVersion", "kind", "metadata"}}

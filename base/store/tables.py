@@ -86,7 +86,8 @@ def decode(content: bytes, schema: Schema, where: Mapping[str, str] | None = Non
     for batch in batches:
         stored, stamp = parquet.decode(content, batch, where)
         _require_name(stamp, schema)
-        columns |= {n: _from_arrow(schema.column(n), stored[n]) for n in stored.column_names}
+        found = ((schema.column(name), stored[name]) for name in stored.column_names)
+        columns |= {column.name: _cells(column, _require_column_type(column, cells)) for column, cells in found}
         rows = len(stored)
         del stored
     pa.default_memory_pool().release_unused()  # else a long-lived reader keeps the decoder's scratch
@@ -126,10 +127,6 @@ def _to_arrow(column: Column, cells: npt.NDArray[Any]) -> pa.Array:
         values = np.concatenate([np.zeros(0), *cells])
         return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(values))
     return pa.array(np.asarray(cells, dtype=np.float64))
-
-
-def _from_arrow(column: Column, stored: pa.ChunkedArray) -> npt.NDArray[Any]:
-    return _cells(column, _require_column_type(column, stored))
 
 
 def _cells(column: Column, stored: pa.ChunkedArray) -> npt.NDArray[Any]:

@@ -11,7 +11,7 @@ from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final, Self
 
-from cotenant.base.commands.progress import LineProgress, OverallProgress
+from cotenant.base.commands.progress import LineProgress, ShownProgress
 from cotenant.base.progress import Progress
 from cotenant.base.text import duration
 from cotenant_lab.demo.time_left import MakingTime
@@ -47,7 +47,7 @@ class ProgressPage:
         """Listen at once. clock: seconds from any moment on."""
         self._clock, self._begun = clock, clock()
         self._making = MakingTime()
-        self._to: OverallProgress = LineProgress(silent=True)
+        self._to: ShownProgress = LineProgress(silent=True)
         self._reported_seconds = 0.0
         page = self
 
@@ -83,7 +83,7 @@ class ProgressPage:
         """`stop`."""
         self.stop()
 
-    def following(self, progress: OverallProgress, size: float) -> Progress:
+    def following(self, progress: ShownProgress, size: float) -> Progress:
         """A Progress that tells both the page and `progress`. size: workloads times days of the demo."""
         self._to, self._making = progress, replace(self._making, size=size)
         return self
