@@ -150,6 +150,7 @@ def _add_pages(app: FastAPI, view: View) -> list[str]:
         update_title=None,
         index_string=shell.INDEX.replace("BASE", base),
         suppress_callback_exceptions=True,
+        prevent_initial_callbacks=True,
         enable_mcp=False,
         add_log_handler=False,
         set_by_name=frozenset({callbacks.SAID}),

@@ -41,7 +41,7 @@ def panel_containers() -> Component:
 def register(app: Dash, view: View) -> None:
     """Evaluate when the page is shown, and after new results."""
 
-    @app.callback(Output(MATRIX, "children"), Input("version", "data"))
+    @app.callback(Output(MATRIX, "children"), Input("version", "data"), prevent_initial_call=False)
     def _ask(_version: str | None) -> Component:
         return panels.render_guarded(lambda: contents(view), "What you may do")
 

@@ -24,9 +24,14 @@ def register(app: Dash) -> None:
         State({"type": "review-override", "rule": ALL}, "id"),
         prevent_initial_call=True,
     )
-    app.clientside_callback(ClientsideFunction("cotenant", "reviewStep"), Input("review-steps", "active"))
     app.clientside_callback(
-        ClientsideFunction("cotenant", "reviewActive"), Output("review-steps", "active"), Input("url", "search")
+        ClientsideFunction("cotenant", "reviewStep"), Input("review-steps", "active"), prevent_initial_call=False
+    )
+    app.clientside_callback(
+        ClientsideFunction("cotenant", "reviewActive"),
+        Output("review-steps", "active"),
+        Input("url", "search"),
+        prevent_initial_call=False,
     )
     app.clientside_callback(
         ClientsideFunction("cotenant", "reviewShown"), Input("review-body", "children"), prevent_initial_call=True

@@ -58,6 +58,7 @@ def register_bar(app: Dash, bar: str, store: str, draw: Callable[[str, Selection
         Input("url", "search"),
         Input("version", "data"),
         Input(callbacks.AWAY, "data"),
+        prevent_initial_call=False,
     )
     def _follow(data: Any, search: str | None, *_news: str) -> Component:
         return panels.render_guarded(lambda: draw(search or "", choosing.selection(data)))

@@ -72,7 +72,7 @@ def outage_store(view: View) -> Component:
 def register(app: Dash, view: View) -> None:
     """Keep `AWAY` as it is."""
 
-    @app.callback(Output(AWAY, "data"), Input("tick", "n_intervals"), State(AWAY, "data"), prevent_initial_call=True)
+    @app.callback(Output(AWAY, "data"), Input("tick", "n_intervals"), State(AWAY, "data"))
     def _update_outage(_ticks: int | None, shown_trouble: str | None) -> Any:
         now = outage_reason(view)
         return no_update if now == (shown_trouble or "") else now

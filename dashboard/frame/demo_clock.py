@@ -103,6 +103,7 @@ def register(app: Dash, view: View) -> None:
         Output("steer-end", "hidden"),
         Output("steer-told", "children"),
         Input("steer-tick", "n_intervals"),
+        prevent_initial_call=False,
     )
     def _show_clock(_ticks: int | None) -> tuple[Any, ...]:
         stop = _next(steering)
@@ -110,26 +111,26 @@ def register(app: Dash, view: View) -> None:
         going = going_words(steering)
         return moment(steering), halt_words(steering), *stop_state, going, not going, latest_finding(steering)
 
-    @app.callback(Output("steer-halt", "title"), Input("steer-halt", "n_clicks"), prevent_initial_call=True)
+    @app.callback(Output("steer-halt", "title"), Input("steer-halt", "n_clicks"))
     @acts(view, Right.ADMINISTER)
     def _halt(_clicks: int | None) -> Any:
         steering.halt(not steering.halted)
         announce(f"The demo's clock {'is paused' if steering.halted else 'runs'} at {moment(steering)}.")
         return no_update
 
-    @app.callback(Output("steer-end", "title"), Input("steer-end", "n_clicks"), prevent_initial_call=True)
+    @app.callback(Output("steer-end", "title"), Input("steer-end", "n_clicks"))
     @acts(view, Right.ADMINISTER)
     def _end(_clicks: int | None) -> Any:
         steering.halt(steering.halted)
         announce(f"The demo's clock stopped before its target, at {moment(steering)}.")
         return no_update
 
-    @app.callback(Output("steer-quarter", "title"), Input("steer-quarter", "n_clicks"), prevent_initial_call=True)
+    @app.callback(Output("steer-quarter", "title"), Input("steer-quarter", "n_clicks"))
     @acts(view, Right.ADMINISTER)
     def _quarter(_clicks: int | None) -> Any:
         return _forward(steering, (steering.going_to or steering.now_seconds()) + QUARTER_SECONDS)
 
-    @app.callback(Output("steer-stop", "className"), Input("steer-stop", "n_clicks"), prevent_initial_call=True)
+    @app.callback(Output("steer-stop", "className"), Input("steer-stop", "n_clicks"))
     @acts(view, Right.ADMINISTER)
     def _stop(_clicks: int | None) -> Any:
         stop = _next(steering)

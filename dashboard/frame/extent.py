@@ -158,7 +158,7 @@ def overview_of(view: View) -> Overview | None:
 def register(app: Dash, view: View) -> None:
     """The results fill the list of namespaces, the address fills the fields, and the fields write the address."""
 
-    @app.callback(Output("namespace-names", "data"), Input("version", "data"), prevent_initial_call=True)
+    @app.callback(Output("namespace-names", "data"), Input("version", "data"))
     def _names(_version: str) -> Any:
         try:
             return names(view.source.snapshot())
@@ -177,15 +177,11 @@ def register(app: Dash, view: View) -> None:
         State("namespaces", "value"),
         State("range", "data"),
         State("range", "value"),
-        prevent_initial_call=True,
     )
     app.clientside_callback(
         ClientsideFunction("cotenant", "extentChosen"),
         Input("namespaces", "value"),
         Input("range", "value"),
         State("extent", "data"),
-        prevent_initial_call=True,
     )
-    app.clientside_callback(
-        ClientsideFunction("cotenant", "extentUnfolded"), Input("unfold", "n_clicks"), prevent_initial_call=True
-    )
+    app.clientside_callback(ClientsideFunction("cotenant", "extentUnfolded"), Input("unfold", "n_clicks"))

@@ -43,7 +43,6 @@ def redraw(app: Dash, view: View, path: str, parts: Mapping[str, LivePart], news
         Input("url", "search"),
         Input(news, "data"),
         State("url", "pathname"),
-        prevent_initial_call=True,
     )
     def _redraw(search: str | None, _news: str | None, pathname: str | None) -> Any:
         here = path_of(pathname or "", view.settings) == path
@@ -88,7 +87,6 @@ class LivePage:
             *acted,
             State(f"{self.path}-mark", "data"),
             State("url", "pathname"),
-            prevent_initial_call=True,
         )
         def _follow(_ticks: int | None, search: str | None, *rest: Any) -> list[Any]:
             *_acted, shown, pathname = rest

@@ -198,13 +198,11 @@ def _line(hit: Hit) -> Component:
 def register(app: Dash, view: View, pages: Sequence[Page]) -> None:
     """Search on the server for what is typed, within what the person may see; the browser opens it."""
 
-    @app.callback(Output(FOUND, "children"), Input(FIELD, "value"), prevent_initial_call=True)
+    @app.callback(Output(FOUND, "children"), Input(FIELD, "value"))
     def _find(text: str | None) -> Component:
         typed = (text or "")[:200]
         return panels.render_guarded(
             lambda: html.Div(lines(find(view, pages, typed), typed), **{"data-for": text or ""})
         )
 
-    app.clientside_callback(
-        ClientsideFunction("cotenant", "paletteOpened"), Input("palette-button", "n_clicks"), prevent_initial_call=True
-    )
+    app.clientside_callback(ClientsideFunction("cotenant", "paletteOpened"), Input("palette-button", "n_clicks"))

@@ -250,7 +250,13 @@ def register(app: Dash, view: View, pages: Sequence[Page]) -> None:
     """Callbacks of the frame."""
     by_path = {page.path: page for page in pages}
 
-    @app.callback(Output("page", "children"), Input("url", "pathname"), Input("redraw", "data"), State("url", "search"))
+    @app.callback(
+        Output("page", "children"),
+        Input("url", "pathname"),
+        Input("redraw", "data"),
+        State("url", "search"),
+        prevent_initial_call=False,
+    )
     def _show(pathname: str | None, _redraw: int | None, search: str | None) -> Component:
         render = _renderer(by_path, path_of(pathname or "/", view.settings), view, search or "")
         return _not_found_page(view.settings) if render is None else panels.render_guarded(render)
@@ -263,6 +269,7 @@ def register(app: Dash, view: View, pages: Sequence[Page]) -> None:
         Input("url", "pathname"),
         Input("url", "search"),
         Input("version", "data"),
+        prevent_initial_call=False,
     )
     def _navigate(pathname: str | None, search: str | None, _version: str | None) -> tuple[Any, ...]:
         path, text = path_of(pathname or "/", view.settings), search or ""
@@ -278,6 +285,7 @@ def register(app: Dash, view: View, pages: Sequence[Page]) -> None:
         Output("version", "data"),
         Input("tick", "n_intervals"),
         State("version", "data"),
+        prevent_initial_call=False,
     )
     def _age(_ticks: int | None, shown_version: str | None) -> tuple[Any, Any, Any]:
         try:
@@ -316,31 +324,33 @@ def _obeyed_choices(by_path: Mapping[str, Page], path: str) -> Obeyed:
 def _register_clientside(app: Dash) -> None:
     """Register what the browser does alone: search, menu, help, units, zone, retries of an empty page."""
     app.clientside_callback(
-        ClientsideFunction("cotenant", "again"), Output("redraw", "data"), Input("tick", "n_intervals")
+        ClientsideFunction("cotenant", "again"),
+        Output("redraw", "data"),
+        Input("tick", "n_intervals"),
+        prevent_initial_call=False,
     )
+    app.clientside_callback(ClientsideFunction("cotenant", "search"), Input("search", "value"))
     app.clientside_callback(
-        ClientsideFunction("cotenant", "search"), Input("search", "value"), prevent_initial_call=True
-    )
-    app.clientside_callback(
-        ClientsideFunction("cotenant", "searched"), Output("search", "value"), Input("url", "search")
+        ClientsideFunction("cotenant", "searched"),
+        Output("search", "value"),
+        Input("url", "search"),
+        prevent_initial_call=False,
     )
     app.clientside_callback(
         ClientsideFunction("cotenant", "menu"),
         Output("shell", "navbar"),
         Input("burger", "opened"),
         State("shell", "navbar"),
-        prevent_initial_call=True,
     )
+    app.clientside_callback(ClientsideFunction("cotenant", "titled"), Input("tab-title", "data"))
+    app.clientside_callback(ClientsideFunction("cotenant", "help"), Input("help-button", "n_clicks"))
+    app.clientside_callback(ClientsideFunction("cotenant", "display"), Input("display-button", "n_clicks"))
     app.clientside_callback(
-        ClientsideFunction("cotenant", "titled"), Input("tab-title", "data"), prevent_initial_call=True
+        ClientsideFunction("cotenant", "written"),
+        Input("units", "value"),
+        Input("zone", "value"),
+        prevent_initial_call=False,
     )
-    app.clientside_callback(
-        ClientsideFunction("cotenant", "help"), Input("help-button", "n_clicks"), prevent_initial_call=True
-    )
-    app.clientside_callback(
-        ClientsideFunction("cotenant", "display"), Input("display-button", "n_clicks"), prevent_initial_call=True
-    )
-    app.clientside_callback(ClientsideFunction("cotenant", "written"), Input("units", "value"), Input("zone", "value"))
 
 
 def _not_found_page(settings: DashboardSettings) -> Component:

@@ -281,22 +281,16 @@ def register(app: Dash, view: View) -> None:
 
     redraw(app, view, "", {"overview-body": LivePart("", contents)})
 
-    @app.callback(
-        Output("waste", "children"), Input("waste-measure", "value"), State("url", "search"), prevent_initial_call=True
-    )
+    @app.callback(Output("waste", "children"), Input("waste-measure", "value"), State("url", "search"))
     def _rank(measure: str, search: str | None) -> Component:
         return drawn(search, lambda page: _waste(page, measure))
 
-    @app.callback(
-        Output("band", "children"), Input("band-resource", "value"), State("url", "search"), prevent_initial_call=True
-    )
+    @app.callback(Output("band", "children"), Input("band-resource", "value"), State("url", "search"))
     def _switch(resource: str, search: str | None) -> Component:
         return drawn(search, lambda page: _band(page, Resource(resource)))
 
     risk.register(app, view)
-    app.clientside_callback(
-        ClientsideFunction("cotenant", "drill"), Input("waste-figure", "clickData"), prevent_initial_call=True
-    )
+    app.clientside_callback(ClientsideFunction("cotenant", "drill"), Input("waste-figure", "clickData"))
 
 
 OBEYED: Final = Obeyed(

@@ -146,12 +146,7 @@ def follow(app: Dash, view: View, page: SliderPage) -> None:
     def here(pathname: str | None) -> bool:
         return path_of(pathname or "", view.settings) == page.path
 
-    @app.callback(
-        Output(page.outcome, "children"),
-        Input(page.slider, "value"),
-        State("url", "pathname"),
-        prevent_initial_call=True,
-    )
+    @app.callback(Output(page.outcome, "children"), Input(page.slider, "value"), State("url", "pathname"))
     def _draw_outcome(place: int | None, pathname: str | None) -> Any:
         if not here(pathname) or place is None:
             return no_update
@@ -168,7 +163,6 @@ def follow(app: Dash, view: View, page: SliderPage) -> None:
         Input("tick", "n_intervals"),
         State(page.mark, "data"),
         State("url", "pathname"),
-        prevent_initial_call=True,
     )
     def _fill(_ticks: int | None, shown: str | None, pathname: str | None) -> Any:
         present = replay_mark(view)
@@ -215,7 +209,7 @@ def _register_stop(app: Dash, view: View) -> None:
     if job is None:
         return
 
-    @app.callback(Output(STOP, "title"), Input(STOP, "n_clicks"), prevent_initial_call=True)
+    @app.callback(Output(STOP, "title"), Input(STOP, "n_clicks"))
     @acts(view, Right.ADMINISTER)
     def _stop(clicks: int | None) -> Any:
         if clicks:

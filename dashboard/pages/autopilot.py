@@ -225,7 +225,6 @@ def register(app: Dash, view: View) -> None:
         Input("url", "search"),
         State("url", "pathname"),
         State("policy-open", "data"),
-        prevent_initial_call=True,
     )
     def _edit(search: str | None, pathname: str | None, shown: str | None) -> Sequence[Any]:
         name = panels.address_value(search or "", "policy")

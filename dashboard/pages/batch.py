@@ -262,20 +262,13 @@ def register(app: Dash, view: View) -> None:
     """The form writes the URL; the answer follows the URL, everything newer results."""
     redraw(app, view, PATH, {"fit-answer": LivePart("", answer)})
 
-    @app.callback(
-        *[Output(id_, "children") for id_ in PARTS],
-        Input("version", "data"),
-        State("url", "pathname"),
-        prevent_initial_call=True,
-    )
+    @app.callback(*[Output(id_, "children") for id_ in PARTS], Input("version", "data"), State("url", "pathname"))
     def _renew(_version: str, pathname: str | None) -> Any:
         here = path_of(pathname or "", view.settings) == PATH
         return [part.panel_of(view, "") if here else no_update for part in PARTS.values()]
 
     app.clientside_callback(
-        ClientsideFunction("cotenant", "job"),
-        *[Input(f"fit-{key}", "value") for key, _, _ in FIELDS],
-        prevent_initial_call=True,
+        ClientsideFunction("cotenant", "job"), *[Input(f"fit-{key}", "value") for key, _, _ in FIELDS]
     )
 
 

@@ -245,7 +245,7 @@ def register(app: Dash, view: View) -> None:
 def _register_reads(app: Dash, view: View) -> None:
     """Register what changes nothing: news of the ledger, its line below the heading, and the drawer's content."""
 
-    @app.callback(Output(NEWS, "data"), Input("tick", "n_intervals"), State(NEWS, "data"))
+    @app.callback(Output(NEWS, "data"), Input("tick", "n_intervals"), State(NEWS, "data"), prevent_initial_call=False)
     def _news(_ticks: int | None, shown_version: str | None) -> Any:
         now = _version(view)
         return no_update if now == shown_version else now
@@ -255,6 +255,7 @@ def _register_reads(app: Dash, view: View) -> None:
         Output("ladder-list", "children"),
         Input("tick", "n_intervals"),
         Input(NEWS, "data"),
+        prevent_initial_call=False,
     )
     def _ledger(_ticks: int | None, _news: str) -> tuple[Component, Component]:
         return panels.render_guarded(lambda: ledger(view)), panels.render_guarded(lambda: ladders.summary(view))
@@ -265,6 +266,7 @@ def _register_reads(app: Dash, view: View) -> None:
         Output("change-told", "children"),
         Input("url", "search"),
         Input(NEWS, "data"),
+        prevent_initial_call=False,
     )
     def _open(search: str | None, _news: str) -> tuple[bool, str, Component]:
         id_ = panels.address_value(search or "")
@@ -276,9 +278,7 @@ def _register_reads(app: Dash, view: View) -> None:
             return True, "Change", panels.trouble(error)
         return True, title, body
 
-    app.clientside_callback(
-        ClientsideFunction("cotenant", "closed"), Input("change-drawer", "opened"), prevent_initial_call=True
-    )
+    app.clientside_callback(ClientsideFunction("cotenant", "closed"), Input("change-drawer", "opened"))
 
 
 def _register_dialog(app: Dash, view: View) -> None:
@@ -289,7 +289,6 @@ def _register_dialog(app: Dash, view: View) -> None:
         Output("change-asked", "data"),
         Input(change_story.ROLL_BACK, "data"),
         State("url", "search"),
-        prevent_initial_call=True,
     )
     @acts(view, Right.ACCEPT)
     def _ask(request: Mapping[str, Any] | None, search: str | None) -> Any:
@@ -300,11 +299,7 @@ def _register_dialog(app: Dash, view: View) -> None:
         content, ids = rollback_question(view, str(request["what"]), panels.address_value(search or ""))
         return [True, content, {"ids": ids}]
 
-    @app.callback(
-        Output("change-question", "opened", allow_duplicate=True),
-        Input("change-cancel", "n_clicks"),
-        prevent_initial_call=True,
-    )
+    @app.callback(Output("change-question", "opened", allow_duplicate=True), Input("change-cancel", "n_clicks"))
     def _cancel(_clicks: int | None) -> bool:
         return False
 
@@ -317,7 +312,6 @@ def _register_acts(app: Dash, view: View) -> None:
         Output(NEWS, "data", allow_duplicate=True),
         Input("change-confirm", "n_clicks"),
         State("change-asked", "data"),
-        prevent_initial_call=True,
         running=[(Output("change-confirm", "disabled"), True, False)],
     )
     @acts(view, Right.ACCEPT)
@@ -342,12 +336,7 @@ def _register_acts(app: Dash, view: View) -> None:
 def _register_act(app: Dash, view: View, right: Right, pressed: str, phrase: str, act: ChangeAct) -> None:
     """An act on the opened change; `pressed`: the store that its button fills; `phrase`: what could not be done."""
 
-    @app.callback(
-        Output(NEWS, "data", allow_duplicate=True),
-        Input(pressed, "data"),
-        State("url", "search"),
-        prevent_initial_call=True,
-    )
+    @app.callback(Output(NEWS, "data", allow_duplicate=True), Input(pressed, "data"), State("url", "search"))
     @acts(view, right)
     def _act(request: Mapping[str, Any] | None, search: str | None) -> Any:
         if not request:

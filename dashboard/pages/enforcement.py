@@ -139,7 +139,13 @@ def register(app: Dash, view: View) -> None:
     list_page.register(app, view, LIST)
     redraw(app, view, PATH, PARTS, NEWS)
 
-    @app.callback(Output(NEWS, "data"), Input("tick", "n_intervals"), Input("version", "data"), State(NEWS, "data"))
+    @app.callback(
+        Output(NEWS, "data"),
+        Input("tick", "n_intervals"),
+        Input("version", "data"),
+        State(NEWS, "data"),
+        prevent_initial_call=False,
+    )
     def _news(_ticks: int | None, _version: str | None, shown_version: str | None) -> Any:
         now = _revision(view)
         return no_update if now == shown_version else now

@@ -68,10 +68,7 @@ def render(view: View, search: str) -> Component:
     body = panels.render_guarded(lambda: list_page.body(LIST, view, search))
     if view.source.snapshot().overview is None:
         return html.Div([head, body], className="page")
-    return html.Div(
-        [head, html.Div(body, className="list-below"), dots],
-        className="page tall-page",
-    )
+    return html.Div([head, html.Div(body, className="list-below"), dots], className="page tall-page")
 
 
 def _balance(view: View, search: str, resource: Resource) -> Component:
@@ -260,29 +257,19 @@ def register(app: Dash, view: View) -> None:
         Input("url", "search"),
         Input("balance-resource", "value"),
         Input("version", "data"),
-        prevent_initial_call=True,
     )
     def _dots(search: str | None, resource: str, _version: str) -> Component:
         return panels.render_guarded(lambda: _balance(view, search or "", Resource(resource)))
 
     @app.callback(
-        Output("node-body", "children"),
-        Input("version", "data"),
-        Input("url", "search"),
-        State("url", "pathname"),
-        prevent_initial_call=True,
+        Output("node-body", "children"), Input("version", "data"), Input("url", "search"), State("url", "pathname")
     )
     def _renew(_version: str, search: str | None, pathname: str) -> Component:
         if not path_of(pathname, view.settings).startswith(f"{LIST.path}/"):
             return no_update
         return panels.render_guarded(lambda: _node(view, _name_in(pathname), search or ""))
 
-    @app.callback(
-        Output(cpus_of_node.BODY, "children"),
-        Input(cpus_of_node.ASK, "n_clicks"),
-        State("url", "pathname"),
-        prevent_initial_call=True,
-    )
+    @app.callback(Output(cpus_of_node.BODY, "children"), Input(cpus_of_node.ASK, "n_clicks"), State("url", "pathname"))
     def _cpus(clicks: int | None, pathname: str) -> Any:
         service = view.given.topologies
         if not clicks or service is None:
@@ -292,9 +279,7 @@ def register(app: Dash, view: View) -> None:
             lambda: cpus_of_node.topology_drawing(service.topology(view.given.current_user(), node))
         )
 
-    app.clientside_callback(
-        ClientsideFunction("cotenant", "openNode"), Input("balance-figure", "clickData"), prevent_initial_call=True
-    )
+    app.clientside_callback(ClientsideFunction("cotenant", "openNode"), Input("balance-figure", "clickData"))
 
 
 def _name_in(pathname: str) -> str:

@@ -349,11 +349,7 @@ def register(app: Dash, view: View) -> None:
     """Redraw when the URL or the results change; the switch writes the URL and follows it."""
 
     @app.callback(
-        Output("story-body", "children"),
-        Input("url", "search"),
-        Input("version", "data"),
-        State("url", "pathname"),
-        prevent_initial_call=True,
+        Output("story-body", "children"), Input("url", "search"), Input("version", "data"), State("url", "pathname")
     )
     def _redraw(search: str | None, _version: str, pathname: str | None) -> Component:
         first, *parts = path_of(pathname or "/", view.settings).split("/")
@@ -363,11 +359,12 @@ def register(app: Dash, view: View) -> None:
         return panels.render_guarded(lambda: contents(view, ref, search or ""))
 
     guards.register(app, view)
+    app.clientside_callback(ClientsideFunction("cotenant", "show"), Input("story-resource", "value"))
     app.clientside_callback(
-        ClientsideFunction("cotenant", "show"), Input("story-resource", "value"), prevent_initial_call=True
-    )
-    app.clientside_callback(
-        ClientsideFunction("cotenant", "shown"), Output("story-resource", "value"), Input("url", "search")
+        ClientsideFunction("cotenant", "shown"),
+        Output("story-resource", "value"),
+        Input("url", "search"),
+        prevent_initial_call=False,
     )
 
 

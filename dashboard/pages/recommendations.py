@@ -210,9 +210,7 @@ def register(app: Dash, view: View) -> None:
         State("drawer-waiting", "data"),
         prevent_initial_call="initial_duplicate",
     )
-    app.clientside_callback(
-        ClientsideFunction("cotenant", "closed"), Input("drawer", "opened"), prevent_initial_call=True
-    )
+    app.clientside_callback(ClientsideFunction("cotenant", "closed"), Input("drawer", "opened"))
 
     @app.callback(
         Output("explanation", "children"),
@@ -220,13 +218,12 @@ def register(app: Dash, view: View) -> None:
         Input("version", "data"),
         Input(acting.AWAY, "data"),
         State("url", "search"),
-        prevent_initial_call=True,
     )
     def _explain(open_name: str | None, *rest: Any) -> Component:
         name = parse_container_name(open_name or "")
         return no_update if name is None else explain_container(view, name, str(rest[-1] or ""))
 
-    @app.callback(Output("drawer-charts", "children"), Input("charts-of", "data"))
+    @app.callback(Output("drawer-charts", "children"), Input("charts-of", "data"), prevent_initial_call=False)
     def _draw(open_name: str | None) -> Component:
         name = parse_container_name(open_name or "")
         if name is None:

@@ -80,7 +80,6 @@ def register(app: Dash, view: View) -> None:
         Input("version", "data"),
         State("url", "pathname"),
         State("plan-ref", "data", allow_optional=True),  # only a page that acts has it
-        prevent_initial_call=True,
     )
     def _follow(search: str | None, _version: str, pathname: str | None, ref: str | None) -> tuple[Any, Any]:
         if path_of(pathname or "", view.settings) != PATH:
@@ -106,7 +105,6 @@ def register(app: Dash, view: View) -> None:
         State("plan-ref", "data"),
         State("url", "pathname"),
         State("url", "search"),
-        prevent_initial_call=True,
     )
     def _renew(_ticks: int, acted: float | None, shown_mark: str, ref: str, *where: str | None) -> tuple[Any, ...]:
         pathname, search = (text or "" for text in where)

@@ -351,6 +351,7 @@ def _register_steps(app: Dash, view: View, listing: Listing) -> None:
         Input(acting.AWAY, "data"),
         State("url", "pathname"),
         running=[(Output("review-frame", "className"), "review waiting", "review")],
+        prevent_initial_call=False,
     )
     @acts(view, Right.REVIEW)
     def _walk_to(search: str | None, _away: str | None, pathname: str | None) -> Any:
@@ -364,7 +365,6 @@ def _register_steps(app: Dash, view: View, listing: Listing) -> None:
         Input(review_end.STOP_ASKED, "data"),
         State("url", "search"),
         State("url", "pathname"),
-        prevent_initial_call=True,
     )
     @acts(view, Right.REVIEW)
     def _go_on(_ticks: int | None, stop: Any, search: str | None, pathname: str | None) -> Any:
@@ -383,7 +383,6 @@ def _register_steps(app: Dash, view: View, listing: Listing) -> None:
         Input("review-poll", "n_intervals"),
         Input("review-redo", "data"),
         State("url", "search"),
-        prevent_initial_call=True,
     )
     @acts(view, Right.REVIEW)
     def _refresh(_ticks: Any, _redo: Any, search: str | None) -> Any:
@@ -398,7 +397,6 @@ def _register_actions(app: Dash, view: View) -> None:
         State("review-seen", "data"),
         State("url", "search"),
         running=[(Output("review-frame", "className"), "review waiting", "review")],
-        prevent_initial_call=True,
     )
     @acts(view, Right.ACCEPT)
     def _accept(clicks: int | None, shown: Any, search: str | None) -> Any:
@@ -419,7 +417,6 @@ def _register_actions(app: Dash, view: View) -> None:
         Input("review-bundle", "n_clicks"),
         State("url", "search"),
         running=[(Output("review-frame", "className"), "review waiting", "review")],
-        prevent_initial_call=True,
     )
     @acts(view, Right.REVIEW)
     def _download(clicks: int | None, search: str | None) -> Any:
@@ -437,12 +434,7 @@ def _register_actions(app: Dash, view: View) -> None:
         shown = html.Div(review_end.files(files, commands=commands))
         return [no_update if commands else review_end.download(files), shown]
 
-    @app.callback(
-        Output("review-redo", "data"),
-        Input(review_end.ASKED, "data"),
-        State("review-redo", "data"),
-        prevent_initial_call=True,
-    )
+    @app.callback(Output("review-redo", "data"), Input(review_end.ASKED, "data"), State("review-redo", "data"))
     @acts(view, Right.ACCEPT)
     def _afterwards(request: Mapping[str, Any] | None, redo: int | None) -> Any:
         if not request:

@@ -216,6 +216,7 @@ def register(app: Dash, view: View, listing: Listing) -> None:
         Output(f"tools-{name}", "children"),
         Input("url", "search"),
         Input(listing.news, "data"),
+        prevent_initial_call=False,
     )
     def _follow(search: str | None, _version: str) -> tuple[Component, Component]:
         text = search or ""
@@ -229,9 +230,13 @@ def register(app: Dash, view: View, listing: Listing) -> None:
         Input(listing.news, "data"),
         Input(f"grid-{name}", "getRowsRequest"),
         State(f"grid-{name}", "id"),
+        prevent_initial_call=False,
     )
     app.clientside_callback(
-        ClientsideFunction("cotenant", "columns"), Input(f"columns-{name}", "value"), State(f"grid-{name}", "id")
+        ClientsideFunction("cotenant", "columns"),
+        Input(f"columns-{name}", "value"),
+        State(f"grid-{name}", "id"),
+        prevent_initial_call=False,
     )
 
 
