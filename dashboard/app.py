@@ -165,12 +165,8 @@ def _add_pages(app: FastAPI, view: View) -> list[str]:
     def answer_not_found(path: str) -> Response:
         # The answer for an address without a page or endpoint; base: path of Home.
         if "api/" in path:
-            document = {
-                "error": "NotFound",
-                "message": "no such endpoint",
-                "fix": f"{base}docs lists them.",
-                "request": request_id(),
-            }
+            fix = f"{base}docs lists them."
+            document = {"error": "NotFound", "message": "no such endpoint", "fix": fix, "request": request_id()}
             return Response(json.dumps(document), media_type="application/json", status_code=404)
         refused = answers.RefusedRequest(404, "Nothing is served at this address.", f"Request {request_id()}.")
         return answers.refusal_response(refused, {"accept": "text/html"}, ("To Home", base))

@@ -172,11 +172,8 @@ def decide(inputs: RoundInputs) -> tuple[QueueEntry, ...]:
 
 def for_manifests(queue: Iterable[QueueEntry]) -> list[QueueCandidate]:
     """Workloads of a GitOps tool whose step goes into a bundle: those that wait for nothing but room in the queue."""
-    return [
-        e.candidate
-        for e in queue
-        if e.candidate.gitops and (e.verdict is not QueueVerdict.WAIT or e.reason in BUNDLED_WHILE_WAITING)
-    ]
+    free = (e for e in queue if e.verdict is not QueueVerdict.WAIT or e.reason in BUNDLED_WHILE_WAITING)
+    return [e.candidate for e in free if e.candidate.gitops]
 
 
 def helped_starts(queue: Iterable[QueueEntry], halt: Halt | None) -> list[StartAim]:
@@ -311,11 +308,8 @@ def _spread(candidates: Sequence[QueueCandidate], inputs: RoundInputs) -> tuple[
     policies = [policy_of.get(workload, "") for workload in under_way]
 
     def order(candidate: QueueCandidate) -> tuple[int, float, WorkloadRef]:
-        return (
-            _urgency(candidate),
-            -candidate.score / (1 + _overlap(candidate.workload, changed, inputs.places)),
-            candidate.workload,
-        )
+        crowd = 1 + _overlap(candidate.workload, changed, inputs.places)
+        return _urgency(candidate), -candidate.score / crowd, candidate.workload
 
     chosen: list[QueueCandidate] = []
     left, full = sorted(candidates, key=order, reverse=True), []

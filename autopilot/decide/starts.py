@@ -101,11 +101,8 @@ def beginnings(
         )
         if not is_starting or pod["metadata"]["uid"] in spared:
             continue
-        raises = [
-            raised
-            for container in containers(pod["spec"])
-            if (raised := _startup_recommendation(container, aim)) is not None
-        ]
+        advised = (_startup_recommendation(container, aim) for container in containers(pod["spec"]))
+        raises = [recommendation for recommendation in advised if recommendation is not None]
         if raises and not in_place.refusal(aim.workload, [pod], raises):
             for write in in_place.pod_writes([pod], raises):
                 boost = PodBoost(aim.workload, write, now_seconds)

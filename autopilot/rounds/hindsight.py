@@ -93,10 +93,5 @@ def _weeks(
             kills = np.maximum(outcome.oom_kills - outcome.now_oom_kills, 0)[inside].sum()
             throttled = np.maximum(outcome.throttled_minutes - outcome.now_throttled_minutes, 0)[inside].sum()
             freed = {resource: float(outcome.freed[resource][inside].sum()) for resource in Resource}
-            yield WeekAfter(
-                proposal.workload,
-                freed,
-                sum(float(savings[r][inside].sum()) for r in Resource),
-                int(kills),
-                float(throttled),
-            )
+            money = sum(float(savings[r][inside].sum()) for r in Resource)
+            yield WeekAfter(proposal.workload, freed, money, int(kills), float(throttled))

@@ -47,14 +47,8 @@ def chart(columns: Mapping[str, npt.NDArray[Any]], resource: Resource) -> Chart:
         "hovertemplate": "%{hovertext}: %{x:.0f} % requested, %{y:.0f} % used<extra></extra>",
     }
     top = max(100.0, float(requested[shown].max(initial=0)), float(used[shown].max(initial=0))) * 1.04
-    even = {
-        "type": "line",
-        "x0": 0,
-        "y0": 0,
-        "x1": top,
-        "y1": top,
-        "line": {"width": 1, "dash": "dot", "color": base.GREY},
-    }
+    stroke = {"width": 1, "dash": "dot", "color": base.GREY}
+    even = {"type": "line", "x0": 0, "y0": 0, "x1": top, "y1": top, "line": stroke}
     layout = base.layout(
         margin={"l": 52, "r": 12, "t": 8, "b": 42},
         shapes=[even],

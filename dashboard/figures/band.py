@@ -74,14 +74,8 @@ def _lendable(
 
 def _lendable_ahead(series: BandSeries, scale: float, unit: str) -> list[dict[str, Any]]:
     """The same over the next day above the median of the forecast: as likely as not, and the sum of sure values."""
-    median, likely, sure = (
-        pad_values(list(path), len(series.ahead)) / scale
-        for path in (
-            series.quantiles.get("0.5", ()),
-            series.batch_ahead.get(LIKELY, ()),
-            series.batch_ahead.get(SURE, ()),
-        )
-    )
+    paths = (series.quantiles.get("0.5", ()), *(series.batch_ahead.get(level, ()) for level in (LIKELY, SURE)))
+    median, likely, sure = (pad_values(list(path), len(series.ahead)) / scale for path in paths)
     x = base.milliseconds(series.ahead)
     drawn = _lendable(x, median, likely, unit, "Batch can take, median", dash="dash")
     if not np.isfinite(sure).any():

@@ -135,11 +135,8 @@ def signs(figure: Figure) -> list[Sign]:
     if not figure["layout"].get("showlegend"):
         return []
     # Whether a trace is in the legend: plotly leaves out traces without a point.
-    return [
-        _sign(trace)
-        for trace in figure["data"]
-        if bool(trace.get("name")) and trace.get("showlegend", True) and len(trace["x"]) > 0
-    ]
+    named = [trace for trace in figure["data"] if trace.get("name") and trace.get("showlegend", True)]
+    return [_sign(trace) for trace in named if len(trace["x"]) > 0]
 
 
 def _sign(trace: Mapping[str, Any]) -> Sign:

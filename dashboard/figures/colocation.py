@@ -47,18 +47,13 @@ def chart(
     start = row["ahead"]
     size = len(ahead["batch_likely"])
     x_ahead = [] if start is None else base.milliseconds([start + HALF_HOUR_SECONDS * k for k in range(size)])
+    mid = np.concatenate([shown["mid"], ahead["mid_likely"]])
     traces = [
         prod | {"fill": "tozeroy", "fillcolor": base.with_alpha(base.BLUE, 0.28)},
         *_batch(x, floor, shown["batch"], "Batch"),
         *_batch_ahead(x_ahead, ahead, None if ceiling is None else ceiling / scale),
         lines.line(x, shown["total"], "Whole node", base.BLUE, width=2),
-        lines.line(
-            [*x, *x_ahead],
-            np.concatenate([shown["mid"], ahead["mid_likely"]]),
-            "Free for a day",
-            base.VIOLET,
-            dash="dot",
-        ),
+        lines.line([*x, *x_ahead], mid, "Free for a day", base.VIOLET, dash="dot"),
         *([] if allocatable is None else [lines.level([*x, *x_ahead], allocatable / scale, "Allocatable")]),
     ]
     for trace in traces:

@@ -105,20 +105,14 @@ def _layout(unit: str, axis_end: float, marks: Mapping[str, float]) -> dict[str,
         }
         for name, height in zip(order, _heights([marks[n] for n in order], axis_end), strict=True)
     ]
+    ticks = {"ticksuffix": f" {unit}", "nticks": 6}
     return base.layout(
         meta=base.amounts(unit, "x"),
         margin={"l": 48, "r": 12, "t": 48, "b": 30},
         bargap=0,
         shapes=shapes,
         annotations=notes,
-        xaxis={
-            "range": [0, axis_end],
-            "fixedrange": True,
-            "ticksuffix": f" {unit}",
-            "nticks": 6,
-            "anchor": "y2",
-            "showgrid": False,
-        },
+        xaxis={"range": [0, axis_end], "fixedrange": True, "anchor": "y2", "showgrid": False, **ticks},
         yaxis={"domain": [0.17, 1], "ticksuffix": " %", "fixedrange": True, "rangemode": "tozero", "nticks": 5},
         yaxis2={"domain": [0, 0.14], "visible": False, "range": [-0.6, 2], "fixedrange": True},
     )

@@ -232,6 +232,7 @@ def _marks(shown: Shown, rows: Sequence[Lane], lane: Lane, dry: bool) -> list[Tr
     for mark in sorted(inside, key=lambda m: m.time_seconds):
         slots[int((mark.time_seconds - shown.since) // width)].append(mark)
     word, colour, symbol, _ = STYLES[lane]
+    symbol = f"{symbol}-open" if dry else symbol
     return [
         {
             "type": "scatter",
@@ -240,12 +241,7 @@ def _marks(shown: Shown, rows: Sequence[Lane], lane: Lane, dry: bool) -> list[Tr
             "x": [1000 * marks[0].time_seconds for marks in slots.values()],
             "y": [rows.index(lane)] * len(slots),
             "yaxis": "y2",
-            "marker": {
-                "color": colour,
-                "symbol": f"{symbol}-open" if dry else symbol,
-                "size": 9,
-                "line": {"width": 1.5, "color": colour},
-            },
+            "marker": {"color": colour, "symbol": symbol, "size": 9, "line": {"width": 1.5, "color": colour}},
             "showlegend": False,
             "customdata": [hover(marks) for marks in slots.values()],
             "hovertemplate": "%{customdata}<extra></extra>",
@@ -260,13 +256,8 @@ def hover(marks: Sequence[Mark]) -> str:
         return "<br>".join(acts)
     counts = Counter(mark.reason for mark in marks)
     reasons = ", ".join(f"{count} × {base.plain(reason)}" for reason, count in counts.most_common())
-    return "<br>".join(
-        [
-            f"{display.counted(len(marks), 'action')}: {reasons}",
-            *acts,
-            f"… and {measures.left_out_count(len(marks), TOLD)} more",
-        ]
-    )
+    rest = f"… and {measures.left_out_count(len(marks), TOLD)} more"
+    return "<br>".join([f"{display.counted(len(marks), 'action')}: {reasons}", *acts, rest])
 
 
 def _hover_text(mark: Mark) -> str:

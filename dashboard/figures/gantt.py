@@ -120,7 +120,7 @@ def chart(
         meta={**base.IN_TIME, "spans": True},
         margin={"l": LEFT, "r": 12, "t": 30, "b": 26},
         showlegend=True,
-        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "font": {"size": 12}},
+        legend=lines.LEGEND,
         hovermode="closest",
         xaxis=axis(start_seconds, days),
         yaxis={
@@ -336,14 +336,9 @@ def pods(plan_pods: Pods) -> Chart:
 
 
 def _reserved_from(seconds: float) -> dict[str, Any]:
-    text = {
-        "text": f"start − lead: {display.clock(seconds)}",
-        "textposition": "start",
-        "textangle": 0,
-        "xanchor": "left",
-    }
-    line = lines.vertical(1000 * seconds, dash="dash", width=1.5)
-    return line | {"label": {**text, "font": {"size": 12}, "yanchor": "bottom", "padding": 4}}
+    place = {"textposition": "start", "textangle": 0, "xanchor": "left", "yanchor": "bottom", "padding": 4}
+    label = {"text": f"start − lead: {display.clock(seconds)}", "font": {"size": 12}, **place}
+    return lines.vertical(1000 * seconds, dash="dash", width=1.5) | {"label": label}
 
 
 def _pod_words(plan_pods: Pods) -> str:

@@ -34,6 +34,7 @@ UNIT: Final[Mapping[MeasuredResource, str]] = {
     Resource.MEMORY: "GiB",
     **dict.fromkeys(DeviceResource, "GPUs"),
 }
+LEGEND: Final = {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "font": {"size": 12}}
 HIDDEN: Final = {"hoverinfo": "skip", "hovertemplate": None, "showlegend": False}
 
 
@@ -93,15 +94,8 @@ def fan(paths: Mapping[str, Floats], x: Sequence[float]) -> list[Trace]:
 
 def vertical(x: float, **style: Any) -> dict[str, Any]:
     """A thin line from bottom to top, as a layout's shape."""
-    return {
-        "type": "line",
-        "yref": "paper",
-        "x0": x,
-        "x1": x,
-        "y0": 0,
-        "y1": 1,
-        "line": {"width": 1, "color": base.GREY, **style},
-    }
+    shape = {"type": "line", "yref": "paper", "x0": x, "x1": x, "y0": 0, "y1": 1}
+    return {**shape, "line": {"width": 1, "color": base.GREY, **style}}
 
 
 def ground(start: float, end: float, colour: str, alpha: float, **more: Any) -> dict[str, Any]:
@@ -146,14 +140,7 @@ def over_time(unit: str, x: Sequence[float], **more: Any) -> dict[str, Any]:
         "meta": base.amounts(unit, "y") | base.IN_TIME,
         "hovermode": "x unified",
         "showlegend": True,
-        "legend": {
-            "orientation": "h",
-            "traceorder": "normal",
-            "y": 1.02,
-            "yanchor": "bottom",
-            "x": 0,
-            "font": {"size": 12},
-        },
+        "legend": {**LEGEND, "traceorder": "normal"},
         "margin": {"l": 52, "r": 12, "t": 34, "b": 28},
         "xaxis": {
             "type": "date",

@@ -81,14 +81,8 @@ def _requests(passage: Passage, ends: Sequence[float], scale: int) -> list[Trace
 
 
 def _label(word: str) -> dict[str, Any]:
-    return {
-        "text": word,
-        "textposition": "end",
-        "textangle": 0,
-        "xanchor": "right",
-        "yanchor": "top",
-        "font": {"size": 11},
-    }
+    place = {"textposition": "end", "textangle": 0, "xanchor": "right", "yanchor": "top"}
+    return {"text": word, "font": {"size": 11}, **place}
 
 
 def summary(passage: Passage) -> str:

@@ -186,15 +186,8 @@ def _history_words(past: QuotaHistory) -> str:
 def _bars(
     names: Sequence[str], values: Sequence[float | None], name: str, marker: dict[str, Any], width: float
 ) -> dict[str, Any]:
-    return {
-        "type": "bar",
-        "orientation": "h",
-        "name": name,
-        "x": list(values),
-        "y": list(names),
-        "width": width,
-        "marker": marker,
-    }
+    bars = {"type": "bar", "orientation": "h", "name": name, "width": width, "marker": marker}
+    return {**bars, "x": list(values), "y": list(names)}
 
 
 def _marks(names: Sequence[str], values: Sequence[float]) -> dict[str, Any]:

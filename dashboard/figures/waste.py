@@ -63,17 +63,12 @@ def chart(waste: Sequence[NamespaceWaste], measure: Measure, limit: int) -> Char
         + ("a month for unused requests" if money else "requested but not used")
         + "<extra></extra>",
     }
+    ticks = {"ticksuffix": f" {base.plain(unit)}", "nticks": 3, "tickangle": 0}
     layout = base.layout(
         meta={} if money else base.amounts(unit, "x"),
         margin={"l": 8, "r": 72, "t": 8, "b": 28},
         bargap=0.35,
-        xaxis={
-            "fixedrange": True,
-            "ticksuffix": f" {base.plain(unit)}",
-            "rangemode": "tozero",
-            "nticks": 3,
-            "tickangle": 0,
-        },
+        xaxis={"fixedrange": True, "rangemode": "tozero", **ticks},
         yaxis={"autorange": "reversed", "automargin": True, "fixedrange": True, "type": "category", "showgrid": False},
     )
     largest = ", ".join(f"{w.namespace} {t}" for w, t in zip(rows[:3], texts[:3], strict=True))

@@ -99,11 +99,8 @@ def find(view: View, pages: Sequence[Page], text: str) -> list[Hit]:
         rows, query = _find_rows(snapshot, NODES, text, ("node",))
         hits = [Hit("Nodes", row["node"], "", f"{base}nodes/{quote(row['node'], safe='')}") for row in rows]
         found += _with_all(hits, "Nodes", snapshot.count(NODES.name, query), f"{base}nodes?{_search_query(text)}")
-        named = [
-            option["label"]
-            for option in extent.names(snapshot)
-            if all(word in option["label"].lower() for word in words)
-        ]
+        names = (option["label"] for option in extent.names(snapshot))
+        named = [name for name in names if all(word in name.lower() for word in words)]
         namespaces = [
             Hit("Namespaces", name, "its workloads", f"{base}workloads?{urlencode({'ns': filters.literal(name)})}")
             for name in named[:MOST_OF_A_KIND]

@@ -150,27 +150,8 @@ def _header(view: View) -> Component:
     me = menu(view.given.current_user(), view.given.access, base, launched=launched)
     unfold = html.Button("Filter", id="unfold", className="button unfold", **{"aria-expanded": "false"})
     narrowing = html.Div([extent.controls(), search_box], className="narrowing")
-    switch = _switch(view)
-    return dmc.AppShellHeader(
-        html.Div(
-            [
-                burger,
-                brand,
-                *switch,
-                chips,
-                unfold,
-                narrowing,
-                _palette_button(),
-                views,
-                copy,
-                display_button,
-                theme,
-                help_button,
-                me,
-            ],
-            className="top",
-        )
-    )
+    parts = [burger, brand, *_switch(view), chips, unfold, narrowing, _palette_button(), views, copy]
+    return dmc.AppShellHeader(html.Div([*parts, display_button, theme, help_button, me], className="top"))
 
 
 def _palette_button() -> Component:

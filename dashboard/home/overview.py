@@ -236,11 +236,8 @@ def _findings(page: OverviewPage) -> Component:
     if not counts and len(page.snapshot.tables[FINDINGS.name]):
         return panels.panel("Findings", panels.no_match("finding"), note=note)
     if not counts:
-        state = panels.empty(
-            "Nothing was found.",
-            why="No workload or node is conspicuous.",
-            link=("What can be lent", page.href("batch")),
-        )
+        link = ("What can be lent", page.href("batch"))
+        state = panels.empty("Nothing was found.", why="No workload or node is conspicuous.", link=link)
         return panels.panel("Findings", state, note=note)
     rows = [
         html.Li(

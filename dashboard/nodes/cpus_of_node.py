@@ -51,14 +51,9 @@ def topology_drawing(topology: NodeTopology) -> Component:
         label = f"{group.title}; the table below names the owners"
         grid = html.Div(cores, className="cores", role="img", **{"aria-label": label})
         grids.append(html.Figure([html.Figcaption(group.title, className="panel-note"), grid], className="cpu-figure"))
-    rows = [
-        [
-            html.Span(entry.sign, className=f"cpu tone-{tones[entry.label]}"),
-            html.Span(visible(entry.label), className="whole"),
-            entry.cpus,
-        ]
-        for entry in entries
-    ]
+    signs = [html.Span(entry.sign, className=f"cpu tone-{tones[entry.label]}") for entry in entries]
+    labels = [html.Span(visible(entry.label), className="whole") for entry in entries]
+    rows = [[sign, label, entry.cpus] for sign, label, entry in zip(signs, labels, entries, strict=True)]
     words = panels.facts(("Sign", "Whose", "CPUs"), rows, "Whose the CPUs are")
     notes = [html.P(visible(text), className="panel-note") for _, text in topology.notes]
     return html.Div([*grids, words, *_devices(topology.devices), *notes])

@@ -80,25 +80,13 @@ def notices(view: View) -> list[Component]:
     age = measures.age_seconds(view.now_seconds(), gathering.gathered_seconds)
     if gathering.trouble:
         head = "Forbidden. " if gathering.forbidden else "Not asked. "
-        return [
-            _banner(
-                head, f"{gathering.trouble} {gathering.fix} The actions shown are of an earlier collection.", GATHER
-            )
-        ]
-    if not demo and age >= view.settings.red_after_seconds:
-        return [
-            _banner(
-                "Old. ",
-                f"The agents' actions were collected {display.duration(age)} ago; there may be newer ones. ",
-                GATHER,
-            )
-        ]
-    return []
-
-
-def _banner(head: str, text: str, command: str) -> Component:
-    parts = [html.Strong(head), text, " ", html.Code(command)]
-    return html.Div(parts, className="banner", role="status")
+        text = f"{gathering.trouble} {gathering.fix} The actions shown are of an earlier collection."
+    elif not demo and age >= view.settings.red_after_seconds:
+        head = "Old. "
+        text = f"The agents' actions were collected {display.duration(age)} ago; there may be newer ones. "
+    else:
+        return []
+    return [html.Div([html.Strong(head), text, " ", html.Code(GATHER)], className="banner", role="status")]
 
 
 def facts(gathering: Gathering | None) -> Component:
@@ -106,11 +94,8 @@ def facts(gathering: Gathering | None) -> Component:
     if gathering is None:
         return html.P("The node agents' actions have not been collected yet.", className="panel-note")
     parts: list[Any] = [f"{_agents(gathering)}; gathered ", panels.moment(gathering.gathered_seconds)]
-    parts += [
-        f" from {', '.join(gathering.sources)}" if gathering.sources else "",
-        *(f"; {note}" for note in gathering.notes),
-        ".",
-    ]
+    parts += [f" from {', '.join(gathering.sources)}"] if gathering.sources else []
+    parts += [*(f"; {note}" for note in gathering.notes), "."]
     return html.P(parts, className="panel-note", id="enforcement-facts")
 
 
@@ -226,12 +211,8 @@ def on_node(view: View, node: str) -> Component:
     """The lanes of one node in short, with the way to all of it."""
     snapshot, base = view.source.snapshot(), view.settings.base_path
     only = Query((FilterCondition("node", (filters.literal(node),)),))
-    link = dcc.Link(
-        "All of it, with reasons",
-        href=f"{base}enforcement{address(only, node)}",
-        className="quiet-link",
-        id="to-enforcement",
-    )
+    href = f"{base}enforcement{address(only, node)}"
+    link = dcc.Link("All of it, with reasons", href=href, className="quiet-link", id="to-enforcement")
     drawn = shown_acts(snapshot, None, node, Query())
     if not drawn.marks:
         state = empty_state(view) if not len(snapshot.tables[ENFORCEMENT.name]) else None

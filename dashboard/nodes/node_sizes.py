@@ -56,6 +56,7 @@ def squares(nodes: Sequence[Square], summary: str) -> Chart:
         }
         frame = [base.with_alpha(base.GREY, 0.06 if share is None else 0.22) for share in shares]
         full = [base.ORANGE if (share or 0) > 1 else base.BLUE for share in shares]
+        filled = [SIDE * min(share or 0.0, 1.0) for share in shares]
         traces += [
             {
                 **at,
@@ -64,12 +65,7 @@ def squares(nodes: Sequence[Square], summary: str) -> Chart:
                 "customdata": [base.plain(node.said) for node in drawn],
                 "hovertemplate": "%{customdata}<extra></extra>",
             },
-            {
-                **at,
-                "y": [SIDE * min(share or 0.0, 1.0) for share in shares],
-                "marker": {"color": full},
-                "hoverinfo": "skip",
-            },
+            {**at, "y": filled, "marker": {"color": full}, "hoverinfo": "skip"},
         ]
     bare = {"visible": False, "fixedrange": True}
     rows = rows_of(len(nodes))

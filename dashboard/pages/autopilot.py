@@ -55,26 +55,12 @@ def render(view: View, search: str) -> Component:
     lead = html.P("Automatic right-sizing under policies: a policy observes until an approver lets it act.")
     head = html.Div([html.H1("Autopilot"), lead], className="page-head")
     top, rows = (LIVE.part(name, view, search) for name in ("top", "rows"))
-    editor = html.Div(
-        panels.render_guarded(
-            lambda: policy_editor.editor(view, panels.address_value(search, "policy")), policy_editor.TITLE
-        ),
-        id="autopilot-editor",
-    )
-    shown = dcc.Store(id="policy-open", data=panels.address_value(search, "policy"))
-    return html.Div(
-        [
-            head,
-            LIVE.store(view, search),
-            shown,
-            *acting.action_components(),
-            *bundles.action_components(),
-            top,
-            editor,
-            rows,
-        ],
-        className="page tall-page",
-    )
+    policy = panels.address_value(search, "policy")
+    drawn = panels.render_guarded(lambda: policy_editor.editor(view, policy), policy_editor.TITLE)
+    editor = html.Div(drawn, id="autopilot-editor")
+    stores = [LIVE.store(view, search), dcc.Store(id="policy-open", data=policy)]
+    acts = [*acting.action_components(), *bundles.action_components()]
+    return html.Div([head, *stores, *acts, top, editor, rows], className="page tall-page")
 
 
 def overview(view: View) -> Component:

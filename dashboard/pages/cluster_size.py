@@ -99,11 +99,8 @@ def _answer(report: SizeReport, sized: SizedLevel, size: ClusterSize, search: st
     """The answer in a sentence, the nodes before and after, and the way there."""
     links = [(NAMES[choice], {"show": choice.option}, choice is sized.level) for choice in RequestLevel]
     worth = month_text(size, report.currency)
-    said = [
-        short_sentence(report, sized.level),
-        html.Strong(f"; in all {worth}") if worth and size.leaving else "",
-        ".",
-    ]
+    in_all = html.Strong(f"; in all {worth}") if worth and size.leaving else ""
+    said = [short_sentence(report, sized.level), in_all, "."]
     way = html.A("How to get there", href=f"#{STEPS_ID}", className="button", id="to-steps")
     # Nodes by name: filled as requested, with what binds each one that stays.
     leaving = {

@@ -51,12 +51,8 @@ LIST: Final = Listing(
 def render(view: View, search: str) -> Component:
     """Return the page: heading, tabs and the list as the URL's query string filters and sorts it."""
     lead = "Idle, oversized, missing, impossible, leaking, uneven: with their figures. Enter or click: the subject."
-    head = [
-        html.H1("Findings"),
-        navigation.tabs(view, search, navigation.TO_DO, "findings"),
-        html.P(lead),
-        panels.severity_legend(),
-    ]
+    kindred = navigation.tabs(view, search, navigation.TO_DO, "findings")
+    head = [html.H1("Findings"), kindred, html.P(lead), panels.severity_legend()]
     return list_page.page(LIST, view, search, head, acting.outage_store(view))
 
 

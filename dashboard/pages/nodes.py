@@ -117,26 +117,19 @@ def _node(view: View, name: str, search: str) -> Component:
     nodes = f"{view.settings.base_path}nodes?{carried.carried_parts(search)}"
     trail = html.P([dcc.Link("Nodes", href=nodes.rstrip("?")), " / "], className="trail")
     back_seconds = carried.back_seconds(search, colocation.USUAL_SECONDS) or colocation.USUAL_SECONDS
+    terms = [_terms(lent.get((band, r)), band, r) for r in Resource for band in ("batch", "mid")]
     hours = [
         panels.render_guarded(partial(_hours, view, resource, row, lent, back_seconds), _title_of_hours(resource))
         for resource in Resource
     ]
-    head = html.Div(
-        [
-            html.Div(
-                [trail, html.Div([html.H1(visible(name)), _state(row)], className="title-line")], className="trail-head"
-            )
-        ],
-        className="page-head",
-    )
+    title = html.Div([html.H1(visible(name)), _state(row)], className="title-line")
+    head = html.Div([html.Div([trail, title], className="trail-head")], className="page-head")
     return html.Div(
         [
             head,
             _numbers(row, snapshot),
             html.Div(hours, className="row halves"),
-            html.Div(
-                [_terms(lent.get((b, r)), b, r) for r in Resource for b in ("batch", "mid")], className="row quarters"
-            ),
+            html.Div(terms, className="row quarters"),
             panels.render_guarded(lambda: enforcement.on_node(view, name), enforcement.TITLE),
             cpus_of_node.panel(view, name),
             panels.render_guarded(

@@ -123,11 +123,8 @@ def contents(view: View, ref: WorkloadRef, search: str) -> Component:
         partial = []
     else:
         text = f"{display.share(coverage)} of samples present; charts show gaps for the rest. "
-        partial = [
-            html.Div(
-                [html.Strong("Partial. "), text, html.Code("cotenant doctor")], className="note-partial", role="status"
-            )
-        ]
+        parts = [html.Strong("Partial. "), text, html.Code("cotenant doctor")]
+        partial = [html.Div(parts, className="note-partial", role="status")]
     return html.Div(
         [
             *partial,
@@ -157,12 +154,9 @@ def facts(workload_story: Story, resource: Resource) -> Component:
     used = row["cpu_used_ratio"] if resource is Resource.CPU else row["memory_used_ratio"]
     ladder = _ladder(workload_story, resource)
     mean = "mean" if resource is Resource.CPU else "highest"
+    by_pods = f"by {display.counted(row['replicas'] or 0, 'pod')}"
     stats = (
-        panels.stat(
-            "Requested",
-            panels.amount(row[f"{name}_request"], resource),
-            f"by {display.counted(row['replicas'] or 0, 'pod')}",
-        ),
+        panels.stat("Requested", panels.amount(row[f"{name}_request"], resource), by_pods),
         panels.stat(f"Used of it ({mean})", display.percent(used), bar=used),
         panels.stat("p95", panels.amount(row[f"{name}_p95"], resource), "of all pods, while at least one ran"),
         panels.stat(
@@ -246,16 +240,8 @@ def over_time(workload_story: Story, resource: Resource, back_seconds: float = m
         events = html.P("No deploy, restart or OOM kill in the window.", className="panel-note")
     else:
         newest = sorted(events, key=lambda e: -(e["time"] or 0))[:EVENT_ROWS]
-        body = [
-            html.Tr(
-                [
-                    html.Td(panels.moment(e["time"])),
-                    html.Td(str(e["event"])),
-                    html.Td(visible(f"{e['pod']} {e['container']}")),
-                ]
-            )
-            for e in newest
-        ]
+        cells = [(panels.moment(e["time"]), str(e["event"]), visible(f"{e['pod']} {e['container']}")) for e in newest]
+        body = [html.Tr([html.Td(cell) for cell in row]) for row in cells]
         head = html.Thead(html.Tr([html.Th(t, scope="col") for t in ("When", "What", "Where")]))
         title = (
             f"Events as a table ({len(newest)} of {len(events)})"

@@ -193,14 +193,11 @@ def emptying_panel(view: View, report: RebalanceReport, jobs: MigrationJobs) -> 
     emptier = jobs.emptier
     reason = approval.why_not(view, emptier)
     count = measures.matching_count(row["decision"] == TO_BE_EMPTIED for row in rows)
+    withdrawal = approval.why_not(view, JobCarrier())
     button_text = f"Empty all {count}" if count > 1 else "Empty it"
     every = approval.approve_button(approval.EVERY, button_text, reason, approval.NODES) if count else None
     table_rows = [
-        [
-            *cells(EMPTYING, row),
-            sentence(row["reason"]),
-            _node_button(row, reason, approval.why_not(view, JobCarrier())),
-        ]
+        [*cells(EMPTYING, row), sentence(row["reason"]), _node_button(row, reason, withdrawal)]
         for row in rows[:MOST_ROWS]
     ]
     table = panels.facts([*titles(EMPTYING), "Why", "Approval"], table_rows, EMPTYING_TITLE)
@@ -303,21 +300,12 @@ def history_panel(entries: Sequence[MoveHistoryEntry]) -> list[Component]:
     if not entries:
         return []
     table_rows = [
-        [
-            panels.moment(e.seconds),
-            unbroken_text(e.actor),
-            unbroken_text(e.event.value),
-            visible(e.pod),
-            visible(e.message),
-        ]
+        [panels.moment(e.seconds), *map(unbroken_text, (e.actor, e.event.value)), visible(e.pod), visible(e.message)]
         for e in entries[:MOST_HISTORY]
     ]
     note = "`cotenant audit export` has every row." if len(entries) > MOST_HISTORY else ""
-    return [
-        panels.panel(
-            HISTORY, panels.facts(["When", "Who", "What", "Pod or node", "Why"], table_rows, HISTORY), note=note
-        )
-    ]
+    table = panels.facts(["When", "Who", "What", "Pod or node", "Why"], table_rows, HISTORY)
+    return [panels.panel(HISTORY, table, note=note)]
 
 
 def _steps(text: str) -> list[Any]:

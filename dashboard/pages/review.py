@@ -142,12 +142,8 @@ def contents(view: View, listing: Listing, search: str) -> Component:
     else:
         step = _confirm(view, terms, method, looks)
     parts += step
-    return _step_frame(
-        terms.step,
-        html.Div(parts),
-        foot(view, terms, method, going, len(outs)),
-        pinned=_pinned_parameters(refs, method),
-    )
+    below = foot(view, terms, method, going, len(outs))
+    return _step_frame(terms.step, html.Div(parts), below, _pinned_parameters(refs, method))
 
 
 def _partial(left: int, of: int) -> list[Component]:
@@ -259,11 +255,8 @@ def outcome(view: View, terms: ReviewTerms) -> list[Component]:
     """The changes that were accepted under the key."""
     statuses = _accepted_under(view, terms)
     if not statuses:
-        return [
-            panels.empty(
-                "Nothing was accepted under this address.", why="Go back and confirm.", command="cotenant recs changes"
-            )
-        ]
+        why = "Go back and confirm."
+        return [panels.empty("Nothing was accepted under this address.", why=why, command="cotenant recs changes")]
     statuses.sort(key=lambda status: status.change.workload)
     why = acting.why_not(view, Right.ACCEPT)
     return review_end.outcome(statuses, view.settings.base_path, view.given.actions.soak_minutes, why)
@@ -271,11 +264,8 @@ def outcome(view: View, terms: ReviewTerms) -> list[Component]:
 
 def _accepted_under(view: View, terms: ReviewTerms) -> list[ChangeStatus]:
     """Changes under the key: whoever comes back to Confirm sees them, not the button."""
-    return [
-        status
-        for status in in_cluster(view.given.changes).changes(view.given.current_user())
-        if status.change.batch == terms.key
-    ]
+    statuses = in_cluster(view.given.changes).changes(view.given.current_user())
+    return [status for status in statuses if status.change.batch == terms.key]
 
 
 def commit_bundle(view: View, terms: ReviewTerms, refs: Sequence[WorkloadRef], *, write: bool) -> BundleCommit:

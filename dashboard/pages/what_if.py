@@ -51,12 +51,8 @@ def outcome(replay: WhatIf, index: int) -> Component:
     days = panels.figure(charts.days(replay, chosen), "what-if-days", CHART_HEIGHT)
     short = panels.figure(charts.shortage(chosen), "what-if-short", CHART_HEIGHT)
     curve = panels.figure(charts.curve(replay, chosen), "what-if-curve", CHART_HEIGHT)
-    made = [
-        f"{display.counted(replay.nodes, 'node')}, computed ",
-        panels.moment(replay.computed_seconds),
-        ". ",
-        ASSUMED,
-    ]
+    nodes = f"{display.counted(replay.nodes, 'node')}, computed "
+    made = [nodes, panels.moment(replay.computed_seconds), ". ", ASSUMED]
     return html.Div(
         [
             html.Div(risk.stats(replay, chosen), className="stats four"),

@@ -132,11 +132,8 @@ def _cell_definitions(column: Column) -> dict[str, Any]:
     if column.name in CHIPS:
         return {"cellRenderer": "CotenantChip"}
     if column.name in REASONS:
-        return {
-            "cellRenderer": "CotenantReason",
-            "width": 140,
-            "tooltipValueGetter": {"function": "cotenantReason(params)"},
-        }
+        tip = {"function": "cotenantReason(params)"}
+        return {"cellRenderer": "CotenantReason", "width": 140, "tooltipValueGetter": tip}
     if column.kind is Kind.LIST:
         return {"cellRenderer": "CotenantSparkline", "sortable": False}
     if column.kind.numeric:
