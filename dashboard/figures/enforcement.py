@@ -86,17 +86,12 @@ def chart(shown: Shown) -> Chart:
     share = LANE_PIXELS * len(rows) / max(height(shown) - 84, 1) if cpu else 1.0
     span = shown.until - shown.since
     form = "%H:%M:%S" if span <= 600 else "%H:%M" if span <= 2 * 86_400 else "%a %d"
+    ends = [1000 * shown.since, 1000 * shown.until]
+    ticks = {"tickformat": form, "nticks": 8, "hoverformat": "%a %d %b %H:%M:%S UTC"}
     layout = lines.over_time(
         "cores" if cpu else "",
-        [1000 * shown.since, 1000 * shown.until],
-        xaxis={
-            "type": "date",
-            "range": [1000 * shown.since, 1000 * shown.until],
-            "tickformat": form,
-            "nticks": 8,
-            "hoverformat": "%a %d %b %H:%M:%S UTC",
-            "fixedrange": True,
-        },
+        ends,
+        xaxis={"type": "date", "range": ends, "fixedrange": True, **ticks},
         yaxis2={
             "domain": [0, share if cpu else 1.0],
             "range": [len(rows) - 0.4, -0.6],

@@ -34,6 +34,7 @@ def amounts(heat: Sequence[float], resource: Resource) -> Chart:
 
 def _map(values: np.ndarray, hover: str, unit: str, meta: Mapping[str, Any]) -> Figure:
     """A map of a week. values: (7, 24), Monday first, in `unit`, which the scale names; hover: plotly's template."""
+    title = {"text": unit, "side": "right", "font": {"size": 12}}
     trace = {
         "type": "heatmap",
         "x": list(range(24)),
@@ -46,7 +47,7 @@ def _map(values: np.ndarray, hover: str, unit: str, meta: Mapping[str, Any]) -> 
         "colorbar": {
             "thickness": 8,
             "outlinewidth": 0,
-            "title": {"text": unit, "side": "right", "font": {"size": 12}},
+            "title": title,
             "len": 1,
             "tickfont": {"size": 11},
             "nticks": 5,

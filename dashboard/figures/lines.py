@@ -40,15 +40,9 @@ HIDDEN: Final = {"hoverinfo": "skip", "hovertemplate": None, "showlegend": False
 
 def line(x: Sequence[float], y: Floats, name: str, colour: str, **style: Any) -> Trace:
     """A line with gaps where values are missing; `style` are properties of the stroke."""
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": name,
-        "x": list(x),
-        "y": base.gaps(y),
-        "line": {"color": colour, "width": 1.5, **style},
-        "connectgaps": False,
-    }
+    stroke = {"color": colour, "width": 1.5, **style}
+    trace = {"type": "scatter", "mode": "lines", "name": name, "x": list(x), "y": base.gaps(y), "line": stroke}
+    return {**trace, "connectgaps": False}
 
 
 def area(x: Sequence[float], low: Floats, top: Floats, colour: str) -> Trace:

@@ -193,14 +193,8 @@ def _bars(
 def _marks(names: Sequence[str], values: Sequence[float]) -> dict[str, Any]:
     """Guarantees, as upright strokes over the bars."""
     symbol = {"symbol": "line-ns", "size": 18, "line": {"width": 2, "color": base.VIOLET}}
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": "Min",
-        "x": list(values),
-        "y": list(names),
-        "marker": {"color": base.VIOLET, **symbol},
-    }
+    marks = {"type": "scatter", "mode": "markers", "name": "Min", "marker": {"color": base.VIOLET, **symbol}}
+    return {**marks, "x": list(values), "y": list(names)}
 
 
 def _hover(row: QuotaRow) -> str:

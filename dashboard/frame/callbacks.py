@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, Final
 
-from dash import Dash, Input, Output, State, ctx, dcc, no_update, set_props
+from dash import ClientsideFunction, Dash, Input, Output, State, ctx, dcc, no_update, set_props
 from dash.development.base_component import Component
 
 from cotenant.base import measures
@@ -45,6 +45,11 @@ def acts(view: View, right: Right) -> Callable[[Callable[..., Any]], Callable[..
         return check_and_act
 
     return guard
+
+
+def in_browser(app: Dash, function: str, *parts: Any, **options: Any) -> None:
+    """Register a callback that a function of `assets` answers in the browser."""
+    app.clientside_callback(ClientsideFunction("cotenant", function), *parts, **options)
 
 
 def why_not(view: View, right: Right, namespace: str = "") -> str:

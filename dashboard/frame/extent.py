@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import dash_mantine_components as dmc
-from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
+from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
 from cotenant.base.errors import CotenantError, UsageError
@@ -20,6 +20,7 @@ from cotenant.base.text import visible
 from cotenant.base.usage.usage import DAY_SECONDS
 from cotenant.dashboard.figures import display
 from cotenant.dashboard.frame import carried
+from cotenant.dashboard.frame.callbacks import in_browser
 from cotenant.dashboard.frame.view import Obeyed, View
 from cotenant.dashboard.sources.source import Snapshot
 from cotenant.recommender.model.views import Overview
@@ -165,8 +166,9 @@ def register(app: Dash, view: View) -> None:
         except CotenantError:
             return no_update
 
-    app.clientside_callback(
-        ClientsideFunction("cotenant", "extentShown"),
+    in_browser(
+        app,
+        "extentShown",
         Output("namespaces", "data"),
         Output("namespaces", "value"),
         Output("range", "data"),
@@ -178,10 +180,5 @@ def register(app: Dash, view: View) -> None:
         State("range", "data"),
         State("range", "value"),
     )
-    app.clientside_callback(
-        ClientsideFunction("cotenant", "extentChosen"),
-        Input("namespaces", "value"),
-        Input("range", "value"),
-        State("extent", "data"),
-    )
-    app.clientside_callback(ClientsideFunction("cotenant", "extentUnfolded"), Input("unfold", "n_clicks"))
+    in_browser(app, "extentChosen", Input("namespaces", "value"), Input("range", "value"), State("extent", "data"))
+    in_browser(app, "extentUnfolded", Input("unfold", "n_clicks"))

@@ -8,7 +8,7 @@ from typing import Final
 from urllib.parse import quote, urlencode
 
 import dash_mantine_components as dmc
-from dash import ClientsideFunction, Dash, Input, Output, dcc, html
+from dash import Dash, Input, Output, dcc, html
 from dash.development.base_component import Component
 
 from cotenant.base.table import Schema
@@ -17,6 +17,7 @@ from cotenant.base.tables.filters import Query
 from cotenant.base.text import visible
 from cotenant.dashboard.figures import display
 from cotenant.dashboard.frame import extent, panels
+from cotenant.dashboard.frame.callbacks import in_browser
 from cotenant.dashboard.frame.view import Page, Place, View
 from cotenant.dashboard.sources.source import Snapshot
 from cotenant.dashboard.sources.workload_story import Row
@@ -167,7 +168,7 @@ def dialog(view: View, pages: Sequence[Page]) -> Component:
         opened=False,
         size="lg",
         keepMounted=True,
-        closeButtonProps={"aria-label": "Close"},
+        closeButtonProps=panels.CLOSE,
     )
 
 
@@ -176,13 +177,8 @@ def lines(hits: Sequence[Hit], text: str) -> list[Component]:
     if not hits:
         return [html.P(f"Nothing is called “{visible(text.strip())}”.", className="palette-none")]
     kinds = dict.fromkeys(hit.kind for hit in hits)
-    return [
-        html.Section(
-            [html.H3(kind), html.Ul([html.Li(_line(hit)) for hit in hits if hit.kind == kind])],
-            className="palette-kind",
-        )
-        for kind in kinds
-    ]
+    lists = {kind: html.Ul([html.Li(_line(hit)) for hit in hits if hit.kind == kind]) for kind in kinds}
+    return [html.Section([html.H3(kind), listed], className="palette-kind") for kind, listed in lists.items()]
 
 
 def _line(hit: Hit) -> Component:
@@ -202,4 +198,4 @@ def register(app: Dash, view: View, pages: Sequence[Page]) -> None:
             lambda: html.Div(lines(find(view, pages, typed), typed), **{"data-for": text or ""})
         )
 
-    app.clientside_callback(ClientsideFunction("cotenant", "paletteOpened"), Input("palette-button", "n_clicks"))
+    in_browser(app, "paletteOpened", Input("palette-button", "n_clicks"))

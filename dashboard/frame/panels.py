@@ -31,6 +31,8 @@ Children: TypeAlias = Any
 
 FORBIDDEN: Final = (SourceForbidden, ClusterForbidden, StoreForbidden)
 """A right is missing: neither empty nor broken."""
+CLOSE: Final = {"aria-label": "Close"}
+"""Properties of the button that closes a dialog or a drawer."""
 RIGHTS_COMMAND: Final = "cotenant doctor"
 
 _log = structlog.get_logger(__name__)
@@ -45,30 +47,14 @@ def panel(title: str, *children: Any, aside: Any = None, note: str = "", id_: st
 
 def drawer(id_: str, title: str, content: Component, *, width: int) -> Component:
     """A closed drawer on the right; width in pixels."""
-    return dmc.Drawer(
-        content,
-        id=id_,
-        opened=False,
-        position="right",
-        size=width,
-        title=title,
-        closeButtonProps={"aria-label": "Close"},
-        transitionProps={"duration": 120},
-    )
+    place: dict[str, Any] = {"position": "right", "transitionProps": {"duration": 120}, "closeButtonProps": CLOSE}
+    return dmc.Drawer(content, id=id_, opened=False, size=width, title=title, **place)
 
 
 def dialog(id_: str, title: str, parts: Sequence[Component], size: str) -> Component:
     """A closed dialog above every drawer; its parts are in the page from the start, where callbacks reach them."""
-    return dmc.Modal(
-        html.Div(parts, className="dialog"),
-        id=id_,
-        title=title,
-        opened=False,
-        size=size,
-        keepMounted=True,
-        zIndex=400,
-        closeButtonProps={"aria-label": "Close"},
-    )
+    inside, above = html.Div(parts, className="dialog"), {"keepMounted": True, "zIndex": 400}
+    return dmc.Modal(inside, id=id_, title=title, opened=False, size=size, closeButtonProps=CLOSE, **above)
 
 
 def figure(chart: Chart, id_: str, height: int) -> Component:
@@ -206,6 +192,12 @@ def asks(store: str, **request: str) -> dict[str, str]:
     A button's own clicks are lost when a callback draws it anew before they are sent; what is in a store stays.
     """
     return {"data-asks": store, "data-asked": json.dumps(request)}
+
+
+def resource_switch(id_: str, chosen: Resource = Resource.CPU, more: Sequence[dict[str, str]] = ()) -> Component:
+    """The switch between CPU, memory and what else there is."""
+    options = [{"value": "cpu", "label": "CPU"}, {"value": "memory", "label": "Memory"}, *more]
+    return dmc.SegmentedControl(id=id_, value=chosen.value, data=options, size="xs")
 
 
 def choices(name: str, options: Sequence[tuple[str, dict[str, str], bool]], search: str) -> Component:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 import dash_mantine_components as dmc
-from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
+from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
 from cotenant.base import measures
@@ -19,6 +19,7 @@ from cotenant.dashboard.access import faults
 from cotenant.dashboard.access.menu import menu
 from cotenant.dashboard.figures import display
 from cotenant.dashboard.frame import callbacks, demo_clock, extent, palette, panels
+from cotenant.dashboard.frame.callbacks import in_browser
 from cotenant.dashboard.frame.navigation import navigation, tab_title
 from cotenant.dashboard.frame.view import Obeyed, Page, View, everywhere
 from cotenant.dashboard.settings import DashboardSettings
@@ -114,14 +115,8 @@ def layout(view: View, pages: Sequence[Page]) -> Component:
 
 def _header(view: View) -> Component:
     base = view.settings.base_path
-    search = dmc.TextInput(
-        id="search",
-        placeholder="Search names  ( / )",
-        debounce=250,
-        size="xs",
-        w=150,
-        **{"aria-label": "Search workloads by name"},
-    )
+    words = {"placeholder": "Search names  ( / )", "aria-label": "Search workloads by name"}
+    search = dmc.TextInput(id="search", debounce=250, size="xs", w=150, **words)
     burger = dmc.Burger(id="burger", size="sm", hiddenFrom="sm", opened=False, **{"aria-label": "Navigation"})
     brand = html.Div(
         [html.Img(src=f"{base}assets/logo.svg", alt="", height=22), html.Span("cotenant")], className="brand"
@@ -134,13 +129,7 @@ def _header(view: View) -> Component:
         size="md",
         **{"aria-label": "Switch between light and dark"},
     )
-    display_button = dmc.ActionIcon(
-        html.Span("⚙", **{"aria-hidden": "true"}),
-        id="display-button",
-        variant="default",
-        size="md",
-        **{"aria-label": "Units and time zone"},
-    )
+    display_button = _icon_button("⚙", "display-button", "Units and time zone")
     copy = html.Button("Copy link", id="copy-link", className="button copy", title="Link to exactly this view")
     views = html.Details([html.Summary("Views", className="button"), _views()], className="chooser views", id="views")
     help_button = dmc.ActionIcon("?", id="help-button", variant="default", size="md", **{"aria-label": "Keyboard help"})
@@ -150,18 +139,15 @@ def _header(view: View) -> Component:
     me = menu(view.given.current_user(), view.given.access, base, launched=launched)
     unfold = html.Button("Filter", id="unfold", className="button unfold", **{"aria-expanded": "false"})
     narrowing = html.Div([extent.controls(), search_box], className="narrowing")
-    parts = [burger, brand, *_switch(view), chips, unfold, narrowing, _palette_button(), views, copy]
+    everything = _icon_button("⌕", "palette-button", "Search everything, Ctrl K", "glass")
+    parts = [burger, brand, *_switch(view), chips, unfold, narrowing, everything, views, copy]
     return dmc.AppShellHeader(html.Div([*parts, display_button, theme, help_button, me], className="top"))
 
 
-def _palette_button() -> Component:
-    return dmc.ActionIcon(
-        html.Span("⌕", className="glass", **{"aria-hidden": "true"}),
-        id="palette-button",
-        variant="default",
-        size="md",
-        **{"aria-label": "Search everything, Ctrl K"},
-    )
+def _icon_button(sign: str, id_: str, label: str, kind: str = "") -> Component:
+    look = {"className": kind} if kind else {}
+    icon = html.Span(sign, **look, **{"aria-hidden": "true"})
+    return dmc.ActionIcon(icon, id=id_, variant="default", size="md", **{"aria-label": label})
 
 
 def _switch(view: View) -> list[Component]:
@@ -192,9 +178,7 @@ def _help(pages: Sequence[Page]) -> Component:
     keys = [*((f"g {p.letter}", p.title) for p in pages if p.letter), *KEYS_HELP]
     rows = [html.Tr([html.Th(html.Kbd(key), scope="row"), html.Td(text)]) for key, text in keys]
     table = html.Table(html.Tbody(rows), className="inputs")
-    return dmc.Modal(
-        table, id="help", title="Keyboard", opened=False, size="sm", closeButtonProps={"aria-label": "Close"}
-    )
+    return dmc.Modal(table, id="help", title="Keyboard", opened=False, size="sm", closeButtonProps=panels.CLOSE)
 
 
 def _display() -> Component:
@@ -218,7 +202,7 @@ def _display() -> Component:
         opened=False,
         keepMounted=True,
         size="md",
-        closeButtonProps={"aria-label": "Close"},
+        closeButtonProps=panels.CLOSE,
     )
 
 
@@ -304,45 +288,21 @@ def _obeyed_choices(by_path: Mapping[str, Page], path: str) -> Obeyed:
 
 def _register_clientside(app: Dash) -> None:
     """Register what the browser does alone: search, menu, help, units, zone, retries of an empty page."""
-    app.clientside_callback(
-        ClientsideFunction("cotenant", "again"),
-        Output("redraw", "data"),
-        Input("tick", "n_intervals"),
-        prevent_initial_call=False,
-    )
-    app.clientside_callback(ClientsideFunction("cotenant", "search"), Input("search", "value"))
-    app.clientside_callback(
-        ClientsideFunction("cotenant", "searched"),
-        Output("search", "value"),
-        Input("url", "search"),
-        prevent_initial_call=False,
-    )
-    app.clientside_callback(
-        ClientsideFunction("cotenant", "menu"),
-        Output("shell", "navbar"),
-        Input("burger", "opened"),
-        State("shell", "navbar"),
-    )
-    app.clientside_callback(ClientsideFunction("cotenant", "titled"), Input("tab-title", "data"))
-    app.clientside_callback(ClientsideFunction("cotenant", "help"), Input("help-button", "n_clicks"))
-    app.clientside_callback(ClientsideFunction("cotenant", "display"), Input("display-button", "n_clicks"))
-    app.clientside_callback(
-        ClientsideFunction("cotenant", "written"),
-        Input("units", "value"),
-        Input("zone", "value"),
-        prevent_initial_call=False,
-    )
+    in_browser(app, "again", Output("redraw", "data"), Input("tick", "n_intervals"), prevent_initial_call=False)
+    in_browser(app, "search", Input("search", "value"))
+    in_browser(app, "searched", Output("search", "value"), Input("url", "search"), prevent_initial_call=False)
+    in_browser(app, "menu", Output("shell", "navbar"), Input("burger", "opened"), State("shell", "navbar"))
+    in_browser(app, "titled", Input("tab-title", "data"))
+    in_browser(app, "help", Input("help-button", "n_clicks"))
+    in_browser(app, "display", Input("display-button", "n_clicks"))
+    in_browser(app, "written", Input("units", "value"), Input("zone", "value"), prevent_initial_call=False)
 
 
 def _not_found_page(settings: DashboardSettings) -> Component:
     home = ("To Home", settings.base_path)
-    return html.Div(
-        [
-            html.H1("Page not found"),
-            panels.empty("Nothing is served at this address.", why=f"Request {faults.request_id()}.", link=home),
-        ],
-        className="page",
-    )
+    why = f"Request {faults.request_id()}."
+    state = panels.empty("Nothing is served at this address.", why=why, link=home)
+    return html.Div([html.H1("Page not found"), state], className="page")
 
 
 def _chips(overview: Overview | None, view: View) -> list[Component]:

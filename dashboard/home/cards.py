@@ -236,13 +236,8 @@ def bar(parts: Sequence[Part], summary: str) -> Component:
 def columns(values: Sequence[float], summary: str, ends: tuple[str, str]) -> Component:
     """A column for each value, from 0 up; NaN leaves a gap. ends: what the first and the last one are called."""
     highest = max((value for value in values if math.isfinite(value)), default=0.0)
-    bars = [
-        html.Div(
-            className="column",
-            style={"height": css_share(value / highest if highest and math.isfinite(value) else 0.0)},
-        )
-        for value in values
-    ]
+    heights = [css_share(value / highest if highest and math.isfinite(value) else 0.0) for value in values]
+    bars = [html.Div(className="column", style={"height": height}) for height in heights]
     picture = html.Div(bars, className="columns", role="img", **{"aria-label": summary})
     axis = html.Div([html.Span(ends[0]), html.Span(ends[1])], className="columns-ends")
     return html.Div([picture, axis], className="card-picture")

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 from urllib.parse import urlencode
 
-import dash_mantine_components as dmc
-from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html
+from dash import Dash, Input, Output, State, dcc, html
 from dash.development.base_component import Component
 
 from cotenant.base import measures
@@ -19,6 +18,7 @@ from cotenant.dashboard.changes import review as reviewing
 from cotenant.dashboard.figures import band, display, heat, waste
 from cotenant.dashboard.figures.display import label
 from cotenant.dashboard.frame import carried, panels
+from cotenant.dashboard.frame.callbacks import in_browser
 from cotenant.dashboard.frame.live_page import LivePart, redraw
 from cotenant.dashboard.frame.view import Obeyed, Page, Place, View
 from cotenant.dashboard.home import answers, beginnings, cards, numbers, risk
@@ -36,7 +36,6 @@ DAY_HEIGHT: Final = 200
 """Of the chart of the day, in pixels: the cards and it fit the window of a laptop."""
 HEAT_HEIGHT: Final = 310
 WORTH_MOST: Final = 3
-RESOURCES: Final = [{"value": "cpu", "label": "CPU"}, {"value": "memory", "label": "Memory"}]
 
 
 def render(view: View, search: str) -> Component:
@@ -117,7 +116,7 @@ def _policy(page: OverviewPage) -> Component:
 
 
 def _band_panel(page: OverviewPage) -> Component:
-    switch = dmc.SegmentedControl(id="band-resource", value=Resource.CPU.value, data=RESOURCES, size="xs")
+    switch = panels.resource_switch("band-resource")
     chart = html.Div(_band(page, Resource.CPU), id="band")
     return panels.panel("The cluster's day", chart, aside=switch)
 
@@ -143,8 +142,7 @@ def _heat_panel(overview: Overview) -> Component:
 
 def _waste_panel(page: OverviewPage) -> Component:
     note = "Requested minus used, by namespace. Click a bar for its workloads."
-    choices = [*RESOURCES, {"value": "money", "label": "Money"}]
-    switch = dmc.SegmentedControl(id="waste-measure", value="cpu", data=choices, size="xs")
+    switch = panels.resource_switch("waste-measure", more=[{"value": "money", "label": "Money"}])
     ranked = html.Div(_waste(page, "cpu"), id="waste")
     return panels.panel("Requested and not used", ranked, aside=switch, note=note)
 
@@ -287,7 +285,7 @@ def register(app: Dash, view: View) -> None:
         return drawn(search, lambda page: _band(page, Resource(resource)))
 
     risk.register(app, view)
-    app.clientside_callback(ClientsideFunction("cotenant", "drill"), Input("waste-figure", "clickData"))
+    in_browser(app, "drill", Input("waste-figure", "clickData"))
 
 
 OBEYED: Final = Obeyed(

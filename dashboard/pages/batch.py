@@ -9,7 +9,7 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 import dash_mantine_components as dmc
-from dash import ClientsideFunction, Dash, Input, Output, State, html, no_update
+from dash import Dash, Input, Output, State, html, no_update
 from dash.development.base_component import Component
 
 from cotenant.base import measures
@@ -21,6 +21,7 @@ from cotenant.base.usage.usage import HOUR_SECONDS
 from cotenant.dashboard.figures import display
 from cotenant.dashboard.figures import room as chart
 from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame.callbacks import in_browser
 from cotenant.dashboard.frame.live_page import LivePart, redraw
 from cotenant.dashboard.frame.shell import path_of
 from cotenant.dashboard.frame.table_cells import unbroken_text
@@ -44,6 +45,7 @@ NO_RISK: Final = "Past decisions have not been tested."
 JOB: Final = "Fit my job"
 AHEAD: Final = {Resource.CPU: "CPU for batch", Resource.MEMORY: "Memory for batch"}
 CHART_HEIGHT: Final = 300
+LOOK: Final[dict[str, Any]] = {"size": "xs", "w": 150, "debounce": 300}
 FIELDS: Final = (
     ("cores", "Cores of a pod", 0.5),
     ("gib", "GiB of a pod", 1),
@@ -74,15 +76,7 @@ def render(view: View, search: str) -> Component:
         job = Job()
     inputs = [
         dmc.NumberInput(
-            id=f"fit-{key}",
-            label=label,
-            value=getattr(job, key),
-            min=step,
-            max=BOUNDS[key][1],
-            step=step,
-            size="xs",
-            w=150,
-            debounce=300,
+            id=f"fit-{key}", label=label, value=getattr(job, key), min=step, max=BOUNDS[key][1], step=step, **LOOK
         )
         for key, label, step in FIELDS
     ]
@@ -267,9 +261,7 @@ def register(app: Dash, view: View) -> None:
         here = path_of(pathname or "", view.settings) == PATH
         return [part.panel_of(view, "") if here else no_update for part in PARTS.values()]
 
-    app.clientside_callback(
-        ClientsideFunction("cotenant", "job"), *[Input(f"fit-{key}", "value") for key, _, _ in FIELDS]
-    )
+    in_browser(app, "job", *[Input(f"fit-{key}", "value") for key, _, _ in FIELDS])
 
 
 OBEYED: Final = Obeyed(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
+from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
 from cotenant.base import measures
@@ -22,7 +22,7 @@ from cotenant.dashboard.changes.change_story import Allowed
 from cotenant.dashboard.figures import display
 from cotenant.dashboard.frame import callbacks as acting
 from cotenant.dashboard.frame import panels
-from cotenant.dashboard.frame.callbacks import acts
+from cotenant.dashboard.frame.callbacks import acts, in_browser
 from cotenant.dashboard.frame.view import Page, Place, View, with_cluster
 from cotenant.dashboard.sources.source import Snapshot
 from cotenant.dashboard.tables import list_page, savings
@@ -278,7 +278,7 @@ def _register_reads(app: Dash, view: View) -> None:
             return True, "Change", panels.trouble(error)
         return True, title, body
 
-    app.clientside_callback(ClientsideFunction("cotenant", "closed"), Input("change-drawer", "opened"))
+    in_browser(app, "closed", Input("change-drawer", "opened"))
 
 
 def _register_dialog(app: Dash, view: View) -> None:

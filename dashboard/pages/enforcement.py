@@ -25,6 +25,7 @@ from cotenant.enforcer.model.enforcement import NodeLanes
 from cotenant.enforcer.model.enforcement_tables import ENFORCEMENT
 
 PATH: Final = "enforcement"
+INSTALL: Final = "cotenant install --enforcer"
 IN_HAND: Final = "Node in hand"
 NEWS: Final = "enforcement-news"
 WIDTHS: Final = {
@@ -42,20 +43,16 @@ def _shape(definitions: Sequence[dict[str, Any]]) -> None:
             column_def["cellRenderer"] = "CotenantMode"
 
 
+FACETS: Final = (
+    ("lane", "Lane"), ("reason", "Reason"), ("mode", "Mode"), ("strategy", "Strategy"), ("node", "Node"),
+    ("ns", "Namespace"), ("pod", "Pod"),
+)  # fmt: skip
 LIST: Final = Listing(
     schema=ENFORCEMENT,
     path=PATH,
     noun="action",
     shown=("time", "node", "mode", "reason", "before_after", "why", "pod", "namespace", "strategy", "lane"),
-    facets=(
-        ("lane", "Lane"),
-        ("reason", "Reason"),
-        ("mode", "Mode"),
-        ("strategy", "Strategy"),
-        ("node", "Node"),
-        ("ns", "Namespace"),
-        ("pod", "Pod"),
-    ),
+    facets=FACETS,
     order="-time",
     opens="?open={node}",
     widths=WIDTHS,
@@ -152,12 +149,5 @@ def register(app: Dash, view: View) -> None:
 
 
 PAGE: Final = Page(
-    PATH,
-    "Enforcement",
-    "e",
-    render,
-    register,
-    place=Place.LEND,
-    installed=enforcing.agents_known,
-    switch_on="cotenant install --enforcer",
+    PATH, "Enforcement", "e", render, register, place=Place.LEND, installed=enforcing.agents_known, switch_on=INSTALL
 )

@@ -7,9 +7,8 @@ from functools import partial
 from typing import Any, Final
 from urllib.parse import unquote
 
-import dash_mantine_components as dmc
 import numpy as np
-from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
+from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
 from cotenant.base import measures
@@ -24,6 +23,7 @@ from cotenant.base.usage.usage import HALF_HOUR_SECONDS
 from cotenant.dashboard.figures import balance, colocation, display
 from cotenant.dashboard.figures.base import Chart
 from cotenant.dashboard.frame import carried, panels
+from cotenant.dashboard.frame.callbacks import in_browser
 from cotenant.dashboard.frame.shell import path_of
 from cotenant.dashboard.frame.view import Obeyed, Page, View
 from cotenant.dashboard.nodes import cpus_of_node, enforcement, pods_of_node
@@ -51,14 +51,13 @@ LIST: Final = Listing(
 SCATTER_HEIGHT: Final = 300
 BALANCE_CELLS: Final = 5_000
 HOURS_HEIGHT: Final = 330
-CHOICES: Final = [{"value": "cpu", "label": "CPU"}, {"value": "memory", "label": "Memory"}]
 
 
 def render(view: View, search: str) -> Component:
     """The list above a chart of all its nodes."""
     lead = html.P("What is requested, used and lendable on each node now. Enter or click: its hours and formulas.")
     head = html.Div([html.H1("Nodes"), lead], className="page-head")
-    switch = dmc.SegmentedControl(id="balance-resource", value="cpu", data=CHOICES, size="xs")
+    switch = panels.resource_switch("balance-resource")
     dots = panels.panel(
         "Requested against used",
         html.Div(panels.render_guarded(lambda: _balance(view, search, Resource.CPU)), id="balance"),
@@ -216,29 +215,22 @@ def _terms(lent: LentPaths | None, band: str, resource: Resource) -> Component:
         return panels.panel(title, panels.empty("The results lack the terms of this amount.", command="cotenant scan"))
     signs = lending.signs(lent)
     rows = [
-        html.Tr(
-            [
-                html.Th([html.Span(sign, className="sign"), lending.words(term)], scope="row"),
-                html.Td(panels.amount(lent.terms[term], resource)),
-            ]
-        )
+        _term_cells(sign, lending.words(term), panels.amount(lent.terms[term], resource))
         for term, sign in signs.items()
     ]
-    total = html.Tr(
-        [
-            html.Th([html.Span("=", className="sign"), title], scope="row"),
-            html.Td(panels.amount(lent.amount, resource)),
-        ],
-        className="sum",
-    )
+    total = html.Tr(_term_cells("=", title, panels.amount(lent.amount, resource)), className="sum")
     why = (
         [html.P(lending.why_not_more(lent), className="verdict")]
         if band == "batch" or lent.reason is not Reason.OK
         else []
     )
-    table = html.Table(html.Tbody([*rows, total]), className="inputs terms")
+    table = html.Table(html.Tbody([*map(html.Tr, rows), total]), className="inputs terms")
     code = html.Pre(html.Code(lending.formula(lent)), className="formula", tabIndex=0)
     return panels.panel(title, *why, table, code, note=f"policy {lent.policy}")
+
+
+def _term_cells(sign: str, words: str, amount: Any) -> list[Component]:
+    return [html.Th([html.Span(sign, className="sign"), words], scope="row"), html.Td(amount)]
 
 
 def register(app: Dash, view: View) -> None:
@@ -272,7 +264,7 @@ def register(app: Dash, view: View) -> None:
             lambda: cpus_of_node.topology_drawing(service.topology(view.given.current_user(), node))
         )
 
-    app.clientside_callback(ClientsideFunction("cotenant", "openNode"), Input("balance-figure", "clickData"))
+    in_browser(app, "openNode", Input("balance-figure", "clickData"))
 
 
 def _name_in(pathname: str) -> str:

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Final
 from urllib.parse import parse_qsl, unquote, urlencode
 
-import dash_mantine_components as dmc
-from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
+from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
 from cotenant.base.identity import WorkloadRef
@@ -22,6 +21,7 @@ from cotenant.dashboard.changes import review as reviewing
 from cotenant.dashboard.figures import display, distribution, heat
 from cotenant.dashboard.figures import story as chart
 from cotenant.dashboard.frame import callbacks, carried, panels
+from cotenant.dashboard.frame.callbacks import in_browser
 from cotenant.dashboard.frame.carried import WORKLOAD_PATH, filter_parts
 from cotenant.dashboard.frame.shell import path_of
 from cotenant.dashboard.frame.view import Obeyed, Page, View
@@ -33,13 +33,9 @@ HEIGHT: Final = 360
 HALF_HEIGHT: Final = 290
 EVENT_ROWS: Final = 60
 ORIGINS: Final = {
-    "workloads": "Workloads",
-    "recommendations": "Recommendations",
-    "forecast": "Forecast",
-    "nodes": "Nodes",
-    "pods": "Pods",
-    "reservations": "Reservations",
-}
+    "workloads": "Workloads", "recommendations": "Recommendations", "forecast": "Forecast", "nodes": "Nodes",
+    "pods": "Pods", "reservations": "Reservations",
+}  # fmt: skip
 """Pages that lead here -> what the way back is called."""
 FEW_SAMPLES: Final = 0.9
 """Share of samples present below which the page says that it shows a part."""
@@ -80,12 +76,7 @@ def below(view: View, parts: tuple[str, ...], search: str) -> Component:
         className="crumbs",
         **{"aria-label": "Where this is"},
     )
-    switch = dmc.SegmentedControl(
-        id="story-resource",
-        value=shown_resource(search).value,
-        data=[{"value": "cpu", "label": "CPU"}, {"value": "memory", "label": "Memory"}],
-        size="xs",
-    )
+    switch = panels.resource_switch("story-resource", shown_resource(search))
     head = html.Div(
         [html.H1(visible(ref.name)), html.Div(switch, className="aside")], className="page-head portrait-head"
     )
@@ -345,13 +336,8 @@ def register(app: Dash, view: View) -> None:
         return panels.render_guarded(lambda: contents(view, ref, search or ""))
 
     guards.register(app, view)
-    app.clientside_callback(ClientsideFunction("cotenant", "show"), Input("story-resource", "value"))
-    app.clientside_callback(
-        ClientsideFunction("cotenant", "shown"),
-        Output("story-resource", "value"),
-        Input("url", "search"),
-        prevent_initial_call=False,
-    )
+    in_browser(app, "show", Input("story-resource", "value"))
+    in_browser(app, "shown", Output("story-resource", "value"), Input("url", "search"), prevent_initial_call=False)
 
 
 OBEYED: Final = Obeyed(

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
-from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
+from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
 from cotenant.base.identity import ContainerName, WorkloadRef
@@ -23,6 +23,7 @@ from cotenant.dashboard.figures import story as chart
 from cotenant.dashboard.figures.display import label
 from cotenant.dashboard.frame import callbacks as acting
 from cotenant.dashboard.frame import navigation, panels
+from cotenant.dashboard.frame.callbacks import in_browser
 from cotenant.dashboard.frame.carried import workload_address
 from cotenant.dashboard.frame.view import Obeyed, Page, Place, View
 from cotenant.dashboard.pages import portrait
@@ -40,21 +41,13 @@ from cotenant.recommender.model.todo import ORDERS, TodoList
 from cotenant.recommender.model.views import RECOMMENDATIONS
 
 PROPOSED: Final = {
-    "cpu_step": "cpu_request_now",
-    "memory_step": "memory_request_now",
-    "cpu_request": "cpu_request_now",
-    "cpu_limit": "cpu_limit_now",
-    "memory_request": "memory_request_now",
-    "memory_limit": "memory_limit_now",
-}
+    "cpu_step": "cpu_request_now", "cpu_request": "cpu_request_now", "cpu_limit": "cpu_limit_now",
+    "memory_step": "memory_request_now", "memory_request": "memory_request_now", "memory_limit": "memory_limit_now",
+}  # fmt: skip
 ACTIONS: Final = {
-    "cpu_step": "cpu_action",
-    "memory_step": "memory_action",
-    "cpu_request": "cpu_action",
-    "cpu_limit": "cpu_limit_action",
-    "memory_request": "memory_action",
-    "memory_limit": "memory_limit_action",
-}
+    "cpu_step": "cpu_action", "cpu_request": "cpu_action", "cpu_limit": "cpu_limit_action",
+    "memory_step": "memory_action", "memory_request": "memory_action", "memory_limit": "memory_limit_action",
+}  # fmt: skip
 TITLES: Final = {When.NOW: "Now", When.ALL_STEPS: "After all steps"}
 BEFORE_AND_AFTER: Final = {
     "cpu_request": ("cpu", "CPU, before → after"),
@@ -131,20 +124,16 @@ def _shape(definitions: Sequence[dict[str, Any]]) -> None:
             column_def |= {**heading, "cellRenderer": "CotenantPair", "cellRendererParams": pair}
 
 
+FACETS: Final = (
+    ("ready", "Ready to apply"), ("severity", "Severity"), ("waste", "Waste"), ("reason", "Reason"),
+    ("killed_first", "Killed first"), ("kind", "Kind"), ("ns", "Namespace"),
+)  # fmt: skip
 LIST: Final = Listing(
     schema=RECOMMENDATIONS,
     path="recommendations",
     noun="recommendation",
     shown=("severity", "workload", "cpu_request", "memory_request", "saving_month", "ready", "memory_observed_max"),
-    facets=(
-        ("ready", "Ready to apply"),
-        ("severity", "Severity"),
-        ("waste", "Waste"),
-        ("reason", "Reason"),
-        ("killed_first", "Killed first"),
-        ("kind", "Kind"),
-        ("ns", "Namespace"),
-    ),
+    facets=FACETS,
     order=",".join(ORDERS[""]),
     totals=totals,
     shape=_shape,
@@ -200,8 +189,9 @@ def register(app: Dash, view: View) -> None:
     register_review(app, view, LIST)
 
     # It follows the URL, and closing it changes the URL: open at once, then its words, then its charts.
-    app.clientside_callback(
-        ClientsideFunction("cotenant", "drawer"),
+    in_browser(
+        app,
+        "drawer",
         Output("explanation", "children", allow_duplicate=True),
         Output("drawer", "opened"),
         Output("drawer-name", "data"),
@@ -210,7 +200,7 @@ def register(app: Dash, view: View) -> None:
         State("drawer-waiting", "data"),
         prevent_initial_call="initial_duplicate",
     )
-    app.clientside_callback(ClientsideFunction("cotenant", "closed"), Input("drawer", "opened"))
+    in_browser(app, "closed", Input("drawer", "opened"))
 
     @app.callback(
         Output("explanation", "children"),

@@ -48,20 +48,8 @@ FORECAST_LIST: Final = replace(
 )
 """FORECASTS without the paths, which are read one at a time."""
 
-SCHEMAS: Final[Mapping[str, Schema]] = {
-    s.name: s
-    for s in (
-        views.WORKLOADS,
-        views.RECOMMENDATIONS,
-        views.NODES,
-        views.PODS,
-        views.RECLAIMABLE,
-        views.FINDINGS,
-        FORECAST_LIST,
-        views.PLANS,
-        ENFORCEMENT,
-    )
-}
+_LISTED: Final = (views.WORKLOADS, views.RECOMMENDATIONS, views.NODES, views.PODS, views.RECLAIMABLE, views.FINDINGS)
+SCHEMAS: Final[Mapping[str, Schema]] = {s.name: s for s in (*_LISTED, FORECAST_LIST, views.PLANS, ENFORCEMENT)}
 REMEMBERED_STORIES: Final = 16
 DETAIL_CELLS: Final = 4_000
 """Of a forecast with the weeks before it, about."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import dash_mantine_components as dmc
-from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html
+from dash import Dash, Input, Output, State, dcc, html
 from dash.development.base_component import Component
 
 from cotenant.base import measures
@@ -24,6 +24,7 @@ from cotenant.base.text import visible
 from cotenant.dashboard.figures import display
 from cotenant.dashboard.figures.display import label
 from cotenant.dashboard.frame import carried, panels
+from cotenant.dashboard.frame.callbacks import in_browser
 from cotenant.dashboard.frame.view import View
 from cotenant.dashboard.sources.namespace_filter import OF_THESE
 from cotenant.dashboard.sources.source import Snapshot
@@ -223,8 +224,9 @@ def register(app: Dash, view: View, listing: Listing) -> None:
         side = panels.render_guarded(lambda: facets(listing, view.source.snapshot(), text))
         return side, panels.render_guarded(lambda: tools(listing, view, text))
 
-    app.clientside_callback(
-        ClientsideFunction("cotenant", "feed"),
+    in_browser(
+        app,
+        "feed",
         Output(f"frame-{name}", "data-shown"),
         Input("url", "search"),
         Input(listing.news, "data"),
@@ -232,11 +234,8 @@ def register(app: Dash, view: View, listing: Listing) -> None:
         State(f"grid-{name}", "id"),
         prevent_initial_call=False,
     )
-    app.clientside_callback(
-        ClientsideFunction("cotenant", "columns"),
-        Input(f"columns-{name}", "value"),
-        State(f"grid-{name}", "id"),
-        prevent_initial_call=False,
+    in_browser(
+        app, "columns", Input(f"columns-{name}", "value"), State(f"grid-{name}", "id"), prevent_initial_call=False
     )
 
 
