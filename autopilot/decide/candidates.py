@@ -14,11 +14,10 @@ from typing import Any, Final
 
 import msgspec
 
-from cotenant.autopilot.decide.history import Decisions
+from cotenant.autopilot.decide.history import Decisions, describe_reversal, gitops_writer
 from cotenant.autopilot.decide.policy import NamespacedPolicy, PolicyLimits
 from cotenant.autopilot.decide.round_order import QueueCandidate
 from cotenant.autopilot.decide.starts import StartAim, highest_starts
-from cotenant.autopilot.decide.writers import describe_reversal, gitops_writer
 from cotenant.autopilot.model import METHODS, RISING_AT_ONCE, AutopilotMode
 from cotenant.autopilot.settings import Direction, Untouched, Way
 from cotenant.base.identity import WorkloadRef

@@ -16,9 +16,8 @@ from typing import Any, Final
 
 import msgspec
 
-from cotenant.autopilot.decide.history import LedgerNote
+from cotenant.autopilot.decide.history import GITOPS_MANAGERS, LedgerNote
 from cotenant.autopilot.decide.round_order import QueueCandidate, QueueEntry
-from cotenant.autopilot.decide.writers import GITOPS_MANAGERS
 from cotenant.autopilot.model import AutopilotEvent
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.json_documents.json_decoders import UNDECODABLE

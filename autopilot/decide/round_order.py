@@ -14,10 +14,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
-from cotenant.autopilot.decide.halt import Halt
+from cotenant.autopilot.decide.halt import AcceptRefusal, Halt
 from cotenant.autopilot.decide.history import ActState, PastAct, failed_acts, restarts
 from cotenant.autopilot.decide.policy import PolicyLimits
-from cotenant.autopilot.decide.refusals import AcceptRefusal
 from cotenant.autopilot.decide.starts import StartAim
 from cotenant.autopilot.model import RISING_AT_ONCE, AutopilotMode, QueueVerdict, RoundTotals
 from cotenant.autopilot.settings import Way

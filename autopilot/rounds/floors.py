@@ -18,7 +18,7 @@ from cotenant.autopilot.decide.floors import (
     mark_arrived,
     target_of,
 )
-from cotenant.autopilot.decide.refusals import WriteRefusals
+from cotenant.autopilot.decide.halt import WriteRefusals
 from cotenant.autopilot.model import AutopilotEvent
 from cotenant.autopilot.rounds.acts import PATIENCE_SECONDS, ActConfig
 from cotenant.autopilot.rounds.cluster_state import FIELD_MANAGER, list_readable

@@ -10,13 +10,11 @@ import msgspec
 
 from cotenant.autopilot.decide.candidates import DAY_HOURS, PolicyInForce, candidates_of, hardly_cut, settings_under
 from cotenant.autopilot.decide.floors import FloorForecasts, FloorOutlook, floor_outlooks
-from cotenant.autopilot.decide.halt import Halt, halt_of, too_much_harm
-from cotenant.autopilot.decide.history import ActApproval, ActState, PastAct, acts_of, busy
+from cotenant.autopilot.decide.halt import AcceptRefusal, Halt, gap_of, halt_of, too_much_harm
+from cotenant.autopilot.decide.history import ActApproval, ActState, PastAct, acts_of, busy, statuses_by_workload
 from cotenant.autopilot.decide.policy import NamespacedPolicy, effective, fields_beyond_limits
 from cotenant.autopilot.decide.records import lapsed_approvals
-from cotenant.autopilot.decide.refusals import AcceptRefusal, gap_of
 from cotenant.autopilot.decide.round_order import QueueCandidate, QueueEntry, RoundInputs, decide
-from cotenant.autopilot.decide.writers import statuses_by_workload
 from cotenant.autopilot.model import ROUND_STAGES, AutopilotMode, QueueVerdict
 from cotenant.autopilot.rounds.cluster_state import read_health, read_namespace, read_policies
 from cotenant.autopilot.rounds.ledger_history import LedgerHistory

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cotenant.autopilot.decide.floors import FloorForecasts, FloorStep
+from cotenant.autopilot.decide.halt import AcceptRefusal
 from cotenant.autopilot.decide.records import rows_of
-from cotenant.autopilot.decide.refusals import AcceptRefusal
 from cotenant.autopilot.decide.starts import BoostStep
 from cotenant.autopilot.model import QueueVerdict
 from cotenant.autopilot.rounds.acts import PATIENCE_SECONDS, ActConfig, ActOutcome, Acts

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from cotenant.autopilot.decide.floors import FloorStep
-from cotenant.autopilot.decide.refusals import WriteRefusals
+from cotenant.autopilot.decide.halt import WriteRefusals
 from cotenant.autopilot.decide.round_order import helped_starts
 from cotenant.autopilot.decide.starts import BoostStep, StartAim, beginnings, details_of, endings
 from cotenant.autopilot.model import AutopilotEvent

@@ -33,10 +33,9 @@ from bench.recommender.replay_worlds import HISTORY_DAYS, SETTINGS, cut, evidenc
 from bench.record import Row, above, below, record
 from cotenant.autopilot.decide.candidates import LiveNamespace, PolicyInForce, candidates_of, settings_under
 from cotenant.autopilot.decide.halt import Halt, too_much_harm
-from cotenant.autopilot.decide.history import Decisions, acts_of, busy
+from cotenant.autopilot.decide.history import Decisions, acts_of, busy, statuses_by_workload
 from cotenant.autopilot.decide.policy import NamespacedPolicy, PolicySpec, effective
 from cotenant.autopilot.decide.round_order import QueueCandidate, RoundInputs, decide
-from cotenant.autopilot.decide.writers import statuses_by_workload
 from cotenant.autopilot.model import AutopilotMode, QueueVerdict
 from cotenant.autopilot.settings import AutopilotSettings, CeilingSettings, Untouched, Way
 from cotenant.base.cluster import Container, Workload

@@ -145,8 +145,8 @@ def _header(view: View) -> Component:
 
 
 def _icon_button(sign: str, id_: str, label: str, kind: str = "") -> Component:
-    look = {"className": kind} if kind else {}
-    icon = html.Span(sign, **look, **{"aria-hidden": "true"})
+    style = {"className": kind} if kind else {}
+    icon = html.Span(sign, **style, **{"aria-hidden": "true"})
     return dmc.ActionIcon(icon, id=id_, variant="default", size="md", **{"aria-label": label})
 
 

@@ -45,7 +45,7 @@ NO_RISK: Final = "Past decisions have not been tested."
 JOB: Final = "Fit my job"
 AHEAD: Final = {Resource.CPU: "CPU for batch", Resource.MEMORY: "Memory for batch"}
 CHART_HEIGHT: Final = 300
-LOOK: Final[dict[str, Any]] = {"size": "xs", "w": 150, "debounce": 300}
+FIELD_STYLE: Final[dict[str, Any]] = {"size": "xs", "w": 150, "debounce": 300}
 FIELDS: Final = (
     ("cores", "Cores of a pod", 0.5),
     ("gib", "GiB of a pod", 1),
@@ -76,7 +76,13 @@ def render(view: View, search: str) -> Component:
         job = Job()
     inputs = [
         dmc.NumberInput(
-            id=f"fit-{key}", label=label, value=getattr(job, key), min=step, max=BOUNDS[key][1], step=step, **LOOK
+            id=f"fit-{key}",
+            label=label,
+            value=getattr(job, key),
+            min=step,
+            max=BOUNDS[key][1],
+            step=step,
+            **FIELD_STYLE,
         )
         for key, label, step in FIELDS
     ]

@@ -388,7 +388,7 @@ def _put_off(listing: Listing, snapshot: Snapshot, search: str) -> list[Componen
 
 
 def _active(listing: Listing, query: Query, link: Href) -> list[Component]:
-    links = []
+    removable: list[tuple[str, Query]] = []
     key, _, value = listing.hidden.partition("=")
     titles, divided = dict(listing.facets), {(tab.key, tuple(tab.value.split(","))) for tab in listing.tabs}
     for condition in query.conditions:
@@ -396,24 +396,21 @@ def _active(listing: Listing, query: Query, link: Href) -> list[Component]:
         if marked or condition == FilterCondition(key, (value,)):
             continue
         for value in condition.values:
-            href = link(filters.toggle_pattern(query, condition.key, value, negated=condition.negated))
             words = f"{titles.get(condition.key, condition.key)}: {'not ' * condition.negated}{visible(label(value))}"
-            links.append(dcc.Link(f"{words}  ×", href=href, className="active", title="Remove"))
+            rest = filters.toggle_pattern(query, condition.key, value, negated=condition.negated)
+            removable.append((words, rest))
     if query.text:
-        rest = replace(query, text="")
-        links.append(dcc.Link(f"“{visible(query.text)}”  ×", href=link(rest), className="active", title="Remove"))
+        removable.append((f"“{visible(query.text)}”", replace(query, text="")))
     for key, at in zip(time_span.KEYS, query.span, strict=True):
         if math.isfinite(at):
-            words = f"{key} {time_span.words(at)}  ×"
-            rest = replace(query, span=(-math.inf, query.span[1]) if key == "since" else (query.span[0], math.inf))
-            links.append(dcc.Link(words, href=link(rest), className="active", title="Remove"))
+            span = (-math.inf, query.span[1]) if key == "since" else (query.span[0], math.inf)
+            removable.append((f"{key} {time_span.words(at)}", replace(query, span=span)))
     if math.isfinite(query.back_seconds):
-        words = f"{time_span.RANGE} = {time_span.range_text(query.back_seconds)}  ×"
-        rest = replace(query, back_seconds=math.inf)
-        links.append(dcc.Link(words, href=link(rest), className="active", title="Remove"))
-    if links:
-        links.append(dcc.Link("Clear filters", href=_href(filters.clear_filters(query)), className="quiet-link"))
-    return links
+        words = f"{time_span.RANGE} = {time_span.range_text(query.back_seconds)}"
+        removable.append((words, replace(query, back_seconds=math.inf)))
+    links = [dcc.Link(f"{words}  ×", href=link(rest), className="active", title="Remove") for words, rest in removable]
+    clear = dcc.Link("Clear filters", href=_href(filters.clear_filters(query)), className="quiet-link")
+    return [*links, clear] if links else []
 
 
 def _exports(listing: Listing, view: View, snapshot: Snapshot, encoded: str) -> Component:

@@ -12,11 +12,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from cotenant.autopilot.decide.candidates import LiveNamespace, PolicyInForce, candidates_of, settings_under
-from cotenant.autopilot.decide.history import LedgerNote, acts_of, busy, folded_notes
+from cotenant.autopilot.decide.history import (
+    LedgerNote,
+    acts_of,
+    busy,
+    folded_notes,
+    gitops_writer,
+    statuses_by_workload,
+)
 from cotenant.autopilot.decide.policy import PolicySpec, effective, parse_policy
 from cotenant.autopilot.decide.records import rows_of
 from cotenant.autopilot.decide.round_order import RoundInputs, decide
-from cotenant.autopilot.decide.writers import gitops_writer, statuses_by_workload
 from cotenant.autopilot.model import AutopilotEvent, AutopilotMode, QueueVerdict
 from cotenant.autopilot.settings import CeilingSettings, Way
 from cotenant.base.identity import WorkloadRef

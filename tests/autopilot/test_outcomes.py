@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from cotenant.autopilot.decide.halt import too_much_harm
-from cotenant.autopilot.decide.history import ActState, acts_of, busy, failed_acts
-from cotenant.autopilot.decide.writers import describe_reversal
+from cotenant.autopilot.decide.history import ActState, acts_of, busy, describe_reversal, failed_acts
 from cotenant.autopilot.notes import news_of
 from cotenant.autopilot.rounds.reading import RoundReading
 from cotenant.autopilot.settings import AutopilotSettings

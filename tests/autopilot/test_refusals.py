@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.autopilot.decide.refusals import LONGEST_REST_SECONDS, AcceptRefusal, gap_of
+from cotenant.autopilot.decide.halt import LONGEST_REST_SECONDS, AcceptRefusal, gap_of
 from cotenant.autopilot.decide.round_order import RoundInputs, decide
 from cotenant.autopilot.model import AutopilotMode, QueueVerdict
 from cotenant.base.reasons import Reason

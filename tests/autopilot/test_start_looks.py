@@ -12,8 +12,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cotenant.autopilot.decide.halt import WriteRefusal
 from cotenant.autopilot.decide.policy import PolicySpec, effective
-from cotenant.autopilot.decide.refusals import WriteRefusal
 from cotenant.autopilot.decide.round_order import QueueCandidate, QueueEntry
 from cotenant.autopilot.decide.starts import BoostStep, StartAim
 from cotenant.autopilot.model import AutopilotMode, QueueVerdict

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from types import ModuleType
 from urllib.parse import urlencode
 
 import numpy as np
@@ -34,11 +35,9 @@ from tests.support import dashboard as support
 from tests.support.dashboard import Results
 
 NOON = 1_795_089_600.0
-LISTS = {
-    page.path: getattr(module, "LIST", None)
-    for module in vars(pages).values()
-    if (page := getattr(module, "PAGE", None))
-}
+MODULES = [module for module in vars(pages).values() if isinstance(module, ModuleType)]
+LISTED = [part for module in MODULES for part in vars(module).values() if isinstance(part, Listing)]
+LISTS = {page.path: next((listing for listing in LISTED if listing.path == page.path), None) for page in pages.ALL}
 
 
 @pytest.fixture(scope="module")

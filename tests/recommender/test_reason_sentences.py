@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.autopilot.decide.refusals import LONGEST_REST_SECONDS
+from cotenant.autopilot.decide.halt import LONGEST_REST_SECONDS
 from cotenant.autopilot.decide.round_order import GIVEN_UP_AFTER
 from cotenant.base.cluster import Container
 from cotenant.base.kubernetes.qos import QosClass
