@@ -90,12 +90,8 @@ class ProposedValue(msgspec.Struct, frozen=True, array_like=True):
 
 def encoded_values(first: Iterable[Recommendation]) -> str:
     """The fields that a step moves, for a row of the ledger."""
-    moved = [
-        ProposedValue(r.container.container, v.resource, v.field, v.now, v.amount)
-        for r in first
-        for v in r.values
-        if v.changes_template
-    ]
+    changed = ((r.container.container, v) for r in first for v in r.values if v.changes_template)
+    moved = [ProposedValue(name, v.resource, v.field, v.now, v.amount) for name, v in changed]
     return msgspec.json.encode(moved).decode()
 
 

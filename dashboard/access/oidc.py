@@ -153,13 +153,8 @@ class Provider:
     def finish(self, code: str, verifier: str, nonce: str, redirect_uri: str) -> ClaimedIdentity:
         """Exchange a code for tokens and return whom they claim; LoginRefused when they are not of this login."""
         with self._session(redirect_uri) as session:
-            tokens = self._token_exchange(
-                session.fetch_token,
-                self._endpoint("token_endpoint"),
-                grant_type="authorization_code",
-                code=code,
-                code_verifier=verifier,
-            )
+            grant = {"grant_type": "authorization_code", "code": code, "code_verifier": verifier}
+            tokens = self._token_exchange(session.fetch_token, self._endpoint("token_endpoint"), **grant)
         return self._claimed_identity(tokens, nonce)
 
     def renew(self, refresh_token: str) -> ClaimedIdentity | None:

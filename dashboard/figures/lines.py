@@ -130,6 +130,7 @@ def over_time(unit: str, x: Sequence[float], **more: Any) -> dict[str, Any]:
     both = sorted(x)
     # Whole days between two marks, so that their words have space in a narrow drawer.
     days = (both[-1] - both[0]) / DAY_MILLISECONDS if both else 0.0
+    comma = "," if unit == "cores" else None
     defaults: dict[str, Any] = {
         "meta": base.amounts(unit, "y") | base.IN_TIME,
         "hovermode": "x unified",
@@ -149,7 +150,7 @@ def over_time(unit: str, x: Sequence[float], **more: Any) -> dict[str, Any]:
             "rangemode": "tozero",
             "title": {"text": unit, "standoff": 6},
             "fixedrange": True,
-            "tickformat": "," if unit == "cores" else None,
+            "tickformat": comma,
         },
     }
     return base.layout(**(defaults | more))

@@ -161,15 +161,9 @@ def dialog(view: View, pages: Sequence[Page]) -> Component:
     first = html.Div(lines(find(view, pages, ""), ""), **{"data-for": ""})
     found = html.Div(first, id=FOUND, className="palette-found", role="status")
     hint = html.P([html.Kbd("↓"), " choose  ", html.Kbd("Enter"), " go  ", html.Kbd("Esc"), " close"])
-    return dmc.Modal(
-        html.Div([field, found, html.Div(hint, className="palette-hint")]),
-        id=PALETTE,
-        title="Search everything",
-        opened=False,
-        size="lg",
-        keepMounted=True,
-        closeButtonProps=panels.CLOSE,
-    )
+    inside = html.Div([field, found, html.Div(hint, className="palette-hint")])
+    closed = {"opened": False, "keepMounted": True, "size": "lg", "closeButtonProps": panels.CLOSE}
+    return dmc.Modal(inside, id=PALETTE, title="Search everything", **closed)
 
 
 def lines(hits: Sequence[Hit], text: str) -> list[Component]:

@@ -59,13 +59,9 @@ def dialog(id_: str, title: str, parts: Sequence[Component], size: str) -> Compo
 
 def figure(chart: Chart, id_: str, height: int) -> Component:
     """A chart, with its summary as accessible name and as a line of text below; on a telephone with its names too."""
-    graph = dcc.Graph(
-        id=id_,
-        figure=chart.figure,
-        config={"displayModeBar": False, "responsive": True, "doubleClick": False},
-        style={"height": f"{height}px"},
-        responsive=True,
-    )
+    config = {"displayModeBar": False, "responsive": True, "doubleClick": False}
+    style = {"height": f"{height}px"}
+    graph = dcc.Graph(id=id_, figure=chart.figure, config=config, style=style, responsive=True)
     picture = html.Div(graph, role="img", **{"aria-label": chart.summary})
     save = html.Button("PNG", className="quiet-link png", title="Save the chart as a picture", **{"data-figure": id_})
     # The chart's numbers as a table, which `assets/tables.js` fills when it is opened.

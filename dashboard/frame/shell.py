@@ -195,15 +195,9 @@ def _display() -> Component:
         "sentences stay in cores and GiB, with their unit; exports and the API in millicores, bytes and Unix seconds.",
         className="panel-note",
     )
-    return dmc.Modal(
-        [html.Table(html.Tbody(rows), className="inputs"), note],
-        id="display",
-        title="Units and time zone",
-        opened=False,
-        keepMounted=True,
-        size="md",
-        closeButtonProps=panels.CLOSE,
-    )
+    inside = [html.Table(html.Tbody(rows), className="inputs"), note]
+    closed: dict[str, Any] = {"opened": False, "keepMounted": True, "size": "md", "closeButtonProps": panels.CLOSE}
+    return dmc.Modal(inside, id="display", title="Units and time zone", **closed)
 
 
 def path_of(pathname: str, settings: DashboardSettings) -> str:

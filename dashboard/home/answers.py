@@ -136,10 +136,7 @@ QUESTIONS: Final = (
 
 def panel(page: OverviewPage) -> Component:
     """Every question with its answer, each a link to the whole of it."""
-    rows = [
-        html.Li(
-            [dcc.Link(question.words, href=question.href(page)), html.Span(question.answer(page), className="answer")]
-        )
-        for question in QUESTIONS
-    ]
+    links = [dcc.Link(question.words, href=question.href(page)) for question in QUESTIONS]
+    answers = [html.Span(question.answer(page), className="answer") for question in QUESTIONS]
+    rows = [html.Li([link, answer]) for link, answer in zip(links, answers, strict=True)]
     return html.Section(html.Ul(rows, className="answers"), className="panel", id="answers")

@@ -195,15 +195,13 @@ def _outcome(page: OverviewPage) -> Component:
         :5
     ]
     rows = [
-        html.Li(
-            [
-                dcc.Link(label(reason), href=page.href("recommendations", f"reason={reason.value}")),
-                f" {display.counted(count, 'container')}. {SENTENCES[reason]}",
-            ]
-        )
+        [
+            dcc.Link(label(reason), href=page.href("recommendations", f"reason={reason.value}")),
+            f" {display.counted(count, 'container')}. {SENTENCES[reason]}",
+        ]
         for count, reason in ranked
     ]
-    reasons = html.Ul(rows, className="reasons")
+    reasons = html.Ul([*map(html.Li, rows)], className="reasons")
     shares = html.Ul(severities, className="shares")
     return panels.panel(
         "Recommendations", shares, panels.severity_legend(), *_worth_most(page), html.H3("Why"), reasons, note=note
@@ -217,15 +215,13 @@ def _worth_most(page: OverviewPage) -> list[Component]:
         return []
     best = choosing.worth_most(page.advice, WORTH_MOST, page.query)
     rows = [
-        html.Li(
-            [
-                dcc.Link(f"Review {visible(str(ref))}", href=reviewing.href(view.settings.base_path, [ref])),
-                html.Span(f" frees {display.money(saved, view.currency)} a month now, net", className="selection-sum"),
-            ]
-        )
+        [
+            dcc.Link(f"Review {visible(str(ref))}", href=reviewing.href(view.settings.base_path, [ref])),
+            html.Span(f" frees {display.money(saved, view.currency)} a month now, net", className="selection-sum"),
+        ]
         for ref, saved in best
     ]
-    return [html.H3("Worth most"), html.Ul(rows, className="reasons", id="worth-most")] if rows else []
+    return [html.H3("Worth most"), html.Ul([*map(html.Li, rows)], className="reasons", id="worth-most")] if rows else []
 
 
 def _findings(page: OverviewPage) -> Component:
@@ -238,16 +234,14 @@ def _findings(page: OverviewPage) -> Component:
         state = panels.empty("Nothing was found.", why="No workload or node is conspicuous.", link=link)
         return panels.panel("Findings", state, note=note)
     rows = [
-        html.Li(
-            [
-                dcc.Link([panels.chip(label(kind)), f" {count:,}"], href=page.href("findings", f"finding={kind}")),
-                html.P(FINDING_SENTENCES[FindingKind(kind)] if kind in set(FindingKind) else ""),
-            ]
-        )
+        [
+            dcc.Link([panels.chip(label(kind)), f" {count:,}"], href=page.href("findings", f"finding={kind}")),
+            html.P(FINDING_SENTENCES[FindingKind(kind)] if kind in set(FindingKind) else ""),
+        ]
         for kind, count in counts.items()
     ]
     every = dcc.Link("All findings", href=page.href("findings"), className="button")
-    return panels.panel("Findings", html.Ul(rows, className="reasons finding-list"), every, note=note)
+    return panels.panel("Findings", html.Ul([*map(html.Li, rows)], className="reasons finding-list"), every, note=note)
 
 
 def _quality(overview: Overview, base: str) -> Component:

@@ -65,18 +65,9 @@ def at_place(replay: WhatIf, index: int) -> RiskOutcome:
 def slider(replay: WhatIf, id_: str) -> Component:
     """One place for each risk that was replayed."""
     marks = [{"value": index, "label": f"{risk_percent(outcome):g} %"} for index, outcome in enumerate(replay.risks)]
-    return dmc.Slider(
-        id=id_,
-        value=first_place(replay),
-        min=0,
-        max=max(len(replay.risks) - 1, 1),
-        step=1,
-        marks=marks,
-        label=None,
-        thumbLabel="Risk of a forecast peak",
-        restrictToMarks=True,
-        mb="xl",
-    )
+    last = max(len(replay.risks) - 1, 1)
+    style = {"label": None, "thumbLabel": "Risk of a forecast peak", "restrictToMarks": True, "mb": "xl"}
+    return dmc.Slider(id=id_, value=first_place(replay), min=0, max=last, step=1, marks=marks, **style)
 
 
 def stats(replay: WhatIf, chosen: RiskOutcome) -> list[Component]:

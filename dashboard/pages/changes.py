@@ -64,14 +64,9 @@ def summed_changes(columns: Any, mask: Sequence[bool]) -> Savings:
 def _total(label: str, columns: Any, mask: Sequence[bool]) -> Component:
     total = summed_changes(columns, mask)
     count = display.counted(measures.matching_count(mask), "change")
-    return html.Div(
-        [
-            html.Span(label, className="total-label"),
-            html.Strong(savings.saving_parts(total, ""), className="total-value"),
-            html.Span(f"of requests, by {count}", className="total-parts"),
-        ],
-        className="total",
-    )
+    name = html.Span(label, className="total-label")
+    amounts = html.Strong(savings.saving_parts(total, ""), className="total-value")
+    return html.Div([name, amounts, html.Span(f"of requests, by {count}", className="total-parts")], className="total")
 
 
 def _shape(definitions: Sequence[dict[str, Any]]) -> None:

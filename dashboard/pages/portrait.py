@@ -281,12 +281,8 @@ def week(workload_story: Story, resource: Resource) -> Component:
 
 
 def _recommendation_panel(workload_story: Story, view: View, ref: WorkloadRef) -> Component:
-    link = dcc.Link(
-        "In the list",
-        href=f"{view.settings.base_path}recommendations?{_exactly(ref)}",
-        className="quiet-link",
-        id="to-recommendations",
-    )
+    href = f"{view.settings.base_path}recommendations?{_exactly(ref)}"
+    link = dcc.Link("In the list", href=href, className="quiet-link", id="to-recommendations")
     overview = view.source.snapshot().overview
     if overview is None or overview.demo:
         stale = False

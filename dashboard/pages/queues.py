@@ -54,13 +54,9 @@ ALL_QUOTAS: Final = "cotenant get quotas"
 """By who may read them all."""
 NARROWED_WHY: Final = "Only quotas are shown whose pods are all in namespaces that you may see."
 TONES: Final = {
-    GangState.RUNNING: "teal",
-    GangState.PLACING: "blue",
-    GangState.OPENING: "blue",
-    GangState.NO_CAPACITY: "orange",
-    GangState.TIMED_OUT: "orange",
-    GangState.INVALID: "red",
-}
+    GangState.RUNNING: "teal", GangState.PLACING: "blue", GangState.OPENING: "blue", GangState.NO_CAPACITY: "orange",
+    GangState.TIMED_OUT: "orange", GangState.INVALID: "red",
+}  # fmt: skip
 
 
 def render(view: View, search: str) -> Component:

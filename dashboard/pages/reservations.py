@@ -33,13 +33,11 @@ def render(view: View, search: str) -> Component:
     if view.source.snapshot().overview is None and view.given.plans is None:
         return html.Div([head, html.Div(body, id=BELOW)], className="page")
     plans = plans_of_service(view, search)
+    hand = panels.render_guarded(lambda: detail.selected_panel(view, search, plans), detail.IN_HAND)
     above = html.Div(
         [
             html.Div(board(view, search, plans), id="plan-board"),
-            html.Div(
-                panels.render_guarded(lambda: detail.selected_panel(view, search, plans), detail.IN_HAND),
-                id="plan-hand",
-            ),
+            html.Div(hand, id="plan-hand"),
         ],
         className="row wide-narrow",
     )

@@ -49,12 +49,8 @@ OPTIONS: Final[Mapping[str, Any]] = {
 }
 
 DEFAULTS: Final[Mapping[str, Any]] = {
-    "sortable": True,
-    "resizable": True,
-    "filter": False,
-    "suppressHeaderMenuButton": True,
-    "wrapHeaderText": True,
-}
+    "sortable": True, "resizable": True, "filter": False, "suppressHeaderMenuButton": True, "wrapHeaderText": True,
+}  # fmt: skip
 """Of every column. Headings break into lines rather than lose their ends."""
 
 TWO_LINES: Final[Mapping[str, Any]] = {"rowHeight": 35}

@@ -291,22 +291,17 @@ def _facet_value(link: Href, query: Query, of: tuple[str, str], value: str, coun
     words = f"{name}: {visible(label(value))}"
     chosen, excluded = value in query.values(key), value in query.values(key, negated=True)
     state = "chosen" if chosen else "excluded" if excluded else ""
-    pick = dcc.Link(
-        [html.Span(visible(label(value)), className="facet-word"), html.Span(f"{count:,}", className="facet-count")],
-        href=link(filters.toggle_pattern(query, key, value, negated=excluded)),
-        className=f"facet-link {state}",
-        title=f"{'Remove' if state else 'Show only'} {words}",
-    )
-    drop = (
-        html.Span(className="facet-not")
-        if state
-        else dcc.Link(
-            "≠",
-            href=link(filters.toggle_pattern(query, key, value, negated=True)),
-            className="facet-not",
-            title=f"Leave out {words}",
-        )
-    )
+    inside = [
+        html.Span(visible(label(value)), className="facet-word"),
+        html.Span(f"{count:,}", className="facet-count"),
+    ]
+    href = link(filters.toggle_pattern(query, key, value, negated=excluded))
+    title = f"{'Remove' if state else 'Show only'} {words}"
+    pick = dcc.Link(inside, href=href, className=f"facet-link {state}", title=title)
+    drop = html.Span(className="facet-not")
+    if not state:
+        without = link(filters.toggle_pattern(query, key, value, negated=True))
+        drop = dcc.Link("≠", href=without, className="facet-not", title=f"Leave out {words}")
     return html.Li([pick, drop], className="facet-row")
 
 
