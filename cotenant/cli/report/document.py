@@ -19,13 +19,18 @@ from cotenant.cli.report.scan_drawings import text
 def document(title: str, lead: str, computed_seconds: int, body: str, footer: str) -> str:
     """The whole file. title, lead: plain text; body, footer: HTML."""
     when = datetime.fromtimestamp(computed_seconds, UTC).strftime("%Y-%m-%d %H:%M")
+    head = f'<header><h1>{text(title)}</h1><p class="lead">{text(lead)} Computed {when} UTC.</p></header>'
+    return frame(title.lower(), f"{head}\n{body}", footer, STYLE + CHARTS)
+
+
+def frame(name: str, body: str, footer: str, style: str) -> str:
+    """The file around a body; name: plain text, for the browser's title; its policy forbids all but inline styles."""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="referrer" content="no-referrer">'
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-        f"<title>cotenant: {text(title.lower())}</title><style>{STYLE}{CHARTS}</style></head><body><main>\n"
-        f'<header><h1>{text(title)}</h1><p class="lead">{text(lead)} Computed {when} UTC.</p></header>\n{body}\n'
+        f"<title>cotenant: {text(name)}</title><style>{style}</style></head><body><main>\n{body}\n"
         f"<footer>{footer}</footer></main></body></html>\n"
     )
 

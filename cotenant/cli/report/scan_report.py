@@ -22,7 +22,7 @@ from cotenant.base.severity import Severity
 from cotenant.base.table import Kind
 from cotenant.base.text import counted, percent, share
 from cotenant.base.usage.quality import DEFECT_SENTENCES, QualityRecord
-from cotenant.cli.report.document import STYLE
+from cotenant.cli.report.document import STYLE, frame
 from cotenant.cli.report.scan_drawings import band, bar, heat, parts, sparkline, text
 from cotenant.recommender.model.finding import FINDING_SENTENCES, FindingKind
 from cotenant.recommender.model.recommendation import Recommendation, Restart, absent_words
@@ -82,16 +82,11 @@ def page(contents: ReportContents) -> str:
             f"until {_time(overview.time_seconds)} UTC, from {text(overview.source)}.</p></header>"
         )
     sections = (head, _summary(contents), _findings(contents.findings), _table(contents), _quality(contents))
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<meta name="referrer" content="no-referrer">'
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-        f"<title>cotenant: {text(name)}</title><style>{STYLE}</style></head><body><main>\n"
-        + "\n".join(sections)
-        + "\n<footer>Made by <code>cotenant scan -o html</code>. Times are UTC. Each value has an explanation: "
-        "<code>cotenant explain NAMESPACE/KIND/NAME</code>.</footer></main></body></html>\n"
+    footer = (
+        "Made by <code>cotenant scan -o html</code>. Times are UTC. Each value has an explanation: "
+        "<code>cotenant explain NAMESPACE/KIND/NAME</code>."
     )
+    return frame(name, "\n".join(sections), footer, STYLE)
 
 
 # --- head and summary ---
