@@ -81,7 +81,7 @@ def watched_pod(wire: ObservedPodWire) -> Pod:
         priority=priority_of(observed.labels, observed.priority),
         requests=_amounts(observed.requests),
         mid_requests=mid_request_of(observed.requests),
-        zones=zones_of(observed.annotations),
+        zones=tuple(sorted({*zones_of(observed.annotations)})),
         batch_millicores=observed.requests.get(BATCH_CPU, 0),
         best_effort=observed.best_effort,
         placeholder=placeholder and observed.phase not in ENDED_PHASES,

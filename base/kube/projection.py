@@ -85,7 +85,7 @@ def zones_of(annotations: Mapping[str, str]) -> tuple[int, ...]:
         status = decoder_of(_ResourceStatus).decode(text) if text else None
     except UNDECODABLE:
         return ()
-    return tuple(sorted({zone.node for zone in status.numa_node_resources or ()})) if status else ()
+    return tuple(zone.node for zone in status.numa_node_resources or ()) if status else ()
 
 
 def controller_of(meta: ObjectMeta) -> WorkloadRef | None:
