@@ -10,17 +10,18 @@ from threading import Thread
 import pytest
 import requests
 
-from cotenant.base.progress import Silent
+from cotenant.base.commands.progress import LineProgress
 from cotenant_lab.demo.progress_page import ProgressPage
 from cotenant_lab.demo.time_left import COPY_STAGE, STAGE_SECONDS, WHOLE_SIZE, MakingTime
 
 pytestmark = pytest.mark.server
 
 
-class Stages(Silent):
-    """A Progress that remembers."""
+class Stages(LineProgress):
+    """Progress of a terminal that remembers."""
 
     def __init__(self) -> None:
+        super().__init__(silent=True)
         self.names: list[str] = []
         self.left: list[str] = []
 

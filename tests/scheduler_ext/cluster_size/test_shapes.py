@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from cotenant.base.errors import UsageError
 from cotenant.base.reasons import Reason
-from cotenant.scheduler_ext.cluster_size.machines.kubelet import MIB, Machine, allocatable_of
+from cotenant.base.resource import MIB
+from cotenant.scheduler_ext.cluster_size.machines.kubelet import Machine, allocatable_of
 from cotenant.scheduler_ext.cluster_size.machines.prototypes import Prototype, Prototypes, prototypes_of
 from cotenant.scheduler_ext.cluster_size.machines.shapes import parse_shapes
 from cotenant.scheduler_ext.cluster_size.model import SizedNode, Stay
