@@ -24,9 +24,15 @@ from cotenant.changes.objectives.policy_objectives import MOST_OBJECTIVES, Polic
 
 Choice = TypeVar("Choice", Resource, Direction, Way)
 NARROWER: Final[Mapping[str, Callable[..., Any]]] = {
-    "canary_share": min, "soak_minutes": max, "at_once": min, "restarts_per_week": min, "minimum_confidence": max,
-    "start_up_factor": min, "replica_floor_factor": min, "throttled_share": max,
-}  # fmt: skip
+    "canary_share": min,
+    "soak_minutes": max,
+    "at_once": min,
+    "restarts_per_week": min,
+    "minimum_confidence": max,
+    "start_up_factor": min,
+    "replica_floor_factor": min,
+    "throttled_share": max,
+}
 """Field with one amount -> of two amounts the one that permits less."""
 LISTS: Final = ("resources", "directions", "ways")
 """Fields whose empty list would allow nothing."""

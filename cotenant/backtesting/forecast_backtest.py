@@ -81,8 +81,10 @@ _NUMBERS: Final = (
     ("winkler", "Winkler", "Winkler score of the 80 % interval / mean use.", 1),
 )
 _RATIOS: Final = (
-    *((f"coverage_{100 * q:.0f}", f"p{100 * q:.0f} held", f"Share of slots at or below p{100 * q:.0f}.", q < 0.95)
-      for q in SHOWN_LEVELS),
+    *(
+        (f"coverage_{100 * q:.0f}", f"p{100 * q:.0f} held", f"Share of slots at or below p{100 * q:.0f}.", q < 0.95)
+        for q in SHOWN_LEVELS
+    ),
     ("worst_95", "Worst tenth", "p95 coverage of the tenth of the series where it is lowest.", False),
     ("capture", "Capture", "Mean use in the forecast 2-h peak window / in the actual one, days with a peak.", False),
     ("hit", "Hit +-1 h", "Forecast peak windows that start within an hour of the actual one.", False),
@@ -95,7 +97,7 @@ _RATIOS: Final = (
     ("window_precision", "Windows right", "Forecast windows above half height that start within an hour of one.", True),
     ("window_recall", "Windows found", "Actual windows above half height that had a forecast window.", True),
     ("peak_held_95", "Peak p95 held", "Actual 24-h peaks at or below the peak head's p95.", True),
-)  # fmt: skip
+)
 
 SCHEMA: Final = Schema(
     "forecast_scores",

@@ -19,9 +19,13 @@ AGAIN: Final = "X-Cotenant-Again"
 LAUNCH: Final = "X-Cotenant-Launch"
 """Header of a refusal for want of the launch token: an open page's cookie ended with the process that made it."""
 NAMES: Final = {
-    401: "Not logged in", 403: "Not allowed", 404: "Page not found", 421: "Wrong address", 500: "Server error",
+    401: "Not logged in",
+    403: "Not allowed",
+    404: "Page not found",
+    421: "Wrong address",
+    500: "Server error",
     503: "No answer",
-}  # fmt: skip
+}
 _PAGE: Final = """<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{title} - cotenant</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <style>

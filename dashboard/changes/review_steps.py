@@ -237,8 +237,9 @@ def guardrails(looks: Sequence[WorkloadReview], terms: ReviewTerms, why_no_overr
     return [html.Div(rules, className="review-rules"), *fields, html.H3("Every rule"), *each]
 
 
-def _rule(name: str, hits: Sequence[tuple[WorkloadRef, str]], head: Component, switch: str, why_not: str, *,
-          on: bool = False) -> Component:  # fmt: skip
+def _rule(
+    name: str, hits: Sequence[tuple[WorkloadRef, str]], head: Component, switch: str, why_not: str, *, on: bool = False
+) -> Component:
     """A rule, whom it stops or slows and why, and the switch that overrides it, with these words."""
     override = dmc.Switch(
         id={"type": "review-override", "rule": name}, label=switch, checked=on, disabled=bool(why_not), size="sm"

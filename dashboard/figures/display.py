@@ -21,9 +21,26 @@ from cotenant.recommender.model.finding import FindingKind
 from cotenant.recommender.model.steps import Ready
 
 __all__ = [
-    "LABELS", "MISSING", "amount", "between", "clock", "cores", "counted", "css_share", "duration", "gib", "gpus",
-    "label", "moment", "money", "of_kind", "percent", "signed", "signed_number", "true_minus",
-]  # fmt: skip
+    "LABELS",
+    "MISSING",
+    "amount",
+    "between",
+    "clock",
+    "cores",
+    "counted",
+    "css_share",
+    "duration",
+    "gib",
+    "gpus",
+    "label",
+    "moment",
+    "money",
+    "of_kind",
+    "percent",
+    "signed",
+    "signed_number",
+    "true_minus",
+]
 LABELS: Final[Mapping[str, str]] = {
     **{code: code.value.removeprefix("autopilot-").replace("-", " ") for code in (*Reason, *FindingKind)},
     Ready.WHOLE: "ready",

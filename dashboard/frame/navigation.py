@@ -17,9 +17,14 @@ from cotenant.dashboard.frame import carried, panels
 from cotenant.dashboard.frame.view import Page, Place, View
 
 FURTHER_NAMES: Final[Mapping[str, str]] = {
-    "home": "", "overview": "", "to-do": "recommendations", "todo": "recommendations", "plans": "reservations",
-    "try-a-risk": "what-if", "risk": "what-if",
-}  # fmt: skip
+    "home": "",
+    "overview": "",
+    "to-do": "recommendations",
+    "todo": "recommendations",
+    "plans": "reservations",
+    "try-a-risk": "what-if",
+    "risk": "what-if",
+}
 """Other names under which people look for a page -> its path."""
 
 TO_DO: Final = (("Recommendations", "recommendations"), ("Findings", "findings"))

@@ -144,9 +144,19 @@ def _window(times: Any, lanes: NodeLanes | None, span: tuple[float, float]) -> t
 def marks_of(columns: Any) -> list[Mark]:
     """Rows of ENFORCEMENT as marks."""
     names = (
-        "time", "lane", "reason", "why", "before_after", "namespace", "pod", "target", "knob", "outcome", "mode",
+        "time",
+        "lane",
+        "reason",
+        "why",
+        "before_after",
+        "namespace",
+        "pod",
+        "target",
+        "knob",
+        "outcome",
+        "mode",
         "count",
-    )  # fmt: skip
+    )
     rows = zip(*(columns[name] for name in names), strict=True)
     return [_mark(dict(zip(names, row, strict=True))) for row in rows]
 

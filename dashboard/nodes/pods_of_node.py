@@ -24,8 +24,16 @@ SHOWN: Final = 120
 """Rows on the node's own page; the list has them all."""
 TITLE: Final = "Pods on it now"
 HEADS: Final = (
-    "Pod", "Workload", "QoS", "Class", "CPU requested", "CPU used", "Memory requested", "Memory used", "Since",
-)  # fmt: skip
+    "Pod",
+    "Workload",
+    "QoS",
+    "Class",
+    "CPU requested",
+    "CPU used",
+    "Memory requested",
+    "Memory used",
+    "Since",
+)
 
 
 def of_node(snapshot: Snapshot, node: str) -> list[Row]:

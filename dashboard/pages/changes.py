@@ -38,9 +38,15 @@ SHOWN: Final = (
     "saved_cpu", "saved_memory", "raised_cpu", "raised_memory", "batch", "words",
 )  # fmt: skip
 WIDTHS: Final = {
-    "namespace": 130, "moved": 330, "words": 220, "time": 150, "actor": 130, "overridden": 120, "state": 116,
+    "namespace": 130,
+    "moved": 330,
+    "words": 220,
+    "time": 150,
+    "actor": 130,
+    "overridden": 120,
+    "state": 116,
     "batch": 96,
-}  # fmt: skip
+}
 
 
 AMOUNTS: Final = ("saved_cpu", "saved_memory", "raised_cpu", "raised_memory")

@@ -29,9 +29,20 @@ INSTALL: Final = "cotenant install --enforcer"
 IN_HAND: Final = "Node in hand"
 NEWS: Final = "enforcement-news"
 WIDTHS: Final = {
-    "time": 148, "node": 104, "mode": 94, "reason": 162, "before_after": 176, "why": 320, "pod": 190,
-    "namespace": 110, "strategy": 118, "lane": 104, "target": 280, "id": 170, "series": 280,
-}  # fmt: skip
+    "time": 148,
+    "node": 104,
+    "mode": 94,
+    "reason": 162,
+    "before_after": 176,
+    "why": 320,
+    "pod": 190,
+    "namespace": 110,
+    "strategy": 118,
+    "lane": 104,
+    "target": 280,
+    "id": 170,
+    "series": 280,
+}
 
 
 def _shape(definitions: Sequence[dict[str, Any]]) -> None:
@@ -44,9 +55,14 @@ def _shape(definitions: Sequence[dict[str, Any]]) -> None:
 
 
 FACETS: Final = (
-    ("lane", "Lane"), ("reason", "Reason"), ("mode", "Mode"), ("strategy", "Strategy"), ("node", "Node"),
-    ("ns", "Namespace"), ("pod", "Pod"),
-)  # fmt: skip
+    ("lane", "Lane"),
+    ("reason", "Reason"),
+    ("mode", "Mode"),
+    ("strategy", "Strategy"),
+    ("node", "Node"),
+    ("ns", "Namespace"),
+    ("pod", "Pod"),
+)
 LIST: Final = Listing(
     schema=ENFORCEMENT,
     path=PATH,

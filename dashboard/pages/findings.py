@@ -31,8 +31,16 @@ def _shape(definitions: Sequence[dict[str, Any]]) -> None:
 
 
 SHOWN: Final = (
-    "severity", "finding", "workload", "saving_month", "cpu_freed", "memory_freed", "evidence", "proposal", "kind",
-)  # fmt: skip
+    "severity",
+    "finding",
+    "workload",
+    "saving_month",
+    "cpu_freed",
+    "memory_freed",
+    "evidence",
+    "proposal",
+    "kind",
+)
 LIST: Final = Listing(
     schema=FINDINGS,
     path="findings",

@@ -62,9 +62,17 @@ HOW: Final = (
 
 
 WIDTHS: Final = {
-    "scope": 82, "namespace": 106, "name": 136, "resource": 86, "peak": 118, "peak_time": 112, "relative_wql": 88,
-    "coverage_95": 120, "model": 190, "reason": 182,
-}  # fmt: skip
+    "scope": 82,
+    "namespace": 106,
+    "name": 136,
+    "resource": 86,
+    "peak": 118,
+    "peak_time": 112,
+    "relative_wql": 88,
+    "coverage_95": 120,
+    "model": 190,
+    "reason": 182,
+}
 
 
 LIST: Final = Listing(

@@ -35,9 +35,22 @@ from cotenant.dashboard.tables.list_page import Listing
 from cotenant.recommender.model.views import FORECASTS, NODES, RECLAIMABLE
 
 SHOWN: Final = (
-    "node", "requested_ratio", "pods", "cpu_allocatable", "cpu_request", "cpu_usage", "batch_cpu", "mid_cpu",
-    "cpu_peak", "memory_allocatable", "memory_request", "memory_usage", "batch_memory", "mid_memory", "reason",
-)  # fmt: skip
+    "node",
+    "requested_ratio",
+    "pods",
+    "cpu_allocatable",
+    "cpu_request",
+    "cpu_usage",
+    "batch_cpu",
+    "mid_cpu",
+    "cpu_peak",
+    "memory_allocatable",
+    "memory_request",
+    "memory_usage",
+    "batch_memory",
+    "mid_memory",
+    "reason",
+)
 LIST: Final = Listing(
     schema=NODES,
     path="nodes",

@@ -33,9 +33,13 @@ HEIGHT: Final = 360
 HALF_HEIGHT: Final = 290
 EVENT_ROWS: Final = 60
 ORIGINS: Final = {
-    "workloads": "Workloads", "recommendations": "Recommendations", "forecast": "Forecast", "nodes": "Nodes",
-    "pods": "Pods", "reservations": "Reservations",
-}  # fmt: skip
+    "workloads": "Workloads",
+    "recommendations": "Recommendations",
+    "forecast": "Forecast",
+    "nodes": "Nodes",
+    "pods": "Pods",
+    "reservations": "Reservations",
+}
 """Pages that lead here -> what the way back is called."""
 FEW_SAMPLES: Final = 0.9
 """Share of samples present below which the page says that it shows a part."""

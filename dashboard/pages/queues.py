@@ -54,9 +54,13 @@ ALL_QUOTAS: Final = "cotenant get quotas"
 """By who may read them all."""
 NARROWED_WHY: Final = "Only quotas are shown whose pods are all in namespaces that you may see."
 TONES: Final = {
-    GangState.RUNNING: "teal", GangState.PLACING: "blue", GangState.OPENING: "blue", GangState.NO_CAPACITY: "orange",
-    GangState.TIMED_OUT: "orange", GangState.INVALID: "red",
-}  # fmt: skip
+    GangState.RUNNING: "teal",
+    GangState.PLACING: "blue",
+    GangState.OPENING: "blue",
+    GangState.NO_CAPACITY: "orange",
+    GangState.TIMED_OUT: "orange",
+    GangState.INVALID: "red",
+}
 
 
 def render(view: View, search: str) -> Component:

@@ -41,13 +41,21 @@ from cotenant.recommender.model.todo import ORDERS, TodoList
 from cotenant.recommender.model.views import RECOMMENDATIONS
 
 PROPOSED: Final = {
-    "cpu_step": "cpu_request_now", "cpu_request": "cpu_request_now", "cpu_limit": "cpu_limit_now",
-    "memory_step": "memory_request_now", "memory_request": "memory_request_now", "memory_limit": "memory_limit_now",
-}  # fmt: skip
+    "cpu_step": "cpu_request_now",
+    "cpu_request": "cpu_request_now",
+    "cpu_limit": "cpu_limit_now",
+    "memory_step": "memory_request_now",
+    "memory_request": "memory_request_now",
+    "memory_limit": "memory_limit_now",
+}
 ACTIONS: Final = {
-    "cpu_step": "cpu_action", "cpu_request": "cpu_action", "cpu_limit": "cpu_limit_action",
-    "memory_step": "memory_action", "memory_request": "memory_action", "memory_limit": "memory_limit_action",
-}  # fmt: skip
+    "cpu_step": "cpu_action",
+    "cpu_request": "cpu_action",
+    "cpu_limit": "cpu_limit_action",
+    "memory_step": "memory_action",
+    "memory_request": "memory_action",
+    "memory_limit": "memory_limit_action",
+}
 TITLES: Final = {When.NOW: "Now", When.ALL_STEPS: "After all steps"}
 BEFORE_AND_AFTER: Final = {
     "cpu_request": ("cpu", "CPU, before → after"),
@@ -55,9 +63,14 @@ BEFORE_AND_AFTER: Final = {
 }
 """Column of a request -> its resource, and the heading under which request and limit are drawn."""
 WIDTHS: Final = {
-    "workload": 144, "severity": 98, "cpu_request": 134, "memory_request": 161, "saving_month": 90, "ready": 134,
+    "workload": 144,
+    "severity": 98,
+    "cpu_request": 134,
+    "memory_request": 161,
+    "saving_month": 90,
+    "ready": 134,
     "memory_observed_max": 89,
-}  # fmt: skip
+}
 """Pixels of the columns in sight: no cell but a long name is cut, and together they fit a laptop's window."""
 NAME_PARTS: Final = 4
 CHART_HEIGHT: Final = 260
@@ -125,9 +138,14 @@ def _shape(definitions: Sequence[dict[str, Any]]) -> None:
 
 
 FACETS: Final = (
-    ("ready", "Ready to apply"), ("severity", "Severity"), ("waste", "Waste"), ("reason", "Reason"),
-    ("killed_first", "Killed first"), ("kind", "Kind"), ("ns", "Namespace"),
-)  # fmt: skip
+    ("ready", "Ready to apply"),
+    ("severity", "Severity"),
+    ("waste", "Waste"),
+    ("reason", "Reason"),
+    ("killed_first", "Killed first"),
+    ("kind", "Kind"),
+    ("ns", "Namespace"),
+)
 LIST: Final = Listing(
     schema=RECOMMENDATIONS,
     path="recommendations",

@@ -14,10 +14,24 @@ from cotenant.dashboard.tables.list_page import Listing
 from cotenant.recommender.model.views import PODS, WORKLOADS
 
 SHOWN: Final = (
-    "workload", "kind", "pattern", "sparkline", "replicas", "cpu_request", "cpu_p95", "cpu_used_ratio",
-    "memory_request", "memory_max", "memory_used_ratio", "peak_time", "peak_cpu", "qos", "priority", "oom_kills",
+    "workload",
+    "kind",
+    "pattern",
+    "sparkline",
+    "replicas",
+    "cpu_request",
+    "cpu_p95",
+    "cpu_used_ratio",
+    "memory_request",
+    "memory_max",
+    "memory_used_ratio",
+    "peak_time",
+    "peak_cpu",
+    "qos",
+    "priority",
+    "oom_kills",
     "days",
-)  # fmt: skip
+)
 LIST: Final = Listing(
     schema=WORKLOADS,
     path="workloads",
@@ -29,9 +43,19 @@ LIST: Final = Listing(
     pinned=("workload",),
 )
 POD_COLUMNS: Final = (
-    "pod", "node", "qos", "priority", "cpu_request", "cpu_usage", "cpu_used_ratio", "memory_request", "memory_usage",
-    "memory_used_ratio", "workload", "kind",
-)  # fmt: skip
+    "pod",
+    "node",
+    "qos",
+    "priority",
+    "cpu_request",
+    "cpu_usage",
+    "cpu_used_ratio",
+    "memory_request",
+    "memory_usage",
+    "memory_used_ratio",
+    "workload",
+    "kind",
+)
 POD_LIST: Final = Listing(
     schema=PODS,
     path="pods",

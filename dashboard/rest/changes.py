@@ -196,8 +196,15 @@ def _add_ledger(routes: APIRouter, view: View, source: change_tables.Changing) -
         results.require_format(ENTRIES, form)
         return results.answer(source.entries(), ENTRIES, search, form, window)
 
-    results.add_table(routes, "ledger/entries", ENTRIES, "Every row of the ledger", answer_entries, name="entries",
-                      responses=_rows_of(ENTRIES))  # fmt: skip
+    results.add_table(
+        routes,
+        "ledger/entries",
+        ENTRIES,
+        "Every row of the ledger",
+        answer_entries,
+        name="entries",
+        responses=_rows_of(ENTRIES),
+    )
 
     @routes.get("/permissions", summary="What the cluster allows the caller, by SelfSubjectAccessReview",
               **_doc(list[Permission], 403, 503))  # fmt: skip

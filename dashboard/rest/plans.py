@@ -175,16 +175,41 @@ def _add_acts(api: APIRouter, view: View) -> None:
     def start(body: SkipOccurrenceBody) -> float:
         return moment_of(body.start, "start") or 0.0
 
-    add("POST", "approve", "Approve it: its capacity is reserved at start - lead", PlanDecisionBody,
-        lambda plan, body: ApprovePlan(plan, body.scope, body.reason, generation=body.generation))  # fmt: skip
-    add("POST", "reject", "Reject it: release reserved capacity, and reserve no more", PlanDecisionBody,
-        lambda plan, body: RejectPlan(plan, body.reason, body.scope))  # fmt: skip
-    add("POST", "skip", "Leave out one occurrence", SkipOccurrenceBody,
-        lambda plan, body: SkipOccurrence(plan, start(body), body.reason))  # fmt: skip
-    add("POST", "unskip", "Do not skip an occurrence after all", SkipOccurrenceBody,
-        lambda plan, body: RestoreOccurrence(plan, start(body)))  # fmt: skip
-    add("PUT", "edit", "Change it, if its generation is still the given one", EditPlanBody,
-        lambda plan, body: EditPlan(plan, body.terms(), body.generation))  # fmt: skip
+    add(
+        "POST",
+        "approve",
+        "Approve it: its capacity is reserved at start - lead",
+        PlanDecisionBody,
+        lambda plan, body: ApprovePlan(plan, body.scope, body.reason, generation=body.generation),
+    )
+    add(
+        "POST",
+        "reject",
+        "Reject it: release reserved capacity, and reserve no more",
+        PlanDecisionBody,
+        lambda plan, body: RejectPlan(plan, body.reason, body.scope),
+    )
+    add(
+        "POST",
+        "skip",
+        "Leave out one occurrence",
+        SkipOccurrenceBody,
+        lambda plan, body: SkipOccurrence(plan, start(body), body.reason),
+    )
+    add(
+        "POST",
+        "unskip",
+        "Do not skip an occurrence after all",
+        SkipOccurrenceBody,
+        lambda plan, body: RestoreOccurrence(plan, start(body)),
+    )
+    add(
+        "PUT",
+        "edit",
+        "Change it, if its generation is still the given one",
+        EditPlanBody,
+        lambda plan, body: EditPlan(plan, body.terms(), body.generation),
+    )
     add("PUT", "policy", "When it may approve itself", ApprovalPolicy, SetPlanPolicy)
 
 

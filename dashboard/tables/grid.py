@@ -22,12 +22,35 @@ from cotenant.recommender.model.finding import FINDING_SENTENCES
 CHIPS: Final = frozenset({"severity", "waste", "ready", "qos", "priority", "pattern", "finding", "postponed"})
 REASONS: Final = frozenset({"cpu_reason", "memory_reason", "reason"})
 WIDTHS: Final[Mapping[str, int]] = {
-    "namespace": 108, "workload": 144, "container": 92, "kind": 104, "pattern": 100, "qos": 70, "priority": 124,
-    "severity": 96, "ready": 112, "replicas": 84, "sparkline": 146, "node": 150, "pod": 220, "finding": 150,
-    "saving_month": 104, "confidence_level": 98, "evidence": 620, "cpu_request": 110, "cpu_delta_total": 108,
-    "cpu_step_total": 118, "memory_delta_total": 124, "cpu_used_ratio": 118, "memory_used_ratio": 132,
-    "memory_request": 124, "oom_kills": 92, "days": 66, "postponed": 96, "postponed_why": 330,
-}  # fmt: skip
+    "namespace": 108,
+    "workload": 144,
+    "container": 92,
+    "kind": 104,
+    "pattern": 100,
+    "qos": 70,
+    "priority": 124,
+    "severity": 96,
+    "ready": 112,
+    "replicas": 84,
+    "sparkline": 146,
+    "node": 150,
+    "pod": 220,
+    "finding": 150,
+    "saving_month": 104,
+    "confidence_level": 98,
+    "evidence": 620,
+    "cpu_request": 110,
+    "cpu_delta_total": 108,
+    "cpu_step_total": 118,
+    "memory_delta_total": 124,
+    "cpu_used_ratio": 118,
+    "memory_used_ratio": 132,
+    "memory_request": 124,
+    "oom_kills": 92,
+    "days": 66,
+    "postponed": 96,
+    "postponed_why": 330,
+}
 OPTIONS: Final[Mapping[str, Any]] = {
     "theme": {"function": "cotenantTheme(themeQuartz)"},
     "rowHeight": 34,
@@ -49,8 +72,12 @@ OPTIONS: Final[Mapping[str, Any]] = {
 }
 
 DEFAULTS: Final[Mapping[str, Any]] = {
-    "sortable": True, "resizable": True, "filter": False, "suppressHeaderMenuButton": True, "wrapHeaderText": True,
-}  # fmt: skip
+    "sortable": True,
+    "resizable": True,
+    "filter": False,
+    "suppressHeaderMenuButton": True,
+    "wrapHeaderText": True,
+}
 """Of every column. Headings break into lines rather than lose their ends."""
 
 TWO_LINES: Final[Mapping[str, Any]] = {"rowHeight": 35}

@@ -137,11 +137,21 @@ def _quantity(row: Row) -> Quantity:
         for name, words in {**told, "time": time, "unit": str(unit_of(column)), "sign": column.sign.value}.items():
             said[name] = said[name] or words
     return Quantity(
-        row["key"], said["name"] or ", ".join(tiles), said["definition"] or _sentence_of(said["function"]),
-        Unit(said["unit"]), Sign(said["sign"] or Sign.NEVER_NEGATIVE), said["of"], said["statistic"] or "value",
-        said["resolution"], said["time"], tuple(dict.fromkeys(surfaces)), tuple(tiles), tuple(columns),
-        _pairs(row["differs"]), said["function"],
-    )  # fmt: skip
+        row["key"],
+        said["name"] or ", ".join(tiles),
+        said["definition"] or _sentence_of(said["function"]),
+        Unit(said["unit"]),
+        Sign(said["sign"] or Sign.NEVER_NEGATIVE),
+        said["of"],
+        said["statistic"] or "value",
+        said["resolution"],
+        said["time"],
+        tuple(dict.fromkeys(surfaces)),
+        tuple(tiles),
+        tuple(columns),
+        _pairs(row["differs"]),
+        said["function"],
+    )
 
 
 def _sentence_of(function: str) -> str:
