@@ -290,7 +290,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 import msgspec
-from cotenant.changes.accept import Actions, AcceptanceTerms
+from cotenant.changes.accept import AcceptanceTerms, ActionParts, Actions
 from cotenant.changes.live_context import who
 from cotenant.changes.change_ledger import ChangeLedger
 from cotenant.base.process.clock import SystemClock
