@@ -383,7 +383,8 @@ class ClusterChangeService:
         person = named_person if who.name else asked_who(client)
         change_ledger = ChangeLedger(ledger, self._clock(), person.name, self._known, who.source)
         change_ledger.cluster = client.access.cluster
-        return Actions(client, change_ledger, config.settings, person, config)
+        parts = replace(config, anchor_namespace="")  # our own account keeps the head: `AuditedActs`
+        return Actions(client, change_ledger, config.settings, person, parts)
 
     @contextmanager
     def _client(self, who: Person) -> Iterator[KubeClient]:

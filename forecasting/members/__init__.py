@@ -1,4 +1,4 @@
-"""The forecast models, one small file each; `MEMBERS` is the pool that selection weighs, the baseline first."""
+"""The forecast models; `MEMBERS` is the pool that selection weighs, the baseline first."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ def test_what_is_printed_to_a_stream_that_the_caller_closed_ends_up_in_no_file(
 
 def test_an_interrupt_ends_with_130(tmp_path: Path) -> None:
     (tmp_path / "slow_command.py").write_text(
-        "import time\nfrom base.commands.command import new_app\nfrom base.commands.output import message\n"
+        "import time\nfrom base.commands.session import new_app\nfrom base.commands.output import message\n"
         "app = new_app()\n"
         "@app.command()\ndef slow() -> None:\n    message('waiting')\n    time.sleep(60)\n"
     )

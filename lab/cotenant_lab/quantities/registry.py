@@ -90,7 +90,7 @@ class TableSubject:
         return tuple(f"{self.schema.name}.{c.name}" for c in self.schema.columns if c.kind is not Kind.TEXT)
 
 
-_VARIANTS: Final = re.compile(r"\{([^{}]*\|[^{}]*)\}")
+_VARIANTS: Final = re.compile(r"\{([^{}|]*\|[^{}]*)\}")
 
 
 def _rows(name: str) -> Iterator[Row]:

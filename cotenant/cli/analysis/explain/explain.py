@@ -10,7 +10,7 @@ import typer
 
 from cotenant.base.commands.call import DECLARED, DOCUMENT, SCANS, STORED, CommandCall, command
 from cotenant.base.commands.output import DocumentFormat, print_document
-from cotenant.base.commands.results import open_store
+from cotenant.base.commands.results import open_store, settings_of
 from cotenant.base.commands.session import new_app, node_names, session_of, workload_addresses
 from cotenant.base.errors import NoData
 from cotenant.base.text import visible
@@ -111,7 +111,8 @@ def node(
     from cotenant.cli.analysis.explain import explain_node
 
     if from_cluster:
-        explanation = explain_node.from_cluster(Settings.of(call.settings), name)
+        settings = settings_of(call.ctx, call.given["store"], None, None)  # it asks the cluster, and no other one
+        explanation = explain_node.from_cluster(Settings.of(settings), name)
     else:
         explanation = explain_node.from_store(open_store(call.settings, call.cluster), name)
     if call.output is not DocumentFormat.TABLE:
@@ -140,7 +141,8 @@ def node_slo(
     from cotenant.cli.analysis.explain.explain_node_slo import SloInputs, node_slo_explanation
     from cotenant.cli.analysis.explain.explain_node_slo import describe as describe_slo
 
-    explanation = node_slo_explanation(Settings.of(call.settings), name, SloInputs(config_map, labels))
+    settings = settings_of(call.ctx, None, None, None)  # it asks the cluster, and no other one
+    explanation = node_slo_explanation(Settings.of(settings), name, SloInputs(config_map, labels))
     if call.output is not DocumentFormat.TABLE:
         print_document(explanation, call.output)
         return
