@@ -106,7 +106,6 @@ def _parts(cell: str, separator: str = "; ") -> list[str]:
 
 
 def _pairs(cell: str) -> dict[str, str]:
-    """Return the words after each colon by those before it."""
     return {name: rest for name, _, rest in (part.partition(": ") for part in _parts(cell))}
 
 
@@ -137,28 +136,23 @@ def _quantity(row: Row) -> Quantity:
         for name, words in {**told, "time": time, "unit": str(unit_of(column)), "sign": column.sign.value}.items():
             said[name] = said[name] or words
     return Quantity(
-        row["key"],
-        said["name"] or ", ".join(tiles),
-        said["definition"] or _sentence_of(said["function"]),
-        Unit(said["unit"]),
-        Sign(said["sign"] or Sign.NEVER_NEGATIVE),
-        said["of"],
-        said["statistic"] or "value",
-        said["resolution"],
-        said["time"],
-        tuple(dict.fromkeys(surfaces)),
-        tuple(tiles),
-        tuple(columns),
-        _pairs(row["differs"]),
-        said["function"],
+        **{name: said[name] for name in ("key", "of", "resolution", "time", "function")},
+        name=said["name"] or ", ".join(tiles),
+        definition=said["definition"] or _sentence_of(said["function"]),
+        unit=Unit(said["unit"]),
+        sign=Sign(said["sign"] or Sign.NEVER_NEGATIVE),
+        statistic=said["statistic"] or "value",
+        surfaces=tuple(dict.fromkeys(surfaces)),
+        tiles=tuple(tiles),
+        columns=tuple(columns),
+        differs=_pairs(row["differs"]),
     )
 
 
 def _sentence_of(function: str) -> str:
     """Return the sentence by which a function says its result."""
-    said = (
-        (inspect.getdoc(resolve_name(function)) or "").partition("\n\n")[0].replace("\n", " ").removeprefix("Return ")
-    )
+    said = inspect.getdoc(resolve_name(function)) or ""
+    said = said.partition("\n\n")[0].replace("\n", " ").removeprefix("Return ")
     return said[:1].upper() + said[1:]
 
 
@@ -180,5 +174,5 @@ def every_quantity() -> tuple[Quantity, ...]:
     return tuple(quantity for quantities in by_chapter().values() for quantity in quantities)
 
 
-QUANTITIES: Final[Mapping[str, Quantity]] = {q.key: q for q in every_quantity()}
+QUANTITIES: Final = {quantity.key: quantity for quantity in every_quantity()}
 """By key; a test refuses two of one key."""
