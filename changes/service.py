@@ -388,12 +388,12 @@ class ClusterChangeService:
 
     @contextmanager
     def _client(self, who: Person) -> Iterator[KubeClient]:
-        try:
-            with self._acts.client(who) as client:
+        with self._acts.client(who) as client:
+            try:
                 self._server_clock = client.server_clock
                 yield client
-        finally:
-            self._seen.forget()
+            finally:
+                self._seen.forget()
 
     @contextmanager
     def _open_change_ledger(self, who: Person) -> Iterator[ChangeLedger]:
