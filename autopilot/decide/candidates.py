@@ -137,7 +137,10 @@ def candidates_of(
     decisions: Decisions,
     own: CotenantSettings,
 ) -> Iterator[QueueCandidate]:
-    """A namespace's workloads with a policy and a recommendation. force: its policies; own: of the bump after kills."""
+    """Return a namespace's workloads that a policy selects and that have a recommendation. force: its policies.
+
+    own: settings of the strategy `cotenant`, by whose bump memory rises after a kill.
+    """
     for workload, of_workload in by_workload(recommendations).items():
         body = live.workloads.get(workload)
         selecting = [
