@@ -6,6 +6,7 @@ namespaces last, because what is stored in them goes with them.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -14,7 +15,14 @@ from typing import Any, Final
 
 import msgspec
 
-from cotenant.base.errors import ClusterAbsent, ClusterConflict, ClusterError, ClusterInvalid, ClusterUnreachable
+from cotenant.base.errors import (
+    ClusterAbsent,
+    ClusterConflict,
+    ClusterDenied,
+    ClusterError,
+    ClusterInvalid,
+    ClusterUnreachable,
+)
 from cotenant.base.kube import KubeClient, Writer
 from cotenant.base.kubernetes.intent import Address, Delete
 from cotenant.base.kubernetes.models.metadata import ObjectLabels
@@ -43,6 +51,8 @@ _HOLDINGS: Final = ("configmaps", "secrets", "pods", "services", "persistentvolu
 """What would be missed if its namespace went."""
 _TRIES: Final = 3
 """Of a patch whose object somebody else changes at the same time."""
+_RULES_END_SECONDS: Final = 10
+"""An API server applies an admission rule for some moments after the rule is removed."""
 
 
 class Fate(StrEnum):
@@ -67,6 +77,8 @@ class Removal:
     uid: str = ""
     ours: OurWrites = EVERYTHING
     """The writes that restore values."""
+    by_rule: bool = False
+    """An admission rule refused it, which may be one of ours that is removed."""
 
     def row(self) -> dict[str, str]:
         """Cells of `plan.STEPS`."""
@@ -153,12 +165,21 @@ def remove(client: KubeClient, removals: Sequence[Removal], progress: Progress) 
 
 
 def carry_out(client: KubeClient, removals: Sequence[Removal], progress: Progress) -> list[Removal]:
-    """Delete and give back; the rows, with those that the server refused. A refusal ends nothing else."""
+    """Delete and give back; the rows, with those that the server refused. A refusal ends nothing else.
+
+    What an admission rule refuses is tried again each second, for `_RULES_END_SECONDS`.
+    """
     progress.stage("removing", len(removals))
     rows = []
     for removal in removals:
         rows.append(_attempt_removal(client, removal, _send))
         progress.advance()
+    for _ in range(_RULES_END_SECONDS):
+        if not any(row.by_rule for row in rows):
+            break
+        time.sleep(1.0)
+        pairs = zip(removals, rows, strict=True)
+        rows = [_attempt_removal(client, removal, _send) if row.by_rule else row for removal, row in pairs]
     return rows
 
 
@@ -169,7 +190,8 @@ def _attempt_removal(client: KubeClient, removal: Removal, act: Callable[[KubeCl
     try:
         act(client, removal)
     except ClusterError as error:
-        return replace(removal, fate=Fate.REFUSED, note=_why(client, error))
+        by_rule = isinstance(error, ClusterDenied)
+        return replace(removal, fate=Fate.REFUSED, note=_why(client, error), by_rule=by_rule)
     return removal
 
 
