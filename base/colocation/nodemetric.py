@@ -10,11 +10,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import Any, Final
 
-from cotenant.base.errors import ClusterInvalid, QuantityError
-from cotenant.base.kubernetes.moments import APART_SECONDS, duration_seconds
+from cotenant.base.errors import ClusterInvalid, QuantityError, UsageError
+from cotenant.base.kubernetes.moments import APART_SECONDS, duration_seconds, moment_of
 from cotenant.base.kubernetes.qos import BANDS, PriorityClass
 from cotenant.base.kubernetes.quantity import parse_amount
 from cotenant.base.resource import BEYOND_CAPACITY, Amounts, Resource
@@ -161,15 +160,12 @@ class _ReportReader:
 
     def _moment(self, text: Any) -> float | None:
         try:
-            moment = datetime.fromisoformat(text) if text else None
-        except (TypeError, ValueError):
+            return moment_of(text, "updateTime")
+        except UsageError:
             self.notes.append(
                 f"NodeMetric {self.node}: updateTime {str(text)[:40]!r} is not a time; the metric counts as empty"
             )
             return None
-        if moment is None:
-            return None
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def _reporter(metadata: Mapping[str, Any]) -> str:

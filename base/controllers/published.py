@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Final
 
 import msgspec
 
 from cotenant.base.controllers.contract import MANAGED_BY, MANAGED_BY_LABEL
+from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.models.metadata import ObjectMeta, ObjectReference
+from cotenant.base.kubernetes.moments import moment_of
 
 NO_PUBLISHERS: Final = ("cotenant-", "kubectl", "kubelet", "before-first-apply")
 """Beginnings of field managers that are ours, a person's hand, the kubelet, which resets amounts at its start, or what
@@ -60,8 +61,9 @@ class ExistingObject(msgspec.Struct, frozen=True):
 
 
 def seconds_of(text: str) -> int | None:
-    """Unix time of a moment as Kubernetes writes it; None for anything else."""
+    """Whole seconds of Unix time of a moment as `moment_of` reads it; None for anything else."""
     try:
-        return int(datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp())
-    except ValueError:
+        seconds = moment_of(text, "a published time")
+    except UsageError:
         return None
+    return None if seconds is None else int(seconds)

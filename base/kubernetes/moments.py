@@ -61,7 +61,10 @@ def duration_seconds(text: Any) -> float | None:
 
 
 def moment_of(text: Any, what: str) -> float | None:
-    """Unix time of a moment as Kubernetes writes it; None for none, UsageError for what is none."""
+    """Unix time of a moment as Kubernetes writes it, in UTC where it names no zone; None for none.
+
+    UsageError names `what` for a text that is no moment.
+    """
     if not text:
         return None
     try:

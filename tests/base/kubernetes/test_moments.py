@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
+from cotenant.base.controllers import published
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.moments import duration_seconds, moment_of, seconds_of
+
+EVENING = "2026-11-20T18:00:00"
 
 
 @pytest.mark.parametrize(
@@ -27,6 +32,19 @@ def test_what_is_no_duration_is_refused_with_a_short_message(text: str) -> None:
         with pytest.raises(UsageError) as refused:
             seconds_of(text, "ttl of pod shop/web")
         assert refused.value.message.startswith("ttl of pod shop/web: ") and len(refused.value.message) < 200
+
+
+def test_a_moment_without_a_zone_is_utc_wherever_the_process_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Shanghai")
+    time.tzset()
+    try:
+        read = [(moment_of(text, "start"), published.seconds_of(text)) for text in (f"{EVENING}Z", EVENING)]
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    # 2026-11-20 is day 20,777 of Unix time (20,454 to 2026-01-01, 323 more): 20,777 x 86,400 + 18 x 3600.
+    assert read == [(1_795_197_600.0, 1_795_197_600)] * 2
+    assert published.seconds_of("soon") is published.seconds_of("") is None
 
 
 @pytest.mark.parametrize("text", ["2026-11-20T18:00:00." + "1" * 200_000, "1" * 200_000, {"a": "b"}, ["[" * 9000]])
