@@ -25,8 +25,8 @@ from cotenant.base.json_documents.inherited import inherited_fields
 from cotenant.base.kubernetes.intent import Apply
 from cotenant.base.kubernetes.pod_resources import PodLevelResources
 from cotenant.base.process.clock import Clock
+from cotenant.base.process.files import replace_atomically
 from cotenant.enforcer.apply.apply import Applier
-from cotenant.enforcer.apply.atomic_write import replace_atomically
 from cotenant.enforcer.apply.journal import OriginalValues
 from cotenant.enforcer.apply.pod_evictions import PodEvictions
 from cotenant.enforcer.apply.resctrlfs import ResctrlKeeper

@@ -10,8 +10,6 @@ bundle.
 from __future__ import annotations
 
 import base64
-import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +23,7 @@ from cotenant.base.kube import KubeClient, Writer
 from cotenant.base.kubernetes.intent import Address, Apply
 from cotenant.base.kubernetes.protocol import WEBHOOK
 from cotenant.base.process.clock import Clock
+from cotenant.base.process.files import FILE_MODE, replace_atomically
 
 CERTIFICATE_SECRET_NAME: Final = "cotenant-webhook-certificate"  # noqa: S105 - a name
 """Secret that holds the webhook's own certificate. The name that `cotenant print-manifests` and the chart make and
@@ -99,7 +98,7 @@ class FolderStore:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             for name in [*(name for pair in _FILES.values() for name in pair), _FORMER]:
                 if name in contents:
-                    _write(self._folder / name, contents[name])
+                    replace_atomically(self._folder / name, contents[name], FILE_MODE)
                 else:
                     (self._folder / name).unlink(missing_ok=True)
         except OSError as error:
@@ -263,12 +262,3 @@ def _contents(material: Material) -> dict[str, bytes]:
         if pair is not None:
             files |= {certificate: pair.certificate, key: pair.key}
     return {**files, **({_FORMER: material.former} if material.former else {})}
-
-
-def _write(path: Path, content: bytes) -> None:
-    handle, name = tempfile.mkstemp(dir=path.parent)  # mode 0600
-    with os.fdopen(handle, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    Path(name).replace(path)

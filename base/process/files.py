@@ -1,4 +1,4 @@
-"""EDGE: files that other users of the machine cannot read, and the kernel's lock on an open file (`flock`).
+"""EDGE: files that other users of the machine cannot read, their atomic replacement, and the kernel's lock (`flock`).
 
 The lock ends with the process that holds it, however that ends. The kernel's list of locks (`/proc/locks`) names no
 process of another machine or container. Where a folder or file is writable by its group, somebody shares it on purpose:
@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from cotenant.base.errors import StoreError
 
@@ -90,6 +92,39 @@ def make_private_file(path: Path) -> None:
     """Make an empty file, or tighten the one that is there. OSError when it cannot be made."""
     os.close(open_private(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC))
     restrict_permissions(path)
+
+
+def replace_atomically(
+    path: Path, content: bytes | IO[bytes], mode: int = 0o666, on_disk: bool = True
+) -> os.stat_result:
+    """Temporary file beside the target, fsync, rename, fsync of the folder: after a crash the old or the new file.
+
+    mode: of the new file, less the process's umask. on_disk: only return once it outlives a power cut. Returns the
+    status of the new file before it had its name: another process may have replaced it since. Raises OSError.
+    """
+    fresh = path.with_name(f".{path.name}.tmp")
+    try:
+        with open(fresh, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+            if isinstance(content, bytes):
+                file.write(content)
+            else:
+                shutil.copyfileobj(content, file, 1 << 20)
+            file.flush()
+            if on_disk:
+                os.fsync(file.fileno())
+            status = os.fstat(file.fileno())
+        fresh.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            fresh.unlink()
+        raise
+    if on_disk:
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    return status
 
 
 def restrict_permissions(path: Path) -> None:

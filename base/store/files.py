@@ -11,9 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
-import os
 import re
-import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -26,10 +24,12 @@ from fsspec.implementations.local import LocalFileSystem
 
 from cotenant.base.errors import StoreConflict, StoreCorrupt, StoreError, StoreForbidden, UsageError
 from cotenant.base.process.files import (
+    FILE_MODE,
     LOCAL_OR_BUCKET,
     locking_process,
     make_private_folder,
     open_private,
+    replace_atomically,
     try_lock,
 )
 from cotenant.base.store import parquet
@@ -119,8 +119,7 @@ class Folder:
         """Replace a file as a whole; after a crash either the old or the new content is there."""
         with self._access("write", name):
             if self._local:
-                self._ensure_private_folder(name)
-                _replace(Path(self.path(name)), content)
+                replace_atomically(self._path_in_private_folder(name), content, FILE_MODE)
             else:
                 self._fs.pipe_file(self.path(name), content)
 
@@ -194,8 +193,7 @@ class Folder:
             with self._access("write", name):
                 if self._local:
                     draft.seek(0)
-                    self._ensure_private_folder(name)
-                    _replace(Path(self.path(name)), draft.file)
+                    replace_atomically(self._path_in_private_folder(name), draft.file, FILE_MODE)
                 else:
                     self._fs.put_file(draft.name, self.path(name))
 
@@ -243,21 +241,22 @@ class Folder:
             return
         path = Path(self.path(name))
         try:
-            self._ensure_private_folder(name)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            handle = open(path, "ab", opener=open_private)  # noqa: SIM115 - Path.open has no opener
+            handle = open(self._path_in_private_folder(name), "ab", opener=open_private)  # noqa: SIM115 - Path.open has no opener
         except OSError as error:
             raise self._access_error("lock", name, error) from error
         with handle:
             _lock(handle, path, patience)
             yield
 
-    def _ensure_private_folder(self, name: str) -> None:
-        """See to it, once, that the first folder of a name is there and is nobody else's to read."""
+    def _path_in_private_folder(self, name: str) -> Path:
+        """Path of a name, whose folder is there, and whose first folder (looked at once) is nobody else's to read."""
         first, slash, _ = name.partition("/")
         if slash and first not in self._private:
             make_private_folder(Path(self.path(first)))
             self._private.add(first)
+        path = Path(self.path(name))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
 
     @contextlib.contextmanager
     def _access(self, verb: str, name: str, *passed: type[OSError]) -> Iterator[None]:
@@ -327,29 +326,6 @@ def _draft() -> Iterator[tempfile._TemporaryFileWrapper[bytes]]:
             f"no draft of a result can be written: {plain(error)}",
             fix="TMPDIR, /tmp where it is not set, must be a writable folder with room for the largest result.",
         ) from error
-
-
-def _replace(path: Path, content: bytes | IO[bytes]) -> None:
-    """Temp file beside the target, fsync, rename, fsync of the directory."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        with open(temporary, "wb", opener=open_private) as handle:
-            if isinstance(content, bytes):
-                handle.write(content)
-            else:
-                shutil.copyfileobj(content, handle, 1 << 20)
-            handle.flush()
-            os.fsync(handle.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _mark(content: bytes) -> str:

@@ -1,4 +1,4 @@
-"""EDGE: atomic replacement of small files, and notes of what the agent changed beyond cgroups, of which none is lost.
+"""EDGE: notes of what the agent changed beyond cgroups, of which none is lost.
 
 Version 1 of these notes has no field `version`; a later one is a JSON object with it. A note of a newer agent is left
 as it is, and its keeper then changes nothing: what it set could not be noted without losing what the newer agent noted.
@@ -8,7 +8,6 @@ A damaged note is set aside.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,27 +22,6 @@ UNUSABLE: Final = (OSError, ValueError, UsageError, RecursionError, msgspec.Deco
 VERSION: Final = 1
 """Of the notes."""
 NoteT = TypeVar("NoteT")
-
-
-def replace_atomically(path: Path, data: bytes, on_disk: bool = True) -> os.stat_result:
-    """Temporary file, rename. on_disk: only return once it outlives a power cut. OSError leaves the old file.
-
-    Returns the status of the new file before it had its name: another process may have replaced it since.
-    """
-    fresh = path.with_name(f"{path.name}.new")
-    try:
-        with fresh.open("wb") as file:
-            file.write(data)
-            file.flush()
-            if on_disk:
-                os.fsync(file.fileno())
-            status = os.fstat(file.fileno())
-        fresh.replace(path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            fresh.unlink()
-        raise
-    return status
 
 
 def set_aside(path: Path, why: object) -> str:

@@ -28,8 +28,8 @@ from typing import Final, Self
 import msgspec
 
 from cotenant.base.errors import CotenantError, StoreError, UsageError
-from cotenant.base.process.files import try_lock
-from cotenant.enforcer.apply.atomic_write import UNUSABLE, replace_atomically, set_aside
+from cotenant.base.process.files import replace_atomically, try_lock
+from cotenant.enforcer.apply.atomic_write import UNUSABLE, set_aside
 from cotenant.enforcer.decide.changes import Notes, OriginalValue, Place
 from cotenant.enforcer.decide.knobs import objection
 from cotenant.enforcer.decide.write_order import SETS

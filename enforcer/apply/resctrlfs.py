@@ -20,7 +20,8 @@ from typing import Final
 
 import msgspec
 
-from cotenant.enforcer.apply.atomic_write import SurfaceNote, read_note, replace_atomically
+from cotenant.base.process.files import replace_atomically
+from cotenant.enforcer.apply.atomic_write import SurfaceNote, read_note
 from cotenant.enforcer.contract import ResctrlGroup, ResctrlReading, Surface, SurfaceWant, values_of
 from cotenant.enforcer.knob_table import Version
 from cotenant.enforcer.observe.cgroupfs import Hierarchy

@@ -22,7 +22,8 @@ from typing import Final
 
 import msgspec
 
-from cotenant.enforcer.apply.atomic_write import SurfaceNote, read_note, replace_atomically
+from cotenant.base.process.files import replace_atomically
+from cotenant.enforcer.apply.atomic_write import SurfaceNote, read_note
 from cotenant.enforcer.contract import Surface, SurfaceWant
 
 FILE: Final = "sysctl-originals.json"

@@ -19,7 +19,8 @@ import structlog
 
 from cotenant.base.allocation.cpu_topology import Cpus
 from cotenant.base.errors import StoreError
-from cotenant.enforcer.apply.atomic_write import UNUSABLE, replace_atomically, set_aside
+from cotenant.base.process.files import replace_atomically
+from cotenant.enforcer.apply.atomic_write import UNUSABLE, set_aside
 from cotenant.enforcer.dra.claim import ClaimRefused, ClaimWire, PreparedClaim, cdi_spec, claim_in, prepare_claim
 from cotenant.enforcer.dra.offer import DRIVER, OfferedDevice
 

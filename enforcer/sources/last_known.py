@@ -21,7 +21,8 @@ import msgspec
 
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.observed import ObservedNode
-from cotenant.enforcer.apply.atomic_write import UNUSABLE, replace_atomically, set_aside
+from cotenant.base.process.files import replace_atomically
+from cotenant.enforcer.apply.atomic_write import UNUSABLE, set_aside
 from cotenant.enforcer.contract import PodSpec
 from cotenant.enforcer.model.node_policy import NodePolicy
 from cotenant.enforcer.sources.sources import NEVER, AgentInputs, Sources

@@ -1,0 +1,54 @@
+"""A file is replaced as a whole or not at all, and what a failure leaves is the old file alone."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+from pathlib import Path
+
+import pytest
+
+from cotenant.base.process.files import FILE_MODE, replace_atomically
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_bytes_and_a_stream_replace_the_file_with_the_mode_that_was_asked_for(tmp_path: Path) -> None:
+    path, before = tmp_path / "note.json", os.umask(0o022)
+    try:
+        path.write_bytes(b"a longer old content")
+        open_to_all = replace_atomically(path, b"new")
+        assert contents(tmp_path) == {"note.json": b"new"}
+        # 0o666 less the umask 0o022
+        assert open_to_all.st_mode & 0o777 == 0o644 and open_to_all.st_ino == path.stat().st_ino
+        private = replace_atomically(path, io.BytesIO(b"x" * 3_000_000), FILE_MODE, on_disk=False)
+    finally:
+        os.umask(before)
+    assert (private.st_mode & 0o777, private.st_size) == (0o600, 3_000_000)
+    assert contents(tmp_path) == {"note.json": b"x" * 3_000_000}
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "no space"), KeyboardInterrupt()])
+def test_what_fails_in_the_middle_leaves_the_old_file_and_no_draft(tmp_path: Path, error: BaseException) -> None:
+    class Failing(io.BytesIO):
+        """A stream that gives some bytes, then fails."""
+
+        def read(self, size: int | None = -1, /) -> bytes:  # noqa: ARG002
+            if self.tell():
+                raise error
+            return super().read(4)
+
+    path = tmp_path / "note.json"
+    path.write_bytes(b"old")
+    with pytest.raises(type(error)):
+        replace_atomically(path, Failing(b"new and longer"))
+    assert contents(tmp_path) == {"note.json": b"old"}
+
+
+def test_a_file_of_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        replace_atomically(tmp_path / "absent" / "note.json", b"new")
+    assert contents(tmp_path) == {}
