@@ -91,10 +91,7 @@ class _Models:
 
     @classmethod
     def of(
-        cls,
-        settings: ForecastingSettings,
-        members: Sequence[Forecaster] | None = None,
-        learned: Learned | None = None,
+        cls, settings: ForecastingSettings, members: Sequence[Forecaster] | None = None, learned: Learned | None = None
     ) -> _Models:
         return cls(settings, plugins.members(tuple(settings.plugins)) if members is None else members, learned)
 
@@ -238,11 +235,7 @@ def _reasons(coarse: Usage[RefT], portrayed: npt.NDArray[np.bool_], settings: Fo
     last = size - 1 - (present[:, ::-1].argmax(axis=1) if size else np.zeros(len(present)))
     silent = (size - 1 - last) * STEP_SECONDS >= STALE_HOURS * HOUR_SECONDS
     young = (size - first) * STEP_SECONDS < settings.minimum_days * DAY_SECONDS
-    states = (
-        (Reason.NO_DATA, ~some & ~portrayed),
-        (Reason.STALE, ~some | silent),
-        (Reason.FROM_PORTRAIT, young),
-    )
+    states = ((Reason.NO_DATA, ~some & ~portrayed), (Reason.STALE, ~some | silent), (Reason.FROM_PORTRAIT, young))
     names = np.select([flags for _, flags in states], [reason.value for reason, _ in states], Reason.OK.value)
     return [Reason(name) for name in names.tolist()]
 

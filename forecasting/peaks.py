@@ -68,11 +68,7 @@ def daily_maxima(values: FloatMatrix, slots_per_day: int) -> FloatMatrix:
     return result
 
 
-def peak_quantiles(
-    maxima: FloatMatrix,
-    fallback: npt.NDArray[np.floating],
-    classes: SpreadClasses = SHIPPED,
-) -> Array:
+def peak_quantiles(maxima: FloatMatrix, fallback: npt.NDArray[np.floating], classes: SpreadClasses = SHIPPED) -> Array:
     """Quantiles (n, levels) of the next day's maximum from past ones (n, days), newest last.
 
     `fallback` (n,) is the base where no day is known, such as the portrait's maximum; NaN there gives NaN. classes:

@@ -163,11 +163,7 @@ def level_of(values: FloatMatrix) -> Floats:
 
 
 def forecast_ahead(
-    members: Sequence[Forecaster],
-    past: FloatMatrix,
-    grid: TimeGrid,
-    horizon: int,
-    series_at_once: int = SERIES_AT_ONCE,
+    members: Sequence[Forecaster], past: FloatMatrix, grid: TimeGrid, horizon: int, series_at_once: int = SERIES_AT_ONCE
 ) -> Array:
     """Every member's forecast after `past`, which begins where the grid does, (M, n, horizon, L).
 

@@ -38,13 +38,7 @@ from cotenant.base.ledger.chain import (
     signature_of,
     verify_chain,
 )
-from cotenant.base.process.files import (
-    FOLDER_MODE,
-    LOCAL_OR_BUCKET,
-    make_private_file,
-    restrict_permissions,
-    try_lock,
-)
+from cotenant.base.process.files import FOLDER_MODE, LOCAL_OR_BUCKET, make_private_file, restrict_permissions, try_lock
 
 BUSY_SECONDS: Final = 5.0
 PAUSE_SECONDS: Final = 0.02
