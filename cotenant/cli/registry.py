@@ -50,12 +50,7 @@ GET: Final = (
     CommandEntry("findings", f"{_CLI}.analysis.findings", "Idle workloads and nodes, missing and impossible requests."),
     CommandEntry("forecast", f"{_CLI}.analysis.forecast", "The next 24 hours of the cluster, its nodes or a workload."),
     CommandEntry("reclaimable", _GET, "What each node can lend to batch and mid pods.", command="reclaimable"),
-    CommandEntry(
-        "replicas",
-        _GET,
-        "How many replicas the next peak will need, before it comes.",
-        command="replicas",
-    ),
+    CommandEntry("replicas", _GET, "How many replicas the next peak will need, before it comes.", command="replicas"),
     CommandEntry("pods", _GET, "Running pods: node, class, requests and present usage.", command="pods"),
     CommandEntry(
         "recommendations",

@@ -60,9 +60,7 @@ def forecast_paths(forecasts: pd.DataFrame, *, fine: bool = False) -> pd.DataFra
     unit = next((r.unit for r in Resource if f"q50_{r.unit}" in columns), None)
     if unit is None or not {"start", *FORECASTS.key} <= columns:
         raise FrameError(
-            "q50_millicores",
-            "this is no DataFrame of forecasts",
-            fix="Take that of cotenant.forecast or .forecasts().",
+            "q50_millicores", "this is no DataFrame of forecasts", fix="Take that of cotenant.forecast or .forecasts()."
         )
     keys = [*(["cluster"] if "cluster" in forecasts.columns else []), *FORECASTS.key]
     parts = []

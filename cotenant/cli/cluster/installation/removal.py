@@ -82,12 +82,7 @@ class Removal:
 
     def row(self) -> dict[str, str]:
         """Cells of `plan.STEPS`."""
-        return {
-            "component": self.component,
-            "object": str(self.address),
-            "state": self.fate.value,
-            "note": self.note,
-        }
+        return {"component": self.component, "object": str(self.address), "state": self.fate.value, "note": self.note}
 
 
 class _FinalizedObject(msgspec.Struct):
