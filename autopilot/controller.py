@@ -23,7 +23,7 @@ from cotenant.autopilot.notes import ChatNotes, floor_news, news_of
 from cotenant.autopilot.rounds.acts import ActConfig, ActOutcome, LedClient
 from cotenant.autopilot.rounds.cluster_state import policy_address
 from cotenant.autopilot.rounds.floors import floor_forecasts
-from cotenant.autopilot.rounds.reading import PolicyReading, RoundReading
+from cotenant.autopilot.rounds.reading import RoundReading
 from cotenant.autopilot.rounds.rounds import Rounds
 from cotenant.autopilot.settings import AutopilotSettings
 from cotenant.base.controllers.contract import ControllerDecision, ObjectNote
@@ -90,7 +90,23 @@ class AutopilotController(Feature):
         self.interval_seconds = self._seconds_to_next_round(now_seconds)
         if self._metrics:
             self._metrics.show(reading)
-        intents = [intent for policy in reading.policies if (intent := self._status(reading, policy)) is not None]
+        intents = []
+        for acting in reading.policies:
+            policy, address = acting.policy, policy_address(acting.policy)
+            status = {
+                "observedGeneration": policy.generation,
+                "mode": acting.does.value,
+                "reason": reading.reason(acting),
+                "narrowed": list(acting.narrowed),
+                "workloads": len(reading.of(policy)),
+                "queued": reading.queued(policy),
+                "underWay": reading.under_way(policy),
+                "waiting": reading.waiting(policy),
+            }
+            manifest = address.manifest("AutopilotPolicy", status=status)
+            intent = Apply(address, manifest, "status", why="what the policy does now")
+            if self._shown.get(str(address)) != intent:  # not what the server took last
+                intents.append(intent)
         self._notes = tuple(_notes(reading))
         return ControllerDecision(tuple(intents), self._notes)
 
@@ -99,59 +115,37 @@ class AutopilotController(Feature):
         self._shown |= {str(o.intent.address): o.intent for o in outcomes if o.ok}
         reading, self._reading = self._reading, None
         if reading is not None:
-            self._carry_out(reading)
+            try:
+                moved, acts = self._rounds.carry_out(reading)
+            except Exception:
+                self._due_seconds = 0.0
+                raise
+            for status in moved:
+                log.info("autopilot change moved", change=status.change.id, state=status.state, words=status.words)
+            for act in acts:
+                ids = [status.change.id for status in act.changes]
+                log.info("autopilot act", workload=str(act.workload), changes=ids, words=act.words)
+            if self._metrics:
+                self._metrics.acted(acts)
+            before, self._before = self._before, reading  # news that cannot be told is not tried in each round
+            floors: list[FloorStep] = []
+            try:
+                floors = self._rounds.hold_floors(reading)
+            finally:  # what was done is told, whatever becomes of the floors
+                if self._chat:
+                    self._chat.send([*news_of(before, reading, moved, acts), *floor_news(floors)], reading.now_seconds)
+            for floor in floors:
+                named = {"workload": str(floor.lent.workload), "words": floor.words, "refused": floor.refused}
+                log.info("autopilot floor", step=floor.event, **named)
         for step in self._rounds.help_starts(self._last):
             pod = step.boost.write.address.name
             log.info("autopilot start", step=step.event, workload=str(step.boost.workload), pod=pod, words=step.words)
-
-    def _carry_out(self, reading: RoundReading) -> None:
-        try:
-            moved, acts = self._rounds.carry_out(reading)
-        except Exception:
-            self._due_seconds = 0.0
-            raise
-        for status in moved:
-            log.info("autopilot change moved", change=status.change.id, state=status.state, words=status.words)
-        for act in acts:
-            ids = [status.change.id for status in act.changes]
-            log.info("autopilot act", workload=str(act.workload), changes=ids, words=act.words)
-        if self._metrics:
-            self._metrics.acted(acts)
-        before, self._before = self._before, reading  # news that cannot be told is not tried in each round
-        floors: list[FloorStep] = []
-        try:
-            floors = self._rounds.hold_floors(reading)
-        finally:  # what was done is told, whatever becomes of the floors
-            if self._chat:
-                self._chat.send([*news_of(before, reading, moved, acts), *floor_news(floors)], reading.now_seconds)
-        for floor in floors:
-            named = {"workload": str(floor.lent.workload), "words": floor.words, "refused": floor.refused}
-            log.info("autopilot floor", step=floor.event, **named)
 
     def _seconds_to_next_round(self, now_seconds: float) -> float:
         """Return the seconds until the next round, or until starting pods are read again, where there may be some."""
         watches = helped_starts(self._last.queue, None) or self._last.history.boosts
         left = self._due_seconds - now_seconds
         return min(left, self._start_up_seconds) if watches else left
-
-    def _status(self, reading: RoundReading, acting: PolicyReading) -> Intent | None:
-        """The write of a policy's status; None while it says what the server took last."""
-        policy = acting.policy
-        address = policy_address(policy)
-        status = {
-            "observedGeneration": policy.generation,
-            "mode": acting.does.value,
-            "reason": reading.reason(acting),
-            "narrowed": list(acting.narrowed),
-            "workloads": len(reading.of(policy)),
-            "queued": reading.queued(policy),
-            "underWay": reading.under_way(policy),
-            "waiting": reading.waiting(policy),
-        }
-        intent = Apply(
-            address, address.manifest("AutopilotPolicy", status=status), "status", why="what the policy does now"
-        )
-        return None if self._shown.get(str(address)) == intent else intent
 
 
 def _notes(reading: RoundReading) -> Iterator[ObjectNote]:

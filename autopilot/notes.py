@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -50,8 +50,40 @@ log = structlog.get_logger(__name__)
 def news_of(
     before: RoundReading, reading: RoundReading, moved: Sequence[ChangeStatus], acts: Sequence[ActOutcome]
 ) -> list[News]:
-    """Return the notifications of one round, compared to the round before it."""
-    return [*_halts(before, reading), *_acts(reading, acts), *_harms(moved), *_report(before, reading)]
+    """Return the notifications of one round, compared to the round before it.
+
+    A stop of everything is told when it begins and when it ends; with another reason it is another one. The week's sums
+    come in the first round after Monday 08:00 UTC; not where the round before was not this process's.
+    """
+    news = []
+    earlier = before.halt.reason if before.halt else None
+    if reading.halt is not None and reading.halt.reason is not earlier:
+        news.append(News("The autopilot has stopped", reading.halt.words, bad=True))
+    elif reading.halt is None and earlier is not None:
+        news.append(News("The autopilot goes on", "what stopped it is over"))
+    moves = {entry.candidate.workload: entry.candidate for entry in reading.queue}
+    for act in acts:
+        candidate = moves.get(act.workload)
+        if act.changes and candidate is not None:
+            savings = candidate.savings
+            amounts = saving_text(savings, "") if saving_phrases(savings) else "limits"
+            news.append(News(f"{act.workload} was changed", f"{amounts}, over all pods; by {candidate.policy}"))
+    for status in moved:
+        if status.state in _HARM or status.rollback_failed:
+            became = "could not be rolled back" if status.rollback_failed else status.state.value
+            news.append(News(f"{status.change.workload}: {became}", status.words, bad=True))
+    week = [(at - REPORT_SECONDS) // WEEK_SECONDS for at in (before.now_seconds, reading.now_seconds)]
+    if before.now_seconds and week[0] != week[1]:
+        rows = report_rows(reading.history, reading.now_seconds - WEEK_SECONDS)
+        sums = {name: sum(row[name] for row in rows) for name in ("proposed", "changed", "held", "regressed", "floors")}
+        freed, raised = (
+            RequestTotals(*(int(sum(row[f"{resource}_{word}"] for row in rows)) for resource in Resource))
+            for word in ("freed", "raised")
+        )
+        peaks = f"{counted(sums.pop('floors'), 'peak')} with raised minReplicas"
+        counts = ", ".join([*(f"{count} {name}" for name, count in sums.items()), peaks])
+        news.append(News("The autopilot's week", f"{counts}; {saving_text(Savings(freed, raised), '')}"))
+    return news
 
 
 def floor_news(steps: Sequence[FloorStep]) -> list[News]:
@@ -61,48 +93,6 @@ def floor_news(steps: Sequence[FloorStep]) -> list[News]:
         for step in steps
         if not step.refused and (step.patch is not None or step.is_fought)
     ]
-
-
-def _halts(before: RoundReading, reading: RoundReading) -> Iterator[News]:
-    """A stop of everything, when it begins and when it ends; with another reason it is another one."""
-    earlier = before.halt.reason if before.halt else None
-    if reading.halt is not None and reading.halt.reason is not earlier:
-        yield News("The autopilot has stopped", reading.halt.words, bad=True)
-    elif reading.halt is None and earlier is not None:
-        yield News("The autopilot goes on", "what stopped it is over")
-
-
-def _acts(reading: RoundReading, acts: Sequence[ActOutcome]) -> Iterator[News]:
-    moves = {entry.candidate.workload: entry.candidate for entry in reading.queue}
-    for act in acts:
-        candidate = moves.get(act.workload)
-        if act.changes and candidate is not None:
-            savings = candidate.savings
-            amounts = saving_text(savings, "") if saving_phrases(savings) else "limits"
-            yield News(f"{act.workload} was changed", f"{amounts}, over all pods; by {candidate.policy}")
-
-
-def _harms(moved: Sequence[ChangeStatus]) -> Iterator[News]:
-    for status in moved:
-        if status.state in _HARM or status.rollback_failed:
-            became = "could not be rolled back" if status.rollback_failed else status.state.value
-            yield News(f"{status.change.workload}: {became}", status.words, bad=True)
-
-
-def _report(before: RoundReading, reading: RoundReading) -> Iterator[News]:
-    """The week's sums in the first round after Monday 08:00 UTC; none where the round before was not this process's."""
-    week = [(at - REPORT_SECONDS) // WEEK_SECONDS for at in (before.now_seconds, reading.now_seconds)]
-    if not before.now_seconds or week[0] == week[1]:
-        return
-    rows = report_rows(reading.history, reading.now_seconds - WEEK_SECONDS)
-    sums = {name: sum(row[name] for row in rows) for name in ("proposed", "changed", "held", "regressed", "floors")}
-    freed, raised = (
-        RequestTotals(*(int(sum(row[f"{resource}_{word}"] for row in rows)) for resource in Resource))
-        for word in ("freed", "raised")
-    )
-    peaks = f"{counted(sums.pop('floors'), 'peak')} with raised minReplicas"
-    counts = ", ".join([*(f"{count} {name}" for name, count in sums.items()), peaks])
-    yield News("The autopilot's week", f"{counts}; {saving_text(Savings(freed, raised), '')}")
 
 
 @dataclass(slots=True)
@@ -125,7 +115,15 @@ class ChatNotes:
         self.waiting = [*self.waiting, *news][-MOST_WAITING:]
         if self._delivery is not None and self._delivery.is_alive():
             return
-        self._take_up()
+        # What did not arrive is put back in front, or given up after its last try.
+        lost, self._undelivered = self._undelivered, []
+        if lost:
+            self._failures += 1
+            if self._failures < TRIES:
+                self.waiting = [*lost, *self.waiting][-MOST_WAITING:]
+            else:
+                log.warning("a notification of the autopilot was given up", count=len(lost))
+                self._failures = 0
         self._sent_seconds = [at for at in self._sent_seconds if 0 <= now_seconds - at < HOUR_SECONDS]
         if not self.waiting or len(self._sent_seconds) >= self.settings.notes_per_hour:
             return
@@ -134,18 +132,6 @@ class ChatNotes:
         self._undelivered = batch
         self._delivery = threading.Thread(target=self._deliver, args=(batch,), daemon=True)
         self._delivery.start()
-
-    def _take_up(self) -> None:
-        """Put what did not arrive back in front, or give it up after its last try."""
-        batch, self._undelivered = self._undelivered, []
-        if not batch:
-            return
-        self._failures += 1
-        if self._failures < TRIES:
-            self.waiting = [*batch, *self.waiting][-MOST_WAITING:]
-        else:
-            log.warning("a notification of the autopilot was given up", count=len(batch))
-            self._failures = 0
 
     def _deliver(self, batch: Sequence[News]) -> None:
         try:

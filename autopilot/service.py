@@ -37,14 +37,7 @@ from cotenant.autopilot.rounds.cluster_state import FIELD_MANAGER, mode_write, p
 from cotenant.autopilot.rounds.floors import floor_forecasts
 from cotenant.autopilot.rounds.hindsight import WEEK_DAYS, WeekAfter, weeks_after
 from cotenant.autopilot.rounds.ledger_history import LedgerHistory, LedgerReader, append, require_known
-from cotenant.autopilot.rounds.reading import (
-    EVERYWHERE,
-    PolicyReading,
-    Recommended,
-    RoundReading,
-    RoundScope,
-    read_round,
-)
+from cotenant.autopilot.rounds.reading import EVERYWHERE, Recommended, RoundReading, RoundScope, read_round
 from cotenant.autopilot.settings import AutopilotSettings
 from cotenant.base.errors import ClusterForbidden, NoData, UnseenVersion, UsageError
 from cotenant.base.identity import WorkloadRef
@@ -134,15 +127,13 @@ class ClusterAutopilotService:
     def _report(self, now_seconds: float, days: float = WEEK_DAYS) -> list[dict[str, Any]]:
         """Return the rows of the report for all namespaces."""
         history = self._history()
-        return report_rows(history, now_seconds - days * DAY_SECONDS, self._weeks(history, now_seconds, days))
-
-    def _weeks(self, history: LedgerHistory, now_seconds: float, days: float) -> Sequence[WeekAfter]:
-        """Return the effect of proposals whose following week ended in the last days."""
+        # The effect of proposals whose following week ended in these days.
+        weeks: Sequence[WeekAfter] = ()
         end = now_seconds - WEEK_DAYS * DAY_SECONDS
         proposals = proposals_between(history.notes, end - days * DAY_SECONDS, end)
-        if not proposals or self._stored is None:
-            return ()
-        return weeks_after(self._stored(), proposals, self._settings.section(RecommenderSettings).prices)
+        if proposals and self._stored is not None:
+            weeks = weeks_after(self._stored(), proposals, self._settings.section(RecommenderSettings).prices)
+        return report_rows(history, now_seconds - days * DAY_SECONDS, weeks)
 
     def policy(self, who: Person, name: str) -> StoredPolicy:
         """Return the policy in the cluster, with the spec and digest that an approver would approve."""
@@ -235,7 +226,11 @@ class ClusterAutopilotService:
             if workload is None:
                 self._send(client, on, dry_run=True)  # the row ends a stop: not without the right
             else:
-                _require_switching(client, workload.namespace)
+                if not access_review(client, "patch", POLICIES, OWN_GROUP.partition("/")[0], workload.namespace):
+                    raise ClusterForbidden(
+                        f"you may not patch {POLICIES} in namespace {workload.namespace!r}",
+                        fix="Ask for ClusterRole cotenant-autopilot-approver in that namespace.",
+                    )
                 require_known(workload, self._history(), self._recommended)
             self._write(name, AutopilotEvent.RESUMED, str(workload or EVERYTHING), {"words": reason})
             if workload is None:
@@ -374,7 +369,21 @@ def visible_to(reading: RoundReading, who: Person) -> RoundReading:
 
 def status_table(reading: RoundReading) -> Table:
     """Return the table STATUS of `cotenant autopilot status`, one row per policy."""
-    return Table.from_rows(STATUS, [_status(reading, policy) for policy in reading.policies])
+    rows = [
+        {
+            "namespace": policy.policy.namespace,
+            "policy": policy.policy.name,
+            "asked": policy.policy.spec.mode,
+            "mode": policy.does.value,
+            "workloads": len(reading.of(policy.policy)),
+            "queued": reading.queued(policy.policy),
+            "under_way": reading.under_way(policy.policy),
+            "narrowed": ", ".join(policy.narrowed),
+            "reason": reading.reason(policy),
+        }
+        for policy in reading.policies
+    ]
+    return Table.from_rows(STATUS, rows)
 
 
 def queue_table(reading: RoundReading) -> Table:
@@ -431,15 +440,6 @@ def report_rows(history: LedgerHistory, since_seconds: float, weeks: Iterable[We
     return [rows[name] for name in sorted(rows)]
 
 
-def _require_switching(client: KubeClient, namespace: str) -> None:
-    """ClusterForbidden unless the person may switch policies of the namespace."""
-    if not access_review(client, "patch", POLICIES, OWN_GROUP.partition("/")[0], namespace):
-        raise ClusterForbidden(
-            f"you may not patch {POLICIES} in namespace {namespace!r}",
-            fix="Ask for ClusterRole cotenant-autopilot-approver in that namespace.",
-        )
-
-
 def _split(name: str) -> tuple[str, str]:
     """Namespace and name of a policy."""
     namespace, _, short = name.partition("/")
@@ -460,20 +460,6 @@ def _live(client: KubeClient, namespace: str, name: str) -> dict[str, Any]:
     if body is None:
         raise NoData(f"there is no AutopilotPolicy {namespace}/{name}", fix="kubectl get autopilotpolicies -A")
     return body
-
-
-def _status(reading: RoundReading, policy: PolicyReading) -> dict[str, Any]:
-    return {
-        "namespace": policy.policy.namespace,
-        "policy": policy.policy.name,
-        "asked": policy.policy.spec.mode,
-        "mode": policy.does.value,
-        "workloads": len(reading.of(policy.policy)),
-        "queued": reading.queued(policy.policy),
-        "under_way": reading.under_way(policy.policy),
-        "narrowed": ", ".join(policy.narrowed),
-        "reason": reading.reason(policy),
-    }
 
 
 def _entry(entry: QueueEntry, floor: FloorOutlook | None) -> dict[str, Any]:

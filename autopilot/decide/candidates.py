@@ -174,36 +174,21 @@ def candidates_of(
         elif str(workload) in decisions.left_alone:
             blocked = None  # the queue says why
         else:
-            cleared = decisions.cleared_seconds.get(str(workload), 0.0)  # a person knows of what was there before
-            since = [s for s in statuses.get(workload, ()) if s.accepted_seconds > cleared]
-            blocked = _blocking_reason(candidate, under, body, live, since, allowed)
-            blocked = blocked or _repetition(candidate, body, statuses.get(workload, ()))
+            cleared = decisions.cleared_seconds.get(str(workload), 0.0)
+            blocked = _blocking_reason(candidate, under, body, live, statuses.get(workload, ()), cleared)
         is_left = blocked is not None or str(workload) in decisions.left_alone
-        starts = None if is_left else _starts(workload, under, body, live, of_workload)
+        starts, start_factor, highest = None, under.limits.start_up_factor, highest_starts(of_workload)
+        # CPU is not moved under an autoscaler that follows it.
+        is_autoscaled = Untouched.AUTOSCALED in under.limits.never_touch and any(
+            _autoscaler_conflicts(workload, {Resource.CPU}, live.autoscalers)
+        )
+        if not is_left and start_factor > 1 and highest and not is_autoscaled:
+            uid = str((body.get("metadata") or {}).get("uid") or "")
+            starts = StartAim(workload, uid, highest, start_factor)
         is_lent_none = len(selecting) > 1 or any(_untouched_classes(workload, under, body, live))
         factor = 1.0 if is_lent_none else under.limits.replica_floor_factor
         limits = msgspec.structs.replace(candidate.limits, replica_floor_factor=factor)
         yield replace(candidate, blocked=blocked or candidate.blocked, starts=starts, limits=limits)
-
-
-def _starts(
-    workload: WorkloadRef,
-    under: PolicyInForce,
-    body: Json,
-    live: LiveNamespace,
-    recommendations: Sequence[Recommendation],
-) -> StartAim | None:
-    """Return the CPU that the workload's starting pods may have; None where the policy helps no start.
-
-    Also None where an autoscaler follows CPU, which is not to be moved under it, and where no starts were seen.
-    """
-    factor, highest = under.limits.start_up_factor, highest_starts(recommendations)
-    is_autoscaled = Untouched.AUTOSCALED in under.limits.never_touch and any(
-        _autoscaler_conflicts(workload, {Resource.CPU}, live.autoscalers)
-    )
-    if factor <= 1 or not highest or is_autoscaled:
-        return None
-    return StartAim(workload, str((body.get("metadata") or {}).get("uid") or ""), highest, factor)
 
 
 def _candidate(
@@ -219,6 +204,16 @@ def _candidate(
         blocked = (
             (Reason.AUTOPILOT_GUARDRAIL, f"stopped by {stopped}") if stopped else (Reason.AUTOPILOT_NOTHING_ALLOWED, "")
         )
+    changing = [(r, v) for r in first for v in r.values if v.changes_template]
+    rising_at_once = (
+        resource
+        for resource in RISING_AT_ONCE.values()
+        if changing and all(v in _rising_at_once(r, resource, under.limits) for r, v in changing)
+    )
+    # A digest of the proposed amounts, so that the same proposal is written down once.
+    amounts = [
+        (str(r.container), [(v.resource, v.field, v.amount) for v in r.values if v.changes_template]) for r in first
+    ]
     least = min((r.trust or Trust(0.0) for r in first), key=lambda trust: trust.confidence, default=Trust(0.0))
     ways, gitops = under.limits.ways, _gitops(workload, body, under)
     if gitops:
@@ -237,10 +232,10 @@ def _candidate(
         confidence_reason=least.because[0] if least.because else "",
         moved=moved,
         lowers=any((v.change or 0) < 0 for r in first for v in r.values),
-        urgent=next((r for r in RISING_AT_ONCE.values() if _is_all_rising(first, r, under.limits)), None),
+        urgent=next(rising_at_once, None),
         blocked=blocked,
         allowed=tuple(allowed),
-        digest=_digest(first),
+        digest=hashlib.sha256(msgspec.json.encode(amounts)).hexdigest()[:12],
         first=first,
         gitops=gitops,
     )
@@ -252,23 +247,33 @@ def _blocking_reason(
     body: Json,
     live: LiveNamespace,
     statuses: Sequence[ChangeStatus],
-    allowed: Sequence[Recommendation],
+    cleared_seconds: float,
 ) -> tuple[Reason, str] | None:
-    """Return the reason, from the workload itself, that forbids any change, with a sentence; None without one."""
-    untouched = next((words for words in _never_touch_reasons(candidate, under, body, live, allowed)), "")
+    """Return the reason, from the workload itself, that forbids any change, with a sentence; None without one.
+
+    statuses: all its changes; cleared_seconds: when a person resumed it, who knows of what was there before.
+    """
+    never, ref = under.limits.never_touch, candidate.workload
+    untouched = list(_untouched_classes(ref, under, body, live))
+    spec, status = body.get("spec") or {}, body.get("status") or {}
+    replicas = spec.get("replicas", status.get("desiredNumberScheduled"))
+    if Untouched.SINGLE_REPLICA in never and int(replicas or 0) < 2:
+        untouched.append("it has a single replica")
+    if Untouched.AUTOSCALED in never:
+        along = {v.resource for r in candidate.allowed for v in r.values if "hpa" in v.inputs}
+        moving = {
+            r for r in Resource if any(request_now(first, r) != request_then(first, r) for first in candidate.first)
+        }
+        untouched += _autoscaler_conflicts(ref, moving - along, live.autoscalers)
     if untouched:
-        return Reason.AUTOPILOT_NEVER_TOUCHED, untouched
-    ref = candidate.workload
-    other = vertical_writer(ref.kind, ref.name, live.vpas) or describe_reversal(body, statuses)
-    return (Reason.AUTOPILOT_OTHER_WRITER, other) if other else None
-
-
-def _repetition(candidate: QueueCandidate, body: Json, statuses: Sequence[ChangeStatus]) -> tuple[Reason, str] | None:
-    """Return what did harm when it was tried before, by whomever: a resumed workload never gets the same again."""
-    trials = trials_of(statuses).get(candidate.workload, ())
+        return Reason.AUTOPILOT_NEVER_TOUCHED, untouched[0]
+    since = [s for s in statuses if s.accepted_seconds > cleared_seconds]
+    if other := vertical_writer(ref.kind, ref.name, live.vpas) or describe_reversal(body, since):
+        return Reason.AUTOPILOT_OTHER_WRITER, other
+    # What did harm when it was tried before, by whomever: a resumed workload never gets the same again.
     moved = [(r, v) for r in candidate.first for v in r.values if v.changes_template]
     ends = max((r.end_seconds for r in candidate.first), default=0)
-    rule = tried_before(moved, trials, ends, images_of(body, candidate.workload.kind))
+    rule = tried_before(moved, trials_of(statuses).get(ref, ()), ends, images_of(body, ref.kind))
     return (Reason.AUTOPILOT_GUARDRAIL, f"{rule.rule}: {rule.why}") if blocking([rule], ()) else None
 
 
@@ -276,21 +281,6 @@ def _gitops(workload: WorkloadRef, body: Json, under: PolicyInForce) -> str:
     """Return what indicates that a GitOps tool keeps the workload, as text; "" when nothing does."""
     kept = kept_by(body, under.settings.guardrails)
     return kept if operator_of(body) else gitops_writer(body, workload.kind) or kept
-
-
-def _never_touch_reasons(
-    candidate: QueueCandidate, under: PolicyInForce, body: Json, live: LiveNamespace, allowed: Sequence[Recommendation]
-) -> Iterator[str]:
-    never = under.limits.never_touch
-    yield from _untouched_classes(candidate.workload, under, body, live)
-    if Untouched.SINGLE_REPLICA in never and _replicas(body) < 2:
-        yield "it has a single replica"
-    if Untouched.AUTOSCALED in never:
-        along = {v.resource for r in allowed for v in r.values if "hpa" in v.inputs}
-        moved = {
-            r for r in Resource if any(request_now(first, r) != request_then(first, r) for first in candidate.first)
-        }
-        yield from _autoscaler_conflicts(candidate.workload, moved - along, live.autoscalers)
 
 
 def _untouched_classes(workload: WorkloadRef, under: PolicyInForce, body: Json, live: LiveNamespace) -> Iterator[str]:
@@ -319,17 +309,22 @@ def _autoscaler_conflicts(
             yield f"autoscaler {(scaler.get('metadata') or {}).get('name')} follows its {', '.join(shared)}"
 
 
-def _replicas(body: Json) -> int:
-    spec, status = body.get("spec") or {}, body.get("status") or {}
-    return int(spec.get("replicas", status.get("desiredNumberScheduled")) or 0)
-
-
 def _allowed_values(
     recommendation: Recommendation, limits: PolicyLimits, guardrails: GuardrailSettings
 ) -> Iterator[Value]:
-    """Values of the resources that may move their way; request and limit of a resource go together."""
+    """Values of the resources that may move their way; request and limit of a resource go together.
+
+    No memory limit is lowered, or set first: it frees nothing that the scheduler counts, and a kill, unlike throttling,
+    is not taken back. Where the request is the limit, so that the pod is Guaranteed, neither moves.
+    """
     for resource in Resource:
-        values = _without_limit_cuts([v for v in recommendation.values if v.resource is resource])
+        values = [v for v in recommendation.values if v.resource is resource]
+        cuts = [v for v in values if (v.resource, v.field) == (Resource.MEMORY, Field.LIMIT)]
+        cuts = [v for v in cuts if v.changes_template and not _rises(v)]
+        bounds = {v.resource: v.now for v in values if v.field is Field.LIMIT}
+        requests = {effective_request(v.now, bounds.get(v.resource)) for v in values if v.field is Field.REQUEST}
+        is_guaranteed = any(v.now in requests for v in cuts if v.now is not None)
+        values = [] if is_guaranteed else [v for v in values if v not in cuts]
         moving = [v for v in values if v.changes_template]
         directions = {Direction.UP if _rises(v) else Direction.DOWN for v in moving}
         if resource is Resource.MEMORY and recommendation.heap is not None:
@@ -356,20 +351,6 @@ def _keep_passing_values(
     return passing if any(v.changes_template for r in passing for v in r.values) else allowed
 
 
-def _without_limit_cuts(values: Sequence[Value]) -> Sequence[Value]:
-    """Values of a resource without a memory limit that is lowered, or set first.
-
-    Such a limit frees nothing that the scheduler counts, and a kill, unlike throttling, is not taken back. Where the
-    request is the limit, so that the pod is Guaranteed, neither moves.
-    """
-    cuts = [v for v in values if (v.resource, v.field) == (Resource.MEMORY, Field.LIMIT)]
-    cuts = [v for v in cuts if v.changes_template and not _rises(v)]
-    limits = {v.resource: v.now for v in values if v.field is Field.LIMIT}
-    requests = {effective_request(v.now, limits.get(v.resource)) for v in values if v.field is Field.REQUEST}
-    is_guaranteed = any(v.now in requests for v in cuts if v.now is not None)
-    return () if is_guaranteed else [v for v in values if v not in cuts]
-
-
 def _rises(value: Value) -> bool:
     """A value that is set first bounds what was free: it counts as a cut; one that is removed counts as a rise."""
     return value.amount is None if value.now is not None and value.amount is None else (value.change or 0) > 0
@@ -378,35 +359,21 @@ def _rises(value: Value) -> bool:
 def _rising_at_once(recommendation: Recommendation, resource: Resource, limits: PolicyLimits) -> Iterator[Value]:
     """Values that need not wait: memory after a kill, recorded and not simulated; CPU after throttling that hurts."""
     rising = [v for v in recommendation.values if v.resource is resource and (v.change or 0) > 0]
-    was_killed = any(v.reason is Reason.OOM_BUMP for v in rising)
-    if was_killed if resource is Resource.MEMORY else _is_throttled(recommendation, limits):
-        yield from rising
-
-
-def _is_throttled(recommendation: Recommendation, limits: PolicyLimits) -> bool:
-    """Return whether the limit throttles as many pods as now for too large a share of time, and the proposal less."""
     tried = recommendation.backtest
-    if tried is None or not tried.pod_minutes or tried.throttled_minutes >= tried.now_throttled_minutes:
-        return False
-    return tried.now_throttled_minutes >= limits.throttled_share * tried.pod_minutes
-
-
-def _is_all_rising(first: Sequence[Recommendation], resource: Resource, limits: PolicyLimits) -> bool:
-    moving = [(r, v) for r in first for v in r.values if v.changes_template]
-    return bool(moving) and all(v in _rising_at_once(r, resource, limits) for r, v in moving)
+    if resource is Resource.MEMORY:
+        is_urgent = any(v.reason is Reason.OOM_BUMP for v in rising)
+    elif tried is None or not tried.pod_minutes or tried.throttled_minutes >= tried.now_throttled_minutes:
+        is_urgent = False
+    else:  # of as many pods as now, the limit throttles too large a share of time, and the proposal less
+        is_urgent = tried.now_throttled_minutes >= limits.throttled_share * tried.pod_minutes
+    if is_urgent:
+        yield from rising
 
 
 def _with_values(recommendation: Recommendation, values: Sequence[Value]) -> Recommendation:
     """The heap goes with the memory request, and does not stay without it."""
     has_memory = any((v.resource, v.field) == (Resource.MEMORY, Field.REQUEST) for v in values)
     return replace(recommendation, values=tuple(values), heap=recommendation.heap if has_memory else None)
-
-
-def _digest(first: Sequence[Recommendation]) -> str:
-    """Return a digest of the proposed amounts, so that the same proposal is written down once."""
-    moved = [(str(r.container), [v for v in r.values if v.changes_template]) for r in first]
-    amounts = [(name, [(v.resource, v.field, v.amount) for v in values]) for name, values in moved]
-    return hashlib.sha256(msgspec.json.encode(amounts)).hexdigest()[:12]
 
 
 def raised_after_kills(
@@ -436,17 +403,14 @@ def raised_after_kills(
         needed_bytes = int(min(rounded_up(after_kill(limit.now, own), MIB), most_bytes))
         if is_solved or limit.now >= needed_bytes:
             return recommendation
-        return replace(
-            recommendation, values=tuple(_at_least(needed_bytes, v) for v in recommendation.values), heap=None
-        )
+        values = []
+        for value in recommendation.values:
+            if value.resource is not Resource.MEMORY or value.now is None:
+                values.append(value)
+            elif value.amount is not None and value.amount >= needed_bytes:
+                values.append(replace(value, reason=Reason.OOM_BUMP))
+            else:
+                values.append(replace(value, amount=needed_bytes, action=Action.SET, reason=Reason.OOM_BUMP, clamps=()))
+        return replace(recommendation, values=tuple(values), heap=None)
 
     return tuple(raise_memory(recommendation) for recommendation in recommendations)
-
-
-def _at_least(needed_bytes: int, value: Value) -> Value:
-    """A value of memory that is set at so much or more, because of the kill; others as they are."""
-    if value.resource is not Resource.MEMORY or value.now is None:
-        return value
-    if value.amount is not None and value.amount >= needed_bytes:
-        return replace(value, reason=Reason.OOM_BUMP)
-    return replace(value, amount=needed_bytes, action=Action.SET, reason=Reason.OOM_BUMP, clamps=())

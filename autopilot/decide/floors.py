@@ -123,10 +123,16 @@ def floor_steps(
         return
     mark = floor_of(autoscaler, LENT_FLOOR_ANNOTATION)
     if lent is None:
+        meta = autoscaler.get("metadata") or {}
+        name, uid = str(meta.get("name")), str(meta.get("uid"))
         if mark is not None:
-            yield _floor_end_step(_marked_only(workload, autoscaler, mark), autoscaler, "the ledger does not have it")
+            own = mark.original or 1
+            marked = LentFloor(workload, name, uid, own, own, mark.floor, FloorForecast(0, ()), has_arrived=True)
+            yield _floor_end_step(marked, autoscaler, "the ledger does not have it")
         elif forecast is not None and forecast.least == present:
-            yield from _begun(workload, autoscaler, factor, forecast, now_seconds)
+            slot = forecast.slot(now_seconds)
+            if slot >= 0 and (peak := _peak(autoscaler, factor, forecast, slot)):
+                yield _raise(LentFloor(workload, name, uid, present, present, peak.counts[0], peak), autoscaler)
         return
     is_over = factor <= 1 or now_seconds >= lent.peak.end_seconds
     # by an earlier step whose answer was lost: it takes the mark away, which a person who sets the same number leaves
@@ -136,10 +142,13 @@ def floor_steps(
         yield _floor_end_step(lent, autoscaler, words, is_fought=True)
     elif is_over:
         yield _floor_end_step(lent, autoscaler, "the peak is over" if factor > 1 else "no policy raises it any more")
-    elif (due := min(_due(lent.peak, now_seconds), _most(autoscaler, lent.own, factor))) > present:
-        yield _raise(msgspec.structs.replace(lent, before=present, floor=due, has_arrived=False), autoscaler)
-    elif not lent.has_arrived:
-        yield FloorStep(AutopilotEvent.FLOOR_RAISED, lent, "it has arrived")
+    else:  # the highest floor of the schedule until now: within a peak it does not fall
+        scheduled = max(lent.peak.counts[: max(lent.peak.slot(now_seconds), 0) + 1])
+        due = min(scheduled, _most(autoscaler, lent.own, factor))
+        if due > present:
+            yield _raise(msgspec.structs.replace(lent, before=present, floor=due, has_arrived=False), autoscaler)
+        elif not lent.has_arrived:
+            yield FloorStep(AutopilotEvent.FLOOR_RAISED, lent, "it has arrived")
 
 
 def floor_outlooks(
@@ -228,18 +237,6 @@ def details_of(step: FloorStep) -> dict[str, str]:
     return {"uid": step.lent.uid, "lent": msgspec.json.encode(step.lent).decode(), "words": step.words}
 
 
-def _begun(
-    workload: WorkloadRef, autoscaler: Json, factor: float, forecast: FloorForecast, now_seconds: float
-) -> Iterator[FloorStep]:
-    """The first raise of a peak, where one begins now."""
-    meta, own, peak = autoscaler.get("metadata") or {}, forecast.least, None
-    if (slot := forecast.slot(now_seconds)) >= 0:
-        peak = _peak(autoscaler, factor, forecast, slot)
-    if peak is not None:
-        lent = LentFloor(workload, str(meta.get("name")), str(meta.get("uid")), own, own, peak.counts[0], peak)
-        yield _raise(lent, autoscaler)
-
-
 def _peak(autoscaler: Json, factor: float, forecast: FloorForecast, slot: int) -> FloorForecast | None:
     """The half hours in a row from this one on that ask for more than the autoscaler's own minReplicas; None: none."""
     own, most = forecast.least, _most(autoscaler, forecast.least, factor)
@@ -250,18 +247,6 @@ def _peak(autoscaler: Json, factor: float, forecast: FloorForecast, slot: int) -
 def _most(autoscaler: Json, own: int, factor: float) -> int:
     """The highest floor that the policy and the autoscaler's maxReplicas allow now."""
     return int(min(own * factor, int((autoscaler.get("spec") or {}).get("maxReplicas") or 1)))
-
-
-def _due(peak: FloorForecast, now_seconds: float) -> int:
-    """The highest floor of the schedule until now: within a peak it does not fall."""
-    return max(peak.counts[: max(peak.slot(now_seconds), 0) + 1])
-
-
-def _marked_only(workload: WorkloadRef, autoscaler: Json, mark: Floor) -> LentFloor:
-    """Return the floor that the mark on an autoscaler describes, when the ledger has no row of it."""
-    meta, own = autoscaler.get("metadata") or {}, mark.original or 1
-    lent = LentFloor(workload, str(meta.get("name")), str(meta.get("uid")), own, own, mark.floor, FloorForecast(0, ()))
-    return msgspec.structs.replace(lent, has_arrived=True)
 
 
 def _raise(lent: LentFloor, autoscaler: Json) -> FloorStep:

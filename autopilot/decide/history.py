@@ -113,7 +113,15 @@ def acts_of(statuses: Iterable[ChangeStatus]) -> tuple[PastAct, ...]:
     for status in statuses:
         if accepted_by_autopilot(status):
             batches[status.change.batch].append(status)
-    return tuple(sorted(map(_act, batches.values()), key=lambda act: act.accepted_seconds))
+    acts = []
+    for parts in batches.values():
+        states = {_state(part) for part in parts}
+        accepted_seconds = min(part.accepted_seconds for part in parts)
+        since_seconds = max(part.since_seconds for part in parts)
+        gravest = next(state for state in _GRAVITY if state in states)
+        restarted = max(_restarts(part) for part in parts)
+        acts.append(PastAct(parts[0].change.ref, accepted_seconds, since_seconds, gravest, restarted))
+    return tuple(sorted(acts, key=lambda act: act.accepted_seconds))
 
 
 def busy(statuses: Iterable[ChangeStatus], now_seconds: float, verify_seconds: float) -> frozenset[WorkloadRef]:
@@ -184,18 +192,6 @@ def restarts(acts: Iterable[PastAct], now_seconds: float) -> int:
 def is_taken_back(part: ChangeStatus) -> bool:
     """Return whether somebody else than who made the change rolled it back; harm found before remains harm."""
     return part.state in _UNDONE and not part.rollback_refused and part.actor != part.change.actor
-
-
-def _act(parts: Sequence[ChangeStatus]) -> PastAct:
-    states = {_state(part) for part in parts}
-    first = parts[0]
-    return PastAct(
-        first.change.ref,
-        min(part.accepted_seconds for part in parts),
-        max(part.since_seconds for part in parts),
-        next(state for state in _GRAVITY if state in states),
-        max(_restarts(part) for part in parts),
-    )
 
 
 def _state(part: ChangeStatus) -> ActState:

@@ -11,7 +11,7 @@ import msgspec
 
 from cotenant.autopilot.decide.history import LAPSED, ActApproval, Decisions, LedgerNote, PastAct
 from cotenant.autopilot.decide.policy import NamespacedPolicy
-from cotenant.autopilot.decide.round_order import QueueCandidate, QueueEntry
+from cotenant.autopilot.decide.round_order import QueueEntry
 from cotenant.autopilot.model import EVERYTHING, AutopilotEvent, AutopilotMode, QueueVerdict
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.json_documents.json_decoders import UNDECODABLE
@@ -61,7 +61,11 @@ def rows_of(
         reason, words = candidate.blocked or (Reason.OK, "")
         if reason is Reason.AUTOPILOT_OTHER_WRITER and candidate.workload in acted and name not in decisions.left_alone:
             yield AutopilotEvent.LEFT_ALONE, name, {"words": words, "policy": candidate.policy}
-        if entry.verdict is QueueVerdict.PROPOSE and _is_news(candidate, decisions.proposals.get(name), now_seconds):
+        last = decisions.proposals.get(name)
+        is_news = last is None or (
+            last.details.get("digest") != candidate.digest and now_seconds - last.seconds >= DAY_SECONDS
+        )
+        if entry.verdict is QueueVerdict.PROPOSE and is_news:
             details: dict[str, Any] = {"policy": candidate.policy, "digest": candidate.digest}
             details["values"] = encoded_values(candidate.first)
             details |= {f"{resource.value}_frees": candidate.savings.frees.amount(resource) for resource in Resource}
@@ -108,12 +112,6 @@ def proposals_between(notes: Iterable[LedgerNote], first_seconds: float, end_sec
             continue
         proposals[note.subject] = ProposedWorkload(WorkloadRef(namespace, kind, name), note.seconds, values)
     return list(proposals.values())
-
-
-def _is_news(candidate: QueueCandidate, last: LedgerNote | None, now_seconds: float) -> bool:
-    if last is None:
-        return True
-    return last.details.get("digest") != candidate.digest and now_seconds - last.seconds >= DAY_SECONDS
 
 
 def proposed_amounts(note: LedgerNote) -> dict[str, int]:

@@ -260,7 +260,14 @@ def _waits_of(
     yield candidate.blocked
     if why := inputs.left_alone.get(str(workload)):
         yield Reason.AUTOPILOT_OTHER_WRITER, why
-    yield _rest(candidate, inputs)
+    cleared_seconds = inputs.cleared_seconds.get(str(workload), 0.0)
+    acts = inputs.acts_by_workload.get(workload, ())
+    rest_end = back_off_end(acts, inputs.back_off_seconds, cleared_seconds)
+    if rest_end == float("inf"):
+        yield Reason.AUTOPILOT_GIVEN_UP, ""
+    elif rest_end is not None and rest_end > inputs.now_seconds:
+        hours = (rest_end - inputs.now_seconds) / HOUR_SECONDS
+        yield Reason.AUTOPILOT_BACKS_OFF, f"{hours:.0f} hours are left"
     if candidate.confidence < limits.minimum_confidence:
         word = Confidence.of(candidate.confidence)
         score = f"confidence {word}, score {candidate.confidence:.2f}; at least {limits.minimum_confidence:g}"
@@ -278,28 +285,16 @@ def _waits_of(
         yield Reason.AUTOPILOT_OUTSIDE_WINDOW, f"the next one opens {opening}"
     if not ways_left(candidate, inputs):
         yield Reason.AUTOPILOT_NO_WAY_LEFT, f"restarts a week: {limits.restarts_per_week}"
-    if candidate.may_act and (refusal := inputs.refusals.get(workload)):
-        left_seconds = refusal.left_seconds(inputs.now_seconds, inputs.cleared_seconds.get(str(workload), 0.0))
-        if left_seconds:
-            yield Reason.AUTOPILOT_REFUSED, f"{refusal.words}; tried again {in_time(left_seconds)}"
-
-
-def _rest(candidate: QueueCandidate, inputs: RoundInputs) -> tuple[Reason, str] | None:
-    workload, now = candidate.workload, inputs.now_seconds
-    cleared = inputs.cleared_seconds.get(str(workload), 0.0)
-    end = back_off_end(inputs.acts_by_workload.get(workload, ()), inputs.back_off_seconds, cleared)
-    if end is None or end <= now:
-        return None
-    if end == float("inf"):
-        return Reason.AUTOPILOT_GIVEN_UP, ""
-    return Reason.AUTOPILOT_BACKS_OFF, f"{(end - now) / HOUR_SECONDS:.0f} hours are left"
+    refusal = inputs.refusals.get(workload) if candidate.may_act else None
+    if refusal and (left_seconds := refusal.left_seconds(inputs.now_seconds, cleared_seconds)):
+        yield Reason.AUTOPILOT_REFUSED, f"{refusal.words}; tried again {in_time(left_seconds)}"
 
 
 def _spread(candidates: Sequence[QueueCandidate], inputs: RoundInputs) -> tuple[list[QueueCandidate], list[QueueEntry]]:
     """Return the candidates that go now, in order, and queue entries of those beyond the limits of parallel changes.
 
     After each choice the rest is ordered anew: a workload that shares nodes or a namespace with changes chosen or
-    under way scores less.
+    under way scores less, because they wait for each other's verification.
     """
     under_way = {act.workload for act in inputs.acts if act.state is ActState.UNDER_WAY}
     changed = sorted(under_way)
@@ -307,8 +302,14 @@ def _spread(candidates: Sequence[QueueCandidate], inputs: RoundInputs) -> tuple[
     policies = [policy_of.get(workload, "") for workload in under_way]
 
     def order(candidate: QueueCandidate) -> tuple[int, float, WorkloadRef]:
-        crowd = 1 + _overlap(candidate.workload, changed, inputs.places)
-        return _urgency(candidate), -candidate.score / crowd, candidate.workload
+        # The number of changed workloads in its namespace, plus for each the share of its nodes that it shares.
+        workload = candidate.workload
+        nodes = inputs.places.get(workload, frozenset())
+        shared = (
+            sum(len(nodes & inputs.places.get(other, frozenset())) / len(nodes) for other in changed) if nodes else 0
+        )
+        crowd = 1 + sum(other.namespace == workload.namespace for other in changed) + shared
+        return _urgency(candidate), -candidate.score / crowd, workload
 
     chosen: list[QueueCandidate] = []
     left, full = sorted(candidates, key=order, reverse=True), []
@@ -325,18 +326,6 @@ def _spread(candidates: Sequence[QueueCandidate], inputs: RoundInputs) -> tuple[
             policies.append(best.policy)
             left.sort(key=order, reverse=True)
     return chosen, full
-
-
-def _overlap(
-    workload: WorkloadRef, changed: Sequence[WorkloadRef], places: Mapping[WorkloadRef, frozenset[str]]
-) -> float:
-    """Return how much a workload has in common with changes under way: they wait for each other's verification.
-
-    The number of `changed` workloads in its namespace, plus for each the share of its nodes on which that one runs too.
-    """
-    nodes = places.get(workload, frozenset())
-    shared = sum(len(nodes & places.get(other, frozenset())) / len(nodes) for other in changed) if nodes else 0.0
-    return sum(other.namespace == workload.namespace for other in changed) + shared
 
 
 def _urgency(candidate: QueueCandidate) -> int:

@@ -113,11 +113,23 @@ def beginnings(
 def endings(
     pods: Iterable[Json], boosts: Iterable[PodBoost], now_seconds: float, longest_seconds: float
 ) -> Iterator[BoostStep]:
-    """Boosts that are over. A pod that somebody has changed since, or that never got it, keeps what it has."""
+    """Boosts that are over; a clock that went back ends none early.
+
+    A pod that somebody has changed since, or that never got it, keeps what it has.
+    """
     live = {str(pod["metadata"].get("uid")): pod for pod in pods}
     for boost in boosts:
         pod = live.get(boost.uid)
-        words = "the pod is gone" if pod is None else _end_of(pod, boost, now_seconds, longest_seconds)
+        ready = None if pod is None else ready_since(pod)
+        if pod is None:
+            words = "the pod is gone"
+        elif ready is not None and now_seconds - ready >= QUIET_SECONDS:
+            words = "the pod is ready"
+        elif now_seconds - boost.begun_seconds >= longest_seconds:
+            words = f"its start takes longer than {longest_seconds / 60:.0f} minutes"
+        else:
+            answer = in_place.answer(pod, boost.write)
+            words = answer.sentence if answer.answer is in_place.ResizeOutcome.INFEASIBLE else ""
         if not words:
             continue
         patch = None
@@ -149,17 +161,6 @@ def boost_of(subject: str, seconds: float, details: Mapping[str, str]) -> PodBoo
     except (ValueError, *UNDECODABLE):
         return None
     return PodBoost(WorkloadRef(namespace, kind, name), write, seconds)
-
-
-def _end_of(pod: Json, boost: PodBoost, now_seconds: float, longest_seconds: float) -> str:
-    """Why a pod's start is over, "" while it is not; a clock that went back ends nothing early."""
-    ready = ready_since(pod)
-    if ready is not None and now_seconds - ready >= QUIET_SECONDS:
-        return "the pod is ready"
-    if now_seconds - boost.begun_seconds >= longest_seconds:
-        return f"its start takes longer than {longest_seconds / 60:.0f} minutes"
-    answer = in_place.answer(pod, boost.write)
-    return answer.sentence if answer.answer is in_place.ResizeOutcome.INFEASIBLE else ""
 
 
 def _startup_recommendation(container: Container, aim: StartAim) -> Recommendation | None:

@@ -13,7 +13,6 @@ from typing import Final, Self
 
 import msgspec
 
-from cotenant.autopilot.decide.candidates import PolicyInForce
 from cotenant.autopilot.decide.policy import read_policy
 from cotenant.autopilot.decide.round_order import QueueCandidate, QueueEntry, ended_rests, withheld
 from cotenant.autopilot.model import METHODS
@@ -171,7 +170,10 @@ class Acts:
     def _process_namespace(
         self, namespace: str, ours: Sequence[ChangeStatus], reading: RoundReading, may_change: bool
     ) -> list[ChangeStatus]:
-        """Do what is due in a namespace by its most careful policy, else the settings; return what moved."""
+        """Do what is due in a namespace by its most careful policy, else the settings; return what moved.
+
+        The rest of a canary is cancelled where no policy acts on its workload any more.
+        """
         inside = [effective for effective in reading.force.values() if effective.policy.namespace == namespace]
         own = self._config.settings.section(ActionSettings)
         soak = max((effective.settings.soak_minutes for effective in inside), default=own.soak_minutes)
@@ -180,7 +182,13 @@ class Acts:
         settings = msgspec.structs.replace(own, soak_minutes=soak, auto_rollback=True)
         may_change = may_change and is_all_open
         inside_here = [s for s in ours if s.change.namespace == namespace]
-        ended = self._cancel_ended_rests(inside_here, reading, settings)
+        ended: list[ChangeStatus] = []
+        rests = ended_rests(inside_here, [entry.candidate for entry in reading.queue], reading.unread)
+        if rests:
+            with self._open_actions(settings) as actions:
+                now = actions.journal.statuses()
+                still = [now[rest.change.id] for rest in rests if now[rest.change.id].state is ChangeState.WAITING]
+                ended = [actions.cancel(rest, "no policy acts on it any more") for rest in still]
         if not due(inside_here, self._config.clock.now_seconds(), pace_of(settings, may_change)):
             return ended
         scope = WatchScope(
@@ -190,18 +198,6 @@ class Acts:
         )
         watcher = Watcher(lambda: self._open_actions(settings, self.guard(reading)), lambda _news: None, scope=scope)
         return [*ended, *watcher.step()]
-
-    def _cancel_ended_rests(
-        self, ours: Sequence[ChangeStatus], reading: RoundReading, settings: ActionSettings
-    ) -> list[ChangeStatus]:
-        """Rests of canaries that are cancelled, because no policy acts on their workload any more."""
-        rests = ended_rests(ours, [entry.candidate for entry in reading.queue], reading.unread)
-        if not rests:
-            return []
-        with self._open_actions(settings) as actions:
-            now = actions.journal.statuses()
-            still = [now[rest.change.id] for rest in rests if now[rest.change.id].state is ChangeState.WAITING]
-            return [actions.cancel(rest, "no policy acts on it any more") for rest in still]
 
     def _act(self, reading: RoundReading, entry: QueueEntry) -> ActOutcome:
         candidate = entry.candidate
@@ -219,10 +215,17 @@ class Acts:
             )
         )
         someone = Person("", grants=(Grant(Role.OWNER, (workload.namespace,)),), source=f"autopilot {candidate.policy}")
+        # The key names the workload's how manieth act it is, so that the same act is never done twice.
+        batches = {s.change.batch for s in reading.history.statuses.values() if s.change.workload == str(workload)}
+        text = f"{workload}#{sum(batch.startswith(AUTOPILOT_KEY_PREFIX) for batch in batches)}"
+        key = f"{AUTOPILOT_KEY_PREFIX}{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+        share = under.limits.canary_share
         refusals: list[str] = []
         try:
             for way in entry.ways:
-                request = self._request(reading, entry, way, under)
+                # What rises at once rises in all pods: each of them can be killed next.
+                is_canary = way is Way.IN_PLACE and share < 1 and candidate.urgent is None
+                request = ChangeRequest((workload,), METHODS[way], canary=share if is_canary else 0.0, key=key)
                 (review,) = service.dry_run(someone, request)
                 if why := _refusal(review, way):
                     refusals.append(f"{way}: {why}")
@@ -237,17 +240,6 @@ class Acts:
         except CotenantError as error:
             refusals.append(error.message)
         return ActOutcome(workload, words="; ".join(refusals) or "no way is left")
-
-    @staticmethod
-    def _request(reading: RoundReading, entry: QueueEntry, way: Way, under: PolicyInForce) -> ChangeRequest:
-        """The key names the workload's how manieth act it is, so that the same act is never done twice."""
-        workload, share = entry.candidate.workload, under.limits.canary_share
-        batches = {s.change.batch for s in reading.history.statuses.values() if s.change.workload == str(workload)}
-        text = f"{workload}#{sum(batch.startswith(AUTOPILOT_KEY_PREFIX) for batch in batches)}"
-        key = f"{AUTOPILOT_KEY_PREFIX}{hashlib.sha256(text.encode()).hexdigest()[:12]}"
-        is_canary = way is Way.IN_PLACE and share < 1 and entry.candidate.urgent is None
-        canary = share if is_canary else 0.0  # what rises at once rises in all pods: each of them can be killed next
-        return ChangeRequest((workload,), METHODS[way], canary=canary, key=key)
 
     @contextmanager
     def _open_actions(self, settings: ActionSettings, guard: Guard = allow_every_write) -> Iterator[Actions]:

@@ -65,10 +65,15 @@ def read_namespace(client: KubeClient, namespace: str) -> LiveNamespace:
                 present[workload].append(present_amounts(amounts))
         for container, seconds in wire.oom_kills().items():
             kills[workload, container] = max(kills[workload, container], seconds)
+    try:
+        path = f"{VPA_GROUP}/namespaces/{namespace}/verticalpodautoscalers"
+        vpas = tuple(client.list(path, VerticalAutoscalerObject))
+    except ClusterAbsent:
+        vpas = ()
     return LiveNamespace(
         workloads=workloads,
         autoscalers=scalers,
-        vpas=_vpas(client, namespace),
+        vpas=vpas,
         nodes={w: frozenset(names) for w, names in nodes.items()},
         classes={w: frozenset(qos) for w, qos in classes.items()},
         kills=dict(kills),
@@ -113,11 +118,3 @@ def mode_write(policy: NamespacedPolicy, mode: str) -> Apply:
 def policy_address(policy: NamespacedPolicy) -> Address:
     """Return the API address of a policy."""
     return Address(OWN_GROUP, POLICIES, policy.name, policy.namespace)
-
-
-def _vpas(client: KubeClient, namespace: str) -> Sequence[VerticalAutoscalerObject]:
-    try:
-        path = f"{VPA_GROUP}/namespaces/{namespace}/verticalpodautoscalers"
-        return tuple(client.list(path, VerticalAutoscalerObject))
-    except ClusterAbsent:
-        return ()

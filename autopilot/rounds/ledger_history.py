@@ -67,9 +67,12 @@ class LedgerReader:
         for row in ledger.entries(after=self._seq):
             self._seq, self._hash = row.seq, row.hash
             if row.event in _EVENTS:
-                self._notes.append(
-                    LedgerNote(AutopilotEvent(row.event), row.subject, row.seconds, row.actor, _details(row.body))
-                )
+                try:
+                    body: Any = msgspec.json.decode(row.body)
+                except UNDECODABLE:
+                    body = None
+                details = {key: str(value) for key, value in body.items()} if isinstance(body, dict) else {}
+                self._notes.append(LedgerNote(AutopilotEvent(row.event), row.subject, row.seconds, row.actor, details))
         return LedgerHistory(self.cache.upto(ledger), tuple(self._notes))
 
 
@@ -102,11 +105,3 @@ def require_known(
             f"the autopilot knows no workload {workload}: the last scan did not see it",
             fix=f"Left alone are {', '.join(in_namespace)}." if in_namespace else "cotenant recs list has the names.",
         )
-
-
-def _details(body: str) -> dict[str, str]:
-    try:
-        values: Any = msgspec.json.decode(body)
-    except UNDECODABLE:
-        return {}
-    return {key: str(value) for key, value in values.items()} if isinstance(values, dict) else {}

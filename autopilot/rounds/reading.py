@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -181,7 +181,12 @@ def read_round(
         actions,
         scope.refusals,
     )
-    shown = tuple(_with_reasons(policy, gathered.gaps, scope.refusals.values()) for policy in policies)
+    shown = []
+    for policy in policies:
+        reason = "; ".join(filter(None, (policy.reason, hardly_cut(policy.under) if policy.under else "")))
+        missing = gap_of(str(policy.policy), scope.refusals.values()) if policy.does is AutopilotMode.ACT else ""
+        gap = gathered.gaps.get(policy.policy.namespace, "") or missing
+        shown.append(replace(policy, reason=reason, gap=gap))
     ended = lapsed_approvals((policy.policy for policy in policies), decisions.approvals, now_seconds)
     unread = frozenset(gathered.gaps)
     lends = any(c.limits.replica_floor_factor > 1 for c in candidates)
@@ -193,7 +198,9 @@ def read_round(
         settings.section(ActionSettings).guardrails,
         now_seconds,
     )
-    return RoundReading(now_seconds, shown, decide(inputs), halt, stops, force, history, ended, unread, acts, floors)
+    return RoundReading(
+        now_seconds, tuple(shown), decide(inputs), halt, stops, force, history, ended, unread, acts, floors
+    )
 
 
 def _collect_candidates(
@@ -219,13 +226,6 @@ def _collect_candidates(
         autoscalers[namespace] = live.autoscalers
         candidates += candidates_of(inside, recommendations, live, statuses, decisions, own)
     return _Gathered(tuple(candidates), places, gaps, autoscalers)
-
-
-def _with_reasons(policy: PolicyReading, gaps: Mapping[str, str], refusals: Iterable[AcceptRefusal]) -> PolicyReading:
-    """The policy with why its namespace could not be read, which right is missing, and what it cannot lower."""
-    reason = "; ".join(filter(None, (policy.reason, hardly_cut(policy.under) if policy.under else "")))
-    missing = gap_of(str(policy.policy), refusals) if policy.does is AutopilotMode.ACT else ""
-    return replace(policy, reason=reason, gap=gaps.get(policy.policy.namespace, "") or missing)
 
 
 def _evaluate_policy(

@@ -47,7 +47,12 @@ class Rounds:
     def carry_out(self, reading: RoundReading) -> tuple[list[ChangeStatus], list[ActOutcome]]:
         """Earlier acts first: what is due moves on. Then what the round adds to the ledger, and then its acts."""
         moved = self._acts.watch(reading)
-        self._record(reading)
+        config, decisions, now_seconds = self._config, reading.history.decisions, reading.now_seconds
+        if rows := list(rows_of(reading.queue, reading.stops, reading.acts, decisions, now_seconds, reading.lapsed)):
+            with config.access(Person("")) as client:
+                actor = person_of(client).name
+            with self._ledger.writing("the autopilot notes", PATIENCE_SECONDS) as ledger:
+                append(ledger, config.clock, actor, rows)
         if moved or reading.stops:
             return moved, []  # the next round decides on what is known now
         entries = [entry for entry in reading.queue if entry.verdict is QueueVerdict.ACT]
@@ -81,15 +86,3 @@ class Rounds:
     def _history(self) -> LedgerHistory:
         with self._ledger.reading() as ledger:
             return self._reader.read(ledger)
-
-    def _record(self, reading: RoundReading) -> None:
-        config, history = self._config, reading.history
-        rows = list(
-            rows_of(reading.queue, reading.stops, reading.acts, history.decisions, reading.now_seconds, reading.lapsed)
-        )
-        if not rows:
-            return
-        with config.access(Person("")) as client:
-            actor = person_of(client).name
-        with self._ledger.writing("the autopilot notes", PATIENCE_SECONDS) as ledger:
-            append(ledger, config.clock, actor, rows)
