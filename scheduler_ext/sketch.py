@@ -58,7 +58,15 @@ def convert_reservation(sketch: Json) -> Converted:
         raise UsageError("metadata.name is missing", fix="Give the Reservation a name.")
     namespace = str(meta.pop("namespace", "") or "default")
     notes = [f"It is cluster-scoped now; namespace {namespace} is in its template and owners."]
-    template = _template(spec.get("template"), namespace, notes)
+    # a pod template; the sketch holds a copy of a pod's spec
+    document = spec.get("template")
+    template = dict(_object("spec.template", document if document is not None else {}))
+    if "spec" not in template:
+        template = {"spec": template} if template else {}
+    if not _part(template, "spec", "spec.template").get("containers"):
+        notes.append("spec.template has no containers, so it reserves nothing: put a copy of the pod's spec there.")
+    template_meta = _part(template, "metadata", "spec.template")
+    template["metadata"] = {**template_meta, "namespace": template_meta.get("namespace", namespace)}
     if node := spec.get("nodeName"):
         template["spec"] = on_node(template.get("spec") or {}, str(node))
     now: dict[str, Any] = {"template": template, "owners": _owners(spec.get("resourceOwners"), namespace, notes)}
@@ -74,17 +82,6 @@ def convert_reservation(sketch: Json) -> Converted:
         notes.append("Its status is left out: the controller writes it.")
     body = {"apiVersion": SCHEDULING_GROUP, "kind": "Reservation", "metadata": meta, "spec": now}
     return Converted(body, tuple(notes))
-
-
-def _template(document: Any, namespace: str, notes: list[str]) -> dict[str, Any]:
-    """A pod template; the sketch holds a copy of a pod's spec."""
-    template = dict(_object("spec.template", document if document is not None else {}))
-    if "spec" not in template:
-        template = {"spec": template} if template else {}
-    if not _part(template, "spec", "spec.template").get("containers"):
-        notes.append("spec.template has no containers, so it reserves nothing: put a copy of the pod's spec there.")
-    meta = _part(template, "metadata", "spec.template")
-    return {**template, "metadata": {**meta, "namespace": meta.get("namespace", namespace)}}
 
 
 def on_node(pod: Json, node: str) -> dict[str, Any]:
@@ -103,34 +100,33 @@ def _owners(owners: Any, namespace: str, notes: list[str]) -> list[dict[str, Any
     entries = owners if isinstance(owners, list) else [owners]
     if not owners or not all(entries):
         raise UsageError("spec.resourceOwners is missing or empty", fix="Say who may use the capacity: a controller.")
-    return [_owner(_object("spec.resourceOwners", entry), namespace, notes) for entry in entries]
-
-
-def _owner(entry: Json, namespace: str, notes: list[str]) -> dict[str, Any]:
-    for name in sorted(entry.keys() - _OWNERS):
-        raise UsageError(
-            f"spec.resourceOwners.{name} has no counterpart", fix=f"Owners are {', '.join(sorted(_OWNERS))}."
-        )
-    if "controller" not in entry:
-        return dict(entry)
-    controller = _controller(_object("spec.resourceOwners.controller", entry["controller"]), notes)
-    return {**entry, "controller": {"namespace": namespace, "uid": "", **controller}}
-
-
-def _controller(controller: Json, notes: list[str]) -> dict[str, Any]:
-    """A controller as it stands in a pod's ownerReferences: of a Deployment's pods that is the ReplicaSet."""
-    for name in _CONTROLLER:
-        if not controller.get(name):
-            raise UsageError(f"spec.resourceOwners.controller.{name} is missing", fix="Give apiVersion, kind and name.")
-    if controller["kind"] != "Deployment":
-        return dict(controller)
-    if not _REPLICA_SET.fullmatch(str(controller["name"])):
-        raise UsageError(
-            f"spec.resourceOwners.controller: pods of Deployment {controller['name']} belong to its ReplicaSets",
-            fix="Name the ReplicaSet (kubectl get replicasets), or give a labelSelector instead.",
-        )
-    notes.append(f"{controller['name']} is the name of a ReplicaSet: kind Deployment became ReplicaSet.")
-    return {**controller, "kind": "ReplicaSet"}
+    result = []
+    for entry in entries:
+        owner = dict(_object("spec.resourceOwners", entry))
+        for name in sorted(owner.keys() - _OWNERS):
+            raise UsageError(
+                f"spec.resourceOwners.{name} has no counterpart", fix=f"Owners are {', '.join(sorted(_OWNERS))}."
+            )
+        if "controller" in owner:
+            # as it stands in a pod's ownerReferences: of a Deployment's pods that is the ReplicaSet
+            controller = dict(_object("spec.resourceOwners.controller", owner["controller"]))
+            for name in _CONTROLLER:
+                if not controller.get(name):
+                    raise UsageError(
+                        f"spec.resourceOwners.controller.{name} is missing", fix="Give apiVersion, kind and name."
+                    )
+            if controller["kind"] == "Deployment":
+                name = controller["name"]
+                if not _REPLICA_SET.fullmatch(str(name)):
+                    raise UsageError(
+                        f"spec.resourceOwners.controller: pods of Deployment {name} belong to its ReplicaSets",
+                        fix="Name the ReplicaSet (kubectl get replicasets), or give a labelSelector instead.",
+                    )
+                notes.append(f"{name} is the name of a ReplicaSet: kind Deployment became ReplicaSet.")
+                controller["kind"] = "ReplicaSet"
+            owner["controller"] = {"namespace": namespace, "uid": "", **controller}
+        result.append(owner)
+    return result
 
 
 def _object(path: str, value: Any) -> Json:

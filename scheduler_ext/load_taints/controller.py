@@ -86,8 +86,7 @@ class LoadTaintMetrics:
 
 
 REFUSE_PERCENT: Final = 97.0
-"""NoSchedule from this share of a threshold on: pods arrive before the taint does. 100: at the threshold. Just
-below the threshold (extender.load_aware.usage sets it), since pods arrive before the taint does."""
+"""NoSchedule from this share of a threshold (extender.load_aware.usage) on: pods arrive before the taint does."""
 AVOID_PERCENT: Final = 60.0
 """PreferNoSchedule on nodes from this share of a threshold on, the busiest first. Only the order among busy nodes
 depends on it; avoided_share_percent bounds how many it reaches."""
@@ -159,7 +158,12 @@ class LoadTaintController(Feature):
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - the loop's signature
         """The taints that change, at most MOST_CHANGES; in a dry run those that are to go, and what would change."""
         notes, self._notes = self._notes, ()
-        given_back = () if self._acts else self._given_back()
+        given_back: tuple[Patch, ...] = ()
+        if not self._acts and self._has_taints:
+            # the taints of an earlier manager, until a check finds none: a write may fail
+            given_back = tuple(self._taints.withdrawn(WITHDRAWN))
+            self._after = dict.fromkeys((patch.address for patch in given_back), LoadEffect.NONE)
+            self._has_taints = bool(given_back)
         if not self._settings.enabled:
             # once everything was given back there is nothing to look at
             self.interval_seconds = self._settings.interval_seconds if given_back else OFF_SECONDS
@@ -190,16 +194,21 @@ class LoadTaintController(Feature):
     def sent(self, outcomes: Sequence[Outcome]) -> None:
         """Record the outcomes of taint writes; a node that becomes refused, or accepted, is the next round's Event."""
         nodes = self._watching.table.nodes if self._watching else {}
+        notes = []
         for outcome in outcomes:
             if not outcome.ok:
                 continue
-            address = outcome.intent.address
+            intent, address = outcome.intent, outcome.intent.address
             after = self._after.get(address, LoadEffect.NONE)
             if address.name in nodes:
                 self._written[address.name] = (nodes[address.name], after)
             if self._metrics:
                 self._metrics.changed(after)
-        self._notes = tuple(self._events(outcomes))
+            is_refused = after is LoadEffect.REFUSED
+            if isinstance(intent, Patch) and (is_refused or self._effects.get(address.name) is LoadEffect.REFUSED):
+                reason = "LoadRefused" if is_refused else "LoadAccepted"
+                notes.append(ObjectNote(str(address), reason, intent.why, event=True))
+        self._notes = tuple(notes)
 
     def decide_at_shutdown(self, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - nothing depends on time
         """The watch ends, and taints stay."""
@@ -212,18 +221,17 @@ class LoadTaintController(Feature):
     def _acts(self) -> bool:
         return self._settings.enabled and not self._settings.dry_run
 
-    def _given_back(self) -> tuple[Patch, ...]:
-        """Return patches that remove an earlier manager's taints, until a check finds none: a write may fail."""
-        if not self._has_taints:
-            return ()
-        patches = tuple(self._taints.withdrawn(WITHDRAWN))
-        self._after = dict.fromkeys((patch.address for patch in patches), LoadEffect.NONE)
-        self._has_taints = bool(patches)
-        return patches
-
     def _loads(self, now_seconds: float) -> NodeLoads:
         """The cluster as it is; NoData while the first lists are not complete."""
-        watching = self._watch()
+        if self._watching is None:
+            self._watching = Watching(self._client.sibling(), self._rules, threading.Event(), COLLECTIONS)
+            self._watching.start()
+            self._snapshot = NodeSnapshot()
+            deadline = time.monotonic() + FIRST_LISTS_SECONDS
+            for mirror in self._watching.mirrors.values():
+                while mirror.error is None and time.monotonic() < deadline and not mirror.wait_synced(0.05):
+                    continue
+        watching = self._watching
         frame = watching.frame(with_shares=False)
         errors = [
             mirror.error for name, mirror in watching.mirrors.items() if name in ("nodes", "pods") and mirror.error
@@ -247,36 +255,21 @@ class LoadTaintController(Feature):
         self._changed_seconds = {n: at for n, at in self._changed_seconds.items() if now_seconds - at < hold}
         return node_loads(self._snapshot, nodes, effects, self._changed_seconds, now_seconds, self._rules)
 
-    def _watch(self) -> Watching:
-        """The watch, begun at the first look, which waits for the first lists."""
-        if self._watching is None:
-            self._watching = Watching(self._client.sibling(), self._rules, threading.Event(), COLLECTIONS)
-            self._watching.start()
-            self._snapshot = NodeSnapshot()
-            deadline = time.monotonic() + FIRST_LISTS_SECONDS
-            for mirror in self._watching.mirrors.values():
-                while mirror.error is None and time.monotonic() < deadline and not mirror.wait_synced(0.05):
-                    continue
-        return self._watching
-
     def _patches(self, due: Sequence[LoadTaintChange]) -> Iterator[Patch]:
         self._after = {node_address(change.name): change.after for change in due}
         for change in due:
-            patch = self._taints.patch(change.name, EFFECTS[change.after], _why(change))
+            if math.isnan(change.now):
+                why = "its load is not reported, or it takes no pods"
+            else:
+                peak = (
+                    ""
+                    if math.isnan(change.peak)
+                    else f", {change.peak:.0f} % in the {HIGHEST_HALF_HOUR_P95_NAME} ahead"
+                )
+                why = f"load {change.now:.0f} % of its threshold{peak}"
+            patch = self._taints.patch(change.name, EFFECTS[change.after], why)
             if patch is not None:
                 yield patch
-
-    def _events(self, outcomes: Sequence[Outcome]) -> Iterator[ObjectNote]:
-        """Yield the Events of nodes that are refused from now on, or no longer."""
-        for outcome in outcomes:
-            intent = outcome.intent
-            if not (outcome.ok and isinstance(intent, Patch)):
-                continue
-            name = intent.address.name
-            is_refused = self._after.get(intent.address) is LoadEffect.REFUSED
-            if is_refused or self._effects.get(name) is LoadEffect.REFUSED:
-                yield ObjectNote(str(intent.address), "LoadRefused" if is_refused else "LoadAccepted", intent.why,
-                                 event=True)  # fmt: skip
 
 
 def arguments_of(settings: LoadTaintSettings) -> LoadTaintArgs:
@@ -289,14 +282,6 @@ def arguments_of(settings: LoadTaintSettings) -> LoadTaintArgs:
         avoided_share=settings.avoided_share_percent / 100,
         hold_seconds=settings.hold_seconds,
     )
-
-
-def _why(change: LoadTaintChange) -> str:
-    """Load in percent of the threshold that is nearest."""
-    if math.isnan(change.now):
-        return "its load is not reported, or it takes no pods"
-    peak = "" if math.isnan(change.peak) else f", {change.peak:.0f} % in the {HIGHEST_HALF_HOUR_P95_NAME} ahead"
-    return f"load {change.now:.0f} % of its threshold{peak}"
 
 
 def _warnings(loads: NodeLoads, is_withheld: bool, kept_away: Sequence[str]) -> Iterator[ObjectNote]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 from cotenant.base.kubernetes.intent import Create, Intent, Patch
 from cotenant.base.kubernetes.moments import micro_moment
@@ -18,7 +18,7 @@ from cotenant.scheduler_ext.queues.model.gang import native_group
 from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
 from cotenant.scheduler_ext.queues.model.report import QueueReport
 from cotenant.scheduler_ext.queues.model.settings import QueueSettings
-from cotenant.scheduler_ext.queues.quota_admission import LetGoPod, quota_admission
+from cotenant.scheduler_ext.queues.quota_admission import quota_admission
 from cotenant.scheduler_ext.queues.quota_queue import queue_order
 from cotenant.scheduler_ext.queues.quota_report import quota_problems, report_of
 from cotenant.scheduler_ext.queues.quota_status import root_quota_intents, status_intents
@@ -56,9 +56,15 @@ def decide(view: QueueView, settings: QueueSettings) -> QueueWrites:
     since, borrows = over_since(view, admission), borrows_since(view, admission)
     revoked = revocation(view, settings, admission, since)
     gangs = gangs_decided(view, settings)
+    # members of gangs first, for a gang goes as a whole; the others as queues go, whatever their quotas
+    let_go = sorted(admission.admitted_pods, key=lambda admitted: (not admitted.pod.gang, *queue_order(admitted.pod)))
+    # when a quota has to give pods back, or a refused eviction is tried again
+    moments = [moment + settings.delay_evict_seconds for moment in since.values()] if settings.revoke else []
+    moments += view.evictions_refused.values() if moments or settings.preempt else ()
+    later = [moment - view.now_seconds for moment in moments if moment >= view.now_seconds]
     return QueueWrites(
         intents=(
-            *(let_go.pod.gate_removal(let_go.why, QUOTA_GATE) for let_go in sorted(admission.admitted_pods, key=_rank)),
+            *(admitted.pod.gate_removal(admitted.why, QUOTA_GATE) for admitted in let_go),
             *revoked.evictions,
             *preemptions(view, settings, admission),
             *gangs.intents,
@@ -72,21 +78,8 @@ def decide(view: QueueView, settings: QueueSettings) -> QueueWrites:
         borrows_since=borrows,
         attempts=gangs.attempts,
         released=frozenset(admitted.pod.uid for admitted in admission.admitted_pods),
-        wake_seconds=min(gangs.wake_seconds, _wake(view, settings, since)),
+        wake_seconds=min(gangs.wake_seconds, max(0.1, min(later, default=LONGEST_SECONDS)), LONGEST_SECONDS),
     )
-
-
-def _rank(let_go: LetGoPod) -> tuple[Any, ...]:
-    """Members of gangs first, for a gang goes as a whole; the others as queues go, whatever their quotas."""
-    return not let_go.pod.gang, *queue_order(let_go.pod)
-
-
-def _wake(view: QueueView, settings: QueueSettings, since: Mapping[str, float]) -> float:
-    """Seconds until a quota has to give pods back, or a refused eviction is tried again."""
-    moments = [moment + settings.delay_evict_seconds for moment in since.values()] if settings.revoke else []
-    moments += view.evictions_refused.values() if moments or settings.preempt else ()
-    later = [moment - view.now_seconds for moment in moments if moment >= view.now_seconds]
-    return min(max(0.1, min(later, default=LONGEST_SECONDS)), LONGEST_SECONDS)
 
 
 def renew_promise(guard: Guard, served_seconds: float, now_seconds: float) -> tuple[Intent, ...]:

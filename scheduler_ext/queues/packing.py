@@ -105,7 +105,18 @@ class FreeCapacity:
         for group in members:
             if self._places(group).sum() < group.count:
                 return tuple(self._short(group))
-        return tuple(self._short_together(members))
+        # resources of which all together ask for more than the nodes have that any of them may use
+        totals = sum_amounts({n: a * group.count for n, a in group.needs.items()} for group in members)
+        total = sum(group.count for group in members)
+        short = []
+        for name, needed in totals.items():
+            masks = [self._groups(group.placement)[0] for group in members if group.needs.get(name)]
+            rows = np.flatnonzero(np.logical_or.reduce(masks))
+            free = self._free(name, rows).sum()
+            if free < needed:
+                label, fitting = "all nodes that they may use", int(total * free / needed)
+                short.append(CapacityShortage(label, len(rows), total, "", fitting, name, needed, int(free)))
+        return tuple(short)
 
     def placed(self, members: Sequence[MemberGroup]) -> FreeCapacity | None:
         """Return what is left after placing the members, largest first, on as few nodes as they fit; else None.
@@ -113,7 +124,8 @@ class FreeCapacity:
         For members that are alike this is exact; different members may fit although None is returned.
         """
         free = self.free.copy()
-        for group in sorted(members, key=self._size, reverse=True):
+        totals = np.maximum(self.free.sum(axis=0), 1.0)
+        for group in sorted(members, key=lambda g: float((self._row(g.needs) / totals).max()), reverse=True):
             places = self._places(group, free)
             order = np.argsort(np.where(places > 0, places, np.inf), kind="stable")
             before = np.cumsum(places[order]) - places[order]
@@ -130,11 +142,6 @@ class FreeCapacity:
 
     def _row(self, needs: Mapping[str, int]) -> NDArray[np.float64]:
         return np.array([needs.get(name, 0) for name in self.names], dtype=float)
-
-    def _size(self, group: MemberGroup) -> float:
-        """Largest share of all that is free that one member takes."""
-        totals = np.maximum(self.free.sum(axis=0), 1.0)
-        return float((self._row(group.needs) / totals).max())
 
     def _places(self, group: MemberGroup, free: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
         """Members that each node could take if there were no others, at most all of them."""
@@ -178,19 +185,6 @@ class FreeCapacity:
                 free=int(free[first].sum()),
             )
 
-    def _short_together(self, members: Sequence[MemberGroup]) -> Iterator[CapacityShortage]:
-        """Resources of which all members together ask for more than the nodes have that any of them may use."""
-        totals = sum_amounts({n: a * group.count for n, a in group.needs.items()} for group in members)
-        total = sum(group.count for group in members)
-        for name, needed in totals.items():
-            masks = [self._groups(group.placement)[0] for group in members if group.needs.get(name)]
-            rows = np.flatnonzero(np.logical_or.reduce(masks))
-            free = self._free(name, rows).sum()
-            if free < needed:
-                label = "all nodes that they may use"
-                fitting = int(total * free / needed)
-                yield CapacityShortage(label, len(rows), total, "", fitting, name, needed, int(free))
-
     def _free(self, name: str, rows: NDArray[np.intp]) -> NDArray[np.float64]:
         if name not in self.names:
             return np.zeros(len(rows))
@@ -229,38 +223,32 @@ def _node_groups(placement: Placement, nodes: Sequence[QueueNode]) -> Iterator[_
         "affinity": dict(placement.affinity),
         "tolerations": [msgspec.to_builtins(toleration) for toleration in placement.tolerations],
     }
-    keys, by_name = _selected_label_keys(placement)
+    required = (placement.affinity.get("nodeAffinity") or {}).get(REQUIRED_TERMS)
+    terms = [t for t in (required or {}).get("nodeSelectorTerms") or () if isinstance(t, Mapping)]
+    expressions = [e for term in terms for e in term.get("matchExpressions") or () if isinstance(e, Mapping)]
+    keys = sorted({*placement.node_selector, *(str(e.get("key") or "") for e in expressions)})
+    by_name = any(term.get("matchFields") for term in terms)
     rows: dict[object, list[int]] = {}
     for row, node in enumerate(nodes):
         labels = tuple(node.labels.get(key) for key in keys)
         rows.setdefault((labels, node.taints, node.unschedulable, node.name if by_name else ""), []).append(row)
     likes = [nodes[numbers[0]] for numbers in rows.values()]
     reasons = [""] * len(likes)
-    for (_, rule), refused in refusals(spec, [_extender_node(node) for node in likes]).items():
+    alike = [
+        ExtenderNode(
+            node.name,
+            labels=node.labels,
+            taints=tuple((taint.key, taint.value, taint.effect) for taint in node.taints),
+            unschedulable=node.unschedulable,
+        )
+        for node in likes
+    ]
+    for (_, rule), refused in refusals(spec, alike).items():
         reasons = [old or (rule if no else "") for old, no in zip(reasons, refused, strict=True)]
     for node, numbers, reason in zip(likes, rows.values(), reasons, strict=True):
-        yield _NodeGroup(_label(node, keys, by_name), np.array(numbers, dtype=np.intp), reason)
-
-
-def _selected_label_keys(placement: Placement) -> tuple[tuple[str, ...], bool]:
-    """Keys of node labels that a placement looks at, and whether it looks at nodes' names."""
-    required = (placement.affinity.get("nodeAffinity") or {}).get(REQUIRED_TERMS)
-    terms = [t for t in (required or {}).get("nodeSelectorTerms") or () if isinstance(t, Mapping)]
-    expressions = [e for term in terms for e in term.get("matchExpressions") or () if isinstance(e, Mapping)]
-    keys = {*placement.node_selector, *(str(e.get("key") or "") for e in expressions)}
-    return tuple(sorted(keys)), any(term.get("matchFields") for term in terms)
-
-
-def _label(node: QueueNode, keys: Sequence[str], by_name: bool) -> str:
-    """Return a name for such nodes for people."""
-    parts = [f"{key}={node.labels[key]}" for key in keys if key in node.labels]
-    parts += [f"without {key}" for key in keys if key not in node.labels]
-    parts += [f"taint {t.key}{'=' + t.value if t.value else ''}:{t.effect}" for t in node.taints]
-    parts += ["cordoned"] if node.unschedulable else []
-    parts += [f"node {node.name}"] if by_name else []
-    return ", ".join(parts) or "all nodes"
-
-
-def _extender_node(node: QueueNode) -> ExtenderNode:
-    taints = tuple((taint.key, taint.value, taint.effect) for taint in node.taints)
-    return ExtenderNode(node.name, labels=node.labels, taints=taints, unschedulable=node.unschedulable)
+        parts = [f"{key}={node.labels[key]}" for key in keys if key in node.labels]
+        parts += [f"without {key}" for key in keys if key not in node.labels]
+        parts += [f"taint {t.key}{'=' + t.value if t.value else ''}:{t.effect}" for t in node.taints]
+        parts += ["cordoned"] if node.unschedulable else []
+        parts += [f"node {node.name}"] if by_name else []
+        yield _NodeGroup(", ".join(parts) or "all nodes", np.array(numbers, dtype=np.intp), reason)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -94,6 +94,14 @@ def queue_pod(wire: QueuePodWire) -> WatchedQueuePod:
     if group and gang != f"{meta.namespace}/{group}":
         gang = ""  # who names another PodGroup of Kubernetes has left our gangs
     gates = tuple(sys.intern(gate.name) for gate in spec.scheduling_gates or ())
+    placement = identity = None
+    if not spec.node_name:
+        tolerations = (Toleration(t.key, t.operator or "Equal", t.value, t.effect) for t in spec.tolerations or ())
+        placement = Placement(spec.node_selector or {}, spec.affinity or {}, tuple(tolerations))
+    if RESERVATION_GATE in gates and not gang:
+        references = meta.owner_references or ()
+        owners = (Reference(o.kind, o.name, meta.namespace, o.uid, o.api_version, o.controller) for o in references)
+        identity = PodIdentity(meta.namespace, meta.name, meta.uid, labels, annotations, tuple(owners))
     pod = QueuePod(
         namespace=observed.namespace,
         name=meta.name,
@@ -115,17 +123,15 @@ def queue_pod(wire: QueuePodWire) -> WatchedQueuePod:
         created_seconds=created_seconds,
         gang=sys.intern(gang),
         placeholder=is_placeholder(observed),
-        placement=None if spec.node_name else _placement(wire),
+        placement=placement,
         declared_gang=gang_of_pod(meta.namespace, meta.name, labels, annotations, created_seconds) if gang else None,
         handed_over=RESERVATION_ALLOCATED_ANNOTATION in annotations,
         scheduling_group=group,
         owner_uid=sys.intern(meta.controller_uid) if gang else "",
-        identity=_identity(wire) if RESERVATION_GATE in gates and not gang else None,
+        identity=identity,
     )
-    named, gated_for = (
-        sys.intern(name) for name in (labels.get(NAME_LABEL, ""), annotations.get(QUEUED_ANNOTATION, ""))
-    )
-    return WatchedQueuePod(pod, named, gated_for, never_gated=observed.owner[0] in ("DaemonSet", "Node"))
+    quota_label, gated_for = sys.intern(labels.get(NAME_LABEL, "")), sys.intern(annotations.get(QUEUED_ANNOTATION, ""))
+    return WatchedQueuePod(pod, quota_label, gated_for, never_gated=observed.owner[0] in ("DaemonSet", "Node"))
 
 
 def ended_member(wire: EndedPodWire) -> tuple[str, str, str]:
@@ -145,18 +151,6 @@ def queue_node(wire: QueueNodeWire) -> QueueNode:
         unschedulable=observed.unschedulable,
         ready=wire.is_ready,
     )
-
-
-def _identity(wire: QueuePodWire) -> PodIdentity:
-    meta, references = wire.metadata, wire.metadata.owner_references or ()
-    owners = (Reference(o.kind, o.name, meta.namespace, o.uid, o.api_version, o.controller) for o in references)
-    return PodIdentity(meta.namespace, meta.name, meta.uid, meta.labels or {}, meta.annotations or {}, tuple(owners))
-
-
-def _placement(wire: QueuePodWire) -> Placement:
-    spec = wire.spec
-    tolerations = (Toleration(t.key, t.operator or "Equal", t.value, t.effect) for t in spec.tolerations or ())
-    return Placement(spec.node_selector or {}, spec.affinity or {}, tuple(tolerations))
 
 
 QUEUING: Final = frozenset(
@@ -206,7 +200,22 @@ class QueueViewBuilder:
             self._tree = QuotaTree.of(quotas)
             if self._tree.addressing != before:  # not when only figures were written, as in most rounds
                 self._resolved = {}
-        pods = self._pods()
+        previous, self._resolved = self._resolved, {}
+        for watched in self._mirrors["queue-pods"].snapshot().values():
+            known = previous.get(watched.pod.uid)
+            pod = known[1] if known is not None and known[0] is watched else resolve_quota(watched, self._tree)
+            self._resolved[pod.uid] = (watched, pod)
+        pods = tuple(pod for _, pod in self._resolved.values())
+        unreadable = [
+            ("/".join(part for part in (plural, namespace, item) if part), why)
+            for name, plural in READABLE.items()
+            for (namespace, item), why in sorted(self._mirrors[name].refusals.items())
+        ]
+        for (namespace, name), quota in sorted(quotas.items()):
+            first = self._tree.quotas[name]
+            if quota is not first:
+                why = f"{first.namespace}/{name} has the same name and goes first"
+                unreadable.append((f"elasticquotas/{namespace}/{name}", why))
         groups = self._mirrors["pod-groups"].snapshot().values()
         return QueueView(
             now_seconds=now_seconds,
@@ -220,7 +229,7 @@ class QueueViewBuilder:
             native_groups=self.native_groups(),
             over_since=published_since(self._tree.quotas, OVER_SINCE_ANNOTATION),
             borrows_since=published_since(self._tree.quotas, BORROWS_SINCE_ANNOTATION),
-            unreadable=(*self._refused_objects(), *self._named_twice(quotas)),
+            unreadable=tuple(unreadable),
         )
 
     def settled(self) -> bool:
@@ -234,29 +243,6 @@ class QueueViewBuilder:
         if not mirror.wait_synced(0) or isinstance(mirror.error, ClusterAbsent | ClusterForbidden):
             return None
         return {f"{namespace}/{name}": group for (namespace, name), group in mirror.snapshot().items()}
-
-    def _pods(self) -> tuple[QueuePod, ...]:
-        previous, self._resolved = self._resolved, {}
-        for watched in self._mirrors["queue-pods"].snapshot().values():
-            before = previous.get(watched.pod.uid)
-            same = before is not None and before[0] is watched
-            pod = before[1] if before is not None and same else resolve_quota(watched, self._tree)
-            self._resolved[pod.uid] = (watched, pod)
-        return tuple(pod for _, pod in self._resolved.values())
-
-    def _refused_objects(self) -> Iterator[tuple[str, str]]:
-        for name, plural in READABLE.items():
-            for (namespace, item), why in sorted(self._mirrors[name].refusals.items()):
-                yield "/".join(part for part in (plural, namespace, item) if part), why
-
-    def _named_twice(self, quotas: Mapping[Key, QuotaNode]) -> Iterator[tuple[str, str]]:
-        for (namespace, name), quota in sorted(quotas.items()):
-            other = self._tree.quotas[name]
-            if quota is not other:
-                yield (
-                    f"elasticquotas/{namespace}/{name}",
-                    f"{other.namespace}/{name} has the same name and goes first",
-                )
 
 
 def resolve_quota(watched: WatchedQueuePod, tree: QuotaTree) -> QueuePod:

@@ -184,7 +184,18 @@ class _TreeRound:
             self.guaranteed, self.shares = self.layout.by_group(first.minimum), first.runtime
         self._serve_all()
         if self.settings.runtime:
-            self._serve_stuck_quotas()
+            # each stuck quota asks alone for what the others hold and cannot use; it is lent what is idle, no more
+            turns, demand = 0, self._demand()
+            guaranteed_demand = self._guaranteed_demand(demand)
+            taken = self._taken(guaranteed_demand)
+            for name in self._stuck():
+                if turns < TURNS and self._idle_covers(name, guaranteed_demand[name], taken):
+                    turns += 1
+                    self._divide({**guaranteed_demand, name: demand[name]})
+                    self._serve(name)
+                    demand = self._demand()
+                    guaranteed_demand = self._guaranteed_demand(demand)
+                    taken = self._taken(guaranteed_demand)
             self._settle()
             for _ in range(TURNS):
                 if not self._serve_all():
@@ -220,13 +231,11 @@ class _TreeRound:
 
     def _guaranteed_demand(self, demand: Mapping[str, Amounts]) -> dict[str, Amounts]:
         """The same, as far as it is in use or guaranteed."""
-        guaranteed_demand: dict[str, Amounts] = {}
+        kept: dict[str, Amounts] = {}
         for name, request in demand.items():
             own, least = self.account.own[name], self.guaranteed.get(name, {})
-            guaranteed_demand[name] = {
-                r: max(own.get(r, 0), min(amount, least.get(r, 0))) for r, amount in request.items()
-            }
-        return guaranteed_demand
+            kept[name] = {r: max(own.get(r, 0), min(amount, least.get(r, 0))) for r, amount in request.items()}
+        return kept
 
     def _serve(self, name: str) -> None:
         """Let go the units of one quota that fit, in order."""
@@ -240,7 +249,16 @@ class _TreeRound:
             if unit.obstacle or behind or lacks:
                 remaining.append(unit)
             else:
-                why = self._sum(unit)
+                first, word = unit.quota, "runtime" if self.settings.runtime else "max"
+                used, limits = self.account.used[first], self.limits[first]
+                sums = [
+                    f"{r}: {quantity_of(r, used.get(r, 0))} used + {quantity_of(r, amount)} <= "
+                    f"{quantity_of(r, limits[r])} {word}"
+                    for r, amount in sorted(unit.needs[first].items())
+                    if amount and r in limits
+                ]
+                figures = ", ".join(sums) if sums else "it bounds none of it"
+                why = f"quota {first} admits {unit.place} ({figures})"
                 for quota, need in unit.needs.items():
                     self.account.add(quota, need, unit.firm_needs.get(quota, {}))
                 self.admitted_pods += [LetGoPod(pod, why) for pod in unit.pods]
@@ -252,18 +270,6 @@ class _TreeRound:
         for name in self.pending:
             self._serve(name)
         return len(self.admitted_pods) > before
-
-    def _sum(self, unit: QueueUnit) -> str:
-        """Why it fits, in figures of its first quota."""
-        name, need = unit.quota, unit.needs[unit.quota]
-        word = "runtime" if self.settings.runtime else "max"
-        parts = [
-            f"{r}: {quantity_of(r, self.account.used[name].get(r, 0))} used + {quantity_of(r, amount)} <= "
-            f"{quantity_of(r, self.limits[name][r])} {word}"
-            for r, amount in sorted(need.items())
-            if amount and r in self.limits[name]
-        ]
-        return f"quota {name} admits {unit.place}" + (f" ({', '.join(parts)})" if parts else " (it bounds none of it)")
 
     def _shortfalls(self, unit: QueueUnit) -> Iterable[Shortfall]:
         """Yield what a unit lacks; nothing when it fits."""
@@ -299,21 +305,6 @@ class _TreeRound:
         """Quotas with a unit that does not fit, in the order of these units."""
         heads = {name: unit for name in self.pending if (unit := self._first(name)) is not None}
         return sorted(heads, key=lambda name: (*queue_order(heads[name].pods[0]), name))
-
-    def _serve_stuck_quotas(self) -> None:
-        """Let each stuck quota ask alone for what the others hold and cannot use; it is lent what is idle, no more."""
-        turns = 0
-        demand = self._demand()
-        guaranteed_demand = self._guaranteed_demand(demand)
-        taken = self._taken(guaranteed_demand)
-        for name in self._stuck():
-            if turns < TURNS and self._idle_covers(name, guaranteed_demand[name], taken):
-                turns += 1
-                self._divide({**guaranteed_demand, name: demand[name]})
-                self._serve(name)
-                demand = self._demand()
-                guaranteed_demand = self._guaranteed_demand(demand)
-                taken = self._taken(guaranteed_demand)
 
     def _taken(self, guaranteed_demand: Mapping[str, Amounts]) -> dict[str, int]:
         """Return what the entire tree uses, is guaranteed and asks for, or keeps because it does not lend."""

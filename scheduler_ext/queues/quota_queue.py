@@ -91,15 +91,23 @@ def queues_of(
     for pod in waiting:
         if pod.gang in done:
             continue
-        units = [_mark_obstacle(_without_covered_part(_unit((pod,)), covered.get(pod.uid, {})), usable, check_parents)]
+        alone = _unit((pod,))
+        if held := covered.get(pod.uid):  # it needs no more than its quota does not hold for it yet
+            need = {r: amount - held.get(r, 0) for r, amount in alone.needs[alone.quota].items()}
+            alone = replace(alone, needs={alone.quota: need})
+        units = [_mark_obstacle(alone, usable, check_parents)]
         if gang := view.gangs.get(pod.gang):
             together = [view.gangs[key] for key in gang.group or (gang.key,) if key in view.gangs]
             done.update(pod.key for pod in together)
             empty = empty or FreeCapacity.of(view.nodes, {name for p in waiting for name in p.requests})
-            units = [
-                _placeable(_mark_obstacle(unit, usable, check_parents), empty)
-                for unit in _gang_units(together, by_gang, members, view.done_members)
-            ]
+            units = []
+            for unit in _gang_units(together, by_gang, members, view.done_members):
+                marked = _mark_obstacle(unit, usable, check_parents)
+                if not marked.obstacle and (short := empty.shortages(member_groups(marked.pods))):
+                    # it would keep its quota in vain
+                    sentence = f"does not fit on empty nodes: {shortage_text(short)}"
+                    marked = replace(marked, obstacle=QueueObstacle(Reason.GANG_NEVER_FITS, sentence))
+                units.append(marked)
             if units[0].obstacle and units[-1].follows:
                 units = [replace(unit, obstacle=units[0].obstacle) for unit in units]
         for unit in units:
@@ -138,14 +146,6 @@ def _gang_units(
     return [_unit(tuple(first)), *(replace(_unit((pod,)), follows=True) for pod in further)]
 
 
-def _placeable(unit: QueueUnit, empty: FreeCapacity) -> QueueUnit:
-    """The unit, with an obstacle when it would not even fit on empty nodes: it would keep its quota in vain."""
-    if unit.obstacle or not (short := empty.shortages(member_groups(unit.pods))):
-        return unit
-    sentence = f"does not fit on empty nodes: {shortage_text(short)}"
-    return replace(unit, obstacle=QueueObstacle(Reason.GANG_NEVER_FITS, sentence))
-
-
 def _unit(pods: tuple[QueuePod, ...], obstacle: QueueObstacle | None = None) -> QueueUnit:
     if len(pods) == 1:
         requests = {pods[0].quota: pods[0].requests}
@@ -154,14 +154,6 @@ def _unit(pods: tuple[QueuePod, ...], obstacle: QueueObstacle | None = None) -> 
     needs = {q: sum_amounts([p.requests for p in pods if p.quota == q]) for q in quotas}
     firm = {q: sum_amounts([p.requests for p in pods if p.quota == q and not p.preemptible]) for q in quotas}
     return QueueUnit(pods, needs, {q: amounts for q, amounts in firm.items() if amounts}, obstacle)
-
-
-def _without_covered_part(unit: QueueUnit, covered: Amounts) -> QueueUnit:
-    """Return the unit of one pod, which needs no more than its quota does not hold for it yet."""
-    if not covered:
-        return unit
-    need = {r: amount - covered.get(r, 0) for r, amount in unit.needs[unit.quota].items()}
-    return replace(unit, needs={unit.quota: need})
 
 
 def _mark_obstacle(unit: QueueUnit, usable: Mapping[str, QuotaNode], check_parents: bool) -> QueueUnit:

@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
+from operator import attrgetter
 from statistics import median
 from typing import Final
 
@@ -62,23 +63,46 @@ def report_of(
         for tree in admission.forest.trees
         for row in _tree_rows(view, admission, tree)
     )
-    borrowers, likely = _borrowers(view, rows), _likely(view, admission)
+    # childless quotas that use more than their min, with the amount that each borrows, the largest first
+    parents = {quota.parent for quota in view.quotas.values()}
+    borrowers: dict[tuple[str, str], list[tuple[str, int]]] = {}
+    for row in sorted(rows, key=lambda r: (-r.borrowed, r.quota)):
+        if row.borrowed and row.quota not in parents:
+            borrowers.setdefault((row.tree, row.resource), []).append((row.quota, row.borrowed))
+    trees = {(row.quota, row.resource): row.tree for row in rows}
+    likely, waiting = _likely(view, admission), []
+    for waiting_pod in admission.waiting_pods:
+        pod, obstacle = waiting_pod.pod, waiting_pod.obstacle
+        tree_id = trees.get((obstacle.quota, obstacle.resource)) if obstacle.code in _TAKEN else None
+        holders = [] if tree_id is None else borrowers.get((tree_id, obstacle.resource), [])
+        waiting.append(
+            WaitingPodRow(
+                pod.namespace,
+                pod.name,
+                pod.quota,
+                pod.gang,
+                pod.created_seconds,
+                waiting_pod.position,
+                obstacle.code,
+                obstacle.sentence,
+                obstacle.quota,
+                obstacle.resource,
+                pod.requests.get(obstacle.resource, 0),
+                obstacle.missing,
+                tuple(holder for holder in holders if holder[0] != obstacle.quota)[:HOLDERS],
+                *likely.get(pod.uid, ()),
+            )
+        )
     namespaces = namespaces_of_quotas(view)
+    profiles = [(f"elasticquotaprofiles/{p.namespace}/{p.name}", p.quota) for p in view.profiles]
+    unmade = ((name, view.unmade[name]) for name, root in profiles if root not in view.quotas and name in view.unmade)
     return QueueReport(
         view.now_seconds,
         tuple(replace(row, namespaces=namespaces.get(row.quota, ())) for row in (*rows, *_aside(view, admission))),
-        tuple(_waiting_row(waiting, borrowers, likely.get(waiting.pod.uid)) for waiting in admission.waiting_pods),
+        tuple(waiting),
         (),
-        (*quota_problems(admission), *_refused_roots(view), *view.unreadable),
+        (*quota_problems(admission), *unmade, *view.unreadable),
     )
-
-
-def _refused_roots(view: QueueView) -> Iterator[tuple[str, str]]:
-    """(profile, why its root quota was not made), while there is none."""
-    for profile in view.profiles:
-        subject = f"elasticquotaprofiles/{profile.namespace}/{profile.name}"
-        if profile.quota not in view.quotas and subject in view.unmade:
-            yield subject, view.unmade[subject]
 
 
 def namespaces_of_quotas(view: QueueView) -> dict[str, tuple[str, ...]]:
@@ -155,19 +179,6 @@ def _aside(view: QueueView, admission: QuotaAdmission) -> Iterator[QuotaRow]:
             yield QuotaRow(quota.tree_id, name, quota.parent, 0, *figures, problem=problem)
 
 
-def _borrowers(view: QueueView, rows: tuple[QuotaRow, ...]) -> dict[tuple[str, str], list[tuple[str, int]]]:
-    """Return the childless quotas that use more than their min, the largest first, by quota and resource.
-
-    Each quota and resource has those of its tree, with the amount that each borrows.
-    """
-    parents = {quota.parent for quota in view.quotas.values()}
-    by_tree: dict[tuple[str, str], list[tuple[str, int]]] = {}
-    for row in sorted(rows, key=lambda r: (-r.borrowed, r.quota)):
-        if row.borrowed and row.quota not in parents:
-            by_tree.setdefault((row.tree, row.resource), []).append((row.quota, row.borrowed))
-    return {(row.quota, row.resource): by_tree.get((row.tree, row.resource), []) for row in rows}
-
-
 def _likely(view: QueueView, admission: QuotaAdmission) -> dict[str, tuple[float, str]]:
     """Return when a waiting pod's quota is likely to let it go, and the basis of that estimate, by uid.
 
@@ -178,24 +189,21 @@ def _likely(view: QueueView, admission: QuotaAdmission) -> dict[str, tuple[float
         return {}
     queues: dict[tuple[str, str], list[WaitingPod]] = {}
     for waiting_pod in admission.waiting_pods:
-        if (
-            waiting_pod.position
-            and waiting_pod.obstacle.code in _QUEUED
-            and waiting_pod.obstacle.quota == waiting_pod.pod.quota
-        ):
-            queues.setdefault((waiting_pod.pod.quota, waiting_pod.obstacle.resource), []).append(waiting_pod)
+        quota, obstacle = waiting_pod.pod.quota, waiting_pod.obstacle
+        if waiting_pod.position and obstacle.code in _QUEUED and obstacle.quota == quota:
+            queues.setdefault((quota, obstacle.resource), []).append(waiting_pod)
     running = let_go_by_quota(view, {quota for quota, _ in queues})
     likely: dict[str, tuple[float, str]] = {}
     for (quota, resource), waiting in queues.items():
         use, runs = admission.uses[quota], view.runs.get(quota, ())
         needed = use.used.get(resource, 0) - use.limit.get(resource, 0)
-        ends = [
-            (end, pod.requests.get(resource, 0)) for pod in running.get(quota, ()) if (end := _end(pod, view, runs))
-        ]
-        basis = _basis(quota, len(runs), any(pod.deadline_seconds is not None for pod in running.get(quota, ())))
-        for _, unit in groupby(
-            sorted(waiting, key=lambda waiting_pod: waiting_pod.position), key=lambda waiting_pod: waiting_pod.position
-        ):
+        running_now = running.get(quota, ())
+        ends = [(end, pod.requests.get(resource, 0)) for pod in running_now if (end := _end(pod, view, runs))]
+        says = [f"how long {len(runs)} pods of quota {quota} ran that ended"] if len(runs) >= LEAST_RUNS else []
+        says += ["the deadlines of those that run"] if any(p.deadline_seconds is not None for p in running_now) else []
+        basis = "by " + " and ".join(says)
+        position = attrgetter("position")
+        for _, unit in groupby(sorted(waiting, key=position), key=position):
             pods = [waiting_pod.pod for waiting_pod in unit]
             needed += sum(pod.requests.get(resource, 0) for pod in pods)
             if needed > 0 and (moment := when_free(needed, ends)) is not None:
@@ -209,34 +217,6 @@ def _end(pod: QueuePod, view: QueueView, runs: Sequence[float]) -> float | None:
     if not pod.ends or pod.started_seconds is None:
         return None
     return expected_end(pod.started_seconds, view.now_seconds, runs, pod.deadline_seconds)
-
-
-def _basis(quota: str, runs: int, deadlines: bool) -> str:
-    from_runs = [f"how long {runs} pods of quota {quota} ran that ended"] if runs >= LEAST_RUNS else []
-    return "by " + " and ".join([*from_runs, *(["the deadlines of those that run"] if deadlines else [])])
-
-
-def _waiting_row(
-    waiting: WaitingPod, borrowers: Mapping[tuple[str, str], list[tuple[str, int]]], likely: tuple[float, str] | None
-) -> WaitingPodRow:
-    pod, obstacle = waiting.pod, waiting.obstacle
-    holders = borrowers.get((obstacle.quota, obstacle.resource), []) if obstacle.code in _TAKEN else []
-    return WaitingPodRow(
-        pod.namespace,
-        pod.name,
-        pod.quota,
-        pod.gang,
-        pod.created_seconds,
-        waiting.position,
-        obstacle.code,
-        obstacle.sentence,
-        obstacle.quota,
-        obstacle.resource,
-        pod.requests.get(obstacle.resource, 0),
-        obstacle.missing,
-        tuple(holder for holder in holders if holder[0] != obstacle.quota)[:HOLDERS],
-        *(likely or ()),
-    )
 
 
 def expected_end(

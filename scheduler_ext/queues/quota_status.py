@@ -3,8 +3,7 @@
 status.used, and the annotations runtime, request, child-request, non-preemptible-request and non-preemptible-used with
 JSON resource lists, and total-resource and unschedulable-resource of the quota that a profile names; only of quotas
 where one of them changed (zeros and missing resources are equal). Two annotations of our own say since when a quota is
-over its runtime, and borrows. One apply a quota has all that we own of it, for what
-an apply leaves out is given back.
+over its runtime, and borrows. One apply a quota has all that we own of it, for what an apply leaves out is given back.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from cotenant.base.kubernetes.quota_tree import (
     amounts_of,
     quantity_of,
 )
-from cotenant.scheduler_ext.queues.quota_admission import QuotaAdmission, QuotaUse
+from cotenant.scheduler_ext.queues.quota_admission import QuotaAdmission
 from cotenant.scheduler_ext.queues.quota_trees import profile_capacity
 from cotenant.scheduler_ext.queues.view import QueueView
 
@@ -72,10 +71,15 @@ def status_intents(
         if f"elasticquotaprofiles/{quota.namespace}/{quota.profile}" in unread:
             kept = (TOTAL_ANNOTATION, UNSCHEDULABLE_ANNOTATION)
             texts |= {key: quota.published[key] for key in kept if key in quota.published}
-        if _is_status_outdated(quota, use, annotations) or any(
-            quota.published.get(key) != texts.get(key) for key in moments
+        if (
+            _nonzero(quota.used) != _nonzero(use.used)
+            or any(_differs(quota.published.get(key), amounts) for key, amounts in annotations.items())
+            or any(quota.published.get(key) != texts.get(key) for key in moments)
         ):
-            intents.append(_apply(quota, annotations, use, texts))
+            texts |= {key: json.dumps(_quantities(a), separators=(",", ":")) for key, a in annotations.items()}
+            address = Address(QUOTA_GROUP, "elasticquotas", quota.name, quota.namespace)
+            body = address.manifest("ElasticQuota", {"annotations": texts}, status={"used": _quantities(use.used)})
+            intents.append(Apply(address, body, why="its use or its runtime changed"))
     return tuple(intents)
 
 
@@ -114,19 +118,6 @@ def published_since(quotas: Mapping[str, QuotaNode], annotation: str) -> dict[st
         with suppress(UsageError):
             moments[name] = moment_of(quota.published.get(annotation), annotation)
     return {name: moment for name, moment in moments.items() if moment is not None}
-
-
-def _is_status_outdated(quota: QuotaNode, use: QuotaUse, annotations: Mapping[str, Amounts]) -> bool:
-    if _nonzero(quota.used) != _nonzero(use.used):
-        return True
-    return any(_differs(quota.published.get(key), amounts) for key, amounts in annotations.items())
-
-
-def _apply(quota: QuotaNode, annotations: Mapping[str, Amounts], use: QuotaUse, moments: Mapping[str, str]) -> Apply:
-    texts = dict(moments) | {key: json.dumps(_quantities(a), separators=(",", ":")) for key, a in annotations.items()}
-    address = Address(QUOTA_GROUP, "elasticquotas", quota.name, quota.namespace)
-    body = address.manifest("ElasticQuota", {"annotations": texts}, status={"used": _quantities(use.used)})
-    return Apply(address, body, why="its use or its runtime changed")
 
 
 def _differs(text: str | None, amounts: Amounts) -> bool:

@@ -53,7 +53,25 @@ class QuotaForest:
 def build_quota_forest(quotas: Mapping[str, QuotaNode]) -> QuotaForest:
     """Return the quotas that are part of a tree, and what is wrong with the others; no trees yet."""
     problems = {name: problem for name, quota in quotas.items() if (problem := _own_problem(quota))}
-    return QuotaForest((), _ancestors_by_quota(QuotaTree(quotas), problems), problems)
+    tree = QuotaTree(quotas)
+    ancestors: dict[str, tuple[str, ...]] = {}
+    level: list[tuple[QuotaNode, tuple[str, ...]]] = [(q, ()) for q in tree.children(ROOT_QUOTA)]
+    while level:
+        following: list[tuple[QuotaNode, tuple[str, ...]]] = []
+        for quota, above in level:
+            if quota.name in SYSTEM_QUOTAS:
+                continue
+            bad = next((name for name in above if name in problems), "")
+            if bad:
+                problems.setdefault(quota.name, f"hangs below {bad}, which is not valid: {problems[bad]}")
+            elif quota.name not in problems:
+                ancestors[quota.name] = above
+            following += [(child, (quota.name, *above)) for child in tree.children(quota.name)]
+        level = following
+    for name, quota in tree.quotas.items():
+        if name not in ancestors and name not in SYSTEM_QUOTAS:
+            problems.setdefault(name, _lost(tree, quota))
+    return QuotaForest((), ancestors, problems)
 
 
 def with_trees(
@@ -64,9 +82,13 @@ def with_trees(
     unowned: Amounts,
 ) -> QuotaForest:
     """The same with its trees. unowned: what pods of no quota use of the default tree's nodes."""
-    profiles = tuple(profiles)
-    capacities = _capacities(profiles, nodes)
-    heads = {profile.quota: profile.tree_id for profile in profiles}
+    nodes = tuple(nodes)
+    capacities: dict[str, Amounts] = {"": sum_amounts([node.allocatable for node in nodes])}  # by tree id
+    heads: dict[str, str] = {}
+    for profile in profiles:
+        before, (selected, _) = capacities.get(profile.tree_id, {}), profile_capacity(profile, nodes)
+        capacities[profile.tree_id] = sum_amounts([before, selected])
+        heads[profile.quota] = profile.tree_id
     by_tree: dict[str, dict[str, QuotaNode]] = {}
     for name, above in places.ancestors.items():
         top = quotas[above[-1] if above else name]
@@ -74,10 +96,16 @@ def with_trees(
         if tree_id not in capacities and not _annotated_total(top):
             tree_id = ""
         by_tree.setdefault(tree_id, {})[name] = quotas[name]
-    totals = {t: _total(t, members, capacities) for t, members in by_tree.items() if t}
-    outside = [totals[t] for t in totals if any(q.ignores_default_tree for q in by_tree[t].values())]
+    totals: dict[str, Amounts] = {}  # by its profiles, else by the annotations of its root quotas
+    for tree_id, members in by_tree.items():
+        if tree_id in capacities:
+            totals[tree_id] = capacities[tree_id]
+        else:
+            roots = (quota for quota in members.values() if quota.parent == ROOT_QUOTA)
+            totals[tree_id] = sum_amounts([_annotated_total(quota) for quota in roots])
+    outside = [totals[t] for t in totals if t and any(q.ignores_default_tree for q in by_tree[t].values())]
     taken = sum_amounts([*outside, unowned])
-    totals[""] = {r: max(0, amount - taken.get(r, 0)) for r, amount in capacities[""][0].items()}
+    totals[""] = {r: max(0, amount - taken.get(r, 0)) for r, amount in capacities[""].items()}
     trees = [ElasticTree(t, by_tree[t], totals[t]) for t in sorted(by_tree)]
     absent = {name: tree_id for name, tree_id in heads.items() if name not in quotas}
     return replace(places, trees=tuple(trees), absent=absent)
@@ -98,28 +126,6 @@ def _own_problem(quota: QuotaNode) -> str:
     return ""
 
 
-def _ancestors_by_quota(tree: QuotaTree, problems: dict[str, str]) -> dict[str, tuple[str, ...]]:
-    """Ancestors of every quota that hangs below the root; `problems` gets the others, and those below a bad one."""
-    ancestors: dict[str, tuple[str, ...]] = {}
-    level: list[tuple[QuotaNode, tuple[str, ...]]] = [(q, ()) for q in tree.children(ROOT_QUOTA)]
-    while level:
-        following: list[tuple[QuotaNode, tuple[str, ...]]] = []
-        for quota, above in level:
-            if quota.name in SYSTEM_QUOTAS:
-                continue
-            bad = next((name for name in above if name in problems), "")
-            if bad:
-                problems.setdefault(quota.name, f"hangs below {bad}, which is not valid: {problems[bad]}")
-            elif quota.name not in problems:
-                ancestors[quota.name] = above
-            following += [(child, (quota.name, *above)) for child in tree.children(quota.name)]
-        level = following
-    for name, quota in tree.quotas.items():
-        if name not in ancestors and name not in SYSTEM_QUOTAS:
-            problems.setdefault(name, _lost(tree, quota))
-    return ancestors
-
-
 def _lost(tree: QuotaTree, quota: QuotaNode) -> str:
     """Why a quota does not hang below the root."""
     chain = [quota.name, *tree.ancestors(quota)]
@@ -131,27 +137,12 @@ def _lost(tree: QuotaTree, quota: QuotaNode) -> str:
     return f"its parent {last} does not exist" if last == quota.parent else f"its ancestor {last} does not exist"
 
 
-def _capacities(profiles: Iterable[QuotaProfile], nodes: Iterable[QueueNode]) -> dict[str, tuple[Amounts, Amounts]]:
-    """Total and unschedulable part by tree id; "" has all nodes."""
-    nodes = tuple(nodes)
-    capacities: dict[str, tuple[Amounts, Amounts]] = {"": _sums(nodes, 1.0)}
-    for profile in profiles:
-        selected = profile_capacity(profile, nodes)
-        before = capacities.get(profile.tree_id, ({}, {}))
-        capacities[profile.tree_id] = sum_amounts([before[0], selected[0]]), sum_amounts([before[1], selected[1]])
-    return capacities
-
-
 def profile_capacity(profile: QuotaProfile, nodes: Iterable[QueueNode]) -> tuple[Amounts, Amounts]:
     """Return the capacity of one profile's nodes, and the part of it on nodes that are cordoned or not ready."""
-    return _sums([n for n in nodes if profile.selector.matches(n.labels)], profile.ratio)
-
-
-def _sums(nodes: Iterable[QueueNode], ratio: float) -> tuple[Amounts, Amounts]:
-    nodes = tuple(nodes)
+    selected = [n for n in nodes if profile.selector.matches(n.labels)]
     return (
-        _share(sum_amounts([n.allocatable for n in nodes]), ratio),
-        _share(sum_amounts([n.allocatable for n in nodes if n.unschedulable or not n.ready]), ratio),
+        _share(sum_amounts([n.allocatable for n in selected]), profile.ratio),
+        _share(sum_amounts([n.allocatable for n in selected if n.unschedulable or not n.ready]), profile.ratio),
     )
 
 
@@ -168,12 +159,3 @@ def _annotated_total(quota: QuotaNode) -> Amounts:
         return amounts_of(msgspec.json.decode(text), "total-resource")
     except (UsageError, *UNDECODABLE):
         return {}
-
-
-def _total(
-    tree_id: str, members: Mapping[str, QuotaNode], capacities: Mapping[str, tuple[Amounts, Amounts]]
-) -> Amounts:
-    """Return the capacity of a tree: by its profiles, else by the annotations of its root quotas."""
-    if tree_id in capacities:
-        return capacities[tree_id][0]
-    return sum_amounts([_annotated_total(q) for q in members.values() if q.parent == ROOT_QUOTA])

@@ -18,7 +18,7 @@ from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
 from cotenant.scheduler_ext.queues.model.settings import QueueSettings
 from cotenant.scheduler_ext.queues.packing import FreeCapacity, member_groups
 from cotenant.scheduler_ext.queues.quota_admission import QuotaAdmission, QuotaUse
-from cotenant.scheduler_ext.queues.quota_queue import QueueUnit, queue_order, waits
+from cotenant.scheduler_ext.queues.quota_queue import queue_order, waits
 from cotenant.scheduler_ext.queues.view import QueueView
 
 Pods: TypeAlias = tuple[QueuePod, ...]
@@ -38,9 +38,8 @@ def victims(
 ) -> tuple[list[Pods], dict[str, int]]:
     """Units to evict, the least important first, and what remains too much after them.
 
-    pods: all of the quota that were let go; what ends already is counted as given back, what was to have
-    ended and has not is not. below: only units of which all
-    pods have a lower priority.
+    pods: all of the quota that were let go; what ends already is counted as given back, what was to have ended and has
+    not is not. below: only units of which all pods have a lower priority.
     """
     over = _less(
         over, sum_amounts([pod.requests for pod in pods if pod.is_ending(view.now_seconds) or pod.uid in view.evicted])
@@ -49,18 +48,14 @@ def victims(
     for unit in _units(view, [pod for pod in pods if not pod.deleting and pod.uid not in view.evicted]):
         needs = sum_amounts([pod.requests for pod in unit])
         lower = below is None or all(pod.priority < below for pod in unit)
-        if lower and any(needs.get(r) for r in remaining) and all(_may_go(view, pod) for pod in unit):
+        may_go = all(
+            pod.preemptible and not pod.missed and view.evictions_refused.get(pod.uid, 0.0) <= view.now_seconds
+            for pod in unit
+        )
+        if lower and may_go and any(needs.get(r) for r in remaining):
             remaining = _less(remaining, needs)
             chosen.append(unit)
-    return _minimal_victims(chosen, over), remaining
-
-
-def _less(over: Amounts, needs: Amounts) -> dict[str, int]:
-    return {r: amount - needs.get(r, 0) for r, amount in over.items() if amount > needs.get(r, 0)}
-
-
-def _minimal_victims(chosen: list[Pods], over: Amounts) -> list[Pods]:
-    """The chosen without those that can stay after all, of which the most important are asked first."""
+    # Without those that can stay after all, of which the most important are asked first.
     freed = sum_amounts([pod.requests for unit in chosen for pod in unit])
     needed: list[Pods] = []
     for unit in reversed(chosen):
@@ -69,7 +64,11 @@ def _minimal_victims(chosen: list[Pods], over: Amounts) -> list[Pods]:
             freed = {r: amount - needs.get(r, 0) for r, amount in freed.items()}
         else:
             needed.append(unit)
-    return needed[::-1]
+    return needed[::-1], remaining
+
+
+def _less(over: Amounts, needs: Amounts) -> dict[str, int]:
+    return {r: amount - needs.get(r, 0) for r, amount in over.items() if amount > needs.get(r, 0)}
 
 
 def limit_units(units: Iterable[Pods], most: int) -> Iterable[Pods]:
@@ -94,11 +93,6 @@ def _units(view: QueueView, pods: list[QueuePod]) -> list[Pods]:
         needed = view.gangs[key].min_available
         units += [tuple(group[:needed]), *((pod,) for pod in group[needed:])]
     return sorted(units, key=lambda unit: (unit[0].priority, bool(unit[0].node), -unit[0].created_seconds))
-
-
-def _may_go(view: QueueView, pod: QueuePod) -> bool:
-    refused_until = view.evictions_refused.get(pod.uid, 0.0)
-    return pod.preemptible and not pod.missed and refused_until <= view.now_seconds
 
 
 def eviction(pod: QueuePod, why: str) -> Create:
@@ -176,16 +170,12 @@ def preemptions(view: QueueView, settings: QueueSettings, admission: QuotaAdmiss
     for stuck in full:
         lowest = min(pod.priority for pod in stuck.unit.pods)
         units, lacking = victims(view, pods.get(stuck.unit.quota, []), stuck.missing, below=lowest)
-        chosen = [pod for unit in units for pod in unit]
-        if lacking or not chosen or not _fits_after_removal(view, stuck.unit, chosen):
+        if lacking or not units:
             continue
+        going = {pod.uid for unit in units for pod in unit}
+        staying = [pod for pod in view.pods if pod.uid not in going and not pod.is_ending(view.now_seconds)]
+        names = {name for pod in stuck.unit.pods for name in pod.requests}
+        if FreeCapacity.of(view.nodes, names, staying).shortages(member_groups(stuck.unit.pods)):
+            continue  # it would not fit on the nodes even once these are gone
         why = f"{stuck.unit.place} of priority {lowest} waits for quota {stuck.unit.quota}, and this pod's is lower"
         yield from (eviction(pod, why) for unit in limit_units(units, EVICTIONS_PER_ROUND) for pod in unit)
-
-
-def _fits_after_removal(view: QueueView, unit: QueueUnit, chosen: list[QueuePod]) -> bool:
-    """Return whether the unit fits on the nodes once these pods, and those that end already, are gone."""
-    going = {pod.uid for pod in chosen}
-    staying = [pod for pod in view.pods if pod.uid not in going and not pod.is_ending(view.now_seconds)]
-    names = {name for pod in unit.pods for name in pod.requests}
-    return not FreeCapacity.of(view.nodes, names, staying).shortages(member_groups(unit.pods))

@@ -133,39 +133,34 @@ def layout_of(quotas: Mapping[str, QuotaNode]) -> QuotaLayout:
             )
         )
         families = [(row_of[name], children.get(name, [])) for name in names[first:]]
-    resources = tuple(sorted({r for name in names for r in quotas[name].maximum}))
-    return _arrays([quotas[name] for name in names], resources, tuple(depths), row_of)
-
-
-def _arrays(
-    quotas: Sequence[QuotaNode], resources: tuple[str, ...], depths: tuple[Siblings, ...], row_of: Mapping[str, int]
-) -> QuotaLayout:
+    rows = [quotas[name] for name in names]
+    resources = tuple(sorted({r for quota in rows for r in quota.maximum}))
     columns = len(resources)
-    maximum = exact([[q.maximum.get(r, -1) for r in resources] for q in quotas], columns)
+    maximum = exact([[q.maximum.get(r, -1) for r in resources] for q in rows], columns)
     bounded = np.asarray(maximum >= 0, dtype=bool)
-    weights = {i: _weights(q, resources) for i, q in enumerate(quotas) if any(q.shared_weight.values())}
+    # Shared weight, the max where none is given; 0 for a resource that max does not name.
+    weights = {
+        row: [quota.shared_weight.get(r, quota.maximum[r]) if r in quota.maximum else 0 for r in resources]
+        for row, quota in enumerate(rows)
+        if any(quota.shared_weight.values())
+    }
     weight = np.where(bounded, maximum, 0)
     if weights:
         explicit = exact(list(weights.values()), columns)
         weight = weight.astype(np.result_type(weight, explicit))
         weight[list(weights)] = explicit
     return QuotaLayout(
-        tuple(q.name for q in quotas),
+        tuple(q.name for q in rows),
         resources,
-        depths,
-        exact([[q.minimum.get(r, 0) for r in resources] for q in quotas], columns),
+        tuple(depths),
+        exact([[q.minimum.get(r, 0) for r in resources] for q in rows], columns),
         np.where(bounded, np.minimum(maximum, UNBOUNDED), UNBOUNDED),
         weight,
         bounded,
-        np.array([q.lends for q in quotas], dtype=bool),
+        np.array([q.lends for q in rows], dtype=bool),
         row_of,
         {r: i for i, r in enumerate(resources)},
     )
-
-
-def _weights(quota: QuotaNode, resources: Sequence[str]) -> list[int]:
-    """Shared weight, the max where none is given; 0 for a resource that max does not name."""
-    return [quota.shared_weight.get(r, quota.maximum[r]) if r in quota.maximum else 0 for r in resources]
 
 
 def exact(rows: Sequence[Sequence[int]], columns: int) -> Exact:
@@ -193,9 +188,20 @@ def runtime_quota(
     pool = exact([[max(0, total.get(r, 0)) for r in layout.resources]], len(layout.resources))
     minimum = layout.minimum
     beyond = np.zeros_like(minimum) if guarantee is None else guarantee
-    if not _sums_fit(minimum, beyond, requests, pool):
+    arrays = (minimum, beyond, requests, pool)
+    if any(array.dtype == object for array in arrays) or (
+        sum(int(array.max(initial=0)) * max(len(array), 1) for array in arrays) >= _INT64_SAFE  # a sum can exceed int64
+    ):
         minimum, requests, pool = (array.astype(object) for array in (minimum, requests, pool))
-    child_request, request = _aggregate_requests(layout, minimum, requests)
+    # What each group requests with the groups below it, and the same with the min of groups that do not lend.
+    child_request, request = requests.copy(), requests.copy()
+    for depth in reversed(layout.depths):
+        rows = depth.rows
+        own = child_request[rows]
+        request[rows] = np.where(layout.lends[rows, None], own, np.maximum(own, minimum[rows]))
+        if depth.first:
+            limited = np.minimum(request[rows], layout.maximum[rows])
+            child_request[depth.parents] += np.add.reduceat(limited, depth.starts, axis=0)
     limited = np.minimum(request, layout.maximum)
     runtime, scaled = np.zeros_like(request), minimum.copy()
     for depth in layout.depths:
@@ -207,27 +213,6 @@ def runtime_quota(
         first = np.maximum(scaled[rows], beyond[rows]) if settled is None else settled[rows]
         runtime[rows] = _divide_pool(depth, limited[rows], first, layout.weight[rows], layout.lends[rows], pool)
     return RuntimeQuota(child_request, request, scaled, runtime)
-
-
-def _sums_fit(*arrays: Exact) -> bool:
-    """Return whether no sum of these amounts can exceed int64."""
-    if any(array.dtype == object for array in arrays):
-        return False
-    return sum(int(array.max(initial=0)) * max(len(array), 1) for array in arrays) < _INT64_SAFE
-
-
-def _aggregate_requests(layout: QuotaLayout, minimum: Exact, requests: Exact) -> tuple[Exact, Exact]:
-    """Return what each group requests with the groups below it, and the same with the min of non-lending groups."""
-    child_request = requests.copy()
-    request = requests.copy()
-    for depth in reversed(layout.depths):
-        rows = depth.rows
-        own = child_request[rows]
-        request[rows] = np.where(layout.lends[rows, None], own, np.maximum(own, minimum[rows]))
-        if depth.first:
-            limited = np.minimum(request[rows], layout.maximum[rows])
-            child_request[depth.parents] += np.add.reduceat(limited, depth.starts, axis=0)
-    return child_request, request
 
 
 def scaled_minimum(minimum: Exact, scales: npt.NDArray[np.bool_], pool: Exact, depth: Siblings) -> Exact:
@@ -267,19 +252,14 @@ def _divide_pool(
         spent = np.add.reduceat(runtime, depth.starts, axis=0)
     remaining = pool - spent
     weight = weight // np.maximum(np.gcd.reduceat(weight, depth.starts, axis=0), 1)[depth.family]
-    for columns in _by_size(weight, remaining, runtime):
+    each = range(weight.shape[1])
+    fits = np.array([_products_fit(weight[:, [c]], remaining[:, [c]], runtime[:, [c]]) for c in each], dtype=bool)
+    for columns in (np.flatnonzero(fits), np.flatnonzero(~fits)):
         wide = weight[:, columns], remaining[:, columns], runtime[:, columns], request[:, columns]
         if columns.size and not _products_fit(wide[0], wide[1], wide[2]):
             wide = tuple(array.astype(object) for array in wide)  # type: ignore[assignment]
         runtime[:, columns] = _share_remainder(depth, *wide)
     return runtime
-
-
-def _by_size(weight: Exact, remaining: Exact, runtime: Exact) -> tuple[Index, Index]:
-    """Resources whose products fit into int64, and the others."""
-    columns = range(weight.shape[1])
-    fits = np.array([_products_fit(weight[:, [c]], remaining[:, [c]], runtime[:, [c]]) for c in columns], dtype=bool)
-    return np.flatnonzero(fits), np.flatnonzero(~fits)
 
 
 def _products_fit(weight: Exact, remaining: Exact, runtime: Exact) -> bool:
@@ -303,8 +283,7 @@ def _share_remainder(depth: Siblings, weight: Exact, remaining: Exact, runtime: 
         part, remainder = product // divisor, product % divisor
         residual = remaining - np.add.reduceat(part, depth.starts, axis=0)
         if (residual > 0).any():
-            # Place of each row in its family by its remainder, the largest first, ties in the order of rows (of
-            # names).
+            # Place of each row in its family by its remainder, the largest first, ties in the order of rows (of names).
             order = np.argsort(-remainder, axis=0, kind="stable")
             order = np.take_along_axis(order, np.argsort(depth.family[order], axis=0, kind="stable"), axis=0)
             places = np.arange(len(remainder), dtype=np.intp) - depth.starts[depth.family]

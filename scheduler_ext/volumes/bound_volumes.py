@@ -5,7 +5,7 @@ Source of the rules: VolumeBinding (bound volumes), VolumeZone, VolumeRestrictio
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -49,7 +49,18 @@ def bound_volume(volume: Json) -> BoundVolume:
     """The part of a PersistentVolume that limits where it can be used."""
     spec, labels = volume["spec"], volume["metadata"].get("labels") or {}
     terms = ((spec.get("nodeAffinity") or {}).get("required") or {}).get("nodeSelectorTerms")
-    terms = _in_zones(terms, labels)
+    zones = {_ZONES[key]: value for key, value in labels.items() if key in _ZONES}
+    if zones:  # the terms narrowed to its zones; a node without any such label can use every volume
+        inside = [
+            {"key": key, "operator": "In", "values": sorted(value.split(_ZONE_SEPARATOR))}
+            for key, value in sorted(zones.items())
+        ]
+        nowhere = [{"key": key, "operator": "DoesNotExist"} for key in _ZONES]
+        terms = [
+            {**term, "matchExpressions": [*(term.get("matchExpressions") or ()), *place]}
+            for term in ([{}] if terms is None else terms)
+            for place in (inside, nowhere)
+        ]
     affinity = b"" if terms is None else msgspec.json.encode({"nodeSelectorTerms": terms}, order="deterministic")
     modes = frozenset(spec.get("accessModes") or ())
     return BoundVolume(
@@ -58,23 +69,6 @@ def bound_volume(volume: Json) -> BoundVolume:
         "local" in spec or "hostPath" in spec,
         bool(modes) and modes <= _ONE_NODE,
     )
-
-
-def _in_zones(terms: Collection[Json] | None, labels: Mapping[str, str]) -> Collection[Json] | None:
-    """Terms narrowed to the zones of the volume's labels; a node without any such label can use every volume."""
-    zones = {_ZONES[key]: value for key, value in labels.items() if key in _ZONES}
-    if not zones:
-        return terms
-    inside = [
-        {"key": key, "operator": "In", "values": sorted(value.split(_ZONE_SEPARATOR))}
-        for key, value in sorted(zones.items())
-    ]
-    nowhere = [{"key": key, "operator": "DoesNotExist"} for key in _ZONES]
-    return [
-        {**term, "matchExpressions": [*(term.get("matchExpressions") or ()), *place]}
-        for term in ([{}] if terms is None else terms)
-        for place in (inside, nowhere)
-    ]
 
 
 def claim_of(volume: Json) -> str | None:

@@ -100,7 +100,11 @@ def with_tree_affinity(pod: Json, quotas: QuotaTree, profiles: Iterable[QuotaPro
     pod: a pod that is being created; those that never wait, such as a daemon's, stay on the nodes that they are for.
     """
     quota = _quota(quotas, namespace, pod["metadata"].get("labels") or {})
-    profile = _profile_of(quota, quotas, profiles) if quota is not None and may_be_gated(pod) else None
+    profile = None
+    if quota is not None and may_be_gated(pod):
+        # it names the quota, or one above it, as the tree's root
+        names = {quota.name, *quotas.ancestors(quota)} - {ROOT_QUOTA}
+        profile = next((profile for profile in profiles if profile.quota in names), None)
     if profile is None or not profile.selector.requirements:
         return pod
     wanted = [
@@ -111,21 +115,13 @@ def with_tree_affinity(pod: Json, quotas: QuotaTree, profiles: Iterable[QuotaPro
     of_nodes: Json = affinity.get("nodeAffinity") or {}
     required: Json = of_nodes.get(REQUIRED_TERMS) or {}
     before: Sequence[Json] = required.get("nodeSelectorTerms") or ({},)
-    terms = [_with_expressions(term, wanted) for term in before]
+    terms = []
+    for term in before:
+        own = list(term.get("matchExpressions") or ())
+        terms.append({**term, "matchExpressions": own + [each for each in wanted if each not in own]})
     required = {**required, "nodeSelectorTerms": terms}
     affinity = {**affinity, "nodeAffinity": {**of_nodes, REQUIRED_TERMS: required}}
     return {**pod, "spec": {**pod["spec"], "affinity": affinity}}
-
-
-def _with_expressions(term: Json, wanted: Sequence[Json]) -> Json:
-    own = list(term.get("matchExpressions") or ())
-    return {**term, "matchExpressions": own + [each for each in wanted if each not in own]}
-
-
-def _profile_of(quota: QuotaNode, quotas: QuotaTree, profiles: Iterable[QuotaProfile]) -> QuotaProfile | None:
-    """The profile whose nodes a quota's tree has: it names the quota, or one above it, as the tree's root."""
-    names = {quota.name, *quotas.ancestors(quota)} - {ROOT_QUOTA}
-    return next((profile for profile in profiles if profile.quota in names), None)
 
 
 def _quota(quotas: QuotaTree, namespace: str, labels: Mapping[str, str]) -> QuotaNode | None:

@@ -107,7 +107,10 @@ def problems_of(body: Mapping[str, Any], old_body: Mapping[str, Any] | None, tre
     except UsageError as error:
         field, _, message = error.message.partition(": ")
         return [Problem(field, "", message, error.fix)]
-    old = _old(old_body)
+    try:
+        old = None if old_body is None else QuotaNode.parse(old_body)
+    except UsageError:
+        old = QuotaNode(name="")  # what cannot be read any more is as good as empty
     if quota.name == ROOT_QUOTA and old is None:
         return []
     if old is not None and _validated_fields(quota) == _validated_fields(old):
@@ -115,14 +118,7 @@ def problems_of(body: Mapping[str, Any], old_body: Mapping[str, Any] | None, tre
     if old is not None and quota.name in UNTOUCHABLE:
         return [Problem("metadata.name", quota.name, "belongs to the system and may not be changed", "leave it")]
     change = QuotaChange(quota, old, tree)
-    return [
-        *_own_problems(quota),
-        *_name(change),
-        *_identity(change),
-        *_tree_problems(change),
-        *_keys(change),
-        *_sums(change),
-    ]
+    return [*_own_problems(quota), *_identity(change), *_tree_problems(change), *_related_amounts(change)]
 
 
 def problems_of_deletion(body: Mapping[str, Any], tree: QuotaTree, pods: int) -> list[Problem]:
@@ -149,16 +145,6 @@ def problems_of_deletion(body: Mapping[str, Any], tree: QuotaTree, pods: int) ->
     return problems
 
 
-def _old(body: Mapping[str, Any] | None) -> QuotaNode | None:
-    """The quota before; what cannot be read any more is as good as empty."""
-    if body is None:
-        return None
-    try:
-        return QuotaNode.parse(body)
-    except UsageError:
-        return QuotaNode(name="")
-
-
 def _validated_fields(quota: QuotaNode) -> tuple[Any, ...]:
     return (quota.parent, quota.is_parent, quota.tree_id, quota.namespaces, quota.minimum, quota.maximum)
 
@@ -177,22 +163,17 @@ def _own_problems(quota: QuotaNode) -> Iterator[Problem]:
             yield Problem(f"spec.max.{name}", str(quota.maximum.get(name, "")), message, "raise max or end pods first")
 
 
-def _name(change: QuotaChange) -> Iterator[Problem]:
-    same = change.tree.quotas.get(change.quota.name)
-    if change.old is None and same is not None and same.namespace != change.quota.namespace:
-        message = f"is the name of a quota in namespace {same.namespace} too"
-        yield Problem(
-            "metadata.name", change.quota.name, message, "choose another name: names are shared by all namespaces"
-        )
-    for namespace in change.quota.namespaces:
-        owner = change.tree.owner_of_namespace(namespace)
-        if owner is not None and owner.name != change.quota.name:
-            yield Problem(_NAMESPACES, namespace, f"is bound to quota {owner.name}", "bind it to one quota only")
-
-
 def _identity(change: QuotaChange) -> Iterator[Problem]:
-    """Problems with what a quota may not change (is-parent, tree id), and with a tree id unlike its parent's."""
+    """Problems with its names, what it may not change (is-parent, tree id), and a tree id unlike its parent's."""
     quota, old, parent = change.quota, change.old, change.parent
+    same = change.tree.quotas.get(quota.name)
+    if old is None and same is not None and same.namespace != quota.namespace:
+        message = f"is the name of a quota in namespace {same.namespace} too"
+        yield Problem("metadata.name", quota.name, message, "choose another name: names are shared by all namespaces")
+    for namespace in quota.namespaces:
+        owner = change.tree.owner_of_namespace(namespace)
+        if owner is not None and owner.name != quota.name:
+            yield Problem(_NAMESPACES, namespace, f"is bound to quota {owner.name}", "bind it to one quota only")
     if old is not None and old.name and old.is_parent is not quota.is_parent:
         was = str(old.is_parent).lower()
         yield Problem(_IS_PARENT, str(quota.is_parent).lower(), f"may not be changed; it was {was}", "make a new quota")
@@ -220,10 +201,14 @@ def _tree_problems(change: QuotaChange) -> Iterator[Problem]:
         yield Problem(_IS_PARENT, "false", message, "set it to true")
 
 
-def _keys(change: QuotaChange) -> Iterator[Problem]:
-    """Resources that a parent and its children limit must be the same; a child's min only what its parent's has."""
-    quota = change.quota
-    pairs = [(change.parent, quota)] if change.parent else []
+def _related_amounts(change: QuotaChange) -> Iterator[Problem]:
+    """Problems with the amounts of a quota beside those of its parent, its children and its siblings.
+
+    Resources that a parent and its children limit must be the same; a child's min only what its parent's has. Children
+    are promised no more than their parent is; sums that a 64-bit reader could not hold are refused.
+    """
+    quota, parent = change.quota, change.parent
+    pairs = [(parent, quota)] if parent else []
     for above, below in [*pairs, *((quota, child) for child in change.children if not child.problem)]:
         if above.maximum.keys() != below.maximum.keys():
             odd = ", ".join(sorted(above.maximum.keys() ^ below.maximum.keys()))
@@ -232,11 +217,6 @@ def _keys(change: QuotaChange) -> Iterator[Problem]:
         if extra := below.minimum.keys() - above.minimum.keys():
             message = f"child {below.name} has a min for {', '.join(sorted(extra))}, its parent {above.name} has none"
             yield Problem("spec.min", quota.name, message, "add them to the parent's min, or remove them here")
-
-
-def _sums(change: QuotaChange) -> Iterator[Problem]:
-    """Children are promised no more than their parent is; sums that a 64-bit reader could not hold are refused."""
-    quota, parent = change.quota, change.parent
     if not quota.heads_tree and not quota.forced:
         if parent is not None:
             siblings = [q for q in change.tree.children(parent.name) if q.name != quota.name]

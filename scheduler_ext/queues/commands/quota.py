@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -22,10 +21,6 @@ from cotenant.base.commands.results import Context, Kubeconfig, NamespaceOption,
 from cotenant.base.commands.session import examples, new_app, session_of
 from cotenant.base.identity import PodName
 from cotenant.scheduler_ext.queues.commands.live_queues import NO_QUOTAS, finish, open_queues
-
-if TYPE_CHECKING:
-    from cotenant.base.table import Table
-    from cotenant.scheduler_ext.queues.model.report import QueueReport, QuotaRow
 
 app = new_app()
 
@@ -70,6 +65,7 @@ def tree(
     no_headers: NoHeadersOption = False,
 ) -> None:
     """Show the tree of quotas: guarantee, limit, what each may use now and uses, borrowed and lent."""
+    from cotenant.base.table import Table
     from cotenant.scheduler_ext.queues.model.tables import quota_table, quota_totals
 
     queues = open_queues(session_of(ctx), kubeconfig, context)
@@ -80,9 +76,12 @@ def tree(
         and (tree_id is None or row.tree == tree_id)
         and (not namespace or row.quota in queues.quotas_of(namespace))
     ]
-    table = quota_table(rows)
-    print_table(_indent_by_depth(table, rows) if output in (Format.TABLE, Format.WIDE) else table, output,
-                headers=not no_headers)  # fmt: skip
+    table = shown = quota_table(rows)
+    if output in (Format.TABLE, Format.WIDE):  # each name as deep as its quota is in the tree
+        named = zip(table.rows(), rows, strict=True)
+        indented = [cells | {"quota": f"{'  ' * row.depth}{row.quota}"} for cells, row in named]
+        shown = Table.from_rows(table.schema, indented)
+    print_table(shown, output, headers=not no_headers)
     if rows:
         print_totals(quota_totals(table), output)
     if not queues.view.quotas:
@@ -142,28 +141,14 @@ def explain(
         message(f"{', '.join(queues.unserved_gates_of_pod)}: {UNSERVED}")
     if output is not DocumentFormat.TABLE:
         gang = gang_of(queues.report, row.gang) if row else None
-        quotas = _rows_above(queues.report, row.quota) if row else []
+        parents = {each.quota: each.parent for each in queues.report.quotas}
+        names: list[str] = []  # of its quota and of all above it
+        quota = row.quota if row else None
+        while quota in parents and quota not in names:
+            names.append(quota)
+            quota = parents[quota]
+        quotas = [each for each in queues.report.quotas if each.quota in names]
         print_document({"pod": row, "gang": gang, "quotas": quotas}, output)
     elif row is not None:
         print_table(explanation(queues.report, row), Format.TABLE, headers=False)
     finish(queues.problems_of_pod())
-
-
-def _rows_above(report: QueueReport, quota: str) -> Sequence[QuotaRow]:
-    """Rows of a quota and of all above it."""
-    parents = {row.quota: row.parent for row in report.quotas}
-    names: list[str] = []
-    while quota in parents and quota not in names:
-        names.append(quota)
-        quota = parents[quota]
-    return [row for row in report.quotas if row.quota in names]
-
-
-def _indent_by_depth(table: Table, rows: Sequence[QuotaRow]) -> Table:
-    """The same table with each name as deep as its quota is in the tree."""
-    from cotenant.base.table import Table as Rows
-
-    cells: list[dict[str, Any]] = [
-        cells | {"quota": f"{'  ' * row.depth}{row.quota}"} for cells, row in zip(table.rows(), rows, strict=True)
-    ]
-    return Rows.from_rows(table.schema, cells)

@@ -217,7 +217,11 @@ def gang_groups(view: QueueView) -> tuple[tuple[GangGroup, ...], tuple[Reservati
         for reservation in memberless
         if reservation.status.phase is Phase.SUCCEEDED
     }
-    gangs = {**{key: _undefined_gang(key) for key in pods}, **view.gangs}
+    gangs = dict(view.gangs)
+    for key in pods.keys() - gangs.keys():
+        namespace, _, name = key.partition("/")
+        problem = f"gang {key}: no PodGroup or pod defines it"
+        gangs[key] = Gang(namespace, name, 0, 0, group=(key,), problem=problem)
     natives = view.native_groups or {}
     ended: Counter[tuple[str, str]] = Counter()
     for (key, phase, _), count in view.ended_members.items():
@@ -234,29 +238,21 @@ def gang_groups(view: QueueView) -> tuple[tuple[GangGroup, ...], tuple[Reservati
         )
         for key, gang in gangs.items()
     }
-    groups = tuple(_group_gangs(by_key, used))
+    groups = []
+    for key in sorted(by_key):  # every gang once, with those that it names, as far as they exist and name it, too
+        names = by_key[key].gang.group or (key,)
+        present = tuple(name for name in names if name in by_key and (by_key[name].gang.group or (name,)) == names)
+        if present and present[0] == key:
+            absent = tuple(name for name in names if name not in by_key)
+            members_of_all = tuple(by_key[name] for name in present)
+            groups.append(GangGroup(key, members_of_all, absent, not used.isdisjoint(present)))
     awaiting = {members.gang.key for group in groups if group.awaiting for members in group.gangs}
     needless = tuple(
         reservation
         for reservation in memberless
         if reservation.status.phase is not Phase.SUCCEEDED or reservation.annotations[GANG_ANNOTATION] not in awaiting
     )
-    return groups, needless
-
-
-def _undefined_gang(key: str) -> Gang:
-    namespace, _, name = key.partition("/")
-    return Gang(namespace, name, 0, 0, group=(key,), problem=f"gang {key}: no PodGroup or pod defines it")
-
-
-def _group_gangs(by_key: Mapping[str, GangMembers], used: set[str]) -> Iterator[GangGroup]:
-    """Every gang once, with those that it names, as far as they exist and name it, too."""
-    for key in sorted(by_key):
-        names = by_key[key].gang.group or (key,)
-        present = tuple(name for name in names if name in by_key and (by_key[name].gang.group or (name,)) == names)
-        if present and present[0] == key:
-            absent = tuple(name for name in names if name not in by_key)
-            yield GangGroup(key, tuple(by_key[name] for name in present), absent, not used.isdisjoint(present))
+    return tuple(groups), needless
 
 
 def left_to_scheduler(members: GangMembers, view: QueueView, settings: QueueSettings) -> bool:

@@ -73,7 +73,9 @@ def gangs_decided(view: QueueView, settings: QueueSettings) -> GangDecision:
     work.place()
     statuses = tuple(work.timed(status) for status in work.statuses)
     work.intents += group_intents(view, groups, settings)
-    work.let_go((pod for pod in view.pods if _without_gang(pod)), "it belongs to no gang")
+    # pods that name no gang of ours (any more): none is placed with them
+    stray = (pod for pod in view.pods if pod.waits_for_gang and not (pod.gang or pod.node or pod.deleting))
+    work.let_go((pod for pod in stray if not pod.placeholder), "it belongs to no gang")
     keys = {group.key for group in groups}
     attempts = {key: value for key, value in work.attempts.items() if key in keys}
     return GangDecision(tuple(work.intents), statuses, attempts, work.wake())
@@ -275,7 +277,15 @@ class _Capacity:
     def __init__(self, view: QueueView, waiting: Sequence[GangGroup], others: Sequence[GangGroup]) -> None:
         names = {name for group in waiting for pod in group.chosen for name in pod.requests}
         self.empty = FreeCapacity.of(view.nodes, names)
-        self.free = FreeCapacity.of(view.nodes, names, view.pods).without(_in_transit(view, others))
+        # handed over right now, by node: the placeholder is gone, and the member is not bound yet
+        landing = [(pod, m.reservations[pod.uid]) for g in others for m in g.gangs for pod in m.landing]
+        stems = placeholder_stems(view.pods) if landing else frozenset()
+        taken: dict[str, dict[str, int]] = {}
+        for pod, reservation in landing:
+            if reservation.status.node and not has_bound_placeholder(reservation, stems):
+                needs = MemberGroup(pod.requests, Placement(), 1).needs
+                taken[reservation.status.node] = sum_amounts((taken.get(reservation.status.node, {}), needs))
+        self.free = FreeCapacity.of(view.nodes, names, view.pods).without(taken)
         self.busy = self.crowded = False
 
     def take(self, members: Sequence[MemberGroup]) -> None:
@@ -299,11 +309,6 @@ def back_off_seconds(failures: int, settings: QueueSettings) -> float:
     """The pause after so many failed attempts: doubled each time, with a limit."""
     doublings = min(max(failures - 1, 0), 32)
     return min(settings.back_off_seconds * 2.0**doublings, settings.longest_back_off_seconds)
-
-
-def _without_gang(pod: QueuePod) -> bool:
-    """Return whether the gang gate keeps a pod that names no gang of ours (any more): none is placed with it."""
-    return pod.waits_for_gang and not (pod.gang or pod.node or pod.deleting or pod.placeholder)
 
 
 def _incomplete_group_reason(group: GangGroup) -> str:
@@ -331,15 +336,3 @@ def _blocked_state(group: GangGroup) -> tuple[GangState, Reason, str]:
     gates = sorted({gate for pod in waiting for gate in pod.gates if not gate.startswith("cotenant.dev/")})
     members = agree(len(waiting), "member waits", "members wait")
     return GangState.QUEUED, Reason.GANG_INCOMPLETE, f"{members} for gates: {', '.join(gates)}"
-
-
-def _in_transit(view: QueueView, groups: Sequence[GangGroup]) -> dict[str, dict[str, int]]:
-    """Capacity by node that is handed over right now: its placeholder is gone, its member is not bound yet."""
-    landing = [(pod, m.reservations[pod.uid]) for g in groups for m in g.gangs for pod in m.landing]
-    stems = placeholder_stems(view.pods) if landing else frozenset()
-    taken: dict[str, dict[str, int]] = {}
-    for pod, reservation in landing:
-        if reservation.status.node and not has_bound_placeholder(reservation, stems):
-            needs = MemberGroup(pod.requests, Placement(), 1).needs
-            taken[reservation.status.node] = sum_amounts((taken.get(reservation.status.node, {}), needs))
-    return taken

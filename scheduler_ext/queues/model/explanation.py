@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from cotenant.base.kubernetes.protocol import GANG_GATE, QUOTA_GATE, RESERVATION_GATE
 from cotenant.base.table import Column, Kind, Schema, Table, human_amount
-from cotenant.scheduler_ext.queues.model.report import GangRow, QueueReport, QuotaRow, WaitingPodRow
+from cotenant.scheduler_ext.queues.model.report import GangRow, QueueReport, WaitingPodRow
 from cotenant.scheduler_ext.reservations.pod_gate import OUR_GATES
 
 EXPLANATION: Final = Schema(
@@ -59,47 +59,36 @@ def gate_sentences(report: QueueReport, meta: Mapping[str, Any], unserved: Itera
 
 def explanation(report: QueueReport, row: WaitingPodRow) -> Table:
     """Question and answer, one a row, of what is known."""
-    answers = [{"what": what, "answer": answer} for what, answer in _answers(report, row) if answer]
-    return Table.from_rows(EXPLANATION, answers)
-
-
-def _answers(report: QueueReport, row: WaitingPodRow) -> Iterator[tuple[str, str]]:
-    yield "pod", f"{row.namespace}/{row.pod}"
-    yield "waits since", _moment(row.since_seconds)
-    yield "why", row.reason
-    yield "reason", row.code
-    yield "quota", row.quota
-    yield "blocked by", row.blocking_quota
-    yield from _amounts(report, row)
-    yield "position in the queue", str(row.position) if row.position else ""
-    yield "gang", _gang_words(gang_of(report, row.gang)) if row.gang else ""
-    yield "likely free", "" if row.likely_seconds is None else f"{_moment(row.likely_seconds)}, {row.likely_basis}"
-
-
-def _amounts(report: QueueReport, row: WaitingPodRow) -> Iterator[tuple[str, str]]:
-    """Yield labels and texts: amounts requested and missing, the blocking quota, users beyond their guarantee."""
-    if not row.resource:
-        return
-    yield "requested", f"{human_amount(row.resource, row.requested)} {row.resource}"
-    yield "missing", f"{human_amount(row.resource, row.missing)} {row.resource}"
-    blocking = (row.blocking_quota or row.quota, row.resource)
-    quota = next((quota for quota in report.quotas if (quota.quota, quota.resource) == blocking), None)
-    yield "its amounts", _quota_words(quota) if quota else ""
-    holders = ", ".join(f"{name} {human_amount(row.resource, amount)}" for name, amount in row.holders)
-    yield "used beyond guarantees", holders
-
-
-def _quota_words(row: QuotaRow) -> str:
-    maximum = "no max" if row.maximum is None else f"max {human_amount(row.resource, row.maximum)}"
-    amounts = (("min", row.minimum), ("runtime", row.runtime), ("used", row.used), ("request", row.request))
-    return ", ".join([maximum, *(f"{name} {human_amount(row.resource, amount)}" for name, amount in amounts)])
-
-
-def _gang_words(row: GangRow | None) -> str:
-    if row is None:
-        return ""
-    counts = f"{row.members} of {row.total} pods exist, {row.placed} placed, at least {row.min_available} together"
-    return f"{row.namespace}/{row.gang} {row.state.value}: {counts}" + (f"; {row.reason}" if row.reason else "")
+    answers = {
+        "pod": f"{row.namespace}/{row.pod}",
+        "waits since": _moment(row.since_seconds),
+        "why": row.reason,
+        "reason": row.code,
+        "quota": row.quota,
+        "blocked by": row.blocking_quota,
+    }
+    if row.resource:
+        answers["requested"] = f"{human_amount(row.resource, row.requested)} {row.resource}"
+        answers["missing"] = f"{human_amount(row.resource, row.missing)} {row.resource}"
+        blocking = (row.blocking_quota or row.quota, row.resource)
+        quota = next((quota for quota in report.quotas if (quota.quota, quota.resource) == blocking), None)
+        if quota:
+            maximum = "no max" if quota.maximum is None else f"max {human_amount(row.resource, quota.maximum)}"
+            amounts = {"min": quota.minimum, "runtime": quota.runtime, "used": quota.used, "request": quota.request}
+            words = [maximum, *(f"{name} {human_amount(row.resource, amount)}" for name, amount in amounts.items())]
+            answers["its amounts"] = ", ".join(words)
+        holders = ", ".join(f"{name} {human_amount(row.resource, amount)}" for name, amount in row.holders)
+        answers["used beyond guarantees"] = holders
+    answers["position in the queue"] = str(row.position) if row.position else ""
+    if row.gang and (gang := gang_of(report, row.gang)) is not None:
+        counts = f"{gang.members} of {gang.total} pods exist, {gang.placed} placed"
+        counts += f", at least {gang.min_available} together"
+        because = f"; {gang.reason}" if gang.reason else ""
+        answers["gang"] = f"{gang.namespace}/{gang.gang} {gang.state.value}: {counts}{because}"
+    if row.likely_seconds is not None:
+        answers["likely free"] = f"{_moment(row.likely_seconds)}, {row.likely_basis}"
+    rows = [{"what": what, "answer": answer} for what, answer in answers.items() if answer]
+    return Table.from_rows(EXPLANATION, rows)
 
 
 def _moment(seconds: float) -> str:

@@ -120,9 +120,13 @@ def gang_of_pod_group(body: Json, wait_seconds: float = 0.0) -> Gang:
     gang = reader.gang(
         namespace, name, (spec.get("minMember"), "spec.minMember"), annotations, own_wait_seconds or wait_seconds
     )
+    try:
+        created_seconds = moment_of(meta.get("creationTimestamp"), "") or 0.0
+    except UsageError:
+        created_seconds = 0.0
     return replace(
         gang,
-        created_seconds=_moment(meta.get("creationTimestamp")),
+        created_seconds=created_seconds,
         from_pod_group=True,
         uid=str(meta.get("uid") or ""),
         started=status.get("phase") in _STARTED,
@@ -173,22 +177,22 @@ def gangs_of(pod_groups: Iterable[Gang], declared: Iterable[Gang]) -> dict[str, 
             elif len(first.notes) < MOST_NOTES:
                 oldest[gang.key] = replace(first, notes=(*first.notes, f"{said}: the oldest pod is followed"))
     gangs |= oldest
-    return {
-        key: gang if gang.problem else replace(gang, problem=_group_problem(gang, gangs)) for key, gang in gangs.items()
-    }
-
-
-def _group_problem(gang: Gang, gangs: Mapping[str, Gang]) -> str:
-    """Return what is wrong with the gang's group, or ""; a gang of it that does not exist yet is only waited for."""
-    others = [gangs[key] for key in gang.group if key in gangs and key != gang.key]
-    differing = next((other for other in others if other.group != gang.group), None)
-    if differing is not None:
-        return (
-            f"{gang.source}: {GROUPS_ANNOTATION} is {format_value(list(gang.group))}, but {differing.source} says "
-            + format_value(list(differing.group))
-        )
-    broken = next((other for other in others if other.problem), None)
-    return f"{gang.source}: {broken.key} of its group is not valid: {broken.problem}" if broken is not None else ""
+    checked = dict(gangs)
+    for key, gang in gangs.items():
+        if gang.problem:
+            continue
+        # what is wrong with its group: a gang of it that does not exist yet is only waited for
+        others = [gangs[other] for other in gang.group if other in gangs and other != gang.key]
+        differing = next((other for other in others if other.group != gang.group), None)
+        broken = next((other for other in others if other.problem), None)
+        if differing is not None:
+            own, said = format_value(list(gang.group)), format_value(list(differing.group))
+            problem = f"{gang.source}: {GROUPS_ANNOTATION} is {own}, but {differing.source} says {said}"
+            checked[key] = replace(gang, problem=problem)
+        elif broken is not None:
+            problem = f"{gang.source}: {broken.key} of its group is not valid: {broken.problem}"
+            checked[key] = replace(gang, problem=problem)
+    return checked
 
 
 @dataclass(slots=True)
@@ -288,13 +292,6 @@ def _integer(value: Any) -> int | None:
     if isinstance(value, str) and _INTEGER.fullmatch(value):
         return int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _moment(value: Any) -> float:
-    try:
-        return moment_of(value, "") or 0.0
-    except UsageError:
-        return 0.0
 
 
 @dataclass(frozen=True, slots=True)

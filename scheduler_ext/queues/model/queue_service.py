@@ -58,12 +58,14 @@ def visible_to(report: QueueReport, who: Person) -> QueueReport:
     namespaces = who.reads
     if namespaces is None:
         return report
-    own_quotas = {
-        row.quota for row in report.quotas if (bool(row.namespaces) and namespaces.issuperset(row.namespaces))
-    }
-    others = _Others(
-        namespaces, frozenset(row.quota for row in report.quotas) - own_quotas, _names_in(report, namespaces)
-    )
+    own_quotas = {row.quota for row in report.quotas if row.namespaces and namespaces.issuperset(row.namespaces)}
+    foreign = {row.namespace for row in report.waiting} | {row.namespace for row in report.gangs}
+    foreign |= {namespace for row in report.quotas for namespace in row.namespaces}
+    foreign |= {parts[1] for named, _ in report.problems if len(parts := re.split(r"[/ ]", named)) > 2}
+    foreign -= namespaces
+    # NAMESPACE/NAME in these namespaces; nothing where there are none
+    pattern = rf"(?<![\w.-])(?:{'|'.join(map(re.escape, sorted(foreign)))})/[\w./-]+" if foreign else r"(?!)"
+    others = _Others(namespaces, frozenset(row.quota for row in report.quotas) - own_quotas, re.compile(pattern))
     return QueueReport(
         report.at_seconds,
         tuple(
@@ -137,13 +139,3 @@ class _Others:
 
 def _sentence(code: str) -> str:
     return SENTENCES[Reason(code)] if code in set(Reason) else HIDDEN_WORDS
-
-
-def _names_in(report: QueueReport, namespaces: frozenset[str]) -> re.Pattern[str]:
-    """Return a pattern for NAMESPACE/NAME in these namespaces; it matches nothing where there are none."""
-    others = {row.namespace for row in report.waiting} | {row.namespace for row in report.gangs}
-    others |= {namespace for row in report.quotas for namespace in row.namespaces}
-    others |= {parts[1] for named, _ in report.problems if len(parts := re.split(r"[/ ]", named)) > 2}
-    if not others - namespaces:
-        return re.compile(r"(?!)")
-    return re.compile(rf"(?<![\w.-])(?:{'|'.join(map(re.escape, sorted(others - namespaces)))})/[\w./-]+")

@@ -6,9 +6,9 @@ Command line, REST and the page Queues render these tables, so they show the sam
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Final
 
 from cotenant.base import amount_text
 from cotenant.base.resource import Resource
@@ -82,12 +82,24 @@ GANGS: Final = Schema(
 
 def quota_table(rows: Collection[QuotaRow]) -> Table:
     """One row per quota and resource, in the order of the report: parents before children."""
-    return Table.from_rows(QUOTAS, [_quota(row) for row in rows])
+    cells = [
+        asdict(row)
+        | {"min": row.minimum, "max": row.maximum, "waiting": row.waiting_pods}
+        | {"over_since": row.over_since_seconds, "borrows_since": row.borrows_since_seconds}
+        for row in rows
+    ]
+    return Table.from_rows(QUOTAS, cells)
 
 
 def waiting_table(rows: Collection[WaitingPodRow]) -> Table:
     """One row per waiting pod."""
-    return Table.from_rows(WAITING_PODS, [_waiting_pod_fields(row) for row in rows])
+    cells = [
+        asdict(row)
+        | {"since": row.since_seconds, "reason": row.code, "why": row.reason, "likely": row.likely_seconds}
+        | ({} if row.resource else {"missing": None, "requested": None})
+        for row in rows
+    ]
+    return Table.from_rows(WAITING_PODS, cells)
 
 
 def gang_table(rows: Collection[GangRow]) -> Table:
@@ -103,18 +115,6 @@ def tables_of(report: QueueReport) -> dict[str, Table]:
     return {table.schema.name: table for table in tables}
 
 
-def _quota(row: QuotaRow) -> dict[str, Any]:
-    more = {"min": row.minimum, "max": row.maximum, "waiting": row.waiting_pods, "over_since": row.over_since_seconds}
-    return asdict(row) | more | {"borrows_since": row.borrows_since_seconds}
-
-
-def _waiting_pod_fields(row: WaitingPodRow) -> dict[str, Any]:
-    missing = row.missing if row.resource else None
-    more = {"since": row.since_seconds, "reason": row.code, "why": row.reason, "likely": row.likely_seconds}
-    requested = row.requested if row.resource else None
-    return asdict(row) | more | {"missing": missing, "requested": requested}
-
-
 def quota_totals(table: Table) -> str:
     """Sum up the use of each resource by the highest of these quotas: those below are part of them.
 
@@ -123,7 +123,14 @@ def quota_totals(table: Table) -> str:
     rows = list(table.rows())
     listed = {(row["tree"], row["quota"], row["resource"]) for row in rows}
     highest = [row for row in rows if (row["tree"], row["parent"], row["resource"]) not in listed]
-    uses = [_use(resource, highest) for resource in dict.fromkeys(row["resource"] for row in highest)]
+    uses = []
+    for resource in dict.fromkeys(row["resource"] for row in highest):
+        sums = (sum(row[name] for row in highest if row["resource"] == resource) for name in ("used", "runtime"))
+        known = resource in set(Resource)
+        used, runtime = (
+            amount_text.amount(value, Resource(resource)) if known else human_amount(resource, value) for value in sums
+        )
+        uses.append(f"{visible(resource)} {used} used of {runtime}")
     parents = {(row["tree"], row["parent"]) for row in rows}
     waiting: dict[tuple[str, str], int] = {}
     for row in rows:
@@ -152,14 +159,3 @@ def gang_totals(table: Table) -> str:
 
 def _wait(pods: int) -> str:
     return agree(pods, "pod waits", "pods wait")
-
-
-def _use(resource: str, rows: Iterable[Mapping[str, Any]]) -> str:
-    listed = [row for row in rows if row["resource"] == resource]
-    used, runtime = (_amount(resource, sum(row[name] for row in listed)) for name in ("used", "runtime"))
-    return f"{visible(resource)} {used} used of {runtime}"
-
-
-def _amount(resource: str, value: int) -> str:
-    known = resource in set(Resource)
-    return amount_text.amount(value, Resource(resource)) if known else human_amount(resource, value)

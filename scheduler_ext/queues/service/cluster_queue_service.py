@@ -72,6 +72,7 @@ class ClusterQueueService:
             raise NoData(
                 "no Prometheus is configured", fix="Set profiler.prometheus.url; it has to scrape the manager."
             )
+        from cotenant.profiler.prometheus.decode import decode_single_series
         from cotenant.profiler.prometheus.promql import quote
 
         end = int(self._clock.now_seconds()) // HISTORY_STEP_SECONDS * HISTORY_STEP_SECONDS
@@ -84,7 +85,8 @@ class ClusterQueueService:
                 all_labels = labels if name == "waiting" else labels | {"resource": resource}
                 matchers = ",".join(f"{label}={quote(value)}" for label, value in all_labels.items())
                 scale = 1 if name == "waiting" or resource != "cpu" else MILLICORES_PER_CORE  # the metric is in cores
-                series[name] = _values(client, f"{scale} * max({metric}{{{matchers}}})", start, end)
+                samples = client.range(f"{scale} * max({metric}{{{matchers}}})", start, end, HISTORY_STEP_SECONDS)
+                series[name] = decode_single_series(samples, start, end, HISTORY_STEP_SECONDS)
         finally:
             client.close()
         if all(value is None for values in series.values() for value in values):
@@ -104,10 +106,3 @@ def queue_service_of(settings: SettingSections, clock: Clock | None = None) -> C
     prometheus = settings.section(ProfilerSettings).prometheus
     metrics = (lambda: Client(prometheus)) if prometheus.url else None
     return ClusterQueueService(door_of(settings), settings, clock or SystemClock(), metrics)
-
-
-def _values(client: Client, query: str, start: int, end: int) -> tuple[float | None, ...]:
-    """One value per step; None where there is no sample."""
-    from cotenant.profiler.prometheus.decode import decode_single_series
-
-    return decode_single_series(client.range(query, start, end, HISTORY_STEP_SECONDS), start, end, HISTORY_STEP_SECONDS)
