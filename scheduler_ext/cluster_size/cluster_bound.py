@@ -58,7 +58,22 @@ def fewest_nodes(state: SizedCluster, uncounted: Collection[str] = ()) -> Bound:
     cluster = compile_cluster(replace(state, pods=counted))
     if not cluster.nodes:
         return Bound(reason="the cluster has no nodes")
-    kinds, counts, kept = _kinds(cluster)
+    # A node's kind is its amounts without DaemonSets' and static pods', and which masks have it.
+    beside = free_beside_daemons(cluster)
+    masks = np.array(cluster.masks, dtype=np.bool_).reshape(len(cluster.masks), len(cluster.nodes))
+    stays = find_stays(cluster)
+    numbers: dict[bytes, int] = {}
+    kinds: list[tuple[int, Ints]] = []  # a node of each kind, and what pods may take of it
+    counts, kept = list[int](), list[int]()  # nodes of each kind, and those that cannot leave
+    for node in range(len(cluster.nodes)):
+        key = beside[:, node].tobytes() + masks[:, node].tobytes()
+        number = numbers.setdefault(key, len(kinds))
+        if number == len(kinds):
+            kinds.append((node, beside[:, node]))
+            counts.append(0)
+            kept.append(0)
+        counts[number] += 1
+        kept[number] += node in stays
     groups = demand_groups(cluster, (n for n, pod in enumerate(cluster.pods) if not pod.goes_with_node))
     pairs = [
         (group, kind)
@@ -71,29 +86,6 @@ def fewest_nodes(state: SizedCluster, uncounted: Collection[str] = ()) -> Bound:
     program = [NodeKind(free, 1.0, least, most) for (_, free), least, most in zip(kinds, kept, counts, strict=True)]
     solved = solve_program(program, demands, pairs, scale)
     return Bound(reason=solved.reason) if solved.reason else Bound(max(1, math.ceil(solved.value - ROUNDING)))
-
-
-def _kinds(cluster: CompiledCluster) -> tuple[list[tuple[int, Ints]], list[int], list[int]]:
-    """(a node, what pods may take of it) of each kind, how many nodes it has, and how many of them cannot leave.
-
-    A node's kind is its amounts without DaemonSets' and static pods', and which masks have it.
-    """
-    free = free_beside_daemons(cluster)
-    masks = np.array(cluster.masks, dtype=np.bool_).reshape(len(cluster.masks), len(cluster.nodes))
-    stays = find_stays(cluster)
-    numbers: dict[bytes, int] = {}
-    kinds: list[tuple[int, Ints]] = []
-    counts, kept = list[int](), list[int]()
-    for node in range(len(cluster.nodes)):
-        key = free[:, node].tobytes() + masks[:, node].tobytes()
-        number = numbers.setdefault(key, len(kinds))
-        if number == len(kinds):
-            kinds.append((node, free[:, node]))
-            counts.append(0)
-            kept.append(0)
-        counts[number] += 1
-        kept[number] += node in stays
-    return kinds, counts, kept
 
 
 def free_beside_daemons(cluster: CompiledCluster) -> Ints:

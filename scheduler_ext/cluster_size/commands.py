@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from cotenant.scheduler_ext.cluster_size.model import RequestLevel, SizeOptions
     from cotenant.scheduler_ext.cluster_size.prices import ExportedPrices, PriceList
     from cotenant.scheduler_ext.cluster_size.report import SizeReport
-    from cotenant.scheduler_ext.cluster_size.steps import StepPace
 
 app = new_app()
 
@@ -80,7 +79,6 @@ ShapesOption = Annotated[
 ]
 ROWS: Final = 10
 """Rows of a table where nobody asks for another number; `-o wide` and the formats of programs have all."""
-_REASON_OF_NONE: Final = "no store of this cluster: {}"
 
 
 @app.command(
@@ -158,11 +156,21 @@ def size(
 def _lists(
     prices: Path | None, shapes: Path | None, settings: SettingSections
 ) -> tuple[PriceList | ExportedPrices | None, tuple[MachineType, ...]]:
-    """Prices of today's nodes, and the allowed machine types, whose list has the prices where it is the only one."""
+    """Prices of today's nodes, of the file or OpenCost's, and the allowed machine types.
+
+    The list of machine types has the prices too where it is the only list.
+    """
     from cotenant.base.errors import UsageError
+    from cotenant.base.process.clock import SystemClock
+    from cotenant.scheduler_ext.cluster_size import prices as price_lists
     from cotenant.scheduler_ext.cluster_size.machines.shapes import FIX, parse_shapes
 
-    listed = _prices(prices, settings) if prices else None
+    listed: PriceList | ExportedPrices | None = None
+    if prices and str(prices) == price_lists.OPENCOST:
+        currency, now = settings.section(RecommenderSettings).prices.currency, SystemClock().now_seconds()
+        listed = price_lists.read_exported_prices(settings.section(ProfilerSettings).prometheus, currency, now)
+    elif prices:
+        listed = price_lists.parse_price_list(_text_of(prices, price_lists.FIX), str(prices))
     if shapes is None:
         return listed, ()
     allowed = parse_shapes(_text_of(shapes, FIX), str(shapes))
@@ -170,17 +178,6 @@ def _lists(
         words = f"{prices} is in {listed.currency} and {shapes} in {allowed.prices.currency}"
         raise UsageError(f"prices in 2 currencies: {words}", fix="Write all prices in one.")
     return listed or allowed.prices, allowed.types
-
-
-def _prices(named: Path, settings: SettingSections) -> PriceList | ExportedPrices:
-    """Prices of the file, or those that OpenCost exports."""
-    from cotenant.base.process.clock import SystemClock
-    from cotenant.scheduler_ext.cluster_size.prices import FIX, OPENCOST, parse_price_list, read_exported_prices
-
-    if str(named) != OPENCOST:
-        return parse_price_list(_text_of(named, FIX), str(named))
-    currency, now = settings.section(RecommenderSettings).prices.currency, SystemClock().now_seconds()
-    return read_exported_prices(settings.section(ProfilerSettings).prometheus, currency, now)
 
 
 def _text_of(file: Path, fix: str) -> str:
@@ -204,23 +201,26 @@ def _report(
     progress: Progress,
 ) -> SizeReport:
     """Read the cluster, its stored scan and the prices, and answer; a complete answer is kept in the store."""
+    from cotenant.base.errors import CotenantError
     from cotenant.base.kube import connect
+    from cotenant.scheduler_ext.cluster_size import stored_scan
     from cotenant.scheduler_ext.cluster_size.autoscalers.reading import read_autoscalers
     from cotenant.scheduler_ext.cluster_size.model import RequestLevel
     from cotenant.scheduler_ext.cluster_size.prices import node_prices
     from cotenant.scheduler_ext.cluster_size.reading import read_cluster
     from cotenant.scheduler_ext.cluster_size.reserve import require_other_nodes
-    from cotenant.scheduler_ext.cluster_size.stored_scan import (
-        Asked,
-        StoredScan,
-        keep,
-        read_scan,
-        reason_without,
-        size_report,
-    )
+    from cotenant.scheduler_ext.cluster_size.steps import StepPace
 
-    opened = _store_of(settings, cluster)
-    scan = StoredScan(reason=opened) if isinstance(opened, str) else read_scan(opened)
+    opened: Store | None = None
+    try:
+        opened = open_store(settings, cluster)
+    except CotenantError as error:
+        if cluster is not None:
+            raise
+        # the question has an answer without a store
+        scan = stored_scan.StoredScan(reason=f"no store of this cluster: {error.message}")
+    else:
+        scan = stored_scan.read_scan(opened)
     progress.stage("Read the cluster", 0)
     client = connect(settings.section(KubeSettings))
     try:
@@ -230,34 +230,16 @@ def _report(
     finally:
         client.close()
     prices = node_prices(state.nodes, settings.section(RecommenderSettings).prices, listed)
-    asked = Asked(state, scan, options, prices, autoscalers, _pace(settings), allowed)
-    report = size_report(asked, tuple(RequestLevel), now, progress)
-    if not isinstance(opened, str) and not reason_without(scan, state):
-        keep(opened, report)
-    return report
-
-
-def _pace(settings: SettingSections) -> StepPace:
-    """Read how fast steps follow each other, by the settings."""
-    from cotenant.scheduler_ext.cluster_size.steps import StepPace
-
-    return StepPace(
+    pace = StepPace(
         soak_seconds=settings.section(ActionSettings).soak_minutes * 60,
         cool_down_seconds=settings.section(ActionSettings).guardrails.cool_down_hours * 3_600,
         round_seconds=settings.section(DeschedulerSettings).interval_seconds,
     )
-
-
-def _store_of(settings: SettingSections, cluster: str | None) -> Store | str:
-    """The store of the cluster, or why there is none: the question has an answer without."""
-    from cotenant.base.errors import CotenantError
-
-    try:
-        return open_store(settings, cluster)
-    except CotenantError as error:
-        if cluster is not None:
-            raise
-        return _REASON_OF_NONE.format(error.message)
+    asked = stored_scan.Asked(state, scan, options, prices, autoscalers, pace, allowed)
+    report = stored_scan.size_report(asked, tuple(RequestLevel), now, progress)
+    if opened is not None and not stored_scan.reason_without(scan, state):
+        stored_scan.keep(opened, report)
+    return report
 
 
 def _print(

@@ -155,10 +155,27 @@ def compile_cluster(state: SizedCluster) -> CompiledCluster:
     most = LARGEST // (len(state.pods) + len(state.nodes) + 1)  # so that no sum of any of these exceeds 64 bits
     allocatable = np.array([[n.allocatable.get(name, 0) for n in state.nodes] for name in resources], dtype=np.int64)
     matrix = np.zeros((len(builder.classes), len(resources)), dtype=np.int64)
+    classes_of_counter: list[list[int]] = [[] for _ in builder.counters]
     for number, pod_class in enumerate(builder.classes):
         matrix[number, pod_class.columns] = pod_class.amounts
+        for counter in pod_class.counters:
+            classes_of_counter[counter].append(number)
     allocatable, demand = np.minimum(allocatable, most - 1), np.minimum(matrix, most)
-    keys = {ZONE_LABEL, *(domain.topology_key for domain in builder.domain_counts)}
+    class_sizes = np.zeros(len(demand))
+    if allocatable.shape[1]:
+        median = np.median(allocatable, axis=1)
+        median[len(SCORED)] = np.inf  # the number of pods, of which each is one, does not count
+        median[median <= 0] = np.inf
+        class_sizes = np.asarray((demand / median).max(axis=1, initial=0.0))
+    domains: dict[str, npt.NDArray[np.intp]] = {}
+    for key in {ZONE_LABEL, *(domain.topology_key for domain in builder.domain_counts)}:
+        values: dict[str, int] = {}
+        labels = [node.facts.labels.get(key) for node in state.nodes]
+        numbers = [-1 if value is None else values.setdefault(value, len(values)) for value in labels]
+        domains[key] = np.array(numbers, dtype=np.intp)
+    pods_of_owner: dict[str, list[int]] = defaultdict(list)
+    for number, pod in enumerate(state.pods):
+        pods_of_owner[pod.owner].append(number)
     node_of = np.array([places.get(pod.node, -1) for pod in state.pods], dtype=np.int64)
     return CompiledCluster(
         nodes=state.nodes,
@@ -171,12 +188,12 @@ def compile_cluster(state: SizedCluster) -> CompiledCluster:
         masks=builder.masks,
         domain_counts=list(builder.domain_counts),
         counters=list(builder.counters),
-        domains={key: _domain_numbers(state.nodes, key) for key in keys},
-        pods_of_owner=_by_owner(state.pods),
+        domains=domains,
+        pods_of_owner=dict(pods_of_owner),
         priority_of=np.array([pod.priority for pod in state.pods], dtype=np.int64),
         demand=demand,
-        class_sizes=_class_sizes(allocatable, demand),
-        classes_of_counter=_classes_of_counter(builder.classes, len(builder.counters)),
+        class_sizes=class_sizes,
+        classes_of_counter=[np.array(found, dtype=np.int64) for found in classes_of_counter],
         **_sums_of_places(demand, class_of, node_of, len(state.nodes)),
     )
 
@@ -203,37 +220,6 @@ def _by_number(values: Ints, numbers: Ints, count: int) -> list[Ints]:
     """The values of each number below `count`, in their order."""
     ends = np.cumsum(np.bincount(numbers, minlength=count))
     return np.split(values[np.argsort(numbers, kind="stable")], ends[:-1]) if count else []
-
-
-def _classes_of_counter(classes: Sequence[PodClass], counters: int) -> list[Ints]:
-    found: list[list[int]] = [[] for _ in range(counters)]
-    for number, pod_class in enumerate(classes):
-        for counter in pod_class.counters:
-            found[counter].append(number)
-    return [np.array(numbers, dtype=np.int64) for numbers in found]
-
-
-def _class_sizes(allocatable: Ints, demand: Ints) -> Floats:
-    """Shares of a median node; the number of pods, of which each is one, does not count."""
-    if not allocatable.shape[1]:
-        return np.zeros(len(demand))
-    capacity = np.median(allocatable, axis=1)
-    capacity[len(SCORED)] = np.inf
-    capacity[capacity <= 0] = np.inf
-    return np.asarray((demand / capacity).max(axis=1, initial=0.0))
-
-
-def _domain_numbers(nodes: Sequence[SizedNode], key: str) -> npt.NDArray[np.intp]:
-    values: dict[str, int] = {}
-    labels = [node.facts.labels.get(key) for node in nodes]
-    return np.array([-1 if v is None else values.setdefault(v, len(values)) for v in labels], dtype=np.intp)
-
-
-def _by_owner(pods: Sequence[SizedPod]) -> dict[str, list[int]]:
-    numbers: dict[str, list[int]] = defaultdict(list)
-    for number, pod in enumerate(pods):
-        numbers[pod.owner].append(number)
-    return dict(numbers)
 
 
 def is_selected(key: CounterKey, pod: SizedPod) -> bool:
@@ -277,7 +263,11 @@ class _Builder:
             selected, tolerated, words = self._static_masks(pod.rules.static)
             mask = selected & tolerated
             for volume in pod.rules.volumes:
-                fits = self._volume_mask(volume)
+                key_of_volume = b"volume" + volume
+                if key_of_volume not in self._static:
+                    usable = np.array(can_use(volume, (node.facts for node in self.state.nodes)), dtype=np.bool_)
+                    self._static[key_of_volume] = usable, usable, {}
+                fits = self._static[key_of_volume][0]
                 words = {**words, "a volume is elsewhere": ~fits}
                 mask = mask & fits
             new_class = PodClass(
@@ -305,13 +295,6 @@ class _Builder:
                 target &= ~flags
             self._static[static] = selected, tolerated, words
         return self._static[static]
-
-    def _volume_mask(self, volume: bytes) -> Flags:
-        key = b"volume" + volume
-        if key not in self._static:
-            fits = np.array(can_use(volume, (node.facts for node in self.state.nodes)), dtype=np.bool_)
-            self._static[key] = fits, fits, {}
-        return self._static[key][0]
 
     def _mask_number(self, mask: Flags) -> int:
         key = mask.tobytes()

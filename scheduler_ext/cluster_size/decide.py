@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -24,7 +24,7 @@ from cotenant.base.progress import Progress, Silent
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.base.table import Kind, kind_of
-from cotenant.scheduler_ext.cluster_size.constraints import CompiledCluster, PodClass, compile_cluster
+from cotenant.scheduler_ext.cluster_size.constraints import CompiledCluster, compile_cluster
 from cotenant.scheduler_ext.cluster_size.model import (
     PODS,
     ClusterSize,
@@ -32,7 +32,6 @@ from cotenant.scheduler_ext.cluster_size.model import (
     PodOfNode,
     RequestLevel,
     SizedCluster,
-    SizedPod,
     SizeOptions,
     Stay,
     StayingNode,
@@ -67,7 +66,8 @@ FEWEST_UNSEEN: Final = 10
 MOST_UNSEEN: Final = 80_000
 """Placements after which no further ones of them are tried; half of it with a reserve, whose turnover is tried too."""
 SHRINK: Final = 0.02
-"""Share of the leaving nodes that stay after all when a trial refuses."""
+"""Share of the leaving nodes that stay after all when a trial refuses; doubled each time."""
+_MEMORY: Final = Resource.MEMORY.value
 
 
 @dataclass(slots=True)
@@ -75,7 +75,7 @@ class _Search:
     """The search while it runs.
 
     pods_on: pods of each node that need a new place. waiting: pods without a node that fit. largest: the size of the
-    largest of the pods of each node.
+    largest of the pods of each node; 0 where there is none.
     trials: the last one that refused comes first. placements: how many were made so far. most_failures: those of nodes
     that a trial has to survive. proof: what each trial ended in, of the last nodes without which all places were found.
     """
@@ -185,19 +185,23 @@ def decide_size(
     stays = find_stays(cluster)
     # Pods of each node that are placed anew when it leaves, and pods that have no node.
     pods_on: dict[int, list[int]] = defaultdict(list)
-    waiting: list[int] = []
+    waiting, largest = list[int](), np.zeros(len(cluster.nodes))
     for number, node in enumerate(cluster.node_of.tolist()):
         if node < 0:
             waiting.append(number)
         elif not cluster.pods[number].goes_with_node:
             pods_on[node].append(number)
-    search = _Search(cluster, options, dict(pods_on), waiting, _largest_pods(cluster), progress)
+            largest[node] = max(largest[node], float(cluster.class_sizes[cluster.class_of[number]]))
+    search = _Search(cluster, options, dict(pods_on), waiting, largest, progress)
     search.waiting, hopeless = _split_waiting(search)
     search.exemptions = find_exemptions(PlacingState.of(cluster, search.alive_without(())), options, GUIDES[0])
     progress.stage("Try which nodes could leave", 0)
     candidates = [number for number in range(len(cluster.nodes)) if number not in stays]
     order = _order_candidates(search, candidates)
-    leaving = _shrink(search, _longest_run(search, order))
+    leaving, step = _longest_run(search, order), SHRINK
+    while leaving and not search.holds(leaving):
+        leaving = leaving[: len(leaving) - max(1, int(len(leaving) * step))]
+        step *= 2
     leaving = _extend(search, order, leaving)
     search.most_failures = len(cluster.nodes)
     leaving = leaving[: len(leaving) - round(MARGIN * sum(node in search.pods_on for node in leaving))]
@@ -232,15 +236,6 @@ def _split_waiting(search: _Search) -> tuple[list[int], tuple[str, ...]]:
     return fitting, tuple(hopeless)
 
 
-def _largest_pods(cluster: CompiledCluster) -> Floats:
-    """The size of the largest pod of each node that is placed anew when the node leaves; 0 where there is none."""
-    largest = np.zeros(len(cluster.nodes))
-    for pod, node in enumerate(cluster.node_of.tolist()):
-        if node >= 0 and not cluster.pods[pod].goes_with_node:
-            largest[node] = max(largest[node], float(cluster.class_sizes[cluster.class_of[pod]]))
-    return largest
-
-
 def _order_candidates(search: _Search, candidates: Sequence[int]) -> list[int]:
     """Candidates in the order in which they are tried.
 
@@ -273,23 +268,8 @@ def _order_candidates(search: _Search, candidates: Sequence[int]) -> list[int]:
 
 def _longest_run(search: _Search, order: Sequence[int]) -> list[int]:
     """A long beginning of the order that the hardest trial places, by halving below what the amounts allow."""
-    low, high = 0, _most_by_amounts(search, order)
-    step = max(1, int(len(order) * RESOLUTION))
-    middle = int(high * FIRST_GUESS) or high
-    while low < high:
-        fits = search.placed_by(search.trials[0], order[:middle]) is not None
-        low, high = (middle, high) if fits else (low, middle - 1)
-        if low and high - low < step:
-            break
-        middle = (low + high + 1) // 2
-    return list(order[:low])
-
-
-def _most_by_amounts(search: _Search, order: Sequence[int]) -> int:
-    """Nodes of the order after which the others have less of some resource than all pods request, whatever the rules.
-
-    Pods that leave with their node request nothing elsewhere.
-    """
+    # Nodes of the order after which the others have less of some resource than all pods request, whatever the rules.
+    # Pods that leave with their node request nothing elsewhere.
     cluster = search.cluster
     moving = np.zeros((len(cluster.resources), len(order)), dtype=np.int64)
     for number, node in enumerate(order):
@@ -301,16 +281,16 @@ def _most_by_amounts(search: _Search, order: Sequence[int]) -> int:
     left = free.sum(axis=1)[:, None] - np.cumsum(free[:, list(order)], axis=1)
     enough = (needed <= left).all(axis=0)
     most = len(order) if enough.all() else int(np.argmin(enough))
-    return min(most, len(cluster.nodes) - 1)
-
-
-def _shrink(search: _Search, leaving: list[int]) -> list[int]:
-    """Fewer nodes of the run, until every trial places all; the steps grow."""
-    step = SHRINK
-    while leaving and not search.holds(leaving):
-        leaving = leaving[: len(leaving) - max(1, int(len(leaving) * step))]
-        step *= 2
-    return leaving
+    low, high = 0, min(most, len(cluster.nodes) - 1)
+    step = max(1, int(len(order) * RESOLUTION))
+    middle = int(high * FIRST_GUESS) or high
+    while low < high:
+        fits = search.placed_by(search.trials[0], order[:middle]) is not None
+        low, high = (middle, high) if fits else (low, middle - 1)
+        if low and high - low < step:
+            break
+        middle = (low + high + 1) // 2
+    return list(order[:low])
 
 
 def _prove(search: _Search, leaving: list[int]) -> list[int]:
@@ -375,7 +355,22 @@ def _answer(
     proof = search.proof if leaving else {trial: search.placed_by(trial, leaving) for trial in search.trials}
     final = [(trial, state) for trial in GUIDES if (state := proof.get(trial)) is not None]
     first = final[0][1] if final else None
-    before, after = _filled_nodes(cluster, first)
+    # The share of each node that pods request, of CPU or memory, whichever is more: now, and after the first trial.
+    columns = [cluster.resources.index(resource.value) for resource in Resource if resource.value in cluster.resources]
+    whole = np.maximum(cluster.allocatable[columns], 1)
+    left = whole - cluster.requested[columns]
+    before = (1 - (left / whole).min(axis=0, initial=1.0)).tolist()
+    if first is not None:
+        left[:, first.places] = first.free[columns]
+    after = (1 - (left / whole).min(axis=0, initial=1.0)).tolist()
+    leaves = []
+    for turn, number in enumerate(turns, 1):
+        node, places = cluster.nodes[number], list[PodOfNode]()
+        if first is not None:
+            for pod in search.pods_on.get(number, ()):
+                target = cluster.nodes[int(first.places[first.place_of[pod]])].name
+                places.append(PodOfNode(cluster.pods[pod].address, cluster.pods[pod].owner, node.name, target))
+        leaves.append(LeavingNode(node.name, node.zone, turn, node.allocatable, tuple(places), filled=before[number]))
     staying = []
     for number, node in enumerate(cluster.nodes):
         if number not in gone:
@@ -385,10 +380,13 @@ def _answer(
             search.progress.advance()
     moved = [pod for pod in search.moving_pods(leaving) if cluster.node_of[pod] >= 0]
     named = Counter(pod.unmodelled for pod in cluster.pods if pod.unmodelled)
+    missing = []  # bytes of memory by which the requests of pods are below all steps of their recommendations
+    for facts in cluster.pods:
+        recommended = facts.later.get(RequestLevel.ALL_STEPS)
+        if recommended is not None:
+            missing.append(recommended.get(_MEMORY, 0) - facts.requests.get(_MEMORY, 0))
     return ClusterSize(
-        leaving=tuple(
-            replace(_leaving_node(search, first, node, turn), filled=before[node]) for turn, node in enumerate(turns, 1)
-        ),
+        leaving=tuple(leaves),
         staying=tuple(staying),
         trials=tuple(trial.words for trial, _ in final),
         options=search.options,
@@ -396,42 +394,8 @@ def _answer(
         unmodelled=dict(named),
         losing_storage=sum(cluster.pods[pod].temporary_storage for pod in moved),
         gaps=gaps,
-        missing_memory=tuple(_missing_memory(cluster.pods)),
+        missing_memory=tuple(amount for amount in missing if amount > 0),
     )
-
-
-def _filled_nodes(cluster: CompiledCluster, state: PlacingState | None) -> tuple[list[float], list[float]]:
-    """The share of each node that pods request, of CPU or memory, whichever is more: now, and after a trial."""
-    columns = [cluster.resources.index(resource.value) for resource in Resource if resource.value in cluster.resources]
-    whole = np.maximum(cluster.allocatable[columns], 1)
-    left = whole - cluster.requested[columns]
-    before = 1 - (left / whole).min(axis=0, initial=1.0)
-    if state is not None:
-        left[:, state.places] = state.free[columns]
-    return before.tolist(), (1 - (left / whole).min(axis=0, initial=1.0)).tolist()
-
-
-def _missing_memory(pods: Iterable[SizedPod]) -> Iterator[int]:
-    """Bytes by which the requests of pods are below all steps of their recommendations."""
-    name = Resource.MEMORY.value
-    for pod in pods:
-        recommended = pod.later.get(RequestLevel.ALL_STEPS)
-        missing = 0 if recommended is None else recommended.get(name, 0) - pod.requests.get(name, 0)
-        if missing > 0:
-            yield missing
-
-
-def _leaving_node(search: _Search, state: PlacingState | None, number: int, turn: int) -> LeavingNode:
-    cluster = search.cluster
-    node = cluster.nodes[number]
-    places = []
-    for pod in search.pods_on.get(number, []):
-        if state is None:
-            break
-        target = cluster.nodes[int(state.places[state.place_of[pod]])].name
-        pod_facts = cluster.pods[pod]
-        places.append(PodOfNode(pod_facts.address, pod_facts.owner, node.name, target))
-    return LeavingNode(node.name, node.zone, turn, node.allocatable, tuple(places))
 
 
 def binding_of(final: Sequence[tuple[PlacingTrial, PlacingState]], node: int, search: _Search) -> Stay:
@@ -470,24 +434,20 @@ def refusal_words(state: PlacingState, pod: int, trial: PlacingTrial) -> str:
     pod_class = cluster.classes[cluster.class_of[pod]]
     refused = np.zeros(len(state.places), dtype=np.bool_)
     parts: list[tuple[int, str]] = []
-    for words, flags in _refusals(state, pod_class):
+    words_and_flags = [(text, flags[state.places]) for text, flags in pod_class.refusals.items()]
+    for column, amount in zip(pod_class.columns.tolist(), pod_class.amounts.tolist(), strict=True):
+        free, name = state.free[column], cluster.resources[column]
+        usable = free[state.mask_of(pod_class) & (free < amount)]
+        most = int(usable.max()) if len(usable) else 0
+        needs = "" if name == PODS else f" (needs {_amount(name, amount)}, at most {_amount(name, max(most, 0))} free)"
+        words_and_flags.append((f"{'pod count' if name == PODS else name}{needs}", free < amount))
+    for words, flags in (*words_and_flags, *state.relation_refusals(pod_class)):
         new = int((flags & ~refused).sum())
         refused |= flags
         if new:
             parts.append((new, words))
     counted = ", ".join(f"{count} by {words}" for count, words in sorted(parts, key=lambda part: -part[0]))
     return f"{cluster.pods[pod].address} finds no other node ({trial.words}): {counted} of {len(refused)} nodes"
-
-
-def _refusals(state: PlacingState, pod_class: PodClass) -> list[tuple[str, Flags]]:
-    words = [(text, flags[state.places]) for text, flags in pod_class.refusals.items()]
-    for column, amount in zip(pod_class.columns.tolist(), pod_class.amounts.tolist(), strict=True):
-        free, name = state.free[column], state.cluster.resources[column]
-        usable = free[state.mask_of(pod_class) & (free < amount)]
-        most = int(usable.max()) if len(usable) else 0
-        needs = "" if name == PODS else f" (needs {_amount(name, amount)}, at most {_amount(name, max(most, 0))} free)"
-        words.append((f"{'pod count' if name == PODS else name}{needs}", free < amount))
-    return [*words, *state.relation_refusals(pod_class)]
 
 
 def _amount(name: str, amount: int) -> str:

@@ -13,7 +13,7 @@ anew, the largest rise first.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -69,31 +69,41 @@ def proposed_spec(spec: PodSpecWire, amounts: Mapping[str, Amounts]) -> PodSpecW
     """The spec with requests of some containers, by their names, replaced."""
 
     def with_proposals(containers: Sequence[ContainerWire] | None) -> list[ContainerWire]:
-        return [_with_requests(container, amounts.get(container.name, {})) for container in containers or ()]
+        changed = []
+        for container in containers or ():
+            own, proposed = container.resources or ResourcesWire(), amounts.get(container.name, {})
+            texts = {name: f"{n}m" if name == Resource.CPU.value else str(n) for name, n in proposed.items()}
+            resources = msgspec.structs.replace(own, requests={**(own.requests or {}), **texts})
+            changed.append(msgspec.structs.replace(container, resources=resources) if texts else container)
+        return changed
 
     return msgspec.structs.replace(
         spec, containers=with_proposals(spec.containers), init_containers=with_proposals(spec.init_containers)
     )
 
 
-def _with_requests(container: ContainerWire, amounts: Amounts) -> ContainerWire:
-    if not amounts:
-        return container
-    own = container.resources or ResourcesWire()
-    texts = {name: f"{amount}m" if name == Resource.CPU.value else str(amount) for name, amount in amounts.items()}
-    resources = msgspec.structs.replace(own, requests={**(own.requests or {}), **texts})
-    return msgspec.structs.replace(container, resources=resources)
-
-
 def state_at(state: SizedCluster, level: RequestLevel) -> SizedCluster:
-    """The state with the requests of a level."""
+    """The state with the requests of a level; pods that rise and that their nodes have nothing left for wait."""
     if level is RequestLevel.NOW:
         return state
     pods = [replace(pod, requests=pod.later[level]) if level in pod.later else pod for pod in state.pods]
-    homeless = _homeless(state, pods)
-    return replace(
-        state, pods=tuple(replace(pod, node="") if number in homeless else pod for number, pod in enumerate(pods))
-    )
+    on_node: dict[str, list[int]] = defaultdict(list)
+    for number, pod in enumerate(pods):
+        on_node[pod.node].append(number)
+    homeless: set[int] = set()
+    for node in state.nodes:
+        numbers = on_node.get(node.name, [])
+        for name in (resource.value for resource in Resource):
+            requests = {number: pods[number].requests.get(name, 0) for number in numbers}
+            rises = {number: requests[number] - state.pods[number].requests.get(name, 0) for number in numbers}
+            left = node.allocatable.get(name, 0) - sum(requests[n] for n in numbers if n not in homeless)
+            for number in sorted(numbers, key=lambda number: (-rises[number], number)):
+                if left >= 0 or rises[number] <= 0:
+                    break
+                if number not in homeless and pods[number].stays is None and not pods[number].goes_with_node:
+                    homeless.add(number)
+                    left += requests[number]
+    return replace(state, pods=tuple(replace(pod, node="") if n in homeless else pod for n, pod in enumerate(pods)))
 
 
 def services_of(state: SizedCluster) -> SizedCluster:
@@ -110,29 +120,6 @@ def with_batch_fixed(state: SizedCluster) -> SizedCluster:
         return replace(pod, stays=Stay(Reason.BATCH_WORK, f"{pod.address} is batch work", pod.address))
 
     return replace(state, pods=tuple(map(fixed, state.pods)))
-
-
-def _homeless(state: SizedCluster, pods: Sequence[SizedPod]) -> set[int]:
-    """Numbers of the pods that rise and that their nodes have nothing left for, the largest rise first."""
-    on_node: dict[str, list[int]] = defaultdict(list)
-    for number, pod in enumerate(pods):
-        on_node[pod.node].append(number)
-    found: set[int] = set()
-    for node in state.nodes:
-        numbers = on_node.get(node.name, [])
-        for name in (resource.value for resource in Resource):
-            before = {number: state.pods[number].requests.get(name, 0) for number in numbers}
-            rises = {number: pods[number].requests.get(name, 0) - before[number] for number in numbers}
-            left = node.allocatable.get(name, 0) - sum(
-                pods[number].requests.get(name, 0) for number in numbers if number not in found
-            )
-            for number in sorted(numbers, key=lambda number: (-rises[number], number)):
-                if left >= 0 or rises[number] <= 0:
-                    break
-                if number not in found and pods[number].stays is None and not pods[number].goes_with_node:
-                    found.add(number)
-                    left += pods[number].requests.get(name, 0)
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +139,11 @@ def busiest_moment(inventory: Inventory) -> BusiestMoment | None:
 
     Placeholders, batch work, pods that come with a node and pods without a controller do not count.
     """
-    pods = [pod for pod in inventory.pods if _counts(pod)]
+    pods = []
+    for pod in inventory.pods:
+        batch = with_default(pod.qos, pod.priority).is_reclaimer or pod.batch_millicores
+        if pod.workload.kind not in NOT_RETURNING and not pod.placeholder and not batch:
+            pods.append(pod)
     capacity = np.array([sum(node.allocatable.get(resource, 0) for node in inventory.nodes) for resource in Resource])
     if not pods or not capacity.all():
         return None
@@ -166,11 +157,6 @@ def busiest_moment(inventory: Inventory) -> BusiestMoment | None:
     ran = tuple(pod for pod, start, end in zip(pods, starts, ends, strict=True) if start <= busiest < end)
     workloads = {(pod.namespace, pod.name): pod.workload for pod in pods}
     return BusiestMoment(busiest, ran, workloads, tuple(pod for pod in pods if pod.running))
-
-
-def _counts(pod: Pod) -> bool:
-    batch = with_default(pod.qos, pod.priority).is_reclaimer or pod.batch_millicores
-    return pod.workload.kind not in NOT_RETURNING and not pod.placeholder and not batch
 
 
 def as_recorded(state: SizedCluster, moment: BusiestMoment) -> SizedCluster:
@@ -197,18 +183,14 @@ def as_recorded(state: SizedCluster, moment: BusiestMoment) -> SizedCluster:
     nodes = {node.name for node in state.nodes}
     for template, sibling in siblings.items():
         for gone in recorded[template]:
-            if f"{gone.namespace}/{gone.name}" not in there:
-                kept.append(_where_it_ran(gone, sibling, nodes))
+            address = f"{gone.namespace}/{gone.name}"
+            if address not in there:
+                stay = sibling.stays
+                if stay is not None:
+                    stay = replace(stay, words=stay.words.replace(sibling.address, address), pod=address)
+                node = gone.node if gone.node in nodes else ""  # without a node where its own is gone
+                kept.append(replace(sibling, name=gone.name, node=node, stays=stay))
     return replace(state, pods=tuple(sorted(kept, key=lambda pod: pod.address)))
-
-
-def _where_it_ran(gone: Pod, sibling: SizedPod, nodes: Set[str]) -> SizedPod:
-    """A recorded pod with the facts of one that its template runs now; without a node where its own is gone."""
-    pod = replace(sibling, name=gone.name, node=gone.node if gone.node in nodes else "")
-    if sibling.stays is None:
-        return pod
-    stay = replace(sibling.stays, words=sibling.stays.words.replace(sibling.address, pod.address), pod=pod.address)
-    return replace(pod, stays=stay)
 
 
 def with_returning(state: SizedCluster, moment: BusiestMoment) -> SizedCluster:
@@ -219,7 +201,10 @@ def with_returning(state: SizedCluster, moment: BusiestMoment) -> SizedCluster:
     running: dict[WorkloadRef, SizedPod] = {}
     surplus: Counter[WorkloadRef] = Counter()
     for pod in state.pods:
-        ref = moment.workloads.get((pod.namespace, pod.name)) or _workload_of(pod)
+        ref = moment.workloads.get((pod.namespace, pod.name))
+        if ref is None and (owner := WorkloadRef.parse(pod.owner)) is not None:
+            hashed, config = pod.labels.get(TEMPLATE_HASH_LABEL, ""), pod.labels.get(DEPLOYMENT_CONFIG_LABEL, "")
+            ref = workload_by_name(owner, hashed, config)
         if ref is not None:
             surplus[ref] += 1
             running.setdefault(ref, pod)
@@ -229,18 +214,10 @@ def with_returning(state: SizedCluster, moment: BusiestMoment) -> SizedCluster:
     for gone in moment.pods:
         if surplus[gone.workload] < 0 and (gone.namespace, gone.name) not in there:
             surplus[gone.workload] += 1
-            returning.append(_returning_pod(gone, running.get(gone.workload)))
+            sibling = running.get(gone.workload)
+            if sibling is not None:
+                returning.append(replace(sibling, name=gone.name, node="", stays=None))
+            else:
+                requests = {**{resource.value: amount for resource, amount in gone.requests.items()}, PODS: 1}
+                returning.append(SizedPod(gone.namespace, gone.name, "", requests, owner=str(gone.workload)))
     return replace(state, pods=(*state.pods, *returning))
-
-
-def _workload_of(pod: SizedPod) -> WorkloadRef | None:
-    owner = WorkloadRef.parse(pod.owner)
-    hashed, config = pod.labels.get(TEMPLATE_HASH_LABEL, ""), pod.labels.get(DEPLOYMENT_CONFIG_LABEL, "")
-    return None if owner is None else workload_by_name(owner, hashed, config)
-
-
-def _returning_pod(gone: Pod, running: SizedPod | None) -> SizedPod:
-    if running is not None:
-        return replace(running, name=gone.name, node="", stays=None)
-    requests = {resource.value: amount for resource, amount in gone.requests.items()}
-    return SizedPod(gone.namespace, gone.name, "", {**requests, PODS: 1}, owner=str(gone.workload))

@@ -19,13 +19,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.scheduler_ext.cluster_size.constraints import (
-    SCORED,
-    AffinityCheck,
-    CompiledCluster,
-    PodClass,
-    SpreadCheck,
-)
+from cotenant.scheduler_ext.cluster_size.constraints import SCORED, CompiledCluster, PodClass
 from cotenant.scheduler_ext.cluster_size.model import ZONE_LABEL
 from cotenant.scheduler_ext.cluster_size.stock_scores import COUNTED_KINDS, most_scored, resource_scores, spread_scores
 
@@ -141,6 +135,7 @@ class PlacingState:
     """(mask, shape) -> nodes with room for it, and how many puts they know."""
     _of_owner: dict[str, Counts] = field(default_factory=dict)
     _zones_of_owner: dict[str, Ints] = field(default_factory=dict)
+    """Pods of a controller in each zone, those on leaving nodes too; the last number is of nodes without a zone."""
     _gone_of_class: Mapping[int, Sequence[int]] | None = None
 
     @classmethod
@@ -230,25 +225,24 @@ class PlacingState:
         return self._masks[pod_class.mask]
 
     def fitting_nodes(self, pod_class: PodClass) -> Flags:
-        """Living nodes that a pod of the class may be placed on now; read, never written."""
-        fits = self._with_capacity(pod_class)
-        for refused in self._refused_by_relations(pod_class):
-            fits = fits & ~refused
-        return fits
+        """Living nodes that a pod of the class may be placed on now; read, never written.
 
-    def _with_capacity(self, pod_class: PodClass) -> Flags:
-        """Nodes of the mask that have the amounts; only those that were put on since the last time are compared."""
+        Of the nodes of the mask, only those that were put on since the last time are compared with the amounts.
+        """
         key, puts = (pod_class.mask, pod_class.shape), len(self._log)
         known = self._fits.get(key)
         if known is None or puts - known[1] > len(self.places):
             fits = self.mask_of(pod_class) & (self.free[pod_class.columns] >= pod_class.amounts[:, None]).all(axis=0)
+            self._fits[key] = fits, puts
         else:
             fits, start = known
-            if start == puts:
-                return fits
-            changed = np.array(self._log[start:], dtype=np.int64)
-            fits[changed] &= (self.free[pod_class.columns[:, None], changed] >= pod_class.amounts[:, None]).all(axis=0)
-        self._fits[key] = fits, puts
+            if start != puts:
+                changed = np.array(self._log[start:], dtype=np.int64)
+                free = self.free[pod_class.columns[:, None], changed]
+                fits[changed] &= (free >= pod_class.amounts[:, None]).all(axis=0)
+                self._fits[key] = fits, puts
+        for refused in self._refused_by_relations(pod_class):
+            fits = fits & ~refused
         return fits
 
     def relation_refusals(self, pod_class: PodClass) -> list[tuple[str, Flags]]:
@@ -263,24 +257,18 @@ class PlacingState:
             domain = self._domain(number)
             yield (domain.sums > 0)[domain.of_node]
         for spread in pod_class.spread:
-            yield ~self._spread_allows(spread)
+            domain = self._domain(spread.domain)
+            present = domain.sums[self._present_domains(spread.domain)]
+            least = 0 if len(present) < max(spread.min_domains, 1) else int(present.min())
+            allowed = domain.sums + spread.own - least <= spread.max_skew
+            yield ~(allowed[domain.of_node] & (domain.of_node >= 0))
         if pod_class.affinity:
             first = all(check.own and not self._domain(check.domain).sums[:-1].any() for check in pod_class.affinity)
             for check in pod_class.affinity:
-                yield self._affinity_refuses(check, first=first)
-
-    def _affinity_refuses(self, check: AffinityCheck, *, first: bool) -> Flags:
-        """Nodes without the label, and without such a pod in their domain unless the pod is the first of a group."""
-        domain = self._domain(check.domain)
-        without = domain.of_node < 0
-        return without if first else without | (domain.sums[domain.of_node] <= 0)
-
-    def _spread_allows(self, check: SpreadCheck) -> Flags:
-        domain = self._domain(check.domain)
-        present = domain.sums[self._present_domains(check.domain)]
-        least = 0 if len(present) < max(check.min_domains, 1) else int(present.min())
-        allowed = domain.sums + check.own - least <= check.max_skew
-        return np.asarray(allowed[domain.of_node] & (domain.of_node >= 0))
+                # nodes without the label, and without such a pod in their domain unless the pod is the first of a group
+                domain = self._domain(check.domain)
+                without = domain.of_node < 0
+                yield without if first else without | (domain.sums[domain.of_node] <= 0)
 
     def _present_domains(self, number: int) -> Flags:
         """The domains of a count that nodes make now, each of which may hold the fewest pods."""
@@ -338,19 +326,15 @@ class PlacingState:
             return scores
         zone_of = cluster.domains[ZONE_LABEL][self.places[places]]
         on_node = self.of_owner(owner)[places].astype(np.int64)
-        return np.asarray(scores + spread_scores(on_node, self._zones_of(owner), zone_of))
-
-    def _zones_of(self, owner: str) -> Ints:
-        """Pods of a controller in each zone, those on leaving nodes too; the last number is of nodes without a zone."""
         if owner not in self._zones_of_owner:
-            cluster, pods = self.cluster, self.cluster.pods_of_owner[owner]
-            zone_of, place, before = cluster.domains[ZONE_LABEL], self.place_of[pods], cluster.node_of[pods]
+            pods, zones = cluster.pods_of_owner[owner], cluster.domains[ZONE_LABEL]
+            place, before = self.place_of[pods], cluster.node_of[pods]
             left = before[(place < 0) & (before >= 0)]
-            counts = np.zeros(int(zone_of.max(initial=-1)) + 2, dtype=np.int64)
-            np.add.at(counts, zone_of[self.places[place[place >= 0]]], 1)
-            np.add.at(counts, zone_of[left[self.there[left]]], 1)
+            counts = np.zeros(int(zones.max(initial=-1)) + 2, dtype=np.int64)
+            np.add.at(counts, zones[self.places[place[place >= 0]]], 1)
+            np.add.at(counts, zones[left[self.there[left]]], 1)
             self._zones_of_owner[owner] = counts
-        return self._zones_of_owner[owner]
+        return np.asarray(scores + spread_scores(on_node, self._zones_of_owner[owner], zone_of))
 
     def put(self, pod: int, index: int) -> None:
         """Place a pod on a living node."""
@@ -424,15 +408,13 @@ def order_pods(cluster: CompiledCluster, pods: Sequence[int] | Ints, trial: Plac
         owners = [cluster.pods[pod].owner for pod in mixed.tolist()]
         mixed = mixed[np.argsort(np.array(owners), kind="stable")] if owners else mixed
     elif trial.order is not Order.RANDOM:
-        mixed = mixed[np.argsort(_ranks(cluster, mixed, trial.order), kind="stable")]
+        ranks = cluster.class_sizes[cluster.class_of[mixed]]
+        if trial.order is Order.BY_NODE:
+            ranks = cluster.node_of[mixed].astype(float)
+        elif trial.order is Order.LARGEST_FIRST:
+            ranks = -ranks
+        mixed = mixed[np.argsort(ranks, kind="stable")]
     return [int(pod) for pod in mixed[np.argsort(-cluster.priority_of[mixed], kind="stable")]]
-
-
-def _ranks(cluster: CompiledCluster, pods: Ints, order: Order) -> Floats:
-    if order is Order.BY_NODE:
-        return cluster.node_of[pods].astype(float)
-    sizes = cluster.class_sizes[cluster.class_of[pods]]
-    return -sizes if order is Order.LARGEST_FIRST else sizes
 
 
 class _Noise:

@@ -78,7 +78,7 @@ class NotModelledError(Exception):
 
 def sized_pod(wire: SizedPodWire, objects: ClusterObjects, proposals: Proposals = MappingProxyType({})) -> SizedPod:
     """A pod with its rules and requests (proposals: at later levels); QuantityError where these cannot be read."""
-    meta, spec = wire.metadata, wire.spec
+    meta, spec, labels = wire.metadata, wire.spec, wire.metadata.labels or {}
     owner = next((owner for owner in meta.owner_references or () if owner.controller), None)
     what = f"pod {meta.namespace}/{meta.name}"
     requests = counted_requests(pod_resources(spec, wire.status, what))
@@ -87,8 +87,14 @@ def sized_pod(wire: SizedPodWire, objects: ClusterObjects, proposals: Proposals 
         volumes, attached = _volumes(wire, objects)
         counted = _host_ports(spec) | attached
         requests = requests | counted
-        rules = rules_of(spec, meta.namespace, meta.labels or {}, volumes, objects)
-        _require_stock(wire)
+        rules = rules_of(spec, meta.namespace, labels, volumes, objects)
+        # What another scheduler, or a plugin that is not in the stock one, decides.
+        if spec.scheduler_name not in ("", STOCK_SCHEDULER):
+            raise NotModelledError(f"scheduler {spec.scheduler_name}")
+        if spec.resource_claims:
+            raise NotModelledError("ResourceClaims (dynamic resource allocation)")
+        if RESERVATION_AFFINITY_ANNOTATION in (meta.annotations or {}):
+            raise NotModelledError("affinity to Reservations")
         if objects.budgets is None:
             raise NotModelledError("disruption budgets, because they could not be read")
     except NotModelledError as error:
@@ -98,20 +104,24 @@ def sized_pod(wire: SizedPodWire, objects: ClusterObjects, proposals: Proposals 
     static = owner is not None and owner.kind in ("DaemonSet", "Node")
     goes = static or MIRROR_ANNOTATION in (meta.annotations or {}) or meta.deletion_timestamp is not None
     stays = None if goes else _stay_of(wire, objects, owner is not None, broken, requests)
+    # A pod is batch work if it requests lent capacity, or its class runs on that; without either it is a service.
+    batch = not goes and (
+        bool(_lent_names(requests)) or with_default(qos_of(labels), priority_of(labels, spec.priority)).is_reclaimer
+    )
     return SizedPod(
         namespace=meta.namespace,
         name=meta.name,
         node=spec.node_name,
         requests=requests,
         rules=rules,
-        labels=meta.labels or {},
+        labels=labels,
         owner=f"{meta.namespace}/{owner.kind}/{owner.name}" if owner else f"{meta.namespace}/Pod/{meta.name}",
         priority=spec.priority or 0,
         goes_with_node=goes,
         stays=stays,
         ending=meta.deletion_timestamp is not None,
         unmodelled=broken,
-        batch=not goes and _is_batch(wire, requests),
+        batch=batch,
         marks=_marks(wire, objects, owner),
         temporary_storage=any("emptyDir" in volume for volume in spec.volumes or ()),
         later=_later_requests(wire, owner, proposals, counted) if proposals and owner else {},
@@ -141,10 +151,14 @@ def _marks(wire: SizedPodWire, objects: ClusterObjects, owner: ObjectOwner | Non
     """The facts about a pod that only autoscalers read."""
     in_force = _annotations_in_force(wire, objects.now_seconds)
     annotations = {key: text for key, text in in_force.items() if key in _READ_BY_AUTOSCALERS}
-    local = tuple(str(volume.get("name", "")) for volume in wire.spec.volumes or () if _is_on_node(volume))
+    local = []
+    for volume in wire.spec.volumes or ():  # cluster-autoscaler does not count an emptyDir in memory as local
+        in_memory = "emptyDir" in volume and (volume["emptyDir"] or {}).get("medium") == "Memory"
+        if "hostPath" in volume or ("emptyDir" in volume and not in_memory):
+            local.append(str(volume.get("name", "")))
     budgets = objects.budgets
     own = None if budgets is None else tuple((budget.name, budget.allowed) for budget in _own_budgets(wire, budgets))
-    return PodMarks(annotations, owner.kind if owner else "", local, own)
+    return PodMarks(annotations, owner.kind if owner else "", tuple(local), own)
 
 
 def _annotations_in_force(wire: SizedPodWire, now_seconds: float) -> Mapping[str, str]:
@@ -161,11 +175,6 @@ def _annotations_in_force(wire: SizedPodWire, now_seconds: float) -> Mapping[str
     return {key: value for key, value in (meta.annotations or {}).items() if key != DO_NOT_DISRUPT}
 
 
-def _is_on_node(volume: Mapping[str, Any]) -> bool:
-    """Return whether cluster-autoscaler counts a volume as local: an emptyDir in memory is none."""
-    return "hostPath" in volume or ("emptyDir" in volume and (volume["emptyDir"] or {}).get("medium") != "Memory")
-
-
 def _own_budgets(wire: SizedPodWire, budgets: Sequence[DisruptionBudget]) -> list[DisruptionBudget]:
     meta = wire.metadata
     return [b for b in budgets if b.namespace == meta.namespace and b.selector.matches(meta.labels or {})]
@@ -177,40 +186,27 @@ def _stay_of(
     """Why the pod cannot leave its node; the first of the reasons that hold."""
     name = f"{wire.metadata.namespace}/{wire.metadata.name}"
     if not controlled:
-        return Stay(Reason.NO_CONTROLLER, f"{name} has no controller that would create it again", name)
-    annotations = _annotations_in_force(wire, objects.now_seconds)
-    if kept := forbidding_annotation(annotations):
-        return Stay(Reason.EVICTION_FORBIDDEN, f"{name} has the annotation {kept[0]}={kept[1]}", name)
-    if local := _local_storage(wire, objects):
-        return Stay(Reason.LOCAL_STORAGE, f"{name} keeps data on its node: {local}", name)
-    if lent := _lent_names(requests):
-        return Stay(Reason.BATCH_WORK, f"{name} requests {lent[0]}", name)
-    if broken:
-        return Stay(Reason.RULE_NOT_MODELLED, f"{name} has a rule that is not modelled: {broken}", name)
-    return _budget_stay(wire, objects.budgets or ())
+        reason, words = Reason.NO_CONTROLLER, f"{name} has no controller that would create it again"
+    elif kept := forbidding_annotation(_annotations_in_force(wire, objects.now_seconds)):
+        reason, words = Reason.EVICTION_FORBIDDEN, f"{name} has the annotation {kept[0]}={kept[1]}"
+    elif local := _local_storage(wire, objects):
+        reason, words = Reason.LOCAL_STORAGE, f"{name} keeps data on its node: {local}"
+    elif lent := _lent_names(requests):
+        reason, words = Reason.BATCH_WORK, f"{name} requests {lent[0]}"
+    elif broken:
+        reason, words = Reason.RULE_NOT_MODELLED, f"{name} has a rule that is not modelled: {broken}"
+    elif len(own := _own_budgets(wire, objects.budgets or ())) > 1:
+        names = " and ".join(sorted(budget.name for budget in own)[:2])
+        reason, words = Reason.TWO_BUDGETS, f"{name} has two disruption budgets, {names}"
+    elif own and own[0].allowed <= 0:
+        reason, words = Reason.DISRUPTION_BUDGET, f"{name}: budget {own[0].name} allows no eviction now"
+    else:
+        return None
+    return Stay(reason, words, name)
 
 
 def _lent_names(requests: Mapping[str, int]) -> list[str]:
     return sorted(_LENT & {resource for resource, amount in requests.items() if amount})
-
-
-def _is_batch(wire: SizedPodWire, requests: Mapping[str, int]) -> bool:
-    """Return whether a pod requests lent capacity, or its class runs on it; without either it is a service."""
-    labels = wire.metadata.labels or {}
-    return (
-        bool(_lent_names(requests))
-        or with_default(qos_of(labels), priority_of(labels, wire.spec.priority)).is_reclaimer
-    )
-
-
-def _budget_stay(wire: SizedPodWire, budgets: Sequence[DisruptionBudget]) -> Stay | None:
-    own, name = _own_budgets(wire, budgets), f"{wire.metadata.namespace}/{wire.metadata.name}"
-    if len(own) > 1:
-        names = " and ".join(sorted(b.name for b in own)[:2])
-        return Stay(Reason.TWO_BUDGETS, f"{name} has two disruption budgets, {names}", name)
-    if own and own[0].allowed <= 0:
-        return Stay(Reason.DISRUPTION_BUDGET, f"{name}: budget {own[0].name} allows no eviction now", name)
-    return None
 
 
 def _local_storage(wire: SizedPodWire, objects: ClusterObjects) -> str:
@@ -222,16 +218,6 @@ def _local_storage(wire: SizedPodWire, objects: ClusterObjects) -> str:
         if bound and bound.local:
             return f"the local volume of claim {claim}"
     return ""
-
-
-def _require_stock(wire: SizedPodWire) -> None:
-    """NotModelledError for what another scheduler, or a plugin that is not in the stock one, decides."""
-    if wire.spec.scheduler_name not in ("", STOCK_SCHEDULER):
-        raise NotModelledError(f"scheduler {wire.spec.scheduler_name}")
-    if wire.spec.resource_claims:
-        raise NotModelledError("ResourceClaims (dynamic resource allocation)")
-    if RESERVATION_AFFINITY_ANNOTATION in (wire.metadata.annotations or {}):
-        raise NotModelledError("affinity to Reservations")
 
 
 def _volumes(wire: SizedPodWire, objects: ClusterObjects) -> tuple[tuple[bytes, ...], dict[str, int]]:

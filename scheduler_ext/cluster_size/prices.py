@@ -99,8 +99,15 @@ def parse_price_list(text: str, file: str) -> PriceList:
         where = f"{file}, line {line}"
         if not cells["machine_type"]:
             raise UsageError(f"{where}: machine_type is empty", fix=FIX)
-        key = (cells["machine_type"], _capacity(cells[CAPACITY], where))
-        price = _price(cells["price_per_hour"], where)
+        key, written = (cells["machine_type"], cells[CAPACITY]), cells["price_per_hour"]
+        if key[1] not in ("", SPOT, ON_DEMAND):
+            raise UsageError(f"{where}: {CAPACITY} {key[1]!r} is neither {ON_DEMAND} nor {SPOT}", fix=FIX)
+        try:
+            price = float(written)
+        except ValueError:
+            price = math.nan
+        if not math.isfinite(price) or price < 0:
+            raise UsageError(f"{where}: price_per_hour {written!r} is not a number from 0 up", fix=FIX)
         if hourly.setdefault(key, price) != price:
             raise UsageError(f"{where}: {' '.join(key).strip()} has two prices, {hourly[key]:g} and {price:g}", fix=FIX)
         if not cells["currency"]:
@@ -128,29 +135,19 @@ def price_rows(text: str, file: str) -> Iterator[tuple[int, dict[str, str]]]:
         raise UsageError(f"{file}, line {reader.line_num}: it is not CSV: {error}", fix=FIX) from error
 
 
-def _price(text: str, where: str) -> float:
-    try:
-        price = float(text)
-    except ValueError:
-        price = math.nan
-    if not math.isfinite(price) or price < 0:
-        raise UsageError(f"{where}: price_per_hour {text!r} is not a number from 0 up", fix=FIX)
-    return price
-
-
-def _capacity(text: str, where: str) -> str:
-    if text not in ("", SPOT, ON_DEMAND):
-        raise UsageError(f"{where}: {CAPACITY} {text!r} is neither {ON_DEMAND} nor {SPOT}", fix=FIX)
-    return text
-
-
 def node_prices(
     nodes: tuple[SizedNode, ...], sheet: PriceSettings, listed: PriceList | ExportedPrices | None
 ) -> NodePrices:
     """Prices by what was given, else by the price sheet: cores and GiB of what is allocatable."""
-    if listed is None:
-        return NodePrices(sheet.currency, {node.name: _by_sheet(node, sheet) for node in nodes})
-    return listed.node_prices(nodes)
+    if listed is not None:
+        return listed.node_prices(nodes)
+    monthly = {}
+    for node in nodes:
+        amounts = {resource: node.allocatable.get(resource.value, 0) for resource in Resource}
+        price = node_price(Node(node.name, amounts, amounts, node.facts.labels), sheet)
+        hourly = amounts[Resource.CPU] / MILLICORES_PER_CORE * price.core + amounts[Resource.MEMORY] / GIB * price.gib
+        monthly[node.name] = hourly * HOURS_PER_MONTH
+    return NodePrices(sheet.currency, monthly)
 
 
 def nodes_are(count: int) -> str:
@@ -167,13 +164,6 @@ def capacity_of(labels: Mapping[str, str]) -> str:
     """Return whether a node is a spot machine: spot or on-demand."""
     spot = any(labels.get(name) == value for name, value in SPOT_LABELS.items())
     return SPOT if spot else ON_DEMAND
-
-
-def _by_sheet(node: SizedNode, sheet: PriceSettings) -> float:
-    amounts = {resource: node.allocatable.get(resource.value, 0) for resource in Resource}
-    price = node_price(Node(node.name, amounts, amounts, node.facts.labels), sheet)
-    hourly = amounts[Resource.CPU] / MILLICORES_PER_CORE * price.core + amounts[Resource.MEMORY] / GIB * price.gib
-    return hourly * HOURS_PER_MONTH
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,19 +57,27 @@ def read_cluster(client: KubeClient, proposals: Proposals = MappingProxyType({})
     gaps: list[str] = []
     budgets = _try(lambda: client.list(BUDGETS, BudgetWire), "disruption budgets", gaps)
     namespaces = _try(lambda: client.list(NAMESPACES, Json), "namespaces", gaps)
-    objects = ClusterObjects(
-        budgets=None if budgets is None else [budget_of(wire) for wire in budgets],
-        volumes=read_volumes(client, gaps),
-        attach_limits=_read_attach_limits(client, gaps),
-        namespaces=None
-        if namespaces is None
-        else {n["metadata"]["name"]: (n["metadata"].get("labels") or {}) for n in namespaces},
-        now_seconds=client.clock().now_seconds(),
-    )
+    own_budgets = None if budgets is None else [budget_of(wire) for wire in budgets]
+    volumes = read_volumes(client, gaps)
+    csi_nodes = _try(lambda: client.list(CSI_NODES, Json), "CSINodes", gaps)
+    limits = None  # volumes that each CSI driver attaches at most, by node; a driver without a limit is left out
+    if csi_nodes is not None:
+        limits = {
+            node["metadata"]["name"]: {
+                driver["name"]: count
+                for driver in node.get("spec", {}).get("drivers") or ()
+                if (count := (driver.get("allocatable") or {}).get("count")) is not None
+            }
+            for node in csi_nodes
+        }
+    labels = None
+    if namespaces is not None:
+        labels = {n["metadata"]["name"]: (n["metadata"].get("labels") or {}) for n in namespaces}
+    objects = ClusterObjects(own_budgets, volumes, limits, labels, client.clock().now_seconds())
     rooms = {wire.metadata.name: node_of(wire).allocatable for wire in wires}
     pods = _read_pods(client, objects, proposals, rooms)
     taken = {name for pod in pods for name in pod.requests if name.startswith((HOST_PORT, ATTACHED))}
-    nodes = tuple(_sized_node(wire, objects.attach_limits or {}, taken) for wire in wires)
+    nodes = tuple(_sized_node(wire, limits or {}, taken) for wire in wires)
     return SizedCluster(tuple(sorted(nodes, key=lambda node: node.name)), tuple(pods), (*gaps, *client.gaps()))
 
 
@@ -99,19 +107,13 @@ def _sized_node(wire: SchedulableNode, limits: Mapping[str, Mapping[str, int]], 
     more = {
         name: 1 if name.startswith(HOST_PORT) else own.get(name.removeprefix(ATTACHED), UNLIMITED) for name in taken
     }
+    labels = wire.metadata.labels or {}
     kept = {key: text for key, text in (wire.metadata.annotations or {}).items() if key in KEPT_NODE}
-    return SizedNode(facts, {**facts.allocatable, **more}, _node_stay(wire), kept)
-
-
-def _node_stay(wire: SchedulableNode) -> Stay | None:
-    labels, annotations = wire.metadata.labels or {}, wire.metadata.annotations or {}
-    for label in CONTROL_PLANE:
-        if label in labels:
-            return Stay(Reason.CONTROL_PLANE_NODE, f"label {label}")
+    stays = [Stay(Reason.CONTROL_PLANE_NODE, f"label {label}") for label in CONTROL_PLANE if label in labels]
     for key, value in KEPT_NODE.items():
-        if annotations.get(key) == value:
-            return Stay(Reason.EVICTION_FORBIDDEN, f"the node has the annotation {key}={value}")
-    return None
+        if kept.get(key) == value:
+            stays.append(Stay(Reason.EVICTION_FORBIDDEN, f"the node has the annotation {key}={value}"))
+    return SizedNode(facts, {**facts.allocatable, **more}, stays[0] if stays else None, kept)
 
 
 def _try(act: Callable[[], _T], what: str, gaps: list[str]) -> _T | None:
@@ -120,18 +122,3 @@ def _try(act: Callable[[], _T], what: str, gaps: list[str]) -> _T | None:
     except (ClusterForbidden, ClusterAbsent) as error:
         gaps.append(f"{what} could not be read: {error.message}")
         return None
-
-
-def _read_attach_limits(client: KubeClient, gaps: list[str]) -> Mapping[str, Mapping[str, int]] | None:
-    """Volumes that each CSI driver attaches at most, by node and driver; a driver without a limit is left out."""
-    nodes = _try(lambda: client.list(CSI_NODES, Json), "CSINodes", gaps)
-    if nodes is None:
-        return None
-    return {
-        node["metadata"]["name"]: {
-            driver["name"]: count
-            for driver in node.get("spec", {}).get("drivers") or ()
-            if (count := (driver.get("allocatable") or {}).get("count")) is not None
-        }
-        for node in nodes
-    }

@@ -189,11 +189,6 @@ def batch_condition(sized: SizedLevel) -> str:
     return f"{apart}; {sized.beside_batch} while today's batch pods stay where they are"
 
 
-def _sentence_of(size: ClusterSize, when: str, currency: str) -> str:
-    worth = worth_of(size, currency)
-    return f"{count_text(size)} could leave{f' {when}' if when else ''}{f' ({worth})' if worth else ''}"
-
-
 def best_known(report: SizeReport) -> RequestLevel | None:
     """The level that is shown first: after what is ready, else now; None where neither has an answer."""
     return next((level for level in (RequestLevel.READY, RequestLevel.NOW) if report.at(level).size is not None), None)
@@ -201,12 +196,15 @@ def best_known(report: SizeReport) -> RequestLevel | None:
 
 def level_sentences(report: SizeReport) -> list[str]:
     """One sentence a level: its number, or why there is none."""
-    return [
-        f"No number {level_words(sized.level)}: {sized.reason}"
-        if sized.size is None
-        else _sentence_of(sized.size, level_words(sized.level), report.currency)
-        for sized in report.levels
-    ]
+    sentences = []
+    for sized in report.levels:
+        when = level_words(sized.level)
+        if sized.size is None:
+            sentences.append(f"No number {when}: {sized.reason}")
+        else:
+            worth = worth_of(sized.size, report.currency)
+            sentences.append(f"{count_text(sized.size)} could leave {when}{f' ({worth})' if worth else ''}")
+    return sentences
 
 
 def level_words(level: RequestLevel) -> str:

@@ -169,19 +169,14 @@ class Turnover:
             needed = self._placements_of(trial, alive)
             if needed is not None:
                 placements += needed
-            elif self._counts(trial):
-                self.trials.remove(trial)
+                continue
+            whole = np.ones(len(self.cluster.nodes), dtype=np.bool_)
+            counts = trial in self.checked or self._placements_of(trial, whole) is not None
+            self.trials.remove(trial)  # for good where the whole cluster does not pass it either
+            if counts:
+                self.checked.add(trial)
                 self.trials.insert(0, trial)
                 return False
-        return True
-
-    def _counts(self, trial: PlacingTrial) -> bool:
-        """Return whether the whole cluster passes a trial; one that it does not pass is not made again."""
-        if trial not in self.checked:
-            if self._placements_of(trial, np.ones(len(self.cluster.nodes), dtype=np.bool_)) is None:
-                self.trials.remove(trial)
-                return False
-            self.checked.add(trial)
         return True
 
     def _placements_of(self, trial: PlacingTrial, alive: Flags) -> int | None:

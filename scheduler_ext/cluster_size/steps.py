@@ -89,28 +89,22 @@ def plan_steps(size: ClusterSize, level: RequestLevel, route: Route) -> tuple[Si
     """The steps of a level, in their order; none where no node could leave."""
     if not size.leaving:
         return ()
-    accepted = list(_accept_steps(level, route))
-    start = accepted[-1].earliest_seconds if accepted else int(route.now_seconds)
-    steps = [*accepted, *_node_steps(size, start if start is not None else int(route.now_seconds), route)]
-    return tuple(replace(step, turn=turn) for turn, step in enumerate(steps, 1))
-
-
-def _accept_steps(level: RequestLevel, route: Route) -> Iterator[SizeStep]:
-    """Accept and wait; nothing at the level of now."""
     proposed, pace, now = route.proposed, route.pace, int(route.now_seconds)
-    if level is RequestLevel.NOW or not (proposed.ready or proposed.containers):
-        return
-    ladder = 1 if level is RequestLevel.READY else max(proposed.most_steps, 1)
-    count = proposed.ready if level is RequestLevel.READY else proposed.containers
-    words = f"accept the recommendations of {counted(count, 'container')}"
-    if level is RequestLevel.READY:
-        words += ", as far as they are ready"
-    elif proposed.stopped:
-        words += f"; a guardrail stops {proposed.stopped:,} of them now, which have no date"
-    yield SizeStep(0, now, StepAction.ACCEPT, words, ACCEPTED_BY)
-    end = now + (ladder - 1) * pace.cool_down_seconds + pace.soak_seconds
-    steps = "" if ladder == 1 else f"the {ladder} steps of the longest cut are taken and "
-    yield SizeStep(0, math.ceil(end), StepAction.WAIT, f"wait until {steps}the changes are verified", "cotenant")
+    start, steps = now, list[SizeStep]()
+    if level is not RequestLevel.NOW and (proposed.ready or proposed.containers):
+        ladder = 1 if level is RequestLevel.READY else max(proposed.most_steps, 1)
+        count = proposed.ready if level is RequestLevel.READY else proposed.containers
+        words = f"accept the recommendations of {counted(count, 'container')}"
+        if level is RequestLevel.READY:
+            words += ", as far as they are ready"
+        elif proposed.stopped:
+            words += f"; a guardrail stops {proposed.stopped:,} of them now, which have no date"
+        steps.append(SizeStep(0, now, StepAction.ACCEPT, words, ACCEPTED_BY))
+        start = math.ceil(now + (ladder - 1) * pace.cool_down_seconds + pace.soak_seconds)
+        cuts = "" if ladder == 1 else f"the {ladder} steps of the longest cut are taken and "
+        steps.append(SizeStep(0, start, StepAction.WAIT, f"wait until {cuts}the changes are verified", "cotenant"))
+    steps += _node_steps(size, start, route)
+    return tuple(replace(step, turn=turn) for turn, step in enumerate(steps, 1))
 
 
 def _node_steps(size: ClusterSize, start: int, route: Route) -> Iterator[SizeStep]:

@@ -42,18 +42,11 @@ from cotenant.scheduler_ext.cluster_size.demand import (
     with_batch_fixed,
     with_returning,
 )
-from cotenant.scheduler_ext.cluster_size.machines.bills import BatchAlone, batch_alone
+from cotenant.scheduler_ext.cluster_size.machines.bills import batch_alone
 from cotenant.scheduler_ext.cluster_size.machines.mix import cheapest_mix
 from cotenant.scheduler_ext.cluster_size.machines.prototypes import Prototypes, prototypes_of
 from cotenant.scheduler_ext.cluster_size.machines.shapes import MachineType
-from cotenant.scheduler_ext.cluster_size.model import (
-    ClusterSize,
-    RequestLevel,
-    SizedCluster,
-    SizedNode,
-    SizedPod,
-    SizeOptions,
-)
+from cotenant.scheduler_ext.cluster_size.model import ClusterSize, RequestLevel, SizedCluster, SizedNode, SizeOptions
 from cotenant.scheduler_ext.cluster_size.prices import NodePrices, capacity_of, machine_of
 from cotenant.scheduler_ext.cluster_size.report import REPORT, PeakUse, SizedLevel, SizeReport, level_words, with_prices
 from cotenant.scheduler_ext.cluster_size.steps import ProposedChanges, Route, StepPace, autoscaler_sentences, plan_steps
@@ -129,7 +122,10 @@ def size_report(asked: Asked, levels: Sequence[RequestLevel], now_seconds: float
     if busy is not None:
         recorded = as_recorded(asked.state, busy)
         asked = replace(asked, state=with_returning(recorded, busy))
-        returning = _returning_note(asked.state.pods[len(recorded.pods) :], busy)
+        if more := asked.state.pods[len(recorded.pods) :]:
+            cpu, memory = (add(pod.requests.get(resource.value, 0) for pod in more) for resource in Resource)
+            ran = f"{counted(len(more), 'pod')} of the busiest moment, {moment(busy.seconds)}"
+            returning = (f"counted beside those of the scan: {ran} ({cores(cpu)} cores, {gib(memory)})",)
     state = asked.state
     obstacles = find_obstacles(state, asked.autoscalers)
     allowed = prototypes_of(state, asked.types)
@@ -142,6 +138,13 @@ def size_report(asked: Asked, levels: Sequence[RequestLevel], now_seconds: float
             found.append(replace(found[0], level=level))
         else:
             found.append(_sized_level(asked, level, allowed, progress))
+    # The batch work on nodes of its own: of the list where there is one, else of the machine types of today.
+    own = allowed.found
+    if not asked.types:
+        own = prototypes_of(state, types_of_today(state.nodes, asked.prices.monthly)).found
+    batch = batch_alone(state, own, progress)
+    if not asked.types and not own and batch.mix is not None:
+        batch = replace(batch, mix=replace(batch.mix, reason=NO_TYPES))
     return SizeReport(
         cluster=scan.cluster,
         computed_seconds=int(now_seconds),
@@ -151,26 +154,9 @@ def size_report(asked: Asked, levels: Sequence[RequestLevel], now_seconds: float
         notes=(*asked.prices.notes, *returning),
         obstacles=obstacles,
         autoscaler_notes=tuple(autoscaler_sentences(state, asked.autoscalers)),
-        batch=_batch(asked, allowed, progress),
+        batch=batch,
         machine_notes=allowed.left_out,
     )
-
-
-def _returning_note(pods: Sequence[SizedPod], busy: BusiestMoment) -> tuple[str, ...]:
-    if not pods:
-        return ()
-    cpu, memory = (add(pod.requests.get(resource.value, 0) for pod in pods) for resource in Resource)
-    ran = f"{counted(len(pods), 'pod')} of the busiest moment, {moment(busy.seconds)}"
-    return (f"counted beside those of the scan: {ran} ({cores(cpu)} cores, {gib(memory)})",)
-
-
-def _batch(asked: Asked, allowed: Prototypes, progress: Progress) -> BatchAlone:
-    """The batch work on nodes of its own: of the list where there is one, else of the machine types of today."""
-    if asked.types:
-        return batch_alone(asked.state, allowed.found, progress)
-    today = prototypes_of(asked.state, types_of_today(asked.state.nodes, asked.prices.monthly))
-    batch = batch_alone(asked.state, today.found, progress)
-    return batch if today.found or batch.mix is None else replace(batch, mix=replace(batch.mix, reason=NO_TYPES))
 
 
 def _sized_level(asked: Asked, level: RequestLevel, allowed: Prototypes, progress: Progress) -> SizedLevel:

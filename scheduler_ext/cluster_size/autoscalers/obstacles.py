@@ -20,7 +20,6 @@ from cotenant.scheduler_ext.cluster_size.autoscalers.model import (
     NODEPOOL_LABEL,
     NodeAutoscaler,
     NodeAutoscalers,
-    NodePool,
     Obstacle,
 )
 from cotenant.scheduler_ext.cluster_size.model import SizedCluster, SizedNode, SizedPod
@@ -33,7 +32,7 @@ FORBIDS_EVICTION: Final = {SAFE_TO_EVICT: "false", DO_NOT_DISRUPT: "true", "karp
 """Annotations of pods, and the value by which they forbid an autoscaler to evict them."""
 KEPT_NODE: Final = {
     "cluster-autoscaler.kubernetes.io/scale-down-disabled": "true",
-    "karpenter.sh/do-not-disrupt": "true",
+    DO_NOT_DISRUPT: "true",
     "karpenter.sh/do-not-consolidate": "true",
 }
 """Annotations of nodes, and the value by which they forbid an autoscaler to take them away."""
@@ -61,82 +60,60 @@ class _Rule(NamedTuple):
 
 def find_obstacles(state: SizedCluster, autoscalers: NodeAutoscalers) -> tuple[Obstacle, ...]:
     """Every obstacle, those of nodes and pools first, then those of pods; within each by the object's name."""
-    ordered = [
-        *_node_obstacles(state, autoscalers),
-        *_pool_obstacles(state, autoscalers),
-        *_group_obstacles(state, autoscalers),
-        *_pod_obstacles(state, autoscalers),
-    ]
-    return tuple(_with_reader(obstacle, autoscalers) for obstacle in ordered)
-
-
-def _with_reader(obstacle: Obstacle, autoscalers: NodeAutoscalers) -> Obstacle:
-    """The obstacle; its words say it where none of those that obey it was seen."""
-    if set(obstacle.obeyed_by) & set(autoscalers.found):
-        return obstacle
-    names = " or ".join(obstacle.obeyed_by)
-    return replace(obstacle, words=f"{obstacle.words}; no {names} was seen in this cluster")
+    found: list[Obstacle] = []
+    words = "the autoscaler does not change the node"
+    for node in state.nodes:
+        for key, value in KEPT_NODE.items():
+            if node.annotations.get(key) == value:
+                setting = f"annotation {key}={value}"
+                found.append(Obstacle(f"Node {node.name}", setting, _owner_of_key(key), words, (node.name,), True))
+    for claim in autoscalers.claims:
+        if claim.annotations.get(DO_NOT_DISRUPT) == "true":
+            kept, setting = (claim.node,) if claim.node else (), f"annotation {DO_NOT_DISRUPT}=true"
+            found.append(Obstacle(f"NodeClaim {claim.name}", setting, _owner_of_key(DO_NOT_DISRUPT), words, kept, True))
+    found += _pool_obstacles(state, autoscalers)
+    found += _group_obstacles(state, autoscalers)
+    found += _pod_obstacles(state, autoscalers)
+    for number, obstacle in enumerate(found):
+        if not set(obstacle.obeyed_by) & set(autoscalers.found):
+            names = " or ".join(obstacle.obeyed_by)
+            found[number] = replace(obstacle, words=f"{obstacle.words}; no {names} was seen in this cluster")
+    return tuple(found)
 
 
 def _owner_of_key(key: str) -> tuple[NodeAutoscaler, ...]:
     return (NodeAutoscaler.KARPENTER if key.startswith("karpenter.sh/") else NodeAutoscaler.CLUSTER_AUTOSCALER,)
 
 
-def _node_obstacles(state: SizedCluster, autoscalers: NodeAutoscalers) -> Iterator[Obstacle]:
-    words = "the autoscaler does not change the node"
-    for node in state.nodes:
-        for key, value in KEPT_NODE.items():
-            if node.annotations.get(key) == value:
-                setting = f"annotation {key}={value}"
-                yield Obstacle(f"Node {node.name}", setting, _owner_of_key(key), words, (node.name,), even_empty=True)
-    key = "karpenter.sh/do-not-disrupt"
-    for claim in autoscalers.claims:
-        if claim.annotations.get(key) == "true":
-            nodes = (claim.node,) if claim.node else ()
-            setting = f"annotation {key}=true"
-            yield Obstacle(
-                f"NodeClaim {claim.name}", setting, (NodeAutoscaler.KARPENTER,), words, nodes, even_empty=True
-            )
-
-
 def _pool_obstacles(state: SizedCluster, autoscalers: NodeAutoscalers) -> Iterator[Obstacle]:
     for pool in autoscalers.pools or ():
         nodes = tuple(node.name for node in state.nodes if node.facts.labels.get(NODEPOOL_LABEL) == pool.name)
-        for rule in (*_pool_rules(pool, len(nodes)), *_budget_rules(pool, len(nodes))):
-            yield Obstacle(
-                f"NodePool {pool.name}", rule.setting, rule.obeyed_by, rule.words, nodes, even_empty=rule.even_empty
-            )
-
-
-def _pool_rules(pool: NodePool, count: int) -> Iterator[_Rule]:
-    own = (NodeAutoscaler.KARPENTER,)
-    if pool.consolidate_after == "Never":
-        yield _Rule("spec.disruption.consolidateAfter: Never", own, "Karpenter removes none of its nodes", True)
-    if pool.policy == "WhenEmpty":
-        words = "Karpenter removes a node only once it is empty"
-        yield _Rule("spec.disruption.consolidationPolicy: WhenEmpty", own, words)
-    if pool.annotations.get("karpenter.sh/do-not-disrupt") == "true":
-        setting = "spec.template.metadata.annotations karpenter.sh/do-not-disrupt=true"
-        yield _Rule(setting, own, "each of its nodes gets the annotation", True)
-    if pool.replicas is not None:
-        words = f"a pool of fixed size: it has {count} nodes and keeps {pool.replicas}, regardless of their load"
-        yield _Rule(f"spec.replicas: {pool.replicas}", own, words, True)
-
-
-def _budget_rules(pool: NodePool, count: int) -> Iterator[_Rule]:
-    """Budgets of a pool that permit fewer than all of its nodes at a time."""
-    for number, budget in enumerate(pool.budgets):
-        allowed = allowed_nodes(budget.nodes, count)
-        if budget.reasons and not CONSOLIDATES & set(budget.reasons):
-            continue
-        if allowed is not None and 0 < count <= allowed:
-            continue
-        when = f", from {budget.schedule!r} UTC on for {budget.duration}" if budget.schedule else ""
-        why = f" for {', '.join(budget.reasons)}" if budget.reasons else ""
-        most = "a number that is not one" if allowed is None else f"at most {allowed} of its {count} nodes"
-        words = f"{most} at a time{why}{when}" if allowed != 0 else f"no node may leave{why}{when}"
-        setting = f"spec.disruption.budgets[{number}].nodes: {budget.nodes}"
-        yield _Rule(setting, (NodeAutoscaler.KARPENTER,), words, not budget.reasons or "Empty" in budget.reasons)
+        count = len(nodes)
+        rules: list[tuple[str, str, bool]] = []  # setting, words, whether it keeps an empty node
+        if pool.consolidate_after == "Never":
+            rules.append(("spec.disruption.consolidateAfter: Never", "Karpenter removes none of its nodes", True))
+        if pool.policy == "WhenEmpty":
+            words = "Karpenter removes a node only once it is empty"
+            rules.append(("spec.disruption.consolidationPolicy: WhenEmpty", words, False))
+        if pool.annotations.get(DO_NOT_DISRUPT) == "true":
+            setting = f"spec.template.metadata.annotations {DO_NOT_DISRUPT}=true"
+            rules.append((setting, "each of its nodes gets the annotation", True))
+        if pool.replicas is not None:
+            words = f"a pool of fixed size: it has {count} nodes and keeps {pool.replicas}, regardless of their load"
+            rules.append((f"spec.replicas: {pool.replicas}", words, True))
+        for number, budget in enumerate(pool.budgets):
+            allowed = allowed_nodes(budget.nodes, count)
+            concerns = not budget.reasons or CONSOLIDATES & set(budget.reasons)
+            if not concerns or (allowed is not None and 0 < count <= allowed):
+                continue
+            when = f", from {budget.schedule!r} UTC on for {budget.duration}" if budget.schedule else ""
+            why = f" for {', '.join(budget.reasons)}" if budget.reasons else ""
+            most = "a number that is not one" if allowed is None else f"at most {allowed} of its {count} nodes"
+            words = f"{most} at a time{why}{when}" if allowed != 0 else f"no node may leave{why}{when}"
+            setting = f"spec.disruption.budgets[{number}].nodes: {budget.nodes}"
+            rules.append((setting, words, not budget.reasons or "Empty" in budget.reasons))
+        for setting, words, even_empty in rules:
+            yield Obstacle(f"NodePool {pool.name}", setting, (NodeAutoscaler.KARPENTER,), words, nodes, even_empty)
 
 
 def allowed_nodes(text: str, count: int) -> int | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from cotenant.base.errors import ClusterAbsent, ClusterForbidden
@@ -85,24 +85,19 @@ def pool_of(body: Json) -> NodePool:
     """A NodePool of karpenter.sh/v1 or v1beta1; a value of another type than the API's counts as absent."""
     spec = mapping_or_empty(body.get("spec"))
     disruption, template = mapping_or_empty(spec.get("disruption")), mapping_or_empty(spec.get("template"))
-    replicas = spec.get("replicas")
+    budgets, replicas = list[NodeBudget](), spec.get("replicas")
+    for budget in _objects(disruption.get("budgets")):
+        reasons = budget.get("reasons")
+        named = tuple(str(reason) for reason in reasons) if isinstance(reasons, list) else ()
+        schedule, duration = str(budget.get("schedule") or ""), str(budget.get("duration") or "")
+        budgets.append(NodeBudget(str(budget.get("nodes", "")), named, schedule, duration))
     return NodePool(
         name=_name(body),
         policy=str(disruption.get("consolidationPolicy") or ""),
         consolidate_after=str(disruption.get("consolidateAfter") or ""),
-        budgets=tuple(_budget(budget) for budget in _objects(disruption.get("budgets"))),
+        budgets=tuple(budgets),
         annotations=_texts(mapping_or_empty(template.get("metadata")).get("annotations")),
         replicas=replicas if isinstance(replicas, int) else None,
-    )
-
-
-def _budget(body: Json) -> NodeBudget:
-    reasons = body.get("reasons")
-    return NodeBudget(
-        nodes=str(body.get("nodes", "")),
-        reasons=tuple(str(reason) for reason in reasons) if isinstance(reasons, list) else (),
-        schedule=str(body.get("schedule") or ""),
-        duration=str(body.get("duration") or ""),
     )
 
 
@@ -121,27 +116,23 @@ def groups_of_status(text: str) -> tuple[NodeGroup, ...]:
         document = yaml.safe_load(text)
     except yaml.YAMLError:
         document = None
+    groups: list[NodeGroup] = []
     if isinstance(document, dict) and "nodeGroups" in document:
-        return tuple(_new_groups(_objects(document["nodeGroups"])))
-    return tuple(_old_groups(text.splitlines()))
-
-
-def _new_groups(groups: Iterable[Json]) -> Iterator[NodeGroup]:
-    for group in groups:
-        health = mapping_or_empty(group.get("health"))
-        smallest, target = health.get("minSize"), health.get("cloudProviderTarget")
-        if isinstance(smallest, int):
-            yield NodeGroup(str(group.get("name", "")), smallest, target if isinstance(target, int) else None, STATUS)
-
-
-def _old_groups(lines: Iterable[str]) -> Iterator[NodeGroup]:
+        for group in _objects(document["nodeGroups"]):
+            health = mapping_or_empty(group.get("health"))
+            least, wanted = health.get("minSize"), health.get("cloudProviderTarget")
+            if isinstance(least, int):
+                target = wanted if isinstance(wanted, int) else None
+                groups.append(NodeGroup(str(group.get("name", "")), least, target, STATUS))
+        return tuple(groups)
     name = ""
-    for line in lines:
+    for line in text.splitlines():
         if found := _OLD_NAME.match(line):
             name = found[1]
-        elif name and (target := _OLD_TARGET.search(line)) and (smallest := _OLD_SMALLEST.search(line)):
-            yield NodeGroup(name, int(smallest[1]), int(target[1]), STATUS)
+        elif name and (asked := _OLD_TARGET.search(line)) and (smallest := _OLD_SMALLEST.search(line)):
+            groups.append(NodeGroup(name, int(smallest[1]), int(asked[1]), STATUS))
             name = ""
+    return tuple(groups)
 
 
 def flags_of(pod: Json) -> dict[str, tuple[str, ...]]:

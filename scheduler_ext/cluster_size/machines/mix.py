@@ -135,7 +135,21 @@ def _question(
     pods = _with_spot_tolerance(state)
     cluster = compile_cluster(replace(state, pods=pods))
     stays = {cluster.nodes[number].name for number in find_stays(cluster)}
-    bound = _bound_pods(replace(state, pods=pods), prototypes, stays)
+    # Pods that no prototype could ever hold: by selector, taints, volumes, or an amount.
+    cluster, first = _compile(state.nodes, pods, prototypes, [1] * len(prototypes))
+    free = free_beside_daemons(cluster)
+    possible: dict[int, bool] = {}
+    bound = set()
+    for number, pod in enumerate(cluster.pods):
+        class_number = int(cluster.class_of[number])
+        if pod.goes_with_node or pod.node in stays:
+            continue
+        if class_number not in possible:
+            mask = cluster.masks[cluster.classes[class_number].mask][first:]
+            fits = (free[:, first:] >= cluster.demand[class_number][:, None]).all(axis=0)
+            possible[class_number] = bool((mask & fits).any())
+        if not possible[class_number]:
+            bound.add(pod.address)
     stays |= {pod.node for pod in pods if pod.address in bound and pod.node}
     nodes = tuple(node for node in state.nodes if node.name in stays)
     left: list[SizedPod] = []
@@ -168,25 +182,6 @@ def _with_spot_tolerance(state: SizedCluster) -> tuple[SizedPod, ...]:
         return replace(pod, rules=replace(pod.rules, static=changed[static]))
 
     return tuple(tolerant(pod) for pod in state.pods)
-
-
-def _bound_pods(state: SizedCluster, prototypes: Sequence[Prototype], stays: Collection[str]) -> set[str]:
-    """Pods that no prototype could ever hold: by selector, taints, volumes, or an amount."""
-    cluster, first = _compile(state.nodes, state.pods, prototypes, [1] * len(prototypes))
-    free = free_beside_daemons(cluster)
-    possible: dict[int, bool] = {}
-    found = set()
-    for number, pod in enumerate(cluster.pods):
-        class_number = int(cluster.class_of[number])
-        if pod.goes_with_node or pod.node in stays:
-            continue
-        if class_number not in possible:
-            mask = cluster.masks[cluster.classes[class_number].mask][first:]
-            fits = (free[:, first:] >= cluster.demand[class_number][:, None]).all(axis=0)
-            possible[class_number] = bool((mask & fits).any())
-        if not possible[class_number]:
-            found.add(pod.address)
-    return found
 
 
 def _compile(
@@ -307,13 +302,25 @@ def _search(question: _Question, solved: Solved, progress: Progress) -> Mix:
         search.rounds = 0.0
         new = _grow(search, start)
         if new is not None:
-            new = _exchange(search, _reduce(search, new))
+            new = _cheapen(search, new)
             if best is None or search.price_of(new) < search.price_of(best):
                 best = new
     if best is None:
         pod = cluster.pods[search.refused].address if search.refused >= 0 else ""
         return Mix(reason="no mix that was tried fits all pods in every order", pod=pod)
-    return _mix_of(search, best)
+    counts = Counter(owner[node] for node in best)
+    lines = []
+    for number, count in counts.items():
+        prototype = question.prototypes[number]
+        lines.append(MixLine(prototype.machine.title, prototype.zone, count, count * prototype.price_month))
+    return Mix(
+        lines=tuple(sorted(lines, key=lambda line: (line.machine, line.zone))),
+        kept=tuple(node.name for node in question.nodes),
+        price_month=question.kept_month + search.price_of(best),
+        unpriced=question.unpriced,
+        placed=len(moving),
+        kept_month=question.kept_month,
+    )
 
 
 def _starts(question: _Question, solved: Solved) -> list[tuple[float, npt.NDArray[np.float64]]]:
@@ -340,34 +347,29 @@ def _level_zones(kept: npt.NDArray[np.float64], groups: Iterable[Sequence[int]])
 
 
 def _grow(search: _MixSearch, start: npt.NDArray[np.float64]) -> list[int] | None:
-    """A mix that holds all pods, beginning with a start; None where the nodes at hand are used up first."""
+    """A mix that holds all pods, beginning with a start; None where the nodes at hand are used up first.
+
+    Nodes are added that the refused pod may use, of the start's types where they will do, zone by zone in turns.
+    """
     new = [place for copy, count in zip(search.copies, start.tolist(), strict=True) for place in copy[: int(count)]]
     allowed = {number for number, count in enumerate(start.tolist()) if count > 0}
+    prototypes = search.question.prototypes
     while not search.holds(new):
-        more = _further(search, new, allowed, max(1, int(len(new) * GROWTH)))
-        if not more:
+        before, taken = len(new), set(new)
+        used = Counter(search.prototype_of[node] for node in new)
+        able = [n for n, copy in enumerate(search.copies) if _may_use(search, copy)]
+        for _ in range(max(1, int(before * GROWTH))):
+            rest = [n for n in able if any(place not in taken for place in search.copies[n])]
+            if not rest:
+                break
+            _, _, _, number = min((n not in allowed, used[n], prototypes[n].price_month, n) for n in rest)
+            place = next(place for place in search.copies[number] if place not in taken)
+            taken.add(place)
+            used[number] += 1
+            new.append(place)
+        if len(new) == before:
             return None
-        new = [*new, *more]
     return new
-
-
-def _further(search: _MixSearch, new: Sequence[int], allowed: Collection[int], count: int) -> list[int]:
-    """Further nodes that the refused pod may use, of the start's types where they will do, zone by zone in turns."""
-    taken = set(new)
-    used = Counter(search.prototype_of[node] for node in new)
-    able = [n for n, copy in enumerate(search.copies) if _may_use(search, copy)]
-    chosen: list[int] = []
-    for _ in range(count):
-        rest = [n for n in able if any(place not in taken for place in search.copies[n])]
-        if not rest:
-            break
-        prototypes = search.question.prototypes
-        number = min(rest, key=lambda n: (n not in allowed, used[n], prototypes[n].price_month, n))
-        place = next(place for place in search.copies[number] if place not in taken)
-        taken.add(place)
-        used[number] += 1
-        chosen.append(place)
-    return chosen
 
 
 def _may_use(search: _MixSearch, copy: Sequence[int]) -> bool:
@@ -380,8 +382,11 @@ def _may_use(search: _MixSearch, copy: Sequence[int]) -> bool:
     return bool(cluster.masks[cluster.classes[number].mask][node] and (free >= cluster.demand[number]).all())
 
 
-def _reduce(search: _MixSearch, new: list[int]) -> list[int]:
-    """The mix without nodes that it can do without: groups of them, the dearest first, halved when one is needed."""
+def _cheapen(search: _MixSearch, new: list[int]) -> list[int]:
+    """The mix without nodes that it can do without, and with others exchanged for cheaper ones of the same zone.
+
+    Nodes go in groups, the dearest first, which are halved when one is needed.
+    """
     prototypes = search.question.prototypes
     size = max(1, len(new) // 4)
     while not search.is_over:
@@ -393,12 +398,6 @@ def _reduce(search: _MixSearch, new: list[int]) -> list[int]:
         if size == 1:
             break
         size //= 2
-    return new
-
-
-def _exchange(search: _MixSearch, new: list[int]) -> list[int]:
-    """The mix with nodes exchanged for cheaper ones of the same zone, as long as it holds."""
-    prototypes = search.question.prototypes
     for node in sorted(new, key=lambda node: -prototypes[search.prototype_of[node]].price_month):
         own = prototypes[search.prototype_of[node]]
         cheaper = [
@@ -417,20 +416,3 @@ def _exchange(search: _MixSearch, new: list[int]) -> list[int]:
                 new = changed
                 break
     return new
-
-
-def _mix_of(search: _MixSearch, new: Sequence[int]) -> Mix:
-    question = search.question
-    counts = Counter(search.prototype_of[node] for node in new)
-    lines = []
-    for number, count in counts.items():
-        prototype = question.prototypes[number]
-        lines.append(MixLine(prototype.machine.title, prototype.zone, count, count * prototype.price_month))
-    return Mix(
-        lines=tuple(sorted(lines, key=lambda line: (line.machine, line.zone))),
-        kept=tuple(node.name for node in question.nodes),
-        price_month=question.kept_month + search.price_of(new),
-        unpriced=question.unpriced,
-        placed=len(search.moving),
-        kept_month=question.kept_month,
-    )

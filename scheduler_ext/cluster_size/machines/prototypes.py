@@ -46,7 +46,6 @@ SPOT_TAINT: Final = ("cotenant.dev/spot", "", "NoSchedule")
 _CONDITIONS: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "ToBeDeleted", "DeletionCandidate")
 DISK: Final = "ephemeral-storage"
 _LENT: Final = frozenset(EXTENDED_RESOURCES.values())
-Taints = tuple[tuple[str, str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +88,9 @@ def prototypes_of(state: SizedCluster, types: Sequence[MachineType]) -> Prototyp
     unknown: list[str] = []
     elsewhere: list[str] = []
     for machine in types:
-        own = [node for node in workers if _is_of(node, machine)]
+        is_spot = machine.capacity_type == SPOT
+        of_type = [node for node in workers if machine_of(node.facts.labels) == machine.name]
+        own = [node for node in of_type if (capacity_of(node.facts.labels) == SPOT) == is_spot]
         amounts = _allocatable(machine, own, workers, names)
         if amounts is None:
             unknown.append(machine.title)
@@ -110,12 +111,6 @@ def prototypes_of(state: SizedCluster, types: Sequence[MachineType]) -> Prototyp
 def _left_out(names: Sequence[str], why: str) -> list[str]:
     types = agree(len(names), "machine type is", "machine types are")
     return [f"{types} {why}: {', '.join(names)}"] if names else []
-
-
-def _is_of(node: SizedNode, machine: MachineType) -> bool:
-    labels = node.facts.labels
-    is_spot = capacity_of(labels) == SPOT
-    return machine_of(labels) == machine.name and is_spot == (machine.capacity_type == SPOT)
 
 
 def _allocatable(
@@ -148,7 +143,10 @@ def _allocatable(
 def _node(
     machine: MachineType, zone: str, own: Sequence[SizedNode], workers: Sequence[SizedNode], amounts: Mapping[str, int]
 ) -> SizedNode:
-    labels = {**_common_labels(own)} if own else _shared_labels(workers)
+    labels = _common_labels(own or workers)
+    if not own:  # the operating system and the operator's own labels, as far as all nodes share them
+        shared = {key for key in labels if not key.partition("/")[0].endswith(PROVIDER_DOMAINS)}
+        labels = {key: value for key, value in labels.items() if key in shared or key in OPERATING_SYSTEM}
     in_zone = [node for node in workers if node.zone == zone]
     labels = {key: value for key, value in labels.items() if not _is_place(key) and key != HOSTNAME}
     labels |= {key: value for key, value in _common_labels(in_zone).items() if _is_place(key)}
@@ -156,7 +154,10 @@ def _node(
     if machine.capacity_type == SPOT:
         labels |= {k: v for k, v in SPOT_LABELS.items() if any(node.facts.labels.get(k) == v for node in workers)}
     labels |= machine.labels
-    taints = (*_common_taints(own or workers), *machine.taints)
+    # Taints that all of these nodes have; those of conditions are none of a new node.
+    first, *others = [node.facts.taints for node in own or workers] or [()]
+    common = (t for t in first if all(t in taints for taints in others) and not t[0].startswith(_CONDITIONS))
+    taints = (*common, *machine.taints)
     if machine.capacity_type == SPOT:
         taints = (*taints, SPOT_TAINT)
     return SizedNode(ExtenderNode("", allocatable=amounts, labels=labels, taints=tuple(dict.fromkeys(taints))), amounts)
@@ -170,21 +171,6 @@ def _common_labels(nodes: Sequence[SizedNode]) -> dict[str, str]:
     """Labels that all of these nodes have with one value."""
     first, *others = [node.facts.labels for node in nodes] or [{}]
     return {key: value for key, value in first.items() if all(labels.get(key) == value for labels in others)}
-
-
-def _shared_labels(nodes: Sequence[SizedNode]) -> dict[str, str]:
-    """The operating system and the operator's own labels, as far as all nodes share them."""
-    return {
-        key: value
-        for key, value in _common_labels(nodes).items()
-        if key in OPERATING_SYSTEM or not key.partition("/")[0].endswith(PROVIDER_DOMAINS)
-    }
-
-
-def _common_taints(nodes: Sequence[SizedNode]) -> Taints:
-    """Taints that all of these nodes have; those of conditions are none of a new node."""
-    first, *others = [node.facts.taints for node in nodes] or [()]
-    return tuple(t for t in first if all(t in taints for taints in others) and not t[0].startswith(_CONDITIONS))
 
 
 def _daemons(state: SizedCluster, node: SizedNode, workers: Sequence[SizedNode]) -> Iterable[SizedPod]:
@@ -216,27 +202,24 @@ def _daemons(state: SizedCluster, node: SizedNode, workers: Sequence[SizedNode])
 
 
 def _daemon(pods: Sequence[SizedPod]) -> SizedPod:
-    """A pod of a DaemonSet that belongs to no node: the largest requests, without the field that names a node."""
+    """A pod of a DaemonSet that belongs to no node: the largest requests, without the field that names a node.
+
+    The controller of DaemonSets adds that field, the node's name, to every term.
+    """
     requests: dict[str, int] = {}
     for pod in pods:
         for name, amount in pod.requests.items():
             requests[name] = max(requests.get(name, 0), amount)
     first = pods[0]
     static = msgspec.json.decode(first.rules.static)
-    rules = replace(first.rules, static=msgspec.json.encode(_without_node(static), order="deterministic"))
-    name = first.owner.rpartition("/")[2]
-    return replace(first, name=name, node="", requests=requests, rules=rules, later={})
-
-
-def _without_node(static: Mapping[str, Any]) -> dict[str, Any]:
-    """The rules without the node's name that the controller of DaemonSets adds to every term."""
-    affinity = ((static.get("affinity") or {}).get("nodeAffinity") or {}).items()
+    affinity = ((static.pop("affinity", None) or {}).get("nodeAffinity") or {}).items()
     kept: dict[str, Any] = {}
     for key, required in affinity:
-        terms = [
-            {k: v for k, v in term.items() if k != "matchFields"} for term in required.get("nodeSelectorTerms") or ()
-        ]
+        terms = required.get("nodeSelectorTerms") or ()
+        terms = [{k: v for k, v in term.items() if k != "matchFields"} for term in terms]
         if any(term.get("matchExpressions") for term in terms):
             kept[key] = {"nodeSelectorTerms": terms}
-    rest = {key: value for key, value in static.items() if key != "affinity"}
-    return {**rest, "affinity": {"nodeAffinity": kept}} if kept else rest
+    static |= {"affinity": {"nodeAffinity": kept}} if kept else {}
+    rules = replace(first.rules, static=msgspec.json.encode(static, order="deterministic"))
+    name = first.owner.rpartition("/")[2]
+    return replace(first, name=name, node="", requests=requests, rules=rules, later={})

@@ -18,9 +18,7 @@ from cotenant.base.kube import KubeClient
 from cotenant.base.kube.reflection import Key
 from cotenant.base.kube.watch import read_each
 from cotenant.scheduler_ext.extender.decide import Instant
-from cotenant.scheduler_ext.extender.metric import (
-    ExtenderNode,
-)
+from cotenant.scheduler_ext.extender.metric import ExtenderNode
 from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, next_snapshot
 from cotenant.scheduler_ext.extender.watch.frame import CollectionState
