@@ -21,6 +21,7 @@ import numpy.typing as npt
 from cotenant.base.usage.forecast import LEVELS
 from cotenant.base.usage.usage import FloatMatrix
 from cotenant.forecasting.base import Array, in_order
+from cotenant.forecasting.empirical import known_mean
 from cotenant.forecasting.settings import ForecastingSettings
 
 Floats = npt.NDArray[np.floating[Any]]
@@ -57,8 +58,7 @@ def daily_classes(history: FloatMatrix, day: int) -> npt.NDArray[np.intp]:
     if history.shape[1] <= day:
         return np.zeros(len(history), dtype=np.intp)
     present = ~np.isnan(history)
-    mean = np.where(present, history, 0.0).sum(axis=1, dtype=np.float64) / np.maximum(present.sum(axis=1), 1)
-    away = np.where(present, history - mean[:, None], 0.0)
+    away = np.where(present, history - known_mean(history, 0.0)[:, None], 0.0)
     both = (present[:, day:] & present[:, :-day]).sum(axis=1)
     shared = (away[:, day:] * away[:, :-day]).sum(axis=1) / np.maximum(both, 1)
     variance = (away**2).sum(axis=1) / np.maximum(present.sum(axis=1), 1)

@@ -12,6 +12,8 @@ Array = npt.NDArray[np.float32]
 Floats = npt.NDArray[np.floating[Any]]
 
 _LAST: Final = np.iinfo(np.int32).max
+_LOW, _HIGH = (1, 0) if sys.byteorder == "big" else (0, 1)
+"""Places of the two halves of a 64-bit number, as an array of 32-bit numbers has them."""
 
 
 def row_quantiles(values: Floats, levels: Floats) -> Array:
@@ -30,7 +32,13 @@ def row_quantiles(values: Floats, levels: Floats) -> Array:
     else:
         result = _interpolated_quantiles(ordered, levels)
     if gaps:
-        result[gappy] = _between_gaps(ordered[gappy], levels)
+        ended = ordered[gappy]  # rows (n, k) that end in gaps
+        last = np.maximum(count_known(ended) - 1, 0)[:, None]
+        position = last * levels
+        below = np.floor(position).astype(np.intp)
+        first = np.arange(len(ended))[:, None] * ended.shape[-1]
+        low, high = (ended.ravel().take(first + at) for at in (below, np.minimum(below + 1, last)))
+        result[gappy] = (low + (high - low) * (position - below)).astype(np.float32)
     return result
 
 
@@ -40,6 +48,14 @@ def count_known(values: Floats) -> npt.NDArray[np.intp]:
     short = np.uint16 if values.shape[-1] <= np.iinfo(np.uint16).max else np.intp
     count: npt.NDArray[np.intp] = (~np.isnan(values)).sum(axis=-1, dtype=short).astype(np.intp)
     return count
+
+
+def known_mean(values: Floats, empty: float = np.nan) -> npt.NDArray[np.float64]:
+    """Mean along the last axis, gaps left out, (...); `empty` where nothing is known."""
+    present = ~np.isnan(values)
+    total, count = np.where(present, values, 0.0).sum(axis=-1, dtype=np.float64), present.sum(axis=-1)
+    mean: npt.NDArray[np.float64] = np.divide(total, count, out=np.full(count.shape, empty), where=count > 0)
+    return mean
 
 
 def fill_gaps(values: Floats, gap: float = 0.0) -> Floats:
@@ -58,17 +74,6 @@ def _interpolated_quantiles(ordered: Floats, levels: Floats) -> Array:
     return result
 
 
-def _between_gaps(ordered: Floats, levels: Floats) -> Array:
-    """Quantiles of ordered rows (n, k) that end in gaps."""
-    last = np.maximum(count_known(ordered) - 1, 0)[:, None]
-    position = last * levels
-    below = np.floor(position).astype(np.intp)
-    first = np.arange(len(ordered))[:, None] * ordered.shape[-1]
-    low, high = (ordered.ravel().take(first + at) for at in (below, np.minimum(below + 1, last)))
-    result: Array = (low + (high - low) * (position - below)).astype(np.float32)
-    return result
-
-
 def weighted_quantiles(values: Floats, weights: Floats, levels: Floats) -> Array:
     """Weighted quantiles along the last axis, NaN ignored: the smallest value whose share of weight reaches the level.
 
@@ -81,7 +86,10 @@ def weighted_quantiles(values: Floats, weights: Floats, levels: Floats) -> Array
     mass[np.arange(values.shape[-1]) >= count[:, None]] = 0  # gaps are last
     mass = mass.cumsum(axis=-1)
     # a rounding error must not lift the answer to the next value
-    index = np.minimum(_lower(mass, (levels - 1e-12) * mass[:, -1:]), np.maximum(count - 1, 0)[:, None])
+    under = (mass < bound[:, None] for bound in ((levels - 1e-12) * mass[:, -1:]).T)
+    # finding the first that is not below is faster than counting those that are
+    firsts = [np.where(below[:, -1], values.shape[-1], below.argmin(axis=-1)) for below in under]
+    index = np.minimum(np.stack(firsts, axis=-1), np.maximum(count - 1, 0)[:, None])
     quantiles: Array = np.take_along_axis(values, np.take_along_axis(order, index, axis=-1), axis=-1).astype(np.float32)
     return quantiles
 
@@ -94,12 +102,11 @@ def _order(values: Floats) -> npt.NDArray[np.integer[Any]]:
     if values.dtype != np.float32:
         return np.argsort(values, axis=-1)
     bits = (values + np.float32(0)).view(np.int32)  # -0 has other bits than 0
-    low, high = (1, 0) if sys.byteorder == "big" else (0, 1)
     pairs = np.empty((*values.shape, 2), dtype=np.int32)
-    pairs[..., low] = np.arange(values.shape[-1], dtype=np.int32)
-    pairs[..., high] = np.where(bits < 0, bits ^ np.int32(_LAST), bits)  # of two negative numbers the higher has less
-    pairs[..., high][np.isnan(values)] = _LAST
-    order: npt.NDArray[np.int32] = np.sort(pairs.view(np.int64)[..., 0], axis=-1)[..., None].view(np.int32)[..., low]
+    pairs[..., _LOW] = np.arange(values.shape[-1], dtype=np.int32)
+    pairs[..., _HIGH] = np.where(bits < 0, bits ^ np.int32(_LAST), bits)  # of two negative numbers the higher has less
+    pairs[..., _HIGH][np.isnan(values)] = _LAST
+    order: npt.NDArray[np.int32] = np.sort(pairs.view(np.int64)[..., 0], axis=-1)[..., None].view(np.int32)[..., _LOW]
     return order
 
 
@@ -108,7 +115,14 @@ def smooth_quantiles(values: Array, weights: Array, levels: Floats) -> Array:
 
     values: (n, k), finite and >= 0, k > 0; weights: (n, k), >= 0 and not all 0 in a row; result (n, len(levels)).
     """
-    ordered, own = _sorted_together(values, weights)
+    # Values and their weights in order, (k, n), equal values as they stand. Bits of numbers >= 0 are in their order, so
+    # that pairs with a place are sorted as whole numbers: far faster than sorting places.
+    pairs = np.empty((*values.shape, 2), dtype=np.uint32)
+    pairs[..., _LOW] = np.arange(values.size, dtype=np.uint32).reshape(values.shape)
+    pairs[..., _HIGH] = (values.astype(np.float32, copy=False) + np.float32(0)).view(np.uint32)  # -0 would come last
+    both = np.ascontiguousarray(np.sort(pairs.view(np.uint64)[..., 0], axis=-1).T)[..., None].view(np.uint32)
+    ordered: Array = np.ascontiguousarray(both[..., _HIGH]).view(np.float32)
+    own: Array = weights.astype(np.float32, copy=False).ravel().take(both[..., _LOW])
     mass = own.copy()
     for cell in range(1, len(mass)):  # faster than cumsum along this axis
         mass[cell] += mass[cell - 1]
@@ -128,27 +142,3 @@ def smooth_quantiles(values: Array, weights: Array, levels: Floats) -> Array:
         part[gap <= 0] = 1
         quantile[:] = low + part.clip(0, 1) * (ordered.take(above) - low)
     return np.ascontiguousarray(quantiles.T)
-
-
-def _sorted_together(values: Array, weights: Array) -> tuple[Array, Array]:
-    """Rows (n, k) of values >= 0 in order with their weights, both (k, n); equal values stay in their order.
-
-    Bits of such numbers are in their order, so that pairs with a place are sorted as whole numbers: far faster than
-    sorting places.
-    """
-    low, high = (1, 0) if sys.byteorder == "big" else (0, 1)
-    pairs = np.empty((*values.shape, 2), dtype=np.uint32)
-    pairs[..., low] = np.arange(values.size, dtype=np.uint32).reshape(values.shape)
-    pairs[..., high] = (values.astype(np.float32, copy=False) + np.float32(0)).view(np.uint32)  # -0 would come last
-    both = np.ascontiguousarray(np.sort(pairs.view(np.uint64)[..., 0], axis=-1).T)[..., None].view(np.uint32)
-    return np.ascontiguousarray(both[..., high]).view(np.float32), weights.astype(np.float32, copy=False).ravel().take(
-        both[..., low]
-    )
-
-
-def _lower(rising: Floats, bounds: Floats) -> npt.NDArray[np.intp]:
-    """Count the cells of each rising row that lie below each bound, (n, bounds); bounds: (b,) or (n, b)."""
-    columns = np.moveaxis(np.broadcast_to(bounds, (len(rising), bounds.shape[-1])), -1, 0)
-    under = (rising < column[:, None] for column in columns)
-    # finding the first that is not below is faster than counting those that are
-    return np.stack([np.where(below[:, -1], rising.shape[-1], below.argmin(axis=-1)) for below in under], axis=-1)

@@ -8,14 +8,13 @@ their portrait and say so.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.reasons import Reason
-from cotenant.base.usage.forecast import LEVELS, FinePath, Forecasts, MeasuredError, RefT, Window
+from cotenant.base.usage.forecast import LEVELS, FinePath, Forecasts, MeasuredError, RefT
 from cotenant.base.usage.portrait import Portraits
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, TimeGrid, Usage
 from cotenant.forecasting import plugins
@@ -61,7 +60,8 @@ def forecast(
     against it; NaN or None for other series. fine: single values too. Portraits may be of more series and in any order;
     a series without a sample in both has NO_DATA. Values that are negative or not finite count as gaps.
     """
-    return _forecast(usage, portraits, _Models.of(settings, members), allocatable, fine)[0]
+    competing = plugins.members(tuple(settings.plugins)) if members is None else members
+    return _forecast(usage, portraits, settings, competing, None, allocatable, fine=fine)[0]
 
 
 def forecast_and_learn(
@@ -78,54 +78,46 @@ def forecast_and_learn(
     `relearn_hours`. After that, and without it, what is returned was learned from this history. ceiling: (n,), what a
     series can use at most; no peak is above it and above everything that was seen. NaN or None: nothing is known.
     """
-    return _forecast(usage, portraits, _Models.of(settings, learned=learned), allocatable, True, ceiling)
+    members = plugins.members(tuple(settings.plugins))
+    return _forecast(usage, portraits, settings, members, learned, allocatable, ceiling)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Models:
-    """The means of forecasting: the settings, the members, and what was learned before."""
-
-    settings: ForecastingSettings
-    members: Sequence[Forecaster]
-    learned: Learned | None
-
-    @classmethod
-    def of(
-        cls, settings: ForecastingSettings, members: Sequence[Forecaster] | None = None, learned: Learned | None = None
-    ) -> _Models:
-        return cls(settings, plugins.members(tuple(settings.plugins)) if members is None else members, learned)
-
-    def shards(
-        self, history: FloatMatrix, grid: TimeGrid, names: Sequence[str]
-    ) -> tuple[list[tuple[npt.NDArray[np.intp], ShardForecast]], Learned]:
-        """Forecasts of histories (n, grid.size) in shards with the places of their series, and what they rest on."""
-        settings, members, learned = self.settings, self.members, self.learned
-        if learned is not None and learned.serves(names, grid.end_seconds, settings.relearn_hours):
-            fitted = learned.shards(names)
-            return [
-                (rows, forecast_shard(history[rows], grid, settings, members, fit)) for rows, fit in fitted
-            ], learned
-        firsts = range(0, len(names), _SERIES_PER_SHARD)
-        blocks = [np.arange(first, min(first + _SERIES_PER_SHARD, len(names))) for first in firsts]
-        shards = [(rows, forecast_shard(history[rows], grid, settings, members)) for rows in blocks]
-        return shards, Learned(tuple(names), grid.end_seconds, tuple(shard.fit for _, shard in shards))
+def _forecast_shards(
+    history: FloatMatrix,
+    grid: TimeGrid,
+    names: Sequence[str],
+    settings: ForecastingSettings,
+    members: Sequence[Forecaster],
+    learned: Learned | None,
+) -> tuple[list[tuple[npt.NDArray[np.intp], ShardForecast]], Learned]:
+    """Forecasts of histories (n, grid.size) in shards with the places of their series, and what they rest on."""
+    if learned is not None and learned.serves(names, grid.end_seconds, settings.relearn_hours):
+        fitted = learned.shards(names)
+        return [(rows, forecast_shard(history[rows], grid, settings, members, fit)) for rows, fit in fitted], learned
+    firsts = range(0, len(names), _SERIES_PER_SHARD)
+    blocks = [np.arange(first, min(first + _SERIES_PER_SHARD, len(names))) for first in firsts]
+    shards = [(rows, forecast_shard(history[rows], grid, settings, members)) for rows in blocks]
+    return shards, Learned(tuple(names), grid.end_seconds, tuple(shard.fit for _, shard in shards))
 
 
 def _forecast(
     usage: Usage[RefT],
     portraits: Portraits[RefT],
-    models: _Models,
+    settings: ForecastingSettings,
+    members: Sequence[Forecaster],
+    learned: Learned | None,
     allocatable: Floats | None,
-    fine: bool,
     ceiling: Floats | None = None,
+    fine: bool = True,
 ) -> tuple[Forecasts[RefT], Learned]:
     if usage.resource is None or STEP_SECONDS % usage.grid.step_seconds:
         raise ValueError("a forecast needs usage of a resource at a step that divides half an hour")
-    settings, members = models.settings, models.members
     past, coarse = _align_usage(usage, settings)
     levels, highest = _from_portraits(portraits, usage.refs, settings)
     reasons = _reasons(coarse, ~np.isnan(highest), settings)
-    path = _portrait_path(levels, coarse, reasons)
+    # Where nothing can be forecast, the portrait's quantiles stand all day; NaN where there is no data.
+    path = conform(np.repeat(levels[:, None, :], HORIZON, axis=1), coarse.values)
+    path[np.array([reason is Reason.NO_DATA for reason in reasons], dtype=bool)] = np.nan
     model, error = [PORTRAIT_MODEL] * len(reasons), [_UNKNOWN] * len(reasons)
     losses = np.full((len(reasons), len(members)), np.nan, dtype=np.float32)
     clock = WallClock.of(coarse.grid, HORIZON, settings.time_zone)
@@ -133,7 +125,7 @@ def _forecast(
     local = clock.local(calendar.ordinary(coarse.values))
     tested = np.flatnonzero(_ok_mask(reasons))
     names = [str(usage.refs[row]) for row in tested.tolist()]
-    shards, learned = models.shards(local[tested], coarse.grid, names)
+    shards, learned = _forecast_shards(local[tested], coarse.grid, names, settings, members, learned)
     for places, shard in shards:
         rows = tested[places]
         path[rows], losses[rows] = shard.path, shard.losses
@@ -148,7 +140,14 @@ def _forecast(
     fine_values = past.tail(coarse.grid.size * (STEP_SECONDS // past.grid.step_seconds)).values
     maxima = daily_maxima(calendar.like_ahead(fine_values), past.grid.slots_per_day)[:, -settings.history_days :]
     peak = _bound_peaks(peak_quantiles(maxima, highest) * calendar.busiest, ceiling, highest, maxima)
-    peak, path = _consistent(peak, path, has_days=np.asarray(np.isfinite(maxima).any(axis=1)))
+    # A day's highest value is above no mean in it. The peak is raised to the highest point of the path's median. At the
+    # other levels the path, whose far quantiles are known less well than that of past days' maxima, gives way; without
+    # such a day the peak does.
+    highest_path = path.max(axis=1)
+    highest_median = highest_path[:, _MEDIAN, None]
+    has_days = np.asarray(np.isfinite(maxima).any(axis=1))[:, None]
+    peak = np.fmax(peak, np.where(has_days, highest_median, np.fmax(highest_path, highest_median)))
+    path = np.minimum(path, peak[:, None, :])
     grid = coarse.grid.following(HORIZON)
     day_windows = windows(median, timing, expected, grid)
     forecasts = Forecasts(
@@ -160,7 +159,10 @@ def _forecast(
         windows=day_windows,
         model=tuple(model),
         error=tuple(error),
-        reason=_of_windows(reasons, day_windows),
+        reason=tuple(
+            Reason.NO_PEAK if reason is Reason.OK and not found else reason
+            for reason, found in zip(reasons, day_windows, strict=True)
+        ),
         cards=tuple(shard.fit.card for _, shard in shards if shard.fit.card),
         members=tuple(member.name for member in members),
         losses=losses,
@@ -200,30 +202,16 @@ def _from_portraits(
     index = np.array([row.get(ref, -1) for ref in refs], dtype=np.int64)
     levels, highest = portraits.percentiles(LEVELS), portraits.maximum
     if settings.events and portraits.refs:
-        highest = _ordinary_maximum(portraits, settings)
+        # The UTC days brought back to the usual level, each by the least factor of its slots: its highest sample may be
+        # of any of them.
+        days = portraits.daily_maxima.shape[1]
+        newest = (portraits.end_seconds - portraits.step_seconds) // DAY_SECONDS
+        grid = TimeGrid((newest - days + 1) * DAY_SECONDS, STEP_SECONDS, days * HORIZON)
+        factor = Calendar.of(grid, 0, settings).factor.reshape(days, HORIZON).min(axis=1)
+        highest = np.fmax.reduce(portraits.daily_maxima / factor, axis=1, initial=np.nan)
         levels = np.fmin(levels, highest[:, None])  # a histogram does not say which of its samples are of an event
     levels = np.append(levels, np.full((1, len(LEVELS)), np.nan), axis=0)
     return levels[index], np.append(highest, np.nan)[index]
-
-
-def _ordinary_maximum(portraits: Portraits[RefT], settings: ForecastingSettings) -> Floats:
-    """Highest sample of each portrait, (n,), with its UTC days brought back to the usual level.
-
-    A day is brought back by the least factor of its slots: its highest sample may be of any of them.
-    """
-    count = portraits.daily_maxima.shape[1]
-    newest = (portraits.end_seconds - portraits.step_seconds) // DAY_SECONDS
-    grid = TimeGrid((newest - count + 1) * DAY_SECONDS, STEP_SECONDS, count * HORIZON)
-    factor = Calendar.of(grid, 0, settings).factor.reshape(count, HORIZON).min(axis=1)
-    highest: Floats = np.fmax.reduce(portraits.daily_maxima / factor, axis=1, initial=np.nan)
-    return highest
-
-
-def _portrait_path(levels: Floats, coarse: Usage[RefT], reasons: Sequence[Reason]) -> Array:
-    """A path that stays at the portrait's quantiles all day; NaN where there is no data."""
-    path = conform(np.repeat(levels[:, None, :], HORIZON, axis=1), coarse.values)
-    path[np.array([reason is Reason.NO_DATA for reason in reasons], dtype=bool)] = np.nan
-    return path
 
 
 def _reasons(coarse: Usage[RefT], portrayed: npt.NDArray[np.bool_], settings: ForecastingSettings) -> list[Reason]:
@@ -244,11 +232,6 @@ def _ok_mask(reasons: Sequence[Reason]) -> npt.NDArray[np.bool_]:
     return np.array([reason is Reason.OK for reason in reasons], dtype=bool)
 
 
-def _of_windows(reasons: Sequence[Reason], windows: Sequence[Sequence[Window]]) -> tuple[Reason, ...]:
-    """NO_PEAK where a tested forecast has no window."""
-    return tuple(Reason.NO_PEAK if r is Reason.OK and not w else r for r, w in zip(reasons, windows, strict=True))
-
-
 def _bound_peaks(peak: Array, ceiling: Floats | None, highest: Floats, maxima: FloatMatrix) -> Array:
     """Peaks (n, levels), none above the ceiling (n,) of its series and above the most that was seen of it.
 
@@ -260,15 +243,3 @@ def _bound_peaks(peak: Array, ceiling: Floats | None, highest: Floats, maxima: F
     most = np.where(np.isnan(ceiling), np.inf, np.fmax(ceiling, seen))
     bounded: Array = np.minimum(peak, most[:, None]).astype(np.float32)
     return bounded
-
-
-def _consistent(peak: Array, path: Array, has_days: npt.NDArray[np.bool_]) -> tuple[Array, Array]:
-    """Peaks (n, levels) and paths (n, slots, levels) in order: a day's highest value is above no mean in it.
-
-    The peak is raised to the highest point of the path's median. At the other levels the path, whose far quantiles are
-    known less well than that of past days' maxima, gives way; without such a day (has_days: (n,)) the peak does.
-    """
-    highest = path.max(axis=1)
-    median = highest[:, _MEDIAN, None]
-    raised = np.fmax(peak, np.where(has_days[:, None], median, np.fmax(highest, median)))
-    return raised, np.minimum(path, raised[:, None, :])

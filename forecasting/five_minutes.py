@@ -15,7 +15,6 @@ it gains is measured by bench.forecasting.decisions_fine.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -40,14 +39,6 @@ _LEAST_PROFILE: Final = 0.1
 _SERIES_PER_BLOCK: Final = 64
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _RatioBands:
-    """Highest level of each band but the last, (n, bands - 1), and the ratios of each, (n, bands, nodes)."""
-
-    borders: Array
-    ratios: Array
-
-
 def five_minutes(path: Array, past: Usage[Any], coarse: Usage[Any]) -> FinePath:
     """Quantiles of the values inside the half hours of a path (n, H, L) that covers a day.
 
@@ -70,8 +61,8 @@ def five_minutes(path: Array, past: Usage[Any], coarse: Usage[Any]) -> FinePath:
         ratio[np.isnan(values)] = np.nan
         profile[rows], rest = _profile(ratio, past.statistic)
         size, recent = len(rest), level[:, -rest.shape[1] :]
-        bands = _bands(np.minimum(rest, np.float32(parts)).reshape(size, -1, parts), recent.reshape(size, -1))
-        quantiles[rows] = _product_quantiles(path[rows], bands)
+        bounded = np.minimum(rest, np.float32(parts)).reshape(size, -1, parts)
+        quantiles[rows] = _product_quantiles(path[rows], bounded, recent.reshape(size, -1))
 
     side_by_side(refine, range(0, len(path) if days else 0, _SERIES_PER_BLOCK))
     return FinePath(step, quantiles, profile)
@@ -109,8 +100,11 @@ def _profile(ratio: FloatMatrix, statistic: Statistic) -> tuple[Array, FloatMatr
     return draw_towards_one(mean), rest
 
 
-def _bands(ratio: FloatMatrix, level: FloatMatrix) -> _RatioBands:
-    """Ratios (n, T, k) in bands of half hours (n, T) of a similar level, equally many in each."""
+def _product_quantiles(path: Array, ratio: FloatMatrix, level: FloatMatrix) -> Array:
+    """Quantiles (n, H, L) of level x ratio, over the levels of a path and the ratios in the band of each level.
+
+    ratio: (n, T, k), put in bands of half hours (n, T) of a similar level, equally many in each.
+    """
     size, slots = level.shape
     per_band = max(1, slots // _BANDS)
     places = slots // per_band * per_band
@@ -121,20 +115,16 @@ def _bands(ratio: FloatMatrix, level: FloatMatrix) -> _RatioBands:
     borders = np.take_along_axis(level, rows, axis=1)[:, per_band - 1 : -1 : per_band]
     banded = ratio.reshape(size * slots, -1)[rows + slots * np.arange(size)[:, None]]
     ratios = row_quantiles(banded.reshape(size, places // per_band, -1), _RATIO_NODES)
-    return _RatioBands(borders, np.where(np.isnan(ratios), np.float32(1), ratios))
-
-
-def _product_quantiles(path: Array, bands: _RatioBands) -> Array:
-    """Quantiles (n, H, L) of level x ratio, over the levels of a path and the ratios in the band of each level."""
+    ratios = np.where(np.isnan(ratios), np.float32(1), ratios)  # (n, bands, nodes)
     nodes = path @ _READ
-    row = np.repeat(np.arange(len(path)) * bands.ratios.shape[1], nodes[0].size).reshape(nodes.shape)
-    for border in bands.borders.T:
+    row = np.repeat(np.arange(len(path)) * ratios.shape[1], nodes[0].size).reshape(nodes.shape)
+    for border in borders.T:
         row += nodes > border[:, None, None]
-    values = bands.ratios.reshape(-1, len(_RATIO_NODES)).take(row, axis=0)
+    values = ratios.reshape(-1, len(_RATIO_NODES)).take(row, axis=0)
     values *= nodes[..., None]
-    size = len(_LEVEL_NODES) * len(_RATIO_NODES)
-    places = ((LEVEL_ARRAY * size - 0.5) / (size - 1)).clip(0, 1)
-    answer = in_order(row_quantiles(values.reshape(*path.shape[:2], size), places))
-    even = (bands.ratios == 1).all(axis=(1, 2)) | np.isnan(path).any(axis=(1, 2))
+    products = len(_LEVEL_NODES) * len(_RATIO_NODES)
+    quantile_places = ((LEVEL_ARRAY * products - 0.5) / (products - 1)).clip(0, 1)
+    answer = in_order(row_quantiles(values.reshape(*path.shape[:2], products), quantile_places))
+    even = (ratios == 1).all(axis=(1, 2)) | np.isnan(path).any(axis=(1, 2))
     mixed: Array = np.where(even[:, None, None], path, answer)
     return mixed

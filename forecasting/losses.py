@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.forecasting.base import LEVEL_ARRAY
+from cotenant.forecasting.empirical import known_mean
 
 Floats = npt.NDArray[np.floating[Any]]
 
@@ -21,17 +22,9 @@ def pinball(actual: Floats, quantiles: Floats, levels: Floats = LEVEL_ARRAY) -> 
     # max(q e, (q - 1) e) = (q - 0.5) e + 0.5 |e|, each a product with a vector
     half = np.full(len(levels), 0.5, dtype=error.dtype)
     slots = (error @ (levels.astype(error.dtype) - half) + np.abs(error) @ half) / len(levels)
-    return _mean(slots)
+    return known_mean(slots)
 
 
 def coverage(actual: Floats, path: Floats) -> Floats:
     """Share of actual values at or below a quantile path, (n, H)."""
-    return _mean(np.where(np.isnan(actual), np.nan, actual <= path))
-
-
-def _mean(values: Floats) -> Floats:
-    """Mean over the last axis without NaN; NaN where nothing is left."""
-    present = ~np.isnan(values)
-    total, count = np.where(present, values, 0.0).sum(axis=-1, dtype=np.float64), present.sum(axis=-1)
-    quotient: Floats = np.divide(total, count, out=np.full(count.shape, np.nan), where=count > 0)
-    return quotient
+    return known_mean(np.where(np.isnan(actual), np.nan, actual <= path))

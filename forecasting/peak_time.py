@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from cotenant.base.usage.usage import HOUR_SECONDS, FloatMatrix, TimeGrid
 from cotenant.forecasting.base import Array
-from cotenant.forecasting.empirical import row_quantiles
+from cotenant.forecasting.empirical import known_mean, row_quantiles
 
 Floats = npt.NDArray[np.floating[Any]]
 
@@ -81,13 +81,21 @@ def start_chances(history: FloatMatrix, grid: TimeGrid, median: Array) -> npt.ND
     score = _share_of_swing(run_means(np.nan_to_num(median.astype(np.float64)), width))
     days, counts = past_days(history, grid.slots_per_day)
     if days.shape[1]:
-        present = ~np.isnan(days)
-        mean = np.where(present, days, 0.0).sum(axis=2) / np.maximum(present.sum(axis=2), 1)
-        runs = run_means(np.where(present, days, mean[:, :, None]), width)
-        score += _VOTE_POWER * np.log(_day_votes(runs, counts) + _FLOOR)
-        # What the current level (n,) adds to the score of each start, (n, starts). The addition decays with the
-        # distance from now and from the end of the day.
-        level = _level_now(history, runs, counts, width)
+        runs = run_means(np.where(np.isnan(days), known_mean(days, 0.0)[:, :, None], days), width)
+        # Weighted mean of the days' votes, (n, starts); 0 where no day counts.
+        votes = _normalize_sum(np.exp(_share_of_swing(runs) / _SHARPNESS))
+        age = np.arange(runs.shape[1])[::-1]
+        weight = _DAY_DECAY**age * np.where(age % _WEEK == _WEEK - 1, _WEEKDAY_WEIGHT, 1.0) * counts
+        total = np.maximum(weight.sum(axis=1), np.finfo(np.float64).tiny)
+        day_votes = (votes * weight[:, :, None]).sum(axis=1) / total[:, None]
+        score += _VOTE_POWER * np.log(day_votes + _FLOOR)
+        # The mean of the last two hours, (n,): 0 at the lowest run of the median day, 1 at its highest; NaN = unknown.
+        recent = known_mean(history[:, -width:].astype(np.float64))
+        extremes = np.stack([runs.min(axis=2), runs.max(axis=2)])
+        low, high = row_quantiles(np.where(counts, extremes, np.nan), np.array([0.5]))[..., 0].astype(np.float64)
+        level = np.divide(recent - low, high - low, out=np.full(len(history), np.nan), where=high > low)
+        level = np.clip(level, 0, _HIGHEST_LEVEL)
+        # What it adds to the score of each start decays with the distance from now and from the end of the day.
         starts = score.shape[1]
         from_start = np.exp(-np.arange(starts) / width)
         early, late = _START_WEIGHT * (level - _START_LEVEL), _END_WEIGHT * (_END_LEVEL - level)
@@ -105,29 +113,6 @@ def likeliest(chance: Floats, step_seconds: int) -> npt.NDArray[np.intp]:
         near += weight * padded[:, reach + away : reach + away + chance.shape[1]]
     start: npt.NDArray[np.intp] = near.argmax(axis=1)
     return start
-
-
-def _day_votes(runs: Floats, counts: npt.NDArray[np.bool_]) -> Floats:
-    """Weighted mean of the days' votes, (n, starts), from means of runs (n, days, starts); 0 where no day counts."""
-    votes = _normalize_sum(np.exp(_share_of_swing(runs) / _SHARPNESS))
-    age = np.arange(runs.shape[1])[::-1]
-    weight = _DAY_DECAY**age * np.where(age % _WEEK == _WEEK - 1, _WEEKDAY_WEIGHT, 1.0) * counts
-    total = np.maximum(weight.sum(axis=1), np.finfo(np.float64).tiny)
-    mean: Floats = (votes * weight[:, :, None]).sum(axis=1) / total[:, None]
-    return mean
-
-
-def _level_now(history: FloatMatrix, runs: Floats, counts: npt.NDArray[np.bool_], width: int) -> Floats:
-    """Mean of the last two hours, (n,): 0 at the lowest run of the median day, 1 at its highest; NaN where unknown."""
-    recent = history[:, -width:].astype(np.float64)
-    present = ~np.isnan(recent)
-    now = np.where(present, recent, 0.0).sum(axis=1) / np.maximum(present.sum(axis=1), 1)
-    extremes = np.stack([runs.min(axis=2), runs.max(axis=2)])
-    low, high = row_quantiles(np.where(counts, extremes, np.nan), np.array([0.5]))[..., 0].astype(np.float64)
-    unknown = np.full(len(history), np.nan)
-    level = np.divide(now - low, high - low, out=unknown, where=present.any(axis=1) & (high > low))
-    clipped: Floats = np.clip(level, 0, _HIGHEST_LEVEL)
-    return clipped
 
 
 def run_means(values: Floats, width: int) -> Floats:

@@ -122,7 +122,18 @@ def _of_classes(ratios: FloatMatrix, spreads: Floats, now: Floats, settings: Spr
     if not len(ratio):
         return np.ones((len(now), points), dtype=np.float32)
     edges = np.linspace(0, len(ratio), settings.count + 1).astype(np.intp)
-    classes = _classes(ratio, edges, settings)
+    # Quantiles (classes, points) of the ratios between each two edges, those beside and everybody's weighed in; a class
+    # without a ratio has everybody's.
+    everyone = row_quantiles(ratio[None], _POOLED_POINTS)[0]
+    sizes = np.diff(edges)
+    own = [row_quantiles(ratio[first:last][None], _POOLED_POINTS)[0] for first, last in itertools.pairwise(edges)]
+    padded = [everyone, *(level if size else everyone for level, size in zip(own, sizes, strict=True)), everyone]
+    size = sizes[:, None].astype(np.float64)
+    places = np.arange(settings.count)
+    before, after = (settings.beside * size * (places != end)[:, None] for end in (0, settings.count - 1))
+    weights = np.concatenate([before, size, after, np.full_like(size, settings.prior_ratios)], axis=1)
+    values = [np.concatenate([*padded[at : at + 3], everyone]) for at in range(settings.count)]
+    classes = weighted_quantiles(np.stack(values), np.repeat(weights, points, axis=1), _POOLED_POINTS)
     middles = (edges[:-1] + edges[1:]) / 2
     place = (np.searchsorted(spread, now, "left") + np.searchsorted(spread, now, "right")) / 2
     at = np.interp(place, middles, np.arange(settings.count))
@@ -130,24 +141,6 @@ def _of_classes(ratios: FloatMatrix, spreads: Floats, now: Floats, settings: Spr
     part = (at - below)[:, None]
     result: FloatMatrix = ((1 - part) * classes[below] + part * classes[below + 1]).astype(np.float32)
     return result
-
-
-def _classes(ratio: FloatMatrix, edges: npt.NDArray[np.intp], settings: SpreadClasses) -> FloatMatrix:
-    """Quantiles (classes, points) of the ratios (k,) between each two edges, those beside and everybody's weighed in.
-
-    A class without a ratio has everybody's.
-    """
-    everyone = row_quantiles(ratio[None], _POOLED_POINTS)[0]
-    sizes = np.diff(edges)
-    own = [row_quantiles(ratio[first:last][None], _POOLED_POINTS)[0] for first, last in itertools.pairwise(edges)]
-    padded = [everyone, *(level if size else everyone for level, size in zip(own, sizes, strict=True)), everyone]
-    size = sizes[:, None].astype(np.float64)
-    places = np.arange(settings.count)
-    below, above = (settings.beside * size * (places != end)[:, None] for end in (0, settings.count - 1))
-    weights = np.concatenate([below, size, above, np.full_like(size, settings.prior_ratios)], axis=1)
-    values = [np.concatenate([*padded[at : at + 3], everyone]) for at in range(settings.count)]
-    spread = np.repeat(weights, len(_POOLED_POINTS), axis=1)
-    return weighted_quantiles(np.stack(values), spread, _POOLED_POINTS)
 
 
 def _base(maxima: FloatMatrix) -> FloatMatrix:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from typing import Any, Final
 
 import numpy as np
@@ -71,8 +71,11 @@ def members(names: tuple[str, ...]) -> tuple[Forecaster, ...]:
                 f"cotenant.forecasting.plugins: {name!r} is there already", fix="Give each model a name once."
             )
         if name not in installed:
+            near = closest_name(name, installed)
+            all_names = ", ".join(sorted(installed)) or f"none: no package offers entry points of group {GROUP}"
             raise SettingsError(
-                f"cotenant.forecasting.plugins: no forecaster is named {name!r}", fix=_hint(name, installed)
+                f"cotenant.forecasting.plugins: no forecaster is named {name!r}",
+                fix=f"Did you mean {near}?" if near else f"Installed are {all_names}.",
             )
         taken.add(name)
         # An instance of a plug-in's class; CotenantError naming the plug-in when its import or constructor fails.
@@ -101,9 +104,3 @@ def with_models(members: Sequence[Forecaster], models: Iterable[Any]) -> tuple[F
             raise UsageError(f"models has {name!r}, a name in use", fix="Give each model a name of its own.")
         competing.append(Guarded(model, name))
     return tuple(competing)
-
-
-def _hint(name: str, installed: dict[str, EntryPoint]) -> str:
-    near = closest_name(name, installed)
-    names = ", ".join(sorted(installed)) or f"none: no package offers entry points of group {GROUP}"
-    return f"Did you mean {near}?" if near else f"Installed are {names}."

@@ -29,6 +29,7 @@ from cotenant.forecasting.boosting.booster import (
     train,
 )
 from cotenant.forecasting.calibration import Rehearsed, apply_lift, compute_lifts, daily_classes
+from cotenant.forecasting.empirical import known_mean
 from cotenant.forecasting.mixture import mixture
 from cotenant.forecasting.selection import (
     BackTests,
@@ -48,6 +49,10 @@ from cotenant.forecasting.settings import ForecastingSettings
 
 Floats = npt.NDArray[np.floating[Any]]
 
+_NAMED_FROM: Final = 0.1
+"""Share of the booster from which it is named beside the members."""
+_HOLDOUT_STRIDE: Final = 4
+"""Slots of the booster's held-out day that are compared: every fourth tells as much at a quarter of the cost."""
 _DAILY_CLASSES: Final = 3
 _NARROW: Final = 0.3
 """Scale of a band, in usual changes from day to day, below which a series is parked: its misses are of another size."""
@@ -97,14 +102,6 @@ class ShardForecast:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Present:
-    """Now: the members' forecasts of the day ahead (M, n, H, L), and how they did on the last hours."""
-
-    ahead: Array
-    near: NearTest
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class _Mixed:
     """The path (n, H, L) before upper levels are lifted; scores and weights of members (M, n), the booster's (n,)."""
 
@@ -129,10 +126,8 @@ class _Shard:
             day = self.grid.slots_per_day
             past = self.history[:, : self.grid.size - origin * day]
             change = np.abs(past[:, day:] - past[:, : max(0, past.shape[1] - day)])
-            present = ~np.isnan(change)
-            mean = np.where(present, change, 0.0).sum(axis=1, dtype=np.float64) / np.maximum(present.sum(axis=1), 1)
             least = _LEAST_CHANGE * level_of(self.history) + np.finfo(np.float64).tiny
-            self.bases[origin] = np.asarray(np.maximum(mean, least))
+            self.bases[origin] = np.asarray(np.maximum(known_mean(change, 0.0), least))
         return self.bases[origin]
 
     def moment(self, origin: int, forecasts: Array, path: Array) -> BoosterInput:
@@ -140,15 +135,17 @@ class _Shard:
         cut = self.grid.size - origin * self.grid.slots_per_day
         return BoosterInput(self.history[:, :cut], forecasts, path, self.base(origin))
 
-    def mixed(self, present: _Present, fit: MixtureFit) -> _Mixed:
-        """The members mixed by what was learned and by the last hours, and the booster averaged in."""
-        near = present.near
+    def mixed(self, ahead: Array, near: NearTest, fit: MixtureFit) -> _Mixed:
+        """The members mixed by what was learned and by the last hours, and the booster averaged in.
+
+        ahead: the members' forecasts of the day ahead, (M, n, H, L); near: how they did on the last hours.
+        """
         score = current_scores(fit.scores.T, near)
         weights = blend(score, BLEND_SHARPNESS)
-        path = mixture(present.ahead, weights)
+        path = mixture(ahead, weights)
         if fit.booster is None:
             return _Mixed(path, score, weights, np.zeros(len(path)))
-        now = self.moment(0, present.ahead, path)
+        now = self.moment(0, ahead, path)
         scale = scale_of(path, now.base)
         near_path = mixture(near.forecasts, weights)
         before = BoosterInput(
@@ -161,12 +158,19 @@ class _Shard:
         return _Mixed(joined, score, weights, share)
 
     def served(self, mixed: _Mixed, fit: MixtureFit) -> ShardForecast:
-        """The answer: the mixed path with its upper levels lifted as learned."""
+        """The answer: the mixed path with its upper levels lifted as learned.
+
+        The models that serve a series are its two heaviest members, and "booster" from a share of a tenth on.
+        """
         base = self.base(0)
+        heaviest = np.argsort(-mixed.weights, axis=0, kind="stable")[:2].T.tolist()
+        boosted = [("booster",) if part >= _NAMED_FROM else () for part in mixed.share.tolist()]
         errors = tuple(MeasuredError(relative, covered, int(count)) for relative, covered, count in fit.errors.tolist())
         return ShardForecast(
             apply_lift(mixed.path, fit.lifts, scale_of(mixed.path, base), _MOST_CHANGES * base),
-            _model(self.names, mixed.weights, mixed.share),
+            tuple(
+                " + ".join((*(self.names[i] for i in two), *more)) for two, more in zip(heaviest, boosted, strict=True)
+            ),
             errors,
             np.exp(mixed.standing).T.astype(np.float32),
             fit,
@@ -187,13 +191,13 @@ def forecast_shard(
     shard = _Shard(history, grid, settings, tuple(m.name for m in members))
     if fit is not None:
         ahead = forecast_ahead(members, history, grid, grid.slots_per_day)
-        return shard.served(shard.mixed(_Present(ahead, near_test(members, history, grid)), fit), fit)
+        return shard.served(shard.mixed(ahead, near_test(members, history, grid), fit), fit)
     tests = back_test(members, history, grid, settings)
     served = rehearse(tests, settings)
     fit = _train_mixture(shard, tests, served)
     tests = replace(tests, forecasts=tests.forecasts[:, :, :0].copy())  # most of the memory, and needed no more
     ahead = forecast_ahead(members, history, grid, grid.slots_per_day)
-    mixed = shard.mixed(_Present(ahead, tests.near), fit)
+    mixed = shard.mixed(ahead, tests.near, fit)
     lifter = _Lifter(shard, tests, daily_classes(history, grid.slots_per_day))
     errors = [(e.relative_wql, e.coverage_95, e.origins) for e in measure(tests, lifter.each(served))]
     fit = replace(
@@ -206,7 +210,7 @@ def forecast_shard(
 
 
 def _train_mixture(shard: _Shard, tests: BackTests, served: Array) -> MixtureFit:
-    """Scores of the members and the booster; the booster learns from the rehearsed days but the newest."""
+    """Scores of the members, and the booster, which learns from the rehearsed days but the newest, with its card."""
     history, settings = shard.history, shard.settings
     older = range(1, len(served))
     moments = [shard.moment(day + 1, tests.forecasts[:, day], served[day]) for day in older]
@@ -226,7 +230,23 @@ def _train_mixture(shard: _Shard, tests: BackTests, served: Array) -> MixtureFit
     both = np.stack([newest.path, booster.quantiles(newest, scale_of(served[0], newest.base))])
     ratio = log_loss_ratio(tests.actual[0, :, ::_HOLDOUT_STRIDE], both, level_of(history))[1]
     ratio[np.isnan(tests.log_ratio[0, 0])] = np.nan
-    return replace(fit, booster_scores=booster_score(ratio, settings), card=_card(shard, tests, booster, ratio))
+    scored = ratio[~np.isnan(ratio)]
+    end_seconds, day_seconds = shard.grid.end_seconds, shard.grid.slots_per_day * shard.grid.step_seconds
+    card = ModelCard(
+        name="quantile booster",
+        trained_seconds=end_seconds,
+        first_seconds=end_seconds - tests.rehearsals * day_seconds,
+        last_seconds=end_seconds - day_seconds,
+        rows=booster.rows,
+        series=booster.series,
+        features=feature_names(shard.names),
+        levels=TRAINED_LEVELS,
+        seed=SEED,
+        settings_digest=digest(settings),
+        relative_loss=float(np.exp(scored.mean())) if scored.size else float("nan"),
+        weight=float("nan"),
+    )
+    return replace(fit, booster_scores=booster_score(ratio, settings), card=card)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -248,10 +268,6 @@ class _Lifter:
         classes = self.classes + np.where(scale_of(path, base) < _NARROW * base, _DAILY_CLASSES, 0)
         return compute_lifts(rehearsed, classes, self.shard.settings)
 
-    def _lift_path(self, path: Array, origin: int, rehearsed: Rehearsed) -> Array:
-        base = self.shard.base(origin)
-        return apply_lift(path, self._lifts(path, origin, rehearsed), scale_of(path, base), _MOST_CHANGES * base)
-
     def now(self, path: Array, served: Array) -> npt.NDArray[np.float64]:
         """Return the lift of the present forecast that all rehearsed days call for, (n, L) in its scale."""
         return self._lifts(path, 0, self._rehearsed_days(served))
@@ -259,37 +275,8 @@ class _Lifter:
     def each(self, served: Array) -> Array:
         """Each rehearsed day lifted by what was known before it, (R, n, H, L)."""
         every = self._rehearsed_days(served)
-        days = [self._lift_path(path, day + 1, every.older_than(day)) for day, path in enumerate(served)]
+        days = []
+        for day, path in enumerate(served):
+            base, lifts = self.shard.base(day + 1), self._lifts(path, day + 1, every.older_than(day))
+            days.append(apply_lift(path, lifts, scale_of(path, base), _MOST_CHANGES * base))
         return np.array(days, dtype=np.float32).reshape(served.shape)
-
-
-def _model(names: Sequence[str], weights: Floats, share: Floats) -> tuple[str, ...]:
-    """Name the models that serve each series: its two heaviest members, and "booster" from a share of a tenth on."""
-    heaviest = np.argsort(-weights, axis=0, kind="stable")[:2].T.tolist()
-    boosted = [("booster",) if part >= _NAMED_FROM else () for part in share.tolist()]
-    return tuple(" + ".join((*(names[i] for i in two), *more)) for two, more in zip(heaviest, boosted, strict=True))
-
-
-_NAMED_FROM: Final = 0.1
-_HOLDOUT_STRIDE: Final = 4
-"""Slots of the booster's held-out day that are compared: every fourth tells as much at a quarter of the cost."""
-
-
-def _card(shard: _Shard, tests: BackTests, booster: Booster, log_ratio: npt.NDArray[np.float64]) -> ModelCard:
-    """The booster's model card: training data, features, levels, loss relative to the mixture on the day held out."""
-    grid, day = shard.grid, shard.grid.slots_per_day * shard.grid.step_seconds
-    scored = log_ratio[~np.isnan(log_ratio)]
-    return ModelCard(
-        name="quantile booster",
-        trained_seconds=grid.end_seconds,
-        first_seconds=grid.end_seconds - tests.rehearsals * day,
-        last_seconds=grid.end_seconds - day,
-        rows=booster.rows,
-        series=booster.series,
-        features=feature_names(shard.names),
-        levels=TRAINED_LEVELS,
-        seed=SEED,
-        settings_digest=digest(shard.settings),
-        relative_loss=float(np.exp(scored.mean())) if scored.size else float("nan"),
-        weight=float("nan"),
-    )

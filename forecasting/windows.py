@@ -12,7 +12,6 @@ The peak window is the two hours that the timing curve (`peak_time`) announces; 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -21,7 +20,7 @@ import numpy.typing as npt
 from cotenant.base.usage.forecast import Window, WindowKind
 from cotenant.base.usage.usage import FloatMatrix, TimeGrid
 from cotenant.forecasting.base import Array
-from cotenant.forecasting.empirical import row_quantiles
+from cotenant.forecasting.empirical import known_mean, row_quantiles
 from cotenant.forecasting.peak_time import PAST_DAYS, RUN_SECONDS, busiest, past_days
 from cotenant.forecasting.settings import ForecastingSettings
 
@@ -61,7 +60,7 @@ def swing(path: Floats) -> npt.NDArray[np.float64]:
 
 def amplitude(path: Floats) -> npt.NDArray[np.float64]:
     """(p95 - p5) / mean of each path (..., H), gaps left out, (...); 0 where the mean is 0 or unknown."""
-    mean = _mean(path)
+    mean = known_mean(path, 0.0)
     relative: npt.NDArray[np.float64] = np.divide(swing(path), mean, out=np.zeros(mean.shape), where=mean > 0)
     return relative
 
@@ -82,7 +81,7 @@ def peak_expected(
     total = np.full(len(history), np.nan) if allocatable is None else allocatable
     least = settings.cluster_peak_share * total[:, None]
     is_total = np.isfinite(least) & (least > 0)
-    least = np.where(is_total, least, PEAK_AMPLITUDE * _mean(days))
+    least = np.where(is_total, least, PEAK_AMPLITUDE * known_mean(days, 0.0))
     swings = np.nan_to_num(swing(days))
     ratio = np.divide(least, swings, out=np.full(swings.shape, np.inf), where=swings > 0)
     with np.errstate(over="ignore"):
@@ -152,35 +151,20 @@ def windows(median: Array, timing: Array, expected: Flags, grid: TimeGrid) -> tu
     # Centred mean over three slots: a window should not end at one odd half hour.
     path = median[chosen]
     padded = np.pad(path, ((0, 0), (1, 1)), mode="edge")
-    for place, first, last in _valleys(
-        (padded[:, :-2] + padded[:, 1:-1] + padded[:, 2:]) / np.float32(3), starts[chosen], after[chosen], grid
-    ):
-        i = int(chosen[place])
-        found[i].append(_window(WindowKind.VALLEY, median[i], first, last, grid))
-    return tuple(tuple(sorted(of, key=lambda window: window.start_seconds)) for of in found)
-
-
-def _valleys(
-    smooth: Array, start: npt.NDArray[np.intp], after: npt.NDArray[np.intp], grid: TimeGrid
-) -> Iterator[tuple[int, int, int]]:
-    """Row, first slot and the one after the last of each low run of at least WINDOW_MINUTES outside the peak's."""
+    smooth = (padded[:, :-2] + padded[:, 1:-1] + padded[:, 2:]) / np.float32(3)
+    # Valleys are low runs of at least WINDOW_MINUTES outside the peak's.
     low, high = smooth.min(axis=1, keepdims=True), smooth.max(axis=1, keepdims=True)
     slot = np.arange(smooth.shape[1])
     inside = (smooth <= low + _VALLEY_TO * (high - low)) & (high > low)
-    inside &= (slot < start[:, None]) | (slot >= after[:, None])
+    inside &= (slot < starts[chosen, None]) | (slot >= after[chosen, None])
     row, edge = np.nonzero(np.diff(inside.astype(np.int8), prepend=0, append=0))
-    first, last = edge[::2], edge[1::2]
-    long = (last - first) * grid.step_seconds >= 60 * WINDOW_MINUTES
-    return zip(row[::2][long].tolist(), first[long].tolist(), last[long].tolist(), strict=True)
+    for place, first, last in zip(row[::2].tolist(), edge[::2].tolist(), edge[1::2].tolist(), strict=True):
+        if (last - first) * grid.step_seconds >= 60 * WINDOW_MINUTES:
+            i = int(chosen[place])
+            found[i].append(_window(WindowKind.VALLEY, median[i], first, last, grid))
+    return tuple(tuple(sorted(of, key=lambda window: window.start_seconds)) for of in found)
 
 
 def _window(kind: WindowKind, path: Array, first: int, after: int, grid: TimeGrid) -> Window:
     start, end = (grid.start_seconds + slot * grid.step_seconds for slot in (first, after))
     return Window(kind, start, end, float(path[first:after].mean()))
-
-
-def _mean(path: Floats) -> npt.NDArray[np.float64]:
-    """Mean along the last axis, gaps left out; 0 where nothing is known."""
-    present = ~np.isnan(path)
-    total = np.where(present, path, 0.0).sum(axis=-1, dtype=np.float64)
-    return np.asarray(total / np.maximum(present.sum(axis=-1), 1))

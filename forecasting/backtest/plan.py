@@ -113,6 +113,7 @@ def trial(values: FloatMatrix, grid: TimeGrid, origin_seconds: int, plan: Backte
     shown = np.flatnonzero(_share_without_gaps(past) >= max(plan.known_share, 1e-9))
     scored = _share_without_gaps(after[shown]) >= SCORED_SHARE
     fine, came = past[shown], after[shown[scored]]
+    highest = np.where(np.isnan(came), -np.inf, came).max(axis=1, initial=-np.inf)
     start = grid.start_seconds + first * step
     history = Past(
         fine=fine,
@@ -122,7 +123,12 @@ def trial(values: FloatMatrix, grid: TimeGrid, origin_seconds: int, plan: Backte
         statistic=plan.statistic,
     )
     return BacktestTrial(
-        origin_seconds, shown[scored], history, scored, join_slots(came, factor, plan.statistic), _highest(came)
+        origin_seconds,
+        shown[scored],
+        history,
+        scored,
+        join_slots(came, factor, plan.statistic),
+        np.where(np.isneginf(highest), np.nan, highest).astype(np.float32),
     )
 
 
@@ -135,8 +141,3 @@ def _share_without_gaps(values: FloatMatrix) -> npt.NDArray[np.float64]:
     """Share of each row that is not a gap."""
     share: npt.NDArray[np.float64] = (~np.isnan(values)).sum(axis=1) / max(1, values.shape[1])
     return share
-
-
-def _highest(values: FloatMatrix) -> FloatMatrix:
-    highest = np.where(np.isnan(values), -np.inf, values).max(axis=1, initial=-np.inf)
-    return np.where(np.isneginf(highest), np.nan, highest).astype(np.float32)

@@ -20,6 +20,7 @@ from cotenant.forecasting.backtest.contenders import MEDIAN, Contender, Contende
 from cotenant.forecasting.backtest.plan import BacktestPlan, BacktestTrial, join_slots, trial
 from cotenant.forecasting.backtest.windows import amplitude, compare, count_matched_windows, equal_peaks, window_starts
 from cotenant.forecasting.base import LEVEL_ARRAY
+from cotenant.forecasting.empirical import known_mean
 
 Floats = npt.NDArray[np.floating[Any]]
 
@@ -143,7 +144,7 @@ def _ledger(shard: Shard, contenders: Sequence[Contender], plan: BacktestPlan, a
         hourly=np.zeros((many, 24, len(LEVELS))),
         hourly_slots=np.zeros(24),
         acf_24h=daily_acf(shard.values, shard.grid),
-        mean=_means(shard.values).astype(np.float32),
+        mean=known_mean(shard.values).astype(np.float32),
         limits=shard.limits.astype(np.float32),
     )
 
@@ -162,8 +163,8 @@ def _of_shard(
             present, coarse = ~np.isnan(at_origin.actual), at_origin.past.coarse[at_origin.scored]
             columns = {
                 "slots": present.sum(axis=1),
-                "scale": _means(np.abs(at_origin.actual)),
-                "naive": _means(np.abs(coarse[:, day:] - coarse[:, :-day])),
+                "scale": known_mean(np.abs(at_origin.actual)),
+                "naive": known_mean(np.abs(coarse[:, day:] - coarse[:, :-day])),
                 "age_days": age_days,
                 "real": amplitude(at_origin.actual[:, :day]),
                 "equal": equal_peaks(at_origin.actual[:, :day], step),
@@ -188,34 +189,19 @@ def _note_answer(ledger: BacktestScores, trial: BacktestTrial, at: tuple[int, in
     below = error <= 0  # a gap is never below
     low, high = answer.quantiles[..., _LOW], answer.quantiles[..., _HIGH]
     outside = np.maximum(low - trial.actual, 0) + np.maximum(trial.actual - high, 0)
-    noted = {
-        "loss": _means(losses[..., :_INNER].mean(axis=2)),
-        "error": _means(np.abs(error[..., MEDIAN])),
-        "winkler": _means(np.where(np.isnan(trial.actual), np.nan, high - low) + _OUTSIDE_WEIGHT * outside),
-        **_peaks(ledger.plan, trial, answer),
-    }
-    for name, values in noted.items():
-        ledger.of_contender[name][place, rows, column] = values
-    ledger.covered[place, rows, column] = below.sum(axis=1)
-    ledger.level_loss[place] += np.nan_to_num(losses).sum(axis=(0, 1))
-    np.add.at(ledger.hourly[place], _hours(trial, ledger.plan), below.sum(axis=0))
-
-
-def _peaks(plan: BacktestPlan, trial: BacktestTrial, answer: ContenderForecast) -> dict[str, Floats]:
-    """Return the scores of the first day's peaks and peak windows by name, (m,) each."""
-    step, day = plan.step_seconds, plan.slots_per_day
+    # The first day's peaks and peak windows.
+    step, day = ledger.plan.step_seconds, ledger.plan.slots_per_day
     actual, shape = trial.actual[:, :day], answer.shape[:, :day]
     window_scores = compare(actual, shape, step)
     starts = window_starts(shape, step) & answer.claims[:, None]
     # The highest value is that of the whole horizon: it says nothing of the first day where that is longer.
-    highest = trial.highest if plan.horizon == day else np.full_like(trial.highest, np.nan)
+    highest = trial.highest if ledger.plan.horizon == day else np.full_like(trial.highest, np.nan)
     forecast_peak = np.where(np.isnan(answer.peak[:, MEDIAN]), shape.max(axis=1), answer.peak[:, MEDIAN])
     unknown = np.isnan(answer.peak[:, 0]) | np.isnan(highest)
-    coverage_columns = {
-        f"peak_held_{round(100 * q)}": np.where(unknown, np.nan, highest <= answer.peak[:, LEVELS.index(q)])
-        for q in PEAK_LEVELS
-    }
-    return {
+    noted = {
+        "loss": known_mean(losses[..., :_INNER].mean(axis=2)),
+        "error": known_mean(np.abs(error[..., MEDIAN])),
+        "winkler": known_mean(np.where(np.isnan(trial.actual), np.nan, high - low) + _OUTSIDE_WEIGHT * outside),
         "hit": window_scores.hit,
         "iou": window_scores.iou,
         "capture": window_scores.capture,
@@ -226,8 +212,16 @@ def _peaks(plan: BacktestPlan, trial: BacktestTrial, answer: ContenderForecast) 
         ),
         "windows_said": starts.sum(axis=1),
         "windows_matched": count_matched_windows(window_starts(actual, step), starts, step),
-        **coverage_columns,
+        **{
+            f"peak_held_{round(100 * q)}": np.where(unknown, np.nan, highest <= answer.peak[:, LEVELS.index(q)])
+            for q in PEAK_LEVELS
+        },
     }
+    for name, values in noted.items():
+        ledger.of_contender[name][place, rows, column] = values
+    ledger.covered[place, rows, column] = below.sum(axis=1)
+    ledger.level_loss[place] += np.nan_to_num(losses).sum(axis=(0, 1))
+    np.add.at(ledger.hourly[place], _hours(trial, ledger.plan), below.sum(axis=0))
 
 
 def _hours(trial: BacktestTrial, plan: BacktestPlan) -> npt.NDArray[np.intp]:
@@ -237,14 +231,6 @@ def _hours(trial: BacktestTrial, plan: BacktestPlan) -> npt.NDArray[np.intp]:
     return hours
 
 
-def _means(values: Floats) -> Floats:
-    present = ~np.isnan(values)
-    count = present.sum(axis=1)
-    total = np.where(present, values, 0.0).sum(axis=1, dtype=np.float64)
-    mean: Floats = np.divide(total, count, out=np.full(len(values), np.nan), where=count > 0)
-    return mean
-
-
 def daily_acf(values: FloatMatrix, grid: TimeGrid) -> FloatMatrix:
     """Autocorrelation at 24 h of hourly means over the whole series, (n,); NaN below two days or without variance."""
     factor = max(1, HOUR_SECONDS // grid.step_seconds)
@@ -252,9 +238,9 @@ def daily_acf(values: FloatMatrix, grid: TimeGrid) -> FloatMatrix:
     lag = max(1, DAY_SECONDS // (factor * grid.step_seconds))
     if hourly.shape[1] < 2 * lag:
         return np.full(len(values), np.nan, dtype=np.float32)
-    away = hourly - _means(hourly)[:, None]
+    away = hourly - known_mean(hourly)[:, None]
     both = away[:, lag:] * away[:, :-lag]
-    variance = _means(away**2)
-    share = np.divide(_means(both), variance, out=np.full(len(values), np.nan), where=variance > 0)
+    variance = known_mean(away**2)
+    share = np.divide(known_mean(both), variance, out=np.full(len(values), np.nan), where=variance > 0)
     acf: FloatMatrix = share.astype(np.float32)
     return acf

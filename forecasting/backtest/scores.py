@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from cotenant.base.usage.forecast import LEVELS
 from cotenant.forecasting.backtest.run import BacktestScores
+from cotenant.forecasting.empirical import known_mean
 
 Floats = npt.NDArray[np.floating[Any]]
 Flags = npt.NDArray[np.bool_]
@@ -59,24 +60,19 @@ def bootstrap(values: Floats, seed: int = 0) -> Interval:
     per_series = filled.sum(axis=1) / present.sum(axis=1)
     if len(scored) >= FEWEST_SERIES:
         portions = np.array_split(np.arange(DRAWS), max(1, DRAWS * len(scored) // _DRAWN_AT_ONCE))
-        drawn = (rng.integers(0, len(scored), (len(some), len(scored))) for some in portions)
+        drawn = (rng.integers(0, len(scored), (len(portion), len(scored))) for portion in portions)
         draw_means = np.concatenate([per_series[rows].mean(axis=1) for rows in drawn])
     else:
-        draw_means = _over_origins(filled, present, rng)
+        # Draws of origins: the mean over series of the mean over the drawn origins.
+        origins = present.shape[1]
+        picked = rng.integers(0, origins, (DRAWS, origins))
+        times = np.array([np.bincount(draw, minlength=origins) for draw in picked]).T
+        count = present.astype(np.float64) @ times
+        means = np.divide(filled @ times, count, out=np.full(count.shape, np.nan), where=count > 0)
+        some = (~np.isnan(means)).sum(axis=0)
+        draw_means = np.divide(np.nansum(means, axis=0), some, out=np.full(DRAWS, np.nan), where=some > 0)
     low, high = np.nanquantile(draw_means, [0.025, 0.975])
     return Interval(float(per_series.mean()), float(low), float(high), len(scored), int(present.sum()))
-
-
-def _over_origins(filled: Floats, present: Flags, rng: np.random.Generator) -> Floats:
-    """Means of draws of origins, (DRAWS,): over series of the mean over the drawn origins."""
-    origins = present.shape[1]
-    picked = rng.integers(0, origins, (DRAWS, origins))
-    times = np.array([np.bincount(draw, minlength=origins) for draw in picked]).T
-    count = present.astype(np.float64) @ times
-    means = np.divide(filled @ times, count, out=np.full(count.shape, np.nan), where=count > 0)
-    some: Floats = (~np.isnan(means)).sum(axis=0)
-    draw_means: Floats = np.divide(np.nansum(means, axis=0), some, out=np.full(DRAWS, np.nan), where=some > 0)
-    return draw_means
 
 
 def log_ratio(ledger: BacktestScores, contender: str, baseline: str) -> Floats:
@@ -244,10 +240,9 @@ def _quotient(part: Floats, denominator: Floats, used: Flags) -> float:
 
 
 def _mean_of_series(values: Floats) -> float:
-    present = ~np.isnan(values)
-    count = present.sum(axis=1)
-    total = np.where(present, values, 0.0).sum(axis=1, dtype=np.float64)
-    return float((total[count > 0] / count[count > 0]).mean()) if (count > 0).any() else float("nan")
+    means = known_mean(values)
+    known = means[~np.isnan(means)]
+    return float(known.mean()) if known.size else float("nan")
 
 
 # --- strata ---

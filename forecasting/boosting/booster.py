@@ -143,18 +143,17 @@ def train(moments: Sequence[BoosterInput], actual: FloatMatrix, settings: Foreca
     chosen = np.zeros(actual.size, dtype=bool)
     chosen[slots] = True
     drawn = chosen.reshape(actual.shape)
-    columns, targets = zip(*(_sample(m, a, d) for m, a, d in zip(moments, actual, drawn, strict=True)), strict=True)
+    columns: list[Array] = []
+    targets: list[Floats] = []
+    for moment, came, rows in zip(moments, actual, drawn, strict=True):
+        scale = scale_of(moment.path, moment.base)
+        columns += [features(moment.rows(some), scale[some], rows[some]) for some in _blocks(len(scale))]
+        target = (came - moment.path[:, :, _MIDDLE]) / scale[:, None]
+        targets.append(np.clip(target[rows], -_FARTHEST, _FARTHEST))
     x, y = np.concatenate(columns), np.concatenate(targets)
     if len(y) < 2 * _FEWEST_IN_LEAF * _LEAVES:
         return None
     return Booster(of_models(_fit_models(x, y, BOOSTER_THREADS)), len(y), series)
-
-
-def _sample(moment: BoosterInput, actual: FloatMatrix, drawn: npt.NDArray[np.bool_]) -> tuple[Array, Floats]:
-    scale = scale_of(moment.path, moment.base)
-    target = (actual - moment.path[:, :, _MIDDLE]) / scale[:, None]
-    columns = [features(moment.rows(some), scale[some], drawn[some]) for some in _blocks(len(scale))]
-    return np.concatenate(columns), np.clip(target[drawn], -_FARTHEST, _FARTHEST)
 
 
 def _blocks(series: int) -> Iterator[slice]:

@@ -100,15 +100,12 @@ def _of_nodes(nodes: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], ...]:
             return 1 << (leaf_count - 1)
         number, asked = asked, asked + 1
         on_left = visit(int(node["left"]))
-        features[number], thresholds[number] = node["feature_idx"], _not_above(float(node["num_threshold"]))
+        # The highest float32 that is not above the threshold: the same float32 values are <= both.
+        threshold, single = float(node["num_threshold"]), np.float32(node["num_threshold"])
+        thresholds[number] = single if float(single) <= threshold else np.nextafter(single, np.float32(-np.inf))
+        features[number] = node["feature_idx"]
         remaining[number] = _ALL & ~on_left
         return on_left | visit(int(node["right"]))
 
     visit(0)
     return features, thresholds, remaining, leaves
-
-
-def _not_above(threshold: float) -> np.float32:
-    """The highest float32 that is not above: the same float32 values are <= both."""
-    single = np.float32(threshold)
-    return single if float(single) <= threshold else np.nextafter(single, np.float32(-np.inf))

@@ -21,7 +21,7 @@ from cotenant.base.errors import SettingsError
 from cotenant.base.usage.usage import FloatMatrix, TimeGrid
 from cotenant.forecasting.base import LEVEL_ARRAY, Array, in_order
 from cotenant.forecasting.empirical import row_quantiles
-from cotenant.forecasting.settings import CalendarEvent, ForecastingSettings
+from cotenant.forecasting.settings import ForecastingSettings
 
 Flags = npt.NDArray[np.bool_]
 
@@ -60,7 +60,8 @@ class Calendar:
         public = _public(settings.holidays, days)
         off |= np.array([day in public for day in days], dtype=bool)
         for event in settings.events:
-            inside = _inside(event, times, zone)
+            first, last = (date.fromisoformat(text) for text in (event.first_day, event.last_day or event.first_day))
+            inside = (times >= _midnight(first, zone)) & (times < _midnight(last + timedelta(days=1), zone))
             if event.factor is None:
                 off |= inside
             else:
@@ -142,13 +143,6 @@ def _public(country: str, days: Sequence[date]) -> frozenset[date]:
             fix="Give a country such as DE, or one with its part such as DE-BY or US-CA.",
         ) from error
     return frozenset(rest_days)
-
-
-def _inside(event: CalendarEvent, times: npt.NDArray[np.int64], zone: ZoneInfo) -> Flags:
-    first, last = (date.fromisoformat(text) for text in (event.first_day, event.last_day or event.first_day))
-    start, end = _midnight(first, zone), _midnight(last + timedelta(days=1), zone)
-    inside: Flags = (times >= start) & (times < end)
-    return inside
 
 
 def _midnight(day: date, zone: ZoneInfo) -> float:

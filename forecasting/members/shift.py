@@ -125,29 +125,23 @@ def decaying_mean(residual: Floats, half_life: float) -> Array:
     present = ~np.isnan(residual)
     count = present.cumsum(axis=1, dtype=np.int32)
     # the filter runs over what is present, moved together; gaps then take what came before them
-    together = np.zeros(residual.shape, dtype=np.float32)
+    together: Array = np.zeros(residual.shape, dtype=np.float32)
     together[np.arange(residual.shape[1]) < count[:, -1:]] = residual[present]
-    level = np.pad(_smooth_exponentially(together, decay), ((0, 0), (1, 0)), constant_values=np.nan)
-    levels: Array = level.ravel().take(count + np.arange(len(level))[:, None] * level.shape[1])
-    return levels
-
-
-def _smooth_exponentially(values: Array, decay: float) -> Array:
-    """level[t] = decay x level[t - 1] + (1 - decay) x value[t], from level[0] = value[0]; values (n, slots), slots > 0.
-
-    In blocks: a level is a weighted sum of its block's values, and what remains of the last level before the block.
-    """
+    # level[t] = decay x level[t - 1] + (1 - decay) x value[t], from level[0] = value[0]. In blocks: a level is a
+    # weighted sum of its block's values, and what remains of the last level before the block.
     place = np.arange(_SLOTS_PER_BLOCK)
     age = place - place[:, None]
     weights = np.where(age >= 0, (1 - decay) * decay ** np.maximum(age, 0), 0.0).astype(np.float32)
     remains = (decay ** (place + 1)).astype(np.float32)
-    slots = values.shape[1]
-    padded = np.pad(values, ((0, 0), (0, -slots % _SLOTS_PER_BLOCK)))
-    levels: Array = padded.reshape(len(values), -1, _SLOTS_PER_BLOCK) @ weights
+    slots = together.shape[1]
+    padded = np.pad(together, ((0, 0), (0, -slots % _SLOTS_PER_BLOCK)))
+    levels: Array = padded.reshape(len(together), -1, _SLOTS_PER_BLOCK) @ weights
     before = np.empty(levels.shape[:2], dtype=np.float32)
-    last = values[:, 0]
+    last = together[:, 0]
     for block in range(levels.shape[1]):
         before[:, block] = last
         last = levels[:, block, -1] + last * remains[-1]
     levels += before[:, :, None] * remains
-    return levels.reshape(padded.shape)[:, :slots]
+    level = np.pad(levels.reshape(padded.shape)[:, :slots], ((0, 0), (1, 0)), constant_values=np.nan)
+    smoothed: Array = level.ravel().take(count + np.arange(len(level))[:, None] * (slots + 1))
+    return smoothed

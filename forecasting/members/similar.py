@@ -76,7 +76,20 @@ class SimilarMoments:
         logs = np.log1p(history / np.where(root > 0, root / 10, 1.0).astype(np.float32))
         spread = _DEVIATION * _mean(np.abs(logs - _mean(logs).astype(np.float32)))
         units: Array = logs / np.maximum(spread, 1e-6).astype(np.float32)
-        distance = _usage_distances(units, moments, int(moments[0])) + time_distance
+        # Weighted mean squared distance of the 12 hours before each moment from those before now, (n, moments).
+        total, weight = np.zeros((len(units), len(moments)), dtype=np.float32), 0.0
+        away = np.empty_like(total)
+        day = first = int(moments[0])
+        # gaps are far from everything, those of now also from those of then
+        now, units = fill_gaps(units[:, -day // 2 :], -_GAP), fill_gaps(units, _GAP)
+        for back in range(1, day // 2 + 1):
+            np.subtract(units[:, first - back : first - back + len(moments)], now[:, -back, None], out=away)
+            np.square(away, out=away)
+            np.minimum(away, np.float32(_FARTHEST), out=away)
+            away *= np.float32(_SLOT_DECAY**back)
+            total += away
+            weight += _SLOT_DECAY**back
+        distance = total / np.float32(weight) + time_distance
         nearest = moments[np.argpartition(distance, self.count - 1, axis=1)[:, : self.count]]
         firsts = nearest + np.arange(len(history))[:, None] * history.shape[1]
         came = history.ravel().take(firsts[:, None, :] + np.arange(horizon)[:, None])
@@ -88,20 +101,3 @@ def _mean(values: Floats) -> Floats:
     total = fill_gaps(values).sum(axis=1, keepdims=True, dtype=np.float64)
     mean: Floats = total / np.maximum(count_known(values), 1)[:, None]
     return mean
-
-
-def _usage_distances(units: Array, moments: npt.NDArray[np.intp], day: int) -> Array:
-    """Weighted mean squared distance of the 12 hours before each moment from those before now, (n, moments)."""
-    total, weight = np.zeros((len(units), len(moments)), dtype=np.float32), 0.0
-    away = np.empty_like(total)
-    first = int(moments[0])
-    # gaps are far from everything, those of now also from those of then
-    now, units = fill_gaps(units[:, -day // 2 :], -_GAP), fill_gaps(units, _GAP)
-    for back in range(1, day // 2 + 1):
-        np.subtract(units[:, first - back : first - back + len(moments)], now[:, -back, None], out=away)
-        np.square(away, out=away)
-        np.minimum(away, np.float32(_FARTHEST), out=away)
-        away *= np.float32(_SLOT_DECAY**back)
-        total += away
-        weight += _SLOT_DECAY**back
-    return total / np.float32(weight)

@@ -114,6 +114,11 @@ def node_peaks(
     if usage.resource is Resource.MEMORY:
         peaks, of_class = np.fmax(peaks, of.day[:, -1:]), np.fmax(of_class, of.day[:, -1])
     tested = [rule.tested_peaks(risk) for risk in risks]
+    past = None
+    if tested[0].shape[1] > 1 and np.isfinite(tested[0]).any():
+        # All decisions but the one of now, in the unit of usage, with the six hours after each.
+        decided = tested[0][:, :-1] * limits[:, None]
+        past = PastPeaks(decided, blocks[:, blocks.shape[1] - decided.shape[1] :], limits)
     now = (of.highest[:, -1], of.week[:, -1], by_rule[:, 0])
     highest, week, first = (np.where(short, np.nan, part) for part in now)
     return NodePeaks(
@@ -129,7 +134,7 @@ def node_peaks(
             for row, s in zip(peaks, short.tolist(), strict=True)
         ),
         class_peaks=np.minimum(of_class + node_limits.cold, limits),
-        tested=_past_peaks(tested[0], blocks, limits),
+        tested=past,
         highest=highest,
         week=week,
         added=first - (highest + week) / 2,
@@ -168,14 +173,3 @@ def _records(blocks: Floats, settings: NodePeakSettings) -> Records:
     parts = [records(blocks[i : i + _NODES_AT_ONCE], decisions) for i in range(0, max(1, len(blocks)), _NODES_AT_ONCE)]
     names = Records.__slots__
     return Records(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
-
-
-def _past_peaks(tested: Floats, blocks: Floats, limits: Floats) -> PastPeaks | None:
-    """Tested decisions (n, E) but the one of now, per unit of the limits, with the six hours after each.
-
-    blocks: (n, B), the newest last. None = no decision could be tested.
-    """
-    if tested.shape[1] < 2 or not np.isfinite(tested).any():
-        return None
-    peaks = tested[:, :-1] * limits[:, None]
-    return PastPeaks(peaks, blocks[:, blocks.shape[1] - peaks.shape[1] :], limits)

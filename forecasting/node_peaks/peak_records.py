@@ -60,7 +60,14 @@ def records(blocks: Floats, decisions: int) -> Records:
     """Records at the newest `decisions` borders of blocks (n, B), each only from the data before it."""
     size = blocks.shape[1]
     ends = np.arange(max(0, size - decisions + 1), size + 1)
-    daily = _day_before(blocks)
+    # Highest of the day that ends at each border, (n, B + 1); -inf when fewer than half of its blocks are known.
+    wide = np.concatenate([np.full((len(blocks), BLOCKS_PER_DAY), np.nan), blocks], axis=1)
+    is_known = np.isfinite(wide)
+    filled = np.where(is_known, wide, -np.inf)
+    parts = [slice(i, i + size + 1) for i in range(BLOCKS_PER_DAY)]
+    known_blocks = np.sum([is_known[:, part] for part in parts], axis=0)
+    highest = np.max([filled[:, part] for part in parts], axis=0)
+    daily = np.where(2 * known_blocks >= BLOCKS_PER_DAY, highest, -np.inf)
     back = ends[:, None] - BLOCKS_PER_DAY * np.arange(RECORD_DAYS)
     days = np.where(back >= 0, daily[:, np.maximum(back, 0)], -np.inf)
     present = np.isfinite(days)
@@ -76,19 +83,6 @@ def records(blocks: Floats, decisions: int) -> Records:
         days=count,
         after=_or_gap(after),
     )
-
-
-def _day_before(blocks: Floats) -> Floats:
-    """Highest of the day that ends at each border, (n, B + 1); -inf when fewer than half of its blocks are known."""
-    n, size = blocks.shape
-    wide = np.concatenate([np.full((n, BLOCKS_PER_DAY), np.nan), blocks], axis=1)
-    present = np.isfinite(wide)
-    filled = np.where(present, wide, -np.inf)
-    parts = [slice(i, i + size + 1) for i in range(BLOCKS_PER_DAY)]
-    highest = np.max([filled[:, part] for part in parts], axis=0)
-    block_count = np.sum([present[:, part] for part in parts], axis=0)
-    result: Floats = np.where(2 * block_count >= BLOCKS_PER_DAY, highest, -np.inf)
-    return result
 
 
 def _or_gap(values: Floats) -> Floats:

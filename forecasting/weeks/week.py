@@ -23,7 +23,7 @@ from cotenant.forecasting.local_time.wall_clock import WallClock
 from cotenant.forecasting.losses import pinball
 from cotenant.forecasting.members.plain import RecentQuantiles, SeasonalNaive, SlotQuantiles
 from cotenant.forecasting.members.shift import ShiftedProfile
-from cotenant.forecasting.selection import combine, level_of
+from cotenant.forecasting.selection import blend, combine, level_of
 from cotenant.forecasting.settings import ForecastingSettings
 
 Floats = npt.NDArray[np.float64]
@@ -50,15 +50,6 @@ SHARPNESS, PRIOR = 8.0, 4.0
 _LOW, _HIGH = LEVELS.index(0.1), LEVELS.index(0.9)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class WeekBacktest:
-    """Members on past weeks: log loss relative to the first (weeks, M, n), and the newest week's blend, unseen."""
-
-    ratios: Floats
-    loss: Floats
-    covered: Floats
-
-
 def weeks(usage: Usage[RefT], settings: ForecastingSettings) -> Weeks[RefT]:
     """The 168 hours after the last whole hour of usage, whose step must divide an hour.
 
@@ -80,7 +71,10 @@ def weeks(usage: Usage[RefT], settings: ForecastingSettings) -> Weeks[RefT]:
     calendar = Calendar.of(hourly.grid, WEEK_HOURS, settings)
     path, loss, covered = blend_week(clock.local(calendar.ordinary(values)), hourly.grid)
     path = calendar.special(clock.absolute(path), values)
-    path[~_enough(values)] = np.nan
+    # A series must span SHORTEST_DAYS, and be known for half of that span.
+    present = ~np.isnan(values)
+    span, count = values.shape[1] - present.argmax(axis=1), present.sum(axis=1)
+    path[~((count > 0) & (span >= SHORTEST_DAYS * DAY) & (2 * count >= span))] = np.nan
     return Weeks(usage.refs, usage.resource, hourly.grid.following(WEEK_HOURS), path, loss, covered)
 
 
@@ -89,10 +83,9 @@ def blend_week(history: FloatMatrix, grid: TimeGrid) -> tuple[Array, Floats, Flo
     # Each past week from what stood before it; the newest is forecast with the weights of the older ones.
     size = len(history)
     cuts = [cut for days in BACK_DAYS if (cut := grid.size - days * DAY) >= SHORTEST_DAYS * DAY]
-    if not cuts:
-        none = np.full(size, np.nan)
-        tried = WeekBacktest(np.zeros((0, len(MEMBERS), size)), none, none)
-    else:
+    ratios = np.zeros((0, len(MEMBERS), size))
+    loss = covered = np.full(size, np.nan)
+    if cuts:
         weeks_ahead = [(_member_paths(history, grid, cut), history[:, cut : cut + WEEK_HOURS]) for cut in cuts]
         ratios = np.stack([_ratio(came, member_paths, level_of(history)) for member_paths, came in weeks_ahead])
         member_paths, came = weeks_ahead[0]
@@ -102,11 +95,10 @@ def blend_week(history: FloatMatrix, grid: TimeGrid) -> tuple[Array, Floats, Flo
         covered = np.where(
             present.any(axis=1), (inside & present).sum(axis=1) / np.maximum(present.sum(axis=1), 1), np.nan
         )
-        loss, naive = pinball(came, served), pinball(came, member_paths[0])
-        tried = WeekBacktest(ratios, np.where(naive > 0, loss / np.where(naive > 0, naive, 1), np.nan), covered)
-    weight = _weights(tried.ratios)
+        naive = pinball(came, member_paths[0])
+        loss = np.where(naive > 0, pinball(came, served) / np.where(naive > 0, naive, 1), np.nan)
     ahead = np.stack([member.quantiles(history, grid, WEEK_HOURS) for member in MEMBERS])
-    return in_order(combine(ahead, weight)), tried.loss, tried.covered
+    return in_order(combine(ahead, _weights(ratios))), loss, covered
 
 
 def _member_paths(history: FloatMatrix, grid: TimeGrid, cut: int) -> Array:
@@ -128,17 +120,7 @@ def _weights(ratios: Floats) -> Floats:
         return np.full((members, size), 1.0 / members)
     mean = ratios.mean(axis=0)
     score = (tests * mean + PRIOR * mean.mean(axis=1, keepdims=True)) / (tests + PRIOR)
-    weight = np.exp(-SHARPNESS * (score - score.min(axis=0)))
-    return np.asarray(weight / weight.sum(axis=0))
-
-
-def _enough(values: FloatMatrix) -> npt.NDArray[np.bool_]:
-    """Return whether each series spans SHORTEST_DAYS and is known for half of that span, (n,)."""
-    present = ~np.isnan(values)
-    span = values.shape[1] - present.argmax(axis=1)
-    count = present.sum(axis=1)
-    enough: npt.NDArray[np.bool_] = (count > 0) & (span >= SHORTEST_DAYS * DAY) & (2 * count >= span)
-    return enough
+    return blend(score, SHARPNESS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,12 +64,7 @@ def _candidates(clean: Floats, day: int, horizon: int) -> list[Floats]:
     """Max of the slot, then the Fourier path with each margin, each (n, horizon)."""
     phase = np.arange(horizon) % day
     highest = by_day(clean.astype(np.float32), day).max(axis=1)[:, phase]
-    path = _fourier(clean, day)[:, phase]
-    return [highest, *((1 + margin) * path for margin in MARGINS)]
-
-
-def _fourier(clean: Floats, day: int) -> Floats:
-    """The first day of the periodic continuation from the strongest frequencies below one an hour, (n, day), >= 0."""
+    # The first day of the periodic continuation from the strongest frequencies below one an hour, >= 0.
     spectrum = np.fft.rfft(np.nan_to_num(clean), axis=1)
     size = np.abs(spectrum)
     slow = np.arange(spectrum.shape[1]) * day < 24 * clean.shape[1]
@@ -79,7 +74,8 @@ def _fourier(clean: Floats, day: int) -> Floats:
     chosen = np.zeros_like(spectrum)
     np.put_along_axis(chosen, order, np.take_along_axis(spectrum, order, axis=1), axis=1)
     chosen[:, ~slow] = 0
-    return np.maximum(np.fft.irfft(chosen, n=clean.shape[1], axis=1)[:, :day], 0)
+    path = np.maximum(np.fft.irfft(chosen, n=clean.shape[1], axis=1)[:, :day], 0)[:, phase]
+    return [highest, *((1 + margin) * path for margin in MARGINS)]
 
 
 def _loss(actual: Floats, path: Floats) -> Floats:

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from statistics import NormalDist
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from cotenant.base.usage.forecast import LEVELS
 from cotenant.base.usage.usage import HOUR_SECONDS, FloatMatrix, TimeGrid
+from cotenant.forecasting.backtest.baselines.seasonal import NORMAL
 from cotenant.forecasting.base import Array, conform
-
-Floats = npt.NDArray[np.floating[Any]]
-
-_NORMAL: Final = np.array([NormalDist().inv_cdf(level) for level in LEVELS])
+from cotenant.forecasting.empirical import known_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +32,7 @@ class StlSes:
         """
         factor = max(1, HOUR_SECONDS // grid.step_seconds)
         block = history[:, history.shape[1] % factor :].reshape(len(history), history.shape[1] // factor, factor)
-        present = ~np.isnan(block)
-        count = present.sum(axis=2)
-        total = np.where(present, block, 0.0).sum(axis=2, dtype=np.float64)
-        hourly = np.divide(total, count, out=np.full(count.shape, np.nan), where=count > 0)
+        hourly = known_mean(block)
         period = max(2, grid.slots_per_day // factor)
         hours = -(-horizon // factor)
         paths = np.full((len(history), hours, len(LEVELS)), np.nan)
@@ -60,8 +53,7 @@ class StlSes:
                     deviation = float(np.sqrt(np.mean((rest - fitted.fittedvalues) ** 2)))
                     point = seasonal[-period:][np.arange(hours) % period] + fitted.forecast(1)[0]
                     widening = np.sqrt(1 + np.arange(hours) * float(fitted.params["smoothing_level"]) ** 2)
-                    ahead: Floats = point[:, None] + deviation * widening[:, None] * _NORMAL
-                    paths[row] = ahead
+                    paths[row] = point[:, None] + deviation * widening[:, None] * NORMAL
         return conform(np.repeat(paths, factor, axis=1)[:, :horizon], history)
 
 

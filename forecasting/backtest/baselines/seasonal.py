@@ -7,16 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from cotenant.base.usage.forecast import LEVELS
 from cotenant.base.usage.usage import FloatMatrix, TimeGrid
 from cotenant.forecasting.base import Array, conform
-
-Floats = npt.NDArray[np.floating[Any]]
+from cotenant.forecasting.empirical import known_mean
 
 NORMAL: Final = np.array([NormalDist().inv_cdf(level) for level in LEVELS])
 """Quantiles of the standard normal distribution at LEVELS."""
@@ -36,10 +34,7 @@ class GaussianSeasonalNaive:
         """
         day = grid.slots_per_day
         residuals = history[:, day:] - history[:, : max(0, history.shape[1] - day)]
-        present = ~np.isnan(residuals)
-        count = present.sum(axis=1)
-        squares = np.where(present, residuals, 0.0).astype(np.float64) ** 2
-        variance = np.divide(squares.sum(axis=1), count, out=np.full(len(history), np.nan), where=count > 0)
+        variance = known_mean(residuals.astype(np.float64) ** 2)
         point = newest_of_slot(history, day, horizon)
         return conform(point[:, :, None] + np.sqrt(variance)[:, None, None] * NORMAL, history)
 
