@@ -74,27 +74,26 @@ def load_settings(arguments: Sequence[str] | None) -> Loaded[Settings]:
 
 def run(settings: SettingSections) -> int:
     """The agent in this process's main thread, until a signal."""
-    configure_logging(settings.section(TelemetrySettings))
+    own, telemetry = settings.section(EnforcerSettings), settings.section(TelemetrySettings)
+    configure_logging(telemetry)
     with Ending() as ending, node_lock(settings, ending.wait) as turn:
-        if turn is not None:
-            _run(settings, AgentStop(ending, turn, settings.section(EnforcerSettings)))
-    return 0
-
-
-def _run(settings: SettingSections, agent_stop: AgentStop) -> None:
-    with (
-        assemble_agent(settings, os.environ) as assembly,
-        watchdog(settings.section(EnforcerSettings), settings.section(TelemetrySettings)),
-        device_driver(settings, assembly) as claimed_cpus,
-        run_nri_plugin(settings, assembly.agent, agent_stop, claimed_cpus),
-    ):
-        if assembly.reporter:
-            assembly.reporter.start()
-        try:
-            assembly.agent.run(agent_stop.wait, lambda: agent_stop.hands_over, lambda: agent_stop.to_stranger)
-        finally:
+        if turn is None:
+            return 0
+        agent_stop = AgentStop(ending, turn, own)
+        with (
+            assemble_agent(settings, os.environ) as assembly,
+            watchdog(own, telemetry),
+            device_driver(settings, assembly) as claimed_cpus,
+            run_nri_plugin(settings, assembly.agent, agent_stop, claimed_cpus),
+        ):
             if assembly.reporter:
-                assembly.reporter.stop()
+                assembly.reporter.start()
+            try:
+                assembly.agent.run(agent_stop.wait, lambda: agent_stop.hands_over, lambda: agent_stop.to_stranger)
+            finally:
+                if assembly.reporter:
+                    assembly.reporter.stop()
+    return 0
 
 
 @contextlib.contextmanager
@@ -110,12 +109,8 @@ def watchdog(settings: EnforcerSettings, telemetry: TelemetrySettings) -> Iterat
         "--ttl-seconds": str(settings.watchdog_seconds),
         "--agent": str(os.getpid()),
     }
-    command = [
-        sys.executable,
-        "-m",
-        "cotenant.enforcer.apply.watchdog",
-        *(word for pair in options.items() for word in pair),
-    ]
+    words = [word for pair in options.items() for word in pair]
+    command = [sys.executable, "-m", "cotenant.enforcer.apply.watchdog", *words]
     env = {**os.environ, LOG_FORMAT: telemetry.log_format}
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, env=env)  # noqa: S603 - our own
     try:

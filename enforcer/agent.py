@@ -121,9 +121,20 @@ class Agent:
         parts = self.parts
         parts.sources.start()
         parts.evictions.start()
+        every, now = parts.settings.tick_seconds, parts.monotonic
         try:
-            if not self._wait_for_sources(wait):
-                self._tick_until(wait)
+            if self._wait_for_sources(wait):
+                return
+            due = now()
+            while True:  # on a grid; ticks whose time has passed are left out. A wait that ends early is a tick between
+                self.tick()
+                missed = int((now() - due) // every)
+                if missed > 0:
+                    parts.metrics.late.inc(missed)
+                if missed >= 0:  # else the runtime has woken us before the time
+                    due += every * (missed + 1)
+                if wait(max(0.0, due - now())):
+                    return
         finally:
             self.end(hands_over(), to_stranger())
 
@@ -134,20 +145,6 @@ class Agent:
             if wait(0.1):
                 return True
         return False
-
-    def _tick_until(self, wait: Callable[[float], bool]) -> None:
-        """Ticks on a grid; those whose time has passed are left out. A wait that ends early is a tick between."""
-        every, now = self.parts.settings.tick_seconds, self.parts.monotonic
-        due = now()
-        while True:
-            self.tick()
-            missed = int((now() - due) // every)
-            if missed > 0:
-                self.parts.metrics.late.inc(missed)
-            if missed >= 0:  # else the runtime has woken us before the time
-                due += every * (missed + 1)
-            if wait(max(0.0, due - now())):
-                return
 
     def run_two_ticks(self) -> None:
         """Run two ticks for a report: usage is the difference of two readings, one tick has none. The caller ends."""
@@ -163,15 +160,19 @@ class Agent:
         hands_over: another agent stands by; every value stays, as the journal notes it. to_stranger: that agent will
         not have the journal: only what it can tell from the kubelet's own values stays, which is best effort's.
         """
+        parts, last = self.parts, self._last
         try:
             if hands_over:
-                if to_stranger:
-                    self._restore_beside_best_effort()
-                self._log.info("handed over", values=len(self.parts.knob_writer.overridden_knobs))
+                if to_stranger and last is not None:  # as far as the last tick saw the node
+                    root = last.observation.best_effort_root
+                    within = "" if root is None else f"{root.path}/"
+                    kept = tuple(w for w in last.decided.wants if within and f"{w.path}/".startswith(within))
+                    done = parts.knob_writer.apply([StrategyPlan(kept)], last.observation)
+                    parts.reporter.done(done, last.observation, parts.clock.now_seconds())
+                self._log.info("handed over", values=len(parts.knob_writer.overridden_knobs))
             else:
                 self.restore()
         finally:
-            parts = self.parts
             parts.sources.stop()
             parts.evictions.stop()
             if parts.recorder:
@@ -187,16 +188,6 @@ class Agent:
         for controller in parts.surfaces if not parts.settings.dry_run else ():
             for wrong in controller.restore():
                 self._log.warning("not given back", error=wrong)
-
-    def _restore_beside_best_effort(self) -> None:
-        """Restore the values outside best effort's tier, as far as the last tick saw the node."""
-        if self._last is None:
-            return
-        observation, wants = self._last.observation, self._last.decided.wants
-        root = observation.best_effort_root
-        kept = tuple(w for w in wants if root is not None and f"{w.path}/".startswith(f"{root.path}/"))
-        done = self.parts.knob_writer.apply([StrategyPlan(kept)], observation)
-        self.parts.reporter.done(done, observation, self.parts.clock.now_seconds())
 
     # --- one tick ----------------------------------------------------------------------------------------------------
     def tick(self) -> bool:
@@ -231,10 +222,10 @@ class Agent:
         with self._lock:
             self._usage.take(observation)
             self._last = _Last(started, observation, decided, inputs)
-        for controller in self.parts.surfaces:
+        for controller in parts.surfaces:
             own = [want for want in decided.surfaces if want.surface is controller.surface]
-            wrong = [] if self.parts.settings.dry_run else controller.apply(own)
-            self.parts.reporter.surface(controller.surface, own, wrong, observation.wall_seconds)
+            wrong = [] if parts.settings.dry_run else controller.apply(own)
+            parts.reporter.surface(controller.surface, own, wrong, observation.wall_seconds)
         parts.evictions.step(decided, observation)
         parts.reporter.done(results, observation, observation.wall_seconds)
         parts.reporter.verdicts(decided.verdicts, observation)
@@ -242,11 +233,16 @@ class Agent:
         sample = sample_of(observation, decided)
         parts.metrics.lanes(observation.node.name, sample, parts.settings.dry_run)
         self._held_back = self._held_back.after(sample, observation.best_effort_root, observation.elapsed_seconds)
-        self._record(observation, inputs.policy, decided, before)
+        if parts.recorder is not None:
+            try:
+                parts.recorder.record(observation, inputs.policy, decided, before, self._ages)
+            except OSError as error:
+                self._log.error("recording ended", error=str(error))
+                parts.recorder = None
         if started - self._status_at < STATUS_SECONDS:
             return
         self._status_at = started
-        path = Path(self.parts.settings.state_dir) / FILE
+        path = Path(parts.settings.state_dir) / FILE
         try:
             replace_atomically(path, msgspec.json.encode(self.status()), on_disk=False)
         except OSError as error:
@@ -257,17 +253,6 @@ class Agent:
         if why != self.wrong:
             self._log.error("tick " + outcome, error=why)
         self.wrong = why
-
-    def _record(
-        self, observation: Observation, policy: NodePolicy | None, decided: TickDecision, before: Memory
-    ) -> None:
-        if self.parts.recorder is None:
-            return
-        try:
-            self.parts.recorder.record(observation, policy, decided, before, self._ages)
-        except OSError as error:
-            self._log.error("recording ended", error=str(error))
-            self.parts.recorder = None
 
     # --- for others --------------------------------------------------------------------------------------------------
     def status(self) -> NodeStatus | None:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final
 
 import msgspec
 import structlog
@@ -70,15 +70,14 @@ driver install."""
 BOOT_ID: Final = "sys/kernel/random/boot_id"
 FLUSH_SECONDS: Final = 1.0
 AROUND_SECONDS: Final = 60.0
-_Around: TypeAlias = tuple[Uplink | None, ResctrlReading | None, Mapping[str, str]]
-"""What hardly ever changes: uplink, resctrl, the kernel's switches."""
 
 
 class KubeletTreeReader:
     """Reads the node: detects the kubelet's cgroup tree first, and again while there is none."""
 
     def __init__(self, hierarchy: Hierarchy, settings: EnforcerSettings, kubelet: KubeletConfig) -> None:
-        self._around: _Around = (None, None, {})
+        self._around: tuple[Uplink | None, ResctrlReading | None, Mapping[str, str]] = (None, None, {})
+        """What is read again every AROUND_SECONDS: uplink, resctrl, the kernel's switches."""
         self._kernel = SwitchFiles(Path(settings.sysctl_root), Path(settings.sysfs_root))
         self._looked_seconds = -AROUND_SECONDS
         self._hierarchy, self._settings, self._kubelet = hierarchy, settings, kubelet
@@ -90,10 +89,21 @@ class KubeletTreeReader:
 
     def read(self, inputs: AgentInputs, fresh: frozenset[Place]) -> Observation:
         """One tick's reading. NodeUnreadable while no kubelet's tree is there."""
-        observer = self._observer or self._observer_of_layout()
+        observer = self._observer
+        if observer is None:
+            self._layout = layout_of(self._hierarchy, self._settings, self._kubelet)
+            self._observer = observer = Observer(self._hierarchy, self._layout, Path(self._settings.proc_root))
+            if self._settings.count_cycles:
+                observer.cycles = CycleReader(self._hierarchy, range(os.cpu_count() or 1))
         if inputs.policy is not self._policy:
             self._policy, self._applications = inputs.policy, applications(inputs.policy, self._layout)
-        uplink, resctrl, switches = self._read_surroundings(time.monotonic())
+        now_seconds = time.monotonic()
+        if now_seconds - self._looked_seconds >= AROUND_SECONDS:
+            self._looked_seconds = now_seconds
+            proc = Path(self._settings.proc_root)
+            resctrl = read_resctrl(cpuinfo=proc / "cpuinfo")
+            self._around = read_uplink(host=proc / "1"), resctrl, self._kernel.present()
+        uplink, resctrl, switches = self._around
         static = inputs.kubelet.static_cpus
         facts = NodeReading(
             name=inputs.node.name,
@@ -118,22 +128,6 @@ class KubeletTreeReader:
             self._observer.close()
         self._hierarchy.close()
 
-    def _read_surroundings(self, now_seconds: float) -> _Around:
-        """Return the readings that rarely change; they are read again every AROUND_SECONDS."""
-        if now_seconds - self._looked_seconds >= AROUND_SECONDS:
-            self._looked_seconds = now_seconds
-            proc = Path(self._settings.proc_root)
-            resctrl = read_resctrl(cpuinfo=proc / "cpuinfo")
-            self._around = read_uplink(host=proc / "1"), resctrl, self._kernel.present()
-        return self._around
-
-    def _observer_of_layout(self) -> Observer:
-        self._layout = layout_of(self._hierarchy, self._settings, self._kubelet)
-        self._observer = Observer(self._hierarchy, self._layout, Path(self._settings.proc_root))
-        if self._settings.count_cycles:
-            self._observer.cycles = CycleReader(self._hierarchy, range(os.cpu_count() or 1))
-        return self._observer
-
 
 def layout_of(hierarchy: Hierarchy, settings: EnforcerSettings, kubelet: KubeletConfig) -> Layout:
     """Return the layout from the settings, the detected tree, or else the kubelet's configuration.
@@ -154,14 +148,10 @@ def layout_of(hierarchy: Hierarchy, settings: EnforcerSettings, kubelet: Kubelet
 def applications(policy: NodePolicy | None, layout: Layout) -> tuple[HostApplicationSpec, ...]:
     """The declared host applications whose place is one."""
     specs = []
-    for application in policy.host_applications if policy else ():
+    for app in policy.host_applications if policy else ():
         with contextlib.suppress(UsageError):  # the manager's webhook tells who wrote it
-            path = host_application_path(application, layout)
-            specs.append(
-                HostApplicationSpec(
-                    application.name, QosClass(application.qos), PriorityClass(application.priority), path
-                )
-            )
+            path = host_application_path(app, layout)
+            specs.append(HostApplicationSpec(app.name, QosClass(app.qos), PriorityClass(app.priority), path))
     return tuple(specs)
 
 

@@ -74,9 +74,13 @@ def device_driver(settings: SettingSections, assembly: Assembled) -> Iterator[Cl
             with contextlib.suppress(OSError):
                 service.heal()
 
-        publisher = SlicePublisher(
-            assembly.client, node, own.device_file, lambda: _cores(settings), offer, claims.devices
-        )
+        def cores() -> list[OfferedDevice]:
+            cpus = parse_cpus(own.cpus, "enforcer.dra.cpus")
+            return (
+                offered_cores(read_topology(Path(settings.section(EnforcerSettings).sysfs_root)), cpus) if cpus else []
+            )
+
+        publisher = SlicePublisher(assembly.client, node, own.device_file, cores, offer, claims.devices)
         service = DraService(claims, Path(own.plugin_dir), Path(own.registry_dir), publisher.wake)
         assembly.agent.parts.metrics.registry.register(
             DraMetrics(lambda: (service.kubelet_knows, not publisher.problem, claims.count))
@@ -117,11 +121,6 @@ class DraMetrics(Collector):
         meaning = "1 while the node's ResourceSlices match its devices."
         yield GaugeMetricFamily("cotenant_enforcer_dra_published", meaning, float(published))
         yield GaugeMetricFamily("cotenant_enforcer_dra_claims", "Claims that are prepared.", float(count))
-
-
-def _cores(settings: SettingSections) -> list[OfferedDevice]:
-    cpus = parse_cpus(settings.section(EnforcerSettings).dra.cpus, "enforcer.dra.cpus")
-    return offered_cores(read_topology(Path(settings.section(EnforcerSettings).sysfs_root)), cpus) if cpus else []
 
 
 @contextlib.contextmanager
@@ -186,16 +185,10 @@ class HookDecision:
     def __call__(self, pod: PodSpec, container: ContainerSpec, cgroup_parent: str) -> ContainerSettings:
         """Return the settings for a container being created, as `facts.Decide`."""
         admitted = self.agent.admitted(pod)
-        resources = self._by_policy(admitted, container)
+        policy_and_ratio = None if self.ended() else self.agent.container_policy()
+        resources = container_resources(admitted, container, *policy_and_ratio) if policy_and_ratio else LEAVE
         # a pod that is known to name no claim has written the variable itself
         may_claim = admitted.claims or not admitted.resources_known
         if may_claim and (cpus := self.claimed_cpus(pod.namespace, container.claims)):
             resources = replace(resources, cpuset_cpus=format_cpus(cpus))
         return self.parents.fitted(resources, cgroup_parent, container.id)
-
-    def _by_policy(self, pod: PodSpec, container: ContainerSpec) -> ContainerSettings:
-        policy_and_ratio = None if self.ended() else self.agent.container_policy()
-        if policy_and_ratio is None:
-            return LEAVE
-        policy, cpu_ratio = policy_and_ratio
-        return container_resources(pod, container, policy, cpu_ratio)

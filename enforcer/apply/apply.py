@@ -34,7 +34,7 @@ from cotenant.enforcer.contract import (
     StrategyPlan,
     Value,
 )
-from cotenant.enforcer.decide.changes import Done, KnobWrite, Notes, OriginalValue, Place, Settled, WriteOutcome
+from cotenant.enforcer.decide.changes import Done, KnobWrite, Notes, Place, Settled, WriteOutcome
 from cotenant.enforcer.decide.knobs import BLOCK_DEVICES, same
 from cotenant.enforcer.decide.kubelet_values import lost_notes, unexplained_limits
 from cotenant.enforcer.decide.settle import Circumstances, settle
@@ -109,7 +109,15 @@ class Applier:
     def apply(self, plans: Sequence[StrategyPlan], observation: Observation) -> list[Done]:
         """Make it so: settle, note, write, read back; [] when nothing changed. NodeUnreadable when files run out."""
         self._journal.beat()
-        notes = self._stored_notes(observation)
+        notes = self._journal.notes
+        if not self._dry_run and self._lost and observation.kubepods is not None:
+            # The notes were lost, and the pods are known: with what can only be an agent's.
+            self._lost = observation.pods_age_seconds >= OLDEST_SECONDS
+            notes = {**lost_notes(observation), **notes}
+            noted_paths = {path for path, _ in notes}
+            self.unexplained = tuple(text for path, text in unexplained_limits(observation) if path not in noted_paths)
+            with contextlib.suppress(StoreError):  # told when they are saved before the writes
+                self._journal.begin(notes)
         groups = observation.groups()
         strays, removed = self._strays(notes, observation)
         notes = {place: note for place, note in notes.items() if note.path not in removed}
@@ -127,16 +135,21 @@ class Applier:
         first = self._carry_out(settled)
         if first.refused and not self.denied:
             fresh = {**around.strays, **self._read_again(first, {**groups, **around.strays})}
-            corrected = settle(
-                plans, observation, self._journal.notes, self._hierarchy.dialect, replace(around, strays=fresh)
-            )
-            second = self._carry_out(corrected)
+            around = replace(around, strays=fresh)
+            second = self._carry_out(settle(plans, observation, self._journal.notes, self._hierarchy.dialect, around))
             first.done += second.done
             first.refused = second.refused
             first.tried |= second.tried
         self._remember(first)
         self._held = frozenset({*settled.values_in_force, *first.tried})
-        return self._mark_repeated([*settled.refused, *first.done, *(self._failure(w, e) for w, e in first.refused)])
+        failures = []
+        for write, refused in first.refused:
+            if refused == errno.ENODEV and write.knob in BLOCK_DEVICES:
+                outcome, why = WriteOutcome.UNSUPPORTED, f"no such device: {write.value}"
+            else:
+                outcome, why = WriteOutcome.FAILED, f"the kernel refuses it: {os.strerror(refused)}"
+            failures.append(_answer(write, outcome, refused, why))
+        return self._mark_repeated([*settled.refused, *first.done, *failures])
 
     def restore(self) -> list[Done]:
         """Restore every original value without an observation. What cannot be restored stays in the journal."""
@@ -148,17 +161,6 @@ class Applier:
             return self.apply((), _NOWHERE)
 
     # --- what is known beforehand ------------------------------------------------------------------------------------
-    def _stored_notes(self, observation: Observation) -> Notes:
-        """The journal's notes; when they were lost, with what can only be an agent's, once the pods are known."""
-        if self._dry_run or not self._lost or observation.kubepods is None:
-            return self._journal.notes
-        self._lost = observation.pods_age_seconds >= OLDEST_SECONDS
-        notes = {**lost_notes(observation), **self._journal.notes}
-        noted_paths = {path for path, _ in notes}
-        self.unexplained = tuple(text for path, text in unexplained_limits(observation) if path not in noted_paths)
-        with contextlib.suppress(StoreError):  # told when they are saved before the writes
-            self._journal.begin(notes)
-        return notes
 
     def _strays(self, notes: Notes, observation: Observation) -> tuple[dict[CgroupPath, GroupReading], set[CgroupPath]]:
         """Noted cgroups missing from the observation: those that exist, read now, and those that do not.
@@ -214,11 +216,9 @@ class Applier:
         """Fresh readings of what was written and refused, of the cgroups above, and of all below, named or not."""
         knobs = {write.knob for write, _ in first.refused} | {Knob.CPU_QUOTA, Knob.CPU_BURST}
         refused = {write.path for write, _ in first.refused}
-        paths = (
-            {path for path, _ in first.settled} | refused | {a for p in refused for a in ancestors(p) if a in groups}
-        )
+        paths = {path for path, _ in first.settled} | refused
         for path in refused:
-            paths |= set(self._descendants(path))
+            paths |= {above for above in ancestors(path) if above in groups} | set(self._descendants(path))
         knobs |= {knob for _, knob in first.settled}
         readings = {}
         for path in sorted(paths - first.gone):
@@ -238,7 +238,7 @@ class Applier:
 
     # --- writing -----------------------------------------------------------------------------------------------------
     def _carry_out(self, settled: Settled) -> _Pass:
-        """Save the notes, write in order, forget what was restored."""
+        """Save the notes, write in order, delete the notes of restored values and of removed cgroups."""
         writing = _Pass()
         writes = settled.writes
         if self.denied and self._monotonic() < self._denied_until:
@@ -246,16 +246,30 @@ class Applier:
         try:
             self._journal.save(settled.notes)
         except StoreError as full:
-            allowed = [w for w in writes if self._is_noted(w)]
-            writing.done += [
-                _answer(w, WriteOutcome.NOT_NOTED, message=full.message) for w in writes if w not in allowed
-            ]
+            allowed = []
+            for write in writes:  # on disk: what restores a value, and what the note lists the value of
+                note = self._journal.notes.get(write.place)
+                if note is not None and (write.restores or write.value in note.written):
+                    allowed.append(write)
+                else:
+                    writing.done.append(_answer(write, WriteOutcome.NOT_NOTED, message=full.message))
             writes = tuple(allowed)
         self.denied = ""
         for write in writes:
-            if not self.denied and write.path not in writing.gone and not self._waits(write):
+            if self.denied or write.path in writing.gone:
+                continue
+            failed = self._failed.get(write.place)
+            if failed is None or failed.value != write.value or self._monotonic() >= failed.not_before:
                 self._put(write, writing)
-        self._forget(writing)
+        notes = self._journal.notes
+        done = {place for place in notes if place in writing.restored or place[0] in writing.gone}
+        for place in done:
+            self._written.discard(place)
+            self._drifts.pop(place, None)
+        for path in writing.gone:
+            self._hierarchy.forget(path)
+        with contextlib.suppress(StoreError):  # a note too many is harmless: next time it is found given back
+            self._journal.save({place: note for place, note in notes.items() if place not in done})
         return writing
 
     def _remember(self, writing: _Pass) -> None:
@@ -270,15 +284,6 @@ class Applier:
         self._failed = failed
         self._written &= notes.keys()
         self._drifts = {place: times for place, times in self._drifts.items() if place in notes}
-
-    def _waits(self, write: KnobWrite) -> bool:
-        failure = self._failed.get(write.place)
-        return failure is not None and failure.value == write.value and self._monotonic() < failure.not_before
-
-    def _is_noted(self, write: KnobWrite) -> bool:
-        """Return whether the journal on disk covers this write: it restores a value, or the note lists its value."""
-        note = self._journal.notes.get(write.place)
-        return note is not None and (write.restores or write.value in note.written)
 
     def _put(self, write: KnobWrite, writing: _Pass) -> None:
         writing.tried.add(write.place)
@@ -345,34 +350,13 @@ class Applier:
             return _answer(write, WriteOutcome.CONFLICT, message=message)
         return _answer(write, WriteOutcome.WRITTEN, message=f"somebody else had set {write.present}" if drifts else "")
 
-    def _forget(self, writing: _Pass) -> None:
-        """Delete the notes of restored values and of removed cgroups."""
-        done = {p for p in self._journal.notes if p in writing.restored or p[0] in writing.gone}
-        for place in done:
-            self._written.discard(place)
-            self._drifts.pop(place, None)
-        for path in writing.gone:
-            self._hierarchy.forget(path)
-        notes: dict[Place, OriginalValue] = {
-            place: note for place, note in self._journal.notes.items() if place not in done
-        }
-        try:
-            self._journal.save(notes)
-        except StoreError:
-            return  # a note too many is harmless: next time it is found given back
-
-    def _failure(self, write: KnobWrite, refused: int) -> Done:
-        if refused == errno.ENODEV and write.knob in BLOCK_DEVICES:
-            return _answer(write, WriteOutcome.UNSUPPORTED, refused, f"no such device: {write.value}")
-        return _answer(write, WriteOutcome.FAILED, refused, f"the kernel refuses it: {os.strerror(refused)}")
-
     # --- telling -----------------------------------------------------------------------------------------------------
     def _mark_repeated(self, done: Iterable[Done]) -> list[Done]:
         """Mark repetitions of results reported within the last minute."""
         now = self._monotonic()
         answers = []
         for result in done:
-            if result.outcome in _ACTS:
+            if result.outcome in (WriteOutcome.WRITTEN, WriteOutcome.RESTORED):
                 answers.append(result)
                 continue
             key = (result.place, result.outcome)
@@ -384,9 +368,6 @@ class Applier:
             answers.append(replace(result, repeated=repeated))
         self._told = {key: entry for key, entry in self._told.items() if now - entry[1] < TOLD_SECONDS}
         return answers
-
-
-_ACTS: Final = (WriteOutcome.WRITTEN, WriteOutcome.RESTORED)
 
 
 def _answer(write: KnobWrite, outcome: WriteOutcome, refused: int = 0, message: str = "") -> Done:

@@ -52,7 +52,10 @@ def read_note(path: Path, decode: Callable[[bytes], NoteT], empty: NoteT) -> Sur
         return SurfaceNote(empty)
     except OSError as refused:
         return SurfaceNote(empty, newer=f"{path} cannot be read ({refused.strerror}): nothing is set or restored")
-    version = _version(text)
+    try:
+        version = msgspec.json.decode(text, type=_NoteHead).version
+    except UNUSABLE:
+        version = VERSION
     if version > VERSION:
         return SurfaceNote(
             empty,
@@ -63,11 +66,3 @@ def read_note(path: Path, decode: Callable[[bytes], NoteT], empty: NoteT) -> Sur
         return SurfaceNote(decode(text))
     except UNUSABLE as bad:
         return SurfaceNote(empty, damaged=set_aside(path, bad))
-
-
-def _version(text: bytes) -> int:
-    """The number in the field `version`; 1 for anything else."""
-    try:
-        return msgspec.json.decode(text, type=_NoteHead).version
-    except UNUSABLE:
-        return VERSION

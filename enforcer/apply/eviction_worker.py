@@ -127,7 +127,10 @@ class Evictor(EvictionQueue[Create]):
             try:
                 self._writer.send(request)
             except ClusterError as error:
-                if _is_gone(eviction, error):
+                # A conflict names the demanded uid only where the pod there now is a new one of that name.
+                if isinstance(error, ClusterAbsent) or (
+                    isinstance(error, ClusterConflict) and eviction.uid in error.answer
+                ):
                     self._answer(eviction, "gone", error.message)
                 else:
                     answered, seconds = error.status is not None, error.retry_after_seconds
@@ -136,8 +139,3 @@ class Evictor(EvictionQueue[Create]):
                 self._refuse(eviction, f"{type(error).__name__}: {error}", answered=False)
             else:
                 self._answer(eviction, "asked")
-
-
-def _is_gone(eviction: Evict, error: ClusterError) -> bool:
-    """Return whether the pod had left, or is a new pod of that name: only then a conflict names the demanded uid."""
-    return isinstance(error, ClusterAbsent) or (isinstance(error, ClusterConflict) and eviction.uid in error.answer)

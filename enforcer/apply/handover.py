@@ -122,25 +122,24 @@ def node_lock(settings: SettingSections, wait: Callable[[float], bool]) -> Itera
     """The node, once it is free; None if a stop was requested before. UsageError if standing by is disabled."""
     lock = NodeLock(settings.section(EnforcerSettings))
     try:
-        yield lock if lock.take() or _stood_by(settings, lock, wait) else None
+        is_ours = lock.take()
+        if not is_ours:
+            if not settings.section(EnforcerSettings).handover_seconds:
+                raise UsageError(
+                    "another agent runs on this node",
+                    fix="Stop it first, or set enforcer.handover_seconds to stand by until it stops.",
+                )
+            structlog.get_logger(__name__).info("standing by", reason="another agent runs on this node")
+            metrics = Metrics(__version__, platform.python_version())
+            # Ready meanwhile: only then a rollout goes on to end the other agent.
+            with HealthServer(Checks(), metrics, settings.section(TelemetrySettings)):
+                while not (is_ours := lock.take()):
+                    lock.stand_by()
+                    if wait(POLL_SECONDS):
+                        break
+        yield lock if is_ours else None
     finally:
         lock.close()
-
-
-def _stood_by(settings: SettingSections, lock: NodeLock, wait: Callable[[float], bool]) -> bool:
-    """Wait for the node, ready: a rollout goes on to end the other agent only then. False: the end was asked for."""
-    if not settings.section(EnforcerSettings).handover_seconds:
-        raise UsageError(
-            "another agent runs on this node",
-            fix="Stop it first, or set enforcer.handover_seconds to stand by until it stops.",
-        )
-    structlog.get_logger(__name__).info("standing by", reason="another agent runs on this node")
-    with HealthServer(Checks(), Metrics(__version__, platform.python_version()), settings.section(TelemetrySettings)):
-        while not lock.take():
-            lock.stand_by()
-            if wait(POLL_SECONDS):
-                return False
-    return True
 
 
 class AgentStop:
@@ -159,18 +158,15 @@ class AgentStop:
         else:
             self._signals.pause(seconds)
             came = True
-        self.asked = came and self._due(time.monotonic())
+        if came and signal.SIGINT not in self._signals.numbers and self._seconds:
+            now = time.monotonic()
+            self._since = now if self._since is None else self._since
+            self.hands_over = self._turn.awaited()
+            self.to_stranger = self.hands_over and not self._turn.inherited_fields()
+            came = self.hands_over or now - self._since >= self._seconds
+        self.asked = came
         return self.asked
 
     def wake(self) -> None:
         """End a wait early."""
         self._signals.wake()
-
-    def _due(self, now: float) -> bool:
-        if signal.SIGINT in self._signals.numbers or not self._seconds:
-            return True
-        if self._since is None:
-            self._since = now
-        self.hands_over = self._turn.awaited()
-        self.to_stranger = self.hands_over and not self._turn.inherited_fields()
-        return self.hands_over or now - self._since >= self._seconds

@@ -37,8 +37,6 @@ from cotenant.enforcer.observe.layout import checked_path
 
 FILE: Final = "originals.json"
 LOCK: Final = "agent.lock"
-
-
 VERSION: Final = 2
 _Identity = tuple[int, int, int]
 _SHOWN: Final = 120
@@ -114,7 +112,12 @@ class OriginalValues:
             )
         for raw in file.notes:
             try:
-                note = _require_valid_note(msgspec.json.decode(raw, type=OriginalValue))
+                note = msgspec.json.decode(raw, type=OriginalValue)
+                checked_path(note.path)
+                for value in (note.original, *note.written):
+                    wrong = "" if value == "" and note.knob in SETS else objection(note.knob, value)
+                    if wrong:
+                        raise UsageError(f"{note.path}: {wrong}")
             except UNUSABLE as bad:
                 unusable.append(raw.copy())
                 complaints.append(
@@ -127,7 +130,10 @@ class OriginalValues:
 
     def save(self, notes: Notes) -> None:
         """Replace the file whole. StoreError when it cannot be written: what it does not note must not be touched."""
-        if notes != self.notes or self._stamp != self._stat():
+        present = None
+        with contextlib.suppress(OSError):  # a watchdog may have replaced it while the agent was suspended
+            present = _identity((self._folder / FILE).stat())
+        if notes != self.notes or self._stamp != present:
             self.begin(notes)
 
     def begin(self, notes: Notes) -> None:
@@ -143,13 +149,6 @@ class OriginalValues:
                 fix="Free space in, or give the agent the right to write, enforcer.state_dir.",
             ) from None
         self.notes, self._stamp = dict(notes), _identity(status)
-
-    def _stat(self) -> _Identity | None:
-        """Identity of the present file: a watchdog may have replaced it while the agent was suspended."""
-        try:
-            return _identity((self._folder / FILE).stat())
-        except OSError:
-            return None
 
     def beat(self) -> None:
         """Update the heartbeat: the lock file's time, which `watchdog` checks."""
@@ -191,13 +190,3 @@ def _describe_entry(raw: msgspec.Raw) -> str:
     except UNUSABLE:
         return "an entry"
     return f"{entry.knob[:_SHOWN]} of {entry.path[:_SHOWN]}"
-
-
-def _require_valid_note(note: OriginalValue) -> OriginalValue:
-    """UsageError for what no agent of ours writes."""
-    checked_path(note.path)
-    for value in (note.original, *note.written):
-        wrong = "" if value == "" and note.knob in SETS else objection(note.knob, value)
-        if wrong:
-            raise UsageError(f"{note.path}: {wrong}")
-    return note

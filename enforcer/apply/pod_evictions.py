@@ -11,7 +11,7 @@ budget is no reason to let it. What is done is told with the reason that the API
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -83,10 +83,11 @@ class PodEvictions:
             if answer.outcome == "not-stopped":
                 self._note_refusal(answer, observation)
         self._resting = {uid: refusal for uid, refusal in self._resting.items() if uid in pods}
-        resting = {
-            uid: refusal for uid, refusal in self._resting.items() if observation.at_seconds < refusal.until_seconds
+        return {
+            uid: RefusedEviction(refusal.until_seconds, refusal.why)
+            for uid, refusal in self._resting.items()
+            if observation.at_seconds < refusal.until_seconds
         }
-        return {uid: RefusedEviction(refusal.until_seconds, refusal.why) for uid, refusal in resting.items()}
 
     def step(self, decided: TickDecision, observation: Observation) -> None:
         """Do one tick's work: report the outcome of earlier evictions, request those that are admitted now."""
@@ -94,19 +95,33 @@ class PodEvictions:
         pods = {pod.spec.uid: pod.spec for pod in observation.pods}
         urgent = {eviction.uid for eviction in decided.urgent}
         self._end_refused(pods, urgent, observation)
-        self._end_unanswered(pods, urgent, observation)
+        for eviction, at in [*self._unanswered.values()]:
+            if observation.at_seconds - at >= UNANSWERED_SECONDS:
+                del self._unanswered[eviction.uid]
+                if eviction.uid in urgent:
+                    why = f"the API server has not answered for {UNANSWERED_SECONDS:.0f} s"
+                    self._end(eviction, pods.get(eviction.uid), why, observation.wall_seconds)
         away = decided.mode is AgentMode.HOLD
         evictions = decided.urgent if away and self._may_stop else decided.evictions
-        chosen = (
-            admit_evictions(evictions, pods, self._admission, observation.at_seconds, self._rate) if evictions else None
-        )
-        self._admission = chosen.asked if chosen else self._admission
-        for eviction in chosen.now if chosen else ():
+        admitted: Sequence[Evict] = ()
+        if evictions:
+            chosen = admit_evictions(evictions, pods, self._admission, observation.at_seconds, self._rate)
+            self._admission, admitted = chosen.asked, chosen.now
+        for eviction in admitted:
+            spec = pods[eviction.uid]
             if away:
                 why = "the API server has not answered for a long time"
-                self._end(eviction, pods[eviction.uid], why, observation.wall_seconds)
+                self._end(eviction, spec, why, observation.wall_seconds)
+            elif self.settings.dry_run:
+                self.report(eviction, "would-ask", "", observation.wall_seconds, spec)
+            elif self.evictor is None:
+                why = "no API server is configured"
+                self._take(EvictionAnswer(eviction, "refused", why, answered=False), spec, observation)
+                self._end_refused({spec.uid: spec}, {eviction.uid}, observation)
             else:
-                self._ask(eviction, pods[eviction.uid], observation)
+                if eviction.urgent:
+                    self._unanswered[eviction.uid] = (eviction, observation.at_seconds)
+                self.evictor.put(eviction, request_of(eviction, EVICTION_GRACE_SECONDS))
         for eviction in evictions:
             pod = pods.get(eviction.uid)
             if pod is not None and not pod.deleting and (why := unfit(eviction, pod)):
@@ -156,26 +171,6 @@ class PodEvictions:
                 self._end(answer.eviction, pods.get(answer.eviction.uid), answer.message, observation.wall_seconds)
             else:
                 self._note_refusal(answer, observation)
-
-    def _end_unanswered(self, pods: Mapping[str, PodSpec], urgent: set[str], observation: Observation) -> None:
-        for eviction, at in [*self._unanswered.values()]:
-            if observation.at_seconds - at >= UNANSWERED_SECONDS:
-                del self._unanswered[eviction.uid]
-                if eviction.uid in urgent:
-                    why = f"the API server has not answered for {UNANSWERED_SECONDS:.0f} s"
-                    self._end(eviction, pods.get(eviction.uid), why, observation.wall_seconds)
-
-    def _ask(self, eviction: Evict, pod: PodSpec, observation: Observation) -> None:
-        if self.settings.dry_run:
-            self.report(eviction, "would-ask", "", observation.wall_seconds, pod)
-        elif self.evictor is None:
-            why = "no API server is configured"
-            self._take(EvictionAnswer(eviction, "refused", why, answered=False), pod, observation)
-            self._end_refused({pod.uid: pod}, {eviction.uid}, observation)
-        else:
-            if eviction.urgent:
-                self._unanswered[eviction.uid] = (eviction, observation.at_seconds)
-            self.evictor.put(eviction, request_of(eviction, EVICTION_GRACE_SECONDS))
 
     def _end(self, eviction: Evict, pod: PodSpec | None, because: str, now_seconds: float) -> None:
         """End a pod through the runtime, if the settings allow it; a pod that is already leaving needs no action."""

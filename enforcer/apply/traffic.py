@@ -11,6 +11,7 @@ left. Programs run only when something changes, and once a minute to see whether
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import re
 import subprocess
@@ -66,7 +67,16 @@ class TrafficKeeper:
             self._held = {}
             return []
         self._looked_seconds = now
-        self._wrong = list(self._make(targets))
+        wrong = list(self._remove_others(targets))
+        devices = [device for device in targets if _DEVICE.fullmatch(device)]
+        wrong += [f'"{device}" is not the name of a network device' for device in targets if device not in devices]
+        shaped = {}
+        for device in devices:
+            faults = list(self._shape(device, targets[device]))
+            wrong += faults
+            if not faults:
+                shaped[device] = targets[device]
+        self._wrong = [*wrong, *self._try(["nft", "-f", "-"], nft_program(shaped))]
         self._held = targets
         return self._wrong
 
@@ -76,18 +86,6 @@ class TrafficKeeper:
         self._held, self._wrong = {}, []
         # Where programs that are missing are the only fault, none of our settings can be in force.
         return [] if all("No such file" in line for line in wrong) else wrong
-
-    def _make(self, targets: dict[str, Traffic]) -> Iterator[str]:
-        yield from self._remove_others(targets)
-        devices = [device for device in targets if _DEVICE.fullmatch(device)]
-        yield from (f'"{device}" is not the name of a network device' for device in targets if device not in devices)
-        shaped = {}
-        for device in devices:
-            wrong = list(self._shape(device, targets[device]))
-            yield from wrong
-            if not wrong:
-                shaped[device] = targets[device]
-        yield from self._try(["nft", "-f", "-"], nft_program(shaped))
 
     def _shape(self, device: str, traffic: Traffic) -> Iterator[str]:
         """Root and classes as wanted; htb changes rates in place, so no packet is lost."""
@@ -154,25 +152,16 @@ def class_commands(device: str, traffic: Traffic) -> Iterator[list[str]]:
     A class has its guaranteed rate (`least`) and its ceiling (`most`), in bits per second. Its quantum, in bytes, is
     the rate / 80, which are the bytes of a tenth of a second as by htb's own default, within 1,514 and 60,000.
     """
-    total_bits = str(traffic.total)
-    yield _class(
-        device, HANDLE, ROOT_CLASS, ["rate", f"{total_bits}bit", "ceil", f"{total_bits}bit", "quantum", "60000"]
-    )
-    for traffic_class in traffic.classes:
-        quantum = min(max(traffic_class.least // 80, 1514), 60_000)
-        rates = [
-            "rate",
-            f"{traffic_class.least}bit",
-            "ceil",
-            f"{traffic_class.most}bit",
-            "prio",
-            str(traffic_class.priority),
-        ]
-        yield _class(device, ROOT_CLASS, _id(traffic_class), [*rates, "quantum", str(quantum)])
+    total_bits = f"{traffic.total}bit"
+    yield _class(device, HANDLE, ROOT_CLASS, f"rate {total_bits} ceil {total_bits} quantum 60000")
+    for c in traffic.classes:
+        quantum = min(max(c.least // 80, 1514), 60_000)
+        rates = f"rate {c.least}bit ceil {c.most}bit prio {c.priority} quantum {quantum}"
+        yield _class(device, ROOT_CLASS, _id(c), rates)
 
 
-def _class(device: str, parent: str, number: str, rates: list[str]) -> list[str]:
-    return ["tc", "class", "replace", "dev", device, "parent", parent, "classid", number, "htb", *rates]
+def _class(device: str, parent: str, number: str, rates: str) -> list[str]:
+    return ["tc", "class", "replace", "dev", device, "parent", parent, "classid", number, "htb", *rates.split()]
 
 
 def _id(traffic_class: TrafficClass) -> str:
@@ -181,7 +170,14 @@ def _id(traffic_class: TrafficClass) -> str:
 
 def nft_program(shaped: dict[str, Traffic]) -> str:
     """Text for `nft -f`: the whole table replaced in one transaction; without devices it is only removed."""
-    rules = [line for device, traffic in sorted(shaped.items()) for line in _rules(device, traffic)]
+    rules = []
+    for device, traffic_class in [(device, c) for device, traffic in sorted(shaped.items()) for c in traffic.classes]:
+        owned = [ipaddress.ip_address(address) for address in traffic_class.addresses]
+        for family, version in (("ip", 4), ("ip6", 6)):
+            mine = ", ".join(str(address) for address in owned if address.version == version)
+            if mine:
+                where = f'oifname "{device}" {family} saddr {{ {mine} }}'
+                rules.append(f"{where} meta priority set {_id(traffic_class)}")
     if not rules:
         return _empty_table()
     chain = ["chain out {", "type filter hook postrouting priority mangle; policy accept;", *rules, "}"]
@@ -190,15 +186,6 @@ def nft_program(shaped: dict[str, Traffic]) -> str:
 
 def _empty_table() -> str:
     return f"table inet {TABLE} {{}}\ndelete table inet {TABLE}\n"
-
-
-def _rules(device: str, traffic: Traffic) -> Iterator[str]:
-    for traffic_class in traffic.classes:
-        owned = [ipaddress.ip_address(address) for address in traffic_class.addresses]
-        for family, version in (("ip", 4), ("ip6", 6)):
-            mine = ", ".join(str(address) for address in owned if address.version == version)
-            if mine:
-                yield f'oifname "{device}" {family} saddr {{ {mine} }} meta priority set {_id(traffic_class)}'
 
 
 def read_uplink(
@@ -219,15 +206,10 @@ def read_uplink(
     routes = sorted((int(r[6]), r[0]) for r in rows if len(r) > 7 and r[1] == "00000000" and r[7] == "00000000")
     if not routes or not _DEVICE.fullmatch(routes[0][1]):
         return None
-    return Uplink(routes[0][1], _link_bits_per_second(sys / "class/net" / routes[0][1] / "speed"))
-
-
-def _link_bits_per_second(path: Path) -> int:
-    """Bits per second; virtual devices say -1 or refuse."""
-    try:
-        return max(int(path.read_text()), 0) * 1_000_000
-    except (OSError, ValueError):
-        return 0
+    bits_per_second = 0
+    with contextlib.suppress(OSError, ValueError):  # virtual devices say -1 or refuse
+        bits_per_second = max(int((sys / "class/net" / routes[0][1] / "speed").read_text()), 0) * 1_000_000
+    return Uplink(routes[0][1], bits_per_second)
 
 
 def _error_text(bad: Exception) -> str:
