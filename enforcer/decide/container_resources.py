@@ -183,7 +183,14 @@ def batch_amounts(pod: PodSpec) -> Mapping[str, BatchAmounts] | None:
     if not pod.resources_known:
         return annotated
     admitted = {c.name: _amounts(c.requests, c.limits) for c in counted_containers(pod)}
-    return admitted | {name: _narrow_amounts(admitted[name], amounts) for name, amounts in annotated.items()}
+    for name, amounts in annotated.items():
+        own = admitted[name]
+        admitted[name] = BatchAmounts(
+            min(own.request_millicores, amounts.request_millicores),
+            _tighter(own.limit_millicores, amounts.limit_millicores),
+            _tighter(own.limit_bytes, amounts.limit_bytes),
+        )
+    return admitted
 
 
 def _container_batch_amounts(pod: PodSpec) -> Mapping[str, BatchAmounts] | None:
@@ -192,30 +199,23 @@ def _container_batch_amounts(pod: PodSpec) -> Mapping[str, BatchAmounts] | None:
     return amounts if any(a != BatchAmounts() for a in amounts.values()) else None
 
 
-def _narrow_amounts(admitted: BatchAmounts, annotated: BatchAmounts) -> BatchAmounts:
-    return BatchAmounts(
-        min(admitted.request_millicores, annotated.request_millicores),
-        _tighter(admitted.limit_millicores, annotated.limit_millicores),
-        _tighter(admitted.limit_bytes, annotated.limit_bytes),
-    )
-
-
 def _tighter(first: int, second: int) -> int:
     """The smaller limit; 0 and less is none."""
     return min(first, second) if first > 0 and second > 0 else max(first, second)
 
 
 def _parse_batch_amounts(pod: PodSpec, name: str, sides: _Sides) -> BatchAmounts:
+    """The amounts of an annotation; whole numbers, as our webhook writes them, without the parser."""
     requests, limits = (
-        {key: _parse_quantity(value, f"{pod.key}/{name} {key}") for key, value in (side or {}).items()}
+        {
+            key: value
+            if isinstance(value, int) and 0 <= value <= LARGEST
+            else parse_bytes(value, f"{pod.key}/{name} {key}")
+            for key, value in (side or {}).items()
+        }
         for side in (sides.requests, sides.limits)
     )
     return _amounts(requests, limits)
-
-
-def _parse_quantity(value: int | float | str, what: str) -> int:
-    """A quantity; whole numbers, as our webhook writes them, without the parser."""
-    return value if isinstance(value, int) and 0 <= value <= LARGEST else parse_bytes(value, what)
 
 
 def _amounts(requests: Mapping[str, int], limits: Mapping[str, int]) -> BatchAmounts:
@@ -257,18 +257,16 @@ def _pod_total_resources(
     unlimited_cpu = any(a.limit_millicores <= 0 for a in amounts.values())
     unlimited_memory = any(a.limit_bytes <= 0 for a in amounts.values())
     nothing = BatchAmounts()
-    cpu, memory = (_overhead(pod, resource) for resource in (Resource.CPU, Resource.MEMORY))
+    cpu, memory = (  # the pod's overhead, whether or not admission has translated it
+        sum(pod.overhead.get(name, 0) for name in (resource.value, EXTENDED_RESOURCES[Band.BATCH, resource]))
+        for resource in (Resource.CPU, Resource.MEMORY)
+    )
     whole = BatchAmounts(
         total(pod, lambda c: max(amounts.get(c.name, nothing).request_millicores, 0)) + cpu,
         0 if unlimited_cpu else total(pod, lambda c: amounts.get(c.name, nothing).limit_millicores) + cpu,
         0 if unlimited_memory else total(pod, lambda c: amounts.get(c.name, nothing).limit_bytes) + memory,
     )
     return _set(whole, policy, cpu_ratio)
-
-
-def _overhead(pod: PodSpec, resource: Resource) -> int:
-    """Amount of the pod's overhead, millicores or bytes, whether or not admission has translated it."""
-    return sum(pod.overhead.get(name, 0) for name in (resource.value, EXTENDED_RESOURCES[Band.BATCH, resource]))
 
 
 def _without_kubelet_resets(own: ContainerSettings, pod: PodSpec) -> ContainerSettings:

@@ -49,21 +49,17 @@ def pod_limit(pod: PodSpec, name: str) -> int | None:
     amounts = {key: limit.get(name, 0) for key, limit in limits.items() if limit is not None}
     if len(amounts) < len(limits):
         return None
-    if not _all_limited(pod, amounts):
-        return 0
-    return total(pod, lambda container: amounts[container.name]) + pod.overhead.get(name, 0)
-
-
-def _all_limited(pod: PodSpec, limits: Mapping[str, int]) -> bool:
-    """Return whether the kubelet limits the total; init containers count with the sidecars before them."""
+    # The kubelet limits the total if each has a limit; init containers count with the sidecars before them.
     sidecars = 0
     for container in pod.init_containers:
-        beside = sidecars + limits[container.name]
+        beside = sidecars + amounts[container.name]
         if beside <= 0:
-            return False
+            return 0
         if container.kind is not ContainerKind.INIT:
             sidecars = beside
-    return all(limits[container.name] > 0 for container in pod.containers)
+    if any(amounts[container.name] <= 0 for container in pod.containers):
+        return 0
+    return total(pod, lambda container: amounts[container.name]) + pod.overhead.get(name, 0)
 
 
 def pod_request(pod: PodSpec, name: str) -> int | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from mmap import PAGESIZE
 from typing import Final
@@ -75,10 +75,8 @@ _PAGED: Final = (Knob.MEMORY_LIMIT, Knob.MEMORY_MIN, Knob.MEMORY_LOW, Knob.MEMOR
 def objection(knob: Knob, value: Value) -> str:
     """Why no kernel would take this value, "" when it may: wrong type, out of range, an empty CPU list."""
     spec = SPECS[knob]
-    if knob in _V2_IO_KEY:
-        return _text_objection(knob, value, _devices)
-    if knob in _CPU_LISTS:
-        return _text_objection(knob, value, lambda text: parse_cpus(text) or _none(text))
+    if knob in _V2_IO_KEY or knob in _CPU_LISTS:
+        return _text_objection(knob, value)
     if isinstance(value, bool) or not isinstance(value, int):
         return f"{knob}: {value!r} is not a whole number"
     if value == NO_LIMIT and spec.limitless:
@@ -89,18 +87,16 @@ def objection(knob: Knob, value: Value) -> str:
     return ""
 
 
-def _text_objection(knob: Knob, value: Value, parse: Callable[[str], object]) -> str:
+def _text_objection(knob: Knob, value: Value) -> str:
     if not isinstance(value, str):
         return f"{knob}: {value!r} is no text"
     try:
-        parse(value)
+        named = _devices(value) if knob in _V2_IO_KEY else parse_cpus(value)
     except UsageError as bad:
         return f"{knob}: {bad.message}"
+    if knob in _CPU_LISTS and not named:
+        return f"{knob}: {value!r} names no CPU; a cgroup without CPUs cannot run anything"
     return ""
-
-
-def _none(text: str) -> object:
-    raise UsageError(f"{text!r} names no CPU; a cgroup without CPUs cannot run anything")
 
 
 # --- values as the kernel keeps them --------------------------------------------------------------------------------
@@ -181,24 +177,20 @@ def as_text(
     """Texts, one a write(2); period: the cgroup's, us; present: of device knobs, whose other lines are reset."""
     v2 = dialect.version(knob) is Version.V2
     if knob in _V2_IO_KEY:
-        return _device_lines(knob, str(value), str(present or ""), v2)
+        wanted, before = _devices(str(value)), _devices(str(present or ""))
+        amounts = {device: wanted.get(device, 0) for device in sorted({*wanted, *before})}
+        return tuple(f"{d} {_V2_IO_KEY[knob]}={n or 'max'}" if v2 else f"{d} {n}" for d, n in amounts.items())
     if isinstance(value, str):
         return (value or "\n",)  # writing nothing at all is no write
+    if value == NO_LIMIT and (knob in CPU_TIMES or SPECS[knob].limitless):
+        return ("max" if v2 or knob is Knob.MEMORY_HIGH else str(NO_LIMIT),)
     if knob in CPU_TIMES:
-        return (_cpu_time_text(knob, value, period, v2),)
+        own = value * period // PERIOD_MICROSECONDS
+        return (str(max(own, LEAST_QUOTA) if knob is Knob.CPU_QUOTA else own),)
     if knob is Knob.CPU_SHARES:
         clamped = min(max(value, SHARES[0]), SHARES[1])
         return (str(weight_of(clamped) if v2 else clamped),)
-    if value == NO_LIMIT and SPECS[knob].limitless:
-        return ("max" if v2 or knob is Knob.MEMORY_HIGH else str(NO_LIMIT),)
     return (str(value),)
-
-
-def _cpu_time_text(knob: Knob, value: int, period: int, v2: bool) -> str:
-    if value == NO_LIMIT:
-        return "max" if v2 else str(NO_LIMIT)
-    own = value * period // PERIOD_MICROSECONDS
-    return str(max(own, LEAST_QUOTA) if knob is Knob.CPU_QUOTA else own)
 
 
 def from_text(knob: Knob, text: str, dialect: Dialect, period: int = PERIOD_MICROSECONDS) -> Value | None:
@@ -243,14 +235,6 @@ def _devices(value: str) -> dict[str, int]:
     if wrong is not None:
         raise UsageError(f"{wrong[:80]!r} is not a device and an amount", fix='Write such as "8:0 1048576".')
     return {match[1]: int(match[2]) for match, _ in matches if match}
-
-
-def _device_lines(knob: Knob, value: str, present: str, v2: bool) -> tuple[str, ...]:
-    new_amounts, present_amounts = _devices(value), _devices(present)
-    amounts = {device: new_amounts.get(device, 0) for device in sorted({*new_amounts, *present_amounts})}
-    if not v2:
-        return tuple(f"{device} {amount}" for device, amount in amounts.items())
-    return tuple(f"{device} {_V2_IO_KEY[knob]}={amount or 'max'}" for device, amount in amounts.items())
 
 
 def _devices_in(knob: Knob, text: str, version: Version | None) -> str:

@@ -49,43 +49,37 @@ AUTHOR: Final = "lost-journal"
 Values = dict[Knob, Value]
 _NEVER_WRITTEN: Final[Values] = {Knob.CPU_IDLE: 0, Knob.CPU_BURST: 0, Knob.CPU_BVT: 0}
 """Neither by the kubelet nor, at its request, by a runtime."""
-_BEST_EFFORT: Final[Values] = {
-    Knob.CPU_SHARES: SHARES[0],
-    Knob.CPU_QUOTA: NO_LIMIT,
-    Knob.MEMORY_LIMIT: NO_LIMIT,
-    Knob.MEMORY_HIGH: NO_LIMIT,
-}
+_BEST_EFFORT: Final[Values] = {Knob.CPU_SHARES: SHARES[0], Knob.CPU_QUOTA: NO_LIMIT, Knob.MEMORY_LIMIT: NO_LIMIT}
 """Of a pod of class BestEffort, which has no amounts of cpu and memory at all, and of its containers."""
 _TOLERANCE: Final = 100
 """Microseconds per 100 ms by which a quota in a kubelet's other CFS period may be less than its limit: a millicore."""
 
 
 def lost_notes(observation: Observation) -> dict[Place, OriginalValue]:
-    """Notes as if what only an agent can have set were ours: giving back then sets what the kubelet had set."""
-    return {note.place: note for group, values in _expected_values(observation) for note in _notes(group, values)}
-
-
-def _notes(group: GroupReading, values: Values) -> Iterator[OriginalValue]:
-    """Notes for one cgroup: knobs whose present value is not the kubelet's, with the kubelet's value as the original.
+    """Notes as if what only an agent can have set were ours: giving back then sets what the kubelet had set.
 
     While cpu.idle is 1 the kernel hides the weight that was set before. So cpu.shares is noted unseen, with the values
     that the kernel sets when the cgroup ceases to be idle (AFTER_IDLE) as those that may be replaced.
     """
-    for knob, expected in values.items():
-        present = group.knobs.get(knob)
-        hidden = knob is Knob.CPU_SHARES and group.knobs.get(Knob.CPU_IDLE) == 1
-        if hidden:
-            yield OriginalValue(group.path, knob, group.level, expected, AFTER_IDLE, AUTHOR)
-        elif present is not None and _not_the_kubelets(knob, present, expected):
-            yield OriginalValue(group.path, knob, group.level, expected, (present,), AUTHOR)
-
-
-def _not_the_kubelets(knob: Knob, present: Value, expected: Value) -> bool:
-    if knob is Knob.CPUSET_CPUS:
-        return bool(present) and bool(expected) and present != expected
-    if knob is Knob.CPU_SHARES:  # cgroup v2 weighs more coarsely
-        return isinstance(present, int) and weight_of(present) != weight_of(SHARES[0])
-    return present != expected
+    notes = {}
+    for group, values in _expected_values(observation):
+        for knob, expected in values.items():
+            present = group.knobs.get(knob)
+            hidden = knob is Knob.CPU_SHARES and group.knobs.get(Knob.CPU_IDLE) == 1
+            if knob is Knob.CPUSET_CPUS:
+                differs = bool(present) and bool(expected) and present != expected
+            elif knob is Knob.CPU_SHARES:  # cgroup v2 weighs more coarsely
+                differs = isinstance(present, int) and weight_of(present) != weight_of(SHARES[0])
+            else:
+                differs = present != expected
+            if hidden:
+                written: tuple[Value, ...] = AFTER_IDLE
+            elif differs and present is not None:
+                written = (present,)
+            else:
+                continue
+            notes[group.path, knob] = OriginalValue(group.path, knob, group.level, expected, written, AUTHOR)
+    return notes
 
 
 def _expected_values(observation: Observation) -> Iterator[tuple[GroupReading, Values]]:
@@ -121,7 +115,7 @@ def _of_pod(pod: PodReading, observation: Observation, cpus: Values) -> Iterator
             else:
                 yield group, {**_NEVER_WRITTEN, Knob.CPU_SHARES: shares_of(millicores)}
         return
-    values = {**_NEVER_WRITTEN, **_BEST_EFFORT}
+    values = {**_NEVER_WRITTEN, **_BEST_EFFORT, Knob.MEMORY_HIGH: NO_LIMIT}
     placed = observation.node.kubelet_static_cpus is not False or may_have_claimed_cores(pod.spec, observation.node)
     for container in pod.containers:
         if container.group is not None:
@@ -171,12 +165,6 @@ def _narrower_than_granted(
             yield group.path, f"{text}, so it is left as it is"
 
 
-def _limit_value(knob: Knob, limit: int) -> int:
-    if limit <= 0:
-        return NO_LIMIT
-    return max(limit * 100, LEAST_QUOTA) if knob is Knob.CPU_QUOTA else limit
-
-
 # --- whether it sets quotas at all --------------------------------------------------------------------------------
 def sets_no_quotas(observation: Observation) -> bool:
     """Return whether the kubelet sets no CPU quota anywhere (cpuCFSQuota: false, however it was configured).
@@ -186,33 +174,25 @@ def sets_no_quotas(observation: Observation) -> bool:
     """
     limited = False
     for pod in observation.pods:
-        quota = pod.group.knobs.get(Knob.CPU_QUOTA) if pod.group is not None else None
-        if quota is not None and _has_kubelets_quota(pod.spec):
+        spec, quota = pod.spec, pod.group.knobs.get(Knob.CPU_QUOTA) if pod.group is not None else None
+        if quota is None or spec.kube_qos is not KubeQos.BURSTABLE:
+            continue
+        ours = spec.qos_class in {QosClass.BE, QosClass.LSE, QosClass.LSR} or pod_assignment(spec).cpus
+        if not ours and (pod_limit(spec, CPU) or 0) > 0:
             if quota != NO_LIMIT:
                 return False
             limited = True
     return limited or observation.node.kubelet_quotas_off
 
 
-def _has_kubelets_quota(pod: PodSpec) -> bool:
-    ours = pod.qos_class in {QosClass.BE, QosClass.LSE, QosClass.LSR} or pod_assignment(pod).cpus
-    return pod.kube_qos is KubeQos.BURSTABLE and not ours and (pod_limit(pod, CPU) or 0) > 0
-
-
 # --- what the kubelet sets: on a pod, and on a container before a runtime hook ----------------------------------------
 def values_of_pod(pod: PodSpec, quotas_off: bool = False) -> Values:
     """Shares, quota (unless quotas_off) and memory limit that the kubelet gives a pod's own cgroup, as far as known."""
     if pod.kube_qos is KubeQos.BEST_EFFORT:
-        return {knob: value for knob, value in _BEST_EFFORT.items() if knob is not Knob.MEMORY_HIGH}
-    values: Values = {}
+        return {**_BEST_EFFORT}
     request = pod_request(pod, CPU)
-    if request is not None:
-        values[Knob.CPU_SHARES] = shares_of(request + pod.overhead.get(CPU, 0))
-    for name, knob in ((CPU, Knob.CPU_QUOTA), (MEMORY, Knob.MEMORY_LIMIT)):
-        limit = pod_limit(pod, name)
-        if limit is not None:
-            values[knob] = NO_LIMIT if quotas_off and knob is Knob.CPU_QUOTA else _limit_value(knob, limit)
-    return values
+    weight = None if request is None else request + pod.overhead.get(CPU, 0)
+    return _values(weight, pod_limit(pod, CPU), pod_limit(pod, MEMORY), quotas_off)
 
 
 def values_before_hooks(pod: PodSpec, container: ContainerSpec, quotas_off: bool = False) -> Values:
@@ -222,14 +202,21 @@ def values_before_hooks(pod: PodSpec, container: ContainerSpec, quotas_off: bool
     same as the spec: a hook's values show in the report too. quotas_off: the kubelet sets no CPU quota.
     """
     if pod.kube_qos is KubeQos.BEST_EFFORT:
-        return {knob: value for knob, value in _BEST_EFFORT.items() if knob is not Knob.MEMORY_HIGH}
-    values: Values = {}
+        return {**_BEST_EFFORT}
     weight = _weight(pod, container)
-    if weight is not None and container_request(pod, container, CPU) == container.amounts.requests.get(CPU, 0):
-        values[Knob.CPU_SHARES] = shares_of(weight)
-    for name, knob in ((CPU, Knob.CPU_QUOTA), (MEMORY, Knob.MEMORY_LIMIT)):
-        limit = container_limit(pod, container, name)
-        asked = container.limits.get(name, 0) or (pod.own_limits or {}).get(name, 0)
-        if limit is not None and limit == asked:
-            values[knob] = NO_LIMIT if quotas_off and knob is Knob.CPU_QUOTA else _limit_value(knob, limit)
+    if container_request(pod, container, CPU) != container.amounts.requests.get(CPU, 0):
+        weight = None
+    asked = {name: container.limits.get(name, 0) or (pod.own_limits or {}).get(name, 0) for name in (CPU, MEMORY)}
+    limits = {name: container_limit(pod, container, name) for name in asked}
+    cpu, memory = (limits[name] if limits[name] == asked[name] else None for name in (CPU, MEMORY))
+    return _values(weight, cpu, memory, quotas_off)
+
+
+def _values(weight: int | None, cpu: int | None, memory: int | None, quotas_off: bool) -> Values:
+    """Knobs for a weight and limits in millicores and bytes: None = not known, a limit of 0 = none."""
+    values: Values = {} if weight is None else {Knob.CPU_SHARES: shares_of(weight)}
+    if cpu is not None:
+        values[Knob.CPU_QUOTA] = NO_LIMIT if quotas_off or cpu <= 0 else max(cpu * 100, LEAST_QUOTA)
+    if memory is not None:
+        values[Knob.MEMORY_LIMIT] = memory if memory > 0 else NO_LIMIT
     return values

@@ -9,7 +9,7 @@ there is no policy, or it stayed stale until it was given up; nothing is wanted,
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
@@ -92,7 +92,11 @@ def decide(
     """The decision and the new memory; a strategy that raises steps without a few pods at fault, or keeps its wants."""
     mode = mode_of(observation, policy, ages)
     if policy is None or mode is AgentMode.RELEASE:
-        return TickDecision(mode=mode, verdicts=(_release_verdict(observation, policy),)), Memory()
+        reason, text = "PolicyGivenUp", "The policy was not confirmed for too long: every value is restored."
+        if policy is None:
+            reason, text = "NoPolicy", "No policy was received: nothing is changed on this node."
+        verdict = Verdict(observation.node.name, reason, text, warning=policy is not None)
+        return TickDecision(mode=mode, verdicts=(verdict,)), Memory()
     states, plans, failures = dict(memory.states), dict[str, StrategyPlan](), list[Verdict]()
     for strategy in strategies:
         name = strategy.name
@@ -109,12 +113,11 @@ def decide(
     evictions: tuple[Evict, ...] = tuple({e.uid: e for p in reversed(plans.values()) for e in p.evictions}.values())
     urgent = tuple(eviction for eviction in evictions if eviction.urgent)
     surfaces = {(s.surface, s.key): s for plan in reversed(plans.values()) for s in plan.surfaces}
-    verdicts = [
-        *_recall_verdicts(observation),
-        *failures,
-        *refused,
-        *(v for plan in plans.values() for v in plan.verdicts),
-    ]
+    verdicts = [*failures, *refused, *(v for plan in plans.values() for v in plan.verdicts)]
+    if observation.recalled:
+        what = " and ".join(observation.recalled)
+        text = f"No {what} was received since the agent started: it uses the last known state."
+        verdicts.insert(0, Verdict(observation.node.name, "Recalled", text, warning=True))
     if mode is AgentMode.HOLD:
         wants, evictions = keep_tighter_wants(wants, memory.wants, observation), ()
         what = "policy" if observation.policy_age_seconds > ages.policy_ttl_seconds else "list of pods"
@@ -186,17 +189,3 @@ def _is_looser(knob: Knob, new: Value, old: Value) -> bool:
     if knob is Knob.CPUSET_CPUS and isinstance(new, str) and isinstance(old, str):
         return len(parse_cpus(new)) > len(parse_cpus(old))
     return False
-
-
-def _release_verdict(observation: Observation, policy: NodePolicy | None) -> Verdict:
-    if policy is None:
-        return Verdict(observation.node.name, "NoPolicy", "No policy was received: nothing is changed on this node.")
-    text = "The policy was not confirmed for too long: every value is restored."
-    return Verdict(observation.node.name, "PolicyGivenUp", text, warning=True)
-
-
-def _recall_verdicts(observation: Observation) -> Iterator[Verdict]:
-    if observation.recalled:
-        what = " and ".join(observation.recalled)
-        text = f"No {what} was received since the agent started: it uses the last known state."
-        yield Verdict(observation.node.name, "Recalled", text, warning=True)

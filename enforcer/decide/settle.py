@@ -9,7 +9,7 @@ there; so a quiet tick writes nothing. A value that somebody else put there mean
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
@@ -91,53 +91,49 @@ def settle(
     """Writes in order, and the journal as it must stand before them. plans: in order of the strategies' rank."""
     circumstances = more or Circumstances(dialect)
     groups = {**observation.groups(), **circumstances.strays}
-    wants, clashes = _resolve_clashes(plans)
-    refusals = [_refusal(want, groups, observation) or _too_loose(want, groups, notes, dialect) for want in wants]
-    targets = {w.place: _of_want(w) for w, no in zip(wants, refusals, strict=True) if no is None}
-    targets |= _restores(targets, groups, notes, dialect)
-    _fit(targets, groups, observation, notes, circumstances)
-    writes, next_notes, values_in_force = _plan_writes(targets, groups, notes, circumstances)
-    refused = tuple(done for done in refusals if done is not None)
-    return Settled(order_writes(writes), next_notes, (*clashes, *refused), values_in_force)
-
-
-# --- wants -------------------------------------------------------------------------------------------------------
-def _resolve_clashes(plans: Iterable[StrategyPlan]) -> tuple[list[Want], list[Done]]:
     first: dict[Place, Want] = {}
-    clashes = []
+    clashes, refused = [], []
     for want in (want for plan in plans for want in plan.wants):
         earlier = first.setdefault(want.place, want)
         if earlier.value != want.value:
-            clashes.append(
-                _done(want, WriteOutcome.REFUSED, f"{earlier.strategy} wants {earlier.value}: {earlier.why}")
-            )
-    return list(first.values()), clashes
-
-
-def _refusal(want: Want, groups: Groups, observation: Observation) -> Done | None:
-    group = groups.get(want.path)
-    if group is None:
-        return _done(
-            want, WriteOutcome.REFUSED, "no cgroup of a pod, of Kubernetes' tiers or of a declared application"
+            why = f"{earlier.strategy} wants {earlier.value}: {earlier.why}"
+            clashes.append(Done.of(want, WriteOutcome.REFUSED, message=why))
+    targets: _Targets = {}
+    for place, want in first.items():
+        if (no := _refusal(want, groups, observation, notes, dialect)) is not None:
+            refused.append(no)
+            continue
+        value = round_for_write(want.knob, want.value)
+        targets[place] = _KnobTarget(
+            value, want.level, want.strategy, want.why, back_to=want.back_to, made_from=want.made_from
         )
-    wrong = objection(want.knob, want.value)
-    if wrong:
-        return _done(want, WriteOutcome.REFUSED, wrong)
-    if want.knob in observation.supported and (want.knob in group.knobs or _idle_hides(want.knob, group)):
-        return None
-    return _done(want, WriteOutcome.UNSUPPORTED, "this kernel, or this cgroup, has no such file")
+    # Knobs that have, or may have, our value and are not wanted are restored; what others have set since stays.
+    for place, note in notes.items():
+        if place not in targets and note.path in groups and _holds_agent_value(note, groups[note.path], dialect):
+            why = "what stood there before"
+            targets[place] = _KnobTarget(note.original, note.level, note.strategy, why, restores=True)
+    _fit(targets, groups, observation, notes, circumstances)
+    writes, next_notes, values_in_force = _plan_writes(targets, groups, notes, circumstances)
+    return Settled(order_writes(writes), next_notes, (*clashes, *refused), values_in_force)
 
 
-def _too_loose(want: Want, groups: Groups, notes: Notes, dialect: Dialect) -> Done | None:
-    """A want that gives way to what stood there before us; what somebody else has set since counts as that."""
-    if not want.never_looser:
-        return None
-    before = _value_before_us(want.knob, groups[want.path], notes, dialect)
-    if before is None or not wider(*((before, want.value) if want.knob in _PROTECTING else (want.value, before))):
-        return None
-    if same(want.knob, before, round_for_write(want.knob, want.value), dialect):
-        return None
-    return _done(want, WriteOutcome.REFUSED, f"the original value {before} is stricter: it stays")
+def _refusal(want: Want, groups: Groups, observation: Observation, notes: Notes, dialect: Dialect) -> Done | None:
+    """Why a want is not followed; what somebody else has set since counts as what stood there before us."""
+    group, outcome = groups.get(want.path), WriteOutcome.REFUSED
+    if group is None:
+        why = "no cgroup of a pod, of Kubernetes' tiers or of a declared application"
+    elif wrong := objection(want.knob, want.value):
+        why = wrong
+    elif want.knob not in observation.supported or not (want.knob in group.knobs or _idle_hides(want.knob, group)):
+        outcome, why = WriteOutcome.UNSUPPORTED, "this kernel, or this cgroup, has no such file"
+    else:
+        before = _value_before_us(want.knob, group, notes, dialect) if want.never_looser else None
+        if before is None or not wider(*((before, want.value) if want.knob in _PROTECTING else (want.value, before))):
+            return None
+        if same(want.knob, before, round_for_write(want.knob, want.value), dialect):
+            return None
+        why = f"the original value {before} is stricter: it stays"
+    return Done.of(want, outcome, message=why)
 
 
 def _value_before_us(knob: Knob, group: GroupReading, notes: Notes, dialect: Dialect) -> Value | None:
@@ -146,28 +142,9 @@ def _value_before_us(knob: Knob, group: GroupReading, notes: Notes, dialect: Dia
     return note.original if note is not None and _holds_agent_value(note, group, dialect) else group.knobs.get(knob)
 
 
-def _done(want: Want, outcome: WriteOutcome, message: str) -> Done:
-    return Done.of(want, outcome, message=message)
-
-
 def _idle_hides(knob: Knob, group: GroupReading) -> bool:
     """While a cgroup is idle the kernel shows, and takes, no shares."""
     return knob is Knob.CPU_SHARES and group.knobs.get(Knob.CPU_IDLE) == 1
-
-
-def _of_want(want: Want) -> _KnobTarget:
-    value = round_for_write(want.knob, want.value)
-    return _KnobTarget(value, want.level, want.strategy, want.why, back_to=want.back_to, made_from=want.made_from)
-
-
-def _restores(targets: _Targets, groups: Groups, notes: Notes, dialect: Dialect) -> _Targets:
-    """Restores of knobs that have, or may have, our value and are not wanted; what others have set since stays."""
-    unwanted = (note for place, note in notes.items() if place not in targets and note.path in groups)
-    return {
-        note.place: _KnobTarget(note.original, note.level, note.strategy, "what stood there before", restores=True)
-        for note in unwanted
-        if _holds_agent_value(note, groups[note.path], dialect)
-    }
 
 
 def _holds_agent_value(note: OriginalValue, group: GroupReading, dialect: Dialect) -> bool:
@@ -185,18 +162,31 @@ def _was_written(note: OriginalValue, present: Value, dialect: Dialect) -> bool:
 def _fit(
     targets: _Targets, groups: Groups, observation: Observation, notes: Notes, circumstances: Circumstances
 ) -> None:
-    _fit_memory_high(targets, groups, observation)
-    _fit_memory_limit(targets, groups)
+    # Tasks above memory.high stand still: it is not below what is used or requested.
+    places = [p for p, t in targets.items() if p[1] is Knob.MEMORY_HIGH and not t.restores]
+    requests = _requests(observation) if places else {}
+    for path, knob in places:
+        group = groups[path]
+        used = int(group.memory.usage * MEMORY_MARGIN) if group.memory else 0
+        _not_below(max(used, requests.get(path, 0)), targets, group, knob, "requested")
+    # A memory limit below what is used, also one that is restored, makes the kernel end a task. So the limit follows
+    # the falling use, a step a tick; where the use is not known it is not lowered at all.
+    for path in [path for path, knob in targets if knob is Knob.MEMORY_LIMIT]:
+        group = groups[path]
+        floor = limit_floor(group.memory) if group.memory else group.knobs.get(Knob.MEMORY_LIMIT, NO_LIMIT)
+        _not_below(floor, targets, group, Knob.MEMORY_LIMIT, "in use")
     for (path, knob), target in list(targets.items()):
         # 1 ms of the cgroup's own period: the kernel refuses less, and the kubelet does not set it either.
         least = groups[path].least_quota
         if knob is Knob.CPU_QUOTA and target.value != NO_LIMIT and wider(least, target.value):
             targets[path, knob] = replace(target, value=least)
     if circumstances.dialect.version(Knob.CPU_QUOTA) is Version.V1:
-        _fit_starts(targets, observation, notes, circumstances.dialect)
-        _fit_resizes(targets, observation, notes, circumstances.dialect)
-        _fit_quotas(targets, groups)
-    _fit_bursts(targets, groups)
+        _fit_quotas(targets, groups, observation, notes, circumstances.dialect)
+    touched = {path for path, knob in targets if knob in (Knob.CPU_QUOTA, Knob.CPU_BURST)}
+    for group in (groups[path] for path in sorted(touched)):
+        quota, burst = (_final(targets, group, knob) for knob in (Knob.CPU_QUOTA, Knob.CPU_BURST))
+        if quota not in (None, NO_LIMIT) and burst is not None and wider(burst, quota):
+            _adjust(targets, group, Knob.CPU_BURST, quota, "no more than the quota")
     if circumstances.dialect.version(Knob.CPUSET_CPUS) is Version.V1:
         for knob in SETS:
             _fit_sets(knob, targets, groups)
@@ -217,28 +207,6 @@ def _final(targets: _Targets, group: GroupReading, knob: Knob) -> Value | None:
     return target.value if target else group.knobs.get(knob)
 
 
-def _fit_memory_high(targets: _Targets, groups: Groups, observation: Observation) -> None:
-    places = [p for p, t in targets.items() if p[1] is Knob.MEMORY_HIGH and not t.restores]
-    requests = _requests(observation) if places else {}
-    for place in places:
-        group = groups[place[0]]
-        used = int(group.memory.usage * MEMORY_MARGIN) if group.memory else 0
-        _not_below(max(used, requests.get(place[0], 0)), targets, group, Knob.MEMORY_HIGH, "requested")
-
-
-def _fit_memory_limit(targets: _Targets, groups: Groups) -> None:
-    """Hold every new memory limit at `limit_floor` of the present use, restored values included.
-
-    A limit below what is used makes the kernel end a task. So the limit follows the falling use, a step a tick; where
-    the use is not known it is not lowered at all.
-    """
-    for path in [path for path, knob in targets if knob is Knob.MEMORY_LIMIT]:
-        group = groups[path]
-        present = group.knobs.get(Knob.MEMORY_LIMIT, NO_LIMIT)
-        floor = limit_floor(group.memory) if group.memory else present
-        _not_below(floor, targets, group, Knob.MEMORY_LIMIT, "in use")
-
-
 def limit_floor(memory: MemoryUse) -> int:
     """Bytes below which no limit may fall now: 105 % of the working set and half of the page cache beyond it.
 
@@ -255,7 +223,9 @@ def at_least(floor: Value, value: Value, present: Value) -> Value:
         floor = -(-floor // PAGE_BYTES) * PAGE_BYTES
     if not wider(present, value) or not wider(floor, value):
         return value
-    return present if wider(floor, present) or _is_near(floor, present) else floor
+    # Within five percent: not worth a write each tick.
+    near = isinstance(floor, int) and isinstance(present, int) and present > 0 and present * 0.95 <= floor <= present
+    return present if near or wider(floor, present) else floor
 
 
 def _not_below(floor: Value, targets: _Targets, group: GroupReading, knob: Knob, of: str) -> None:
@@ -265,55 +235,37 @@ def _not_below(floor: Value, targets: _Targets, group: GroupReading, knob: Knob,
         _adjust(targets, group, knob, value, f"not below what is used or {of}")
 
 
-def _is_near(first: Value, second: Value) -> bool:
-    """Within five percent: not worth a write each tick."""
-    return isinstance(first, int) and isinstance(second, int) and second > 0 and second * 0.95 <= first <= second
+def _fit_quotas(targets: _Targets, groups: Groups, observation: Observation, notes: Notes, dialect: Dialect) -> None:
+    """Keep quotas within what cgroup v1 takes, and what the kubelet is about to write.
 
-
-def _fit_starts(targets: _Targets, observation: Observation, notes: Notes, dialect: Dialect) -> None:
-    """No pod's quota below that of a container which does not run and may start: with the kubelet's own quota.
-
-    cgroup v1 would refuse that quota, and the container would not start. A quota that was below it before us stays so.
+    No pod's is below that of a container which does not run and may start: with the kubelet's own quota, which cgroup
+    v1 would refuse, and the container would not start. A quota that was below it before us stays so. None that the
+    kubelet gave a pod is lowered while it resizes it: its next write is a container's as large. None is above the
+    lowest of its ancestors: more would have no effect, and cgroup v1 refuses it.
     """
     for pod in observation.pods:
         target = targets.get((pod.group.path, Knob.CPU_QUOTA)) if pod.group else None
         if pod.group is None or target is None or target.restores or target.value == NO_LIMIT:
             continue
         waiting = (container for container in pod.spec.every_container if not container.running)
-        limits = (container_limit(pod.spec, container, CPU) or 0 for container in waiting)
-        least = max(limits, default=0) * MICROSECONDS_PER_MILLICORE
+        starts = (container_limit(pod.spec, container, CPU) or 0 for container in waiting)
+        least = max(starts, default=0) * MICROSECONDS_PER_MILLICORE
         before = _value_before_us(Knob.CPU_QUOTA, pod.group, notes, dialect)
         least = before if isinstance(before, int) and wider(least, before) else least
         if wider(least, target.value):
             _adjust(targets, pod.group, Knob.CPU_QUOTA, least, "its containers start with as much")
-
-
-def _fit_resizes(targets: _Targets, observation: Observation, notes: Notes, dialect: Dialect) -> None:
-    """No quota that the kubelet gave a pod is lowered while it resizes it: its next write is a container's as large."""
     for group in (pod.group for pod in observation.pods if pod.spec.resizing and pod.group is not None):
         place = (group.path, Knob.CPU_QUOTA)
         target, note, present = targets.get(place), notes.get(place), group.knobs.get(Knob.CPU_QUOTA)
         kubelets = present is not None and (note is None or not _holds_agent_value(note, group, dialect))
         if target is not None and present is not None and kubelets and wider(present, target.value):
             _adjust(targets, group, Knob.CPU_QUOTA, present, "the kubelet is resizing it")
-
-
-def _fit_quotas(targets: _Targets, groups: Groups) -> None:
-    """Lower each quota to the lowest of its ancestors: more would have no effect, and cgroup v1 refuses it."""
     for path in _below_changes(targets, groups, Knob.CPU_QUOTA):
         mine = _final(targets, groups[path], Knob.CPU_QUOTA)
         above = [_final(targets, groups[a], Knob.CPU_QUOTA) for a in ancestors(path) if a in groups]
         limits = [value for value in above if isinstance(value, int) and value != NO_LIMIT]
         if mine not in (None, NO_LIMIT) and limits and wider(mine, min(limits)):
             _adjust(targets, groups[path], Knob.CPU_QUOTA, min(limits), "no more than its parent cgroup")
-
-
-def _fit_bursts(targets: _Targets, groups: Groups) -> None:
-    touched = {path for path, knob in targets if knob in (Knob.CPU_QUOTA, Knob.CPU_BURST)}
-    for group in (groups[path] for path in sorted(touched)):
-        quota, burst = (_final(targets, group, knob) for knob in (Knob.CPU_QUOTA, Knob.CPU_BURST))
-        if quota not in (None, NO_LIMIT) and burst is not None and wider(burst, quota):
-            _adjust(targets, group, Knob.CPU_BURST, quota, "no more than the quota")
 
 
 def _fit_sets(knob: Knob, targets: _Targets, groups: Groups) -> None:
@@ -350,7 +302,13 @@ def _plan_writes(
     a runtime hook made it so (`_made_so`).
     """
     writes, values_in_force, dialect = [], {}, circumstances.dialect
-    next_notes = {place: note for place, note in notes.items() if _is_note_needed(note, targets, groups)}
+    next_notes: dict[Place, OriginalValue] = {}
+    for place, note in notes.items():
+        # One without a target is done with, unless its cgroup was not seen, or we make it idle: that hides shares.
+        idle = targets.get((note.path, Knob.CPU_IDLE))
+        waits = note.knob is Knob.CPU_SHARES and idle is not None and idle.value == 1 and not idle.restores
+        if place in targets or note.path not in groups or waits:
+            next_notes[place] = note
     for place, target in targets.items():
         present = groups[place[0]].knobs.get(place[1])
         settled = present is not None and same(place[1], present, target.value, dialect)
@@ -383,13 +341,6 @@ def _made_so(place: Place, target: _KnobTarget, dialect: Dialect) -> dict[Place,
     if before is None or same(place[1], before, target.value, dialect):
         return {}
     return {place: OriginalValue(*place, target.level, before, (target.value,), target.strategy)}
-
-
-def _is_note_needed(note: OriginalValue, targets: _Targets, groups: Groups) -> bool:
-    """A note without a target is done with, unless its cgroup was not seen, or we make it idle: that hides shares."""
-    idle = targets.get((note.path, Knob.CPU_IDLE))
-    waits = note.knob is Knob.CPU_SHARES and idle is not None and idle.value == 1 and not idle.restores
-    return note.place in targets or note.path not in groups or waits
 
 
 def _has_drifted(note: OriginalValue | None, present: Value | None, dialect: Dialect) -> bool:

@@ -46,15 +46,20 @@ class Unsupported(msgspec.Struct, frozen=True):
 
 def find_unsupported(policy: NodePolicy, observation: Observation, switches_on: bool) -> tuple[Unsupported, ...]:
     """All of them. switches_on: whether the agent may set the machine's own kernel settings."""
-    return (*_system(policy, observation, switches_on), *_classes(policy, observation), *_host_applications(policy))
-
-
-def _system(policy: NodePolicy, observation: Observation, switches_on: bool) -> Iterator[Unsupported]:
+    found = []
     for switch in switches_of(policy.system):
         if not switches_on:
-            yield Unsupported(switch.field, "not written: enforcer.kernel_reserves is off on this node")
+            found.append(Unsupported(switch.field, "not written: enforcer.kernel_reserves is off on this node"))
         elif switch.key not in observation.node.kernel_switches:
-            yield Unsupported(switch.field, f"unsupported: this kernel has no {switch.key}, or it cannot be read")
+            why = f"unsupported: this kernel has no {switch.key}, or it cannot be read"
+            found.append(Unsupported(switch.field, why))
+    found += _classes(policy, observation)
+    for application in policy.host_applications:
+        if application.strategy:
+            field = f"hostApplications[{application.name}].strategy"
+            why = "unsupported: host applications are counted, and nothing is set on them"
+            found.append(Unsupported(field, why))
+    return tuple(found)
 
 
 def _classes(policy: NodePolicy, observation: Observation) -> Iterator[Unsupported]:
@@ -67,37 +72,23 @@ def _classes(policy: NodePolicy, observation: Observation) -> Iterator[Unsupport
         "cgroupRoot": classes.cgroup_root,
     }
     for name, of_class in parts.items():
-        if of_class is not None:
-            prefix = f"resourceQOSStrategy.{name}"
-            yield from _memory(of_class.memory_qos, observation, prefix)
-            cpu, network, disks = of_class.cpu_qos, of_class.network_qos, of_class.blkio_qos
-            if cpu.enable and cpu.core_expeller and policy.classes.policies.cpu_policy == "coreSched":
-                yield Unsupported(
-                    f"{prefix}.cpuQOS.coreExpeller", "unsupported: this agent sets no core-scheduling cookies"
-                )
-            if network.enable and policy.classes.policies.net_qos_policy != "tc":
-                yield Unsupported(f"{prefix}.networkQOS", "unsupported: this agent shapes by netQOSPolicy tc alone")
-            elif network.enable and (network.ingress_request or network.ingress_limit):
-                yield Unsupported(f"{prefix}.networkQOS.ingressLimit", "unsupported: incoming traffic is not shaped")
-            limits = [block.limits for block in disks.blocks if block.limits is not None] if disks.enable else []
-            if any(getattr(limit, name) for limit in limits for name in IO_FIELDS):
-                yield Unsupported(
-                    f"{prefix}.blkioQOS", "unsupported: latency targets and cost models of disks are not written"
-                )
-
-
-def _memory(qos: MemoryQos, observation: Observation, prefix: str) -> Iterator[Unsupported]:
-    if not qos.enable or not observation.supported:
-        return
-    for info in msgspec.structs.fields(MemoryQos):
-        knob = MEMORY_KNOBS.get(info.name)
-        if knob is not None and getattr(qos, info.name) and knob not in observation.supported:
-            why = f"unsupported: this kernel gives cgroups no {knob.value}"
-            yield Unsupported(f"{prefix}.memoryQOS.{info.encode_name}", why)
-
-
-def _host_applications(policy: NodePolicy) -> Iterator[Unsupported]:
-    for application in policy.host_applications:
-        if application.strategy:
-            field = f"hostApplications[{application.name}].strategy"
-            yield Unsupported(field, "unsupported: host applications are counted, and nothing is set on them")
+        if of_class is None:
+            continue
+        prefix, memory = f"resourceQOSStrategy.{name}", of_class.memory_qos
+        for info in msgspec.structs.fields(MemoryQos) if memory.enable and observation.supported else ():
+            knob = MEMORY_KNOBS.get(info.name)
+            if knob is not None and getattr(memory, info.name) and knob not in observation.supported:
+                why = f"unsupported: this kernel gives cgroups no {knob.value}"
+                yield Unsupported(f"{prefix}.memoryQOS.{info.encode_name}", why)
+        cpu, network, disks = of_class.cpu_qos, of_class.network_qos, of_class.blkio_qos
+        if cpu.enable and cpu.core_expeller and classes.policies.cpu_policy == "coreSched":
+            why = "unsupported: this agent sets no core-scheduling cookies"
+            yield Unsupported(f"{prefix}.cpuQOS.coreExpeller", why)
+        if network.enable and classes.policies.net_qos_policy != "tc":
+            yield Unsupported(f"{prefix}.networkQOS", "unsupported: this agent shapes by netQOSPolicy tc alone")
+        elif network.enable and (network.ingress_request or network.ingress_limit):
+            yield Unsupported(f"{prefix}.networkQOS.ingressLimit", "unsupported: incoming traffic is not shaped")
+        limits = [block.limits for block in disks.blocks if block.limits is not None] if disks.enable else []
+        if any(getattr(limit, name) for limit in limits for name in IO_FIELDS):
+            why = "unsupported: latency targets and cost models of disks are not written"
+            yield Unsupported(f"{prefix}.blkioQOS", why)
