@@ -218,7 +218,7 @@ class Applier:
         refused = {write.path for write, _ in first.refused}
         paths = {path for path, _ in first.settled} | refused
         for path in refused:
-            paths |= {above for above in ancestors(path) if above in groups} | set(self._descendants(path))
+            paths |= {above for above in ancestors(path) if above in groups} | set(self._hierarchy.paths(3, path))
         knobs |= {knob for _, knob in first.settled}
         readings = {}
         for path in sorted(paths - first.gone):
@@ -228,13 +228,6 @@ class Applier:
                 other_knobs = {k: v for k, v in before.knobs.items() if k not in knobs}
                 readings[path] = replace(before, knobs={**other_knobs, **fresh})
         return readings
-
-    def _descendants(self, path: CgroupPath, depth: int = 3) -> Iterable[CgroupPath]:
-        """Yield the cgroups below a path, each before its own children, at most `depth` levels down."""
-        names = self._hierarchy.children(path, "cpu") if depth else Unavailable.GONE
-        for name in names if not isinstance(names, Unavailable) else ():
-            yield f"{path}/{name}"
-            yield from self._descendants(f"{path}/{name}", depth - 1)
 
     # --- writing -----------------------------------------------------------------------------------------------------
     def _carry_out(self, settled: Settled) -> _Pass:

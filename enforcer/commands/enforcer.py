@@ -82,11 +82,7 @@ def enforcer(
     settings = session_of(ctx).load(flags).settings
     if once:
         _print_one_tick(settings, output, headers=not no_headers)
-    else:
-        _run(settings)
-
-
-def _run(settings: SettingSections) -> None:
+        return
     import signal
 
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))  # until `run` can end in an orderly way
@@ -120,18 +116,14 @@ def _print_one_tick(settings: SettingSections, output: Format, *, headers: bool)
             raise NodeUnreadable(
                 f"the node could not be read: {problem}", fix="Set enforcer.cgroup_base and cgroup_root."
             )
-        rows = [msgspec.to_builtins(action) for action in agent.parts.reporter.actions]
+        rows = []
+        for action in agent.parts.reporter.actions:
+            row = {key: "" if value is None else str(value) for key, value in msgspec.to_builtins(action).items()}
+            rows.append(row | {"why": row.get("why") or row.get("message", "")})  # a verdict's message is its why
         notes = agent.parts.sources.read().notes
         agent.end()
-    table = Table.from_rows(WRITES, [_cells(row) for row in rows])
-    print_table(table, output, headers=headers)
+    print_table(Table.from_rows(WRITES, rows), output, headers=headers)
     for note in notes:
         message(note, style="yellow")
     if not rows:
         message("nothing would be written: all values match the policy")
-
-
-def _cells(action: dict[str, object]) -> dict[str, str]:
-    """Cells of WRITES; a verdict's message is its why."""
-    row = {key: "" if value is None else str(value) for key, value in action.items()}
-    return row | {"why": row.get("why") or row.get("message", "")}

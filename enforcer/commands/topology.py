@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -20,8 +21,7 @@ from cotenant.base.tables.quantity import Unit
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from cotenant.base.allocation.cpu_ownership import CpuOwner, DeviceOwnership, NodeTopology
-    from cotenant.base.settings.base import SettingSections
+    from cotenant.base.allocation.cpu_ownership import CpuOwner, DeviceOwnership
 
 CORES_A_LINE: Final = 16
 TOPOLOGY: Final = Schema(
@@ -59,7 +59,20 @@ def topology(
     if bool(node) is (file is not None):
         raise UsageError("give the name of a node, or --topology FILE", fix="cotenant node topology NODE")
     settings = settings_of(ctx, None, kubeconfig, context)
-    machine = _read_machine_file(file) if file is not None else _read_published_topology(settings, node)
+    if file is not None:
+        from cotenant.base.allocation.cpu_ownership import NodeTopology, owners
+        from cotenant.base.allocation.topology_document import described_machine
+
+        body, *more = documents(str(file))
+        if more or not isinstance(body, dict):
+            raise UsageError(f"{file} is not one machine", fix="Give one object in YAML or JSON.")
+        machine = NodeTopology(str(file), tuple(owners(described_machine(body, str(file)), {}, str(file))))
+    else:
+        from cotenant.base.kube import connect
+        from cotenant.enforcer.model.topology_reading import read_topology
+
+        with contextlib.closing(connect(settings.section(KubeSettings))) as client:
+            machine = read_topology(client, node)
     cpu_owners = machine.cpus
     if output is Format.TABLE:
         devices = [*map(device_line, machine.devices), *(text for _, text in machine.notes)]
@@ -73,27 +86,6 @@ def topology(
 def cpu_rows(cpus: Sequence[CpuOwner]) -> list[dict[str, Any]]:
     """One row for each thread of a node."""
     return [{column.name: getattr(owner, column.name) for column in TOPOLOGY.columns} for owner in cpus]
-
-
-def _read_machine_file(file: Path) -> NodeTopology:
-    from cotenant.base.allocation.cpu_ownership import NodeTopology, owners
-    from cotenant.base.allocation.topology_document import described_machine
-
-    body, *more = documents(str(file))
-    if more or not isinstance(body, dict):
-        raise UsageError(f"{file} is not one machine", fix="Give one object in YAML or JSON.")
-    return NodeTopology(str(file), tuple(owners(described_machine(body, str(file)), {}, str(file))))
-
-
-def _read_published_topology(settings: SettingSections, node: str) -> NodeTopology:
-    from cotenant.base.kube import connect
-    from cotenant.enforcer.model.topology_reading import read_topology
-
-    client = connect(settings.section(KubeSettings))
-    try:
-        return read_topology(client, node)
-    finally:
-        client.close()
 
 
 def cpu_drawing_lines(owners: Sequence[CpuOwner]) -> Iterator[str]:

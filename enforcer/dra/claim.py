@@ -7,7 +7,6 @@ variable for GPUs that a pod has by annotation: Koordinator's koordlet, hook `gp
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from itertools import groupby
 from typing import Any, Final
 
 import msgspec
@@ -137,16 +136,11 @@ def prepare_claim(
                 f"{key} has device {result.device}, which claim {owner.namespace}/{owner.name} still has",
                 fix="It is allocated when the other claim's pod has ended.",
             )
-    by_request = groupby(
-        sorted(results, key=lambda result: _main(result.request)), key=lambda result: _main(result.request)
-    )
-    requests = tuple(_request(meta.uid, name, list(members), offers) for name, members in by_request)
+    by_request: dict[str, list[_AllocationResult]] = {}
+    for result in results:  # of one alternative among several, the request that lists them
+        by_request.setdefault(result.request.partition("/")[0], []).append(result)
+    requests = tuple(_request(meta.uid, name, members, offers) for name, members in sorted(by_request.items()))
     return PreparedClaim(meta.namespace, meta.name, meta.uid, requests)
-
-
-def _main(request: str) -> str:
-    """The request of a result; of one alternative among several, the request that lists them."""
-    return request.partition("/")[0]
 
 
 def _request(

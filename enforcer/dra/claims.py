@@ -62,7 +62,13 @@ class Claims:
         with self._lock:
             claim = self._claims.get(uid)
             if claim is None:
-                claim = self._read_and_prepare(namespace, name, uid)
+                if self.offers is None:
+                    raise ClaimRefused("the node's devices have not been read yet", fix="The kubelet tries again.")
+                found = self._read(namespace, name)
+                if found is None or found.metadata.uid != uid:
+                    what = f"claim {namespace}/{name} with uid {uid} is gone"
+                    raise ClaimRefused(what, fix="Its pod is created anew.")
+                claim = prepare_claim(found, self._node, self.offers, self._claims.values())
                 self._save({**self._claims, uid: claim})
                 _log.info("claim prepared", claim=f"{namespace}/{name}", devices=sorted(claim.exclusive))
             self._write(claim)
@@ -86,14 +92,6 @@ class Claims:
         own = (claim for claim in self._claims.values() if claim.namespace == namespace)
         by_key = {key: cpus for claim in own for key, cpus in claim.cpus().items()}
         return frozenset[int]().union(*(by_key.get(key, frozenset()) for key in keys))
-
-    def _read_and_prepare(self, namespace: str, name: str, uid: str) -> PreparedClaim:
-        if self.offers is None:
-            raise ClaimRefused("the node's devices have not been read yet", fix="The kubelet tries again.")
-        claim = self._read(namespace, name)
-        if claim is None or claim.metadata.uid != uid:
-            raise ClaimRefused(f"claim {namespace}/{name} with uid {uid} is gone", fix="Its pod is created anew.")
-        return prepare_claim(claim, self._node, self.offers, self._claims.values())
 
     # --- files --------------------------------------------------------------------------------------------------------
     def _noted_claims(self) -> list[PreparedClaim]:

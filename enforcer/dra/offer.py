@@ -165,14 +165,14 @@ def _bodies(node: str, uid: str, offers: Sequence[OfferedDevice], generation: in
 
 def _device(offer: OfferedDevice) -> Json:
     attributes = {"kind": offer.kind, **offer.attributes}
-    body: Json = {"name": offer.name, "attributes": {key: _typed_attribute(value) for key, value in attributes.items()}}
+    typed = {
+        key: {"bool" if isinstance(value, bool) else "int" if isinstance(value, int) else "string": value}
+        for key, value in attributes.items()
+    }
+    body: Json = {"name": offer.name, "attributes": typed}
     if offer.memory_bytes:
         body["capacity"] = {"memory": {"value": format_bytes(offer.memory_bytes)}}
     return body
-
-
-def _typed_attribute(value: str | int) -> Json:
-    return {"bool" if isinstance(value, bool) else "int" if isinstance(value, int) else "string": value}
 
 
 def _address(name: str) -> Address:

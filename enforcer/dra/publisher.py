@@ -10,7 +10,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import structlog
@@ -130,8 +130,14 @@ class SlicePublisher:
         inventory, edits, by_claims = self._describe_devices(labels.get(DEVICES_LABEL) == DEVICES_BY_CLAIMS)
         devices = offered_devices(inventory, edits) if by_claims else []
         # The devices and CPUs that the node's pods have by annotation.
-        pods = self._client.list("/api/v1/pods", fieldSelector=f"spec.nodeName={self._node},{NOT_ENDED}")
-        offers, busy = unshared_offers([*devices, *self._cores()], inventory, [_pod_holding(pod) for pod in pods])
+        holdings = []
+        for pod in self._client.list("/api/v1/pods", fieldSelector=f"spec.nodeName={self._node},{NOT_ENDED}"):
+            identity, requests = PodIdentity.parse(pod), dict[str, int]()
+            with contextlib.suppress(CotenantError):  # requests that cannot be read are none: such a pod has nothing
+                requests = requests_of_pod(pod)
+            key = f"{identity.namespace}/{identity.name}"
+            holdings.append(Holding(key, identity.uid, identity.annotations, requests))
+        offers, busy = unshared_offers([*devices, *self._cores()], inventory, holdings)
         if busy:
             self._warn(f"pods have shares of {', '.join(busy)}")
         self._offer({offer.name: offer for offer in offers})
@@ -164,37 +170,21 @@ class SlicePublisher:
             return DeviceInventory(), {}, False
         if not self._file:
             return DeviceInventory() if device_object is None else inventory_of(device_object), {}, True
-        body = _file_body(Path(self._file))
-        inventory = inventory_of(body)
+        fix = "Set enforcer.dra.device_file to a Device object as YAML or JSON."
         try:
-            edits = msgspec.convert(body, _EditsFile)
+            bodies = documents(Path(self._file).read_text(), self._file)
+        except (OSError, UnicodeError) as refused:
+            raise UsageError(f"{self._file} cannot be read: {refused}", fix=fix) from None
+        if len(bodies) != 1 or not isinstance(bodies[0], dict):
+            raise UsageError(f"{self._file} is not one object", fix=fix)
+        inventory = inventory_of(bodies[0])
+        try:
+            edits = msgspec.convert(bodies[0], _EditsFile)
         except msgspec.ValidationError as error:
             raise UsageError(f"{self._file}: {error}", fix="env is a map of strings, deviceNodes a list.") from error
         by_key = {
-            (DeviceKind(device_edits.type), device_edits.minor): ContainerEdits(
-                device_edits.env, tuple(device_edits.device_nodes)
-            )
-            for device_edits in edits.spec.devices or ()
-            if device_edits.type in set(DeviceKind)
+            (DeviceKind(device.type), device.minor): ContainerEdits(device.env, tuple(device.device_nodes))
+            for device in edits.spec.devices or ()
+            if device.type in set(DeviceKind)
         }
         return inventory, by_key, True
-
-
-def _pod_holding(pod: Mapping[str, Any]) -> Holding:
-    """Requests that cannot be read are none, so that such a pod has nothing."""
-    identity = PodIdentity.parse(pod)
-    requests: dict[str, int] = {}
-    with contextlib.suppress(CotenantError):
-        requests = requests_of_pod(pod)
-    return Holding(f"{identity.namespace}/{identity.name}", identity.uid, identity.annotations, requests)
-
-
-def _file_body(file: Path) -> dict[str, Any]:
-    fix = "Set enforcer.dra.device_file to a Device object as YAML or JSON."
-    try:
-        bodies = documents(file.read_text(), str(file))
-    except (OSError, UnicodeError) as refused:
-        raise UsageError(f"{file} cannot be read: {refused}", fix=fix) from None
-    if len(bodies) != 1 or not isinstance(bodies[0], dict):
-        raise UsageError(f"{file} is not one object", fix=fix)
-    return bodies[0]

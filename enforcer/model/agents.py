@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from cotenant.base.errors import ClusterError, ClusterForbidden, CotenantError
+from cotenant.base.errors import ClusterError, ClusterForbidden
 from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.kube import KubeClient
 from cotenant.base.kubernetes.models.pod import ConfiguredPod
@@ -60,16 +60,13 @@ def ask(client: KubeClient, now_seconds: float) -> EnforcementHistory:
     """Read once. A missing right, or a server that does not answer, is noted in the gathering and not raised."""
     try:
         events = client.list(EVENTS, EventWire, fieldSelector=OURS)
-    except ClusterForbidden as error:
-        return EnforcementHistory(gathering=_failed_gathering(error, now_seconds, error.fix or RIGHT, forbidden=True))
     except ClusterError as error:
-        return EnforcementHistory(gathering=_failed_gathering(error, now_seconds, error.fix))
+        forbidden = isinstance(error, ClusterForbidden)
+        fix = error.fix or (RIGHT if forbidden else "")
+        failed = Gathering(now_seconds, trouble=error.message, fix=fix, forbidden=forbidden)
+        return EnforcementHistory(gathering=failed)
     acts = tuple(acts_of(events, now_seconds))
     return EnforcementHistory(acts, gathering=count_agents(client, acts, now_seconds))
-
-
-def _failed_gathering(error: CotenantError, now_seconds: float, fix: str, *, forbidden: bool = False) -> Gathering:
-    return Gathering(now_seconds, trouble=error.message, fix=fix, forbidden=forbidden)
 
 
 def count_agents(client: KubeClient, acts: Iterable[AgentAction], now_seconds: float) -> Gathering:
@@ -80,14 +77,10 @@ def count_agents(client: KubeClient, acts: Iterable[AgentAction], now_seconds: f
     except ClusterError:
         return Gathering(now_seconds, sources=(SOURCE,), agents=len(reporting_nodes) or None, notes=(UNCOUNTED,))
     nodes = {pod.spec.node_name for pod in pods if pod.spec.node_name}
-    dry = sum(1 for pod in pods if pod.spec.node_name and _dry(pod))
+    settings = [pod.variable(DRY_RUN) for pod in pods if pod.spec.node_name]
+    dry = sum(1 for text in settings if text is None or text.lower() not in ("false", "0", "no", "off"))
     agents = len(nodes | reporting_nodes)
     return Gathering(now_seconds, sources=(SOURCE,), agents=agents, dry_agents=dry, notes=tuple(client.gaps()))
-
-
-def _dry(pod: ConfiguredPod) -> bool:
-    value = pod.variable(DRY_RUN)
-    return value is None or value.lower() not in ("false", "0", "no", "off")
 
 
 def acts_of(events: Iterable[EventWire], now_seconds: float) -> Iterator[AgentAction]:

@@ -135,15 +135,13 @@ def grid_samples(node: str, samples: Sequence[LaneSample], *, dry: bool = False,
     step = max(round(usual), 1.0, np.ceil(span / (MOST_STEPS - 1)))
     place = np.rint((times - times.min()) / step).astype(np.int64)
     size = int(place.max()) + 1
-    values = {name: _bin_samples(samples, name, place, size) for name in NUMBERS}
+    values: dict[str, list[float]] = {}
+    for name in NUMBERS:
+        cells = np.full(size, np.nan)
+        highest_or_lowest = np.fmin if name in ("target", "limit") else np.fmax
+        highest_or_lowest.at(cells, place, floats_of([getattr(sample, name) for sample in samples]))
+        values[name] = [float(v) for v in cells]
     return NodeLanes(node, float(times.min()), float(step), samples[-1].capacity, values, dry, source)
-
-
-def _bin_samples(samples: Sequence[LaneSample], name: str, place: npt.NDArray[np.int64], size: int) -> list[float]:
-    cells = floats_of([getattr(sample, name) for sample in samples])
-    out = np.full(size, np.nan)
-    (np.fmin if name in ("target", "limit") else np.fmax).at(out, place, cells)
-    return [float(v) for v in out]
 
 
 def lane_row(lane: NodeLanes) -> dict[str, Any]:

@@ -261,24 +261,13 @@ def decode(spec: Mapping[str, Any], *, strict: bool = False) -> NodePolicy:
     wrong = next((d for d in deviations(nonnull_spec, NodePolicy, "$.spec") if d.fatal or strict), None)
     if wrong is not None:
         raise UsageError(f"NodeSLO {wrong}", fix="Correct it in slo-controller-config, which the NodeSLO comes from.")
-    below = (
-        merge_objects(BUILT_IN, {"resourceQOSStrategy": {"cgroupRoot": NONE_CLASS}})
-        if "cgroupRoot" in nonnull_spec.get("resourceQOSStrategy", {})
-        else BUILT_IN
-    )
+    below = BUILT_IN
+    if "cgroupRoot" in nonnull_spec.get("resourceQOSStrategy", {}):
+        below = merge_objects(BUILT_IN, {"resourceQOSStrategy": {"cgroupRoot": NONE_CLASS}})
     return msgspec.convert(merge_objects(below, nonnull_spec), NodePolicy)
 
 
 # Built-in values, by the names of the JSON; what is not named here is unset.
-_NO_NETWORK: Final[dict[str, Any]] = {
-    "enable": False,
-    "ingressRequest": 0,
-    "ingressLimit": 0,
-    "egressRequest": 0,
-    "egressLimit": 0,
-}
-
-
 def _class(identity: int, expels: bool, memory: tuple[int, int, int], cache_end_percent: int = 100) -> dict[str, Any]:
     """One class' values; memory: watermark ratio, scale and minimum adjustment."""
     ratio, scale, adjustment = memory
@@ -303,7 +292,7 @@ def _class(identity: int, expels: bool, memory: tuple[int, int, int], cache_end_
             "catRangeEndPercent": cache_end_percent,
             "mbaPercent": 100,
         },
-        "networkQOS": dict(_NO_NETWORK),
+        "networkQOS": {"enable": False, "ingressRequest": 0, "ingressLimit": 0, "egressRequest": 0, "egressLimit": 0},
     }
 
 

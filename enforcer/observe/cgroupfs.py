@@ -233,13 +233,12 @@ class Hierarchy:
 
     def probe(self, path: CgroupPath) -> frozenset[Knob]:
         """Knobs that this kernel has, seen in one cgroup (kubepods: the root lacks most)."""
-        return frozenset(knob for knob in SPECS if self._has(path, knob))
-
-    def _has(self, path: CgroupPath, knob: Knob) -> bool:
-        file = self.dialect.file(knob)
-        return file is not None and any(
-            not isinstance(self.read(path, file.controller, n), Unavailable) for n in file.names
-        )
+        present = set()
+        for knob in SPECS:
+            file = self.dialect.file(knob)
+            if file and any(not isinstance(self.read(path, file.controller, n), Unavailable) for n in file.names):
+                present.add(knob)
+        return frozenset(present)
 
     # --- writing ---------------------------------------------------------------------------------------------------
     def write_knob(self, path: CgroupPath, knob: Knob, value: Value, present: Value | None = None) -> WriteAnswer:
@@ -257,9 +256,8 @@ class Hierarchy:
         if refused == errno.EINVAL and knob is Knob.MEMORY_LIMIT and self.dialect.version(knob) is Version.V1:
             # A memory limit above that of memory and swap together, which runtimes set to the same: raised along.
             text = texts[-1]
-            return self._write(path, file.controller, MEMORY_AND_SWAP, text) or self._write(
-                path, file.controller, name, text
-            )
+            refused = self._write(path, file.controller, MEMORY_AND_SWAP, text)
+            return refused or self._write(path, file.controller, name, text)
         return refused
 
     def _write(self, path: CgroupPath, controller: str, name: str, text: str) -> WriteAnswer:

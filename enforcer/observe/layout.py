@@ -116,7 +116,10 @@ def checked_path(path: str) -> CgroupPath:
 
 
 # --- host applications ----------------------------------------------------------------------------------------------
-_BASES: Final = {"", "CgroupRoot", "Kubepods", "KubepodsBurstable", "KubepodsBesteffort"}
+_BASES: Final = {
+    "": None, "CgroupRoot": None, "Kubepods": KubeQos.GUARANTEED,
+    "KubepodsBurstable": KubeQos.BURSTABLE, "KubepodsBesteffort": KubeQos.BEST_EFFORT,
+}  # fmt: skip
 
 
 def host_application_path(application: HostApplication, layout: Layout) -> CgroupPath:
@@ -131,18 +134,13 @@ def host_application_path(application: HostApplication, layout: Layout) -> Cgrou
         return checked_path(f"{family}/{application.name}")
     if cgroup_path.base not in _BASES:
         raise UsageError(f"host application {application.name!r}: cgroupPath.base {cgroup_path.base[:40]!r} is unknown")
-    parts = [_base(cgroup_path.base, layout), cgroup_path.parent_dir.strip("/"), cgroup_path.relative_path.strip("/")]
+    tier = _BASES[cgroup_path.base]
+    base = "" if tier is None else layout.tier(tier)
+    parts = [base, cgroup_path.parent_dir.strip("/"), cgroup_path.relative_path.strip("/")]
     path = checked_path("/".join(part for part in parts if part))
     if level_of(path, layout) is not None:
         raise UsageError(f"host application {application.name!r}: {path} is a cgroup of the kubelet's")
     return path
-
-
-def _base(name: str, layout: Layout) -> CgroupPath:
-    tiers = {"Kubepods": KubeQos.GUARANTEED, "KubepodsBurstable": KubeQos.BURSTABLE}
-    if name in ("", "CgroupRoot"):
-        return ""
-    return layout.tier(tiers.get(name, KubeQos.BEST_EFFORT))
 
 
 def level_of(path: CgroupPath, layout: Layout) -> Level | None:
@@ -154,15 +152,14 @@ def level_of(path: CgroupPath, layout: Layout) -> Level | None:
         return Level.QOS
     parent, _, name = path.rpartition("/")
     if parent in tiers or parent == layout.kubepods():
-        return Level.POD if _names_pod(name, parent, layout.driver) else None
+        # A pod's is "podUID", or with systemd "TIER-podUID.slice".
+        if layout.driver is Driver.CGROUPFS:
+            names_pod = name.startswith("pod")
+        else:
+            tier = parent.rpartition("/")[2].removesuffix(".slice")
+            names_pod = name.startswith(f"{tier}-pod") and name.endswith(".slice")
+        return Level.POD if names_pod else None
     return Level.CONTAINER if parent and level_of(parent, layout) is Level.POD else None
-
-
-def _names_pod(name: str, parent: CgroupPath, driver: Driver) -> bool:
-    """Return whether a cgroup of this name below a tier is a pod's: "podUID", or with systemd "TIER-podUID.slice"."""
-    if driver is Driver.CGROUPFS:
-        return name.startswith("pod")
-    return name.startswith(parent.rpartition("/")[2].removesuffix(".slice") + "-pod") and name.endswith(".slice")
 
 
 # --- which layout a node has ----------------------------------------------------------------------------------------

@@ -52,7 +52,10 @@ class MachineReader:
             raise NodeUnreadable(f"{self._proc}: stat or meminfo are not in the kernel's form")
         use = cpu_use(self._before, now)
         self._before = now
-        self._refresh_slow_values(at, cpus or text_of(self._sys / "devices/system/cpu/online"))
+        cpus = cpus or text_of(self._sys / "devices/system/cpu/online")
+        if at >= self._slow.until or cpus != self._slow.cpus:
+            processors = read_processors(self._sys, cpus)
+            self._slow = _Slow(at + SLOW_SECONDS, cpus, processors, block_devices(self._proc, self._sys))
         cpu, memory_wait, io = (pressure(_bytes(self._proc / "pressure" / name)) for name in ("cpu", "memory", "io"))
         return replace(
             node,
@@ -85,12 +88,6 @@ class MachineReader:
                 f"{self._proc / name}: {refused.strerror}", fix="Set enforcer.proc_root to the host's proc."
             ) from None
 
-    def _refresh_slow_values(self, at: float, cpus: str) -> None:
-        if at < self._slow.until and cpus == self._slow.cpus:
-            return
-        processors = read_processors(self._sys, cpus)
-        self._slow = _Slow(at + SLOW_SECONDS, cpus, processors, block_devices(self._proc, self._sys))
-
 
 def block_devices(proc: Path, sys: Path) -> dict[str, str]:
     """Name and mount point -> "major:minor" of the whole device: limits on a partition do not exist.
@@ -99,32 +96,27 @@ def block_devices(proc: Path, sys: Path) -> dict[str, str]:
     first by name).
     """
     folder = sys / "class/block"
-    disk_numbers = {name: _disk_number(folder / name) for name in _names(folder)}
+    places = {name: (folder / name).resolve() for name in _names(folder)}
+    disk_numbers = {
+        name: text_of((place.parent if (place / "partition").exists() else place) / "dev")
+        for name, place in places.items()
+    }
     numbers = {text_of(folder / name / "dev"): number for name, number in disk_numbers.items()}
     devices = {name: number for name, number in disk_numbers.items() if number}
-    for name in disk_numbers:
-        devices = _volumes(folder / name, disk_numbers) | devices
+    for name, number in disk_numbers.items():
+        mapped = text_of(folder / name / "dm" / "name")
+        if not mapped or not number:
+            continue
+        disks = _names(folder / name / "slaves")
+        below = next((disk_numbers[disk] for disk in disks if disk_numbers.get(disk)), "")
+        group = _GROUP.match(mapped) if text_of(folder / name / "dm" / "uuid").startswith("LVM-") else None
+        group_names = {group[1].replace("--", "-"): below} if group and below else {}
+        devices = {mapped: number, **group_names} | devices
     for line in _bytes(proc / "1/mountinfo").decode(errors="replace").splitlines():
         fields = line.split()
         if len(fields) > 4 and numbers.get(fields[2]):
             devices.setdefault(fields[4], numbers[fields[2]])
     return devices
-
-
-def _volumes(folder: Path, disk_numbers: Mapping[str, str]) -> dict[str, str]:
-    """Names of a mapped device: its own, and its volume group's."""
-    mapped = text_of(folder / "dm" / "name")
-    if not mapped or not disk_numbers[folder.name]:
-        return {}
-    below = next((disk_numbers[disk] for disk in _names(folder / "slaves") if disk_numbers.get(disk)), "")
-    group = _GROUP.match(mapped) if text_of(folder / "dm" / "uuid").startswith("LVM-") else None
-    group_names = {group[1].replace("--", "-"): below} if group and below else {}
-    return {mapped: disk_numbers[folder.name], **group_names}
-
-
-def _disk_number(folder: Path) -> str:
-    place = folder.resolve()
-    return text_of((place.parent if (place / "partition").exists() else place) / "dev")
 
 
 def _names(folder: Path) -> list[str]:

@@ -7,6 +7,7 @@ names, structures and sizes: NVIDIA's nvml.h. Nothing is written through it.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -97,8 +98,17 @@ class Nvml:
             except NvmlError as failed:
                 return NvmlReading(NvmlState.FAILED, problem=str(failed))
             self._library = library
+        library, count = self._library, ctypes.c_uint()
+        gpus, unnamed = [], []
         try:
-            return self._read(self._library)
+            _call(library, "nvmlDeviceGetCount_v2", ctypes.byref(count))
+            for index in range(count.value):
+                try:
+                    gpus.append(_gpu(library, index))
+                except NvmlError as lost:
+                    unnamed.append(f"GPU {index}: {lost}")
+            driver = _text(library, "nvmlSystemGetDriverVersion")
+            return NvmlReading(NvmlState.READ, tuple(gpus), driver, unnamed=tuple(unnamed))
         except NvmlError as failed:
             self.close()
             return NvmlReading(NvmlState.FAILED, problem=str(failed))
@@ -108,18 +118,6 @@ class Nvml:
         library, self._library = self._library, None
         if library is not None:
             library.nvmlShutdown()
-
-    def _read(self, library: Any) -> NvmlReading:
-        count = ctypes.c_uint()
-        _call(library, "nvmlDeviceGetCount_v2", ctypes.byref(count))
-        gpus, unnamed = [], []
-        for index in range(count.value):
-            try:
-                gpus.append(_gpu(library, index))
-            except NvmlError as lost:
-                unnamed.append(f"GPU {index}: {lost}")
-        driver = _text(library, "nvmlSystemGetDriverVersion")
-        return NvmlReading(NvmlState.READ, tuple(gpus), driver, unnamed=tuple(unnamed))
 
 
 def sysfs_bus(bus_id: str) -> str:
@@ -180,13 +178,8 @@ def _call(library: Any, function: str, *arguments: Any) -> None:
     except AttributeError as old:
         raise NvmlError(f"{function} is missing in the library: the driver is too old") from old
     if code != _SUCCESS:
-        raise NvmlError(f"{function}: {_message(library, code)}")
-
-
-def _message(library: Any, code: int) -> str:
-    try:
-        library.nvmlErrorString.restype = ctypes.c_char_p
-        text: bytes | None = library.nvmlErrorString(ctypes.c_int(code))
-    except AttributeError:
-        text = None
-    return f"{(text or b'error').decode(errors='replace')} ({code})"
+        text: bytes | None = None
+        with contextlib.suppress(AttributeError):
+            library.nvmlErrorString.restype = ctypes.c_char_p
+            text = library.nvmlErrorString(ctypes.c_int(code))
+        raise NvmlError(f"{function}: {(text or b'error').decode(errors='replace')} ({code})")

@@ -174,7 +174,13 @@ class Observer:
         )
         self._before = at
         self._tick += 1
-        self._forget_all_but(reader.seen)
+        for path in self._groups.keys() - reader.seen:
+            del self._groups[path]
+        if len(self._paths) > len(reader.seen):
+            self._paths = {key: path for key, path in self._paths.items() if path in reader.seen}
+        self._hierarchy.keep_only(reader.seen | {""})
+        if self.cycles:
+            self.cycles.keep_only(reader.seen)
         return observation
 
     def close(self) -> None:
@@ -184,15 +190,6 @@ class Observer:
         self._hierarchy.close_files()
         if self.cycles:
             self.cycles.close()
-
-    def _forget_all_but(self, paths: set[CgroupPath]) -> None:
-        for path in self._groups.keys() - paths:
-            del self._groups[path]
-        if len(self._paths) > len(paths):
-            self._paths = {key: path for key, path in self._paths.items() if path in paths}
-        self._hierarchy.keep_only(paths | {""})
-        if self.cycles:
-            self.cycles.keep_only(paths)
 
 
 class _TickReader:
@@ -209,26 +206,25 @@ class _TickReader:
         path = self._of._paths.get(key) or self._path(spec.key, lambda: layout.pod(spec.uid, spec.kube_qos))
         group = self.group(path, Level.POD) if path else None
         self._keep(key, path, group)
-        containers = tuple(self._container(spec, container, group is not None) for container in spec.every_container)
-        return PodReading(spec, group, containers)
+        containers = []
+        for container in spec.every_container:
+            reading = None
+            if group is not None and container.id and (container.running or container.kind not in _SHORT_LIVED):
+                reading = self._read_container(self._of._layout, spec, container)
+                if reading is None and container.running:
+                    # A node that had no container when its layout was told says nothing about its runtime.
+                    other = Runtime.CRIO if self._of._layout.runtime is Runtime.CONTAINERD else Runtime.CONTAINERD
+                    layout = replace(self._of._layout, runtime=other)
+                    reading = self._read_container(layout, spec, container)
+                    if reading is not None:
+                        self._of._layout = layout
+            containers.append(ContainerReading(container, reading))
+        return PodReading(spec, group, tuple(containers))
 
     def application(self, spec: HostApplicationSpec) -> HostApplicationReading:
         """A declared application."""
         group = self.group(spec.path, Level.HOST_APPLICATION)
         return HostApplicationReading(spec.name, spec.qos_class, spec.priority_class, group)
-
-    def _container(self, pod: PodSpec, spec: ContainerSpec, pod_exists: bool) -> ContainerReading:
-        if not pod_exists or not spec.id or (spec.kind in _SHORT_LIVED and not spec.running):
-            return ContainerReading(spec)
-        group = self._read_container(self._of._layout, pod, spec)
-        if group is None and spec.running:
-            # A node that had no container when its layout was told says nothing about its runtime.
-            other = Runtime.CRIO if self._of._layout.runtime is Runtime.CONTAINERD else Runtime.CONTAINERD
-            layout = replace(self._of._layout, runtime=other)
-            group = self._read_container(layout, pod, spec)
-            if group is not None:
-                self._of._layout = layout
-        return ContainerReading(spec, group)
 
     def _read_container(self, layout: Layout, pod: PodSpec, spec: ContainerSpec) -> GroupReading | None:
         """Read the cgroup of a container, and remember its path; None where the container has none."""
@@ -291,11 +287,7 @@ class _TickReader:
             memory.knobs = self._knobs(path, memory.knobs, self._fresh[path])
         use: CpuUse = cpu_use(memory.counters, counters)
         memory.counters = counters
-        return self._group_reading(path, level, use, memory)
-
-    def _group_reading(self, path: CgroupPath, level: Level, use: CpuUse, memory: _GroupHistory) -> GroupReading:
         cpu, of_memory, io = memory.pressures
-        waiting = None if memory.waiting is None else memory.waiting * self._elapsed
         # known with its quota: the runtime sets both before the container starts
         period = self._files.cfs_period(path) if Knob.CPU_QUOTA in memory.knobs else PERIOD_MICROSECONDS
         return GroupReading(
@@ -306,7 +298,7 @@ class _TickReader:
             cpu_pressure=cpu,
             memory_pressure=of_memory,
             io_pressure=io,
-            run_delay_seconds=waiting,
+            run_delay_seconds=None if memory.waiting is None else memory.waiting * self._elapsed,
             cycles_per_instruction=memory.cycles,
             processes=memory.processes,
             knobs=memory.knobs,

@@ -26,7 +26,12 @@ def read_processors(sys: Path, online: str) -> tuple[Processor, ...]:
     if not cpus:
         raise NodeUnreadable(f"{sys}: no list of the CPUs that are online")
     numa_nodes = {cpu: node for node, members in _numa_nodes(sys).items() for cpu in members}
-    places = {cpu: _cpu_location(sys, cpu) for cpu in cpus}
+    places = {}
+    for cpu in cpus:
+        folder = sys / f"devices/system/cpu/cpu{cpu}/topology"
+        socket, die, core = (text_of(folder / name) for name in ("physical_package_id", "die_id", "core_id"))
+        # the kernel numbers cores anew in each die
+        places[cpu] = _parse_number(socket, 0), _parse_number(die, 0), _parse_number(core, cpu)
     cores = {place: core for core, place in enumerate(sorted(set(places.values())))}
     return tuple(Processor(cpu, cores[places[cpu]], places[cpu][0], numa_nodes.get(cpu, 0)) for cpu in cpus)
 
@@ -37,7 +42,14 @@ def read_topology(sys: Path) -> CpuTopology:
     processors = read_processors(sys, text_of(folder / "online"))
     online = frozenset(p.id for p in processors)
     offline, isolated = (_list_of(text_of(folder / name)) for name in ("offline", "isolated"))
-    return CpuTopology(processors, offline - online, isolated & online, _caches(sys, online))
+    caches = set()  # data caches of levels 2 and 3; one that cannot be read is left out
+    for cpu in online:
+        for cache in (folder / f"cpu{cpu}/cache").glob("index*"):
+            level, sharing = text_of(cache / "level"), _list_of(text_of(cache / "shared_cpu_list")) & online
+            if level in ("2", "3") and cpu in sharing and text_of(cache / "type") != "Instruction":
+                caches.add(CpuCache(int(level), sharing))
+    ordered = tuple(sorted(caches, key=lambda cache: (cache.level, sorted(cache.cpus))))
+    return CpuTopology(processors, offline - online, isolated & online, ordered)
 
 
 def numa_memory_bytes(sys: Path) -> dict[int, int]:
@@ -66,24 +78,6 @@ def _numa_nodes(sys: Path) -> dict[int, Cpus]:
         return {}
     numbers = sorted(int(match[1]) for name in names if (match := re.fullmatch(r"node(\d+)", name)))
     return {number: _list_of(text_of(folder / f"node{number}/cpulist")) for number in numbers}
-
-
-def _cpu_location(sys: Path, cpu: int) -> tuple[int, int, int]:
-    """Socket, die and core; the kernel numbers cores anew in each die."""
-    folder = sys / f"devices/system/cpu/cpu{cpu}/topology"
-    socket, die, core = (text_of(folder / name) for name in ("physical_package_id", "die_id", "core_id"))
-    return _parse_number(socket, 0), _parse_number(die, 0), _parse_number(core, cpu)
-
-
-def _caches(sys: Path, online: Cpus) -> tuple[CpuCache, ...]:
-    """Return the data caches of levels 2 and 3; a cache that cannot be read is left out."""
-    caches = set()
-    for cpu in online:
-        for folder in (sys / f"devices/system/cpu/cpu{cpu}/cache").glob("index*"):
-            level, sharing = text_of(folder / "level"), _list_of(text_of(folder / "shared_cpu_list")) & online
-            if level in ("2", "3") and cpu in sharing and text_of(folder / "type") != "Instruction":
-                caches.add(CpuCache(int(level), sharing))
-    return tuple(sorted(caches, key=lambda cache: (cache.level, sorted(cache.cpus))))
 
 
 def _list_of(text: str) -> Cpus:
