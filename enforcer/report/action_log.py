@@ -121,12 +121,9 @@ class ActionReporter:
             action = action_of(result, stamp(now_seconds), pod.key if pod else "", self._dry_run)
             self._keep(action)
             before = "" if result.before is None else f" (was {result.before})"
-            verb = {WriteOutcome.WOULD_WRITE: "would set", WriteOutcome.RESTORED: "gives back"}.get(
-                result.outcome, "sets"
-            )
-            text = (
-                f"{result.strategy} {verb} {result.knob.value} of {result.path} to {result.value}{before}: {result.why}"
-            )
+            verbs = {WriteOutcome.WOULD_WRITE: "would set", WriteOutcome.RESTORED: "gives back"}
+            what = f"{verbs.get(result.outcome, 'sets')} {result.knob.value} of {result.path} to {result.value}"
+            text = f"{result.strategy} {what}{before}: {result.why}"
             # The identity of a write for Events, which leaves out the value.
             template = f"{result.strategy} {result.knob.value} {result.outcome.value}"
             note = f"{text}. {result.outcome.value}: {result.message}" if result.message else text

@@ -62,13 +62,15 @@ _MEMORY: Final[dict[str, str]] = {
 
 def act_of(action: ActionRecord, node: str, warning: bool = False) -> AgentAction:
     """An action of the log. warning: of a verdict; the others tell by their outcome."""
-    reason = reason_of(action)
+    reason, why = reason_of(action), action.why or action.message
+    if action.why and action.message:
+        why = f"{action.why} ({action.message})"
     return AgentAction(
         time_seconds=seconds_of(action.time),
         node=node,
         lane=lane_of(action.strategy, reason),
         reason=reason,
-        why=action.message if action.action == "verdict" else _sentence(action),
+        why=action.message if action.action == "verdict" else why,
         strategy=action.strategy,
         pod=action.pod or (action.subject if action.action == "verdict" and "/" in action.subject else ""),
         subject="" if action.action in ("verdict", "evict") else action.subject,
@@ -110,10 +112,6 @@ def _amount(knob: str, value: Value | None) -> float:
         except UsageError:
             return float("inf")
     return float(value) if isinstance(value, int) else float("inf")
-
-
-def _sentence(action: ActionRecord) -> str:
-    return f"{action.why} ({action.message})" if action.message and action.why else action.why or action.message
 
 
 def _text(value: Value | None) -> str:
@@ -183,16 +181,13 @@ def changes(
             yield replace(about, action="write", outcome=outcome, before=was, value=want.value), False
     for place, old in before.items():
         if place not in wants:
-            about = replace(
-                _base_record(old, time, owners.get(old.path)), action="restore", outcome=WriteOutcome.RESTORED.value
-            )
-            yield replace(about, why="nobody wants it any more", before=old.value, value=old.back_to), False
+            about = replace(_base_record(old, time, owners.get(old.path)), why="nobody wants it any more")
+            outcome = WriteOutcome.RESTORED.value
+            yield replace(about, action="restore", outcome=outcome, before=old.value, value=old.back_to), False
     for eviction in evictions:
         key = f"{eviction.namespace}/{eviction.name}"
-        yield (
-            ActionRecord(time, "evict", key, "would-ask", eviction.strategy, eviction.why, pod=key, dry_run=True),
-            True,
-        )
+        record = ActionRecord(time, "evict", key, "would-ask", eviction.strategy, eviction.why, pod=key, dry_run=True)
+        yield record, True
 
 
 def _base_record(want: Want, time: str, pod: PodSpec | None) -> ActionRecord:
@@ -245,10 +240,8 @@ class Recount:
         pods = {pod.spec.uid: pod.spec for pod in observation.pods}
         chosen = admit_evictions(decided.evictions, pods, self._asked, observation.at_seconds, self.rate)
         self._asked = chosen.asked
-        news = [
-            *changes(observation, decided, self._before, chosen.now),
-            *self._verdicts.news(decided.verdicts, observation),
-        ]
+        news = [*changes(observation, decided, self._before, chosen.now)]
+        news += self._verdicts.news(decided.verdicts, observation)
         self.acts += [act_of(action, observation.node.name, warning) for action, warning in news]
         self.samples.append(sample_of(observation, decided))
         self._before = {want.place: want for want in decided.wants}

@@ -29,8 +29,6 @@ from cotenant.enforcer.observe.nvml import Nvml, NvmlGpu, NvmlState
 from cotenant.enforcer.observe.sysfs import PciPlace, pci_location
 
 _log = structlog.get_logger(__name__)
-
-
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 _NOT_IN_LABELS: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_LABEL: Final = 63
@@ -98,11 +96,8 @@ def device_write(gpus: Sequence[Json], node: NodeIdentity, current: Mapping[str,
     devices = [*gpus, *gone, *others]
     if devices == listed:
         return None
-    version = {
-        "op": "test",
-        "path": "/metadata/resourceVersion",
-        "value": (current.get("metadata") or {}).get("resourceVersion"),
-    }
+    read_version = (current.get("metadata") or {}).get("resourceVersion")
+    version = {"op": "test", "path": "/metadata/resourceVersion", "value": read_version}
     operation = {"op": "add", "path": "/spec", "value": {**(current.get("spec") or {}), "devices": devices}}
     return Patch(address, (version, operation), why="the GPUs or their health have changed")
 

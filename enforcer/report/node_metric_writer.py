@@ -115,21 +115,17 @@ class Reporter:
                 self._report_error(error.message)
             except Exception as error:  # noqa: BLE001 - a dead reporter would look like a dead node
                 self._report_error(f"{type(error).__name__}: {error}")
-            for publisher in self._publishers:
-                self._publish(publisher)
-
-    def _publish(self, publisher: DevicePublisher | TopologyPublisher) -> None:
-        """Why it failed is told once; the NodeMetric and the agent's readiness do not depend on it."""
-        problem = ""
-        try:
-            publisher.publish(self._client, self._writer)
-        except CotenantError as error:
-            problem = error.message
-        except Exception as error:  # noqa: BLE001 - nor does the thread that reports
-            problem = f"{type(error).__name__}: {error}"
-        if problem and problem != self._unpublished.get(publisher.subject):
-            self._log.warning("not published", subject=publisher.subject, error=problem)
-        self._unpublished[publisher.subject] = problem
+            for publisher in self._publishers:  # the NodeMetric and the agent's readiness do not depend on them
+                problem = ""
+                try:
+                    publisher.publish(self._client, self._writer)
+                except CotenantError as error:
+                    problem = error.message
+                except Exception as error:  # noqa: BLE001 - nor does the thread that reports
+                    problem = f"{type(error).__name__}: {error}"
+                if problem and problem != self._unpublished.get(publisher.subject):
+                    self._log.warning("not published", subject=publisher.subject, error=problem)
+                self._unpublished[publisher.subject] = problem
 
     def _report_error(self, error: str) -> None:
         if error != self.error:

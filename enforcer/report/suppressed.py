@@ -9,6 +9,7 @@ receives each write.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -39,19 +40,16 @@ class SuppressionHistory:
         recent = tuple(entry for entry in self.minutes if minute - MINUTES < entry[0] <= minute)
         if recent and recent[-1][0] == minute:
             _, before, observed_seconds = recent[-1]
-            return SuppressionHistory(
-                (*recent[:-1], (minute, before + suppressed_seconds, observed_seconds + elapsed_seconds))
-            )
+            newest = (minute, before + suppressed_seconds, observed_seconds + elapsed_seconds)
+            return SuppressionHistory((*recent[:-1], newest))
         return SuppressionHistory((*recent, (minute, suppressed_seconds, elapsed_seconds)))
 
     def fraction(self) -> float | None:
         """0 to 1; None while too little was observed."""
         observed_seconds = sum(entry[2] for entry in self.minutes)
-        return (
-            None
-            if observed_seconds < LEAST_SECONDS
-            else min(sum(entry[1] for entry in self.minutes) / observed_seconds, 1.0)
-        )
+        if observed_seconds < LEAST_SECONDS:
+            return None
+        return min(sum(entry[1] for entry in self.minutes) / observed_seconds, 1.0)
 
 
 def share(sample: LaneSample, tier: GroupReading | None) -> float:
@@ -68,16 +66,11 @@ def note(node: str, history: SuppressionHistory, annotations: Mapping[str, str])
     fraction = history.fraction()
     if fraction is None or not node:
         return None
-    present = _number(annotations.get(SUPPRESSED_FRACTION_ANNOTATION, ""))
+    present = None
+    with contextlib.suppress(ValueError):
+        present = float(annotations.get(SUPPRESSED_FRACTION_ANNOTATION, ""))
     if present is not None and abs(fraction - present) < STEP and (fraction > 0 or present == 0):
         return None
     address = Address("v1", "nodes", node)
     body = address.manifest("Node", {"annotations": {SUPPRESSED_FRACTION_ANNOTATION: f"{fraction:.2f}"}})
     return Apply(address, body, why="best effort was held back so much of the last hour")
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None

@@ -6,7 +6,7 @@ ClusterAbsent says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -24,7 +24,7 @@ from cotenant.base.allocation.topology_document import (
 from cotenant.base.identity import NodeIdentity
 from cotenant.base.kube import KubeClient, Writer
 from cotenant.base.kubernetes.intent import Apply, Create, Intent, Patch
-from cotenant.enforcer.contract import Observation, PodSpec
+from cotenant.enforcer.contract import Observation
 from cotenant.enforcer.decide.overrides import live
 from cotenant.enforcer.observe.cpusets import overclaims, pod_assignment
 from cotenant.enforcer.observe.sysfs import numa_memory_bytes, read_topology
@@ -46,11 +46,17 @@ def node_cpus(observation: Observation, machine: MachineCpus) -> NodeCpus:
     """CPUs of pods that have them alone, by the kubelet or by annotation, and the pools of the others."""
     node, pods = observation.node, [pod.spec for pod in observation.pods]
     pools = pools_of(node, pods)
+    exclusive = []
+    for pod in pods:
+        if kubelet_cpus := node.kubelet_cpus.get(pod.key):
+            exclusive.append(PodCpus(pod.namespace, pod.name, pod.uid, kubelet_cpus, by_kubelet=True))
+        elif live(pod) and (cpus := pod_assignment(pod).cpus) and not overclaims(pod):
+            exclusive.append(PodCpus(pod.namespace, pod.name, pod.uid, cpus))
     return NodeCpus(
         machine.topology,
         _POLICIES[node.kubelet_static_cpus],
         machine.kubelet_reserved,
-        tuple(_exclusive_pod_cpus(pods, node.kubelet_cpus)),
+        tuple(exclusive),
         pools.shared,
         pools.best_effort,
     )
@@ -84,14 +90,6 @@ def topology_write(
     return Apply(address, body, why="whose CPUs they are")
 
 
-def _exclusive_pod_cpus(pods: list[PodSpec], by_kubelet: Mapping[str, Cpus]) -> Iterator[PodCpus]:
-    for pod in pods:
-        if kubelet_cpus := by_kubelet.get(pod.key):
-            yield PodCpus(pod.namespace, pod.name, pod.uid, kubelet_cpus, by_kubelet=True)
-        elif live(pod) and (cpus := pod_assignment(pod).cpus) and not overclaims(pod):
-            yield PodCpus(pod.namespace, pod.name, pod.uid, cpus)
-
-
 def _cpus_by_zone(zones: Any) -> dict[str, str]:
     """CPU capacity of each zone that is a NUMA node, as it is written."""
     return {
@@ -102,17 +100,14 @@ def _cpus_by_zone(zones: Any) -> dict[str, str]:
     }
 
 
-CpuReport = Callable[[MachineCpus], NodeCpus | None]
-"""Whose the machine's CPUs are; None before the agent has seen its node."""
-
-
 @dataclass(frozen=True, slots=True)
 class TopologyPublisher:
     """The publisher of CPUs that `Reporter` calls per report; `uid` is the Node's, "" before it is known."""
 
     node: str
     uid: Callable[[], str]
-    report: CpuReport
+    report: Callable[[MachineCpus], NodeCpus | None]
+    """Whose the machine's CPUs are; None before the agent has seen its node."""
     sys: Path
     kubelet_reserved: Cpus = frozenset()
     subject: str = "CPUs"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -74,14 +74,21 @@ class UsageHistory:
 
     def take(self, observation: Observation) -> None:
         """Add the reading of one more tick."""
-        groups = dict(_groups(observation))
+        # Everything that is not the system: pods by uid, host applications by name.
+        groups = {pod.spec.uid: pod.group for pod in observation.pods if pod.group is not None}
+        groups |= {app.name: app.group for app in observation.host_applications if app.group is not None}
         if not self.buckets or observation.at_seconds - self.buckets[-1][0] >= BUCKET_SECONDS:
             self.buckets.append((observation.at_seconds, {}))
         bucket = self.buckets[-1][1]
         for key, group in groups.items():
             bucket.setdefault(key, _UsageSums()).add(group)
         if not self.samples or observation.at_seconds - self.samples[-1].at_seconds >= LEAST_APART_SECONDS:
-            self.samples.append(_sample(observation, list(groups.values())))
+            node = observation.node
+            used, memory = node.cpu.millicores, max(0, node.memory_total_bytes - node.memory_available_bytes)
+            of_pods = sum(group.cpu.millicores or 0.0 for group in groups.values())
+            memory_of_pods = sum(group.memory.working_set for group in groups.values() if group.memory is not None)
+            rest, rest_bytes = None if used is None else max(0.0, used - of_pods), max(0, memory - memory_of_pods)
+            self.samples.append(NodeUsageSample(observation.at_seconds, used, memory, rest, rest_bytes))
         while self.samples and observation.at_seconds - self.samples[0].at_seconds > self.keep_seconds:
             self.samples.popleft()
         while self.buckets and observation.at_seconds - self.buckets[0][0] > self.keep_seconds:
@@ -112,6 +119,16 @@ def node_metric(observation: Observation, usage: UsageHistory, policy: CollectPo
     node = _usage(_average(window, "millicores"), _average(window, "bytes"))
     if "cpu" not in node["resources"]:
         return None
+    pods, hosts = [], []  # those without samples are left out
+    for pod in observation.pods:
+        spec = pod.spec
+        if resources := usage.mean_of(spec.uid, policy.aggregate_seconds):
+            entry = {"namespace": spec.namespace, "name": spec.name, "podUsage": {"resources": resources}}
+            pods.append(entry | _classes(spec.effective_priority, spec.qos_class))
+    for app in observation.host_applications:
+        if resources := usage.mean_of(app.name, policy.aggregate_seconds):
+            entry = {"name": app.name, "usage": {"resources": resources}}
+            hosts.append(entry | _classes(app.priority_class, app.qos_class))
     status: dict[str, Any] = {
         "updateTime": moment(observation.wall_seconds),
         "nodeMetric": {
@@ -120,10 +137,10 @@ def node_metric(observation: Observation, usage: UsageHistory, policy: CollectPo
             "systemUsage": _usage(_average(window, "system_millicores"), _average(window, "system_bytes")),
             "aggregatedSystemUsages": _aggregates(usage, policy, "system_millicores", "system_bytes"),
         },
-        "podsMetric": list(_pods(observation, usage, policy)),
+        "podsMetric": pods,
     }
     if observation.host_applications:
-        status["hostApplicationMetric"] = list(_hosts(observation, usage, policy))
+        status["hostApplicationMetric"] = hosts
     address = Address(SLO_GROUP, PLURAL, observation.node.name)
     return Apply(address, address.manifest("NodeMetric", status=status), "status", why="usage of this node")
 
@@ -142,25 +159,6 @@ def own_object(node: str, node_uid: str, policy: CollectPolicy) -> Apply:
     address = Address(SLO_GROUP, PLURAL, node)
     body = address.manifest("NodeMetric", {"ownerReferences": [owner]}, spec=spec)
     return Apply(address, body, force=False, why="how the node is measured")
-
-
-def _groups(observation: Observation) -> Iterable[tuple[str, GroupReading]]:
-    """Everything that is not the system: pods by uid, host applications by name."""
-    for pod in observation.pods:
-        if pod.group is not None:
-            yield pod.spec.uid, pod.group
-    for app in observation.host_applications:
-        if app.group is not None:
-            yield app.name, app.group
-
-
-def _sample(observation: Observation, groups: Sequence[GroupReading]) -> NodeUsageSample:
-    used = observation.node.cpu.millicores
-    memory = max(0, observation.node.memory_total_bytes - observation.node.memory_available_bytes)
-    of_pods = sum(group.cpu.millicores or 0.0 for group in groups)
-    pod_memory_bytes = sum(group.memory.working_set for group in groups if group.memory is not None)
-    rest = None if used is None else max(0.0, used - of_pods)
-    return NodeUsageSample(observation.at_seconds, used, memory, rest, max(0, memory - pod_memory_bytes))
 
 
 def _values(window: UsageWindow, field_name: str) -> list[float]:
@@ -193,22 +191,6 @@ def _aggregates(usage: UsageHistory, policy: CollectPolicy, cpu: str, memory: st
 def _rank(ordered: Sequence[float], percent: int) -> float | None:
     """The ceil(percent x n / 100)-th smallest, in whole numbers so that no fraction counts one too many."""
     return ordered[max(1, math.ceil(percent * len(ordered) / 100)) - 1] if ordered else None
-
-
-def _pods(observation: Observation, usage: UsageHistory, policy: CollectPolicy) -> Iterable[dict[str, Any]]:
-    """NodeMetric's `podsMetric`: mean usage of each pod over the policy's window; pods without samples are left out."""
-    for pod in observation.pods:
-        spec = pod.spec
-        if resources := usage.mean_of(spec.uid, policy.aggregate_seconds):
-            entry = {"namespace": spec.namespace, "name": spec.name, "podUsage": {"resources": resources}}
-            yield entry | _classes(spec.effective_priority, spec.qos_class)
-
-
-def _hosts(observation: Observation, usage: UsageHistory, policy: CollectPolicy) -> Iterable[dict[str, Any]]:
-    for app in observation.host_applications:
-        if resources := usage.mean_of(app.name, policy.aggregate_seconds):
-            entry = {"name": app.name, "usage": {"resources": resources}}
-            yield entry | _classes(app.priority_class, app.qos_class)
 
 
 def _classes(priority: PriorityClass, qos: QosClass) -> dict[str, str]:

@@ -10,7 +10,6 @@ the agent's own list may be old, for the API server may be away.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Final
 
 import grpc
@@ -44,16 +43,20 @@ class ContainerStopper(EvictionQueue[str]):
                 except Exception as error:  # noqa: BLE001 - see EvictionQueue._run
                     self._refuse(eviction, f"{because}; {type(error).__name__}: {error}")
                 else:
-                    outcome, what = (
-                        ("stopped", f"ended: {', '.join(ended)}") if ended else ("gone", "no container of it runs")
-                    )
-                    self._answer(eviction, outcome, f"{because}; {what}")
+                    what = f"ended: {', '.join(ended)}" if ended else "no container of it runs"
+                    self._answer(eviction, "stopped" if ended else "gone", f"{because}; {what}")
 
 
 def end_containers(channel: grpc.Channel, pod_uid: str) -> list[str]:
     """End every container of a pod that has not ended; their names. RpcError."""
-    ended = []
-    for container in _running_containers(channel, pod_uid):
+    listed = cri.ListPodSandboxResponse.FromString(_call(channel, "ListPodSandbox", cri.ListPodSandboxRequest()))
+    sandboxes = {sandbox.id for sandbox in listed.items if sandbox.metadata.uid == pod_uid}
+    if not sandboxes:
+        return []
+    answer, ended = _call(channel, "ListContainers", cri.ListContainersRequest()), []
+    for container in cri.ListContainersResponse.FromString(answer).containers:
+        if container.pod_sandbox_id not in sandboxes or container.state in ENDED:
+            continue
         request = cri.StopContainerRequest(container_id=container.id, timeout=0)
         try:
             _call(channel, "StopContainer", request)
@@ -62,16 +65,6 @@ def end_containers(channel: grpc.Channel, pod_uid: str) -> list[str]:
                 raise
         ended.append(container.metadata.name)
     return ended
-
-
-def _running_containers(channel: grpc.Channel, pod_uid: str) -> Iterator[Any]:
-    listed = cri.ListPodSandboxResponse.FromString(_call(channel, "ListPodSandbox", cri.ListPodSandboxRequest()))
-    sandboxes = {sandbox.id for sandbox in listed.items if sandbox.metadata.uid == pod_uid}
-    if sandboxes:
-        answer = _call(channel, "ListContainers", cri.ListContainersRequest())
-        for container in cri.ListContainersResponse.FromString(answer).containers:
-            if container.pod_sandbox_id in sandboxes and container.state not in ENDED:
-                yield container
 
 
 def _call(channel: grpc.Channel, method: str, request: Any) -> bytes:

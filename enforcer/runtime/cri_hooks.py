@@ -257,24 +257,22 @@ class CriHooks:
         for container_id in self.store.undecided():
             if (entry := self.store.pod_of(container_id)) is None:
                 continue
+            facts, container = entry
             try:
-                await self._repair_container(*entry, update)
+                decision = await self._decide_in_time(facts, container.name, self._bounded.seconds, container.id)
+                if decision is None:
+                    raise Late(f"there is no decision on {container.name} of {facts.namespace}/{facts.name} yet")
+                resources = cri.Resources.FromString(container.undecided or b"")
+                if lay_over(resources, decision):
+                    merge_resources(resources, hook.Resources.FromString(container.answered))
+                    await update(container.id, resources)
+                    log.info("a container that started without a decision is set right", container=container.id)
+                self.store.hold(container.id, decision, container.answered)
+                self.counters.repaired += 1
             except Exception as error:  # noqa: BLE001 - one container's fault keeps no other from its limits
                 failure = error
         if failure is not None:
             raise failure
-
-    async def _repair_container(self, facts: RuntimePod, container: KnownContainer, update: Update) -> None:
-        decision = await self._decide_in_time(facts, container.name, self._bounded.seconds, container.id)
-        if decision is None:
-            raise Late(f"there is no decision on {container.name} of {facts.namespace}/{facts.name} yet")
-        resources = cri.Resources.FromString(container.undecided or b"")
-        if lay_over(resources, decision):
-            merge_resources(resources, hook.Resources.FromString(container.answered))
-            await update(container.id, resources)
-            log.info("a container that started without a decision is set right", container=container.id)
-        self.store.hold(container.id, decision, container.answered)
-        self.counters.repaired += 1
 
     async def _notify_container_hook(self, point: str, container_id: str, seconds: float) -> None:
         if not self._servers.wanted(point):

@@ -180,21 +180,17 @@ class PolicyDecision:
 
     def __call__(self, pod: PodSpec, container: ContainerSpec, cgroup_parent: str) -> ContainerSettings:
         """The decision for one container."""
-        self._refresh()
-        resources = container_resources(pod, container, self._policy)
-        return self._parents.fitted(resources, cgroup_parent, container.id)
-
-    def _refresh(self) -> None:
-        if self._path is None:
-            return
         try:
-            info = self._path.stat()
-            stamp = (info.st_ino, info.st_mtime_ns)
-            if stamp != self._stamp:
-                self._stamp = stamp
-                self._policy = policy_of(self._path.read_text(), str(self._path))
+            if self._path is not None:
+                info = self._path.stat()
+                stamp = (info.st_ino, info.st_mtime_ns)
+                if stamp != self._stamp:
+                    self._stamp = stamp
+                    self._policy = policy_of(self._path.read_text(), str(self._path))
         except (OSError, UnicodeDecodeError, CotenantError) as error:
             log.error("the policy before it stays", file=str(self._path), reason=str(error))
+        resources = container_resources(pod, container, self._policy)
+        return self._parents.fitted(resources, cgroup_parent, container.id)
 
 
 async def serve(settings: RuntimeSettings, decide: Decide) -> bool:

@@ -6,7 +6,8 @@ annotation `extended-resource-spec` alone, and so are the names of the pod's con
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -49,6 +50,9 @@ class RuntimePod:
 def pod_spec(facts: RuntimePod) -> PodSpec:
     """The pod with the containers that its annotation names; an annotation that cannot be read names none."""
     labels, annotations = dict(facts.labels), dict(facts.annotations)
+    names: Iterable[str] = ()
+    with contextlib.suppress(*UNDECODABLE):  # the decision reads the annotation itself, and says what is wrong with it
+        names = msgspec.json.decode(annotations.get(EXTENDED_SPEC_ANNOTATION, "{}"), type=_Names).containers
     return PodSpec(
         namespace=facts.namespace,
         name=facts.name,
@@ -58,7 +62,7 @@ def pod_spec(facts: RuntimePod) -> PodSpec:
         priority_class=priority_of(labels, None),
         labels=labels,
         annotations=annotations,
-        containers=tuple(ContainerSpec(name) for name in _container_names(annotations)),
+        containers=tuple(ContainerSpec(name) for name in names),
         resources_known=False,
     )
 
@@ -66,10 +70,3 @@ def pod_spec(facts: RuntimePod) -> PodSpec:
 def kube_qos_of(cgroup_parent: str) -> KubeQos:
     """Kubernetes' class, from where the kubelet puts the pod; Guaranteed pods lie directly below kubepods."""
     return next((tier for word, tier in _TIERS if word in cgroup_parent), KubeQos.GUARANTEED)
-
-
-def _container_names(annotations: Mapping[str, str]) -> tuple[str, ...]:
-    try:
-        return tuple(msgspec.json.decode(annotations.get(EXTENDED_SPEC_ANNOTATION, "{}"), type=_Names).containers)
-    except UNDECODABLE:
-        return ()  # the decision reads the annotation itself, and says what is wrong with it
