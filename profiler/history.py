@@ -393,11 +393,7 @@ def _recorded_notes(stands: RecordedTime | None) -> tuple[str, ...]:
 
 
 def _node_totals(
-    store: Store,
-    spans: Sequence[SignalSpan],
-    inventory: Inventory,
-    sightings: Sightings,
-    recorded: RecordedTime | None,
+    store: Store, spans: Sequence[SignalSpan], inventory: Inventory, sightings: Sightings, recorded: RecordedTime | None
 ) -> tuple[str, ...]:
     """Store the sum of each node's pods, day by day, where the source has no series of nodes.
 

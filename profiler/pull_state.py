@@ -77,10 +77,7 @@ class PullProof:
     failed: dict[Signal, int] = field(default_factory=dict)
 
     def add(
-        self,
-        usage: Iterable[tuple[Signal, Usage[Any]]],
-        answered: Mapping[Signal, int],
-        holes: Iterable[SignalSpan],
+        self, usage: Iterable[tuple[Signal, Usage[Any]]], answered: Mapping[Signal, int], holes: Iterable[SignalSpan]
     ) -> None:
         """Note what an answer shows, up to when signals were answered with it, and what failed."""
         for signal, values in usage:

@@ -112,12 +112,7 @@ class Client:
         self._policy = retry.RetryPolicy(settings.retries, settings.backoff_seconds, outage_seconds, timer)
 
     def range(
-        self,
-        query: str | Wording,
-        start_seconds: int,
-        end_seconds: int,
-        step_seconds: int,
-        resolution_seconds: int = 0,
+        self, query: str | Wording, start_seconds: int, end_seconds: int, step_seconds: int, resolution_seconds: int = 0
     ) -> msgspec.Raw:
         """The result of a range query, undecoded. Raises SourceError's kinds; SourceLimit: a smaller one may pass.
 
@@ -199,8 +194,7 @@ class Client:
                     answer = None
                 if not isinstance(answer, msgspec.Raw):
                     raise SourceProtocol(
-                        f"{self.url} answered without the requested data",
-                        fix="Is this address Prometheus' API?",
+                        f"{self.url} answered without the requested data", fix="Is this address Prometheus' API?"
                     )
             except (answers.TooSlow, SourceUnreachable) as error:
                 # The kind of a failed try, which determines the next one.

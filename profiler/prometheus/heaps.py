@@ -78,9 +78,7 @@ def _with_heaps(workload: Workload, heaps: Mapping[ContainerRef, ManagedHeap]) -
 
 
 def _container(
-    labels: Mapping[str, str],
-    owners: Mapping[tuple[str, str], WorkloadRef],
-    workloads: Mapping[WorkloadRef, Workload],
+    labels: Mapping[str, str], owners: Mapping[tuple[str, str], WorkloadRef], workloads: Mapping[WorkloadRef, Workload]
 ) -> Iterator[ContainerRef]:
     """The container behind a series; none where it is not known."""
     workload = workloads.get(owners.get((labels.get("namespace", ""), labels.get("pod", "")), WorkloadRef("", "", "")))

@@ -41,18 +41,12 @@ def recorder(
         str, typer.Option(metavar="FILE", help="Authorities of kubelets' certificates (PEM); default: the cluster's.")
     ] = "",
     kubelet_insecure: Annotated[
-        bool,
-        typer.Option("--kubelet-insecure", help="Do not verify kubelets' certificates (unsafe)."),
+        bool, typer.Option("--kubelet-insecure", help="Do not verify kubelets' certificates (unsafe).")
     ] = False,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port of /metrics, /livez and /readyz.")] = None,
 ) -> None:
     """Read the kubelets' usage every minute and store it, for scans without a Prometheus. One replica at a time."""
-    flags = {
-        "kube.kubeconfig": kubeconfig,
-        "kube.context": context,
-        "store.url": store,
-        "telemetry.health_port": port,
-    }
+    flags = {"kube.kubeconfig": kubeconfig, "kube.context": context, "store.url": store, "telemetry.health_port": port}
     from cotenant.profiler.recorder.kubelets import KubeletRules
 
     rules = KubeletRules(interval, kubelet_ca_file, kubelet_insecure)

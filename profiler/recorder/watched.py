@@ -137,12 +137,7 @@ class ClusterWatch:
 class _Lists:
     """Lists what is watched from memory, and all else from the API server, at most every LISTED_SECONDS."""
 
-    def __init__(
-        self,
-        client: KubeClient,
-        kept: dict[str, tuple[float, Many[Any]]],
-        nodes: Callable[[], Any],
-    ) -> None:
+    def __init__(self, client: KubeClient, kept: dict[str, tuple[float, Many[Any]]], nodes: Callable[[], Any]) -> None:
         self._client, self._kept, self._nodes = client, kept, nodes
 
     def get(self, path: str, kind: type[ItemT]) -> ItemT | None:

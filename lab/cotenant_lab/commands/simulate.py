@@ -200,8 +200,7 @@ def _check(ctx: typer.Context) -> None:
     options = ctx.params
     if options["trace"] != STORED and (options["store"] or options["cluster"] or options["all_clusters"]):
         raise UsageError(
-            "--store, --cluster and --all-clusters go with --trace stored",
-            fix="Add --trace stored, or leave them out.",
+            "--store, --cluster and --all-clusters go with --trace stored", fix="Add --trace stored, or leave them out."
         )
     if options["all_clusters"] and options["report"]:
         raise UsageError("--report is of one cluster", fix="Name it: --cluster NAME.")

@@ -56,10 +56,7 @@ def generate(spec: SyntheticSpec, nodes: Sequence[Node] | None = None) -> Synthe
 
 
 def _gpu_usage(
-    plan: Sequence[fleet.Blueprint],
-    people: SyntheticPods,
-    cpu: Usage[PodContainerRef],
-    rng: np.random.Generator,
+    plan: Sequence[fleet.Blueprint], people: SyntheticPods, cpu: Usage[PodContainerRef], rng: np.random.Generator
 ) -> dict[Signal, Usage[Any]]:
     """Usage and requests of GPUs, which the main container of each pod has."""
     uses, main = gpus.uses(plan), {b.ref: b.parts[0].name for b in plan}

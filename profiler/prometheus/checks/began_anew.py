@@ -12,13 +12,7 @@ from typing import Final
 from cotenant.profiler.off_times import Signs, Silence
 from cotenant.profiler.prometheus.parts import CONTAINERS, CORE, CPU, ROOT, Rates
 from cotenant.profiler.prometheus.plan import MARK
-from cotenant.profiler.prometheus.promql import (
-    metric_name_matcher,
-    of_labels,
-    selector,
-    union,
-    with_constant_label,
-)
+from cotenant.profiler.prometheus.promql import metric_name_matcher, of_labels, selector, union, with_constant_label
 
 STARTED: Final = ("container_start_time_seconds", "kube_pod_container_state_started")
 """By cAdvisor and by kube-state-metrics."""

@@ -79,11 +79,7 @@ Row = tuple[Mapping[str, str], float]
 
 
 def question(
-    rates: Rates,
-    labels: Mapping[str, str],
-    shard: NamespaceShard,
-    cores: float = 0.0,
-    names: Collection[str] = (),
+    rates: Rates, labels: Mapping[str, str], shard: NamespaceShard, cores: float = 0.0, names: Collection[str] = ()
 ) -> str:
     """The expression for the namespaces of a shard, to be evaluated at the moment of the inventory.
 

@@ -337,11 +337,7 @@ class IntervalReader:
         return rate_spans(found, usual_seconds), scrape_spans(found)
 
     def _by_hour(
-        self,
-        question: Question,
-        times: Iterable[range],
-        shard: NamespaceShard,
-        loss: str,
+        self, question: Question, times: Iterable[range], shard: NamespaceShard, loss: str
     ) -> tuple[dict[int, Counts], bool]:
         """Counts by their moment, and whether all was answered; else the loss is noted."""
         answers: list[Hourly] = []

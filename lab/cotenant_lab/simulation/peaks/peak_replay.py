@@ -100,11 +100,7 @@ def service_proposals(analysis: Analysed, settings: Settings) -> tuple[Proposal,
 
 
 def hourly(
-    sizes: Sequence[Size],
-    usage: Usage[WorkloadRef],
-    first_slot: int,
-    some: Sequence[Settings],
-    progress: Progress,
+    sizes: Sequence[Size], usage: Usage[WorkloadRef], first_slot: int, some: Sequence[Settings], progress: Progress
 ) -> list[list[tuple[Proposal, ...]]]:
     """Return for each of the settings the proposals of every evaluated hour, by what was known when it began.
 
