@@ -58,40 +58,30 @@ def apply_annotated_resources(pod: Json, noted: Mapping[Key, AnnotatedResources]
     name = "/".join(owner[0])
     if note.wrong:
         return [f"{name}: {note.wrong}"]
-    warnings, new = _changed_container_resources(pod["spec"], note)
+    spec, warnings, new = pod["spec"], list[str](), dict[str, Any]()
+    for container in (container for group in GROUPS for container in spec.get(group) or ()):
+        own, present = container.get("name", ""), container.get("resources")
+        swap = note.swaps.get(own)
+        if swap is None or same(present, swap.after):
+            continue
+        after = None if own in note.stale else swapped_amounts(present, swap)
+        if after is None:
+            if own in note.stale or not states(present, swap.after):
+                warnings.append(f"container {own} has other resources in its template by now")
+        elif high := above_limits(after):
+            warnings.append(f"container {own} would request more {high} than its limit")
+        elif not same(present, after):
+            new[own] = after
+    named = {group: [(c, c.get("name", "")) for c in spec[group]] for group in GROUPS if spec.get(group)}
+    changed = dict(spec) | {
+        group: [{**c, "resources": new[own]} if own in new else dict(c) for c, own in members]
+        for group, members in named.items()
+    }
+    before, then = pod_qos(spec), pod_qos(changed)
+    if new and before != then:
+        warnings.append(f"its QoS class would change from {before} to {then}")
     if new and not warnings:
-        pod["spec"] = _with_resources(pod["spec"], new)
+        pod["spec"] = changed
         if note.change:
             pod["metadata"]["annotations"] = {**annotations, CHANGE_ANNOTATION: note.change}
     return [f"{RESOURCES_ANNOTATION} of {name} was not used: {why}" for why in warnings]
-
-
-def _changed_container_resources(spec: Mapping[str, Any], note: AnnotatedResources) -> tuple[list[str], dict[str, Any]]:
-    """Why nothing is changed, and otherwise the resources by container."""
-    warnings, new = [], {}
-    for container in (container for group in GROUPS for container in spec.get(group) or ()):
-        name, present = container.get("name", ""), container.get("resources")
-        swap = note.swaps.get(name)
-        if swap is None or same(present, swap.after):
-            continue
-        after = None if name in note.stale else swapped_amounts(present, swap)
-        if after is None:
-            if name in note.stale or not states(present, swap.after):
-                warnings.append(f"container {name} has other resources in its template by now")
-        elif high := above_limits(after):
-            warnings.append(f"container {name} would request more {high} than its limit")
-        elif not same(present, after):
-            new[name] = after
-    before, then = pod_qos(spec), pod_qos(_with_resources(spec, new))
-    if new and before != then:
-        warnings.append(f"its QoS class would change from {before} to {then}")
-    return warnings, new
-
-
-def _with_resources(spec: Mapping[str, Any], new: Mapping[str, Any]) -> Json:
-    """Return the pod spec with the containers' new requests and limits; new: by the container's name."""
-    changed = dict(spec)
-    for group in (group for group in GROUPS if spec.get(group)):
-        names = [(container, container.get("name", "")) for container in spec[group]]
-        changed[group] = [{**c, "resources": new[name]} if name in new else dict(c) for c, name in names]
-    return changed

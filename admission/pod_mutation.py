@@ -121,9 +121,17 @@ def compute_mutation(pod: Mapping[str, Any], view: ClusterView, call: AdmissionC
     if call.operation != "CREATE" and labels.get(MUTATING_UPDATE_LABEL) != "true":
         return Mutation(pod)
     work = _begun(pod, view, call)
-    return (
-        _mutate_new_pod(work, view, call) if call.operation == "CREATE" else _mutate_existing_pod(work, pod, view, call)
-    )
+    if call.operation == "CREATE":
+        return _mutate_new_pod(work, view, call)
+    # A running pod gets its profiles' labels and annotations; its QoS and priorities are immutable.
+    _apply_profiles(work, view, call)
+    if not work.applied:
+        return Mutation(pod, tuple(work.warnings))
+    _write_record(work, view, call)
+    changed = {k: v for k, v in (work.pod["metadata"].get("labels") or {}).items() if k not in FIXED_LABELS}
+    changed |= {key: labels[key] for key in FIXED_LABELS if key in labels}
+    metadata = {**metadata, "labels": changed, "annotations": work.pod["metadata"]["annotations"]}
+    return Mutation({**pod, "metadata": metadata}, tuple(work.warnings), tuple(work.applied))
 
 
 def _mutate_new_pod(work: _Work, view: ClusterView, call: AdmissionCall) -> Mutation:
@@ -154,42 +162,27 @@ def _mutate_new_pod(work: _Work, view: ClusterView, call: AdmissionCall) -> Muta
     return Mutation(work.pod, tuple(work.warnings), tuple(work.applied))
 
 
-def _mutate_existing_pod(work: _Work, pod: Mapping[str, Any], view: ClusterView, call: AdmissionCall) -> Mutation:
-    """Return a running pod with its profiles' labels and annotations; its QoS and priorities are immutable."""
-    _apply_profiles(work, view, call)
-    if not work.applied:
-        return Mutation(pod, tuple(work.warnings))
-    _write_record(work, view, call)
-    old = pod["metadata"].get("labels") or {}
-    labels = {k: v for k, v in (work.pod["metadata"].get("labels") or {}).items() if k not in FIXED_LABELS}
-    labels |= {key: old[key] for key in FIXED_LABELS if key in old}
-    metadata = {**pod["metadata"], "labels": labels, "annotations": work.pod["metadata"]["annotations"]}
-    return Mutation({**pod, "metadata": metadata}, tuple(work.warnings), tuple(work.applied))
-
-
 def writable(pod: Mapping[str, Any]) -> Json:
     """A copy of just what `cotenant.admission.resources` writes on; everything else is shared with the pod given."""
     spec = dict(pod["spec"])
-    for group in ("containers", "initContainers"):
-        if spec.get(group):
-            spec[group] = [_own_amounts(container) for container in spec[group]]
+    for group in (group for group in ("containers", "initContainers") if spec.get(group)):
+        copies = []
+        for container in spec[group]:
+            resources = container.get("resources")
+            own = {side: dict(q) if isinstance(q, dict) else q for side, q in (resources or {}).items()}
+            copies.append({**container, "resources": own} if resources else dict(container))
+        spec[group] = copies
     if spec.get("overhead"):
         spec["overhead"] = dict(spec["overhead"])
     return {**pod, "metadata": dict(pod["metadata"]), "spec": spec}
 
 
-def _own_amounts(container: Mapping[str, Any]) -> Json:
-    resources = container.get("resources")
-    if not resources:
-        return dict(container)
-    own = {
-        side: dict(quantities) if isinstance(quantities, dict) else quantities for side, quantities in resources.items()
-    }
-    return {**container, "resources": own}
-
-
 def _apply_profiles(work: _Work, view: ClusterView, call: AdmissionCall) -> None:
-    """Lay matching profiles over the pod in name order, again while labels that they wrote make others match."""
+    """Lay matching profiles over the pod in name order, again while labels that they wrote make others match.
+
+    One that is not drawn for this request (its probability), or not applicable, is noted as dealt with, too, so that a
+    second call within the request does not decide it anew.
+    """
     namespace = view.namespaces.get(call.namespace, {})
     while True:
         labels = work.pod["metadata"].get("labels") or {}
@@ -197,28 +190,20 @@ def _apply_profiles(work: _Work, view: ClusterView, call: AdmissionCall) -> None
         if not matching:
             return
         for profile in matching:
-            _apply(work, profile, view, call)
-
-
-def _apply(work: _Work, profile: Profile, view: ClusterView, call: AdmissionCall) -> None:
-    """Apply one profile, or note why not: not drawn for this request (its probability), or not applicable.
-
-    Either way it is dealt with, so that a second call within the request does not decide it anew.
-    """
-    work.dealt_with.add(profile.name)
-    if not profile.drawn(call.uid):
-        work.record.skipped.append(profile.name)
-        return
-    try:
-        laid = apply_to(work.pod, profile, view.priority_classes, again=profile.name in work.repeated)
-    except UsageError as error:
-        work.warnings.append(f"profile {profile.name} was not applied: {error.message}")
-        work.record.skipped.append(profile.name)
-        return
-    work.pod = laid.pod
-    work.warnings += laid.warnings
-    work.record.applied.append(profile.name)
-    work.applied.append(profile.name)
+            work.dealt_with.add(profile.name)
+            if not profile.drawn(call.uid):
+                work.record.skipped.append(profile.name)
+                continue
+            try:
+                laid = apply_to(work.pod, profile, view.priority_classes, again=profile.name in work.repeated)
+            except UsageError as error:
+                work.warnings.append(f"profile {profile.name} was not applied: {error.message}")
+                work.record.skipped.append(profile.name)
+                continue
+            work.pod = laid.pod
+            work.warnings += laid.warnings
+            work.record.applied.append(profile.name)
+            work.applied.append(profile.name)
 
 
 def _translate(work: _Work, view: ClusterView, call: AdmissionCall) -> None:

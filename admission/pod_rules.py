@@ -56,12 +56,14 @@ def problems_of_new(pod: Pod, namespace: str, quotas: QuotaTree) -> list[Problem
     """Everything that is wrong with a pod to be created; metadata and spec are objects."""
     labels = pod["metadata"].get("labels") or {}
     qos, priority = qos_of(labels), _priority(pod)
-    return [
-        *_combination(qos, priority),
-        *_whole_cpus(pod, qos),
-        *_batch_needs_be(pod, qos),
-        *leaf_quota(namespace, labels, quotas),
-    ]
+    refused = REFUSED.get(qos, frozenset())
+    problems = []
+    if priority in refused:
+        allowed = ", ".join(sorted(c for c in PriorityClass if c not in refused and c))
+        class_name = f"priority class {priority.value}" if priority.value else "no Koordinator priority class"
+        fix = f"set spec.priorityClassName to one of {allowed}"
+        problems.append(Problem(_QOS_FIELD, qos, f"does not go with {class_name}", fix))
+    return [*problems, *_whole_cpus(pod, qos), *_batch_needs_be(pod, qos), *leaf_quota(namespace, labels, quotas)]
 
 
 def problems_of_change(old: Pod, new: Pod, gives: bool = False) -> list[Problem]:
@@ -101,7 +103,13 @@ def problems_of_resize(old: Pod, new: Pod, namespace: str, quotas: QuotaTree) ->
     """
     metadata = old["metadata"]
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
-    yield from _own_cpus(old, new, annotations)
+    with suppress(CotenantError):
+        was, now = (requests_of_pod(pod).get("cpu", 0) for pod in (old, new))
+        cpus = len(assignment_of(annotations, "the pod").cpus)
+        if cpus and was != now:  # the pod was given CPUs of its own, and would keep just these
+            message = f"cannot be resized: the pod keeps the {cpus} exclusive CPUs that it was given"
+            fix = "create a new pod that requests as many as it needs"
+            yield Problem("spec.containers[*].resources.requests.cpu", quantity_of("cpu", now), message, fix)
     quota = quotas.of_pod(namespace, labels, annotations.get(QUEUED_ANNOTATION, ""))
     if quota is None:
         return
@@ -131,16 +139,6 @@ def _priority(pod: Pod) -> PriorityClass:
     return priority_of(pod["metadata"].get("labels") or {}, number)
 
 
-def _combination(qos: QosClass, priority: PriorityClass) -> Iterator[Problem]:
-    refused = REFUSED.get(qos, frozenset())
-    if priority in refused:
-        allowed = ", ".join(sorted(c for c in PriorityClass if c not in refused and c))
-        class_name = f"priority class {priority.value}" if priority.value else "no Koordinator priority class"
-        yield Problem(
-            _QOS_FIELD, qos, f"does not go with {class_name}", f"set spec.priorityClassName to one of {allowed}"
-        )
-
-
 def _whole_cpus(pod: Pod, qos: QosClass) -> Iterator[Problem]:
     """Pods of a class that binds CPUs must request a whole, positive number of them."""
     if qos not in WHOLE_CPUS:
@@ -154,22 +152,8 @@ def _whole_cpus(pod: Pod, qos: QosClass) -> Iterator[Problem]:
     if not request_millicores:
         yield Problem(field, "0", f"is less than a CPU, and {qos} needs whole CPUs", "request a whole number of CPUs")
     elif request_millicores % 1000:
-        yield Problem(
-            field, f"{request_millicores}m", f"is not a whole number of CPUs, as {qos} needs", "request whole CPUs"
-        )
-
-
-def _own_cpus(old: Pod, new: Pod, annotations: Mapping[str, str]) -> Iterator[Problem]:
-    """Refuse to resize the CPU of a pod that was given CPUs of its own: it would keep just these."""
-    with suppress(CotenantError):
-        before, after = (requests_of_pod(pod).get("cpu", 0) for pod in (old, new))
-        cpus = len(assignment_of(annotations, "the pod").cpus)
-        if cpus and before != after:
-            message = f"cannot be resized: the pod keeps the {cpus} exclusive CPUs that it was given"
-            field = "spec.containers[*].resources.requests.cpu"
-            yield Problem(
-                field, quantity_of("cpu", after), message, "create a new pod that requests as many as it needs"
-            )
+        message = f"is not a whole number of CPUs, as {qos} needs"
+        yield Problem(field, f"{request_millicores}m", message, "request whole CPUs")
 
 
 def _batch_needs_be(pod: Pod, qos: QosClass) -> Iterator[Problem]:

@@ -84,6 +84,10 @@ def outcome_of(pod: Pod, profiles: Iterable[Profile]) -> str:
         label_keys = {*profile.labels, *profile.label_suffixes, QOS_LABEL, SUB_PRIORITY_LABEL}
         label_keys |= {*profile.label_keys, *profile.label_keys.values()}
         keys = {*profile.annotations, *profile.annotation_keys, *profile.annotation_keys.values()}
+        try:
+            in_effect = not profile.patch or apply_strategic_patch(pod, profile.patch) == pod
+        except UsageError:
+            in_effect = False
         values.append(
             {
                 "profile": profile.name,
@@ -91,18 +95,10 @@ def outcome_of(pod: Pod, profiles: Iterable[Profile]) -> str:
                 "annotations": {key: annotations.get(key) for key in keys - {RECORD_ANNOTATION}},
                 "scheduler": spec.get("schedulerName") if profile.scheduler_name else None,
                 "priority": [spec.get(name) for name in _PRIORITY_FIELDS] if profile.priority_class else None,
-                "patched": _in_effect(pod, profile.patch),
+                "patched": in_effect,
             }
         )
     return hashlib.blake2b(msgspec.json.encode(values, order="deterministic"), digest_size=12).hexdigest()
-
-
-def _in_effect(pod: Pod, patch: Mapping[str, Any]) -> bool:
-    """Return whether merging the patch into the pod would change nothing; False if it cannot be merged."""
-    try:
-        return not patch or apply_strategic_patch(pod, patch) == pod
-    except UsageError:
-        return False
 
 
 def _identities(pod: Pod, namespace: str) -> Iterator[Identity]:

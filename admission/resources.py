@@ -59,18 +59,15 @@ def rename_legacy_resources(pod: Json) -> list[str]:
     for container in containers(pod, "initContainers", "containers"):
         for side in SIDES:
             quantities = amounts(container, side)
-            where = f"container {container.get('name')}: {side}"
-            warnings += [_rename(quantities, old, where) for old in list(quantities) if old in RESOURCE_ALIASES]
+            for old in [name for name in quantities if name in RESOURCE_ALIASES]:
+                new, value = RESOURCE_ALIASES[old], quantities.pop(old)
+                what = f"container {container.get('name')}: {side}: {old} is an old name of {new}"
+                if new in quantities:
+                    warnings.append(f"{what}, which is also set; {old}={value} was dropped")
+                else:
+                    quantities[new] = value
+                    warnings.append(f"{what}; write the new one")
     return warnings
-
-
-def _rename(quantities: Json, old: str, where: str) -> str:
-    new = RESOURCE_ALIASES[old]
-    value = quantities.pop(old)
-    if new in quantities:
-        return f"{where}: {old} is an old name of {new}, which is also set; {old}={value} was dropped"
-    quantities[new] = value
-    return f"{where}: {old} is an old name of {new}; write the new one"
 
 
 def translate_resources(pod: Json, priority: PriorityClass, *, overhead: bool) -> list[str]:
@@ -127,17 +124,15 @@ def _translate(container: Json, resource: Resource, name: str) -> list[str]:
         return []
     if any(name in quantities for quantities in sides.values()):
         return [f"container {container.get('name')}: asks for {name} and for {resource}; {resource} was not translated"]
+    values = {side: quantities[resource] for side, quantities in sides.items() if resource in quantities}
     try:
-        values = {
-            side: _amount(resource, quantities[resource])
-            for side, quantities in sides.items()
-            if resource in quantities
-        }
+        numbers = {side: parse_amount(resource, value) for side, value in values.items()}
     except QuantityError as error:
         return [f"container {container.get('name')}: {resource} was not translated: {error.message}"]
     for side, value in values.items():
         del sides[side][resource]
-        sides[side][name] = value
+        # Millicores as a whole number in the shortest form, memory as it was written
+        sides[side][name] = decimal_si(numbers[side]) if resource is Resource.CPU else value
     _fill_request(container, sides, name)
     return []
 
@@ -147,12 +142,6 @@ def _fill_request(container: Json, sides: Mapping[str, Json], name: str) -> None
     if name in sides["limits"] and name not in sides["requests"]:
         requests = container["resources"].get("requests")
         container["resources"]["requests"] = {**(requests or {}), name: sides["limits"][name]}
-
-
-def _amount(resource: Resource, value: Any) -> Any:
-    """Millicores as a whole number in the shortest form, memory as it was written (once it can be read)."""
-    amount = parse_amount(resource, value)
-    return decimal_si(amount) if resource is Resource.CPU else value
 
 
 def decimal_si(amount: int) -> str:
@@ -169,10 +158,22 @@ def with_extended_spec(pod: Json) -> list[str]:
     An annotation that already says the same, in whatever form, stays. Init containers and mid resources are not in
     it: so the protocol has it.
     """
-    warnings = _annotation_renamed(pod)
-    specs = {str(c.get("name")): spec for c in containers(pod, "containers") if (spec := _batch_resources(c))}
+    annotations = pod["metadata"].get("annotations") or {}
+    warnings = []
+    for old in [key for key in annotations if key in ANNOTATION_ALIASES]:
+        new = ANNOTATION_ALIASES[old]
+        text = _modern(annotations[old], [str(c.get("name")) for c in containers(pod, "containers")])
+        rest = {key: value for key, value in annotations.items() if key != old}
+        annotations = rest if text is None or new in rest else {**rest, new: text}
+        pod["metadata"]["annotations"] = annotations
+        because = ": its value fits no container and was dropped" if text is None else "; write the new one"
+        warnings.append(f"annotation {old} is an old name of {new}{because}")
+    specs: dict[str, Json] = {}
+    for container in containers(pod, "containers"):
+        sides = {side: {n: v for n, v in amounts(container, side).items() if n in BATCH_NAMES} for side in SIDES}
+        if any(sides.values()):
+            specs[str(container.get("name"))] = {side: names for side, names in sides.items() if names}
     if specs:
-        annotations = pod["metadata"].get("annotations") or {}
         text_before = annotations.get(EXTENDED_SPEC_ANNOTATION)
         if text_before is None or _readable(text_before) != _comparable(specs):
             text = compact({"containers": specs})
@@ -185,28 +186,11 @@ def compact(value: Json) -> str:
     return msgspec.json.encode(value, order="deterministic").decode()
 
 
-def _batch_resources(container: Mapping[str, Any]) -> dict[str, Json]:
-    by_side = {side: {n: v for n, v in amounts(container, side).items() if n in BATCH_NAMES} for side in SIDES}
-    return {side: names for side, names in by_side.items() if names}
-
-
-def _annotation_renamed(pod: Json) -> list[str]:
-    """Old annotations under their present name; a flat {"cpu": "5k"} is the limit of the pod's only container."""
-    annotations = pod["metadata"].get("annotations") or {}
-    warnings = []
-    for old in [key for key in annotations if key in ANNOTATION_ALIASES]:
-        new = ANNOTATION_ALIASES[old]
-        text = _modern(annotations[old], [str(c.get("name")) for c in containers(pod, "containers")])
-        rest = {key: value for key, value in annotations.items() if key != old}
-        annotations = rest if text is None or new in rest else {**rest, new: text}
-        pod["metadata"]["annotations"] = annotations
-        because = ": its value fits no container and was dropped" if text is None else "; write the new one"
-        warnings.append(f"annotation {old} is an old name of {new}{because}")
-    return warnings
-
-
 def _modern(text: Any, names: list[str]) -> str | None:
-    """The annotation's present shape of an old value; None when it cannot be told which container is meant."""
+    """The annotation's present shape of an old value; None when it cannot be told which container is meant.
+
+    A flat {"cpu": "5k"} is the limit of the pod's only container.
+    """
     try:
         body = msgspec.json.decode(text if isinstance(text, str) else "", type=dict[str, Any])
     except UNDECODABLE:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
@@ -28,7 +28,7 @@ from cotenant.base.kubernetes.models.pod import AdmittedPod
 from cotenant.base.kubernetes.quota_tree import NAME_LABEL
 from cotenant.base.problem import Problem, problems_text
 from cotenant.base.text import format_value
-from cotenant.recommender.colocation.model.slo_config import SloConfig, SloConfigFinding
+from cotenant.recommender.colocation.model.slo_config import SloConfig
 from cotenant.scheduler_ext.queues.admission import quota_rules
 
 API_VERSION: Final = "admission.k8s.io/v1"
@@ -214,14 +214,10 @@ def encode(uid: str, verdict: AdmissionDecision) -> bytes:
         response["patchType"] = "JSONPatch"
         response["patch"] = base64.b64encode(msgspec.json.encode(verdict.patch)).decode()
     if verdict.warnings:
-        response["warnings"] = [_short(text) for text in verdict.warnings[:MOST_WARNINGS]]
+        # Fit for an HTTP header: printable, and not cut off by the API server.
+        words = ("".join(c if c.isprintable() else " " for c in text) for text in verdict.warnings[:MOST_WARNINGS])
+        response["warnings"] = [w if len(w) <= WARNING_CAP else f"{w[: WARNING_CAP - 3]}..." for w in words]
     return msgspec.json.encode({"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response})
-
-
-def _short(text: str) -> str:
-    """Fit for an HTTP header: printable, and not cut off by the API server."""
-    shown = "".join(c if c.isprintable() else " " for c in text)
-    return shown if len(shown) <= WARNING_CAP else f"{shown[: WARNING_CAP - 3]}..."
 
 
 def mutate_pod(request: AdmissionRequest, context: ReviewContext) -> AdmissionDecision:
@@ -253,23 +249,18 @@ def mutate_pod(request: AdmissionRequest, context: ReviewContext) -> AdmissionDe
         problems = list(pod_rules.leaf_quota(call.namespace, labels, context.view.quotas))
         if problems := problems + refusals(mutation.pod, demands):
             return _validation_decision(problems)
+        quota = labels.get(NAME_LABEL)
+        is_unknown = quota and context.view.quotas_synced and quota not in context.view.quotas.quotas
         more = (
             *quota_warnings(mutation.pod, demands),
             *misread_on_pod(mutation.pod, call.namespace),
             *small_amounts(pod),
             *misspelt_on_pod(mutation.pod),
-            *_unknown_quota(labels, context.view),
+            *([f"{NAME_LABEL} {format_value(quota, 40)} names no quota"] if is_unknown else []),
         )
         mutation = replace(mutation, warnings=(*mutation.warnings, *more))
     patch = tuple(difference(pod, mutation.pod))
     return AdmissionDecision((), patch, mutation.warnings, mutation.applied, "patched" if patch else "untouched")
-
-
-def _unknown_quota(labels: Mapping[str, str], view: ClusterView) -> Iterator[str]:
-    """A line where a pod's label names a quota that does not exist."""
-    name = labels.get(NAME_LABEL)
-    if name and view.quotas_synced and name not in view.quotas.quotas:
-        yield f"{NAME_LABEL} {format_value(name, 40)} names no quota"
 
 
 def validate_pod(request: AdmissionRequest, context: ReviewContext) -> AdmissionDecision:
@@ -338,14 +329,13 @@ def validate_config(request: AdmissionRequest, context: ReviewContext) -> Admiss
     data = (new or {}).get("data") or {}
     changed = {key: text for key, text in data.items() if before.get(key) != text}
     findings = SloConfig().updated(changed).findings
-    refusal = _validation_decision([_config_problem(finding) for finding in findings if finding.fatal])
+    problems = []
+    for finding in (finding for finding in findings if finding.fatal):
+        wrong = finding.deviation
+        value = wrong.value if isinstance(wrong.value, str) else format_value(wrong.value)
+        problems.append(Problem(f"data[{finding.key}] {wrong.path}", value, wrong.expected, finding.fix))
+    refusal = _validation_decision(problems)
     return replace(refusal, warnings=tuple(finding.advice for finding in findings if not finding.fatal))
-
-
-def _config_problem(finding: SloConfigFinding) -> Problem:
-    wrong = finding.deviation
-    value = wrong.value if isinstance(wrong.value, str) else format_value(wrong.value)
-    return Problem(f"data[{finding.key}] {wrong.path}", value, wrong.expected, finding.fix)
 
 
 QUOTA_API: Final = "scheduling.sigs.k8s.io"

@@ -55,7 +55,10 @@ def apply_strategic_patch(document: Mapping[str, Any], patch: Mapping[str, Any],
         return {}
     if directive != "merge":
         raise _refusal(path, f"$patch {format_value(directive)} is not one of replace, delete, merge")
-    fields = _retain_keys(document, patch, path)
+    keep = patch.get("$retainKeys")
+    if keep is not None and (not isinstance(keep, list) or not all(isinstance(k, str) for k in keep)):
+        raise _refusal(path, "$retainKeys is not a list of names")
+    fields = {key: value for key, value in document.items() if keep is None or key in keep}
     for key, value in patch.items():
         if key.startswith(_DELETE_ITEMS):
             field = key.removeprefix(_DELETE_ITEMS)
@@ -67,16 +70,6 @@ def apply_strategic_patch(document: Mapping[str, Any], patch: Mapping[str, Any],
         elif not key.startswith("$"):
             _merge_field(fields, key, value, (*path, key))
     return fields
-
-
-def _retain_keys(document: Mapping[str, Any], patch: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """A copy of the document, cut down to `$retainKeys` when the patch has them."""
-    keep = patch.get("$retainKeys")
-    if keep is None:
-        return dict(document)
-    if not isinstance(keep, list) or not all(isinstance(k, str) for k in keep):
-        raise _refusal(path, "$retainKeys is not a list of names")
-    return {key: value for key, value in document.items() if key in keep}
 
 
 def _merge_field(fields: dict[str, Any], key: str, value: Any, path: Path) -> None:

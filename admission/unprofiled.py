@@ -48,27 +48,18 @@ def unprofiled_pods(
             continue
         for profile, since_seconds in profiles.values():
             is_later = pod.created_seconds is not None and pod.created_seconds > since_seconds
-            if (
-                is_later
-                and profile.percent == 100
-                and profile.matches(labels, pod.labels)
-                and _has_nothing(pod, profile)
-            ):
+            if not is_later or profile.percent != 100 or not profile.matches(labels, pod.labels):
+                continue
+            # One mark is enough: others may be changed.
+            marks = [key in pod.labels for key in profile.labels]
+            marks += [key in pod.annotations for key in profile.annotations]
+            marks += [QOS_LABEL in pod.labels] if profile.qos_class else []
+            marks += [SUB_PRIORITY_LABEL in pod.labels] if profile.sub_priority is not None else []
+            marks += [pod.priority_class == profile.priority_class] if profile.priority_class else []
+            marks += [pod.scheduler_name == profile.scheduler_name] if profile.scheduler_name else []
+            if marks and not any(marks):
                 yield pod, profile
                 break
-
-
-def _has_nothing(pod: CreatedPod, profile: Profile) -> bool:
-    """Is there no mark of the profile on the pod, though it leaves some? One mark is enough: others may be changed."""
-    labels, annotations = dict(profile.labels), dict(profile.annotations)
-    if profile.qos_class:
-        labels[QOS_LABEL] = profile.qos_class
-    if profile.sub_priority is not None:
-        labels[SUB_PRIORITY_LABEL] = str(profile.sub_priority)
-    marks: list[bool] = [key in pod.labels for key in labels] + [key in pod.annotations for key in annotations]
-    marks += [pod.priority_class == profile.priority_class] if profile.priority_class else []
-    marks += [pod.scheduler_name == profile.scheduler_name] if profile.scheduler_name else []
-    return bool(marks) and not any(marks)
 
 
 def profile_since_seconds(body: Mapping[str, Any]) -> float:

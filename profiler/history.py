@@ -154,28 +154,33 @@ def pull(
     notes = (
         *clock_notes,
         *_node_totals(store, due, complete, sightings, recorded_time(recording, 0) if recording else None),
-        *_gpu_notes(sightings),
-        *_recorded_notes(stands),
+        *_source_notes(sightings, stands),
     )
     store.compact(_PARTS_OF_TODAY)
     again = [hole.path for hole in lost if hole.start_seconds + DAY_SECONDS > keep_since]
     store.write_inventory(complete)
-    done = finish_pull(state, spans, keep_since, state.holes[hole_count:])
-    store.write_document(STATE_DOCUMENT, replace(done, asked_again=_still_aside(store, [*state.asked_again, *again])))
+    # A path that was cleared away may be given to the next lost file, so it must be forgotten.
+    done, aside = finish_pull(state, spans, keep_since, state.holes[hole_count:]), {hole.path for hole in store.holes()}
+    done = replace(done, asked_again=[path for path in (*state.asked_again, *again) if path in aside])
+    store.write_document(STATE_DOCUMENT, done)
     off_notes = _off_notes(source, store, TimeWindow(keep_since, now))
-    notes = (*notes, *unnamed_notes(complete), *left_out_notes(complete), *off_notes)
+    notes += (*unnamed_notes(complete), *left_out_notes(complete), *off_notes)
     if old := store.keep(settings.keep_days):
-        notes = (*notes, f"files of usage older than {settings.keep_days} days removed: {old}")
+        notes += (f"files of usage older than {settings.keep_days} days removed: {old}",)
     if again:
         files = agree(len(again), "lost file of stored usage was", "lost files of stored usage were")
-        notes = (*notes, f"{files} asked for again")
+        notes += (f"{files} asked for again",)
     unread = unread_seconds(done.holes)
     told, elapsed = source.record(now), time.monotonic() - started
     notes = (*told.notes, *_unread_notes(unread, source), *notes)
     record = replace(told, client_seconds=elapsed, notes=notes, unread_seconds=unread)
     store.append_quality(record)
     if Signal.CPU_USAGE_MEAN in unread and store.span(Signal.CPU_USAGE_MEAN) is None:
-        raise _no_answer_error(source)
+        if not source.errors:
+            raise SourceUnreachable(f"{source.describe()} answered no query for CPU usage")
+        raise type(source.errors[0])(
+            f"no query for CPU usage was answered: {source.errors[0].message}", fix=source.errors[0].fix
+        )
     return record
 
 
@@ -208,14 +213,6 @@ def _unread_notes(unread: Mapping[Signal, int], source: MetricSource) -> tuple[s
     )
 
 
-def _no_answer_error(source: MetricSource) -> SourceError:
-    """The error of a pull that got no CPU usage because its questions failed."""
-    if not source.errors:
-        return SourceUnreachable(f"{source.describe()} answered no query for CPU usage")
-    first = source.errors[0]
-    return type(first)(f"no query for CPU usage was answered: {first.message}", fix=first.fix)
-
-
 def open_holes(store: Store, state: PullState | None = None) -> tuple[Hole, ...]:
     """Days that the store lost and the source has not been asked for since; `state` is read where it is not given."""
     requested_paths = set((state or _state(store)).asked_again)
@@ -231,15 +228,6 @@ def missing_spans(store: Store, signals: Sequence[Signal]) -> tuple[SignalSpan, 
     days = (SignalSpan(hole.signal, hole.start_seconds, hole.start_seconds + DAY_SECONDS) for hole in lost)
     state = store.read_document(STATE_DOCUMENT, PullState)
     return (*(span for span in (state.holes if state else ()) if span.signal in signals), *days)
-
-
-def _still_aside(store: Store, paths: Sequence[str]) -> list[str]:
-    """Return the paths of lost files that the store still reports.
-
-    A path that was cleared away may be given to the next lost file, so it must be forgotten.
-    """
-    paths_aside = {hole.path for hole in store.holes()}
-    return [path for path in paths if path in paths_aside]
 
 
 def add_lost_holes(state: PullState, lost: Sequence[Hole]) -> PullState:
@@ -384,14 +372,6 @@ def _off_notes(source: MetricSource, store: Store, window: TimeWindow) -> tuple[
     return off_times.note(found.off)
 
 
-def _recorded_notes(stands: RecordedTime | None) -> tuple[str, ...]:
-    """Return a note on the time that is read from a recorder; empty where none is."""
-    if stands is None:
-        return ()
-    since, until = _moment(int(stands.begin_seconds)), _moment(int(stands.end_seconds))
-    return (f"from {since} to {until} the recorder's values are used where present, as its rates are finer",)
-
-
 def _node_totals(
     store: Store, spans: Sequence[SignalSpan], inventory: Inventory, sightings: Sightings, recorded: RecordedTime | None
 ) -> tuple[str, ...]:
@@ -415,12 +395,18 @@ def _node_totals(
     return ("nodes report no usage of their own: the sum of their pods is used",) if missing else ()
 
 
-def _gpu_notes(sightings: Sightings) -> tuple[str, ...]:
-    """Return a note if containers request GPUs whose metrics the source does not have; else nothing."""
+def _source_notes(sightings: Sightings, stands: RecordedTime | None) -> tuple[str, ...]:
+    """Return notes on requested GPUs without metrics, and on the time that is read from a recorder."""
+    notes: list[str] = []
     requested = not sightings.signals.isdisjoint({Signal.GPU_CORE_REQUEST, Signal.GPU_INSTANCE_REQUEST})
-    if not requested or Signal.GPU_CORE_MEAN in sightings.signals:
-        return ()
-    return ("no GPU metrics: containers request GPUs, but DCGM's exporter is not scraped, so their use is unknown",)
+    if requested and Signal.GPU_CORE_MEAN not in sightings.signals:
+        notes.append(
+            "no GPU metrics: containers request GPUs, but DCGM's exporter is not scraped, so their use is unknown"
+        )
+    if stands is not None:
+        since, until = _moment(int(stands.begin_seconds)), _moment(int(stands.end_seconds))
+        notes.append(f"from {since} to {until} the recorder's values are used where present, as its rates are finer")
+    return tuple(notes)
 
 
 def _days(grid: TimeGrid) -> Iterator[TimeGrid]:

@@ -110,16 +110,25 @@ def fill(usage: AnyUsage[Any], start_seconds: Floats, end_seconds: Floats) -> Fi
     ended = np.ceil((end_seconds - grid.start_seconds) / grid.step_seconds)
     if not present.all():
         values = np.where(present, cells, np.float32(0))
-        gaps = _gaps(first, bounds, present)
+        # Gaps between two samples of one series, (gaps,) each: its row, the cell of the sample before it, its slots
+        changes = present[:-1] != present[1:]
+        borders = bounds[1:-1]
+        changes[borders[(borders > 0) & (borders < len(present))] - 1] = False  # between two series' cells
+        edges = np.flatnonzero(changes)
+        cell, rises = edges[present[edges]], edges[~present[edges]]
+        row = np.searchsorted(bounds, cell, side="right") - 1
+        back = np.append(rises, len(present))[np.searchsorted(rises, cell)] + 1
+        closed = back < bounds[row + 1]
+        cell, row, back = cell[closed], row[closed], back[closed]
+        begin = first[row] + cell + 1 - bounds[row]
+        end = begin + back - cell - 1
         # Slot until which the sample before each gap stands in: all of it, or an hour where another pod began in it
-        moment = grid.start_seconds + grid.step_seconds * gaps.begin
-        same_life = ~(start_seconds[gaps.row] >= moment)
-        hold_end = np.minimum(gaps.begin + _HOLD_SECONDS // grid.step_seconds, ended[gaps.row])
-        until: Integers = np.where(same_life, gaps.end, hold_end.clip(gaps.begin, gaps.end)).astype(np.int64)
-
-        count = until - gaps.begin
+        same_life = ~(start_seconds[row] >= grid.start_seconds + grid.step_seconds * begin)
+        hold_end = np.minimum(begin + _HOLD_SECONDS // grid.step_seconds, ended[row])
+        until: Integers = np.where(same_life, end, hold_end.clip(begin, end)).astype(np.int64)
+        count = until - begin
         offset = np.arange(count.sum()) - np.repeat(count.cumsum() - count, count)
-        values[np.repeat(gaps.last_cell + 1, count) + offset] = np.repeat(cells[gaps.last_cell], count)
+        values[np.repeat(cell + 1, count) + offset] = np.repeat(cells[cell], count)
     # Cell of each series' last sample, (n,); -1 for a series without any
     begins, last = bounds[:-1], bounds[1:] - 1
     whole = (last >= begins) & np.append(present, False)[last]
@@ -143,33 +152,6 @@ def fill(usage: AnyUsage[Any], start_seconds: Floats, end_seconds: Floats) -> Fi
         hold_from=hold_from,
         hold_until=np.where(some, hold_until, 0).astype(np.int64),
     )
-
-
-class _Gaps(NamedTuple):
-    """Gaps between two samples of one series, (gaps,) each.
-
-    row: of the series; last_cell: cell of the sample before it; begin, end: its slots, [begin, end).
-    """
-
-    row: Integers
-    last_cell: Integers
-    begin: Integers
-    end: Integers
-
-
-def _gaps(first: Integers, bounds: Integers, present: Flags) -> _Gaps:
-    """Return the gaps of all series, in order."""
-    changes = present[:-1] != present[1:]
-    borders = bounds[1:-1]
-    changes[borders[(borders > 0) & (borders < len(present))] - 1] = False  # one series' last cell and another's first
-    edges = np.flatnonzero(changes)
-    falls, rises = edges[present[edges]], edges[~present[edges]]
-    rows = np.searchsorted(bounds, falls, side="right") - 1
-    back = np.append(rises, len(present))[np.searchsorted(rises, falls)] + 1
-    closed = back < bounds[rows + 1]
-    falls, rows, back = falls[closed], rows[closed], back[closed]
-    begin = first[rows] + falls + 1 - bounds[rows]
-    return _Gaps(rows, falls, begin, begin + back - falls - 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -322,47 +304,35 @@ def partial_totals(usage: AnyUsage[Any], members: PoolMembers[RefT]) -> PartialT
 
 
 def _group_totals(usage: AnyUsage[Any], members: PoolMembers[RefT]) -> Iterator[tuple[int, GroupTotal]]:
-    """Each group that has members, in order."""
+    """Each group that has members, in order.
+
+    Neighbouring groups with at most _SERIES_AT_ONCE series together are filled at once, or one group that has more.
+    """
+    grid = usage.grid
     order = np.argsort(members.rows, kind="stable")
     order = order[np.searchsorted(members.rows[order], 0) :]  # those of no group come first
     met, firsts = np.unique(members.rows[order], return_index=True)
     bounds = [*firsts.tolist(), len(order)]
-    life_from, life_until = _life_slots(members, usage.grid)
-    for first, last in _groups_at_once(bounds):
+    # [begin, end) of the slots in which the pod of each series may have lived, (2, m)
+    begins = np.floor((members.first_seconds - grid.start_seconds) / grid.step_seconds).clip(0, grid.size)
+    ends = np.ceil((members.end_seconds - grid.start_seconds) / grid.step_seconds).clip(0, grid.size)
+    lives = np.stack((begins, ends)).astype(np.int64)
+    first = 0
+    for last in range(1, len(bounds)):
+        if last < len(bounds) - 1 and bounds[last + 1] - bounds[first] <= _SERIES_AT_ONCE:
+            continue
         rows = order[bounds[first] : bounds[last]]
-        filled = fill(_only(usage, rows), members.start_seconds[rows], members.end_seconds[rows])
+        part = usage.take(rows) if isinstance(usage, SparseUsage) else usage.select(rows)
+        filled = fill(part, members.start_seconds[rows], members.end_seconds[rows])
         for index in range(first, last):
             sums, reported = filled.sums(slice(bounds[index] - bounds[first], bounds[index + 1] - bounds[first]))
             own = order[bounds[index] : bounds[index + 1]]
-            alive = np.zeros(usage.grid.size, dtype=bool)
+            alive = np.zeros(grid.size, dtype=bool)
             if not reported.all():
-                for begin, end in zip(life_from[own].tolist(), life_until[own].tolist(), strict=True):
+                for begin, end in lives[:, own].T.tolist():
                     alive[begin:end] = True
             yield int(met[index]), GroupTotal(sums, reported, alive)
-
-
-def _groups_at_once(bounds: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """[first, last) of neighbouring groups with at most _SERIES_AT_ONCE series together, or one group that has more.
-
-    bounds: of the groups' series, one after another.
-    """
-    first = 0
-    for last in range(1, len(bounds)):
-        if last == len(bounds) - 1 or bounds[last + 1] - bounds[first] > _SERIES_AT_ONCE:
-            yield first, last
-            first = last
-
-
-def _only(usage: AnyUsage[Any], rows: Rows) -> AnyUsage[Any]:
-    """These series, in this order."""
-    return usage.take(rows) if isinstance(usage, SparseUsage) else usage.select(rows)
-
-
-def _life_slots(members: PoolMembers[Any], grid: TimeGrid) -> tuple[Rows, Rows]:
-    """[first, last) of the slots in which the pod of each series may have lived, (m,) each."""
-    begin = np.floor((members.first_seconds - grid.start_seconds) / grid.step_seconds).clip(0, grid.size)
-    end = np.ceil((members.end_seconds - grid.start_seconds) / grid.step_seconds).clip(0, grid.size)
-    return begin.astype(np.int64), end.astype(np.int64)
+        first = last
 
 
 def highest(usage: Usage[Any], members: PoolMembers[RefT]) -> Usage[RefT]:

@@ -57,7 +57,16 @@ def classify(portraits: Portraits[RefT]) -> tuple[Pattern, ...]:
     weekend explain clearly more variance than the half hour alone. Bursty: none of the rules.
     """
     mean, (p5, p95) = portraits.mean, portraits.percentiles((0.05, 0.95)).T
-    daily, weekly = _explained_variance_shares(portraits)
+    # Shares of variance that the half hour of the day explains, alone and with workday/weekend, (n,) each:
+    # between-group over total sum of squares (the correlation ratio of one-way analysis of variance).
+    sums, counts = portraits.slot_sums, portraits.slot_counts
+    total = portraits.square_sums - portraits.samples * mean**2
+    seasons = (len(mean), 2 * SLOTS_PER_DAY)
+    by_day = _between_group_squares(sums.sum(axis=1), counts.sum(axis=1), mean)
+    by_week = _between_group_squares(sums.reshape(seasons), counts.reshape(seasons), mean)
+    # A variance that is a rounding error of the squares says nothing.
+    real = total > 1e-9 * portraits.square_sums
+    daily, weekly = (np.divide(part, total, out=np.zeros(len(mean)), where=real) for part in (by_day, by_week))
     idle_below = IDLE_MILLICORES if portraits.resource is Resource.CPU else 0.0
     short = ~(portraits.span_days >= PATTERN_DAYS) | ~(portraits.samples > 0)
     rules = (
@@ -70,24 +79,6 @@ def classify(portraits: Portraits[RefT]) -> tuple[Pattern, ...]:
     )
     names = np.select([flags for _, flags in rules], [name.value for name, _ in rules], Pattern.BURSTY.value)
     return tuple(Pattern(name) for name in names.tolist())
-
-
-def _explained_variance_shares(portraits: Portraits[RefT]) -> tuple[Floats, Floats]:
-    """Shares of variance that the half hour of the day explains, alone and together with workday/weekend; (n,) each.
-
-    Between-group over total sum of squares (the correlation ratio of one-way analysis of variance).
-    """
-    mean, samples = portraits.mean, portraits.samples
-    total = portraits.square_sums - samples * mean**2
-    by_day = _between_group_squares(portraits.slot_sums.sum(axis=1), portraits.slot_counts.sum(axis=1), mean)
-    size, seasons = len(mean), 2 * SLOTS_PER_DAY
-    by_week = _between_group_squares(
-        portraits.slot_sums.reshape(size, seasons), portraits.slot_counts.reshape(size, seasons), mean
-    )
-    # A variance that is a rounding error of the squares says nothing.
-    real = total > 1e-9 * portraits.square_sums
-    shares = [np.divide(part, total, out=np.zeros(size), where=real) for part in (by_day, by_week)]
-    return shares[0], shares[1]
 
 
 def _between_group_squares(sums: Floats, counts: Floats, mean: Floats) -> Floats:
@@ -138,7 +129,33 @@ def build(
     `pod_start_seconds`, one per usage row (NaN unknown), tells the start-up phase; None: there is none (totals, nodes).
     The grid's step must divide half an hour.
     """
-    return update(_blank(refs, usage, settings), refs, rows, usage, settings, pod_start_seconds)
+    if usage.resource is None or _HALF_HOUR_SECONDS % usage.grid.step_seconds:
+        raise ValueError("a portrait needs a resource and a step that divides half an hour")
+    size, days = len(refs), settings.days_kept
+    of_containers = any(isinstance(ref, ContainerRef) for ref in refs)
+    buckets = buckets_of(usage.resource) if of_containers else total_buckets_of(usage.resource)
+    half_life = settings.half_life_hours * HOUR_SECONDS
+    blank = Portraits(
+        refs=tuple(refs),
+        resource=usage.resource,
+        step_seconds=usage.grid.step_seconds,
+        end_seconds=usage.grid.start_seconds,
+        histograms=HistogramBatch.empty(size, buckets, half_life),
+        startup_max=np.full(size, np.nan),
+        startup_samples=np.zeros(size),
+        first_seconds=np.full(size, np.nan),
+        last_seconds=np.full(size, np.nan),
+        seen=np.zeros(size),
+        square_sums=np.zeros(size),
+        daily_maxima=np.full((size, days), np.nan),
+        daily_sums=np.zeros((size, days)),
+        daily_counts=np.zeros((size, days)),
+        slot_sums=np.zeros((size, 2, SLOTS_PER_DAY)),
+        slot_counts=np.zeros((size, 2, SLOTS_PER_DAY)),
+        slot_maxima=np.full((size, 7, SLOTS_PER_DAY), np.nan),
+        pattern=(Pattern.UNKNOWN,) * size,
+    )
+    return update(blank, refs, rows, usage, settings, pod_start_seconds)
 
 
 def update(
@@ -176,36 +193,6 @@ def update(
         )
     wide = _with_steady(wide, steady, lanes.groups, usage)
     return replace(wide, pattern=classify(wide))
-
-
-def _blank(refs: Sequence[RefT], usage: Usage[Any], settings: PortraitSettings) -> Portraits[RefT]:
-    """Portraits without any sample, ending where the usage begins."""
-    if usage.resource is None or _HALF_HOUR_SECONDS % usage.grid.step_seconds:
-        raise ValueError("a portrait needs a resource and a step that divides half an hour")
-    size, days = len(refs), settings.days_kept
-    of_containers = any(isinstance(ref, ContainerRef) for ref in refs)
-    buckets = buckets_of(usage.resource) if of_containers else total_buckets_of(usage.resource)
-    half_life = settings.half_life_hours * HOUR_SECONDS
-    return Portraits(
-        refs=tuple(refs),
-        resource=usage.resource,
-        step_seconds=usage.grid.step_seconds,
-        end_seconds=usage.grid.start_seconds,
-        histograms=HistogramBatch.empty(size, buckets, half_life),
-        startup_max=np.full(size, np.nan),
-        startup_samples=np.zeros(size),
-        first_seconds=np.full(size, np.nan),
-        last_seconds=np.full(size, np.nan),
-        seen=np.zeros(size),
-        square_sums=np.zeros(size),
-        daily_maxima=np.full((size, days), np.nan),
-        daily_sums=np.zeros((size, days)),
-        daily_counts=np.zeros((size, days)),
-        slot_sums=np.zeros((size, 2, SLOTS_PER_DAY)),
-        slot_counts=np.zeros((size, 2, SLOTS_PER_DAY)),
-        slot_maxima=np.full((size, 7, SLOTS_PER_DAY), np.nan),
-        pattern=(Pattern.UNKNOWN,) * size,
-    )
 
 
 _COLUMNS_OF_NAN: Final = ("startup_max", "first_seconds", "last_seconds", "daily_maxima", "slot_maxima")

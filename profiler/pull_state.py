@@ -92,13 +92,13 @@ class PullProof:
 
     def until(self, before: Mapping[Signal, int]) -> dict[Signal, int]:
         """Up to when each signal is complete, given up to when it was complete before."""
-        return {**before, **{s: max(before.get(s, 0), self._complete(s, end)) for s, end in self.answered.items()}}
-
-    def _complete(self, signal: Signal, answered: int) -> int:
         told = self.usage_seconds if self.state_seconds is None else min(self.usage_seconds, self.state_seconds)
-        newest = told if signal in _OF_STATE else self.usage_seconds
-        step = signal.spec.step_seconds
-        return min(answered, max(newest, self.failed.get(signal, 0))) // step * step
+        complete = dict(before)
+        for signal, answered in self.answered.items():
+            newest, step = told if signal in _OF_STATE else self.usage_seconds, signal.spec.step_seconds
+            end = min(answered, max(newest, self.failed.get(signal, 0))) // step * step
+            complete[signal] = max(before.get(signal, 0), end)
+        return complete
 
 
 def _newest_end(usage: Usage[Any]) -> int:
@@ -145,14 +145,12 @@ def begin_pull(state: PullState, spans: Sequence[SignalSpan]) -> PullState:
     for span in spans:
         first[span.signal] = min(first.get(span.signal, span.start_seconds), span.start_seconds)
     # One span for each signal, from its first start to its last end.
-    widest_spans = [*state.open_spans, *spans]
     ends: dict[Signal, SignalSpan] = {}
-    for span in widest_spans:
+    for span in (*state.open_spans, *spans):
         known = ends.get(span.signal, span)
         start, end = min(span.start_seconds, known.start_seconds), max(span.end_seconds, known.end_seconds)
         ends[span.signal] = SignalSpan(span.signal, start, end)
-    open_spans = list(ends.values())
-    return replace(state, since=first | state.since, until=first | state.until, open_spans=open_spans)
+    return replace(state, since=first | state.since, until=first | state.until, open_spans=list(ends.values()))
 
 
 def is_of_future(state: PullState, now_seconds: int) -> bool:

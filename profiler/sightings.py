@@ -336,10 +336,12 @@ def with_history(inventory: Inventory, sightings: Sightings, *, amounts_known: b
     by_pod: dict[tuple[str, str], list[str]] = {}
     for ref in sorted(sightings.lives.keys() | sightings.amounts.keys()):
         by_pod.setdefault((ref.namespace, ref.pod), []).append(ref.container)
-    templates = {
-        ref: tuple(_container(pod, name, sightings.amounts) for name in by_pod.get((pod.namespace, pod.name), []))
-        for ref, pod in newest.items()
-    }
+    templates: dict[WorkloadRef, tuple[Container, ...]] = {}
+    for owner, pod in newest.items():
+        for name in by_pod.get((pod.namespace, pod.name), []):
+            told = sightings.amounts.get(PodContainerRef(pod.namespace, pod.name, name), {})
+            requests, limits = ({r: v for (s, r), v in told.items() if s == side} for side in (0, 1))
+            templates[owner] = (*templates.get(owner, ()), Container(name, requests, limits))
     silent_about = {} if amounts_known else _unknown_amount_workloads(inventory, pods, sightings)
     # Replicas of the workloads with pods of unknown phase: those count as far as they used something of late
     since = max((last for _, last in lives.values()), default=0) - SILENCE_SECONDS
@@ -498,9 +500,3 @@ def _complete_from_usage(pod: Pod, life: tuple[int, int] | None, requested: Mapp
         return pod if pod.start_seconds else replace(pod, start_seconds=start)
     step = Signal.CPU_USAGE_MEAN.spec.step_seconds
     return replace(pod, start_seconds=start, end_seconds=min(pod.end_seconds, life[1] + step))
-
-
-def _container(pod: Pod, name: str, amounts: Mapping[PodContainerRef, Mapping[tuple[int, Resource], int]]) -> Container:
-    own_amounts = amounts.get(PodContainerRef(pod.namespace, pod.name, name), {})
-    requests, limits = ({r: v for (s, r), v in own_amounts.items() if s == side} for side in (0, 1))
-    return Container(name, requests, limits)

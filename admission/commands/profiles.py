@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -79,20 +79,31 @@ def compile_command(
 
     Exit code 4 when a profile, or a field of it, cannot be stated as a policy; the table names it.
     """
-    from cotenant.admission.policies.compiler import CompiledProfiles, compile_profiles
+    from cotenant.admission.policies.compiler import PART_LABEL, CompiledProfiles, compile_profiles
 
     if api_version not in ("v1", "v1beta1"):
         raise UsageError(f"--api-version: {api_version} is neither v1 nor v1beta1", fix="Write v1 or v1beta1.")
     flags = {"kube.kubeconfig": kubeconfig, "kube.context": context}
-    if files:
-        bodies = [body for file in files for body in _profiles_in(file)]
-    else:
-        bodies = _list_objects(ctx, flags, _PROFILES, _PROFILES_FIX)
+    bodies: list[Any] = [] if files else _list_objects(ctx, flags, _PROFILES, _PROFILES_FIX)
+    for file in files or ():
+        for body in map(mapping_or_empty, documents(file)):
+            for item in map(mapping_or_empty, body.get("items") or ()) if body.get("kind") == "List" else (body,):
+                if item.get("kind") != KIND:
+                    what = item.get("kind") or "an object"
+                    raise UsageError(f"{file}: {what} is no {KIND}", fix=f"Give {KIND}s only.")
+                bodies.append(item)
     profiles, unread = _parse_profiles(bodies)
     result = compile_profiles(profiles, f"admissionregistration.k8s.io/{api_version}")
     result = CompiledProfiles(result.objects, result.compiled, (*unread, *result.losses))
     if check:
-        _check(result, _live_policies(ctx, flags, api_version))
+        root = f"/apis/admissionregistration.k8s.io/{api_version}/mutatingadmissionpolic"
+        kinds = {"MutatingAdmissionPolicy": f"{root}ies", "MutatingAdmissionPolicyBinding": f"{root}ybindings"}
+        live = {
+            (kind, body["metadata"]["name"]): body["spec"]
+            for kind, path in kinds.items()
+            for body in _list_objects(ctx, flags, path, _POLICIES_FIX, "=".join(PART_LABEL))
+        }
+        _check(result, live)
     else:
         _print(result, output)
     if result.losses:
@@ -112,29 +123,6 @@ def _list_objects(
         raise CotenantError(f"the cluster does not serve {path}", fix=fix) from error
     finally:
         client.close()
-
-
-def _live_policies(ctx: typer.Context, flags: Mapping[str, str | None], api_version: str) -> dict[Key, Any]:
-    """Spec of each policy and binding that was compiled from profiles."""
-    from cotenant.admission.policies.compiler import PART_LABEL
-
-    root = f"/apis/admissionregistration.k8s.io/{api_version}/mutatingadmissionpolic"
-    kinds = {"MutatingAdmissionPolicy": f"{root}ies", "MutatingAdmissionPolicyBinding": f"{root}ybindings"}
-    return {
-        (kind, body["metadata"]["name"]): body["spec"]
-        for kind, path in kinds.items()
-        for body in _list_objects(ctx, flags, path, _POLICIES_FIX, "=".join(PART_LABEL))
-    }
-
-
-def _profiles_in(file: str) -> Iterator[dict[str, Any]]:
-    """The profiles of a file, also of a List; UsageError for an object of another kind."""
-    for document in documents(file):
-        body = mapping_or_empty(document)
-        for item in map(mapping_or_empty, body.get("items") or ()) if body.get("kind") == "List" else (body,):
-            if item.get("kind") != KIND:
-                raise UsageError(f"{file}: {item.get('kind') or 'an object'} is no {KIND}", fix=f"Give {KIND}s only.")
-            yield item
 
 
 def _parse_profiles(bodies: list[Any]) -> tuple[list[Profile], list[PolicyLoss]]:
@@ -157,7 +145,13 @@ def _print(result: CompiledProfiles, output: DocumentFormat) -> None:
     from cotenant.admission.policies.compiler import GENERAL_LOSSES
 
     if output is DocumentFormat.TABLE:
-        print_table(Table.from_rows(COMPILED, list(_rows(result))), Format.TABLE)
+        lossy = {loss.profile for loss in result.losses}
+        whole = [name for name in result.compiled if name not in lossy]
+        rows = [{"profile": name, "state": "compiled", "field": "", "reason": ""} for name in whole]
+        for loss in result.losses:
+            state = "left-out" if loss.whole else "partial"
+            rows.append({"profile": loss.profile, "state": state, "field": loss.field, "reason": loss.reason})
+        print_table(Table.from_rows(COMPILED, rows), Format.TABLE)
         message("no policy states what the webhook does for all pods:\n  " + "\n  ".join(GENERAL_LOSSES))
         return
     _report_losses(result)
@@ -167,17 +161,6 @@ def _print(result: CompiledProfiles, output: DocumentFormat) -> None:
     for index, body in enumerate(result.objects):
         sys.stdout.write("---\n" if index else "")
         print_document(body, output)
-
-
-def _rows(result: CompiledProfiles) -> Iterator[dict[str, str]]:
-    """A row for each profile that is stated as a whole, and for each loss."""
-    lossy = {loss.profile for loss in result.losses}
-    for name in result.compiled:
-        if name not in lossy:
-            yield {"profile": name, "state": "compiled", "field": "", "reason": ""}
-    for loss in result.losses:
-        state = "left-out" if loss.whole else "partial"
-        yield {"profile": loss.profile, "state": state, "field": loss.field, "reason": loss.reason}
 
 
 def _report_losses(result: CompiledProfiles) -> None:

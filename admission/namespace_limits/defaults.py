@@ -13,7 +13,7 @@ given.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -66,44 +66,29 @@ def given_by_limit_ranges(pod: Mapping[str, Any], defaults: Sequence[RangeDefaul
         if (group_word, side_word) == (match["group"], match["side"])
     )
     known = {(default.side, default.resource) for default in defaults}
-    equal = frozenset(_equal_to_default(pod, defaults))
+    exact = {(default.side, default.resource, default.amount) for default in defaults}
+    equal = frozenset(
+        (group, str(container.get("name")), side, name)
+        for group, container in _containers_by_group(pod)
+        for side in SIDES
+        for name, amount in parse_readable_quantities(amounts(container, side)).items()
+        if (side, name, amount) in exact
+    )
     several = len({default.name for default in defaults}) > 1 or any(entry[2:] not in known for entry in noted)
     given = frozenset(entry for entry in noted if entry in equal or entry[2:] not in known)
     return given | equal if noted and several else given
-
-
-def _equal_to_default(pod: Mapping[str, Any], defaults: Iterable[RangeDefault]) -> Iterator[tuple[str, str, str, str]]:
-    """Amounts of the pod that equal a default."""
-    known = {(default.side, default.resource, default.amount) for default in defaults}
-    for group in GROUP_WORDS:
-        for container in containers(pod, group):
-            for side in SIDES:
-                for name, amount in parse_readable_quantities(amounts(container, side)).items():
-                    if (side, name, amount) in known:
-                        yield group, str(container.get("name")), side, name
 
 
 def band_of_names(pod: Mapping[str, Any], without: Given = frozenset()) -> Band | None:
     """The band whose resources the containers name, batch before mid, or None; without: amounts that do not count."""
     named = {
         name
-        for group in GROUP_WORDS
-        for container in containers(pod, group)
+        for group, container in _containers_by_group(pod)
         for side in SIDES
         for name in amounts(container, side)
         if (group, container.get("name"), side, name) not in without
     }
     return next((band for band in BANDS_IN_ORDER if any(EXTENDED_RESOURCES[band, r] in named for r in Resource)), None)
-
-
-def _band_of_class(pod: Mapping[str, Any]) -> Band | None:
-    """The band of a pod's class: mid, or batch for class batch and QoS class BE; None of other pods."""
-    labels, value = pod["metadata"].get("labels") or {}, pod["spec"].get("priority")
-    qos = qos_of(labels)
-    priority = with_default(qos, priority_of(labels, value if isinstance(value, int) else None))
-    if priority is PriorityClass.MID:
-        return Band.MID
-    return Band.BATCH if priority is PriorityClass.BATCH or qos is QosClass.BE else None
 
 
 def without_given(pod: Json, defaults: Sequence[RangeDefault] = (), *, profiled: bool = True) -> None:
@@ -115,9 +100,15 @@ def without_given(pod: Json, defaults: Sequence[RangeDefault] = (), *, profiled:
     without it becomes the class's, so that the namespace's default still holds. Where the author named the plain
     resource, too, or the amount cannot be read, it stays.
     """
-    given, band = given_by_limit_ranges(pod, defaults), _band_of_class(pod)
+    given = given_by_limit_ranges(pod, defaults)
     if not given:
         return
+    # The band of the pod's class: mid, or batch for class batch and QoS class BE
+    labels, value = pod["metadata"].get("labels") or {}, pod["spec"].get("priority")
+    qos = qos_of(labels)
+    priority = with_default(qos, priority_of(labels, value if isinstance(value, int) else None))
+    is_batch = priority is PriorityClass.BATCH or qos is QosClass.BE
+    band = Band.MID if priority is PriorityClass.MID else Band.BATCH if is_batch else None
     own = band_of_names(pod, given)
     if profiled:
         _take_out_classes(pod, given, {band, own})

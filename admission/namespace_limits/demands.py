@@ -53,7 +53,17 @@ class QuotaDemand:
 
     def counts(self, pod: Json) -> bool:
         """Return whether the quota counts a pod; False where a scope is not known here."""
-        return all(_in_scope(pod, *scope) for scope in self.scopes)
+        spec = pod["spec"]
+        best_effort, ends = pod_qos(spec) == PodQos.BEST_EFFORT, spec.get("activeDeadlineSeconds") is not None
+        known = {"BestEffort": best_effort, "NotBestEffort": not best_effort, "Terminating": ends}
+        known["NotTerminating"] = not ends
+        name = str(spec.get("priorityClassName") or "")
+        for scope, operator, values in self.scopes:
+            by_class = {"In": name in values, "NotIn": name not in values}
+            by_class |= {"Exists": bool(name), "DoesNotExist": not name}
+            if not (by_class.get(operator, False) if scope == "PriorityClass" else known.get(scope, False)):
+                return False
+        return True
 
 
 Demand = RangeDemand | QuotaDemand | RangeDefault
@@ -64,27 +74,22 @@ _DEFAULT_SIDES: Final = {"defaultRequest": "requests", "default": "limits"}
 def demands_of_range(body: Json) -> tuple[Demand, ...]:
     """Return the demands of one LimitRange (JSON), and what it gives to containers."""
     name, items = str(_object(body, "metadata").get("name") or ""), _object(body, "spec").get("limits")
-    return (*_defaults(name, items), *_bounds(name, items))
-
-
-def _defaults(name: str, items: Any) -> Iterator[RangeDefault]:
-    for item in items if isinstance(items, list) else ():
-        if isinstance(item, Mapping) and item.get("type") == "Container":
-            for field, side in _DEFAULT_SIDES.items():
-                given = _object(item, field)
-                found = parse_readable_quantities({key: given[key] for key in DEFAULTED if key in given})
-                yield from (RangeDefault(name, side, resource, amount) for resource, amount in found.items())
-
-
-def _bounds(name: str, items: Any) -> tuple[RangeDemand, ...]:
-    return tuple(
+    items = [item for item in (items if isinstance(items, list) else ()) if isinstance(item, Mapping)]
+    demands: list[Demand] = []
+    for item in (item for item in items if item.get("type") == "Container"):
+        for field, side in _DEFAULT_SIDES.items():
+            given = _object(item, field)
+            found = parse_readable_quantities({key: given[key] for key in DEFAULTED if key in given})
+            demands += (RangeDefault(name, side, resource, amount) for resource, amount in found.items())
+    demands += (
         RangeDemand(name, field, resource, item["type"] == "Pod")
-        for item in (items if isinstance(items, list) else ())
-        if isinstance(item, Mapping) and item.get("type") in ("Container", "Pod")
+        for item in items
+        if item.get("type") in ("Container", "Pod")
         for field in BOUND_SIDES
         for resource in Resource
         if resource in _object(item, field)
     )
+    return tuple(demands)
 
 
 def demands_of_quota(body: Json) -> tuple[Demand, ...]:
@@ -92,14 +97,9 @@ def demands_of_quota(body: Json) -> tuple[Demand, ...]:
     name, spec = str(_object(body, "metadata").get("name") or ""), _object(body, "spec")
     selected = _object(spec, "scopeSelector").get("matchExpressions")
     scopes: list[tuple[str, str, tuple[str, ...]]] = [(str(scope), "Exists", ()) for scope in spec.get("scopes") or ()]
-    scopes += [
-        (
-            str(selector.get("scopeName")),
-            str(selector.get("operator")),
-            tuple(str(v) for v in selector.get("values") or ()),
-        )
-        for selector in selected or ()
-    ]
+    for selector in selected or ():
+        values = tuple(str(v) for v in selector.get("values") or ())
+        scopes.append((str(selector.get("scopeName")), str(selector.get("operator")), values))
     return tuple(QuotaDemand(name, key, tuple(scopes)) for key in QUOTA_KEYS if key in _object(spec, "hard"))
 
 
@@ -143,25 +143,6 @@ def _missing_path(pod: Json, demand: RangeDemand) -> str:
         if missing and (not demand.of_pod or len(missing) == len(all_of_them)):
             return missing[-1] if demand.of_pod else missing[0]
     return ""
-
-
-def _in_scope(pod: Json, scope: str, operator: str, values: tuple[str, ...]) -> bool:
-    spec = pod["spec"]
-    best_effort = pod_qos(spec) == PodQos.BEST_EFFORT
-    name = str(spec.get("priorityClassName") or "")
-    known = {
-        "BestEffort": best_effort,
-        "NotBestEffort": not best_effort,
-        "Terminating": spec.get("activeDeadlineSeconds") is not None,
-        "NotTerminating": spec.get("activeDeadlineSeconds") is None,
-        "PriorityClass": {
-            "In": name in values,
-            "NotIn": name not in values,
-            "Exists": bool(name),
-            "DoesNotExist": not name,
-        }.get(operator, False),
-    }
-    return known.get(scope, False)
 
 
 def _object(body: Any, key: str) -> Mapping[str, Any]:

@@ -20,13 +20,8 @@ _ESCAPES: Final = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\
 
 def text(value: str) -> str:
     """A text as a CEL literal in ASCII; characters beyond it are escaped by their code point."""
-    return f'"{"".join(_character(c) for c in value)}"'
-
-
-def _character(character: str) -> str:
-    if character in _ESCAPES:
-        return _ESCAPES[character]
-    return character if " " <= character <= "~" else f"\\U{ord(character):08x}"
+    plain = (_ESCAPES.get(c) or (c if " " <= c <= "~" else f"\\U{ord(c):08x}") for c in value)
+    return f'"{"".join(plain)}"'
 
 
 def literal(value: Any) -> str:

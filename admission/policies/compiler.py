@@ -99,11 +99,25 @@ def compile_profiles(profiles: Sequence[Profile], api_version: str = API_VERSION
     """Policies for these profiles. A profile, or a field of it, that cannot be stated is among the losses."""
     losses = [loss for profile in profiles if (loss := _unsupported_profile_loss(profile))]
     stated = _without_lost(sorted(profiles, key=lambda p: p.name), losses)
-    while unstable_losses := list(_unstable(stated)):
-        losses += unstable_losses
-        stated = _without_lost(stated, unstable_losses)
-    writes = {p.name: Writes.of(p) for p in stated}
-    objects = [*_batch_policy(api_version), *_limit_range_policy(stated, api_version)]
+    while True:
+        writes = {p.name: Writes.of(p) for p in stated}
+        # Profiles whose way to give way to others would depend on the order in which the API server runs policies
+        order_losses: list[PolicyLoss] = []
+        for profile in stated:
+            for other in Overlaps.of(profile, stated, writes).profiles:
+                near = [p for p in stated if not disjoint(p, profile) and not are_namespaces_disjoint(p, other)]
+                if keys := unstable(other, (writes[p.name] for p in near)):
+                    selects = f"selects by {', '.join(keys)}: profiles set it"
+                    reason = f"may match the same pods as {other.name}, which {selects}"
+                    order_losses.append(PolicyLoss(profile.name, "selector", reason, whole=True))
+                    break
+        if not order_losses:
+            break
+        losses += order_losses
+        stated = _without_lost(stated, order_losses)
+    # The annotation of batch resources on pods that ask for them by themselves
+    batch = _policy_body(BATCH_POLICY, api_version, None, [resources_cel.annotation()], {})
+    objects = [batch, _policy_binding(batch, None, api_version), *_limit_range_policy(stated, api_version)]
     for profile in stated:
         overlaps = Overlaps.of(profile, stated, writes)
         losses += [*_lost_to_others(profile, overlaps, stated, writes), *_patch_losses(profile)]
@@ -138,20 +152,6 @@ def _class_of(profile: Profile) -> Any:
     if CLASS_NAME in patch:
         return patch[CLASS_NAME] or ""
     return profile.priority_class or None
-
-
-def _unstable(profiles: Sequence[Profile]) -> Iterator[PolicyLoss]:
-    """Profiles whose way to give way to others would depend on the order in which the API server runs policies."""
-    writes = {p.name: Writes.of(p) for p in profiles}
-    for profile in profiles:
-        for other in Overlaps.of(profile, profiles, writes).profiles:
-            writers = (
-                writes[p.name] for p in profiles if not disjoint(p, profile) and not are_namespaces_disjoint(p, other)
-            )
-            if keys := unstable(other, writers):
-                reason = f"may match the same pods as {other.name}, which selects by {', '.join(keys)}: profiles set it"
-                yield PolicyLoss(profile.name, "selector", reason, whole=True)
-                break
 
 
 def _lost_to_others(
@@ -203,34 +203,24 @@ def _policy(profile: Profile, overlaps: Overlaps, api_version: str) -> Json:
     # Other profiles are judged in the patches: in matchConditions the API server gives no namespaceObject.
     yields = [_no_match(other) for other in overlaps.yields_to]
     not_translated = [*yields, *(_no_match(other) for other in overlaps.translates)]
-    writes = [_operations_unless_matched(write, overlaps.fields.get(name, ())) for name, write in _writes(profile)]
+    writes = []
+    for name, write in _writes(profile):
+        others = [_no_match(other) for other in overlaps.fields.get(name, ())]
+        writes.append(conditional_operations(" && ".join(others), write) if others else write)
     patches = []
     if profile.percent and writes:
-        patches.append(
-            conditional_operations(" && ".join(yields), f"(\n{concatenate_operations(writes)}\n)")
-            if yields
-            else concatenate_operations(writes)
-        )
+        patch = concatenate_operations(writes)
+        patches.append(conditional_operations(" && ".join(yields), f"(\n{patch}\n)") if yields else patch)
     if not profile.skips_resources:
         patches.append(resources_cel.translation(not_translated))
     patches.append(resources_cel.annotation())
     class_name = _class_of(profile) if profile.percent else None
     parameter = {"paramKind": {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}} if class_name else {}
-    name = PREFIX + profile.name
-    return _policy_body(name, api_version, profile, patches, parameter)
+    return _policy_body(PREFIX + profile.name, api_version, profile, patches, parameter)
 
 
 def _no_match(profile: Profile) -> str:
     return f"!{match_condition(profile)}"
-
-
-def _operations_unless_matched(operations_of_field: str, others: Sequence[Profile]) -> str:
-    """The operations, except on pods that match one of the others."""
-    return (
-        conditional_operations(" && ".join(map(_no_match, others)), operations_of_field)
-        if others
-        else operations_of_field
-    )
 
 
 def _policy_body(name: str, api_version: str, profile: Profile | None, patches: list[str], more: Json) -> Json:
@@ -280,13 +270,6 @@ def _policy_binding(policy: Json, profile: Profile | None, api_version: str) -> 
 def _metadata(name: str) -> Json:
     labels = {"app.kubernetes.io/managed-by": "cotenant", "app.kubernetes.io/part-of": "cotenant"}
     return {"name": name, "labels": labels | dict([PART_LABEL])}
-
-
-def _batch_policy(api_version: str) -> Iterator[Json]:
-    """The annotation of batch resources on pods that ask for them by themselves."""
-    policy = _policy_body(BATCH_POLICY, api_version, None, [resources_cel.annotation()], {})
-    yield policy
-    yield _policy_binding(policy, None, api_version)
 
 
 def _limit_range_policy(profiles: Sequence[Profile], api_version: str) -> Iterator[Json]:

@@ -63,13 +63,12 @@ class KeyTexts:
 
     def copy(self, mapping: Mapping[str, str]) -> None:
         """Copy old keys to new ones; a missing source gives an empty text."""
-        self.texts |= {new: self._copy_text(self.of(old)) for old, new in sorted(mapping.items())}
-
-    @staticmethod
-    def _copy_text(source: KeyText) -> KeyText:
-        if source.constant is not None:
-            return source
-        return KeyText(None, f'({source.present} ? {source.expression} : "")', reads=source.reads)
+        copies = {}
+        for old, new in sorted(mapping.items()):
+            source = self.of(old)
+            expression = f'({source.present} ? {source.expression} : "")'
+            copies[new] = source if source.constant is not None else KeyText(None, expression, reads=source.reads)
+        self.texts |= copies
 
     def append(self, suffixes: Mapping[str, str]) -> None:
         """Append suffixes to keys that are there."""
@@ -101,27 +100,23 @@ class KeyTexts:
         """(field, list of JSON patch operations in CEL); the operation that makes place for others has no field."""
         writes = [value for value in self.texts.values() if value is not REMOVED]
         if writes:
-            yield (
-                "",
-                conditional_operations(f"!has(object.metadata.{self.name})", add(pointer("metadata", self.name), "{}")),
-            )
+            place = add(pointer("metadata", self.name), "{}")
+            yield "", conditional_operations(f"!has(object.metadata.{self.name})", place)
         for key, value in self.texts.items():
-            yield f"metadata.{self.name}.{key}", self._operation(key, value)
-
-    def _operation(self, key: str, value: KeyText) -> str:
-        path = pointer("metadata", self.name, key)
-        if value is REMOVED:
-            return conditional_operations(f"{text(key)} in {self.variable}", remove(path))
-        if value.constant is not None:
-            return add(path, value.cel)
-        conditions = [] if value.present == "true" else [value.present]
-        if value.checked:
-            conditions += [f"size({value.cel}) <= {_LONGEST_VALUE}", f"{value.cel}.matches({_VALUE})"]
-        return (
-            conditional_operations(" && ".join(conditions), add(path, value.cel))
-            if conditions
-            else add(path, value.cel)
-        )
+            path = pointer("metadata", self.name, key)
+            conditions = []
+            if value is REMOVED:
+                conditions.append(f"{text(key)} in {self.variable}")
+            elif value.constant is None:
+                conditions += [] if value.present == "true" else [value.present]
+                if value.checked:
+                    conditions += [f"size({value.cel}) <= {_LONGEST_VALUE}", f"{value.cel}.matches({_VALUE})"]
+            operation = remove(path) if value is REMOVED else add(path, value.cel)
+            condition = " && ".join(conditions)
+            yield (
+                f"metadata.{self.name}.{key}",
+                conditional_operations(condition, operation) if conditions else operation,
+            )
 
 
 def key_texts(profile: Profile) -> tuple[KeyTexts, KeyTexts]:

@@ -72,10 +72,10 @@ def _given_condition(group: str, side: str) -> str:
 
 def _band() -> str:
     """CEL for the band whose amounts the pod has: by its class, or because its author named mid resources."""
-    asked = {
-        band: any_of(f"variables.{group}.exists(c, {asks_for(_names(band))})" for group in GROUP_WORDS)
-        for band in BANDS_IN_ORDER
-    }
+    asked = {}
+    for band in BANDS_IN_ORDER:
+        names = "[" + ", ".join(text(EXTENDED_RESOURCES[band, resource]) for resource in Resource) + "]"
+        asked[band] = any_of(f"variables.{group}.exists(c, {asks_for(names)})" for group in GROUP_WORDS)
     own = any_of(
         f"variables.{group}.exists(i, c, {_own(group, EXTENDED_RESOURCES[Band.MID, resource])})"
         for group in GROUP_WORDS
@@ -90,34 +90,41 @@ def _band() -> str:
     )
 
 
-def _names(band: Band) -> str:
-    return "[" + ", ".join(text(EXTENDED_RESOURCES[band, resource]) for resource in Resource) + "]"
-
-
 def without_given() -> str:
-    """The patch that takes out what the LimitRange gave and the pod does not ask for."""
-    parts = [_taken_out(group, side) for group, side in PLACES]
-    return conditional_operations("variables.notes.size() > 0", "(\n" + " +\n".join(parts) + "\n)")
+    """The patch that takes out what the LimitRange gave and the pod does not ask for.
 
-
-def _taken_out(group: str, side: str) -> str:
-    """CEL for a list of JSON patch operations, one for each container that has amounts of a LimitRange on this side."""
-    given = f"variables.{_given_list(group, side)}[i]"
-    plain = {r: f'({text(r)} in {given} && variables.band != "")' for r in Resource}
-    # Of another band, where no profile is about to give the pod a class.
+    For each group and side of containers it is CEL for a list of operations, one for each container that has amounts of
+    a LimitRange there.
+    """
+    # Of another band, where no profile is about to give the pod a class
     others = {band: f"(variables.band != {text(band)} && !variables.pending)" for band in BANDS_IN_ORDER}
-    classes = {
-        name: f"({text(name)} in {given} && ({others[band]} || {_own(group, resource)}))"
-        for (band, resource), name in EXTENDED_RESOURCES.items()
+    # Container `c` names the resource under a class's name
+    names_band = {
+        r: any_of(
+            f"(has(c.resources.{side}) && {text(EXTENDED_RESOURCES[band, r])} in c.resources.{side})"
+            for side in SIDES
+            for band in BANDS_IN_ORDER
+        )
+        for r in Resource
     }
-    goes = {r: f"{plain[r]} && {_names_band_resource(r)}" for r in Resource} | classes
-    dropped = any_of(f"(k == {text(name)} && {condition})" for name, condition in goes.items())
     values = {Resource.CPU: MILLICORES, Resource.MEMORY: "string(v)"}
-    renames = [
-        f"(k == {text(r)} && {plain[r]} && !{_own(group, r)} ? {{{class_name(r)}: {values[r]}}} : " for r in Resource
-    ]
-    entry = "".join(renames) + "{string(k): string(v)}" + ")" * len(renames)
-    return replaced_side(group, side, any_of((*plain.values(), *classes.values())), dropped, entry)
+    parts = []
+    for group, side in PLACES:
+        given = f"variables.{_given_list(group, side)}[i]"
+        plain = {r: f'({text(r)} in {given} && variables.band != "")' for r in Resource}
+        classes = {
+            name: f"({text(name)} in {given} && ({others[band]} || {_own(group, resource)}))"
+            for (band, resource), name in EXTENDED_RESOURCES.items()
+        }
+        goes = {r: f"{plain[r]} && ({names_band[r]})" for r in Resource} | classes
+        dropped = any_of(f"(k == {text(name)} && {condition})" for name, condition in goes.items())
+        renames = [
+            f"(k == {text(r)} && {plain[r]} && !{_own(group, r)} ? {{{class_name(r)}: {values[r]}}} : "
+            for r in Resource
+        ]
+        entry = "".join(renames) + "{string(k): string(v)}" + ")" * len(renames)
+        parts.append(replaced_side(group, side, any_of((*plain.values(), *classes.values())), dropped, entry))
+    return conditional_operations("variables.notes.size() > 0", "(\n" + " +\n".join(parts) + "\n)")
 
 
 def _own(group: str, name: str) -> str:
@@ -127,11 +134,4 @@ def _own(group: str, name: str) -> str:
         f"!({text(name)} in variables.{_given_list(group, side)}[i] + variables.{noted_list(group, side)}[i]))"
         for side in SIDES
     )
-    return f"({any_of(named)})"
-
-
-def _names_band_resource(resource: Resource) -> str:
-    """Return the CEL condition that container `c` names the resource under a class's name."""
-    names = [text(EXTENDED_RESOURCES[band, resource]) for band in BANDS_IN_ORDER]
-    named = [f"(has(c.resources.{side}) && {name} in c.resources.{side})" for side in SIDES for name in names]
     return f"({any_of(named)})"

@@ -110,15 +110,15 @@ class Overlaps:
 
 def _separable(earlier: Writes, later: Writes) -> bool:
     """Return whether both can be applied in any order once the earlier leaves out the fields that the later writes."""
-    nested = any(_is_nested_field(a, b) for a in earlier.fields for b in later.fields)
+    # A field of the spec lies within the other; dots in keys of labels have no meaning
+    nested = any(
+        a.startswith("spec.") and (a.startswith(f"{b}.") or b.startswith(f"{a}."))
+        for a in earlier.fields
+        for b in later.fields
+    )
     read = not earlier.reads.isdisjoint(later.fields) or not later.reads.isdisjoint(earlier.fields)
     mine, theirs = earlier.class_fields, later.class_fields
     return not nested and not read and (mine.keys() <= theirs.keys() or theirs.items() <= mine.items())
-
-
-def _is_nested_field(first: str, second: str) -> bool:
-    """Return whether a field of the spec lies within the other; dots in keys of labels have no meaning."""
-    return first.startswith("spec.") and (first.startswith(f"{second}.") or second.startswith(f"{first}."))
 
 
 def _translates(other: Writes, own: Writes, *, first: bool) -> bool:

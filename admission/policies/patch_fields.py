@@ -69,14 +69,12 @@ def _wrong(value: Any, kind: Any, path: str) -> str:
     if not of_type:
         return f"{path}: {format_value(value)} is not of the type {expected.__name__}"
     if isinstance(kind, list):
-        return next((w for i, item in enumerate(value) if (w := _wrong_item(item, kind[0], f"{path}[{i}]"))), "")
+        places = ((f"{path}[{i}]", item) for i, item in enumerate(value))
+        wrong = (f"{at}: null in a list" if item is None else _wrong(item, kind[0], at) for at, item in places)
+        return next(filter(None, wrong), "")
     if isinstance(kind, Mapping):
         return next((w for key, item in value.items() if (w := _wrong_key(key, item, kind, path))), "")
     return f"{path}: {value} is too large" if kind is int and abs(value) >= LARGEST_NUMBER else ""
-
-
-def _wrong_item(item: Any, kind: Any, path: str) -> str:
-    return f"{path}: null in a list" if item is None else _wrong(item, kind, path)
 
 
 def _wrong_key(key: str, value: Any, kind: Mapping[str, Any], path: str) -> str:

@@ -38,26 +38,20 @@ def any_of(conditions: Iterable[str]) -> str:
     return " || ".join(conditions)
 
 
-def _class_by_priority() -> str:
-    expression = '""'
-    for priority, (low, high) in BANDS.items():
-        in_band = f"object.spec.priority >= {low} && object.spec.priority <= {high}"
-        expression = f"({in_band} ? {text(priority)} : {expression})"
-    return f'(has(object.spec.priority) ? {expression} : "")'
-
-
-def _class_by_label() -> str:
-    names = "[" + ", ".join(text(name) for name in BANDS) + "]"
-    return f'(variables.labels[{_CLASS}] in {names} ? variables.labels[{_CLASS}] : "")'
-
-
 def class_variables() -> list[dict[str, str]]:
     """The pod's labels, annotations, priority class and containers, and what LimitRanges are noted to have set."""
+    by_priority = '""'
+    for priority, (low, high) in BANDS.items():
+        in_band = f"object.spec.priority >= {low} && object.spec.priority <= {high}"
+        by_priority = f"({in_band} ? {text(priority)} : {by_priority})"
+    by_priority = f'(has(object.spec.priority) ? {by_priority} : "")'
+    names = "[" + ", ".join(text(name) for name in BANDS) + "]"
+    by_label = f'(variables.labels[{_CLASS}] in {names} ? variables.labels[{_CLASS}] : "")'
     return [
         variable("labels", "has(object.metadata.labels) ? object.metadata.labels : {}"),
         variable("annotations", "has(object.metadata.annotations) ? object.metadata.annotations : {}"),
         variable("namespaceLabels", "has(namespaceObject.metadata.labels) ? namespaceObject.metadata.labels : {}"),
-        variable("priorityClass", f"{_CLASS} in variables.labels ? {_class_by_label()} : {_class_by_priority()}"),
+        variable("priorityClass", f"{_CLASS} in variables.labels ? {by_label} : {by_priority}"),
         variable("initContainers", "has(object.spec.initContainers) ? object.spec.initContainers : []"),
         variable("containers", "object.spec.containers"),
         *note_variables(),
@@ -83,31 +77,34 @@ def variables() -> list[dict[str, Any]]:
 
 
 def translation(conditions: Iterable[str]) -> str:
-    """The patch that renames cpu and memory of all containers, under these conditions."""
-    parts = [_rename_operations(group, side) for group in _GROUPS for side in SIDES]
-    condition = " && ".join(['variables.band != ""', "!variables.ofWholePod", *conditions])
-    return conditional_operations(condition, "(\n" + " +\n".join(parts) + "\n)")
+    """The patch that renames cpu and memory of all containers, under these conditions.
 
-
-def _rename_operations(group: str, side: str) -> str:
-    """CEL for a list of JSON patch operations, one for each container that names cpu or memory.
-
-    group: "containers" or "initContainers"; side: "requests" or "limits". Each operation replaces the whole side, with
-    cpu (in whole millicores) and memory under the band's names and all else as it was; a resource that the container
-    names under the band's name too stays, but what a LimitRange gave under that name gives way to the author's.
+    For each group and side it is CEL for a list of operations, one for each container that names cpu or memory. Each
+    operation replaces the whole side, with cpu (in whole millicores) and memory under the band's names and all else as
+    it was; a resource that the container names under the band's name too stays, but what a LimitRange gave under that
+    name gives way to the author's.
     """
     values = {"cpu": MILLICORES, "memory": "string(v)"}
-    over = {r: f"({_named(group, text(r))} && !{_named(group, class_name(r))})" for r in values}
-    renames = [
-        f"k == {text(r)} && ({over[r]} || !({_class_resource_condition(r)})) ? {{{class_name(r)}: {value}}} : "
-        for r, value in values.items()
-    ]
-    dropped = any_of(f"(k == {class_name(r)} && {over[r]})" for r in values)
-    entry = "".join(f"({rename}" for rename in renames) + "{string(k): string(v)}" + ")" * len(renames)
+    # The container names the class's resource beside the plain one, which then stays as it is
+    beside = {
+        r: any_of(f"(has(c.resources.{side}) && {class_name(r)} in c.resources.{side})" for side in SIDES)
+        for r in values
+    }
     plain = any_of(
-        f"(has(c.resources.{other}) && c.resources.{other}.exists(n, n in ['cpu', 'memory']))" for other in SIDES
+        f"(has(c.resources.{side}) && c.resources.{side}.exists(n, n in ['cpu', 'memory']))" for side in SIDES
     )
-    return replaced_side(group, side, plain, dropped, entry)
+    parts = []
+    for group in _GROUPS:
+        over = {r: f"({_named(group, text(r))} && !{_named(group, class_name(r))})" for r in values}
+        renames = [
+            f"(k == {text(r)} && ({over[r]} || !({beside[r]})) ? {{{class_name(r)}: {value}}} : "
+            for r, value in values.items()
+        ]
+        dropped = any_of(f"(k == {class_name(r)} && {over[r]})" for r in values)
+        entry = "".join(renames) + "{string(k): string(v)}" + ")" * len(renames)
+        parts += [replaced_side(group, side, plain, dropped, entry) for side in SIDES]
+    condition = " && ".join(['variables.band != ""', "!variables.ofWholePod", *conditions])
+    return conditional_operations(condition, "(\n" + " +\n".join(parts) + "\n)")
 
 
 def replaced_side(group: str, side: str, chosen: str, dropped: str, entry: str) -> str:
@@ -137,11 +134,6 @@ def _named(group: str, name: str) -> str:
         for side in SIDES
     )
     return f"({any_of(named)})"
-
-
-def _class_resource_condition(resource: str) -> str:
-    """CEL: the container names the class's resource beside the plain one, which then stays as it is."""
-    return any_of(f"(has(c.resources.{side}) && {class_name(resource)} in c.resources.{side})" for side in SIDES)
 
 
 MILLICORES: Final = (

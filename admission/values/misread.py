@@ -151,8 +151,20 @@ def misread_on_pod(pod: Json, namespace: str) -> Iterator[str]:
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     yield from _misread(labels, LABELS)
     yield from _misread(annotations, ANNOTATIONS)
-    yield from _unknown_words(annotations)
-    yield from _gang(namespace, str(metadata.get("name") or ""), labels, annotations)
+    for key in WORDS.keys() & annotations.keys():
+        try:
+            document = msgspec.json.decode(str(annotations[key]), type=dict[str, Any])
+        except UNDECODABLE:
+            continue  # named as no JSON object already
+        for name, words in WORDS[key].items():
+            word = document.get(name)
+            if word is not None and word not in words:
+                known = ", ".join(filter(None, words))
+                yield f"{key}: {name} {format_value(word, 24)} is not one of {known}; it has no effect"
+    gang = gang_of_pod(namespace, str(metadata.get("name") or ""), labels, annotations)
+    if gang is not None:  # a missing minimum may be in the gang's PodGroup
+        said = [*gang.notes, *([gang.problem] if MINIMUM_ANNOTATION in annotations and gang.problem else [])]
+        yield from (text.removeprefix(f"{gang.source}: ") for text in said)
     yield from (f"spec.schedulingGates: {format_value(gate, 48)}: {MISSPELT}" for gate in misspelt(gates_of(pod)))
     for where, name, value in _class_amounts(pod):
         yield from _amount(where, name, value)
@@ -191,29 +203,6 @@ def _misread(texts: Mapping[str, Any], checks: Mapping[str, Check]) -> Iterator[
         text = str(texts[key])
         if text and not understood(text):
             yield f"{key} {format_value(text, 24)} is not {kind}; it has no effect"
-
-
-def _unknown_words(annotations: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line for each word in a readable JSON annotation that is none of those that are known there."""
-    for key in WORDS.keys() & annotations.keys():
-        try:
-            document = msgspec.json.decode(str(annotations[key]), type=dict[str, Any])
-        except UNDECODABLE:
-            continue  # named as no JSON object already
-        for name, words in WORDS[key].items():
-            word = document.get(name)
-            if word is not None and word not in words:
-                known = ", ".join(filter(None, words))
-                yield f"{key}: {name} {format_value(word, 24)} is not one of {known}; it has no effect"
-
-
-def _gang(namespace: str, name: str, labels: Json, annotations: Json) -> Iterator[str]:
-    """Yield what is not understood about the pod's gang; a missing minimum may be in the gang's PodGroup."""
-    gang = gang_of_pod(namespace, name, labels, annotations)
-    if gang is None:
-        return
-    said = [*gang.notes, *([gang.problem] if MINIMUM_ANNOTATION in annotations and gang.problem else [])]
-    yield from (text.removeprefix(f"{gang.source}: ") for text in said)
 
 
 def _amount(where: str, name: str, value: Any) -> Iterator[str]:

@@ -81,8 +81,25 @@ class WebhookApp:
     def answer(self, request: Request) -> Response:
         """The answer to one request."""
         if request.path in review.ROUTES:
-            return self._answer(request) if request.method == "POST" else Response(405, b"webhooks take POST\n")
-        return self._answer_get(request) if request.method in ("GET", "HEAD") else Response(404, b"not found\n")
+            if request.method != "POST":
+                return Response(405, b"webhooks take POST\n")
+            began = perf_counter()
+            answer = self._review_response(request.path, request.body)
+            self._counts.duration.labels(request.path).observe(perf_counter() - began)
+            self._counts.reviews.labels(request.path, answer.outcome).inc()
+            for name in answer.profiles:
+                self._counts.applied.labels(name).inc()
+            return Response(answer.status, answer.body, "application/json" if answer.status == 200 else "text/plain")
+        if request.method not in ("GET", "HEAD"):
+            return Response(404, b"not found\n")
+        if request.path == "/metrics":
+            body, kind = self.metrics.exposition(request.headers.get(b"accept", b"").decode("latin-1"))
+            return Response(200, body, kind)
+        endpoint = _PROBES.get(request.path)
+        if endpoint is None:
+            return Response(404, b"not found: try /healthz, /readyz or /metrics\n")
+        passed, report = self.checks.report(endpoint)
+        return Response(200 if passed else 503, report.encode("utf-8", "replace"))
 
     def asks_elsewhere(self, path: str) -> bool:
         """Return whether the answer may have to wait for the API server."""
@@ -97,15 +114,6 @@ class WebhookApp:
         """A certificate that ends at this Unix time is shown from now on; record_key signs what we note on pods."""
         self._counts.expires.set(expires_at)
         self._record_key = record_key
-
-    def _answer(self, request: Request) -> Response:
-        began = perf_counter()
-        answer = self._review_response(request.path, request.body)
-        self._counts.duration.labels(request.path).observe(perf_counter() - began)
-        self._counts.reviews.labels(request.path, answer.outcome).inc()
-        for name in answer.profiles:
-            self._counts.applied.labels(name).inc()
-        return Response(answer.status, answer.body, "application/json" if answer.status == 200 else "text/plain")
 
     def _review_response(self, path: str, body: bytes) -> review.ReviewResponse:
         """The answer; a fault of our own lets pods through and refuses quotas."""
@@ -129,17 +137,6 @@ class WebhookApp:
         except Exception:  # noqa: BLE001 - a fault of our own must not stop the cluster's pods
             _log.exception("review failed", webhook=path)
             return _answer_unjudged(path, body, "the webhook failed; its log says why", "failed")
-
-    def _answer_get(self, request: Request) -> Response:
-        """Probes and metrics."""
-        if request.path == "/metrics":
-            body, kind = self.metrics.exposition(request.headers.get(b"accept", b"").decode("latin-1"))
-            return Response(200, body, kind)
-        endpoint = _PROBES.get(request.path)
-        if endpoint is None:
-            return Response(404, b"not found: try /healthz, /readyz or /metrics\n")
-        passed, report = self.checks.report(endpoint)
-        return Response(200 if passed else 503, report.encode("utf-8", "replace"))
 
 
 def _answer_unjudged(path: str, body: bytes, why: str, outcome: str) -> review.ReviewResponse:

@@ -70,11 +70,17 @@ def renew_material(
     if stored is None or now_seconds >= _ends_at(stored.authority):
         authority = _authority(policy, now_seconds)
         return Material(authority, _issue_serving_certificate(authority, policy, now_seconds))
-    if stored.following is None and _due(stored.authority, now_seconds):
+    following = stored.following
+    if following is None and _due(stored.authority, now_seconds):
         return replace(stored, following=_authority(policy, now_seconds))
-    if stored.following is not None and _spread(stored.following, policy, now_seconds, trusted):
-        serving = _issue_serving_certificate(stored.following, policy, now_seconds)
-        return Material(stored.following, serving, None, stored.authority.certificate)
+    # Callers had time to trust the next authority and, where that can be asked, do trust it
+    if (
+        following is not None
+        and now_seconds >= _issued_at(following) + policy.overlap_seconds
+        and (trusted is None or following.certificate.strip() in trusted)
+    ):
+        serving = _issue_serving_certificate(following, policy, now_seconds)
+        return Material(following, serving, None, stored.authority.certificate)
     if stored.former and now_seconds >= _issued_at(stored.serving) + policy.overlap_seconds:
         stored = replace(stored, former=b"")
     if _due(stored.serving, now_seconds) or not _fits(stored, policy):
@@ -101,12 +107,6 @@ def readable(material: Material) -> bool:
 def _due(pair: Pair, now_seconds: float) -> bool:
     begins, ends = _issued_at(pair), _ends_at(pair)
     return now_seconds >= ends - (ends - begins) * RENEWED_IN_LAST
-
-
-def _spread(following: Pair, policy: CertificatePolicy, now_seconds: float, trusted: bytes | None) -> bool:
-    """Return whether callers had time to trust the next authority and, where that can be asked, do trust it."""
-    in_time = now_seconds >= _issued_at(following) + policy.overlap_seconds
-    return in_time and (trusted is None or following.certificate.strip() in trusted)
 
 
 def _fits(stored: Material, policy: CertificatePolicy) -> bool:

@@ -119,10 +119,8 @@ class Injector:
 
     def trusted(self) -> bytes | None:
         """Return the bundle of all webhooks; None when no configuration is installed, empty when they differ."""
-        bundles = [bundle for address in self._addresses for bundle in self._bundles(address).values()]
-        if not bundles:
-            return None
-        return bundles[0] if len(set(bundles)) == 1 else b""
+        bundles = {bundle for address in self._addresses for bundle in self._bundles(address).values()}
+        return (bundles.pop() if len(bundles) == 1 else b"") if bundles else None
 
     def inject(self, bundle: bytes) -> int:
         """Apply the bundle where it differs; how many configurations were written."""
@@ -168,7 +166,14 @@ class CertificateController:
         except CotenantError as error:
             self.error = error
             raise
-        self.error = self._inject_bundle(material)
+        trouble: CotenantError | None = None
+        if self._injector is not None:
+            try:
+                self._injector.inject(material.bundle)
+            except ClusterError as error:
+                _log.warning("bundle not injected", error=error.message, fix=error.fix)
+                trouble = error
+        self.error = trouble
         if material.serving != self._shown:
             self._show(material.serving)
             self._shown = material.serving
@@ -178,7 +183,16 @@ class CertificateController:
         """Return the stored material once nothing is due. ClusterError when others changed it TRIES times in a row."""
         for _ in range(TRIES):
             stored, version = self._store.read()
-            due = renew_material(stored, self._policy, self._clock.now_seconds(), self._trust_bundle(stored))
+            now, trusted = self._clock.now_seconds(), None
+            if self._injector is not None and stored is not None and stored.following is not None:
+                # The next authority waits for its place in the bundle that callers hold. While that cannot be asked
+                # for it goes on waiting, and the certificate is renewed by the present one.
+                try:
+                    trusted = self._injector.trusted()
+                except ClusterError as error:
+                    _log.warning("it is not known which authority callers trust", error=error.message, fix=error.fix)
+                    trusted = b""
+            due = renew_material(stored, self._policy, now, trusted)
             if due is stored:
                 return stored
             try:
@@ -190,29 +204,6 @@ class CertificateController:
             f"the webhook's certificate was changed by other writers {TRIES} times in a row",
             fix="Is another program using it?",
         )
-
-    def _trust_bundle(self, stored: Material | None) -> bytes | None:
-        """The bundle that callers hold, where the next authority waits for it; none while it cannot be asked for.
-
-        The authority then goes on waiting, and the certificate is renewed by the present one.
-        """
-        if self._injector is None or stored is None or stored.following is None:
-            return None
-        try:
-            return self._injector.trusted()
-        except ClusterError as error:
-            _log.warning("it is not known which authority callers trust", error=error.message, fix=error.fix)
-            return b""
-
-    def _inject_bundle(self, material: Material) -> CotenantError | None:
-        if self._injector is None:
-            return None
-        try:
-            self._injector.inject(material.bundle)
-        except ClusterError as error:
-            _log.warning("bundle not injected", error=error.message, fix=error.fix)
-            return error
-        return None
 
 
 class CertificateFileReloader:

@@ -71,20 +71,8 @@ _PATHS: Final = {
 }
 _STANDBY: Final = f"{OPERATING_MODE_LABEL}=Reservation"
 _DEMANDING: Final = ("limit_ranges", "resource_quotas")
-_OPTIONAL: Final = frozenset(
-    {
-        "quotas",
-        "quota_profiles",
-        "reservations",
-        "swapguards",
-        "standby",
-        "pod_groups",
-        "native_groups",
-        *_DEMANDING,
-        *KINDS,
-    }
-)
-"""Pods are mutated without them, too."""
+_NECESSARY: Final = ("profiles", "namespaces", "priority_classes")
+"""Pods are mutated without the others, too."""
 
 
 class _PriorityClass(msgspec.Struct):
@@ -111,11 +99,7 @@ class WebhookMirrors:
     def __init__(self, client: KubeClient, native_gangs: bool = False) -> None:
         """Ask nothing before `start`. native_gangs: gangs are left to Kubernetes where it can place them."""
         self.client = client
-        json = dict[str, Any]
-        natives: dict[str, Mirror[Any]] = {
-            "pod_groups": Mirror(client, _PATHS["pod_groups"], json, gang_of_pod_group),
-            "native_groups": Mirror(client, _PATHS["native_groups"], json, NativeGroup.parse),
-        }
+        json, ours = dict[str, Any], f"{RESOURCES_LABEL}={LABEL_VALUE}"
         self.mirrors: dict[str, Mirror[Any]] = {
             "profiles": Mirror(client, _PATHS["profiles"], dict[str, Any], Profile.parse),
             "namespaces": Mirror(client, _PATHS["namespaces"], LabelledObject, lambda n: n.metadata.labels or {}),
@@ -128,17 +112,13 @@ class WebhookMirrors:
             "limit_ranges": Mirror(client, _PATHS["limit_ranges"], json, demands_of_range),
             "resource_quotas": Mirror(client, _PATHS["resource_quotas"], json, demands_of_quota),
             **{
-                kind: Mirror(
-                    client,
-                    _PATHS[kind],
-                    _AnnotatedWorkload,
-                    _parse_annotated_resources,
-                    labelSelector=f"{RESOURCES_LABEL}={LABEL_VALUE}",
-                )
+                kind: Mirror(client, _PATHS[kind], _AnnotatedWorkload, _parse_annotated_resources, labelSelector=ours)
                 for kind in KINDS
             },
-            **(natives if native_gangs else {}),
         }
+        if native_gangs:
+            self.mirrors["pod_groups"] = Mirror(client, _PATHS["pod_groups"], json, gang_of_pod_group)
+            self.mirrors["native_groups"] = Mirror(client, _PATHS["native_groups"], json, NativeGroup.parse)
         self._seen: dict[str, Mapping[Any, Any]] = {}
         self._watched: Watched[tuple[str, Key]] = Watched(
             "view", lambda place: self.mirrors[place[0]].version(place[1])
@@ -164,14 +144,14 @@ class WebhookMirrors:
         return "; ".join(
             f"{name}: {mirror.error.message if mirror.error else 'not read yet'}"
             for name, mirror in self.mirrors.items()
-            if name not in _OPTIONAL and not _is_complete_or_absent(mirror)
+            if name in _NECESSARY and not _is_complete_or_absent(mirror)
         )
 
     def view(self) -> ClusterView:
         """The present cluster state; the same object while nothing has changed."""
         snapshots = {name: mirror.snapshot() for name, mirror in self.mirrors.items()}
         ready = {name: _is_complete_or_absent(mirror) for name, mirror in self.mirrors.items()}
-        synced = all(ready[name] for name in _PATHS if name not in _OPTIONAL)
+        synced = all(ready[name] for name in _NECESSARY)
         same = self._seen and all(snapshots[name] is self._seen[name] for name in snapshots)
         if not same or (self._view.synced, self._view.quotas_synced) != (synced, ready["quotas"]):
             places = [(name, key) for name, objects in snapshots.items() for key in objects]
@@ -196,28 +176,28 @@ class WebhookMirrors:
         for kind in _DEMANDING:
             for (namespace, _), those in sorted(snapshots[kind].items()):
                 demands[namespace] += those
+        # Until when reservations, and queues, are looked after, Unix seconds, by the SwapGuard; 0 without one.
+        reservations_until, queues_until = snapshots["swapguards"].get(("", SWAP_GUARD), (0.0, 0.0))
+        # None until Kubernetes' own PodGroups were listed, which needs a server that has them.
+        natives: NativeGangs | None = None
+        if "native_groups" in self.mirrors and self.mirrors["native_groups"].wait_synced(0):
+            groups, ours = (
+                {f"{namespace}/{name}": object_ for (namespace, name), object_ in snapshots[kind].items()}
+                for kind in ("native_groups", "pod_groups")
+            )
+            natives = NativeGangs(groups, ours)
         return ClusterView(
             profiles=tuple(sorted(snapshots["profiles"].values(), key=lambda profile: profile.name)),
             namespaces={name: labels for (_, name), labels in snapshots["namespaces"].items()},
             priority_classes={name: entry for (_, name), entry in snapshots["priority_classes"].items()},
             quotas=QuotaTree.of(snapshots["quotas"]),
             quota_profiles=tuple(profile for _, profile in sorted(snapshots["quota_profiles"].items())),
-            offers=Offers.of(reservations, _promises(snapshots)[0]),
+            offers=Offers.of(reservations, reservations_until),
             annotated={(kind, *place): noted for kind in KINDS for place, noted in snapshots[kind].items()},
-            queues_served_until_seconds=_promises(snapshots)[1],
-            natives=self._natives(snapshots),
+            queues_served_until_seconds=queues_until,
+            natives=natives,
             demands={namespace: tuple(those) for namespace, those in demands.items()},
         )
-
-    def _natives(self, snapshots: Mapping[str, Mapping[Any, Any]]) -> NativeGangs | None:
-        """None until Kubernetes' own PodGroups were listed, which needs a server that has them."""
-        if "native_groups" not in self.mirrors or not self.mirrors["native_groups"].wait_synced(0):
-            return None
-        groups, ours = (
-            {f"{namespace}/{name}": object_ for (namespace, name), object_ in snapshots[kind].items()}
-            for kind in ("native_groups", "pod_groups")
-        )
-        return NativeGangs(groups, ours)
 
     def pods_of_quota(self, name: str) -> int:
         """Ask the API server how many pods that have not ended use a quota, by label or namespace. ClusterError."""
@@ -232,16 +212,12 @@ class WebhookMirrors:
             pods = {pod.metadata.uid for pod in labelled}
             for namespace in sorted(bound):
                 inside = client.list(f"/api/v1/namespaces/{namespace}/pods", LabelledObject, fieldSelector=NOT_ENDED)
-                pods |= {pod.metadata.uid for pod in inside if _uses(tree, namespace, pod, name)}
+                for pod in inside:
+                    used = tree.of_pod(namespace, pod.metadata.labels or {})
+                    pods |= {pod.metadata.uid} if used is not None and used.name == name else set()
             return len(pods)
         finally:
             client.close()
-
-
-def _uses(tree: QuotaTree, namespace: str, pod: LabelledObject, name: str) -> bool:
-    """Return whether a pod of a namespace counts against the quota of this name."""
-    quota = tree.of_pod(namespace, pod.metadata.labels or {})
-    return quota is not None and quota.name == name
 
 
 def _is_complete_or_absent(mirror: Mirror[Any]) -> bool:
@@ -265,9 +241,3 @@ def _parse_annotated_resources(workload: _AnnotatedWorkload) -> AnnotatedResourc
     template = workload.spec.template.resources()
     stale = frozenset(name for name, swap in swaps.items() if not same(template.get(name), swap.before))
     return AnnotatedResources(workload.metadata.uid, swaps, change, stale=stale)
-
-
-def _promises(snapshots: Mapping[str, Mapping[Any, Any]]) -> tuple[float, float]:
-    """Until when reservations, and queues, are looked after, Unix seconds, by the SwapGuard; 0 without one."""
-    ends: tuple[float, float] = snapshots["swapguards"].get(("", SWAP_GUARD), (0.0, 0.0))
-    return ends

@@ -24,41 +24,23 @@ def registration_objects(
     template: Iterable[Mapping[str, Any]], settings: AdmissionSettings, config_namespace: str, url: str = ""
 ) -> list[Json]:
     """Objects to apply: Service and configurations; with a url (https, outside the cluster) the latter alone."""
-    base = _validate_url(url)
-    objects = [copy.deepcopy(dict(body)) for body in template]
-    return [
-        _configure_object(body, settings, config_namespace, base)
-        for body in objects
-        if not base or body["kind"] != "Service"
-    ]
-
-
-def _validate_url(url: str) -> str:
-    if not url:
-        return ""
     parts = urlsplit(url)
-    if parts.scheme != "https" or not parts.hostname or parts.query or parts.fragment or parts.username:
+    if url and (parts.scheme != "https" or not parts.hostname or parts.query or parts.fragment or parts.username):
         raise UsageError(f"--url {url!r} is not https://HOST[:PORT][/PATH]", fix="The API server calls only https.")
-    return url.rstrip("/")
-
-
-def _configure_object(body: Json, settings: AdmissionSettings, config_namespace: str, base: str) -> Json:
-    """One object under this installation's names."""
-    metadata = body["metadata"]
-    if body["kind"] == "Service":
-        metadata |= {"name": settings.service, "namespace": settings.namespace}
-        return body
-    metadata["name"] = settings.configuration
-    for hook in body["webhooks"]:
-        service = hook["clientConfig"]["service"]
-        if base:
-            hook["clientConfig"] = {"url": base + service["path"]}
-        else:
-            service |= {"name": settings.service, "namespace": settings.namespace}
-        for expression in hook["namespaceSelector"]["matchExpressions"]:
-            renamed = {DEFAULTS.namespace: settings.namespace, SYSTEM_NAMESPACE: config_namespace}
-            expression["values"] = [renamed.get(value, value) for value in expression["values"]]
-    return body
+    renamed = {DEFAULTS.namespace: settings.namespace, SYSTEM_NAMESPACE: config_namespace}
+    place = {"name": settings.service, "namespace": settings.namespace}
+    objects = [copy.deepcopy(dict(body)) for body in template if not url or body["kind"] != "Service"]
+    for body in objects:
+        body["metadata"] |= place if body["kind"] == "Service" else {"name": settings.configuration}
+        for hook in body["webhooks"] if body["kind"] != "Service" else ():
+            service = hook["clientConfig"]["service"]
+            if url:
+                hook["clientConfig"] = {"url": url.rstrip("/") + service["path"]}
+            else:
+                service |= place
+            for expression in hook["namespaceSelector"]["matchExpressions"]:
+                expression["values"] = [renamed.get(value, value) for value in expression["values"]]
+    return objects
 
 
 @dataclass(frozen=True, slots=True)

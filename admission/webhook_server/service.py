@@ -33,7 +33,6 @@ from cotenant.admission.webhook_server.cluster_state import WebhookMirrors
 from cotenant.base.errors import CotenantError, UsageError
 from cotenant.base.http.http_connection import Connection, Limits
 from cotenant.base.http.http_server import Listener, ServerTls, bound
-from cotenant.base.kube import KubeClient
 from cotenant.base.logs.metrics import Metrics
 from cotenant.base.process.clock import BelievableClock, Clock
 
@@ -70,7 +69,15 @@ class WebhookService:
         self.state, clock = state, BelievableClock(clock, state.client.server_clock)
         self.app = WebhookApp(self.state.view, self.state.pods_of_quota, settings, clock, metrics, config_namespace)
         self.server = WebhookServer(self.app, settings)
-        self.keeper = self._keeper(state.client.sibling(), settings, certificates, clock)
+        client = state.client.sibling()
+        self.keeper: CertificateController | CertificateFileReloader
+        if certificates.folder is not None and not certificates.own:
+            self.keeper = CertificateFileReloader(certificates.folder, self._show)
+        else:
+            store = FolderStore(certificates.folder) if certificates.folder else SecretStore(client, settings)
+            host = urlsplit(certificates.url).hostname
+            policy, injector = policy_of(settings, (host,) if host else ()), Injector(client, settings)
+            self.keeper = CertificateController(store, policy, clock, self._show, injector)
         self.watchdog = GuardWatchdog(state.client.sibling(), clock)
         self.app.checks.ready["cluster"] = self.state.wrong
         # Why the certificate could not be renewed or read last, empty when it could.
@@ -102,16 +109,6 @@ class WebhookService:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-
-    def _keeper(
-        self, client: KubeClient, settings: AdmissionSettings, certificates: Certificates, clock: Clock
-    ) -> CertificateController | CertificateFileReloader:
-        if certificates.folder is not None and not certificates.own:
-            return CertificateFileReloader(certificates.folder, self._show)
-        store = FolderStore(certificates.folder) if certificates.folder else SecretStore(client, settings)
-        host = urlsplit(certificates.url).hostname
-        policy = policy_of(settings, (host,) if host else ())
-        return CertificateController(store, policy, clock, self._show, Injector(client, settings))
 
     def _show(self, pair: Pair) -> None:
         self.server.show(pair)

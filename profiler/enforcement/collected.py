@@ -36,7 +36,10 @@ def keep(store: Store, gathered: EnforcementHistory, bounds: Retention) -> Gathe
 
     def with_news(stored: Table | None) -> Table | None:
         updated = merge_actions(stored, gathered.acts, bounds)
-        return None if stored is not None and _same(stored, updated) else updated
+        if stored is None or len(stored) != len(updated):
+            return updated
+        # an act's id identifies the content of its row
+        return None if list(stored.columns["id"]) == list(updated.columns["id"]) else updated
 
     news = store.update_table(ENFORCEMENT, with_news)
     if gathered.lanes:
@@ -61,8 +64,3 @@ def keep(store: Store, gathered: EnforcementHistory, bounds: Retention) -> Gathe
     gathering = replace(now, revision=revision, sources=sources)
     store.write_document(DOCUMENT, gathering)
     return gathering
-
-
-def _same(first: Table, second: Table) -> bool:
-    """Return whether both tables have the same acts; an act's id identifies the content of its row."""
-    return len(first) == len(second) and list(first.columns["id"]) == list(second.columns["id"])

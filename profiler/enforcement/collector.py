@@ -75,7 +75,15 @@ class EnforcementCollector:
         """Run one round; return whether something was stored."""
         now = self._clock.now_seconds()
         self._waiting |= self._mirror.changes()
-        acts, gathering = self._heard(now)
+        acts: tuple[AgentAction, ...] = ()
+        if (error := self._mirror.error) is not None:
+            forbidden = isinstance(error, ClusterForbidden)
+            fix = error.fix or (RIGHT if forbidden else "")
+            gathering = Gathering(now, trouble=error.message, fix=fix, forbidden=forbidden)
+        else:
+            events = self._mirror.snapshot()
+            acts = tuple(acts_of((events[key] for key in self._waiting if key in events), now))
+            gathering = count_agents(self._client, acts, now)
         if not acts and now - self._kept_seconds < QUIET_SECONDS:
             return False
         settings = self._settings
@@ -110,17 +118,6 @@ class EnforcementCollector:
                         child.kill()
                 else:
                     return child.returncode
-
-    def _heard(self, now: float) -> tuple[tuple[AgentAction, ...], Gathering]:
-        error = self._mirror.error
-        if error is not None:
-            forbidden = isinstance(error, ClusterForbidden)
-            return (), Gathering(
-                now, trouble=error.message, fix=error.fix or (RIGHT if forbidden else ""), forbidden=forbidden
-            )
-        events = self._mirror.snapshot()
-        acts = tuple(acts_of((events[key] for key in self._waiting if key in events), now))
-        return acts, count_agents(self._client, acts, now)
 
     def _run(self) -> None:
         while not self._stopping.wait(ENFORCEMENT_INTERVAL_SECONDS):

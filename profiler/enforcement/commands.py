@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from cotenant.base.process.clock import Clock
     from cotenant.base.settings.base import SettingSections
     from cotenant.base.store import Store
-    from cotenant.enforcer.model.enforcement import AgentAction, EnforcementHistory, Gathering, NodeLanes
+    from cotenant.enforcer.model.enforcement import AgentAction, EnforcementHistory, NodeLanes
     from cotenant.enforcer.model.enforcement_tables import Retention
 
 app = new_app()
@@ -104,6 +105,7 @@ def gather(ctx: typer.Context, cluster: ClusterOption = None, store: StoreOption
     """
     from cotenant.base.kube import connect
     from cotenant.enforcer.model.agents import ask
+    from cotenant.profiler.enforcement.collected import keep
     from cotenant.profiler.enforcement.collector_child import with_lanes
 
     settings = settings_of(ctx, store, None, None)
@@ -115,7 +117,7 @@ def gather(ctx: typer.Context, cluster: ClusterOption = None, store: StoreOption
     finally:
         client.close()
     prometheus = settings.section(ProfilerSettings).prometheus
-    gathering = _store_history(opened, with_lanes(history, prometheus, bounds), bounds)
+    gathering = keep(opened, with_lanes(history, prometheus, bounds), bounds)
     if gathering.trouble:
         raise (ClusterForbidden if gathering.forbidden else ClusterUnreachable)(gathering.trouble, fix=gathering.fix)
     agents = "an unknown number of" if gathering.agents is None else f"{gathering.agents}"
@@ -142,6 +144,7 @@ def import_(
     """Read logs or recordings of agents into the store. What is known already is not kept twice."""
     from cotenant.base.process.clock import SystemClock
     from cotenant.enforcer.model.enforcement import EnforcementHistory, Gathering
+    from cotenant.profiler.enforcement.collected import keep
 
     settings = session_of(ctx).load({"store.url": store}).settings
     acts: list[AgentAction] = []
@@ -158,16 +161,13 @@ def import_(
         lanes += imported.lanes
         message(f"{file}: {len(imported.acts)} actions")
     bounds = _bounds(settings, SystemClock())
-    nodes = {act.node for act in acts}
     gathering = Gathering(bounds.now_seconds, sources=(f"import of {', '.join(sorted({f.name for f in files}))}",))
     opened = _store(settings, cluster)
     before = opened.read_document("enforcement", Gathering)
     if before is None or not before.agents:
-        dry = {act.node for act in acts if act.dry}
-        gathering = Gathering(
-            gathering.gathered_seconds, sources=gathering.sources, agents=len(nodes) or None, dry_agents=len(dry)
-        )
-    _store_history(opened, EnforcementHistory(tuple(acts), tuple(lanes), gathering), bounds)
+        nodes, dry = {act.node for act in acts}, {act.node for act in acts if act.dry}
+        gathering = replace(gathering, agents=len(nodes) or None, dry_agents=len(dry))
+    keep(opened, EnforcementHistory(tuple(acts), tuple(lanes), gathering), bounds)
     old = measures.matching_count(act.time_seconds < bounds.now_seconds - 86_400 * bounds.days for act in acts)
     if old:
         message(f"{counted(old, 'action')} not kept: older than manager.enforcement_days ({bounds.days:g})")
@@ -237,9 +237,3 @@ def _bounds(settings: SettingSections, clock: Clock) -> Retention:
     from cotenant.enforcer.model.enforcement_tables import Retention
 
     return Retention(clock.now_seconds(), settings.section(ManagerSettings).enforcement_days)
-
-
-def _store_history(store: Store, history: EnforcementHistory, bounds: Any) -> Gathering:
-    from cotenant.profiler.enforcement.collected import keep
-
-    return keep(store, history, bounds)

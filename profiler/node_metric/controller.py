@@ -9,7 +9,7 @@ colocation-config; a key that cannot be read keeps its last good value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -123,8 +123,22 @@ class NodeMetricController(Feature):
                 name: words for name, r in of_nodes.items() if (words := _implausible_amount(r, nodes.get(("", name))))
             }
             self._open = {name: report for name, report in of_nodes.items() if name not in beyond}
-            silent = _silent(sorted(node_names - of_nodes.keys()))
-            self._notes = (*_other_clock(observed.clock_ahead_seconds), *silent, *_implausible(beyond))
+            notes = []
+            if text := source_disagrees(observed.clock_ahead_seconds):  # though ours agrees with the API server's
+                notes.append(ObjectNote("clock", "ClockDoubt", text, warning=True))
+            if silent := sorted(node_names - of_nodes.keys()):
+                nodes_text = f"{counted(len(silent), 'node')}, such as {silent[0]}."
+                text = f"Neither an agent's report nor samples in Prometheus: {nodes_text}"
+                notes.append(ObjectNote(PLURAL, "NoSamples", text, warning=True))
+            if beyond:  # not reported, so that nobody acts on what cannot be
+                first = min(beyond)
+                text = (
+                    f"{agree(len(beyond), 'node is', 'nodes are')} not reported, such as {first}: {beyond[first]}. The "
+                    "samples in Prometheus are wrong: look for series that are scraped twice or under another node's "
+                    "name."
+                )
+                notes.append(ObjectNote(PLURAL, "ImplausibleSamples", text, warning=True))
+            self._notes = tuple(notes)
         self._asked_seconds = view.now_seconds
 
     def _outlooks(self, by_node: Mapping[str, NodeMetric], now_seconds: float) -> dict[str, ProdOutlook]:
@@ -169,29 +183,3 @@ def _implausible_amount(report: Report, watched: WatchedNode | None) -> str:
         if what := measured.implausible_field(resource, capacity):
             return f"{what}: {resource.value} beyond the {capacity} {resource.unit} of the node"
     return ""
-
-
-def _implausible(beyond: Mapping[str, str]) -> Iterator[ObjectNote]:
-    """One note for all nodes whose samples say what cannot be: they are not reported, so that nobody acts on it."""
-    if beyond:
-        first = min(beyond)
-        text = (
-            f"{agree(len(beyond), 'node is', 'nodes are')} not reported, such as {first}: {beyond[first]}. The samples "
-            "in Prometheus are "
-            "wrong: look for series that are scraped twice or under another node's name."
-        )
-        yield ObjectNote(PLURAL, "ImplausibleSamples", text, warning=True)
-
-
-def _other_clock(ahead_seconds: int) -> Iterator[ObjectNote]:
-    """A note on a server of metrics whose clock is off, though ours agrees with the API server's."""
-    if text := source_disagrees(ahead_seconds):
-        yield ObjectNote("clock", "ClockDoubt", text, warning=True)
-
-
-def _silent(nodes: Sequence[str]) -> Sequence[ObjectNote]:
-    """One note for all nodes of which nobody knows the usage."""
-    if not nodes:
-        return ()
-    text = f"Neither an agent's report nor samples in Prometheus: {counted(len(nodes), 'node')}, such as {nodes[0]}."
-    return (ObjectNote(PLURAL, "NoSamples", text, warning=True),)

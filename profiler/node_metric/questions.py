@@ -93,7 +93,7 @@ def queries(scene: Scene, samples: TimeGrid, plain_seconds: int) -> Iterator[tup
 
     Nodes are asked for samples on the grid, pods for their mean of the last `plain_seconds` before its end.
     """
-    for part in (*_nodes(scene), *_sums(scene)):
+    for part in _node_parts(scene):
         yield Ask(part.name), RangeQuery((part,), samples)
     end = TimeGrid(samples.end_seconds - samples.step_seconds, samples.step_seconds, 1)
     source = (
@@ -105,9 +105,14 @@ def queries(scene: Scene, samples: TimeGrid, plain_seconds: int) -> Iterator[tup
         Ask.NODE_TIME,
         RangeQuery((_part(scene, Ask.NODE_TIME, f"max by ({_BY_NODE}) (timestamp({SERIES}))", *source),), end),
     )
-    containers = scene.population.containers
-    for part in _pods(scene, plain_seconds):
-        for shard, _ in shards(containers, scene.max_points):
+    added, each = f"sum by ({_BY_POD})", f"max by ({_BY_POD},container)"
+    rate = _rate(max(plain_seconds, 4 * scene.scrape_seconds), added, each)
+    average = _range_shape("avg_over_time", max(plain_seconds, scene.gauge_seconds), added, each)
+    for part in (
+        _part(scene, Ask.POD_CPU, rate, metric_name_matcher(CPU), *CONTAINERS),
+        _part(scene, Ask.POD_MEMORY, average, metric_name_matcher(MEMORY), *CONTAINERS),
+    ):
+        for shard, _ in shards(scene.population.containers, scene.max_points):
             yield Ask(part.name), RangeQuery((part,), end, shard)
 
 
@@ -131,34 +136,22 @@ def _inside(shape: str, *outer: str) -> str:
     return "".join(f"{o} (" for o in outer) + shape + ")" * len(outer)
 
 
-def _nodes(scene: Scene) -> Iterator[QueryPart]:
+def _node_parts(scene: Scene) -> Iterator[QueryPart]:
+    """Of each node itself, and the sum over its containers and their cores, each counted once in all its series."""
     highest = f"max by ({_BY_NODE})"  # two scrapers of one node are one node
     if scene.has_roots:
         last = _range_shape("last_over_time", scene.gauge_seconds, highest)
         cores = _rate(scene.window_seconds, highest)
         yield _part(scene, Ask.NODE_CPU, cores, metric_name_matcher(CPU), *ROOT)
         yield _part(scene, Ask.NODE_MEMORY, last, metric_name_matcher(MEMORY), *ROOT)
-        return
-    modes = (f"sum by ({_BY_NODE})", f"max by ({_BY_NODE},{CORE},mode)")
-    busy = _range_shape("rate", scene.window_seconds, *modes)
-    yield _part(scene, Ask.NODE_CPU, busy, metric_name_matcher(EXPORTER_CPU), none_of("mode", IDLE_MODES))
-    free = selector((metric_name_matcher(EXPORTER_AVAILABLE), *of_labels(scene.labels)))
-    yield _part(scene, Ask.NODE_MEMORY, f"{highest} ({SERIES} - {free})", metric_name_matcher(EXPORTER_TOTAL))
-
-
-def _sums(scene: Scene) -> Iterator[QueryPart]:
-    """Per node the sum over its containers and their cores, each counted once however many series it has."""
-    each = f"{_BY_NODE},{_BY_POD},container"
-    added = f"sum by ({_BY_NODE})"
-    rate = _rate(scene.window_seconds, added, f"max by ({each})")
-    last = _range_shape("last_over_time", scene.gauge_seconds, added, f"max by ({each})")
+    else:
+        modes = (f"sum by ({_BY_NODE})", f"max by ({_BY_NODE},{CORE},mode)")
+        busy = _range_shape("rate", scene.window_seconds, *modes)
+        yield _part(scene, Ask.NODE_CPU, busy, metric_name_matcher(EXPORTER_CPU), none_of("mode", IDLE_MODES))
+        free = selector((metric_name_matcher(EXPORTER_AVAILABLE), *of_labels(scene.labels)))
+        yield _part(scene, Ask.NODE_MEMORY, f"{highest} ({SERIES} - {free})", metric_name_matcher(EXPORTER_TOTAL))
+    added, each = f"sum by ({_BY_NODE})", f"max by ({_BY_NODE},{_BY_POD},container)"
+    rate = _rate(scene.window_seconds, added, each)
+    last = _range_shape("last_over_time", scene.gauge_seconds, added, each)
     yield _part(scene, Ask.ALL_PODS_CPU, rate, metric_name_matcher(CPU), *CONTAINERS)
     yield _part(scene, Ask.ALL_PODS_MEMORY, last, metric_name_matcher(MEMORY), *CONTAINERS)
-
-
-def _pods(scene: Scene, plain_seconds: int) -> Iterator[QueryPart]:
-    added, each = f"sum by ({_BY_POD})", f"{_BY_POD},container"
-    rate = _rate(max(plain_seconds, 4 * scene.scrape_seconds), added, f"max by ({each})")
-    average = _range_shape("avg_over_time", max(plain_seconds, scene.gauge_seconds), added, f"max by ({each})")
-    yield _part(scene, Ask.POD_CPU, rate, metric_name_matcher(CPU), *CONTAINERS)
-    yield _part(scene, Ask.POD_MEMORY, average, metric_name_matcher(MEMORY), *CONTAINERS)

@@ -99,13 +99,11 @@ class NodeMetricSource:
             keep = max(policy.longest_seconds, scene.step_seconds)
             fits = previous is not None and previous.step_seconds == track.step_seconds
             self._tracks[ask] = previous.followed_by(track, keep) if previous is not None and fits else track
-        pieces = answers[Ask.NODE_TIME]
         newest: dict[str, float] = {}
-        for piece in pieces:
+        for piece in answers[Ask.NODE_TIME]:
             for labels, time in zip(piece.labels, piece.values[:, -1].tolist(), strict=True):
                 name = _node(labels, addresses)
                 newest[name] = max(newest.get(name, 0.0), time)
-
         if not newest:
             raise NoData(
                 f"{self._client.url} has no recent sample of any node",
@@ -128,31 +126,28 @@ class NodeMetricSource:
             text = survey.question(self._settings.labels, names)
             series = decode.decode_series(self._client.range(text, now_seconds, now_seconds, 1))
             findings = survey.findings(series, names, self._settings.scrape_interval_seconds)
+            # Longest scrape interval of any series in the last hour: none may be missing in a sum; 0 where it is given
+            slowest = 0
+            if not self._settings.scrape_interval_seconds:
+                text = intervals.question(self._settings.labels, NamespaceShard())
+                timed = decode.decode_timed_series(self._client.range(text, now_seconds, now_seconds, 1))
+                by_hour = intervals.with_slow(intervals.by_hour([timed]), {})
+                slowest = max((interval for found in by_hour.values() for interval in found), default=0)
             self._scene = Scene(
-                max(findings.rates.scrape_seconds, self._slowest_seconds(now_seconds)),
+                max(findings.rates.scrape_seconds, slowest),
                 self._settings.labels,
                 findings.population.nodes > 0 or EXPORTER_CPU not in names,
                 findings.population,
                 self._settings.max_points_per_query,
             )
-            self._addresses = self._known_addresses(now_seconds) if NODE_INFO in names else {}
+            self._addresses = {}
+            if NODE_INFO in names:
+                text = selector((metric_name_matcher(NODE_INFO), *of_labels(self._settings.labels)))
+                series = decode.decode_series(self._client.range(text, now_seconds, now_seconds, 1))
+                known = (labels for labels, _ in series if {"internal_ip", "node"} <= labels.keys())
+                self._addresses = {labels["internal_ip"]: labels["node"] for labels in known}
             self._surveyed_seconds = now_seconds
         return self._scene
-
-    def _slowest_seconds(self, now_seconds: int) -> int:
-        """Longest scrape interval of any series in the last hour: none may be missing in a sum; 0 where it is given."""
-        if self._settings.scrape_interval_seconds:
-            return 0
-        text = intervals.question(self._settings.labels, NamespaceShard())
-        hourly = intervals.by_hour([decode.decode_timed_series(self._client.range(text, now_seconds, now_seconds, 1))])
-        return max((interval for found in intervals.with_slow(hourly, {}).values() for interval in found), default=0)
-
-    def _known_addresses(self, now_seconds: int) -> dict[str, str]:
-        text = selector((metric_name_matcher(NODE_INFO), *of_labels(self._settings.labels)))
-        series = decode.decode_series(self._client.range(text, now_seconds, now_seconds, 1))
-        return {
-            labels["internal_ip"]: labels["node"] for labels, _ in series if {"internal_ip", "node"} <= labels.keys()
-        }
 
     def _grid(self, scene: Scene, now_seconds: int, policy: CollectPolicy) -> TimeGrid:
         """The samples to ask for: those since the last round and one before, for late ones; all at first."""
@@ -200,16 +195,15 @@ def _track(pieces: list[_Piece], grid: TimeGrid, addresses: Mapping[str, str], s
 
 def _pods(answers: _Answers) -> tuple[tuple[tuple[str, str], ...], dict[Resource, Floats]]:
     """Names of the pods, and their usage of each resource."""
-    by_resource = {r: _of_pods(answers[ask], _SCALES[r]) for r, ask in _POD_ASKS.items()}
+    by_resource = {
+        r: {
+            (labels.namespace, labels.pod): value
+            for piece in answers[ask]
+            for labels, value in zip(piece.labels, (piece.values[:, -1] * _SCALES[r]).tolist(), strict=True)
+        }
+        for r, ask in _POD_ASKS.items()
+    }
     names = tuple(dict.fromkeys(key for some in by_resource.values() for key in some))
     return names, {
         r: np.array([some.get(n, np.nan) for n in names], dtype=np.float64) for r, some in by_resource.items()
-    }
-
-
-def _of_pods(pieces: list[_Piece], scale: float) -> dict[tuple[str, str], float]:
-    return {
-        (labels.namespace, labels.pod): value
-        for piece in pieces
-        for labels, value in zip(piece.labels, (piece.values[:, -1] * scale).tolist(), strict=True)
     }

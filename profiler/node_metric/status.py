@@ -123,21 +123,16 @@ class _Placed:
         self.metrics: list[list[dict[str, Any]]] = [[] for _ in names]
         texts = (_texts(Resource.CPU, usage[Resource.CPU]), _texts(Resource.MEMORY, usage[Resource.MEMORY]))
         for pod, row, cpu, memory in zip(running, rows.tolist(), *texts, strict=True):
-            if metric := _pod_metric(pod, cpu, memory):
-                self.metrics[row].append(metric)
-
-
-def _pod_metric(pod: Pod, cpu: str, memory: str) -> dict[str, Any]:
-    """One entry of podsMetric, empty for a pod whose usage is unknown; an unknown resource or class is left out."""
-    resources = {name: text for name, text in (("cpu", cpu), ("memory", memory)) if text}
-    if not resources:
-        return {}
-    metric: dict[str, Any] = {"namespace": pod.namespace, "name": pod.name, "podUsage": {"resources": resources}}
-    if (priority := pod.effective_priority) is not PriorityClass.NONE:
-        metric["priority"] = priority.value
-    if pod.qos is not QosClass.NONE:
-        metric["qos"] = pod.qos.value
-    return metric
+            resources = {name: text for name, text in (("cpu", cpu), ("memory", memory)) if text}
+            if not resources:
+                continue
+            metric: dict[str, Any] = {"namespace": pod.namespace, "name": pod.name}
+            metric["podUsage"] = {"resources": resources}
+            if (priority := pod.effective_priority) is not PriorityClass.NONE:
+                metric["priority"] = priority.value
+            if pod.qos is not QosClass.NONE:
+                metric["qos"] = pod.qos.value
+            self.metrics[row].append(metric)
 
 
 def _aggregates(windows: Mapping[Resource, list[_Window]], row: int, policy: CollectPolicy) -> list[dict[str, Any]]:

@@ -62,8 +62,12 @@ def steps(reports: Iterable[Report], metrics: Mapping[str, NodeMetric], view: Re
         turns[turn] += 1
         if turn is ReportDecision.AGENT:
             continue
-        if current is not None and not _as_wanted(current, view, report.node):
-            specs.append(_spec(report.node, view))
+        if current is not None:  # fields that others add to the spec do not matter
+            wanted, collected = _collect(view.policy), current.collect
+            if view.nodes[report.node] not in current.owner_uids or any(
+                collected.get(k) != v for k, v in wanted.items()
+            ):
+                specs.append(_spec(report.node, view))
         if turn is ReportDecision.WRITE and current is not None:
             address = Address(SLO_GROUP, PLURAL, report.node)
             body = address.manifest("NodeMetric", status=report.status)
@@ -107,7 +111,12 @@ def turn_of(report: Report, current: NodeMetric | None, view: ReportContext) -> 
     if report.time_seconds <= current.update_seconds:
         return ReportDecision.NO_NEWER
     grows_stale = view.now_seconds - current.update_seconds >= STALE_INTERVALS * view.policy.report_seconds
-    return ReportDecision.WRITE if grows_stale or _has_usage_changed(report, current) else ReportDecision.STEADY
+    moved = (
+        grows_stale
+        or _have_amounts_changed(report.usage, current.node_usage)
+        or _have_amounts_changed(report.system, current.system_usage)
+    )
+    return ReportDecision.WRITE if moved else ReportDecision.STEADY
 
 
 def alive(metric: NodeMetric, now_seconds: float) -> bool:
@@ -131,24 +140,9 @@ def unreported_nodes(nodes: Iterable[str], metrics: Mapping[str, NodeMetric], vi
     ]
 
 
-def _has_usage_changed(report: Report, current: NodeMetric) -> bool:
-    """Return whether usage moved by more than a twentieth, or a resource appeared or vanished.
-
-    The usage is the node's or the system's.
-    """
-    return _have_amounts_changed(report.usage, current.node_usage) or _have_amounts_changed(
-        report.system, current.system_usage
-    )
-
-
 def _have_amounts_changed(now: Amounts, before: Amounts) -> bool:
+    """Return whether an amount moved by more than a twentieth, or a resource appeared or vanished."""
     return now.keys() != before.keys() or any(abs(now[r] - before[r]) > MOVED_FRACTION * before[r] for r in now)
-
-
-def _as_wanted(current: NodeMetric, view: ReportContext, node: str) -> bool:
-    """Return whether spec and owner are as we would write them; fields that others add do not matter."""
-    fields = _collect(view.policy).items()
-    return view.nodes[node] in current.owner_uids and all(current.collect.get(key) == value for key, value in fields)
 
 
 def _collect(policy: CollectPolicy) -> dict[str, Any]:

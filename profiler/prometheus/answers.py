@@ -96,7 +96,6 @@ _PLAIN_HTTP: Final = re.compile(r"WRONG_VERSION_NUMBER|RECORD_LAYER_FAILURE|HTTP
 """What OpenSSL's versions say of an answer that is not TLS."""
 TIME: Final = "Check that the server is not overloaded, or raise profiler.prometheus.timeout_seconds."
 
-
 _NOT_THIS_METHOD: Final = (404, 405, 411, 415, 501)
 """What servers answer to a method that they do not take; 404 where they route by it. Gateways may answer any other 4xx
 in words of their own, or redirect."""
@@ -200,12 +199,22 @@ def _refusal(url: str, code: int, envelope: PrometheusResponse) -> SourceError:
     from_prometheus = envelope.status == "error"
     if from_prometheus and _STORE_AWAY.search(envelope.error):
         return Overloaded(message, fix=_STORES)
-    words = _LONG_TEXT if envelope.status == "error" else _LONG_ADDRESS if code == 400 else None
-    if code in (414, 431) or bool(words and words.search(envelope.error)):
+    too_long = _LONG_TEXT if from_prometheus else _LONG_ADDRESS if code == 400 else None
+    if code in (414, 431) or (too_long and too_long.search(envelope.error)):
         return SourceTooLong(message, fix=_SHORTER)
+    # The words of the server itself, without what it repeats of the question
+    words = _QUOTED.sub(
+        lambda found: "" if found[0][0] != '"' or _SELECTS.search(found[0]) else found[0], envelope.error
+    )
+    is_size = envelope.error_type == "timeout" or (_TOO_LARGE.search(words) and not _NO_SIZE.search(words))
     is_pace = code == 429 and _PACE.search(envelope.error)
-    if not is_pace and (code == 413 or (from_prometheus and _is_limit(envelope))):
-        is_span = from_prometheus and _is_span(envelope.error)
+    if not is_pace and (code == 413 or (from_prometheus and is_size)):
+        # A limit may be on the span alone: what servers advise beside other limits does not count
+        limit = _ADVICE.split(words, maxsplit=1)[0]
+        limit = limit if _TOO_LARGE.search(limit) else words
+        span = _RANGE.search(limit)
+        named = _LONG_SPAN.search(limit) or (span is not None and _OF_RANGE.search(limit, span.end()))
+        is_span = from_prometheus and named and not _AMOUNT.search(limit)
         return TooLongSpan(message, fix=SMALLER) if is_span else SourceLimit(message, fix=SMALLER)
     if code == 429:
         return Overloaded(
@@ -215,38 +224,11 @@ def _refusal(url: str, code: int, envelope: PrometheusResponse) -> SourceError:
         return Overloaded(
             message, fix="Read the server's log; scan again when it works: only missing data are requested."
         )
-    fix = _REFUSED if from_prometheus else _without_page(url)
+    fix = _REFUSED if from_prometheus else "Check the address and its path prefix: this is not Prometheus' API."
+    if not from_prometheus and (page := _PAGE.search(url)):  # people copy the address of one
+        fix = f"Leave {page[1]} out of the address: the path of the API is added to it."
     by_method = code in _NOT_THIS_METHOD or (400 <= code < 500 and not from_prometheus)
     return Refused(message, fix=fix) if by_method else SourceProtocol(message, fix=fix)
-
-
-def _without_page(url: str) -> str:
-    """Return what helps where another server, or a page, answered: people copy the address of one."""
-    page = _PAGE.search(url)
-    if page:
-        return f"Leave {page[1]} out of the address: the path of the API is added to it."
-    return "Check the address and its path prefix: this is not Prometheus' API."
-
-
-def _own_words(error: str) -> str:
-    """Return the words of a server itself, without what it repeats of the question."""
-    return _QUOTED.sub(lambda found: "" if found[0][0] != '"' or _SELECTS.search(found[0]) else found[0], error)
-
-
-def _is_limit(envelope: PrometheusResponse) -> bool:
-    """Return whether a smaller question may be answered."""
-    words = _own_words(envelope.error)
-    return envelope.error_type == "timeout" or bool(_TOO_LARGE.search(words) and not _NO_SIZE.search(words))
-
-
-def _is_span(error: str) -> bool:
-    """Return whether a limit is on the span alone: what servers advise beside other limits does not count."""
-    words = _own_words(error)
-    limit = _ADVICE.split(words, maxsplit=1)[0]
-    limit = limit if _TOO_LARGE.search(limit) else words
-    span = _RANGE.search(limit)
-    named = _LONG_SPAN.search(limit) or (span is not None and _OF_RANGE.search(limit, span.end()))
-    return bool(named) and not _AMOUNT.search(limit)
 
 
 def unreachable(url: str, error: requests.RequestException) -> SourceError:

@@ -101,11 +101,18 @@ class Client:
         self._takes_patterns: bool | None = None
         """Whether the server finds metrics by a regular expression of their names; None before it was asked."""
         self.url, user = _address(settings.url)
-        session = _BoundedSession(settings, _credentials(settings, user), self.account, renew)
+        auth: AuthBase = HTTPBasicAuth(*user) if user else _Nothing()
+        if settings.bearer_token_file:
+            auth = _BearerTokenFile(Path(settings.bearer_token_file))
+        elif settings.username:
+            password = _secret(Path(settings.password_file)) if settings.password_file else ""
+            auth = HTTPBasicAuth(settings.username, password)
+        session = _BoundedSession(settings, auth, self.account, renew)
         timeout = (settings.connect_timeout_seconds, settings.timeout_seconds)
-        self._api: Any = PrometheusConnect(
-            self.url, headers=_headers(settings), session=session, timeout=timeout, method=_method(self.url)
-        )
+        headers = {**({"X-Scope-OrgID": settings.tenant} if settings.tenant else {}), **settings.headers}
+        # POST, whose length nobody limits; GET through an API server, where POST would need the right `create`
+        method = "GET" if answers.SERVICE_PROXY.search(urlsplit(self.url).path) else "POST"
+        self._api: Any = PrometheusConnect(self.url, headers=headers, session=session, timeout=timeout, method=method)
         # The constructor mounts an adapter of its own, with ten connections and a retry that leaves POST out.
         session.mount(self.url, CertificateAdapter(pool_maxsize=settings.in_flight, pool_block=True))
         timer = timer or retry.MachineTimer()
@@ -209,11 +216,6 @@ class Client:
             else:
                 self._policy.answered(attempts)
                 return answer
-
-
-def _method(url: str) -> str:
-    """POST, whose length nobody limits; GET through an API server, where POST would need the right `create`."""
-    return "GET" if answers.SERVICE_PROXY.search(urlsplit(url).path) else "POST"
 
 
 class _Answer:
@@ -350,11 +352,6 @@ def _address(url: str) -> tuple[str, tuple[str, str] | None]:
     return urlunsplit(bare).rstrip("/"), user
 
 
-def _headers(settings: PrometheusSettings) -> dict[str, str]:
-    tenant = {"X-Scope-OrgID": settings.tenant} if settings.tenant else {}
-    return {**tenant, **settings.headers}
-
-
 class _BearerTokenFile(AuthBase):
     """Bearer authentication with a file that is read for every request."""
 
@@ -371,14 +368,6 @@ class _Nothing(AuthBase):
 
     def __call__(self, request: Any) -> Any:
         return request
-
-
-def _credentials(settings: PrometheusSettings, user: tuple[str, str] | None) -> AuthBase:
-    if settings.bearer_token_file:
-        return _BearerTokenFile(Path(settings.bearer_token_file))
-    if settings.username:
-        return HTTPBasicAuth(settings.username, _secret(Path(settings.password_file)) if settings.password_file else "")
-    return HTTPBasicAuth(*user) if user else _Nothing()
 
 
 def _secret(path: Path) -> str:

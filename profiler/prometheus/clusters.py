@@ -119,23 +119,20 @@ def _concurrent_label_values(answer: Answer) -> tuple[str, list[str]] | None:
         moments: dict[str, set[float]] = {}
         for labels, values in answer:
             moments.setdefault(labels.get(label, ""), set()).update(values.tolist())
-        together = sorted(name for name in moments if _shares(name, moments))
+        # A label that was renamed shares no moment with another value, and is not two clusters. Where one was added,
+        # one moment may still include the series without it: an empty value counts from two shared moments on.
+        together = sorted(
+            name
+            for name, own in moments.items()
+            if any(
+                len(own & times) >= (1 if name and other else _SEEN_TWICE)
+                for other, times in moments.items()
+                if other != name
+            )
+        )
         if together:
             return label, together
     return None
-
-
-def _shares(name: str, moments: Mapping[str, set[float]]) -> bool:
-    """Return whether the value shared a moment with another value of its label.
-
-    A label that was renamed shares none, and is not two clusters. Where a label was added, one moment may still
-    include the series without it: an empty value counts as another cluster only from two shared moments on.
-    """
-    return any(
-        len(moments[name] & times) >= (1 if name and other else _SEEN_TWICE)
-        for other, times in moments.items()
-        if other != name
-    )
 
 
 def _distinguishing_label(answer: Answer) -> tuple[str, list[str]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final, NamedTuple
@@ -123,7 +123,14 @@ def _write_series_rows(pairs: list[Floats], query: RangeQuery, values: Floats) -
     """Write each series' pairs into its row, as far as they belong there; returns what did not."""
     rows = np.repeat(np.arange(len(pairs)), [len(p) for p in pairs])
     times, numbers = np.concatenate(pairs).T
-    columns = _columns(times, query)
+    # Evaluation of each time stamp; one between evaluations, before the first or of no time breaks the protocol
+    step = query.grid.step_seconds
+    exact = (times - query.first_seconds) / step
+    nearest = np.rint(exact)
+    asked = (np.abs(exact - nearest) * step <= 0.5) & (nearest >= 0)  # false for NaN and infinity
+    if not asked.all():
+        raise SourceProtocol(f"the metric source answered for {times[~asked][0]:.3f}, which was not requested")
+    columns = np.minimum(nearest, _PAST_ANY_GRID).astype(np.int64)
     inside = columns < values.shape[1]
     # The mask of the values that can be stored, and the number of the others by defect. A value beyond float32 counts
     # as infinite.
@@ -136,9 +143,8 @@ def _write_series_rows(pairs: list[Floats], query: RangeQuery, values: Floats) -
     values[rows[usable], columns[usable]] = numbers[usable]
     # Repeated and backward time stamps inside a series; assignment keeps the last and sorts the rest.
     same, move = rows[1:] == rows[:-1], np.diff(columns)
-    order_defects = Counter(
-        {Defect.REPEATED_SAMPLE: int((same & (move == 0)).sum()), Defect.OUT_OF_ORDER: int((same & (move < 0)).sum())}
-    )
+    repeated, backward = int((same & (move == 0)).sum()), int((same & (move < 0)).sum())
+    order_defects = Counter({Defect.REPEATED_SAMPLE: repeated, Defect.OUT_OF_ORDER: backward})
     return Counter({Defect.FUTURE: int((~inside).sum())}) + order_defects + defects
 
 
@@ -192,17 +198,6 @@ def _pairs(raw: msgspec.Raw) -> Floats:
     except UNDECODABLE as error:
         raise SourceProtocol(f"the metric source's samples are not pairs of numbers: {text[:80]!r}") from error
     return np.fromiter(chain.from_iterable(pairs), np.float64, 2 * len(pairs)).reshape(-1, 2)
-
-
-def _columns(times: Floats, query: RangeQuery) -> npt.NDArray[np.int64]:
-    """Evaluation of each time stamp; one between evaluations, before the first or of no time breaks the protocol."""
-    step = query.grid.step_seconds
-    exact = (times - query.first_seconds) / step
-    columns = np.rint(exact)
-    asked = (np.abs(exact - columns) * step <= 0.5) & (columns >= 0)  # false for NaN and infinity
-    if not asked.all():
-        raise SourceProtocol(f"the metric source answered for {times[~asked][0]:.3f}, which was not requested")
-    return np.minimum(columns, _PAST_ANY_GRID).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -281,17 +276,13 @@ def _read_device(part: QueryPart, block: _Block, _: Mapping[str, str]) -> list[S
 
 
 def _sum_rows(signal: Signal, rows: Iterable[tuple[Ref, Floats]], grid: TimeGrid) -> Usage[Any]:
-    """One row per reference: the sum of its rows."""
+    """One row per reference: the sum of its rows where they have a value."""
     sums: dict[Ref, Floats] = {}
-    for ref, values in rows:
-        sums[ref] = _plus(sums[ref], values) if ref in sums else values
+    for ref, b in rows:
+        a = sums.get(ref)
+        sums[ref] = b if a is None else np.where(np.isnan(a), b, np.where(np.isnan(b), a, a + b))
     refs = tuple(sorted(sums))
     return _usage(signal, refs, grid, np.array([sums[ref] for ref in refs]).reshape(len(refs), grid.size))
-
-
-def _plus(a: Floats, b: Floats) -> Floats:
-    """Sum where both have a value, else the one there is."""
-    return np.where(np.isnan(a), b, np.where(np.isnan(b), a, a + b))
 
 
 _SIDES: Final = {
@@ -331,14 +322,13 @@ def _read_gauges(part: QueryPart, block: _Block, _: Mapping[str, str]) -> list[S
             name = block.labels[row].resource if signal is Signal.GPU_INSTANCE_REQUEST else ""
             of_resource.setdefault(name, []).append(row)
         parts = [amounts(signal, own) for own in of_resource.values() or [[]]]
-        out.append(parts[0] if len(parts) == 1 else _sum_resources(signal, parts, block.query.grid))
+        if len(parts) == 1:
+            out.append(parts[0])
+            continue
+        each = (row for p in parts for row in zip(p.usage.refs, p.usage.values, strict=True))
+        twice = frozenset[Ref]().union(*(p.duplicates for p in parts))
+        out.append(SignalUsage(signal, _sum_rows(signal, each, block.query.grid), twice))
     return out
-
-
-def _sum_resources(signal: Signal, parts: Sequence[SignalUsage], grid: TimeGrid) -> SignalUsage:
-    """The sum of several resources' amounts."""
-    rows = (row for p in parts for row in zip(p.usage.refs, p.usage.values, strict=True))
-    return SignalUsage(signal, _sum_rows(signal, rows, grid), frozenset().union(*(p.duplicates for p in parts)))
 
 
 class _CounterOwner(NamedTuple):

@@ -7,11 +7,11 @@ main container; where there are several, nobody can say of which, and the series
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from cotenant.base.cluster import Container, ContainerRole, Inventory, Workload
+from cotenant.base.cluster import Container, ContainerRole, Inventory
 from cotenant.base.identity import ContainerRef, WorkloadRef
 from cotenant.base.runtimes.heap import HeapFact, ManagedHeap, ManagedRuntime
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS
@@ -49,8 +49,14 @@ def with_heaps(inventory: Inventory, rows: Iterable[HeapRow]) -> Inventory:
     highest: dict[tuple[ContainerRef, str], dict[HeapFact, float]] = defaultdict(dict)
     owners, workloads = inventory.owners(), {workload.ref: workload for workload in inventory.workloads}
     for runtime, fact, labels, value in rows:
-        for ref in _container(labels, owners, workloads):
-            figures = highest[ref, runtime]
+        key = (labels.get("namespace", ""), labels.get("pod", ""))
+        workload = workloads.get(owners.get(key, WorkloadRef("", "", "")))
+        if workload is None:
+            continue
+        name, mains = labels.get("container", ""), [c for c in workload.containers if c.role is ContainerRole.MAIN]
+        chosen: list[Container] = [c for c in workload.containers if c.name == name] if name else mains
+        if len(chosen) == 1:
+            figures = highest[ContainerRef(workload.ref, chosen[0].name), runtime]
             figures[fact] = max(value, figures.get(fact, 0.0))
     heaps: dict[ContainerRef, ManagedHeap] = {}
     for (ref, runtime), figures in highest.items():
@@ -68,23 +74,8 @@ def with_heaps(inventory: Inventory, rows: Iterable[HeapRow]) -> Inventory:
             heaps[ref] = max(heap, heaps.get(ref, heap), key=lambda candidate: candidate.maximum_bytes)
     if not heaps:
         return inventory
-    return replace(inventory, workloads=tuple(_with_heaps(workload, heaps) for workload in inventory.workloads))
-
-
-def _with_heaps(workload: Workload, heaps: Mapping[ContainerRef, ManagedHeap]) -> Workload:
-    """Return the workload with the managed heap of each of its containers; None where it has none."""
-    own = tuple(replace(c, heap=heaps.get(ContainerRef(workload.ref, c.name))) for c in workload.containers)
-    return replace(workload, containers=own)
-
-
-def _container(
-    labels: Mapping[str, str], owners: Mapping[tuple[str, str], WorkloadRef], workloads: Mapping[WorkloadRef, Workload]
-) -> Iterator[ContainerRef]:
-    """The container behind a series; none where it is not known."""
-    workload = workloads.get(owners.get((labels.get("namespace", ""), labels.get("pod", "")), WorkloadRef("", "", "")))
-    if workload is None:
-        return
-    name, mains = labels.get("container", ""), [c for c in workload.containers if c.role is ContainerRole.MAIN]
-    chosen: list[Container] = [c for c in workload.containers if c.name == name] if name else mains
-    if len(chosen) == 1:
-        yield ContainerRef(workload.ref, chosen[0].name)
+    workloads_with_heaps = tuple(
+        replace(w, containers=tuple(replace(c, heap=heaps.get(ContainerRef(w.ref, c.name))) for c in w.containers))
+        for w in inventory.workloads
+    )
+    return replace(inventory, workloads=workloads_with_heaps)

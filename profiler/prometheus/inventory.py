@@ -172,22 +172,21 @@ def build(
     owned = chains(series, everyone, labels, listed)
     amounts = _amounts(rows.state)
     classes = marks if marks is not None else _marks(rows)
-    pods = tuple(_pods(now_seconds, rows, _KnownOfPods(present, owned, amounts, classes, labels)))
+    pods = tuple(_pods(now_seconds, rows, present, owned, amounts, classes, labels))
     told = coverage or gaps.SeriesCoverage({metric for metric, some in rows.state.items() if some})
     scalers = autoscalers.autoscalers(rows.state)
-    notes = (
-        *(
-            ()
-            if marks is not None
-            else (
-                *_missing_metric_notes(bool(classes), rows.state, {p.workload.kind for p in pods if p.running}),
-                *stored.notes(stored.kinds(rows.state)),
-            )
-        ),
-        *owned.notes(),
-        *_phase_notes(pods, told),
-        *told.notes(),
-    )
+    notes: list[str] = []
+    if marks is None:
+        kinds = {p.workload.kind for p in pods if p.running}
+        notes += [*_missing_metric_notes(bool(classes), rows.state, kinds), *stored.notes(stored.kinds(rows.state))]
+    notes += owned.notes()
+    unclear = sum(pod.running and pod.phase is PodPhase.UNKNOWN for pod in pods)
+    if unclear and phases.PHASE in told.names:
+        notes.append(
+            f"the phases of {counted(unclear, 'pod')} are unknown now ({phases.PHASE}): those with recent usage "
+            f"count as running"
+        )
+    notes += told.notes()
     annotations, nodes = declared.own_annotations(rows.state), tuple(_nodes(rows.state))
     found = gaps.find_gaps(rows.state, told, pods, amounts, nodes)
     workloads = tuple(
@@ -195,21 +194,12 @@ def build(
     )
     pods = tuple(replace(p, in_doubt=in_doubt) if (in_doubt := found.in_doubt(p)) else p for p in pods)
     inventory = Inventory(
-        cluster, now_seconds, nodes, workloads, pods, notes=notes,
+        cluster, now_seconds, nodes, workloads, pods, notes=tuple(notes),
         limit_ranges=declared.limit_ranges(rows.state), quotas=declared.quotas(rows.state),
         server_version=declared.server_version(rows.state), controllers=listed,
     )  # fmt: skip
-    return InventoryBuild(inventory, len(owned.unowned), _addresses(rows.state))
-
-
-def _phase_notes(pods: Iterable[Pod], coverage: gaps.SeriesCoverage) -> Iterable[str]:
-    """A note where kube-state-metrics tells of phases, but not of all pods'."""
-    unclear = sum(pod.running and pod.phase is PodPhase.UNKNOWN for pod in pods)
-    if unclear and phases.PHASE in coverage.names:
-        yield (
-            f"the phases of {counted(unclear, 'pod')} are unknown now ({phases.PHASE}): those with recent usage "
-            f"count as running"
-        )
+    infos = (x for x, _ in rows.state[declared.NODE_INFO] if x.get("internal_ip"))
+    return InventoryBuild(inventory, len(owned.unowned), {address(x["internal_ip"]): x.get("node", "") for x in infos})
 
 
 def _missing_metric_notes(classes: bool, state: declared.State, kinds: AbstractSet[str]) -> Iterable[str]:
@@ -294,10 +284,10 @@ def _marks(rows: Rows) -> Marks:
     priority_labels: dict[Key, dict[str, str]] = {}
     for x, _ in rows.state["kube_pod_info"]:
         if name := x.get("priority_class"):
-            priority_labels.setdefault((x.get("namespace", ""), x.get("pod", "")), {})[PRIORITY_CLASS_LABEL] = name
+            priority_labels.setdefault(_pod_of(x), {})[PRIORITY_CLASS_LABEL] = name
     qos: dict[Key, QosClass] = {}
     for x, _ in rows.state["kube_pod_labels"]:
-        key = (x.get("namespace", ""), x.get("pod", ""))
+        key = _pod_of(x)
         if text := next((x[name] for name in QOS_LABELS if name in x), ""):
             qos[key] = qos_of({"koordinator.sh/qosClass": text})
         if name := x.get(PRIORITY_LABEL):
@@ -309,19 +299,16 @@ def _marks(rows: Rows) -> Marks:
     return {key: marks for key, marks in both.items() if any(marks)}
 
 
-@dataclass(frozen=True, slots=True)
-class _KnownOfPods:
-    """The known facts about pods, by (namespace, pod); present: the pods that exist at the moment."""
-
-    present: Collection[Key]
-    owned: Chains
-    amounts: Mapping[Key, dict[str, Container]]
-    marks: Marks
-    labels: Mapping[Key, Mapping[str, str]]
-
-
-def _pods(now: int, rows: Rows, known: _KnownOfPods) -> Iterable[Pod]:
-    """Pods of the window, one for each name: the one that is there before one of the past."""
+def _pods(
+    now: int,
+    rows: Rows,
+    present: Collection[Key],
+    owned: Chains,
+    amounts: Mapping[Key, dict[str, Container]],
+    marks: Marks,
+    labels: Mapping[Key, Mapping[str, str]],
+) -> Iterable[Pod]:
+    """Pods of the window, one for each name: the one that is there (`present`) before one of the past."""
 
     def moments(metric: str) -> dict[Key, int]:
         latest: dict[Key, int] = {}
@@ -329,43 +316,30 @@ def _pods(now: int, rows: Rows, known: _KnownOfPods) -> Iterable[Pod]:
             latest[_pod_of(x)] = max(latest.get(_pod_of(x), 0), int(v))
         return latest
 
-    present, owned = known.present, known.owned
-    created, completed, nodes = moments(phases.CREATED), moments(phases.COMPLETED), _nodes_of_pods(rows)
+    created, completed = moments(phases.CREATED), moments(phases.COMPLETED)
+    # The node of each pod: what its information says now, else what else names it, else what it said before
+    nodes = {_pod_of(x): x["node"] for x in rows.owners["kube_pod_info"] if x.get("node")}
+    for metric in (LIMITS, REQUESTS, "kube_pod_info"):
+        nodes |= {_pod_of(x): x["node"] for x, _ in rows.state[metric] if x.get("node")}
     unscheduled = {_pod_of(x) for x, _ in rows.state["kube_pod_info"] if not nodes.get(_pod_of(x))}
     phase_of = phases.phases(rows.state, present, unscheduled)
     for key in sorted(owned.owner):
         namespace, name = key
         phase = phase_of.get(key, PodPhase.UNKNOWN)
         end = (completed.get(key, now) if phase.ended else None) if key in present else now
-        qos, priority = known.marks.get(key, (QosClass.NONE, PriorityClass.NONE))
+        qos, priority = marks.get(key, (QosClass.NONE, PriorityClass.NONE))
         workload = owned.owner[key]
+        roles = {_ROLES[label]: value for label, value in labels.get(key, {}).items() if label in _ROLES}
         yield Pod(
             namespace, name, workload, nodes.get(key, ""), created.get(key, 0), end, qos=qos, priority=priority,
-            requests=effective_request(known.amounts.get(key, {}).values()), phase=phase,
+            requests=effective_request(amounts.get(key, {}).values()), phase=phase,
             owner_known=key not in owned.missing,
-            role=role_of(workload, name, _roles(known.labels.get(key, {})), owned.direct.get(key)),
+            role=role_of(workload, name, roles, owned.direct.get(key)),
         )  # fmt: skip
-
-
-def _nodes_of_pods(rows: Rows) -> dict[Key, str]:
-    """The node of each pod: what its information says now, else what else names it, else what it said before."""
-    nodes: dict[Key, str] = {}
-    sources = [
-        rows.owners["kube_pod_info"],
-        *([x for x, _ in rows.state[m]] for m in (LIMITS, REQUESTS, "kube_pod_info")),
-    ]
-    for x in (x for source in sources for x in source):
-        if x.get("node"):
-            nodes[_pod_of(x)] = x["node"]
-    return nodes
 
 
 _ROLES: Final = {f"label_{re.sub('[^a-zA-Z0-9_]', '_', label)}": label for label in ROLE_LABELS}
 """Labels of roles by the names that they have in Prometheus."""
-
-
-def _roles(labels: Mapping[str, str]) -> dict[str, str]:
-    return {_ROLES[name]: value for name, value in labels.items() if name in _ROLES}
 
 
 def _workloads(
@@ -388,21 +362,18 @@ def _workloads(
         own_containers = tuple(_unsure(template(members, containers), members, amounts))
         if doubted := found.resources_in_doubt(youngest, members):
             reasons.append(Reason.AMOUNTS_UNKNOWN)
-            own_containers = tuple(_without(doubted, own_containers))
+            own_containers = tuple(
+                replace(
+                    c,
+                    requests={r: a for r, a in c.requests.items() if r not in doubted},
+                    limits={r: a for r, a in c.limits.items() if r not in doubted},
+                )
+                for c in own_containers
+            )
         yield Workload(
             ref, sum(p.serving for p in members), own_containers, youngest.qos, youngest.priority,
             autoscaler=scalers.of_pods(ref, own_containers), gaps=tuple(dict.fromkeys(reasons)),
         )  # fmt: skip
-
-
-def _without(resources: AbstractSet[Resource], containers: Iterable[Container]) -> Iterator[Container]:
-    """The containers without their amounts of these resources."""
-    for container in containers:
-        sides = (
-            {r: a for r, a in side.items() if r not in resources} for side in (container.requests, container.limits)
-        )
-        requests, limits = sides
-        yield replace(container, requests=requests, limits=limits)
 
 
 def _unsure(
@@ -433,7 +404,3 @@ def _nodes(state: Mapping[str, list[tuple[dict[str, str], float]]]) -> Iterable[
                 sides.setdefault(x.get("node", ""), ({}, {}))[side][resource] = declared.amount(resource, value)
     labels = {x.get("node", ""): declared.node_labels(x) for x, _ in state[gaps.NODE_LABELS]}
     return (Node(name, *sides[name], labels.get(name, {})) for name in sorted(sides))
-
-
-def _addresses(state: Mapping[str, list[tuple[dict[str, str], float]]]) -> dict[str, str]:
-    return {address(x["internal_ip"]): x.get("node", "") for x, _ in state[declared.NODE_INFO] if x.get("internal_ip")}

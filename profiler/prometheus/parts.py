@@ -234,6 +234,11 @@ def usage_parts(
             clauses.append(f"max_over_time({SERIES}[{reached}s]) and {_as_rare(slower, reached)}")
     mean, gauge, each = _mean(rates), " or ".join(clauses), max(1.0, cores)
     used, highest = _over_cores("sum", mean, cores), _highest(rates, cores)
+    memory = gauge
+    if swap:  # with what of the container is swapped out at the most in the slot
+        series, by = selector((metric_name_matcher(swap), *CONTAINERS, *own)), "(namespace, pod, container)"
+        out = f"max by {by} (max_over_time({series}[{rates.slowest.gauge_window_seconds}s])) > 0"
+        memory = f"(({gauge}) + on {by} group_left () ({out})) or ({gauge})"
 
     def of(name: str, signal: Signal, metric: str, shape: str, scale: float = 1.0, *, root: bool = False) -> QueryPart:
         kind, chosen = (PartKind.NODE, ROOT) if root else (PartKind.CONTAINER, CONTAINERS)
@@ -251,7 +256,7 @@ def usage_parts(
         ),
         of("throttled", Signal.CPU_THROTTLED_MEAN, THROTTLED, mean, 1000.0),
         of("pressure", Signal.CPU_PRESSURE_MEAN, PRESSURE, mean),
-        of("memory", Signal.MEMORY_WORKING_SET_MAX, MEMORY, _with_swap(gauge, rates, swap, own) if swap else gauge),
+        of("memory", Signal.MEMORY_WORKING_SET_MAX, MEMORY, memory),
         of("node-cpu", Signal.NODE_CPU_USAGE_MEAN, CPU, used, 1000.0, root=True),
         of("node-memory", Signal.NODE_MEMORY_WORKING_SET_MAX, MEMORY, gauge, root=True),
     )
@@ -269,13 +274,6 @@ def _mean(rates: Rates) -> str:
             reached = slower.window_seconds
             clauses.append(f"irate({SERIES}[{reached}s]) and {_as_rare(slower, slower.scrape_seconds * 6 // 5)}")
     return " or ".join(clauses)
-
-
-def _with_swap(gauge: str, rates: Rates, swap: str, own: tuple[Matcher, ...]) -> str:
-    """The gauge of a container with what of it is swapped out at the most in the slot."""
-    series, by = selector((metric_name_matcher(swap), *CONTAINERS, *own)), "(namespace, pod, container)"
-    out = f"max by {by} (max_over_time({series}[{rates.slowest.gauge_window_seconds}s])) > 0"
-    return f"(({gauge}) + on {by} group_left () ({out})) or ({gauge})"
 
 
 def _as_rare(rates: Rates, seconds: int) -> str:
@@ -303,19 +301,15 @@ def _highest(rates: Rates, cores: float) -> str:
     mean = _over_cores("sum", _mean(rates), cores)
     if not rates.slower:
         return _pieces(rates, cores) if rates.pieces > 1 else mean
-    fine = [
-        f"{_pieces(rate, cores)} and {_over_cores('max', _as_frequent(rate.scrape_seconds), cores)}"
-        for rate in rates.each
-        if rate.pieces > 1
-    ]
+    fine = []
+    for rate in (r for r in rates.each if r.pieces > 1):
+        # The series has the samples of this interval in the slot, or at its end where it began within the slot
+        seconds = rate.scrape_seconds
+        least = FIVE_MINUTES_SECONDS * 4 // (5 * seconds)
+        whole = f"count_over_time({SERIES}[{FIVE_MINUTES_SECONDS}s]) >= {least}"
+        frequent = f"({whole} or count_over_time({SERIES}[{seconds * 11 // 5}s]) >= 2)"
+        fine.append(f"{_pieces(rate, cores)} and {_over_cores('max', frequent, cores)}")
     return " or ".join((*fine, mean))
-
-
-def _as_frequent(seconds: int) -> str:
-    """The series has the samples of this interval in the slot, or at its end where it began within the slot."""
-    least = FIVE_MINUTES_SECONDS * 4 // (5 * seconds)
-    whole = f"count_over_time({SERIES}[{FIVE_MINUTES_SECONDS}s]) >= {least}"
-    return f"({whole} or count_over_time({SERIES}[{seconds * 11 // 5}s]) >= 2)"
 
 
 def _pieces(rates: Rates, cores: float) -> str:
@@ -396,16 +390,8 @@ def hourly_parts(rates: Rates, labels: Mapping[str, str]) -> tuple[QueryPart, ..
         *(Signal.CPU_REQUEST, Signal.CPU_LIMIT, Signal.MEMORY_REQUEST, Signal.MEMORY_LIMIT),
         *(Signal.GPU_CORE_REQUEST, Signal.GPU_MEMORY_REQUEST, Signal.GPU_INSTANCE_REQUEST),
     )
+    told = (Signal.OOM_KILLS, Signal.RESTARTS)
     return (
         QueryPart("amounts", PartKind.GAUGES, amounts, gauges, head, tail, HOUR_SECONDS, series=8.0),
-        QueryPart(
-            "counters",
-            PartKind.COUNTERS,
-            (Signal.OOM_KILLS, Signal.RESTARTS),
-            counters,
-            head,
-            tail,
-            HOUR_SECONDS,
-            series=4.0,
-        ),
+        QueryPart("counters", PartKind.COUNTERS, told, counters, head, tail, HOUR_SECONDS, series=4.0),
     )

@@ -185,30 +185,20 @@ def _plan_queries(wishes: Sequence[PartRequest], population: Population, max_poi
         return (request.grid.start_seconds, request.grid.step_seconds, request.grid.size)
 
     ordered = sorted((w for w in wishes if w.grid.size), key=stretch)
-    queries = [
-        query
-        for _, group in groupby(ordered, stretch)
-        for members in [list(group)]
-        for parts in _group_parts([w.part for w in members], members[0].grid, population, max_points)
-        for query in _cut(parts, members[0].grid, population, max_points)
-    ]
+    queries: list[RangeQuery] = []
+    for _, wanted in groupby(ordered, stretch):
+        # Neighbouring parts whose answers fit in one are asked together
+        groups: list[list[QueryPart]] = [[]]
+        points = 0.0
+        for wish in wanted:
+            grid, more = wish.grid, population.series(wish.part) * (wish.grid.size + 1)
+            if groups[-1] and (points + more > max_points or grid.size >= MAX_STEPS):
+                groups.append([])
+                points = 0.0
+            groups[-1].append(wish.part)
+            points += more
+        queries += [query for parts in groups for query in _cut(tuple(parts), grid, population, max_points)]
     return tuple(sorted(queries, key=lambda q: q.grid.start_seconds))
-
-
-def _group_parts(
-    parts: Sequence[QueryPart], grid: TimeGrid, population: Population, max_points: int
-) -> Iterator[tuple[QueryPart, ...]]:
-    """Neighbouring parts whose answers fit in one."""
-    together: list[QueryPart] = []
-    points = 0.0
-    for part in parts:
-        more = population.series(part) * (grid.size + 1)
-        if together and (points + more > max_points or grid.size >= MAX_STEPS):
-            yield tuple(together)
-            together, points = [], 0.0
-        together.append(part)
-        points += more
-    yield tuple(together)
 
 
 def _cut(parts: tuple[QueryPart, ...], grid: TimeGrid, population: Population, max_points: int) -> Iterator[RangeQuery]:

@@ -7,7 +7,7 @@ are dear (the server walks the whole window at every step for every series), so 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
@@ -136,33 +136,28 @@ def collect(
         for _, error in answer.failed:
             raise error
         pool.turn_to(query.shard)
-        for name, ref, values in (found for series in answer.found for found in _preferred_series(series)):
-            if name == _POOLED:
-                pool.add(ref, values)
-            elif len(values):
-                instants.setdefault(ref, {})[name] = float(values[-1])
-    pods = {ref: _pod_answer(numbers) for ref, numbers in sorted(instants.items())}
+        for series in answer.found:
+            # One series for each container: the kubelet's, else the one with the higher values
+            best: dict[tuple[str, PodContainerRef], tuple[bool, float, Floats]] = {}
+            for name, labels, values in series:
+                key, rank = (name, labels.of_container), (labels.job == _KUBELET, float(values.sum()))
+                if key not in best or rank > best[key][:2]:
+                    best[key] = (*rank, values)
+            for (name, ref), (_, _, values) in best.items():
+                if name == _POOLED:
+                    pool.add(ref, values)
+                elif len(values):
+                    instants.setdefault(ref, {})[name] = float(values[-1])
+    pods = {
+        ref: PodAnswer(
+            cpu_percentile_millicores=numbers.get("cpu", np.nan) * 1000.0,
+            cpu_points=int(numbers.get("cpu-points", 0)),
+            memory_max_bytes=numbers.get("memory", np.nan),
+            memory_points=int(numbers.get("memory-points", 0)),
+        )
+        for ref, numbers in sorted(instants.items())
+    }
     return ServerQuantiles(question.cpu_fraction, question.step_seconds, pods, pool.percentiles())
-
-
-def _preferred_series(series: Sequence[Series]) -> Iterator[tuple[str, PodContainerRef, Floats]]:
-    """One series for each container: the kubelet's, else the one with the higher values."""
-    best: dict[tuple[str, PodContainerRef], tuple[bool, float, Floats]] = {}
-    for name, labels, values in series:
-        key = (name, labels.of_container)
-        rank = (labels.job == _KUBELET, float(values.sum()))
-        if key not in best or rank > best[key][:2]:
-            best[key] = (*rank, values)
-    return ((name, ref, values) for (name, ref), (_, _, values) in best.items())
-
-
-def _pod_answer(numbers: Mapping[str, float]) -> PodAnswer:
-    return PodAnswer(
-        cpu_percentile_millicores=numbers.get("cpu", np.nan) * 1000.0,
-        cpu_points=int(numbers.get("cpu-points", 0)),
-        memory_max_bytes=numbers.get("memory", np.nan),
-        memory_points=int(numbers.get("memory-points", 0)),
-    )
 
 
 class _Pool:

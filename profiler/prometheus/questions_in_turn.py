@@ -95,7 +95,10 @@ def _answer_query(
     try:
         answer = Answered((read(ask(query), query),))
     except SourceError as error:
-        halves = _halves(query, error) if _may_split(query, error) and pieces.may_split(error) else None
+        # It may be smaller after a limit, or without the bad metric after another refusal
+        refused = isinstance(error, (SourceProtocol, Overloaded))
+        divisible = isinstance(error, SourceLimit) or (refused and len(query.parts) > 1)
+        halves = _halves(query, error) if divisible and pieces.may_split(error) else None
         if halves is None:
             pieces.refused += 1
             _log.warning(
@@ -124,12 +127,3 @@ def _halves(query: RangeQuery, error: SourceError) -> tuple[RangeQuery, RangeQue
         return query.earlier_and_later()
     many = isinstance(error, CutAnswer) or _SERIES.search(error.message)
     return query.narrower_halves() if many else query.halves()
-
-
-def _may_split(query: RangeQuery, error: SourceError) -> bool:
-    """Return whether part of the query may succeed.
-
-    It may be smaller after a limit, or without the bad metric after another refusal.
-    """
-    refused = isinstance(error, (SourceProtocol, Overloaded))
-    return isinstance(error, SourceLimit) or (refused and len(query.parts) > 1)

@@ -117,7 +117,16 @@ class RetryPolicy:
         """Note a failed try; how long to wait before the next one, None to give the question up."""
         with self._lock:
             now = self.timer.monotonic_seconds()
-            self._note(now, attempts, failure)
+            if not attempts.failures:
+                attempts.first_failure_seconds = now
+                # A server that never answered is given up soon, and the error says all; for others there is a wait.
+                log = _log.warning if self._answered_before or not failure.silent else _log.info
+                log("prometheus_failed", silent=failure.silent, retry_after_seconds=failure.retry_after_seconds)
+            attempts.failures += 1
+            if failure.silent:
+                self._silent_since = self._silent_since if self.silence else now
+                self.silence += 1
+            self._ask_again_at = now + OPEN_SECONDS
             if failure.slow or self._stopped:
                 return None
             own = min(self._backoff_seconds * 2 ** (attempts.failures - 1), LONGEST_PAUSE_SECONDS)
@@ -134,18 +143,6 @@ class RetryPolicy:
         """Ask nothing again and end all pauses: the caller goes."""
         self._stopped = True
         self.timer.stop()
-
-    def _note(self, now: float, attempts: Attempts, failure: FailedTry) -> None:
-        if not attempts.failures:
-            attempts.first_failure_seconds = now
-            # A server that never answered is given up soon, and the error says all of it; for others there is a wait.
-            log = _log.warning if self._answered_before or not failure.silent else _log.info
-            log("prometheus_failed", silent=failure.silent, retry_after_seconds=failure.retry_after_seconds)
-        attempts.failures += 1
-        if failure.silent:
-            self._silent_since = self._silent_since if self.silence else now
-            self.silence += 1
-        self._ask_again_at = now + OPEN_SECONDS
 
 
 def retry_after_seconds(header: str | None, now_seconds: float) -> float:

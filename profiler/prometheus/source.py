@@ -38,7 +38,6 @@ from cotenant.profiler.prometheus import (
 )
 from cotenant.profiler.prometheus.answers import TooLongSpan
 from cotenant.profiler.prometheus.checks import began_anew, pod_rows
-from cotenant.profiler.prometheus.heaps import HeapRow
 from cotenant.profiler.prometheus.kube_state import gaps, phases
 from cotenant.profiler.prometheus.kube_state.owner_series import OwnerSeries
 from cotenant.profiler.prometheus.parts import CPU, LIMITS, QueryPart, Rates, device_parts, hourly_parts, usage_parts
@@ -59,7 +58,6 @@ from cotenant.profiler.prometheus.promql import (
     union,
     with_constant_label,
 )
-from cotenant.profiler.prometheus.quantiles import QuantileQuery
 from cotenant.profiler.prometheus.retry import Timer
 from cotenant.profiler.prometheus.sampling.intervals import IntervalReader
 from cotenant.profiler.prometheus.survey import Survey
@@ -152,21 +150,17 @@ class PrometheusSource:
         """The survey, with how often each series was scraped in every hour of the window, asked once for all in it."""
         known = self._interval_window
         if known is None or window[0] < known[0] or window[1] > known[1]:
-            self._survey = self._with_intervals(self.survey(window), window)
+            surveyed, given = self.survey(window), self._settings.scrape_interval_seconds
+            end = min(window[1], surveyed.newest_seconds or window[1])
+            if not given and surveyed.population.containers and end > window[0]:
+                reader = IntervalReader(self._client, self._settings.labels)
+                usual, whole = surveyed.rates.scrape_seconds, everywhere(surveyed.population.containers)
+                spans, scrapes = reader.read(window[0], end, usual, whole)
+                self._notes += reader.notes
+                self._defects[Defect.QUERY_SPLIT] += reader.splits
+                self._survey = replace(surveyed, spans=spans, scrapes=scrapes)
             self._interval_window = window
         return self.survey(window)
-
-    def _with_intervals(self, surveyed: Survey, window: TimeWindow) -> Survey:
-        """The survey with the scrape intervals of each hour; without them where they are given or cannot be had."""
-        end = min(window[1], surveyed.newest_seconds or window[1])
-        if self._settings.scrape_interval_seconds or not surveyed.population.containers or end <= window[0]:
-            return surveyed
-        reader = IntervalReader(self._client, self._settings.labels)
-        usual, whole = surveyed.rates.scrape_seconds, everywhere(surveyed.population.containers)
-        spans, scrapes = reader.read(window[0], end, usual, whole)
-        self._notes += reader.notes
-        self._defects[Defect.QUERY_SPLIT] += reader.splits
-        return replace(surveyed, spans=spans, scrapes=scrapes)
 
     def has_usage(self, window: TimeWindow) -> bool:
         """Return whether a container's CPU has a sample in the window; True also where that cannot be had."""
@@ -240,9 +234,13 @@ class PrometheusSource:
         described = replace(built.inventory, created_seconds=surveyed.created_seconds)
         # pods' rows are compared over a day: one question tells its intervals and those of the window
         self.survey_of_intervals(TimeWindow(min(window[0], moment - DAY_SECONDS), max(window[1], moment)))
-        compared = self._compare_pod_rows(described, moment, whole)
+        try:
+            described = pod_rows.with_pod_rows(described, self._pod_rows(moment, whole), self._node_names)
+            self._notes += pod_rows.note(described)
+        except SourceError as error:
+            self._notes += (f"pods' own usage was not compared with their containers': {error.message}",)
         # Figures of the runtimes of which the server has metrics; what it does not answer is a note
-        heap_rows: list[HeapRow] = []
+        heap_rows: list[heaps.HeapRow] = []
         names = self.survey(window).names
         for runtime in runtimes():
             if names.isdisjoint(runtime.metrics):
@@ -250,8 +248,8 @@ class PrometheusSource:
             try:
                 heap_rows += self._heap_rows(runtime, moment, window, whole)
             except SourceError as error:
-                self._notes = (*self._notes, f"heaps of {runtime.name} are unknown: {error.message}")
-        return heaps.with_heaps(compared, heap_rows)
+                self._notes += (f"heaps of {runtime.name} are unknown: {error.message}",)
+        return heaps.with_heaps(described, heap_rows)
 
     def pods_in_use(self, seconds: int) -> frozenset[tuple[str, str]]:
         """(namespace, pod) of every pod of which a container's CPU is known at the moment."""
@@ -287,14 +285,22 @@ class PrometheusSource:
         progress.stage("usage", len(queries))
         answers = questions_in_turn.ask_all(self._client, queries, self._settings.in_flight, self._read)
         for answer, done in zip(answers, signal_completion_seconds(queries), strict=True):
-            self._note(answer)
+            self._defects += Counter({Defect.QUERY_SPLIT: answer.splits, Defect.QUERY_FAILED: len(answer.failed)})
+            for _, error in answer.failed:
+                self._errors.setdefault(error.message, error)
+            for read in answer.found:
+                self._samples += read.found.count
+                self._defects += read.found.defects
+                self._twins.update(*(n.duplicates for n in read.named))
             progress.advance()
             usage = tuple((n.signal, n.usage) for read in answer.found for n in read.named)
-            yield UsageBlock(usage, tuple(hole for query, _ in answer.failed for hole in _holes(query)), done)
+            failed = [(query.grid, part) for query, _ in answer.failed for part in query.parts]
+            holes = [SignalSpan(s, grid.start_seconds, grid.end_seconds) for grid, part in failed for s in part.signals]
+            yield UsageBlock(usage, tuple(holes), done)
         asked = {signal for wish in wishes for signal in wish.part.signals}
         yield UsageBlock((), settled={s.signal: s.end_seconds for s in spans if s.signal not in asked})
 
-    def quantiles(self, question: QuantileQuery, inventory: Inventory) -> ServerQuantiles:
+    def quantiles(self, question: quantiles.QuantileQuery, inventory: Inventory) -> ServerQuantiles:
         """The server's own quantiles, for strategies that are defined by them; raises SourceError when a part fails."""
         window = TimeWindow(question.end_seconds - question.span_seconds, question.end_seconds)
         surveyed = self.survey(window)
@@ -405,20 +411,15 @@ class PrometheusSource:
         pieces = ((metrics[:half], shard), (metrics[half:], shard)) if half else ((metrics, s) for s in shards or ())
         return [row for some, part in pieces for row in self._state(some, now_seconds, part)]
 
-    def _compare_pod_rows(self, known: Inventory, moment: int, shard: NamespaceShard) -> Inventory:
-        """The inventory with what pods' own rows say of their containers'; what is not answered is a note."""
-        try:
-            compared = pod_rows.with_pod_rows(known, self._pod_rows(moment, shard), self._node_names)
-        except SourceError as error:
-            self._notes = (*self._notes, f"pods' own usage was not compared with their containers': {error.message}")
-            return known
-        self._notes = (*self._notes, *pod_rows.note(compared))
-        return compared
-
     def _pod_rows(self, moment: int, shard: NamespaceShard) -> list[pod_rows.Row]:
         """Rows of the answer; halved by namespaces where it is too large."""
         cores, names = (self._survey.cores, self._survey.names) if self._survey else (0.0, frozenset[str]())
-        text = pod_rows.question(self._rates_of_day(moment), self._settings.labels, shard, cores, names)
+        # Windows for the longest scrape interval of any series in the day before the moment: none may look idle
+        begin = moment - DAY_SECONDS
+        surveyed = self.survey_of_intervals(TimeWindow(begin, moment))
+        seen = (s.rates.slowest for s in surveyed.spans if s.end_seconds > begin and s.start_seconds < moment)
+        slowest = max((surveyed.rates, *seen), key=lambda rates: rates.scrape_seconds)
+        text = pod_rows.question(slowest, self._settings.labels, shard, cores, names)
         try:
             return [(labels, float(v[-1])) for labels, v in self._query_series(text, range(moment, moment + 1))]
         except SourceLimit as error:
@@ -428,16 +429,9 @@ class PrometheusSource:
             self._defects[Defect.QUERY_SPLIT] += 1
             return [row for part in shards for row in self._pod_rows(moment, part)]
 
-    def _rates_of_day(self, moment: int) -> Rates:
-        """Windows for the longest scrape interval of any series in the day before a moment: none may look idle."""
-        day = TimeWindow(moment - DAY_SECONDS, moment)
-        surveyed = self.survey_of_intervals(day)
-        seen = (s.rates.slowest for s in surveyed.spans if s.end_seconds > day[0] and s.start_seconds < moment)
-        return max((surveyed.rates, *seen), key=lambda rates: rates.scrape_seconds)
-
     def _heap_rows(
         self, runtime: ManagedRuntime, now_seconds: int, window: TimeWindow, shard: NamespaceShard
-    ) -> list[HeapRow]:
+    ) -> list[heaps.HeapRow]:
         """One value per figure and container; halved by namespaces where an answer is too large."""
         texts = heaps.questions(runtime, self._settings.labels, shard, window[1] - window[0])
         try:
@@ -456,24 +450,8 @@ class PrometheusSource:
         overlap = self._rates().window_seconds // query.grid.step_seconds + 1
         return _Read(decode.usages(query, samples, self._node_names, overlap), samples)
 
-    def _note(self, answer: questions_in_turn.Answered[_Read]) -> None:
-        """Add an answer to the account."""
-        self._defects += Counter({Defect.QUERY_SPLIT: answer.splits, Defect.QUERY_FAILED: len(answer.failed)})
-        for _, error in answer.failed:
-            self._errors.setdefault(error.message, error)
-        for read in answer.found:
-            self._samples += read.found.count
-            self._defects += read.found.defects
-            self._twins.update(*(n.duplicates for n in read.named))
-
     def _rates(self) -> Rates:
         return self._survey.slowest if self._survey else Rates(survey.DEFAULT_INTERVAL_SECONDS)
-
-
-def _holes(query: RangeQuery) -> Iterator[SignalSpan]:
-    """Yield the spans that a failed query leaves unknown."""
-    grid = query.grid
-    return (SignalSpan(signal, grid.start_seconds, grid.end_seconds) for part in query.parts for signal in part.signals)
 
 
 def _wishes(spans: Sequence[SignalSpan], stretches: Sequence[_Stretch]) -> list[PartRequest]:

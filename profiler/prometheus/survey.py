@@ -193,13 +193,15 @@ def concatenate_answers(answers: Sequence[Answer]) -> list[tuple[dict[str, str],
 def question(labels: Mapping[str, str], names: frozenset[str]) -> str:
     """The survey's expression; every series is marked with its meaning."""
     own, of_containers, of_cpu = of_labels(labels), containers(labels), metric_name_matcher(CPU)
+    # A metric of kube-state-metrics with few series, as far as the server has one
+    of_state = next((name for name in ("kube_node_info", "kube_node_status_allocatable") if name in names), POD_INFO)
     one_each, roots = (selector((of_cpu, *chosen, ONE_EACH, *own)) for chosen in (CONTAINERS, ROOT))
     expressions = {
         "namespaces": f"count by (namespace) (group without ({CORE}) ({one_each}))",
         "cores": f"count({selector((of_cpu, *CONTAINERS, ONE_CORE, *own))})",
         "samples": f"max(count_over_time({of_containers}[{COUNTED_SECONDS}s]))",
         "newest": newest_question(of_containers),
-        "state": f"max(count_over_time({selector((metric_name_matcher(_of_state(names)), *own))}[{COUNTED_SECONDS}s]))",
+        "state": f"max(count_over_time({selector((metric_name_matcher(of_state), *own))}[{COUNTED_SECONDS}s]))",
         "hidden": f"group({selector((of_cpu, Matcher('exported_container', '!=', ''), *own))}) * time()",
         "exported": f"count({selector((metric_name_matcher(POD_INFO), Matcher('exported_pod', '!=', ''), *own))})",
         "roots": f"count(group without ({CORE}) ({roots}))",
@@ -211,11 +213,6 @@ def question(labels: Mapping[str, str], names: frozenset[str]) -> str:
     if CPU_RULE in names:
         expressions["recorded"] = f"count({selector((metric_name_matcher(CPU_RULE), *CONTAINERS, *own))})"
     return union(with_constant_label(text, MARK, name) for name, text in expressions.items())
-
-
-def _of_state(names: frozenset[str]) -> str:
-    """A metric of kube-state-metrics with few series, as far as the server has one."""
-    return next((name for name in ("kube_node_info", "kube_node_status_allocatable") if name in names), POD_INFO)
 
 
 def refuse_unfit(answer: Answer, describe: str) -> None:
@@ -263,11 +260,9 @@ def refuse_unlabelled(answer: Answer, names: frozenset[str], describe: str) -> N
             "Else let no relabelling drop these labels."
         )
     )
-    raise SourceUnfit(f"{describe}: no series of {metric} has {_and_labels(missing)}{written}", fix=fix)
-
-
-def _and_labels(names: Sequence[str]) -> str:
-    return f"the label {names[0]}" if len(names) == 1 else f"the labels {', '.join(names[:-1])} and {names[-1]}"
+    one = f"the label {missing[0]}"
+    labels = one if len(missing) == 1 else f"the labels {', '.join(missing[:-1])} and {missing[-1]}"
+    raise SourceUnfit(f"{describe}: no series of {metric} has {labels}{written}", fix=fix)
 
 
 def _other_names(names: Collection[str]) -> str:
@@ -298,7 +293,7 @@ def findings(answer: Answer, names: frozenset[str], interval_seconds: int) -> Su
     nodes, devices = (int(values_by_mark.get(mark, np.zeros(1)).max()) for mark in ("roots", "devices"))
     population = Population(namespaces, nodes, devices)
     recorded = values_by_mark.get("recorded", np.zeros(0))
-    covered = len(recorded) == len(counts) > 0 and recorded.min() >= sum(namespaces.values())
+    covered = bool(len(recorded) == len(counts) > 0 and recorded.min() >= sum(namespaces.values()))
     created = clusters.created_seconds(_series_with_mark(answer, "birth"))
     state = values_by_mark.get("state", np.empty(0))
     state_seconds = nearest_usual(float(state.min())) if len(state) else 0
@@ -306,16 +301,7 @@ def findings(answer: Answer, names: frozenset[str], interval_seconds: int) -> Su
     cores = float(values_by_mark.get("cores", np.zeros(1)).max() / max(1, sum(namespaces.values())))
     latest = 0 if interval_seconds or not len(counts) else nearest_usual(float(counts[-1]))
     return Survey(
-        population,
-        rates,
-        bool(covered),
-        names,
-        tuple(notes),
-        found,
-        created,
-        cores,
-        state_seconds,
-        latest_seconds=latest,
+        population, rates, covered, names, tuple(notes), found, created, cores, state_seconds, latest_seconds=latest
     )
 
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from cotenant.base.kubernetes.quantity import human_bytes
 from cotenant.base.text import share
@@ -81,15 +80,10 @@ def compare_sources(pairs: dict[Signal, tuple[Usage[Any], Usage[Any]]], recorded
             if (count := int(common.sum())) < LEAST_SLOTS:
                 continue
             rows, slots = rows + 1, slots + count
-            difference = _row_difference(signal, str(ref), ours[common], theirs[common])
+            medians = (float(np.median(values[common])) for values in (ours, theirs))
+            difference = RowDifference(signal, str(ref), count, *medians)
             if difference.share >= LEAST_SHARE and (
                 abs(difference.recorded - difference.scraped) >= LEAST_DIFFERENCE[difference.signal]
             ):
                 differing.append(difference)
     return SourceComparison(rows, slots, tuple(sorted(differing, key=lambda row: (-row.share, row.row))))
-
-
-def _row_difference(
-    signal: Signal, row: str, ours: npt.NDArray[np.float32], theirs: npt.NDArray[np.float32]
-) -> RowDifference:
-    return RowDifference(signal, row, len(ours), float(np.median(ours)), float(np.median(theirs)))

@@ -90,17 +90,13 @@ def parse_resource_metrics(text: bytes) -> ResourceAnswer:
         for pattern in (_CONTAINER_CPU, _CONTAINER_MEMORY, _CONTAINER_START, _NODE_CPU, _NODE_MEMORY)
     ]
     cpu, memory, starts, node_cpu, node_memory = (part for part, _ in parts)
-    memory = _with_swap(memory, _columns(_CONTAINER_SWAP, whole)[0])
+    swap, _ = _columns(_CONTAINER_SWAP, whole)
+    if out := dict(
+        zip(swap.labels, swap.values.tolist(), strict=True)
+    ):  # a container needs what is swapped out as well
+        values = memory.values + np.array([out.get(label, 0.0) for label in memory.labels])
+        memory = SampleColumns(memory.labels, values, memory.times)
     return ResourceAnswer(cpu, memory, starts, node_cpu, node_memory, sum(malformed for _, malformed in parts))
-
-
-def _with_swap(memory: SampleColumns, swap: SampleColumns) -> SampleColumns:
-    """Memory with what of each container is swapped out, which it needs as well."""
-    out = dict(zip(swap.labels, swap.values.tolist(), strict=True))
-    if not out:
-        return memory
-    values = memory.values + np.array([out.get(label, 0.0) for label in memory.labels])
-    return SampleColumns(memory.labels, values, memory.times)
 
 
 def parse_throttled_time(text: bytes) -> SampleColumns:

@@ -20,7 +20,6 @@ from aiohttp import (
     ClientConnectorError,
     ClientError,
     ClientPayloadError,
-    ClientResponse,
     ClientResponseError,
     ClientSession,
     ClientTimeout,
@@ -225,27 +224,26 @@ async def fetch(session: ClientSession, address: KubeletAddress, page: MetricsPa
     headers = {"Accept-Encoding": "gzip"} if page.metric else {}
     try:
         async with session.get(target, headers=headers, allow_redirects=False) as response:
-            body = await _read_all(response, address)
+            body = bytearray()
+            async for part in response.content.iter_any():
+                body += part
+                if len(body) > MOST_BYTES:
+                    raise SourceProtocol(f"{_who(address)} answers more than {MOST_BYTES >> 20} MiB")
     except (ClientError, OSError) as error:
         raise _failure(error, address) from error
     if response.status != 200:
-        raise _refusal(response.status, body, address)
+        what = f"{_who(address)} answers {response.status}: {body[:200].decode('utf-8', 'replace').strip()}"
+        if response.status == 401:
+            raise SourceForbidden(
+                what, fix="Kubelets must accept tokens of service accounts: authentication.webhook.enabled: true."
+            )
+        raise SourceForbidden(what, fix=FORBIDDEN_FIX) if response.status == 403 else SourceProtocol(what)
     if response.headers.get("Content-Encoding", "").lower() != "gzip":
-        return body
+        return bytes(body)
     try:
-        return unpack(body, page.metric)
+        return unpack(bytes(body), page.metric)
     except (zlib.error, ValueError) as error:
         raise SourceProtocol(f"{_who(address)}: its answer cannot be unpacked: {error}") from error
-
-
-async def _read_all(response: ClientResponse, address: KubeletAddress) -> bytes:
-    """The body as it was sent."""
-    body = bytearray()
-    async for part in response.content.iter_any():
-        body += part
-        if len(body) > MOST_BYTES:
-            raise SourceProtocol(f"{_who(address)} answers more than {MOST_BYTES >> 20} MiB")
-    return bytes(body)
 
 
 def unpack(packed: bytes, metric: str) -> bytes:
@@ -291,16 +289,6 @@ def _failure(error: ClientError | OSError, address: KubeletAddress) -> SourceErr
         case _:
             said = error.message if isinstance(error, ClientResponseError) else str(error)
             return SourceProtocol(f"{who} does not answer as a kubelet: {' '.join(said.split())[:200]}")
-
-
-def _refusal(status: int, body: bytes, address: KubeletAddress) -> SourceError:
-    text = body[:200].decode("utf-8", "replace").strip()
-    what = f"{_who(address)} answers {status}: {text}"
-    if status == 401:
-        return SourceForbidden(
-            what, fix="Kubelets must accept tokens of service accounts: authentication.webhook.enabled: true."
-        )
-    return SourceForbidden(what, fix=FORBIDDEN_FIX) if status == 403 else SourceProtocol(what)
 
 
 def _who(address: KubeletAddress) -> str:

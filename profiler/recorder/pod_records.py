@@ -16,7 +16,7 @@ from cotenant.base.json_documents.inherited import inherited_fields
 from cotenant.base.kube import projection
 from cotenant.base.kube.seen_pods import PodShape, SeenPod, shape_of, with_shape
 from cotenant.base.kubernetes.models.node import AddressedNode
-from cotenant.base.kubernetes.models.pod import StatedPod, Terminated
+from cotenant.base.kubernetes.models.pod import StatedPod
 from cotenant.base.kubernetes.protocol import RESOURCE_STATUS_ANNOTATION
 from cotenant.base.resource import Resource
 from cotenant.base.usage.usage import Signal
@@ -98,25 +98,16 @@ class PodRecords:
             shape = shape_of(pod)
             if not shape.refusal:  # that one names the pod
                 self._shapes[key] = shape
-        seen = inherited_fields(with_shape(pod, shape), SeenPod)
-        return RecordedPod(**seen, restarted=tuple(_restarted_containers(pod)))
-
-
-def _restarted_containers(pod: StatedPod) -> Iterator[RestartedContainer]:
-    for status in pod.status.each_status():
-        shown = ((status.last_state.terminated, True), (status.state.terminated, False))
-        each = (_container_end(state, restarted) for state, restarted in shown if state)
-        ends = tuple(end for end in each if end is not None)
-        if ends or status.restart_count:
-            yield RestartedContainer(status.name, status.restart_count, ends)
-
-
-def _container_end(state: Terminated, restarted: bool) -> ContainerEnd | None:
-    """Return the end of the container; None for one without a time."""
-    if state.finished_at is None:
-        return None
-    killed = None if state.reason in UNKNOWN_REASONS else state.reason == OOM_KILLED
-    return ContainerEnd(state.container_id, state.finished_at.timestamp(), killed, restarted)
+        restarted: list[RestartedContainer] = []
+        for of in status.each_status():
+            ends: list[ContainerEnd] = []
+            for state, goes_on in ((of.last_state.terminated, True), (of.state.terminated, False)):
+                if state and state.finished_at is not None:
+                    killed = None if state.reason in UNKNOWN_REASONS else state.reason == OOM_KILLED
+                    ends.append(ContainerEnd(state.container_id, state.finished_at.timestamp(), killed, goes_on))
+            if ends or of.restart_count:
+                restarted.append(RestartedContainer(of.name, of.restart_count, tuple(ends)))
+        return RecordedPod(**inherited_fields(with_shape(pod, shape), SeenPod), restarted=tuple(restarted))
 
 
 class RecordedNode(AddressedNode):

@@ -100,33 +100,30 @@ class RestartLog:
     def note(self, readings: Iterable[ContainerEnds], now_seconds: float) -> None:
         """Count what these readings show and earlier ones did not."""
         for reading in readings:
-            if reading.restarts or reading.ends or str(reading.ref) in self.state.containers:
-                self._note(reading, now_seconds)
-
-    def _note(self, reading: ContainerEnds, now_seconds: float) -> None:
-        key = str(reading.ref)
-        known = self.state.containers.get(key)
-        if known is None or known.uid != reading.uid:
-            known = self.state.containers[key] = self._initial_state(reading)
-        for end in sorted(reading.ends, key=lambda end: end.seconds):
-            # Count an end that is newer than all that were counted; two ends may be of one second.
-            ref = reading.ref
-            if end.seconds < known.last_seconds or (end.seconds == known.last_seconds and end.name in known.last_names):
+            key = str(reading.ref)
+            known = self.state.containers.get(key)
+            if not (reading.restarts or reading.ends or known):
                 continue
-            same = known.last_names if end.seconds == known.last_seconds else []
-            known.last_seconds, known.last_names = end.seconds, [*same, end.name]
-            if end.killed is None:
-                continue
-            known.owed -= 1
-            if end.killed:
-                self._count(ref, end.seconds, now_seconds).kills += 1
-        if (growth := reading.restarts - known.restarts) > 0:
-            moment = max((end.seconds for end in reading.ends), default=now_seconds)
-            counts = self._count(reading.ref, moment, now_seconds)
-            counts.restarts += growth
-            known.restarts, known.owed = reading.restarts, known.owed + growth
-            counts.unexplained += max(0, known.owed)
-            known.owed = min(0, known.owed)
+            if known is None or known.uid != reading.uid:
+                known = self.state.containers[key] = self._initial_state(reading)
+            for end in sorted(reading.ends, key=lambda end: end.seconds):
+                # Count an end that is newer than all that were counted; two ends may be of one second.
+                same = known.last_names if end.seconds == known.last_seconds else []
+                if end.seconds < known.last_seconds or end.name in same:
+                    continue
+                known.last_seconds, known.last_names = end.seconds, [*same, end.name]
+                if end.killed is None:
+                    continue
+                known.owed -= 1
+                if end.killed:
+                    self._count(reading.ref, end.seconds, now_seconds).kills += 1
+            if (growth := reading.restarts - known.restarts) > 0:
+                moment = max((end.seconds for end in reading.ends), default=now_seconds)
+                counts = self._count(reading.ref, moment, now_seconds)
+                counts.restarts += growth
+                known.restarts, known.owed = reading.restarts, known.owed + growth
+                counts.unexplained += max(0, known.owed)
+                known.owed = min(0, known.owed)
 
     def _initial_state(self, reading: ContainerEnds) -> KnownEnds:
         """Return the state that is taken as known of a container that is seen for the first time.

@@ -181,12 +181,19 @@ class Recorder:
                     self.watch.keep_versions(False)
                 await _pause(stopping, self._retry_seconds)
                 continue
-            if self.term.transitions is None and not await self._have_begun():
-                continue
+            if self.term.transitions is None:  # begin once pods and nodes are known
+                if not await asyncio.to_thread(self.watch.wait_synced, self._retry_seconds):
+                    why = str(self.watch.error or "the first lists are not complete")
+                    log.info("the cluster is not known yet", why=why)
+                    continue
+                self.watch.keep_versions(True)
+                self.term.begun, self.term.transitions = self._clock.now_seconds(), self._leadership.transitions
             self._heed_clock()
             share = FIRST_SHARE if self.term.rounds < FIRST_ROUNDS else 1.0
             await self.read_round(spread=SPREAD * share, stopping=stopping)
-            if self.store_closed(self._complete_until()):
+            # Slots that end by then get no more samples; a clock that jumped ahead closes none.
+            newest = max(self.term.containers.newest_seconds, self.term.nodes.newest_seconds) + self._interval
+            if self.store_closed(min(self._clock.now_seconds(), newest) - self._interval - GRACE_SECONDS):
                 self._publish()
             await _pause(stopping, self._round_seconds * share - (time.monotonic() - begun))
 
@@ -210,15 +217,6 @@ class Recorder:
         if self.term.transitions not in (None, self._leadership.transitions):
             raise NotLeader(f"the Lease {LEASE} was meanwhile held by another process; nothing was stored")
 
-    async def _have_begun(self) -> bool:
-        """Begin once pods and nodes are known; return whether they are."""
-        if not await asyncio.to_thread(self.watch.wait_synced, self._retry_seconds):
-            log.info("the cluster is not known yet", why=str(self.watch.error or "the first lists are not complete"))
-            return False
-        self.watch.keep_versions(True)
-        self.term.begun, self.term.transitions = self._clock.now_seconds(), self._leadership.transitions
-        return True
-
     def _heed_clock(self) -> None:
         """Begin new slots where the clock was set back: those that are open are of a time that is yet to come."""
         now = self._clock.now_seconds()
@@ -234,11 +232,6 @@ class Recorder:
         why = f"the clock was set back by {newest - now:.0f} s"
         self.term.gaps.append(RecordingGap(now // FIVE_MINUTES_SECONDS * FIVE_MINUTES_SECONDS, now, why))
 
-    def _complete_until(self) -> float:
-        """Slots that end by then get no more samples; a clock that jumped ahead closes none."""
-        newest = max(self.term.containers.newest_seconds, self.term.nodes.newest_seconds) + self._interval
-        return min(self._clock.now_seconds(), newest) - self._interval - GRACE_SECONDS
-
     async def read_round(self, *, spread: float = SPREAD, stopping: threading.Event | None = None) -> None:
         """Ask each node once; those whose kubelet does not answer are read from the metrics API where it is served.
 
@@ -249,14 +242,10 @@ class Recorder:
         self.term.answered = dict.fromkeys(present, NodeSource.NONE)
         may_throttle = self.watch.nodes_with_quotas() - self._kubelets.errors.keys()
         stopped = stopping.is_set if stopping else None
+        throttling = [address for address in addresses if address.node in may_throttle]
         await asyncio.gather(
             self._kubelets.read_round(addresses, self._take, spread=spread, stopped=stopped),
-            self._throttling.read_round(
-                [address for address in addresses if address.node in may_throttle],
-                self._take_throttled,
-                spread=spread,
-                stopped=stopped,
-            ),
+            self._throttling.read_round(throttling, self._take_throttled, spread=spread, stopped=stopped),
         )
         failing = frozenset(self._kubelets.errors)
         if failing:
@@ -271,13 +260,8 @@ class Recorder:
     def _take(self, node: str, text: bytes, received_seconds: float) -> None:
         """Take in the answer of a kubelet."""
         answer = parse_resource_metrics(text)
-        self.term.containers.add(
-            node,
-            answer.container_cpu,
-            answer.container_memory,
-            answer.container_starts,
-            received_seconds=received_seconds,
-        )
+        columns = (answer.container_cpu, answer.container_memory, answer.container_starts)
+        self.term.containers.add(node, *columns, received_seconds=received_seconds)
         self.term.nodes.add(node, answer.node_cpu, answer.node_memory, received_seconds=received_seconds)
         self.term.samples += answer.samples
         self.term.answered[node] = NodeSource.KUBELET
@@ -415,24 +399,15 @@ class Recorder:
         if self.term.restarts is None:
             status = self._store.read_document(STATUS_DOCUMENT, RecorderStatus)
             self.term.restarts = writing.kept_restarts(self._store, self.term.begun)
-            self._note_earlier(status, now)
+            self.term.status = status
+            # Up to when that process stored slots; one whose clock was ahead says nothing of that
+            if status is not None and status.until_seconds <= now + FIVE_MINUTES_SECONDS:
+                self.term.kept_until = status.until_seconds
+                stored_until = self.term.kept_until or status.begun_seconds
+                bridged = BRIDGED_INTERVALS * self._interval
+                if gap := gap_before(stored_until, status.written_seconds, self.term.begun, bridged):
+                    self.term.gaps.append(gap)
         return self.term.restarts
-
-    def _present_use(self, now: float) -> PresentUse | None:
-        since = now - BRIDGED_INTERVALS * self._interval
-        nodes, millicores, memory = self.term.nodes.present_use(since)
-        return PresentUse(now, nodes, self.term.containers.present_use(since)[0], millicores, memory) if nodes else None
-
-    def _note_earlier(self, status: RecorderStatus | None, now: float) -> None:
-        """Note up to when an earlier process stored slots; one whose clock was ahead says nothing of that."""
-        self.term.status = status
-        if status is None or status.until_seconds > now + FIVE_MINUTES_SECONDS:
-            return
-        self.term.kept_until = status.until_seconds
-        stored_until = self.term.kept_until or status.begun_seconds
-        gap = gap_before(stored_until, status.written_seconds, self.term.begun, BRIDGED_INTERVALS * self._interval)
-        if gap is not None:
-            self.term.gaps.append(gap)
 
     def _is_stored(self, slot: ClosedSlot[Any]) -> bool:
         """Return whether an earlier process stored it: it stays, as its peak may be in what this one did not read."""
@@ -445,6 +420,9 @@ class Recorder:
         earlier = before.until_seconds if before and before.until_seconds <= now + FIVE_MINUTES_SECONDS else 0
         since = max(earlier, math.ceil(self.term.begun / FIVE_MINUTES_SECONDS) * FIVE_MINUTES_SECONDS)
         gaps = [*(before.gaps if before else ()), *self.term.gaps, *gaps_between(since, self.term.pending[1])]
+        bridged = now - BRIDGED_INTERVALS * self._interval
+        nodes, millicores, memory = self.term.nodes.present_use(bridged)
+        containers, _, _ = self.term.containers.present_use(bridged)
         return RecorderStatus(
             begun_seconds=before.begun_seconds if before else self.term.begun,
             written_seconds=now,
@@ -457,7 +435,7 @@ class Recorder:
             questions=self._kubelets.asked + self._throttling.asked,
             samples=self.term.samples,
             gaps=join_gaps(gaps)[-GAPS_KEPT:],
-            present=self._present_use(now),
+            present=PresentUse(now, nodes, containers, millicores, memory) if nodes else None,
             left_out=dict(list(self.watch.left_out().items())[:TROUBLES_KEPT]),
         )
 

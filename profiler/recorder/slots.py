@@ -313,7 +313,17 @@ class UsageSlots(Generic[RefT]):
         last = int(until_seconds // FIVE_MINUTES_SECONDS) * FIVE_MINUTES_SECONDS
         self._closed_until = max(self._closed_until, last)
         starts = sorted(start for start in self._slots if start + FIVE_MINUTES_SECONDS <= last)
-        closed = [self._close_slot(start, self._slots.pop(start)) for start in starts]
+        closed: list[ClosedSlot[RefT]] = []
+        for start in starts:
+            slot = self._slots.pop(start)
+            rows = slot.measured_rows
+            refs = [self._refs[row] for row in rows.tolist()]
+            slot.keep(rows)
+            distinct = tuple(dict.fromkeys(refs))
+            if len(distinct) < len(refs):  # a series has several counters, such as a pod that ran on two nodes
+                place = {ref: i for i, ref in enumerate(distinct)}
+                slot = slot.join_rows(np.array([place[ref] for ref in refs], dtype=np.intp), len(distinct))
+            closed.append(ClosedSlot(start, distinct, *slot.values()))
         self._forget(until_seconds - FORGOTTEN_SECONDS)
         return closed
 
@@ -326,17 +336,6 @@ class UsageSlots(Generic[RefT]):
     def resting_series(self) -> tuple[RefT, ...]:
         """Series whose counter is above zero: a rate of zero is then a measurement."""
         return tuple(self._refs[i] for i in np.flatnonzero(self._cpu.value > 0).tolist())
-
-    def _close_slot(self, start: int, slot: _OpenSlot) -> ClosedSlot[RefT]:
-        """The slot's values; series with several counters (a pod that ran on two nodes) are joined."""
-        rows = slot.measured_rows
-        refs = [self._refs[row] for row in rows.tolist()]
-        slot.keep(rows)
-        distinct = tuple(dict.fromkeys(refs))
-        if len(distinct) < len(refs):
-            place = {ref: i for i, ref in enumerate(distinct)}
-            slot = slot.join_rows(np.array([place[ref] for ref in refs], dtype=np.intp), len(distinct))
-        return ClosedSlot(start, distinct, *slot.values())
 
     def _open_slot(self, start: int) -> _OpenSlot | None:
         """The slot that begins there; None where it is closed."""

@@ -148,22 +148,17 @@ class _Lists:
             return list(self._nodes())
         now = time.monotonic()
         listed_at, items = self._kept.get(path, (-LISTED_SECONDS, []))
-        if now - listed_at >= LISTED_SECONDS:
-            items = self._list_by_pages(path, kind)
-            self._kept[path] = now, items
-        return items
-
-    def _list_by_pages(self, path: str, kind: type[ItemT]) -> Many[ItemT]:
-        """All objects; what is not read of them goes page by page."""
-        items: Many[ItemT] = []
-        for page in self._client.pages(path, kind):
+        if now - listed_at < LISTED_SECONDS:
+            return items
+        items = []
+        for page in self._client.pages(path, kind):  # what is not read of an object goes page by page
             if page is None:
                 items.clear()
                 continue
             for thing in page.items or []:
-                # Keep of a workload's object the annotations that are read: kubectl's own one repeats the whole
-                # object
+                # Of a workload's object the annotations that are read: kubectl's own one repeats the whole object
                 if isinstance(thing, ControllerObject):
                     thing.metadata.annotations = own_annotations(thing.metadata)
                 items.append(thing)
+        self._kept[path] = now, items
         return items

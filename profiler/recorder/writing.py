@@ -63,7 +63,10 @@ class HourlyAmounts:
         new = [ref for ref, amounts in declared.items() if self.written.get(ref) != amounts]
         fresh = [(self.hour, ref) for ref in new if ref not in self.written]
         self.written.update((ref, declared[ref]) for ref in new)
-        blocks = list(_declared_usage(self.hour, {ref: declared[ref] for ref in new}))
+        blocks: list[SignalUsage] = []
+        for index, (signal, _, _) in enumerate(DECLARED):
+            if some := {ref: amount for ref in new if (amount := declared[ref][index]) is not None}:
+                blocks.append(_one_slot(signal, self.hour, list(some), list(some.values())))
         restarts = {at: float(log.counts(at[1], at[0]).restarts) for at in {*log.changed, *fresh}}
         kills = {at: log.known_kills(at[1], at[0]) for at in {*log.changed, *ended}}
         over = {*ended, *(at for at in log.changed if at[0] < hour)}
@@ -78,13 +81,6 @@ def _counted_usage(signal: Signal, counts: dict[tuple[int, PodContainerRef], flo
         yield _one_slot(signal, hour, refs, [of_hour[ref] for ref in refs])
 
 
-def _declared_usage(hour: int, declared: dict[PodContainerRef, Declared]) -> Iterator[SignalUsage]:
-    for index, (signal, _, _) in enumerate(DECLARED):
-        amounts = {ref: amount for ref, some in declared.items() if (amount := some[index]) is not None}
-        if amounts:
-            yield _one_slot(signal, hour, list(amounts), list(amounts.values()))
-
-
 def _one_slot(signal: Signal, start: int, refs: Sequence[Any], values: Sequence[float] | Floats) -> SignalUsage:
     spec = signal.spec
     matrix = np.array(values, dtype=np.float32).reshape(-1, 1)
@@ -95,23 +91,17 @@ def slot_usage(
     containers: Sequence[ClosedSlot[PodContainerRef]], nodes: Sequence[ClosedSlot[NodeRef]]
 ) -> list[SignalUsage]:
     """Each signal of each closed slot as Usage of one slot; a slot without any value is left out."""
-    groups: tuple[tuple[Sequence[ClosedSlot[Any]], Any], ...] = (
-        (containers, _CONTAINER_SIGNALS),
-        (nodes, _NODE_SIGNALS),
-    )
-    blocks = [
-        _known_of_slot(signal, slot, getattr(slot, name))
-        for slots, signals in groups
-        for slot in slots
-        for signal, name in signals
-    ]
-    return [(signal, usage) for signal, usage in blocks if usage.refs]
-
-
-def _known_of_slot(signal: Signal, slot: ClosedSlot[Any], values: Floats) -> SignalUsage:
-    """The series that have a value; few containers have a quota that throttles them."""
-    known = np.flatnonzero(np.isfinite(values))
-    return _one_slot(signal, slot.start_seconds, [slot.refs[i] for i in known.tolist()], values[known])
+    slots: list[tuple[ClosedSlot[Any], Any]] = [(slot, _CONTAINER_SIGNALS) for slot in containers]
+    slots += [(slot, _NODE_SIGNALS) for slot in nodes]
+    blocks: list[SignalUsage] = []
+    for slot, signals in slots:
+        for signal, name in signals:
+            values = getattr(slot, name)
+            known = np.flatnonzero(np.isfinite(values))  # few containers have a quota that throttles them
+            if known.size:
+                refs = [slot.refs[i] for i in known.tolist()]
+                blocks.append(_one_slot(signal, slot.start_seconds, refs, values[known]))
+    return blocks
 
 
 def idle_rows(

@@ -34,24 +34,19 @@ def moment(silence: Silence) -> int:
 def question(silence: Silence, rates: Rates, labels: Mapping[str, str]) -> str:
     """The expression; every series is marked with its meaning. rates: of the slowest series around the silence."""
     own, reach = of_labels(labels), max(300, 2 * rates.scrape_seconds)
+    after, back = _SETTLE_SECONDS + reach, moment(silence) - silence.start_seconds
     expressions = {}
     for name, (chosen, by, least) in _BY.items():
         series = selector((metric_name_matcher(CPU), *chosen, *own))
+        # Counters after the silence at their lowest, beside those before it at their highest
+        lowest = f"max by ({by}) (min_over_time({series}[{after}s]))"
+        highest = f"max by ({by}) (max_over_time({series}[{after}s] offset {back}s))"
         for mark, sign in (("on", ">="), ("anew", "<")):
-            expressions[f"{name}-{mark}"] = f"count({_counters(silence, reach, series, by, least, sign)})"
+            expressions[f"{name}-{mark}"] = f"count({lowest} {sign} ({highest}{least}))"
     for metric in STARTED:
         series = selector((metric_name_matcher(metric), *CONTAINERS, *own))
-        expressions[metric] = f"min(min_over_time({series}[{_SETTLE_SECONDS + reach}s]))"
+        expressions[metric] = f"min(min_over_time({series}[{after}s]))"
     return union(with_constant_label(text, MARK, name) for name, text in expressions.items())
-
-
-def _counters(silence: Silence, reach: int, series: str, by: str, least: str, sign: str) -> str:
-    """Counters after the silence at their lowest, beside those before it at their highest."""
-    after = _SETTLE_SECONDS + reach
-    back = moment(silence) - silence.start_seconds
-    lowest = f"max by ({by}) (min_over_time({series}[{after}s]))"
-    highest = f"max by ({by}) (max_over_time({series}[{after}s] offset {back}s))"
-    return f"{lowest} {sign} ({highest}{least})"
 
 
 def read(rows: Iterable[tuple[Mapping[str, str], float]]) -> Signs:

@@ -93,12 +93,20 @@ def question(
     series = selector((metric_name_matcher(CPU), *CONTAINERS, *own))
     by = "max by (namespace, pod, container)"
     counted = f"{by} (last_over_time({series}[{rates.gauge_window_seconds}s])) > 0"
+    used = f"rate({series}[{rates.window_seconds}s])"
+    # Pods whose own counter of CPU stood still all day, above zero
+    group, by_pod = selector((metric_name_matcher(CPU), *_PODS, _OWN_GROUP, *own)), "sum by (namespace, pod)"
+    moved = f"{by_pod} (last_over_time({group}{_DAY})) - {by_pod} (min_over_time({group}{_DAY}))"
+    # Pods' CPU as the sum of all series, of containers with several that lived for an hour and are far apart
+    part, lived = f"(namespace, pod, container, {CORE})", f"({series} and {series} offset 1h)"
+    apart = f"max by {part} {lived} - min by {part} {lived}"
+    bound = f"{APART!r} * max by {part} {lived} + {APART_SECONDS} * max by {part} ({used})"
     expressions = {
         Resource.CPU: _excess_query(Resource.CPU, CPU, rate, own, cores),
         Resource.MEMORY: _excess_query(Resource.MEMORY, MEMORY, highest, own),
-        _CONTAINER: (f"({counted} unless {by} (rate({series}[{rates.window_seconds}s])) > 0)"),
-        _POD: _idle_pods(own),
-        _PARTS: _parts(rates, own),
+        _CONTAINER: f"({counted} unless {by} ({used}) > 0)",
+        _POD: f"({moved} <= {STILL_CPU_SECONDS!r} and {by_pod} ({group}) > 0)",
+        _PARTS: f"{by_pod} (sum by {part} ({used}) and on {part} ({apart} > {bound}))",
     }
     if LIMITS in names and (amounts := _unreclaimable(names, own)):
         expressions[_UNRECLAIMABLE] = amounts
@@ -121,24 +129,6 @@ def _excess_query(
     of_pods, of_containers = usage(_PODS), usage(CONTAINERS, "container")
     bound = f"{LARGER!r} * avg_over_time({of_containers}{_DAY}) + {TOLERANCE[resource] / _UNITS[resource]!r}"
     return f"(avg_over_time({of_pods}{_DAY}) > {bound})"
-
-
-def _idle_pods(own: tuple[Matcher, ...]) -> str:
-    """Pods whose own counter of CPU stood still all day, above zero."""
-    series = selector((metric_name_matcher(CPU), *_PODS, _OWN_GROUP, *own))
-    by = "sum by (namespace, pod)"
-    used = f"{by} (last_over_time({series}{_DAY})) - {by} (min_over_time({series}{_DAY}))"
-    return f"({used} <= {STILL_CPU_SECONDS!r} and {by} ({series}) > 0)"
-
-
-def _parts(rates: Rates, own: tuple[Matcher, ...]) -> str:
-    """Pods' CPU as the sum of all series, of containers with several that lived for an hour and are far apart."""
-    series = selector((metric_name_matcher(CPU), *CONTAINERS, *own))
-    by = f"by (namespace, pod, container, {CORE})"
-    lived, rate = f"({series} and {series} offset 1h)", f"rate({series}[{rates.window_seconds}s])"
-    apart = f"max {by} {lived} - min {by} {lived}"
-    bound = f"{APART!r} * max {by} {lived} + {APART_SECONDS} * max {by} ({rate})"
-    return f"sum by (namespace, pod) (sum {by} ({rate}) and {by.replace('by', 'on', 1)} ({apart} > {bound}))"
 
 
 def _unreclaimable(names: Collection[str], own: tuple[Matcher, ...]) -> str:

@@ -73,24 +73,20 @@ def amount(resource: Resource, value: float) -> int:
 
 def limit_ranges(state: State) -> tuple[LimitRange, ...]:
     """Bounds on containers and on pods, one for each namespace and resource that has any."""
-    return tightest(limit_range for x, value in state[LIMIT_RANGE] if (limit_range := _limit_range(x, value)))
-
-
-def _limit_range(labels: Mapping[str, str], value: float) -> LimitRange | None:
-    """The one bound that a series tells; None where it is a default, or bounds volumes."""
-    resource = next((r for r in Resource if r == labels.get("resource")), None)
-    if resource is None or labels.get("type") not in ("Container", "Pod"):
-        return None
-    bare = LimitRange(labels.get("namespace", ""), resource, of_pod=labels["type"] == "Pod")
-    match labels.get("constraint"):
-        case "min":
-            return replace(bare, minimum=amount(resource, value))
-        case "max":
-            return replace(bare, maximum=amount(resource, value))
-        case "maxLimitRequestRatio":
-            return replace(bare, max_ratio=value)
-        case _:
-            return None
+    found: list[LimitRange] = []
+    for x, value in state[LIMIT_RANGE]:
+        resource = next((r for r in Resource if r == x.get("resource")), None)
+        if resource is None or x.get("type") not in ("Container", "Pod"):
+            continue  # it bounds volumes
+        bare = LimitRange(x.get("namespace", ""), resource, of_pod=x["type"] == "Pod")
+        match x.get("constraint"):  # others are defaults
+            case "min":
+                found.append(replace(bare, minimum=amount(resource, value)))
+            case "max":
+                found.append(replace(bare, maximum=amount(resource, value)))
+            case "maxLimitRequestRatio":
+                found.append(replace(bare, max_ratio=value))
+    return tightest(found)
 
 
 def quotas(state: State) -> tuple[Quota, ...]:
@@ -157,9 +153,7 @@ def server_version(state: State) -> str:
     texts = by_server or [text for text, _ in builds] or [x.get("kubelet_version", "") for x, _ in state[NODE_INFO]]
     versions = [match for match in map(_VERSION.search, texts) if match]
     # While it is upgraded, replicas of two versions run: the oldest of the servers is what one can rely on.
-    chosen = (min if by_server else max)(versions, key=_order, default=None)
+    chosen = (min if by_server else max)(
+        versions, key=lambda version: tuple(int(part or 0) for part in version.groups()), default=None
+    )
     return chosen[0] if chosen else ""
-
-
-def _order(version: re.Match[str]) -> tuple[int, ...]:
-    return tuple(int(part or 0) for part in version.groups())

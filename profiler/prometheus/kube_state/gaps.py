@@ -140,27 +140,31 @@ def find_gaps(
     names, read_at = coverage.names, coverage.read_at
     since = min((read_at[metric] for metric in (REQUESTS, LIMITS) if metric in read_at), default=None)
     everybody = (Reason.AMOUNTS_UNKNOWN,) if _are_amounts_lost(state, names) else ()
-    restarted: Iterable[Key] = ()
+    restarted: set[Key] = set()
     if OOM not in names and RESTARTS not in names:
         everybody = (*everybody, Reason.KILLS_UNKNOWN)
     elif OOM not in names:
         # Pods with a container that restarted and whose last end no series tells: every restarted one has an end.
         told = {_container_of(x) for metric in (TERMINATED, INIT_TERMINATED) for x, _ in state[metric]}
         counts = ((x, count) for metric in (RESTARTS, INIT_RESTARTS) for x, count in state[metric])
-        restarted_for_unknown_reasons = {_pod_of(x) for x, count in counts if count and _container_of(x) not in told}
-        restarted = (*restarted_for_unknown_reasons, *_pods_without_counts(state, pods, containers))
+        restarted = {_pod_of(x) for x, count in counts if count and _container_of(x) not in told}
+        # Running pods with a container that stays and whose restarts no series tells
+        counted = {_container_of(x) for metric in (RESTARTS, INIT_RESTARTS) for x, _ in state[metric]}
+        for pod in pods:
+            key = (pod.namespace, pod.name)
+            own = containers.get(key, {}) if pod.running and pod.phase is PodPhase.RUNNING else {}
+            if any(c.role is not ContainerRole.INIT and (*key, c.name) not in counted for c in own.values()):
+                restarted.add(key)
     beyond, crowded = _beyond_their_nodes(pods, nodes)
     unlimited: set[Key] = set()
     if INIT_LIMITS not in names:
         unlimited = {_pod_of(x) for x, _ in state[INIT_TERMINATED] if _is_kill(x)}
-    annotated, hidden = (
-        frozenset(
-            WorkloadRef(x.get("namespace", ""), kind, x.get(label, ""))
-            for metric, (kind, label) in ANNOTATED.items()
-            for x, _ in state[metric]
-        ),
-        stored.kinds(state),
+    annotated = frozenset(
+        WorkloadRef(x.get("namespace", ""), kind, x.get(label, ""))
+        for metric, (kind, label) in ANNOTATED.items()
+        for x, _ in state[metric]
     )
+    hidden = stored.kinds(state)
     return SeriesGaps(everybody, frozenset(restarted), frozenset(unlimited), beyond, crowded, annotated, since, hidden)
 
 
@@ -213,18 +217,6 @@ def _beyond_their_nodes(pods: Iterable[Pod], nodes: Iterable[Node]) -> tuple[Dou
 
 def _is_kill(labels: Mapping[str, str]) -> bool:
     return labels.get("reason") == "OOMKilled"
-
-
-def _pods_without_counts(
-    state: State, pods: Iterable[Pod], containers: Mapping[Key, Mapping[str, Container]]
-) -> Iterator[Key]:
-    """Yield the running pods with a container that stays and whose restarts no series tells."""
-    counted = {_container_of(x) for metric in (RESTARTS, INIT_RESTARTS) for x, _ in state[metric]}
-    for pod in pods:
-        key = (pod.namespace, pod.name)
-        own = containers.get(key, {}) if pod.running and pod.phase is PodPhase.RUNNING else {}
-        if any(c.role is not ContainerRole.INIT and (*key, c.name) not in counted for c in own.values()):
-            yield key
 
 
 def containers_of_unknown_role(state: State) -> set[tuple[str, str, str]]:

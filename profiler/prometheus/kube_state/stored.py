@@ -58,10 +58,14 @@ def kinds(state: State) -> dict[str, StoredKind]:
     }
     bounded = _objects(state, LIMIT_RANGES, (_BOUNDS,))
     unbounded = frozenset(namespace for namespace, _ in shown[LIMIT_RANGES] - bounded)
-    return {
-        kind: StoredKind(_stored_count(state, kind), len(objects), unbounded if kind == LIMIT_RANGES else frozenset())
-        for kind, objects in shown.items()
-    }
+    known: dict[str, StoredKind] = {}
+    for kind, objects in shown.items():
+        # Each API server counts the same store, once a minute, and a new one begins at none: the highest count
+        series = ((x.get("resource", ""), value) for metric in METRICS for x, value in state.get(metric, ()))
+        counts = [round(value) for name, value in series if name.partition(".")[0] == kind and value >= 0]
+        nameless = unbounded if kind == LIMIT_RANGES else frozenset[str]()
+        known[kind] = StoredKind(max(counts, default=None), len(objects), nameless)
+    return known
 
 
 def notes(known: Mapping[str, StoredKind]) -> list[str]:
@@ -90,14 +94,3 @@ def notes(known: Mapping[str, StoredKind]) -> list[str]:
 def _objects(state: State, kind: str, metrics: Sequence[str]) -> frozenset[tuple[str, str]]:
     label = _NAMES[kind]
     return frozenset((x.get("namespace", ""), x.get(label, "")) for metric in metrics for x, _ in state.get(metric, ()))
-
-
-def _stored_count(state: State, kind: str) -> int | None:
-    """The highest count of any API server: each counts the same store, once a minute, and a new one begins at none."""
-    counts = [
-        round(value)
-        for metric in METRICS
-        for x, value in state.get(metric, ())
-        if x.get("resource", "").partition(".")[0] == kind and value >= 0
-    ]
-    return max(counts, default=None)

@@ -188,16 +188,13 @@ def by_hour(answers: Iterable[Hourly]) -> dict[int, Counts]:
     """Moment, as an hour's end -> how many series have how many samples before it."""
     found: dict[int, Counter[int]] = defaultdict(Counter)
     for labels, times, values in (series for answer in answers for series in answer):
-        samples = _samples_of_hour(round(float(labels.get(SAMPLES_LABEL, "nan"))))
+        # Samples of an hour: counted, or from those of some windows of it
+        windows, samples = divmod(round(float(labels.get(SAMPLES_LABEL, "nan"))), _SEEN)
+        if windows:
+            samples = round(samples * HOUR_SECONDS / (windows * FIVE_MINUTES_SECONDS))
         for moment, count in zip(times.tolist(), values.tolist(), strict=True):
             found[round(moment)][samples] += round(count)
     return dict(sorted(found.items()))
-
-
-def _samples_of_hour(told: int) -> int:
-    """Samples of an hour by an answer's label: counted, or from those of some windows of it."""
-    windows, samples = divmod(told, _SEEN)
-    return round(samples * HOUR_SECONDS / (windows * FIVE_MINUTES_SECONDS)) if windows else samples
 
 
 def classes(counts: Mapping[int, int]) -> dict[int, int]:
