@@ -74,17 +74,14 @@ class RootGroup(LazyGroup):
         front, words = global_first(args)
         if ctx.resilient_parsing and args[-1:] and args[-1] in GLOBAL_VALUES:
             return super().parse_args(ctx, front)  # its value is being completed: the word is the root's
-        return super().parse_args(ctx, front + self._help_last(words))
-
-    def _help_last(self, words: list[str]) -> list[str]:
-        """`help recs list` and `recs help list` as `recs list --help`."""
+        # `help recs list` and `recs help list` as `recs list --help`.
         entry = self.entry(words[0]) if words[1:2] == ["help"] else None
         place = 0
         with contextlib.suppress(ModuleNotFoundError):  # `invoke` says what to install
             place = 1 if entry and hasattr(load_command(entry), "commands") else 0
-        if words[place : place + 1] != ["help"]:
-            return words
-        return [*words[:place], *words[place + 1 :], "--help"]
+        if words[place : place + 1] == ["help"]:
+            words = [*words[:place], *words[place + 1 :], "--help"]
+        return super().parse_args(ctx, front + words)
 
     def invoke(self, ctx: Any) -> Any:
         """Run; an error becomes words on stderr and an exit code."""

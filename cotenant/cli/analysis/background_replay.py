@@ -134,28 +134,34 @@ class BackgroundReplay:
             except CotenantError as error:
                 _log.warning("results_unreadable", error=error.message)
                 continue
-            if analysed is not None and self._take_turn():
-                try:
-                    self._tried_seconds = analysed
-                    self._replay()
-                finally:
-                    self._turn.release()
-
-    def _take_turn(self) -> bool:
-        """Wait for the replays of other stores; False when everything ends meanwhile."""
-        while not self._turn.acquire(timeout=POLL_SECONDS):
-            if self._closed.is_set():
-                return False
-        return True
+            if analysed is None:
+                continue
+            while not self._turn.acquire(timeout=POLL_SECONDS):  # replays of other stores come first
+                if self._closed.is_set():
+                    return
+            try:
+                self._tried_seconds = analysed
+                self._replay()
+            finally:
+                self._turn.release()
 
     def _replay(self) -> None:
         free = free_bytes()
         self._begun, self._message, self._error, self._reason = time.monotonic(), None, "", ""
         try:
-            child = self._start()
+            child = subprocess.Popen(  # noqa: S603
+                self._command,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
         except OSError as error:
             self._reason = f"{FAILED}no process can be started: {error.strerror}."
             return
+        with suppress(OSError):  # it may have ended
+            os.setpriority(os.PRIO_PROCESS, child.pid, self._niceness)
         self._stop.clear()
         self._idle.clear()
         self._running = True
@@ -178,19 +184,6 @@ class BackgroundReplay:
         failed = f"{FAILED}{self._error or f'exit code {child.returncode}'}." if child.returncode else ""
         self._running, self._reason = False, ended or failed
         self._idle.set()
-
-    def _start(self) -> subprocess.Popen[str]:
-        child = subprocess.Popen(  # noqa: S603
-            self._command,
-            env=self._environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        with suppress(OSError):  # it may have ended
-            os.setpriority(os.PRIO_PROCESS, child.pid, self._niceness)
-        return child
 
     def _follow(self, child: subprocess.Popen[str]) -> None:
         assert child.stderr is not None, "it is a pipe"

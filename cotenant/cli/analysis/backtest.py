@@ -31,7 +31,6 @@ from cotenant.settings import Settings
 
 if TYPE_CHECKING:
     from cotenant.backtesting.sources import Series
-    from cotenant.base.progress import Progress
     from cotenant.base.table import Table
     from cotenant.base.usage.backtest import BacktestReport, Frontier, PolicyTrial
     from cotenant.cli.report.backtest_report import BacktestContents
@@ -131,7 +130,16 @@ def backtest(
     from cotenant.backtesting.forecast_backtest import contenders, plan_of
     from cotenant.base.process.clock import SystemClock
 
-    _check(ctx)
+    if trace is not None and (store or cluster or all_clusters):
+        raise UsageError("a trace and a store cannot be back-tested together", fix="Leave out one of the two.")
+    if trace is None and (column or limit_column or limit is not None):
+        raise UsageError("--column, --limit and --limit-column apply only to a TRACE", fix="Name its file or folder.")
+    if reclaim and (trace is not None or baselines or pods_per_node):
+        raise UsageError("--reclaim takes the stored history and no baselines", fix="Leave out the other options.")
+    if all_clusters and output is BacktestFormat.HTML:
+        raise UsageError("-o html is a report of one cluster", fix="Name it: --cluster NAME.")
+    if pods_per_node:
+        part_of_lab(*FRONTIER)  # without it nothing begins
     form = _Form(output, output_file, not no_headers, quiet)
     if reclaim:
         _reclaim(stored_clusters_of(ctx, store, cluster, all_clusters), form, all_clusters=all_clusters)
@@ -166,21 +174,6 @@ def _backtest_stored(clusters: Sequence[StoredCluster], run: _BacktestRun, form:
     exit_if_partial(failures)
 
 
-def _check(ctx: typer.Context) -> None:
-    """UsageError for options that say nothing beside each other."""
-    options = ctx.params
-    if options["trace"] is not None and (options["store"] or options["cluster"] or options["all_clusters"]):
-        raise UsageError("a trace and a store cannot be back-tested together", fix="Leave out one of the two.")
-    if options["trace"] is None and (options["column"] or options["limit_column"] or options["limit"] is not None):
-        raise UsageError("--column, --limit and --limit-column apply only to a TRACE", fix="Name its file or folder.")
-    if options["reclaim"] and (options["trace"] is not None or options["baselines"] or options["pods_per_node"]):
-        raise UsageError("--reclaim takes the stored history and no baselines", fix="Leave out the other options.")
-    if options["all_clusters"] and options["output"] is BacktestFormat.HTML:
-        raise UsageError("-o html is a report of one cluster", fix="Name it: --cluster NAME.")
-    if options["pods_per_node"]:
-        part_of_lab(*FRONTIER)  # without it nothing begins
-
-
 @dataclass(frozen=True, slots=True)
 class _Form:
     """The output options of the scores: format, file, headers and progress."""
@@ -204,12 +197,28 @@ class _BacktestRun:
 
     def of(self, series: Series, settings: Settings, now_seconds: int) -> tuple[BacktestContents, BacktestScores]:
         """The report, and the scores that it rests on; now_seconds: Unix time that the report names."""
-        from cotenant.backtesting.forecast_backtest import run_backtest
+        from cotenant.backtesting.forecast_backtest import curves, run_backtest, table
+        from cotenant.cli.report.backtest_report import BacktestContents
+        from cotenant.forecasting.backtest.engine import ENGINE
 
+        drawn: tuple[Frontier, ...] = ()
         with bars(quiet=self.quiet) as progress:
             ledger = run_backtest(series, self.plan, self.contenders, self.origins, progress)
-            drawn = _frontiers(series, self.pods_per_node, settings, progress) if self.pods_per_node else ()
-        return _contents(series, ledger, drawn, now_seconds), ledger
+            if self.pods_per_node:
+                # Savings against violations of nodes made of the first shard's series: ours and static predictors.
+                frontier: Callable[[Shard, int, NodePeakSettings], Frontier] = part_of_lab(*FRONTIER)
+                progress.stage("Frontier", 1)
+                drawn = (frontier(next(series.shards()), self.pods_per_node, settings.node_peak),)
+                progress.advance()
+        plan = ledger.plan
+        description = (
+            f"{len(ledger.names)} series, {len(ledger.origins)} origins; {plan.history_days} days of history, "
+            f"{plan.horizon_hours} hours ahead in steps of {plan.step_seconds // 60} minutes."
+        )
+        contents = BacktestContents(
+            series.title, description, now_seconds, ENGINE, table(ledger), curves(ledger), drawn
+        )
+        return contents, ledger
 
     def of_stored(self, stored: StoredCluster) -> tuple[BacktestContents, BacktestReport]:
         """The scores of a stored history, and the report of them for the dashboard."""
@@ -271,30 +280,6 @@ def _trace(trace: str, columns: tuple[str | None, float | None, str | None]) -> 
             f"{trace} has {len(opened.columns)} numeric columns", fix=f"--column: {', '.join(opened.columns)}."
         )
     return TraceSeries(opened, column or opened.columns[0], limit, limit_column)
-
-
-def _frontiers(series: Series, pods: int, settings: Settings, progress: Progress) -> tuple[Frontier, ...]:
-    """Savings against violations of nodes made of the first shard's series, `pods` each: ours and static predictors."""
-    frontier: Callable[[Shard, int, NodePeakSettings], Frontier] = part_of_lab(*FRONTIER)
-    progress.stage("Frontier", 1)
-    computed = frontier(next(series.shards()), pods, settings.node_peak)
-    progress.advance()
-    return (computed,)
-
-
-def _contents(
-    series: Series, ledger: BacktestScores, frontiers: tuple[Frontier, ...], now_seconds: int
-) -> BacktestContents:
-    from cotenant.backtesting.forecast_backtest import curves, table
-    from cotenant.cli.report.backtest_report import BacktestContents
-    from cotenant.forecasting.backtest.engine import ENGINE
-
-    plan = ledger.plan
-    description = (
-        f"{len(ledger.names)} series, {len(ledger.origins)} origins; {plan.history_days} days of history, "
-        f"{plan.horizon_hours} hours ahead in steps of {plan.step_seconds // 60} minutes."
-    )
-    return BacktestContents(series.title, description, now_seconds, ENGINE, table(ledger), curves(ledger), frontiers)
 
 
 def _write(contents: BacktestContents, form: _Form) -> None:

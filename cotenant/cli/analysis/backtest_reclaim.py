@@ -86,19 +86,18 @@ def trial(store: Store, settings: Settings, progress: Progress, now_seconds: flo
 def table(tried: PolicyTrial) -> Table:
     """One row per policy, both resources side by side."""
     policies = dict.fromkeys((s.policy, s.risk_percent) for s in tried.scores)
-    return Table.from_rows(SCHEMA, [_row(tried, *policy) for policy in policies])
-
-
-def _row(tried: PolicyTrial, policy: str, risk: float | None) -> dict[str, Any]:
-    row: dict[str, Any] = {"tested_days": tried.tested_days}
-    for resource in Resource:
-        score = tried.score(resource, policy, risk)
-        if score is not None:
-            short = "core_hours_short" if resource is Resource.CPU else "gib_hours_short"
-            row |= {"policy": score.name, f"batch_{resource}": score.amount, f"{resource}_violation": score.violation}
-            row[short] = score.short_unit_hours / UNITS[resource]
-    cpu = tried.score(Resource.CPU, policy, risk)
-    return row | ({"proven": cpu.peak_alone, "verdict": _verdict(tried, cpu)} if cpu else {})
+    rows = []
+    for policy, risk in policies:
+        row: dict[str, Any] = {"tested_days": tried.tested_days}
+        for resource in Resource:
+            score = tried.score(resource, policy, risk)
+            if score is not None:
+                short = "core_hours_short" if resource is Resource.CPU else "gib_hours_short"
+                amounts = {f"batch_{resource}": score.amount, f"{resource}_violation": score.violation}
+                row |= {"policy": score.name, **amounts, short: score.short_unit_hours / UNITS[resource]}
+        cpu = tried.score(Resource.CPU, policy, risk)
+        rows.append(row | ({"proven": cpu.peak_alone, "verdict": _verdict(tried, cpu)} if cpu else {}))
+    return Table.from_rows(SCHEMA, rows)
 
 
 def _verdict(tried: PolicyTrial, score: PolicyScore) -> str:

@@ -112,12 +112,17 @@ def findings(
 
     from cotenant.recommender.model.views import FINDINGS
 
-    _check(output, output_dir, call.given["all_clusters"])
+    if output_dir is not None and output is not FindingsFormat.KUSTOMIZE:
+        raise UsageError(f"--output-dir does not go with -o {output}", fix="It takes -o kustomize; else use `> FILE`.")
+    if output.is_change and call.given["all_clusters"]:
+        raise UsageError(f"-o {output} takes one cluster: its rows do not name theirs", fix="Name it: --cluster NAME.")
     threshold = FailOn.parse(fail_on) if fail_on else None
-    kinds = _kinds(what)
+    kinds = [k.value for k in FindingKind]
+    for unknown in (word for word in what or () if word not in kinds):
+        raise UsageError(f"--what {unknown!r} is not a kind of finding", fix=f"Write one of {', '.join(kinds)}.")
     table = call.scans.read_table(FINDINGS)
     rows = call.filter_rows(table)
-    rows = rows.take(np.isin(rows.columns["finding"].astype(str), kinds))
+    rows = rows.take(np.isin(rows.columns["finding"].astype(str), what or kinds))
     if output.is_change:
         _write_changes(call.scans, rows, output, output_dir)
     else:
@@ -137,21 +142,6 @@ def findings(
         )
     if threshold and threshold.findings(rows.columns["severity"]):
         raise typer.Exit(EXIT_FINDINGS)
-
-
-def _kinds(what: list[str] | None) -> list[str]:
-    kinds = [k.value for k in FindingKind]
-    unknown = [w for w in what or () if w not in kinds]
-    if unknown:
-        raise UsageError(f"--what {unknown[0]!r} is not a kind of finding", fix=f"Write one of {', '.join(kinds)}.")
-    return what or kinds
-
-
-def _check(output: FindingsFormat, folder: Path | None, all_clusters: bool) -> None:
-    if folder is not None and output is not FindingsFormat.KUSTOMIZE:
-        raise UsageError(f"--output-dir does not go with -o {output}", fix="It takes -o kustomize; else use `> FILE`.")
-    if output.is_change and all_clusters:
-        raise UsageError(f"-o {output} takes one cluster: its rows do not name theirs", fix="Name it: --cluster NAME.")
 
 
 def _write_changes(scans: StoredScans, rows: Table, output: FindingsFormat, folder: Path | None) -> None:

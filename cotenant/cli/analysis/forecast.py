@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -21,9 +21,6 @@ from cotenant.base.tables.quantity import Unit
 from cotenant.base.text import ask_for_closest, percent
 from cotenant.base.usage.forecast import fine_path
 from cotenant.base.usage.usage import HALF_HOUR_SECONDS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 app = new_app()
 
@@ -85,7 +82,14 @@ def forecast(
     """Show the forecast of the next 24 hours: peak, windows, quantiles, and how wrong it was measured to be."""
     from cotenant.recommender.model.views import FORECASTS
 
-    _require_fit(workload, scope, resource, fine=fine, namespaces=namespace)
+    if resource is ForecastResource.GPU_CORE and (workload or scope is not ForecastScope.CLUSTER):
+        raise UsageError("gpu-core is forecast only for the cluster", fix="cotenant get forecast --resource gpu-core")
+    if workload and (namespace or scope is not ForecastScope.CLUSTER):
+        raise UsageError("--scope and --namespace select rows, and a single path is requested", fix="Leave them out.")
+    if fine and not workload:
+        raise UsageError("--fine is of one path", fix="cotenant get forecast NAMESPACE/KIND/NAME --fine")
+    if namespace and scope is not ForecastScope.WORKLOAD:
+        raise UsageError(f"the forecast of a {scope} has no namespace", fix="Add --scope workload.")
     if workload and call.given["all_clusters"]:
         raise UsageError("a path belongs to one cluster", fix="Name it: --cluster NAME.")
     stored = call.scans.read_table(FORECASTS)
@@ -97,41 +101,25 @@ def forecast(
     if workload is None:
         of_scope = of_resource.take(of_resource.columns["scope"] == scope.value)
         rows = chosen_of_scan(call.scans, of_scope, namespace)
-        call.print(_in_unit(rows, measured))
+        # Peaks in the resource's unit.
+        kind, unit = PATH_KINDS[measured], ", % of a GPU" if measured is DeviceResource.GPU_CORE else ""
+        columns = (
+            replace(c, kind=kind, title=c.title + unit) if c.unit is Unit.OF_RESOURCE else c
+            for c in rows.schema.columns
+        )
+        call.print(Table(replace(rows.schema, columns=tuple(columns)), rows.columns))
         if not len(rows):
             message(f"no {scope} matches")
         return
     row = _row(of_resource, workload)
     call.print(path(row, measured, fine=fine))
-    _print_model_quality(row)
-
-
-def _require_fit(
-    address: str | None,
-    scope: ForecastScope,
-    resource: ForecastResource,
-    *,
-    fine: bool,
-    namespaces: Sequence[str] | None,
-) -> None:
-    """UsageError for options that say nothing beside each other."""
-    if resource is ForecastResource.GPU_CORE and (address or scope is not ForecastScope.CLUSTER):
-        raise UsageError("gpu-core is forecast only for the cluster", fix="cotenant get forecast --resource gpu-core")
-    if address and (namespaces or scope is not ForecastScope.CLUSTER):
-        raise UsageError("--scope and --namespace select rows, and a single path is requested", fix="Leave them out.")
-    if fine and not address:
-        raise UsageError("--fine is of one path", fix="cotenant get forecast NAMESPACE/KIND/NAME --fine")
-    if namespaces and scope is not ForecastScope.WORKLOAD:
-        raise UsageError(f"the forecast of a {scope} has no namespace", fix="Add --scope workload.")
-
-
-def _in_unit(table: Table, resource: MeasuredResource) -> Table:
-    """The same rows, peaks shown in the resource's unit."""
-    kind, unit = PATH_KINDS[resource], ", % of a GPU" if resource is DeviceResource.GPU_CORE else ""
-    columns = (
-        replace(c, kind=kind, title=c.title + unit) if c.unit is Unit.OF_RESOURCE else c for c in table.schema.columns
-    )
-    return Table(replace(table.schema, columns=tuple(columns)), table.columns)
+    message(f"model {row['model']}: {SENTENCES[Reason(row['reason'])]}")
+    if row["relative_wql"] is not None and row["coverage_95"] is not None:
+        loss, coverage = row["relative_wql"], row["coverage_95"]
+        message(
+            f"measured on this series: error {loss:.2f} x that of repeating yesterday, "
+            f"p95 covered {percent(coverage)} of half hours"
+        )
 
 
 def _row(table: Table, address: str) -> dict[str, Any]:
@@ -181,14 +169,3 @@ def path(row: dict[str, Any], resource: MeasuredResource, *, fine: bool = False)
             for index, levels in enumerate(zip(*paths, strict=True))
         ],
     )
-
-
-def _print_model_quality(row: dict[str, Any]) -> None:
-    """Write to stderr the model behind a forecast, the reason for it and its measured error and coverage."""
-    message(f"model {row['model']}: {SENTENCES[Reason(row['reason'])]}")
-    if row["relative_wql"] is not None and row["coverage_95"] is not None:
-        loss, coverage = row["relative_wql"], row["coverage_95"]
-        message(
-            f"measured on this series: error {loss:.2f} x that of repeating yesterday, "
-            f"p95 covered {percent(coverage)} of half hours"
-        )

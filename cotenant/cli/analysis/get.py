@@ -106,7 +106,15 @@ def reclaimable(
             raise NoData(f"no node is named {node}", fix="cotenant get reclaimable lists all of them.")
     if terms and is_text:
         call = replace(call, given={**call.given, "output": Format.WIDE})
-        table = _legible(table)
+        from cotenant.base.colocation.reclaim_policies import decode_terms
+
+        # The terms written as the amount is: "capacity 16, safety_margin 6400m".
+        rows = list(table.rows())
+        for row in rows:
+            kind, of_row = kind_of(row["resource"]), decode_terms(row["term_amounts"])
+            row["terms"] = ", ".join(f"{name} {human(kind, term)}" for name, term in of_row.items())
+        shown = tuple(column for column in table.schema.columns if column.name != "term_amounts")
+        table = Table.from_rows(replace(table.schema, columns=shown), rows)
     call.print(table)
     overviews = [(store, store.read_document("overview", Overview)) for store in scans.stores if is_text]
     # The days on which most nodes passed their peaks together, one line per resource.
@@ -122,15 +130,3 @@ def reclaimable(
                 words = f"not known: {why_unknown(store.relation(RECLAIMABLE)) or 'no node is known'}"
             whose = f"{store.cluster}: " if scans.of_all else ""
             message(f"{whose}{counted(overview.nodes, 'node')}; free for batch now: {words}")
-
-
-def _legible(table: Table) -> Table:
-    """The same rows of RECLAIMABLE with the terms written as the amount is: "capacity 16, safety_margin 6400m"."""
-    from cotenant.base.colocation.reclaim_policies import decode_terms
-
-    rows = list(table.rows())
-    for row in rows:
-        kind, terms = kind_of(row["resource"]), decode_terms(row["term_amounts"])
-        row["terms"] = ", ".join(f"{name} {human(kind, amount)}" for name, amount in terms.items())
-    shown = tuple(column for column in table.schema.columns if column.name != "term_amounts")
-    return Table.from_rows(replace(table.schema, columns=shown), rows)

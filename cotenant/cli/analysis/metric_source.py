@@ -57,13 +57,18 @@ def metric_source(settings: Settings, cluster: str | None, *, reaches_cluster: b
     name = cluster or DEFAULT_CLUSTER
     live, renew = None, None
     if with_api:
+        from cotenant.base.kube.live import observe
+
         try:
             client, access = _connect_cluster(settings)
             name = cluster or access.cluster
             if not prometheus.url:
                 prometheus, how = _discover_prometheus(client, access, prometheus)
                 renew = _renewal(settings)
-            live = _observe_cluster(client)
+            try:
+                live = observe(client)
+            except ClusterError as error:  # pods may not be listed
+                message(f"note: QoS and priority labels were not read from the Kubernetes API: {error.message}")
         except ClusterError as error:
             if not prometheus.url:
                 raise
@@ -111,17 +116,6 @@ def _connect_cluster(settings: Settings) -> tuple[KubeClient, Access]:
     from cotenant.base.kube.auth import load_access
 
     return connect(settings.kube), load_access(settings.kube)
-
-
-def _observe_cluster(client: KubeClient) -> LiveCluster | None:
-    """Return the running state of the cluster; None, with a note on stderr, when pods may not be listed."""
-    from cotenant.base.kube.live import observe
-
-    try:
-        return observe(client)
-    except ClusterError as error:
-        message(f"note: QoS and priority labels were not read from the Kubernetes API: {error.message}")
-        return None
 
 
 def _discover_prometheus(

@@ -83,6 +83,7 @@ def summarise(overview: Overview, rows: Table, findings: Table | None, currency:
     levels = [Severity(s) for s in (*severities, *(f["severity"] for f in finding_rows))]
     ranked = sorted(table, key=lambda row: (-Severity(row["severity"]).rank, -(row["saving_month"] or 0)))
     names = tuple(Worst.__dataclass_fields__)[1:]
+    path = ("namespace", "kind", "workload", "container")
     return Summary(
         cluster=overview.cluster,
         time_seconds=overview.time_seconds,
@@ -93,7 +94,9 @@ def summarise(overview: Overview, rows: Table, findings: Table | None, currency:
         now=summed_savings(rows.columns, When.NOW),
         all_steps=summed_savings(rows.columns, When.ALL_STEPS),
         currency=currency,
-        worst=tuple(Worst(_container_address(row), **{name: row[name] for name in names}) for row in ranked),
+        worst=tuple(
+            Worst("/".join(row[part] for part in path), **{name: row[name] for name in names}) for row in ranked
+        ),
         worst_severity=max(levels, key=lambda s: s.rank, default=Severity.UNKNOWN).value,
     )
 
@@ -157,7 +160,3 @@ def _line(worst: Worst) -> str:
 def _change(kind: Kind, now: int | None, amount: int | None) -> str:
     before = "not set" if now is None else human(kind, now)
     return f"{before} → {'no statement' if amount is None else human(kind, amount)}"
-
-
-def _container_address(row: Mapping[str, Any]) -> str:
-    return f"{row['namespace']}/{row['kind']}/{row['workload']}/{row['container']}"

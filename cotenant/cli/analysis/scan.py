@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import threading
 from collections import Counter
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,7 +27,7 @@ from cotenant.base.commands.results import (
     url_of,
 )
 from cotenant.base.commands.session import EXIT_FINDINGS, EXIT_PARTIAL, examples, new_app, session_of
-from cotenant.base.errors import CotenantError, StoreConflict
+from cotenant.base.errors import StoreConflict
 from cotenant.base.process.memory import few_heaps, release_memory, seldom_collected
 from cotenant.base.text import counted
 from cotenant.cli.analysis import scan_clusters
@@ -45,8 +44,7 @@ if TYPE_CHECKING:
     from cotenant.base.usage.server_quantiles import ServerQuantiles
     from cotenant.cli.analysis.metric_source import ScanTarget
     from cotenant.cli.analysis.notice import Summary
-    from cotenant.cli.analysis.scan_clusters import ScanJob, ScanRows
-    from cotenant.recommender.model.views import Overview
+    from cotenant.cli.analysis.scan_clusters import ScanJob
     from cotenant.settings import Settings
 
 app = new_app()
@@ -130,49 +128,38 @@ def scan(
         "pipeline.scheduler": scheduler,
         "store.url": store,
     }
-    for job in (jobs := scan_clusters.jobs(session_of(ctx), flags, offline=offline, all_clusters=all_clusters)):
-        _check_before(job.settings, notify_url)
+    jobs = scan_clusters.jobs(session_of(ctx), flags, offline=offline, all_clusters=all_clusters)
+    from cotenant.pipeline.shards import executors
+    from cotenant.recommender.base import load_strategy
+
+    # CotenantError for a receiver, strategy or workers that cannot be had: before minutes of reading and forecasting.
+    for job in jobs:
+        address(notify_url, job.settings.notify)
+        load_strategy(job.settings.recommender.strategy)
+        executors.choose_executor(job.settings.pipeline)
+    trials = None
+    if offline and strategy:  # the results of a strategy that is only tried live until the command ends
+        trials = Path(ctx.with_resource(TemporaryDirectory(prefix="cotenant-scan-")))
     with bars(quiet=quiet) as progress, seldom_collected():
         read = partial(_history, quiet=quiet)
-        analyse = partial(_analyse_and_publish, trials=_trial_folder(ctx, offline, strategy))
+        analyse = partial(_analyse_and_publish, trials=trials)
         refuse = partial(require_namespaces, namespaces=namespace)
         places, failures = scan_clusters.scan_each_cluster(jobs, read, refuse, analyse, progress)
     report_failures(failures, len(jobs), "scanned")
     every = scan_clusters.chosen_rows(places, namespace, query, of_all=all_clusters)
     if not notify_dry_run:
         scan_clusters.write_all(every, output, output_dir, headers=not no_headers)
-    _notify(every, namespace, notify_url, dry_run=notify_dry_run)
+    for results in every.by_cluster:  # of each cluster to its own receiver
+        if notify_dry_run:
+            print_document(payload(_summary_of(results, namespace), results.settings.notify), DocumentFormat.JSON)
+        elif receiver := address(notify_url, results.settings.notify):
+            send(receiver, _summary_of(results, namespace), results.settings.notify)
     for results in () if quiet else every.by_cluster:
         _summary(results, f"cluster {results.store.cluster}: " if all_clusters else "")
-    _end(every, failures, threshold)
-
-
-def _notify(shown: ScanRows, namespaces: list[str] | None, notify_url: str | None, *, dry_run: bool) -> None:
-    """Send a summary of each cluster to its own receiver, or print what would be sent."""
-    for results in shown.by_cluster:
-        if dry_run:
-            print_document(payload(_summary_of(results, namespaces), results.settings.notify), DocumentFormat.JSON)
-        elif receiver := address(notify_url, results.settings.notify):
-            send(receiver, _summary_of(results, namespaces), results.settings.notify)
-
-
-def _end(shown: ScanRows, failures: Mapping[str, CotenantError], threshold: FailOn | None) -> None:
-    """Exit with the code that says what was found, or that a part could not be read."""
-    if threshold and threshold.findings(shown.rows.columns["severity"]):
+    if threshold and threshold.findings(every.rows.columns["severity"]):
         raise typer.Exit(EXIT_FINDINGS)
-    if failures or any(is_partial(results.store) for results in shown.by_cluster):
+    if failures or any(is_partial(results.store) for results in every.by_cluster):
         raise typer.Exit(EXIT_PARTIAL)
-
-
-def _check_before(settings: Settings, notify_url: str | None) -> None:
-    """CotenantError for a mistake that would cost a whole scan."""
-    address(notify_url, settings.notify)
-    # CotenantError for a strategy or workers that cannot be had: before minutes of reading and forecasting.
-    from cotenant.pipeline.shards import executors
-    from cotenant.recommender.base import load_strategy
-
-    load_strategy(settings.recommender.strategy)
-    executors.choose_executor(settings.pipeline)
 
 
 def is_partial(place: Store) -> bool:
@@ -240,13 +227,6 @@ def _asked_history(settings: Settings, target: ScanTarget, progress: Progress, *
         place.write_inventory(overlay(inventory, target.live))
     release_memory()
     return place
-
-
-def _trial_folder(ctx: typer.Context, offline: bool, strategy: str | None) -> Path | None:
-    """A folder that lives until the command ends, for results of a strategy that is only tried on what is stored."""
-    if not (offline and strategy):
-        return None
-    return Path(ctx.with_resource(TemporaryDirectory(prefix="cotenant-scan-")))
 
 
 def _analyse_and_publish(
@@ -324,6 +304,7 @@ def _summary_of(results: Results, namespaces: list[str] | None) -> Summary:
 
 
 def _summary(results: Results, of: str) -> None:
+    from cotenant.base.usage.usage import HOUR_SECONDS
     from cotenant.recommender.model.savings import When, summed_savings
     from cotenant.recommender.model.savings_text import saving_text
     from cotenant.recommender.model.views import FINDINGS, Overview
@@ -341,8 +322,6 @@ def _summary(results: Results, of: str) -> None:
     # A sentence on the back-tests behind the forecasts. It reports that this scan made them, how old they are, or
     # that no series is old enough.
     relearn_hours = results.settings.forecasting.relearn_hours
-    from cotenant.base.usage.usage import HOUR_SECONDS
-
     if overview.learned_seconds is None:
         backtest_sentence = "No series is old enough to back-test a forecast."
     else:
@@ -355,21 +334,14 @@ def _summary(results: Results, of: str) -> None:
             )
     message(backtest_sentence)
     if overview.kept_seconds is not None:
-        message(_kept_results_sentence(overview, len(rows), overview.kept_seconds))
+        kept_hours = measures.age_seconds(overview.time_seconds, overview.kept_seconds) / HOUR_SECONDS
+        hold = "holds" if overview.kept_recommendations == 1 else "hold"
+        message(
+            f"{overview.kept_recommendations} of {len(rows)} recommendations {hold} from up to {kept_hours:.0f} h ago: "
+            "their workloads have no new samples."
+        )
     for note in overview.notes:
         message(f"note: {note}")
     if findings := results.table(FINDINGS):
         message(f"{counted(len(findings), 'finding')} beside them: cotenant get findings.")
     message("Why: cotenant explain NAMESPACE/KIND/NAME. In the browser: cotenant dashboard.")
-
-
-def _kept_results_sentence(overview: Overview, count: int, oldest_seconds: int) -> str:
-    """Return a sentence on how many recommendations were not renewed, and since when the oldest of them is valid."""
-    from cotenant.base.usage.usage import HOUR_SECONDS
-
-    hours = measures.age_seconds(overview.time_seconds, oldest_seconds) / HOUR_SECONDS
-    hold = "holds" if overview.kept_recommendations == 1 else "hold"
-    return (
-        f"{overview.kept_recommendations} of {count} recommendations {hold} from up to {hours:.0f} h ago: their "
-        f"workloads have no new samples."
-    )

@@ -72,7 +72,15 @@ def doctor(
     }
     findings = list(examine(lambda: session_of(ctx).load(flags).of(Settings), os.environ))
     if output is DocumentFormat.TABLE:
-        _write(findings)
+        from rich.text import Text
+
+        out = console(sys.stdout)
+        for finding in findings:
+            must = ", required" if finding.required and finding.state is not ProbeState.OK else ""
+            out.print(Text(f"{finding.probe}: {finding.state}{must}", STYLES[finding.state]), soft_wrap=True)
+            for word in ("tried", "found", "fix"):
+                if text := getattr(finding, word):
+                    out.print(Text(f"  {word:<6} {visible_lines(text)}"), soft_wrap=True)
     else:
         print_document(findings, output)
     for finding in findings:
@@ -106,16 +114,3 @@ def examine(load: Callable[[], Loaded[Settings]], env: Mapping[str, str]) -> Ite
     if recorders and asked_well:
         yield metrics.probe_recorder(url, recorders, profiler, kubeconfig_cluster(settings, True))
     yield from of_cluster
-
-
-def _write(findings: list[ProbeFinding]) -> None:
-    """A block of lines per finding."""
-    from rich.text import Text
-
-    out = console(sys.stdout)
-    for finding in findings:
-        must = ", required" if finding.required and finding.state is not ProbeState.OK else ""
-        out.print(Text(f"{finding.probe}: {finding.state}{must}", STYLES[finding.state]), soft_wrap=True)
-        for word in ("tried", "found", "fix"):
-            if text := getattr(finding, word):
-                out.print(Text(f"  {word:<6} {visible_lines(text)}"), soft_wrap=True)

@@ -77,7 +77,29 @@ def install(
         return
     steps = carried_out(settings.section(KubeSettings), names, apply=apply, is_default=not components.strip())
     call.print(Table.from_rows(STEPS, [step.row() for step in steps]))
-    _end(steps, applied=apply)
+    if refused := _refused_steps(steps):
+        raise CotenantError(
+            f"{len(refused)} of {counted(len(steps), 'object')} refused; nothing was written",
+            fix="The notes say why. An installation needs the rights of a cluster administrator.",
+        )
+    writes = measures.matching_count(step.writes for step in steps)
+    if apply:
+        message(f"{writes} of {len(steps)} objects written" if writes else "nothing to do: all objects are up to date")
+        # Say what the new pods need, and where their first page is.
+        started = {step.manifest.address.name for step in steps if step.writes and step.manifest.kind == "Deployment"}
+        if started:
+            message(
+                f"pods start on nodes that have the image cotenant/cotenant:{__version__}: docs/container-images.md"
+            )
+        if "cotenant-dashboard" in started:
+            message("the first page: kubectl -n cotenant port-forward deployment/cotenant-dashboard 8050")
+    elif writes:
+        message(f"{writes} of {len(steps)} objects would be written; nothing was. Do it with --apply.")
+    else:
+        message("nothing would be written: all objects are up to date")
+    if any(step.state is StepState.LACKING for step in steps):
+        message("an object that is left alone lacks fields that cotenant needs: see the notes", style="yellow")
+        raise typer.Exit(EXIT_FINDINGS)
 
 
 def carried_out(settings: KubeSettings, names: tuple[str, ...], *, apply: bool, is_default: bool) -> list[InstallStep]:
@@ -102,30 +124,3 @@ def carried_out(settings: KubeSettings, names: tuple[str, ...], *, apply: bool, 
 
 def _refused_steps(steps: list[InstallStep]) -> list[InstallStep]:
     return [step for step in steps if step.state is StepState.REFUSED]
-
-
-def _end(steps: list[InstallStep], *, applied: bool) -> None:
-    """Say what became of it, and leave with its exit code."""
-    if refused := _refused_steps(steps):
-        raise CotenantError(
-            f"{len(refused)} of {counted(len(steps), 'object')} refused; nothing was written",
-            fix="The notes say why. An installation needs the rights of a cluster administrator.",
-        )
-    writes = measures.matching_count(step.writes for step in steps)
-    if applied:
-        message(f"{writes} of {len(steps)} objects written" if writes else "nothing to do: all objects are up to date")
-        # Say what the new pods need, and where their first page is.
-        started = {step.manifest.address.name for step in steps if step.writes and step.manifest.kind == "Deployment"}
-        if started:
-            message(
-                f"pods start on nodes that have the image cotenant/cotenant:{__version__}: docs/container-images.md"
-            )
-        if "cotenant-dashboard" in started:
-            message("the first page: kubectl -n cotenant port-forward deployment/cotenant-dashboard 8050")
-    elif writes:
-        message(f"{writes} of {len(steps)} objects would be written; nothing was. Do it with --apply.")
-    else:
-        message("nothing would be written: all objects are up to date")
-    if any(step.state is StepState.LACKING for step in steps):
-        message("an object that is left alone lacks fields that cotenant needs: see the notes", style="yellow")
-        raise typer.Exit(EXIT_FINDINGS)

@@ -87,8 +87,22 @@ def manager(
         message("Dry run: nothing is written to the cluster. Give --write, or set manager.write, to write.")
     if once:
         _print_one_round(settings, cluster, at, output, headers=not no_headers)
-    else:
-        _run(settings, cluster, at)
+        return
+    from cotenant.base.process.in_hand import keep_notes
+    from cotenant.manager.run import run
+
+    keep_notes("manager")
+    running, metrics = _make_manager(settings, cluster, at)
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+
+    def wait() -> None:  # in slices, so that Python runs the signal's handler
+        while not ended.wait(1.0):
+            pass
+
+    run(running, settings, metrics, wait)
+    message("The manager has stopped and released the Lease.")
 
 
 def _make_manager(settings: Settings, cluster: str | None, at: str) -> tuple[Manager, Metrics]:
@@ -116,25 +130,6 @@ def _make_manager(settings: Settings, cluster: str | None, at: str) -> tuple[Man
         clock = ShiftedClock(ahead)
     options = Options(cluster or client.access.cluster, fast_forward=clock is not None)
     return Manager(client, settings, metrics, options, clock), metrics
-
-
-def _run(settings: Settings, cluster: str | None, at: str) -> None:
-    from cotenant.base.process.in_hand import keep_notes
-    from cotenant.manager.run import run
-
-    keep_notes("manager")
-    manager, metrics = _make_manager(settings, cluster, at)
-    ended = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ended.set())
-    run(manager, settings, metrics, lambda: _wait(ended))
-    message("The manager has stopped and released the Lease.")
-
-
-def _wait(ended: threading.Event) -> None:
-    """Until a signal; in slices, so that Python runs the signal's handler."""
-    while not ended.wait(1.0):
-        pass
 
 
 def _print_one_round(settings: Settings, cluster: str | None, at: str, output: Format, *, headers: bool) -> None:

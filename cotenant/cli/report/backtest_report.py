@@ -5,7 +5,6 @@ No script, no address, no font from elsewhere; every text is escaped. The tables
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -41,15 +40,17 @@ class BacktestContents:
 
 def page(contents: BacktestContents) -> str:
     """Return the HTML file as text."""
-    body = "\n".join(
-        [
-            *(f'<section><h2>{text(f.title)}</h2><div class="panel">{frontier(f)}</div></section>'
-              for f in contents.frontiers),
-            _charts(contents),
-            *_tables(contents.scores),
-            column_glossary(contents.scores)
-        ]
-    )  # fmt: skip
+    frontiers = (
+        f'<section><h2>{text(f.title)}</h2><div class="panel">{frontier(f)}</div></section>' for f in contents.frontiers
+    )
+    scores = contents.scores
+    shown = [c for c in scores.schema.columns if c.name != "stratum"]
+    strata = scores.columns["stratum"].astype(str)
+    tables = (
+        section("All series" if stratum == "all" else stratum, scores.take(strata == stratum), shown)
+        for stratum in dict.fromkeys(strata.tolist())
+    )
+    body = "\n".join([*frontiers, _charts(contents), *tables, column_glossary(scores)])
     footer = (
         "relWQL and the intervals are relative to B1, the seasonal naive of the day with empirical residual quantiles."
     )
@@ -97,11 +98,3 @@ def _charts(contents: BacktestContents) -> str:
         f"<h3>Every level: on the dashed line is right</h3>{levels}</div>"
         f'<div class="panel"><h3>p95 by hour of the day</h3>{by_hour}</div></div></section>'
     )
-
-
-def _tables(scores: Table) -> Iterator[str]:
-    """One table per stratum."""
-    shown = [c for c in scores.schema.columns if c.name != "stratum"]
-    names = scores.columns["stratum"].astype(str)
-    for stratum in dict.fromkeys(names.tolist()):
-        yield section("All series" if stratum == "all" else stratum, scores.take(names == stratum), shown)

@@ -7,7 +7,7 @@ escaped. Cells carry exact amounts as `data-value`, so that a page can be read b
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import isfinite
@@ -96,8 +96,11 @@ def _summary(contents: ReportContents) -> str:
     overview = contents.overview
     rows = list(contents.rows.rows())
     counts = Counter(row["severity"] for row in rows)
+    phrase = ", ".join(f"{counts[s]} {s}" for s in ORDER if counts.get(s))
+    drawn = parts([(s.value, counts.get(s, 0)) for s in ORDER], f"{len(rows)} containers: {phrase or 'none'}")
+    severities = f"{drawn}{text(phrase or 'no containers')}"
     saving_tiles = [
-        _tile("Containers to look at", str(counts["critical"] + counts["warning"]), _severities(counts, len(rows))),
+        _tile("Containers to look at", str(counts["critical"] + counts["warning"]), severities),
         *(_saving_tile(contents, when) for when in When),
     ]
     if contents.findings is not None:
@@ -106,7 +109,14 @@ def _summary(contents: ReportContents) -> str:
     tiles = "".join(saving_tiles)
     if overview is None:
         return f'<section aria-label="Summary"><div class="tiles">{tiles}</div></section>'
-    ratios = "".join(_ratio_tile(title, getattr(overview.headline, name)) for title, name in HEADLINES)
+    ratios = ""
+    for title, name in HEADLINES:
+        ratio = getattr(overview.headline, name)
+        shown, kind = percent(ratio) if isfinite(ratio) else "unknown", "critical" if ratio > 1 else "accent"
+        ratios += (
+            f'<div class="tile"><div class="name">{title}</div><div class="figure">{shown}</div>'
+            f"{bar(ratio, kind, f'{title}: {shown} of allocatable')}</div>"
+        )
     cpu = band(overview.cpu, MILLICORES_PER_CORE, "CPU usage, requests and forecast of the cluster in cores")
     memory = band(overview.memory, GIB, "Memory usage, requests and forecast of the cluster in GiB")
     return (
@@ -132,26 +142,10 @@ def _saving_tile(contents: ReportContents, when: When) -> str:
     )
 
 
-def _severities(counts: Mapping[str, int], total: int) -> str:
-    phrase = ", ".join(f"{counts[s]} {s}" for s in ORDER if counts.get(s))
-    label = f"{total} containers: {phrase or 'none'}"
-    drawn = parts([(s.value, counts.get(s, 0)) for s in ORDER], label)
-    return f"{drawn}{text(phrase or 'no containers')}"
-
-
 def _tile(name: str, figure: str, note: str) -> str:
     return (
         f'<div class="tile"><div class="name">{name}</div><div class="figure">{text(figure)}</div>'
         f'<div class="note">{note}</div></div>'
-    )
-
-
-def _ratio_tile(name: str, ratio: float) -> str:
-    shown = percent(ratio) if isfinite(ratio) else "unknown"
-    kind = "critical" if ratio > 1 else "accent"
-    return (
-        f'<div class="tile"><div class="name">{name}</div><div class="figure">{shown}</div>'
-        f"{bar(ratio, kind, f'{name}: {shown} of allocatable')}</div>"
     )
 
 
@@ -184,24 +178,22 @@ def _findings(table: Table | None) -> str:
     rows = list(table.rows())
     if not rows:
         return "<section><h2>Findings</h2><p>There are no findings.</p></section>"
-    body = "".join(_finding_row(row) for row in rows[:MOST_FINDINGS])
+    body = ""
+    for row in rows[:MOST_FINDINGS]:
+        kind = row["finding"]
+        sentence = FINDING_SENTENCES[FindingKind(kind)] if kind in set(FindingKind) else ""
+        container = f'<br><span class="dim">container</span> {text(row["container"])}' if row["container"] else ""
+        body += (
+            f'<tr data-finding="{text(kind)}"><td>{_pill(row["severity"])}</td>'
+            f'<td class="who">{_name(row)}{container}</td>'
+            f'<td><b>{text(kind.replace("-", " ").capitalize())}</b><br><span class="dim">{text(sentence)}</span></td>'
+            f"<td>{text(row['evidence'])}</td></tr>"
+        )
     return (
         "<section><h2>Findings</h2>"
         + _frame("Findings", _caption(len(rows), MOST_FINDINGS, "cotenant get findings -o csv"))
         + '<thead><tr><th scope="col">Severity</th><th scope="col">Where</th><th scope="col">What</th>'
         f'<th scope="col">Evidence</th></tr></thead><tbody>{body}</tbody></table></div></section>'
-    )
-
-
-def _finding_row(row: Row) -> str:
-    kind = row["finding"]
-    sentence = FINDING_SENTENCES[FindingKind(kind)] if kind in set(FindingKind) else ""
-    container = f'<br><span class="dim">container</span> {text(row["container"])}' if row["container"] else ""
-    return (
-        f'<tr data-finding="{text(kind)}"><td>{_pill(row["severity"])}</td>'
-        f'<td class="who">{_name(row)}{container}</td>'
-        f'<td><b>{text(kind.replace("-", " ").capitalize())}</b><br><span class="dim">{text(sentence)}</span></td>'
-        f"<td>{text(row['evidence'])}</td></tr>"
     )
 
 
@@ -255,30 +247,24 @@ def _row(row: Row, contents: ReportContents, lines: Mapping[WorkloadRef, Sequenc
 
 def _change(row: Row, resource: str, kind: Kind) -> str:
     """Present and proposed request, the limit below it, and the highest seen."""
-    fields = "".join(
-        f'<div class="change">{_field(row, f"{resource}_{field}", kind, row[_action(resource, field)], field)}</div>'
-        for field in ("request", "limit")
-    )
+    fields = ""
+    for field, action in (("request", row[f"{resource}_action"]), ("limit", row[f"{resource}_limit_action"])):
+        name = f"{resource}_{field}"
+        now, amount = row[f"{name}_now"], row[name]
+        before = absent_words(row[f"{resource}_reason"]) if now is None else human(kind, now)
+        after = human(kind, amount) if amount is not None else "unset" if action == "unset" else "no statement"
+        value = "" if amount is None else amount
+        exact = f'data-field="{name}" data-now="{"" if now is None else now}" data-value="{value}"'
+        if not action:
+            shown = f'<span class="dim">{field} {text(before)}</span>'
+        elif amount == now:
+            shown = f'<span {exact}><span class="dim">{field}</span> {text(before)}</span>'
+        else:
+            shown = f'<span {exact}><span class="dim">{field} {text(before)} →</span> <b>{text(after)}</b></span>'
+        fields += f'<div class="change">{shown}</div>'
     highest = row[f"{resource}_observed_max"]
     highest_seen = f'<div class="dim">highest seen {text(human(kind, highest))}</div>' if highest is not None else ""
     return f'<td class="num">{fields}{highest_seen}</td>'
-
-
-def _action(resource: str, field: str) -> str:
-    return f"{resource}_action" if field == "request" else f"{resource}_limit_action"
-
-
-def _field(row: Row, name: str, kind: Kind, action: str, field: str) -> str:
-    now, amount = row[f"{name}_now"], row[name]
-    before = absent_words(row[f"{name.partition('_')[0]}_reason"]) if now is None else human(kind, now)
-    if not action:
-        return f'<span class="dim">{field} {text(before)}</span>'
-    after = human(kind, amount) if amount is not None else "unset" if action == "unset" else "no statement"
-    value = "" if amount is None else amount
-    exact = f'data-field="{name}" data-now="{"" if now is None else now}" data-value="{value}"'
-    if amount == now:
-        return f'<span {exact}><span class="dim">{field}</span> {text(before)}</span>'
-    return f'<span {exact}><span class="dim">{field} {text(before)} →</span> <b>{text(after)}</b></span>'
 
 
 def _effect(row: Row, currency: str) -> str:
@@ -290,8 +276,9 @@ def _effect(row: Row, currency: str) -> str:
         if amount
     ]
     for word, name in ((FREES, "freed_month"), (RAISES, "raised_month")):
-        if row[name]:
-            lines.append(f'<div class="dim">{word} {text(_money(row[name], currency))} a month</div>')
+        if amount := row[name]:
+            money = f"{amount:,.0f} {currency}" if abs(amount) >= 100 else f"{amount:,.2f} {currency}"
+            lines.append(f'<div class="dim">{word} {text(money)} a month</div>')
     return f'<td class="num">{"".join(lines)}</td>'
 
 
@@ -321,11 +308,10 @@ def _why(row: Row, recommendation: Recommendation | None) -> str:
         for reason, subject in subjects.items()
         if reason
     ]
-    return f'<div class="dim">{" ".join(sentences)}</div>{_details(recommendation) if recommendation else ""}'
-
-
-def _details(recommendation: Recommendation) -> str:
-    """Formula, rules that moved the amount and notes, folded."""
+    why = f'<div class="dim">{" ".join(sentences)}</div>'
+    if recommendation is None:
+        return why
+    # Formula, rules that moved the amount and notes, folded.
     pairs = [
         (f"{value.resource} {value.field}", line)
         for value in recommendation.values
@@ -340,45 +326,37 @@ def _details(recommendation: Recommendation) -> str:
     pairs += [("note", note) for note in recommendation.notes]
     if recommendation.trust and recommendation.trust.because:
         pairs.append(("confidence", " ".join(recommendation.trust.because)))
-    if not pairs:
-        return ""
     body = "".join(f"<dt>{text(name)}</dt><dd>{text(line)}</dd>" for name, line in pairs)
-    return f"<details><summary>How it was computed</summary><dl>{body}</dl></details>"
+    return f"{why}<details><summary>How it was computed</summary><dl>{body}</dl></details>" if pairs else why
 
 
 # --- data quality ---
 
 
 def _quality(contents: ReportContents) -> str:
-    lines = list(_quality_lines(contents))
+    quality, overview = contents.quality, contents.overview
+    lines: list[tuple[str, str]] = []
+    if quality is not None:
+        counts = f"{quality.queries} queries, {quality.samples} samples"
+        lines.append(("source", quality.source))
+        lines.append(("pulled", f"{_time(quality.time_seconds)} UTC, {counts}"))
+        lines.append(("scrape interval", f"{quality.scrape_interval_seconds:g} s"))
+        for span in quality.scrapes if quality.mixed else ():
+            between = f"{_time(span.start_seconds)} to {_time(span.end_seconds)} UTC"
+            lines.append((f"read each {span.interval_seconds} s", f"{span.series} series, {between}"))
+        lines += [(f"{count} x {name}", DEFECT_SENTENCES[name]) for name, count in quality.defects.items() if count]
+    if overview is not None:
+        if isfinite(overview.coverage):
+            lines.append(("samples present", f"{share(overview.coverage)} of those due while pods lived"))
+        lines.append(("strategy", overview.strategy))
+        lines.append(("settings", overview.settings_digest))
+        lines.append(("computed", f"{_time(overview.computed_seconds)} UTC"))
     if not lines:
         return ""
     pairs = "".join(f"<dt>{text(name)}</dt><dd>{text(value)}</dd>" for name, value in lines)
-    notes = contents.overview.notes if contents.overview else []
+    notes = overview.notes if overview else []
     listed = f"<ul>{''.join(f'<li>{text(note)}</li>' for note in notes)}</ul>" if notes else ""
     return f'<section><h2>Data quality</h2><div class="panel"><dl>{pairs}</dl>{listed}</div></section>'
-
-
-def _quality_lines(contents: ReportContents) -> Iterator[tuple[str, str]]:
-    quality, overview = contents.quality, contents.overview
-    if quality is not None:
-        yield "source", quality.source
-        yield "pulled", f"{_time(quality.time_seconds)} UTC, {quality.queries} queries, {quality.samples} samples"
-        yield "scrape interval", f"{quality.scrape_interval_seconds:g} s"
-        for span in quality.scrapes if quality.mixed else ():
-            yield (
-                f"read each {span.interval_seconds} s",
-                f"{span.series} series, {_time(span.start_seconds)} to {_time(span.end_seconds)} UTC",
-            )
-        for defect, count in quality.defects.items():
-            if count:
-                yield f"{count} x {defect}", DEFECT_SENTENCES[defect]
-    if overview is not None:
-        if isfinite(overview.coverage):
-            yield "samples present", f"{share(overview.coverage)} of those due while pods lived"
-        yield "strategy", overview.strategy
-        yield "settings", overview.settings_digest
-        yield "computed", f"{_time(overview.computed_seconds)} UTC"
 
 
 # --- words ---
@@ -402,10 +380,6 @@ def _name(row: Row) -> str:
 def _pill(severity: str) -> str:
     kind = severity if severity in set(Severity) else "unknown"
     return f'<span class="pill {kind}">{text(severity)}</span>'
-
-
-def _money(amount: float, currency: str) -> str:
-    return f"{amount:,.0f} {currency}" if abs(amount) >= 100 else f"{amount:,.2f} {currency}"
 
 
 def _time(seconds: int) -> str:

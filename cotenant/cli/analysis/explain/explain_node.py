@@ -14,7 +14,7 @@ from cotenant.base.text import visible
 
 if TYPE_CHECKING:
     from cotenant.base.store import Store
-    from cotenant.recommender.colocation.explain import AmountExplained, NodeExplained
+    from cotenant.recommender.colocation.explain import NodeExplained
     from cotenant.settings import Settings
 
 KINDS: Final = {Resource.CPU: Kind.MILLICORES, Resource.MEMORY: Kind.BYTES}
@@ -54,17 +54,15 @@ def describe(explanation: NodeExplained) -> Iterator[str]:
     yield from (f"note: {visible(note)}" for note in explanation.notes)
     for amount in explanation.amounts:
         yield ""
-        yield from _amount(amount)
+        kind = KINDS[amount.resource]
+        shown = human(kind, amount.amount) if not amount.sentence else f"withdrawn [{amount.reason}] {amount.sentence}"
+        published = "" if amount.published is None else f" (published now: {human(kind, amount.published)})"
+        yield f"{amount.name}: {shown}{published}"
+        yield f"  policy {amount.policy}{f'; {amount.note}' if amount.note else ''}"
+        rows = [
+            (line.sign, human(kind, line.amount), f"{line.amount} {amount.unit}", line.words) for line in amount.lines
+        ]
+        yield from (f"  {text.rstrip()}" for text in align_columns(rows, (False, True, True, False)))
+        yield f"  {amount.formula}" if amount.sentence else f"  {amount.formula} {amount.unit}"
+        yield from (f"  {p.key} = {visible(p.value)}, from {visible(p.origin)}" for p in amount.parameters)
     yield ""
-
-
-def _amount(amount: AmountExplained) -> Iterator[str]:
-    kind = KINDS[amount.resource]
-    shown = human(kind, amount.amount) if not amount.sentence else f"withdrawn [{amount.reason}] {amount.sentence}"
-    published = "" if amount.published is None else f" (published now: {human(kind, amount.published)})"
-    yield f"{amount.name}: {shown}{published}"
-    yield f"  policy {amount.policy}{f'; {amount.note}' if amount.note else ''}"
-    rows = [(line.sign, human(kind, line.amount), f"{line.amount} {amount.unit}", line.words) for line in amount.lines]
-    yield from (f"  {line.rstrip()}" for line in align_columns(rows, (False, True, True, False)))
-    yield f"  {amount.formula}" if amount.sentence else f"  {amount.formula} {amount.unit}"
-    yield from (f"  {p.key} = {visible(p.value)}, from {visible(p.origin)}" for p in amount.parameters)

@@ -16,7 +16,6 @@ from cotenant.recommender.colocation.model.slo_config import SloConfig, ValueOri
 from cotenant.recommender.colocation.model.slo_forms import SloKey
 
 if TYPE_CHECKING:
-    from cotenant.base.kube import KubeClient
     from cotenant.settings import Settings
 
 
@@ -49,7 +48,13 @@ def node_slo_explanation(settings: Settings, node: str, inputs: SloInputs) -> No
 
     client = connect(settings.kube)
     try:
-        labels = _node_labels(client, node) if inputs.labels is None else labels_of(inputs.labels)
+        if inputs.labels is not None:
+            labels = labels_of(inputs.labels)
+        elif (live := client.get(f"/api/v1/nodes/{node}", NodeWire)) is not None:
+            labels = live.metadata.labels or {}
+        else:
+            fix = "kubectl get nodes shows them; --labels answers without a node."
+            raise NoData(f"there is no node {node}", fix=fix)
         if inputs.file is not None:
             return _of(node, data_of(inputs.file), labels, inputs.file)
         namespace = settings.manager.namespace
@@ -110,10 +115,3 @@ def labels_of(text: str) -> dict[str, str]:
     if wrong := [key for key, equals, _ in pairs if not equals]:
         raise UsageError(f"--labels {wrong[0]!r} is not key=value", fix="Write --labels pool=gpu,zone=a.")
     return {key: value for key, _, value in pairs}
-
-
-def _node_labels(client: KubeClient, node: str) -> Mapping[str, str]:
-    node_object = client.get(f"/api/v1/nodes/{node}", NodeWire)
-    if node_object is None:
-        raise NoData(f"there is no node {node}", fix="kubectl get nodes shows them; --labels answers without a node.")
-    return node_object.metadata.labels or {}

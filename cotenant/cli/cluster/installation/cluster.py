@@ -47,7 +47,15 @@ def observe(client: KubeClient, shipped: Sequence[Manifest], progress: Progress)
     observations: list[ObservedManifest] = []
     absent: set[str] = set()
     for manifest in shipped:
-        observation = _observe_manifest(writer, manifest, absent)
+        try:
+            live, preview = client.get(manifest.address.path), None
+            # In a namespace that is to be created yet, the server cannot try it.
+            if (live is None or is_ours(live)) and manifest.address.namespace not in absent:
+                preview = writer.send(intent(manifest), dry_run=True)
+            observation = ObservedManifest(manifest, live, preview)
+        except (ClusterForbidden, ClusterInvalid, ClusterAbsent) as error:
+            refusal = f"{error.message.rstrip('.')}. {error.fix}".strip()
+            observation = ObservedManifest(manifest, None, refusal=refusal)
         if manifest.kind == "Namespace" and observation.live is None:
             absent.add(manifest.address.name)
         observations.append(observation)
@@ -99,14 +107,3 @@ def wait_until(met: Callable[[], bool], what: str, seconds: float = WAIT_SECONDS
         if time.monotonic() > end:
             raise ClusterError(f"{what}: not within {seconds:.0f} s", fix="Look at the API server's log and try again.")
         time.sleep(_PAUSE_SECONDS)
-
-
-def _observe_manifest(writer: Writer, manifest: Manifest, absent: set[str]) -> ObservedManifest:
-    """One object; in a namespace that is to be created yet, the server cannot try it."""
-    try:
-        live = writer.client.get(manifest.address.path)
-        if (live is not None and not is_ours(live)) or manifest.address.namespace in absent:
-            return ObservedManifest(manifest, live)
-        return ObservedManifest(manifest, live, writer.send(intent(manifest), dry_run=True))
-    except (ClusterForbidden, ClusterInvalid, ClusterAbsent) as error:
-        return ObservedManifest(manifest, None, refusal=f"{error.message.rstrip('.')}. {error.fix}".strip())

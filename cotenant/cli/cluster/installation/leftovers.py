@@ -61,32 +61,12 @@ def labelled_objects(
 ) -> Iterator[tuple[Address, str | ClusterError]]:
     """(address, UID) of every object with our label, but those addresses and these kinds ("plural.group").
 
-    Objects of a controller are left out: they go with it. A kind that the server does not let us look at
-    comes with the error, and so does a group's version whose kinds are unknown.
+    Kinds are those that are listed and deleted, each in the group's preferred version. Objects of a controller are left
+    out: they go with it. A kind that the server does not let us look at comes with the error, and so does a group's
+    version whose kinds are unknown.
     """
-    for kind in _kinds(client):
-        if isinstance(kind, tuple):
-            yield kind
-            continue
-        if kind.resource in _NEVER or f"{kind.resource}.{kind.api_version.rpartition('/')[0]}" in own_kinds:
-            continue
-        try:
-            for item in client.list(kind.collection, OwnedObject, labelSelector=_OURS):
-                meta = item.metadata
-                address = Address(kind.api_version, kind.resource, meta.name, meta.namespace)
-                if address not in without and not any(owner.controller for owner in meta.owner_references or ()):
-                    yield address, meta.uid
-        except ClusterAbsent:  # the definition has just gone
-            continue
-        except ClusterError as error:
-            yield kind, error
-
-
-def _kinds(client: KubeClient) -> Iterator[Address | tuple[Address, ClusterError]]:
-    """Every kind that is listed and deleted, each in the group's preferred version; or a version and its error."""
     groups = (client.get("/apis") or {}).get("groups") or []
-    versions = ["v1", *(str(group["preferredVersion"]["groupVersion"]) for group in groups)]
-    for version in versions:
+    for version in ["v1", *(str(group["preferredVersion"]["groupVersion"]) for group in groups)]:
         try:
             resources = (client.get(f"/apis/{version}" if "/" in version else f"/api/{version}") or {}).get("resources")
         except ClusterAbsent:
@@ -95,40 +75,47 @@ def _kinds(client: KubeClient) -> Iterator[Address | tuple[Address, ClusterError
             yield Address(version, version, ""), error
             continue
         for resource in resources or ():
-            if "/" not in resource["name"] and {"list", "delete"} <= set(resource.get("verbs") or ()):
-                yield Address(version, str(resource["name"]), "")
+            kind = Address(version, str(resource["name"]), "")
+            is_listed = "/" not in kind.resource and {"list", "delete"} <= set(resource.get("verbs") or ())
+            is_ours = f"{kind.resource}.{version.rpartition('/')[0]}" in own_kinds
+            if not is_listed or is_ours or kind.resource in _NEVER:
+                continue
+            try:
+                for item in client.list(kind.collection, OwnedObject, labelSelector=_OURS):
+                    meta = item.metadata
+                    address = Address(version, kind.resource, meta.name, meta.namespace)
+                    if address not in without and not any(owner.controller for owner in meta.owner_references or ()):
+                        yield address, meta.uid
+            except ClusterAbsent:  # the definition has just gone
+                continue
+            except ClusterError as error:
+                yield kind, error
 
 
 def written_into(client: KubeClient, kind: Address, ours: OurWrites = EVERYTHING) -> Iterator[tuple[Address, str]]:
     """(address, what) of the objects of a kind of `WRITTEN` that hold such writes; none of an absent kind."""
-    listed = {"nodes": _nodes, "pods": _pods}.get(kind.resource)
-    return listed(client, ours) if listed else _objects_to_restore(client, kind, ours)
-
-
-def _nodes(client: KubeClient, ours: OurWrites) -> Iterator[tuple[Address, str]]:
-    for node in client.list("/api/v1/nodes", WrittenNode):
-        if node.bears(*ours.taints) or any(f.manager in ours.node_writers for f in node.metadata.managed_fields or ()):
-            yield Address("v1", "nodes", node.metadata.name), "taint, extended resources and annotations"
-
-
-def _pods(client: KubeClient, ours: OurWrites) -> Iterator[tuple[Address, str]]:
-    for pod in client.list("/api/v1/pods", GatedPod):
-        meta = pod.metadata
-        gated = any(gate.name in ours.gates for gate in pod.spec.scheduling_gates or ())
-        marks = pod_marks(meta.labels or {}, ours)
-        marked = any(name in (getattr(meta, part) or ()) for part, names in marks.items() for name in names)
-        if meta.namespace != PLACEHOLDER_NAMESPACE and (gated or marked):
-            yield Address("v1", "pods", meta.name, meta.namespace), "scheduling gates" if gated else "marks"
-
-
-def _objects_to_restore(client: KubeClient, kind: Address, ours: OurWrites) -> Iterator[tuple[Address, str]]:
+    if kind.resource == "nodes":
+        for node in client.list("/api/v1/nodes", WrittenNode):
+            meta = node.metadata
+            if node.bears(*ours.taints) or any(f.manager in ours.node_writers for f in meta.managed_fields or ()):
+                yield Address("v1", "nodes", meta.name), "taint, extended resources and annotations"
+        return
+    if kind.resource == "pods":
+        for pod in client.list("/api/v1/pods", GatedPod):
+            of_pod = pod.metadata
+            gated = any(gate.name in ours.gates for gate in pod.spec.scheduling_gates or ())
+            marks = pod_marks(of_pod.labels or {}, ours)
+            marked = any(name in (getattr(of_pod, part) or ()) for part, names in marks.items() for name in names)
+            if of_pod.namespace != PLACEHOLDER_NAMESPACE and (gated or marked):
+                yield Address("v1", "pods", of_pod.name, of_pod.namespace), "scheduling gates" if gated else "marks"
+        return
     try:
         items = list(client.list(kind.collection))
     except ClusterAbsent:  # the kind is not installed
         return
     for item in items:
-        meta: Mapping[str, Any] = item["metadata"]
-        address = Address(kind.api_version, kind.resource, meta["name"], meta.get("namespace", ""))
+        named: Mapping[str, Any] = item["metadata"]
+        address = Address(kind.api_version, kind.resource, named["name"], named.get("namespace", ""))
         if restoring_patch(address, item, ours) is not None:
             yield address, "status Available" if kind.resource == "reservations" else "marks of changes, plans or zones"
 

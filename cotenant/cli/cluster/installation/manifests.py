@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources.abc import Traversable
 from typing import Any, Final
 
 from cotenant.admission.webhook_server.registration import ShippedRegistration
@@ -106,11 +105,24 @@ def texts(components: Sequence[str]) -> list[tuple[str, str]]:
             paths.setdefault(path, component)
     if MANAGER_FILE in paths:
         paths.pop("scan.yaml", None)  # the manager pulls history itself, and a store has one writer
-    return [
-        (component, _with_features(path, file.read_text("utf-8"), components))
-        for path, component in paths.items()
-        for file in _files(root / path)
-    ]
+    off = features_off(components)
+    on = "".join(text for feature, text in SWITCHED_ON.items() if feature not in off)
+    shipped = []
+    for path, component in paths.items():
+        place = root / path
+        if place.is_dir():
+            files = sorted((f for f in place.iterdir() if f.name.endswith(".yaml")), key=lambda f: f.name)
+        elif place.is_file():
+            files = [place]
+        else:
+            raise CotenantError(f"the package holds no {place.name}", fix="Install cotenant again from its wheel.")
+        for file in files:
+            text = file.read_text("utf-8")
+            if path == "settings.yaml":  # they turn off what the installation is not there for, and SWITCHED_ON on
+                line = "    manager:\n"
+                text = text.replace(line, f"{on}{line}" + (f"      features_off: [{', '.join(off)}]\n" if off else ""))
+            shipped.append((component, text))
+    return shipped
 
 
 def features_off(components: Sequence[str]) -> list[str]:
@@ -156,24 +168,6 @@ def address_of(body: Mapping[str, Any]) -> Address:
     """Return the address of a shipped object."""
     meta = body["metadata"]
     return Address(body["apiVersion"], PLURALS[body["kind"]], meta["name"], meta.get("namespace", ""))
-
-
-def _with_features(path: str, text: str, components: Sequence[str]) -> str:
-    """The settings of an installation turn off what it is not there for, and SWITCHED_ON on; no other file changes."""
-    if path != "settings.yaml":
-        return text
-    line, off = "    manager:\n", features_off(components)
-    on = "".join(text for feature, text in SWITCHED_ON.items() if feature not in off)
-    return text.replace(line, f"{on}{line}" + (f"      features_off: [{', '.join(off)}]\n" if off else ""))
-
-
-def _files(place: Traversable) -> list[Traversable]:
-    """A file itself, or the YAML files of a folder by name."""
-    if place.is_dir():
-        return sorted((f for f in place.iterdir() if f.name.endswith(".yaml")), key=lambda f: f.name)
-    if place.is_file():
-        return [place]
-    raise CotenantError(f"the package holds no {place.name}", fix="Install cotenant again from its wheel.")
 
 
 def shipped_registration() -> ShippedRegistration:

@@ -7,7 +7,7 @@ namespaces last, because what is stored in them goes with them.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -137,7 +137,16 @@ def plan_removals(
             ]
         else:
             labelled = []
-        first += labelled + _mark_removals(client, {removal.address for removal in labelled})
+        first += labelled
+        # What we wrote into objects of others, except those that are removed.
+        removed = {removal.address for removal in labelled}
+        for kind in leftovers.WRITTEN:
+            try:
+                for address, what in leftovers.written_into(client, kind):
+                    if address not in removed:
+                        first.append(Removal(address.resource, address, Fate.GIVE_BACK, what))
+            except ClusterError as error:
+                first.append(unread_removal(client, kind.resource, kind, error))
     return [*first, *last]
 
 
@@ -243,9 +252,13 @@ def _removal(
         return Removal(manifest.component, manifest.address, Fate.FOREIGN, "not ours, left alone")
     uid = str(live["metadata"]["uid"])
     fate, note = Fate.DELETE, ""
-    if manifest.kind == "CustomResourceDefinition" and (count := _count_stored_objects(client, live)):
-        fate = Fate.DELETE if stored else Fate.KEEP
-        note = f"stored objects that go with it: {count}" if stored else f"stored objects: {count}; --crds removes them"
+    if manifest.kind == "CustomResourceDefinition":
+        spec = live["spec"]
+        served = next(version["name"] for version in spec["versions"] if version["served"])
+        if count := len(client.list(f"/apis/{spec['group']}/{served}/{spec['names']['plural']}", _FinalizedObject)):
+            fate = Fate.DELETE if stored else Fate.KEEP
+            kept = f"stored objects: {count}; --crds removes them"
+            note = f"stored objects that go with it: {count}" if stored else kept
     if manifest.kind == "PersistentVolumeClaim":
         fate, note = Fate.KEEP, "history, results and the ledger; delete it with kubectl"
     if manifest.kind == "Namespace" and (
@@ -253,13 +266,6 @@ def _removal(
     ):
         fate, note = Fate.KEEP, f"holds {', '.join(holdings)}"
     return Removal(manifest.component, manifest.address, fate, note, uid)
-
-
-def _count_stored_objects(client: KubeClient, definition: Mapping[str, Any]) -> int:
-    """Return the number of objects of a definition that are stored."""
-    spec = definition["spec"]
-    served = next(version["name"] for version in spec["versions"] if version["served"])
-    return len(client.list(f"/apis/{spec['group']}/{served}/{spec['names']['plural']}", _FinalizedObject))
 
 
 def _objects_to_keep(client: KubeClient, namespace: str, *, audit_log: bool) -> list[str]:
@@ -284,16 +290,3 @@ def generated_object_removals(client: KubeClient, own: Sequence[Address]) -> lis
     """Return the removals of existing objects that components made, that no manifest names and that have no label."""
     objects = [(address, client.get(address.path)) for address in own]
     return [Removal("rbac", a, Fate.DELETE, uid=str(live["metadata"]["uid"])) for a, live in objects if live]
-
-
-def _mark_removals(client: KubeClient, removed: Collection[Address]) -> list[Removal]:
-    """Return the removals of what we wrote into objects of others, except those that are removed."""
-    removals = []
-    for kind in leftovers.WRITTEN:
-        try:
-            for address, what in leftovers.written_into(client, kind):
-                if address not in removed:
-                    removals.append(Removal(address.resource, address, Fate.GIVE_BACK, what))
-        except ClusterError as error:
-            removals.append(unread_removal(client, kind.resource, kind, error))
-    return removals

@@ -88,23 +88,17 @@ def restoring_patch(address: Address, live: Json, ours: OurWrites = EVERYTHING) 
 
     Of a node: that of its taints first, for a patch of its spec leaves the status as it is.
     """
-    if address.resource == "nodes" and (
-        untainted := untaint_patch(msgspec.convert(live, TaintedNode), ours.taints, _WHY)
-    ):
-        return untainted
+    if address.resource == "nodes":
+        if untainted := untaint_patch(msgspec.convert(live, TaintedNode), ours.taints, _WHY):
+            return untainted
+        amounts = given_back(live, ours.node_writers)
+        return Patch(address, amounts, "status", _WHY) if amounts else None
     if address.resource == "horizontalpodautoscalers":
         return restore(live, address.namespace, _WHY, ours.floors)
     if address.resource == "reservations":
         return status_release(address, live) if ours.reservations else None
     if address.resource == TOPOLOGIES:
         return next(publish_zones([Topology.parse(live)], {}, _reject_lending, 0.0), None) if ours.zones else None
-    operations = _operations(address, live, ours)
-    return Patch(address, operations, "status" if address.resource == "nodes" else "", _WHY) if operations else None
-
-
-def _operations(address: Address, live: Json, ours: OurWrites) -> tuple[Json, ...]:
-    if address.resource == "nodes":
-        return given_back(live, ours.node_writers)
     marks = pod_marks(live["metadata"].get("labels") or {}, ours) if address.resource == "pods" else _WORKLOAD_MARKS
     operations = [*without_marks(live["metadata"], marks)]
     gates = (live.get("spec") or {}).get("schedulingGates") or () if address.resource == "pods" else ()
@@ -112,7 +106,7 @@ def _operations(address: Address, live: Json, ours: OurWrites) -> tuple[Json, ..
     if len(others) < len(gates):
         operations.append({"op": "replace", "path": "/spec/schedulingGates", "value": others})
     uid = {"op": "test", "path": "/metadata/uid", "value": live["metadata"].get("uid")}
-    return (uid, *operations) if operations else ()
+    return Patch(address, (uid, *operations), "", _WHY) if operations else None
 
 
 def pod_marks(pod_labels: Collection[str], ours: OurWrites) -> Mapping[str, Collection[str]]:

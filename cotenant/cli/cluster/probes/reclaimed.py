@@ -17,7 +17,6 @@ from cotenant.cli.cluster.probes.outcome import Probe, ProbeFinding, ProbeOutcom
 if TYPE_CHECKING:
     from cotenant.admission.namespace_limits.demands import Demand
     from cotenant.admission.profile import Profile
-    from cotenant.admission.unprofiled import CreatedPod
     from cotenant.base.kube import KubeClient
 
 PROFILES: Final = f"/apis/{CONFIG_GROUP}/clustercolocationprofiles"
@@ -78,11 +77,22 @@ def probe_namespace_limits(client: KubeClient, profiles: Sequence[Profile]) -> P
 
 def probe_unprofiled_pods(client: KubeClient, bodies: Sequence[Json]) -> ProbeOutcome:
     """Name pods that a profile selects and that were created while the webhook was away."""
-    from cotenant.admission.unprofiled import profile_since_seconds, unprofiled_pods
+    from cotenant.admission.unprofiled import CreatedPod, profile_since_seconds, unprofiled_pods
 
     since = {str(body["metadata"]["name"]): profile_since_seconds(body) for body in bodies}
     profiles = {profile.name: (profile, since[profile.name]) for profile in _profiles(bodies)}
-    pods = (_created_pod(pod) for pod in client.list(PODS, ProfiledPod, fieldSelector=NOT_ENDED))
+    pods = (
+        CreatedPod(
+            pod.metadata.namespace,
+            pod.metadata.name,
+            pod.metadata.creation_timestamp.timestamp() if pod.metadata.creation_timestamp else None,
+            pod.metadata.labels or {},
+            pod.metadata.annotations or {},
+            pod.spec.priority_class_name,
+            pod.spec.scheduler_name,
+        )
+        for pod in client.list(PODS, ProfiledPod, fieldSelector=NOT_ENDED)
+    )
     named = [
         f"{pod.namespace}/{pod.name} (profile {profile.name})"
         for pod, profile in unprofiled_pods(pods, profiles, _namespace_labels(client))
@@ -104,21 +114,6 @@ def _namespace_labels(client: KubeClient) -> dict[str, Mapping[str, str]]:
         str(body["metadata"]["name"]): body["metadata"].get("labels") or {}
         for body in client.list(NAMESPACES, dict[str, Any])
     }
-
-
-def _created_pod(pod: ProfiledPod) -> CreatedPod:
-    from cotenant.admission.unprofiled import CreatedPod
-
-    meta = pod.metadata
-    return CreatedPod(
-        meta.namespace,
-        meta.name,
-        meta.creation_timestamp.timestamp() if meta.creation_timestamp else None,
-        meta.labels or {},
-        meta.annotations or {},
-        pod.spec.priority_class_name,
-        pod.spec.scheduler_name,
-    )
 
 
 def pod_refusal_reasons(
