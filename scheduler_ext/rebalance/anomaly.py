@@ -120,8 +120,10 @@ class DetectorRound:
             return frozenset(high)
         abnormal = set()
         for name in high:
-            detector = self._current((name, prod), rule).abnormal(rule, self.now_seconds)
-            self.detectors[name, prod] = detector
+            detector = self.detectors.get((name, prod), AnomalyDetector())
+            if detector.is_forgotten(rule, self.now_seconds):
+                detector = AnomalyDetector()
+            self.detectors[name, prod] = detector = detector.abnormal(rule, self.now_seconds)
             if detector.is_abnormal:
                 abnormal.add(name)
         return frozenset(abnormal)
@@ -142,7 +144,3 @@ class DetectorRound:
         """Return the detectors for the next round; nodes: all of the cluster, so that those that left are forgotten."""
         present = set(nodes)
         return AnomalyDetectors({key: detector for key, detector in self.detectors.items() if key[0] in present})
-
-    def _current(self, key: tuple[str, bool], rule: AnomalyRule) -> AnomalyDetector:
-        detector = self.detectors.get(key, AnomalyDetector())
-        return AnomalyDetector() if detector.is_forgotten(rule, self.now_seconds) else detector

@@ -339,7 +339,20 @@ def arguments_of(document: Any) -> RebalanceArgs:
     problems = list(deviations(load, LowNodeLoadArgs, low_path))
     migration, warnings = migration_of(document, plugins, problems)
     arguments = RebalanceArgs(msgspec.convert(load, LowNodeLoadArgs), migration=migration, warnings=tuple(warnings))
-    refuse(_contradictions(arguments, low_path))
+    # Values that fit their types and not each other, selectors and durations that cannot be read.
+    own, unusable = arguments.low_node_load, list[str]()
+    places: list[tuple[str, LoadThresholdFields]] = [(low_path, own)]
+    places += [(f"{low_path}.nodePools[{i}]", pool) for i, pool in enumerate(own.node_pools)]
+    for path, fields in places:
+        if not fields.use_deviation_thresholds:  # both are distances from the mean there and cannot cross
+            lows, highs, prod_lows = fields.low_thresholds, fields.high_thresholds, fields.prod_low_thresholds
+            unusable += low_above_high_problems(f"{path}.lowThresholds", lows, highs)
+            unusable += low_above_high_problems(f"{path}.prodLowThresholds", prod_lows, fields.prod_high_thresholds)
+        unusable += unreadable_selector(fields.node_selector, f"{path}.nodeSelector")
+        unusable += _unreadable_duration(fields.anomaly_condition.timeout, f"{path}.anomalyCondition.timeout")
+    for number, selector in enumerate(own.pod_selectors):
+        unusable += unreadable_selector(selector.selector, f"{low_path}.podSelectors[{number}].selector")
+    refuse(unusable + _unreadable_duration(own.detector_cache_timeout, f"{low_path}.detectorCacheTimeout"))
     return arguments
 
 
@@ -353,7 +366,10 @@ def migration_of(
     path, own = plugins.get(CONTROLLER, ("", {}))
     if isinstance(own, dict):
         own = {key: value for key, value in own.items() if key not in ACTING_FIELDS}
-    outer = _limits_beside_profiles(document)
+    configuration, outer = without_nulls(_configuration(document)), dict[str, Any]()
+    if "profiles" in configuration:
+        names = ConfigurationLimits.__struct_encode_fields__
+        outer = {name: configuration[name] for name in names if name in configuration}
     problems = [*problems, *deviations(own, MigrationArgs, path), *deviations(outer, ConfigurationLimits)]
     refuse([str(problem) for problem in problems if problem.fatal])
     arguments, limits = msgspec.convert(own, MigrationArgs), msgspec.convert(outer, ConfigurationLimits)
@@ -363,15 +379,6 @@ def migration_of(
         policy = f"{path}.evictionPolicy: Delete"
         warnings.append(f"{policy} is not supported; pods leave through the Eviction API")
     return limits.applied(arguments), warnings
-
-
-def _limits_beside_profiles(document: Any) -> dict[str, Any]:
-    """Fields of ConfigurationLimits that the configuration has."""
-    configuration = without_nulls(_configuration(document))
-    if "profiles" not in configuration:
-        return {}
-    names = ConfigurationLimits.__struct_encode_fields__
-    return {name: configuration[name] for name in names if name in configuration}
 
 
 def refuse(problems: list[str]) -> None:
@@ -419,20 +426,6 @@ def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _contradictions(arguments: RebalanceArgs, load_path: str) -> list[str]:
-    """Values that fit their types and not each other, selectors and durations that cannot be read."""
-    load, problems = arguments.low_node_load, []
-    places: list[tuple[str, LoadThresholdFields]] = [(load_path, load)]
-    places += [(f"{load_path}.nodePools[{i}]", pool) for i, pool in enumerate(load.node_pools)]
-    for path, fields in places:
-        problems += _crossed_threshold_problems(fields, path)
-        problems += unreadable_selector(fields.node_selector, f"{path}.nodeSelector")
-        problems += _unreadable_duration(fields.anomaly_condition.timeout, f"{path}.anomalyCondition.timeout")
-    for number, selector in enumerate(load.pod_selectors):
-        problems += unreadable_selector(selector.selector, f"{load_path}.podSelectors[{number}].selector")
-    return problems + _unreadable_duration(load.detector_cache_timeout, f"{load_path}.detectorCacheTimeout")
-
-
 def _unusable_migration(migration: MigrationArgs, path: str) -> list[str]:
     """Return what fits its type and cannot be used, including a nodeSelector, which would exclude nodes."""
     problems = unreadable_selector(migration.label_selector, f"{path}.labelSelector")
@@ -448,18 +441,9 @@ def _unusable_migration(migration: MigrationArgs, path: str) -> list[str]:
     for name, limit in limits.items():
         if limit_of(limit, 10) is None:
             problems.append(f"{path}.{name}: {limit!r} is neither a whole number nor a percentage")
-    return problems + _unusable_rates(migration, path)
-
-
-def _misplaced_selector(selector: Object | str | None, path: str) -> list[str]:
-    text = "is not read there; give it to LowNodeLoad or HighNodeLoad as their nodeSelector"
-    return [f"{path}.nodeSelector: {selector!r} {text}"] if selector else []
-
-
-def _unusable_rates(migration: MigrationArgs, path: str) -> list[str]:
-    """Durations, the rate and the limiter that cannot be read; moves need an end and a rate above zero."""
+    # Moves need an end and a rate above zero.
     limiter = migration.object_limiters.workload
-    problems = _unreadable_duration(migration.default_job_ttl, f"{path}.defaultJobTTL")
+    problems += _unreadable_duration(migration.default_job_ttl, f"{path}.defaultJobTTL")
     problems += _unreadable_duration(limiter.duration, f"{path}.objectLimiters.workload.duration")
     if limit_of(limiter.max_migrating, 10) is None:
         text = f"{limiter.max_migrating!r} is neither a whole number nor a percentage"
@@ -471,14 +455,9 @@ def _unusable_rates(migration: MigrationArgs, path: str) -> list[str]:
     return problems if usable else [*problems, f"{path}.evictQPS: {migration.evict_qps!r} is not a number above zero"]
 
 
-def _crossed_threshold_problems(fields: LoadThresholdFields, path: str) -> list[str]:
-    """Low thresholds above high ones; in deviation mode both are distances from the mean and cannot cross."""
-    if fields.use_deviation_thresholds:
-        return []
-    return [
-        *low_above_high_problems(f"{path}.lowThresholds", fields.low_thresholds, fields.high_thresholds),
-        *low_above_high_problems(f"{path}.prodLowThresholds", fields.prod_low_thresholds, fields.prod_high_thresholds),
-    ]
+def _misplaced_selector(selector: Object | str | None, path: str) -> list[str]:
+    text = "is not read there; give it to LowNodeLoad or HighNodeLoad as their nodeSelector"
+    return [f"{path}.nodeSelector: {selector!r} {text}"] if selector else []
 
 
 def low_above_high_problems(path: str, lows: ResourcePercents, highs: ResourcePercents) -> list[str]:

@@ -119,7 +119,15 @@ def table_of(inputs: RebalanceInputs, expiration_seconds: int) -> LoadTable:
             table.ahead[:, row] = load.outlook.slots(int(inputs.now_seconds // HALF_HOUR), DAY_STEPS + 1, HALF_HOUR).T
         if state_of(load, inputs.now_seconds, expiration_seconds) is Reason.OK:
             table.with_metric[row] = True
-            table.usage[row], table.prod[row] = _usage(load)
+            # what nobody measured of pods is the node's rest, prod's where it may be
+            assert load.metric is not None
+            prod_keys = {pod.key for pod in load.pods if pod.facts.prod}
+            pods, rest = load.metric.pods, unmeasured_use(load.metric)
+            of_prod = {key: measured for key, measured in pods.items() if key in prod_keys}
+            known, known_prod = measured_together(pods), measured_together(of_prod)
+            prod_rest = [any(math.isnan(usage[axis]) for usage, _ in of_prod.values()) * rest[axis] for axis in (0, 1)]
+            table.usage[row] = [s + k + r for s, k, r in zip(load.metric.system, known, rest, strict=True)]
+            table.prod[row] = [k + r for k, r in zip(known_prod, prod_rest, strict=True)]
             # (all, prod) of the pods whose grace period runs; one that outlasts it stays in use for nobody knows
             # how long.
             leaving, prod = np.zeros(2), np.zeros(2)
@@ -152,19 +160,6 @@ def state_of(load: NodeLoad, now_seconds: float, expiration_seconds: int) -> Rea
         return Reason.METRIC_IMPLAUSIBLE
     expired = expiration_seconds > 0 and now_seconds - metric.updated_seconds >= expiration_seconds
     return Reason.METRIC_EXPIRED if expired else Reason.OK
-
-
-def _usage(load: NodeLoad) -> tuple[tuple[float, float], tuple[float, float]]:
-    """(all, prod) of a node with a report; what nobody measured of pods is the node's rest, prod's where it may be."""
-    assert load.metric is not None
-    prod_keys = {pod.key for pod in load.pods if pod.facts.prod}
-    pods, rest = load.metric.pods, unmeasured_use(load.metric)
-    of_prod = {key: measured for key, measured in pods.items() if key in prod_keys}
-    known, known_prod = measured_together(pods), measured_together(of_prod)
-    prod_rest = [any(math.isnan(usage[axis]) for usage, _ in of_prod.values()) * rest[axis] for axis in (0, 1)]
-    cpu, memory = (s + k + r for s, k, r in zip(load.metric.system, known, rest, strict=True))
-    prod_cpu, prod_memory = (k + r for k, r in zip(known_prod, prod_rest, strict=True))
-    return (cpu, memory), (prod_cpu, prod_memory)
 
 
 def pools_of(inputs: RebalanceInputs, table: LoadTable, arguments: LowNodeLoadArgs) -> list[PoolThresholds]:

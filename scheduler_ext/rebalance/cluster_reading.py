@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -17,7 +17,6 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from cotenant.base.errors import ClusterAbsent, ClusterForbidden, NoData, UsageError
-from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient, Mirror
 from cotenant.base.kube.reflection import Key
 from cotenant.base.kube.watch import read_each
@@ -29,17 +28,10 @@ from cotenant.base.kubernetes.observed import ON_NODES
 from cotenant.base.kubernetes.protocol import NOT_ENDED, SCHEDULING_GROUP, SYSTEM_NAMESPACE
 from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.base.process.in_hand import ObjectVersion
-from cotenant.scheduler_ext.extender.metric import LoadMetric, NodeMetricWire, Outlook, metric_of, node_of, outlook_of
+from cotenant.scheduler_ext.extender.metric import LoadMetric, NodeMetricWire, metric_of, node_of, outlook_of
 from cotenant.scheduler_ext.extender.settings import LoadAwareSettings
 from cotenant.scheduler_ext.extender.watch.watcher import PATHS
-from cotenant.scheduler_ext.rebalance.load import (
-    DisruptionBudget,
-    NodeLoad,
-    RebalanceInputs,
-    RebalancePod,
-    WorkloadOutlook,
-    pod_of,
-)
+from cotenant.scheduler_ext.rebalance.load import DisruptionBudget, NodeLoad, RebalanceInputs, RebalancePod, pod_of
 from cotenant.scheduler_ext.rebalance.migration.job import JOBS, MigrationJob, address_of
 from cotenant.scheduler_ext.rebalance.published_outlooks import outlooks_address, outlooks_in
 from cotenant.scheduler_ext.volumes.reading import read_volumes
@@ -97,46 +89,62 @@ def read(
     if not nodes:
         raise NoData("the cluster has no nodes", fix="Is this the right --context?")
     metrics = _metrics(client, gaps)
-    outlooks = _outlooks(client, gaps)
-    budgets = _budgets(client, gaps)
+    forecasts = _optional(
+        client, PATHS["forecasts"], UsageForecast, outlook_of, gaps, "forecasts are not read", "forecast {} is not read"
+    )
+    outlooks = {name: outlook for (_, name), outlook in forecasts.items()}
+    budgets: tuple[DisruptionBudget, ...] = ()
+    try:
+        budgets = tuple(map(budget_of, client.list(BUDGETS, BudgetWire)))
+    except ClusterForbidden as error:
+        gaps.append(f"moves are not checked against disruption budgets: {error.message}")
     pods: dict[str, list[RebalancePod]] = defaultdict(list)
     read_pod = partial(pod_of, settings=settings)
     for pod in _readable(client, PATHS["pods"], msgspec.Raw, read_pod, gaps, fieldSelector=ON_NODES).values():
         pods[pod.facts.node].append(pod)
     waiting = _list_unschedulable_pods(client, settings, gaps)
-    resolve = _volume_resolver(client, [*waiting, *chain.from_iterable(pods.values())], gaps)
-    loads = [
-        NodeLoad(nodes[n], metrics.get(n), outlooks.get(n), tuple(map(resolve, pods.get(n, ())))) for n in sorted(nodes)
-    ]
-    inputs = RebalanceInputs.of(loads, budgets, now_seconds, tuple(map(resolve, waiting)))
-    inputs = replace(inputs, workloads=_workloads(client, namespace, gaps))
-    jobs = _jobs(client, gaps)
-    gaps += client.gaps()
-    return RebalanceReading(inputs, tuple(gaps), sum(load.outlook is not None for load in loads), jobs)
-
-
-def _volume_resolver(
-    client: KubeClient, pods: Sequence[RebalancePod], gaps: list[str]
-) -> Callable[[RebalancePod], RebalancePod]:
-    """Return what gives a pod what is known of its volumes; they are read only if a pod has a claim."""
-    users = Counter((pod.facts.identity.namespace, claim) for pod in pods for claim in set(pod.claims))
+    # volumes are read only if a pod has a claim
+    with_claims = (*waiting, *chain.from_iterable(pods.values()))
+    users = Counter((pod.facts.identity.namespace, claim) for pod in with_claims for claim in set(pod.claims))
     missing: list[str] = []
-    found = read_volumes(client, missing) if users else {}
-    gaps.extend(f"pods with volume claims are left alone: {why}" for why in missing)
-    return lambda pod: pod.with_volumes(found, users)
-
-
-def _jobs(client: KubeClient, gaps: list[str]) -> tuple[MigrationJob, ...]:
-    """PodMigrationJobs; none where their kind is not installed, and a gap for each that cannot be read."""
+    volumes = read_volumes(client, missing) if users else {}
+    gaps += [f"pods with volume claims are left alone: {why}" for why in missing]
+    loads = []
+    for name in sorted(nodes):
+        own = tuple(pod.with_volumes(volumes, users) for pod in pods.get(name, ()))
+        loads.append(NodeLoad(nodes[name], metrics.get(name), outlooks.get(name), own))
+    waiting = tuple(pod.with_volumes(volumes, users) for pod in waiting)
+    inputs = RebalanceInputs.of(loads, budgets, now_seconds, waiting)
+    address = outlooks_address(namespace)
     try:
-        jobs, refused = read_each(client, address_of("").collection, dict[str, Any], MigrationJob.parse)
-    except ClusterAbsent:
-        return ()
+        inputs = replace(inputs, workloads=outlooks_in(client.get(address.path)))
     except ClusterForbidden as error:
-        gaps.append(f"moves of the last hour are not counted: {error.message}")
-        return ()
-    gaps.extend(f"a move is not counted: {why}" for why in refused.values())
-    return tuple(jobs.values())
+        gaps.append(f"forecasts of workloads are not read: {error.message}")
+    except ValueError as error:
+        gaps.append(f"forecasts of workloads are not read: {address} cannot be read: {error}")
+    path, uncounted = address_of("").collection, "moves of the last hour are not counted"
+    jobs = _optional(client, path, dict[str, Any], MigrationJob.parse, gaps, uncounted, "a move is not counted")
+    gaps += client.gaps()
+    foreseen = sum(load.outlook is not None for load in loads)
+    return RebalanceReading(inputs, tuple(gaps), foreseen, tuple(jobs.values()))
+
+
+def _optional(
+    client: KubeClient, path: str, kind: Any, project: Callable[[Any], _ValueT], gaps: list[str], all_of: str, one: str
+) -> dict[Key, _ValueT]:
+    """The values of a collection that may be missing; none where its kind is not installed.
+
+    all_of: the gap where it is forbidden; one: that of each object that cannot be read, with {} for its name.
+    """
+    try:
+        values, refused = read_each(client, path, kind, project)
+    except ClusterAbsent:
+        return {}
+    except ClusterForbidden as error:
+        gaps.append(f"{all_of}: {error.message}")
+        return {}
+    gaps.extend(f"{one.format(name)}: {why}" for (_, name), why in refused.items())
+    return values
 
 
 def _readable(
@@ -174,41 +182,6 @@ def _metrics(client: KubeClient, gaps: list[str]) -> Mapping[str, LoadMetric]:
         f"NodeMetric {name} cannot be read, so its node counts as silent: {why}" for (_, name), why in refused.items()
     )
     return {name: metric for (_, name), metric in metrics.items()}
-
-
-def _outlooks(client: KubeClient, gaps: list[str]) -> Mapping[str, Outlook | None]:
-    """Forecasts by node; none where the kind is not installed."""
-    try:
-        outlooks, refused = read_each(client, PATHS["forecasts"], UsageForecast, outlook_of)
-    except ClusterAbsent:
-        return {}
-    except ClusterForbidden as error:
-        gaps.append(f"forecasts are not read: {error.message}")
-        return {}
-    gaps.extend(f"forecast {name} is not read: {why}" for (_, name), why in refused.items())
-    return {name: outlook for (_, name), outlook in outlooks.items()}
-
-
-def _workloads(client: KubeClient, namespace: str, gaps: list[str]) -> Mapping[WorkloadRef, WorkloadOutlook]:
-    """Forecasts of workloads; none where the manager publishes none."""
-    address = outlooks_address(namespace)
-    try:
-        return outlooks_in(client.get(address.path))
-    except ClusterForbidden as error:
-        gaps.append(f"forecasts of workloads are not read: {error.message}")
-    except ValueError as error:
-        gaps.append(f"forecasts of workloads are not read: {address} cannot be read: {error}")
-    return {}
-
-
-def _budgets(client: KubeClient, gaps: list[str]) -> tuple[DisruptionBudget, ...]:
-    """Budgets of all namespaces."""
-    try:
-        wires = client.list(BUDGETS, BudgetWire)
-    except ClusterForbidden as error:
-        gaps.append(f"moves are not checked against disruption budgets: {error.message}")
-        return ()
-    return tuple(map(budget_of, wires))
 
 
 def budget_of(wire: BudgetWire) -> DisruptionBudget:

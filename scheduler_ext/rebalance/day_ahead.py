@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.kubernetes.protocol import PREDICTED_USAGE_ANNOTATION
-from cotenant.scheduler_ext.extender.metric import LoadMetric, measured_together
+from cotenant.scheduler_ext.extender.metric import measured_together
 from cotenant.scheduler_ext.rebalance.classification import DAY_STEPS, HALF_HOUR, LoadTable
 from cotenant.scheduler_ext.rebalance.load import (
     RebalanceInputs,
@@ -76,12 +76,26 @@ class DayAhead:
     @classmethod
     def of(cls, inputs: RebalanceInputs, capacity: Floats) -> DayAhead:
         """Pods of workloads without a forecast stay at what they use now, and so do pods that are measured in part."""
-        pods, rows, usage = _pods_with_usage(inputs)
-        paths = _paths(inputs, pods, usage)
+        pods, rows, usages = list[RebalancePod](), list[int](), list[tuple[float, float]]()
         loads = np.zeros((DAY_STEPS + 1, len(inputs.loads), 2))
+        staying = np.zeros((len(inputs.loads), 2))  # what systems use, and pods of which the report lacks a resource
+        for row, load in enumerate(inputs.loads):
+            for pod in load.pods:
+                used = usage_of(pod, load.metric)
+                # deleted ones have no next day
+                if used is not None and not (pod.leaving and not pod.is_stuck(inputs.now_seconds)):
+                    pods.append(pod)
+                    rows.append(row)
+                    usages.append(used)
+            if (metric := load.metric) is not None:
+                halves = {key: pair for key, pair in metric.pods.items() if any(map(math.isnan, pair[0]))}
+                parts = (metric.system, measured_together(halves), unmeasured_use(metric))
+                staying[row] = [sum(amounts) for amounts in zip(*parts, strict=True)]
+        paths = _paths(inputs, pods, np.array(usages, dtype=np.float64).reshape(-1, 2))
+        in_rows = np.array(rows, dtype=np.intp)
         for step, resource in np.ndindex(DAY_STEPS + 1, 2):
-            loads[step, :, resource] = np.bincount(rows, paths[step, :, resource], len(inputs.loads))
-        loads += np.array([_staying_use(load.metric) for load in inputs.loads]).reshape(-1, 2)
+            loads[step, :, resource] = np.bincount(in_rows, paths[step, :, resource], len(inputs.loads))
+        loads += staying
         columns = {pod.key: column for column, pod in enumerate(pods)}
         seconds = step_seconds(DAY_STEPS + 1, inputs.now_seconds)
         seconds[-1] -= seconds[0]  # the last half hour is the present one of tomorrow: one whole day, whatever the time
@@ -130,28 +144,6 @@ def day_of(inputs: RebalanceInputs, table: LoadTable, *, with_forecast: bool) ->
     table.ahead = day.loads
     np.fmax.reduce(table.ahead, axis=0, out=table.peak)
     return day
-
-
-def _staying_use(metric: LoadMetric | None) -> tuple[float, float]:
-    """Return what the system uses, and the pods of which the report lacks a resource, (millicores, bytes)."""
-    if metric is None:
-        return 0.0, 0.0
-    halves = measured_together({key: pair for key, pair in metric.pods.items() if any(map(math.isnan, pair[0]))})
-    cpu, memory = (sum(parts) for parts in zip(metric.system, halves, unmeasured_use(metric), strict=True))
-    return cpu, memory
-
-
-def _pods_with_usage(inputs: RebalanceInputs) -> tuple[list[RebalancePod], Rows, Floats]:
-    """Pods with reported usage, rows of their nodes (pods,), usage (pods, 2); deleted ones have no next day."""
-    pods, rows, usages = [], [], []
-    for row, load in enumerate(inputs.loads):
-        for pod in load.pods:
-            usage = usage_of(pod, load.metric)
-            if usage is not None and not (pod.leaving and not pod.is_stuck(inputs.now_seconds)):
-                pods.append(pod)
-                rows.append(row)
-                usages.append(usage)
-    return pods, np.array(rows, dtype=np.intp), np.array(usages, dtype=np.float64).reshape(-1, 2)
 
 
 def _paths(inputs: RebalanceInputs, pods: Sequence[RebalancePod], usage: Floats) -> Floats:

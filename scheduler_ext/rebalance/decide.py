@@ -35,7 +35,6 @@ from cotenant.scheduler_ext.rebalance.load import RebalanceInputs, RebalancePod
 from cotenant.scheduler_ext.rebalance.next_day import spare_next_day
 from cotenant.scheduler_ext.rebalance.plan import MoveRefusal, PassStop, PlannedMove, RebalancedNode, RebalancePlan
 from cotenant.scheduler_ext.rebalance.price import (
-    MovePrice,
     after_overload_mask,
     overload,
     overload_seconds,
@@ -89,17 +88,13 @@ def decide(
     return RebalancePlan(with_forecast, tuple(work.moves), tuple(work.refusals), in_order, tuple(stops), after)
 
 
-def _forecast_high_nodes(work: RebalanceRound, pool: PoolThresholds) -> Flags | None:
-    """Nodes that are high because a forecast expects it, (nodes,); None without forecasts."""
-    if work.day is not None:
-        return work.day.overloaded(pool.high) & work.table.with_metric
-    return forecast_high(work.table, pool.high) if work.with_forecast else None
-
-
 def _classify_pool(work: RebalanceRound, pool: PoolThresholds) -> Classification:
     """Classes of a pool's nodes; its high nodes are marked abnormal and its low ones reset, unless it is paused."""
     load_args, marks = work.arguments.low_node_load, work.detectors
-    number, expected = load_args.number_of_nodes, _forecast_high_nodes(work, pool)
+    number = load_args.number_of_nodes
+    expected = forecast_high(work.table, pool.high) if work.with_forecast and work.day is None else None
+    if work.day is not None:
+        expected = work.day.overloaded(pool.high) & work.table.with_metric
     if marks is None or load_args.paused:
         return classify(work.table, pool, number, expected=expected)
     rule = _rule(work, pool)
@@ -150,14 +145,18 @@ def _relieve(work: RebalanceRound, current: ThresholdPass, row: int) -> None:
     if not over.any():
         return
     candidates = [pod for pod in load.pods if (pod.facts.prod or not current.prod) and pod.key not in work.moved]
-    for pod, shares in sort_by_move_order(
-        [(pod, shares_of(work, pod, row)) for pod in candidates], _weights(current, over)
-    ):
+    by_resource = current.pool.pool.resource_weights
+    weights = np.where(over, np.array([by_resource.cpu, by_resource.memory], dtype=np.float64), 0.0)
+    for pod, shares in sort_by_move_order([(pod, shares_of(work, pod, row)) for pod in candidates], weights):
         over, excess = _overload(work, current, row)
         if not over.any():
             return
-        reason = _receiver_capacity_reason(work, current) if work.limits.node_refusal(name) is Reason.OK else Reason.OK
-        reason = work.limits.node_refusal(name) if reason is Reason.OK else reason
+        reason = work.limits.node_refusal(name)
+        if reason is Reason.OK:
+            # Koordinator's stop: receivers' sum of threshold less usage is used up for some resource
+            rows, usage = current.receivers.rows, work.table.prod if current.prod else work.table.usage
+            used_up = ((current.high[rows] - usage[rows]).sum(axis=0) <= 0).any()
+            reason = Reason.TARGETS_USED_UP if used_up else Reason.OK
         if reason is not Reason.OK:
             work.refusals.append(MoveRefusal("", name, reason))
             return
@@ -166,13 +165,6 @@ def _relieve(work: RebalanceRound, current: ThresholdPass, row: int) -> None:
             work.refusals.append(MoveRefusal(pod.key, name, outcome))
         else:
             work.moves.append(outcome)
-
-
-def _weights(current: ThresholdPass, over: Flags) -> Floats:
-    """Weights of (cpu, memory) by the pool's settings where `over` says that the resource is overloaded, else 0."""
-    weights = current.pool.pool.resource_weights
-    by_resource: Floats = np.where(over, np.array([weights.cpu, weights.memory], dtype=np.float64), 0.0)
-    return by_resource
 
 
 def _overload(work: RebalanceRound, current: ThresholdPass, row: int) -> tuple[Flags, Floats]:
@@ -192,14 +184,6 @@ def _staying_usage(work: RebalanceRound, current: ThresholdPass, row: int) -> Fl
     return staying
 
 
-def _receiver_capacity_reason(work: RebalanceRound, current: ThresholdPass) -> Reason:
-    """Koordinator's stop: receivers' sum of threshold less usage is used up for some resource."""
-    rows = current.receivers.rows
-    usage = work.table.prod if current.prod else work.table.usage
-    headroom = (current.high[rows] - usage[rows]).sum(axis=0)
-    return Reason.TARGETS_USED_UP if (headroom <= 0).any() else Reason.OK
-
-
 def _try_move(
     work: RebalanceRound, current: ThresholdPass, pod: RebalancePod, row: int, about: NodeExcess
 ) -> PlannedMove | Reason:
@@ -210,9 +194,13 @@ def _try_move(
         return usage
     path = path_of(work, pod, PodUse(row, np.array(usage)))
     seconds, relief = _relief(work, current, row, path, about)
-    refusal = _unpaid(
-        price(pod, shares, relief, seconds, work.inputs.now_seconds), from_forecast=_looks_ahead(work, current)
-    )
+    cost, refusal = price(pod, shares, relief, seconds, work.inputs.now_seconds), Reason.OK
+    if cost.gain <= 0:
+        refusal = Reason.NOTHING_GAINED
+    elif _looks_ahead(work, current) and cost.outlasts_overload:
+        refusal = Reason.OVERLOAD_ENDS_FIRST
+    elif not cost.pays:
+        refusal = Reason.MOVE_DOES_NOT_PAY
     if refusal is not Reason.OK:
         return refusal
     place, harm = _target(work, current, pod, path)
@@ -252,15 +240,6 @@ def _relief(
     return seconds, max(float(relief[0]), present_relief(shares, np.where(over, excess, 0.0)) * seconds / HALF_HOUR)
 
 
-def _unpaid(cost: MovePrice, *, from_forecast: bool) -> Reason:
-    """Why a price forbids the move; from_forecast: whether the overload's length comes from a forecast."""
-    if cost.gain <= 0:
-        return Reason.NOTHING_GAINED
-    if from_forecast and cost.outlasts_overload:
-        return Reason.OVERLOAD_ENDS_FIRST
-    return Reason.OK if cost.pays else Reason.MOVE_DOES_NOT_PAY
-
-
 def _target(
     work: RebalanceRound, current: ThresholdPass, pod: RebalancePod, path: Floats
 ) -> tuple[int | Reason, float]:
@@ -288,16 +267,11 @@ def _target(
     best = np.argsort(fullest, kind="stable")[:SHORT_LIST]
     if not (peak[best[0]] > high[possible[best[0]]]).any():
         return int(possible[best[0]]), 0.0
-    harm = _harm(work, current, possible[best], path)
+    # overload that the pod brings to the receivers, node-seconds
+    chosen, steps = possible[best], step_seconds(len(path), work.inputs.now_seconds)
+    ahead, places = table.ahead[:, rows[chosen]], (high[chosen], table.capacity[rows[chosen]])
+    harm = overload(ahead + path[:, None], *places, steps) - overload(ahead, *places, steps)
     return int(possible[best[np.argmin(harm)]]), float(harm.min())
-
-
-def _harm(work: RebalanceRound, current: ThresholdPass, places: npt.NDArray[np.intp], path: Floats) -> Floats:
-    """Overload that the pod brings to receivers, node-seconds, (places,)."""
-    table, rows = work.table, current.receivers.rows[places]
-    high, capacity = current.pool.high[rows], table.capacity[rows]
-    ahead, steps = table.ahead[:, rows], step_seconds(len(path), work.inputs.now_seconds)
-    return overload(ahead + path[:, None], high, capacity, steps) - overload(ahead, high, capacity, steps)
 
 
 def _outlooks(

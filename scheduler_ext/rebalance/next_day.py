@@ -27,6 +27,7 @@ from cotenant.scheduler_ext.rebalance.round_state import (
     both,
     fits_on,
     larger,
+    movable_usage,
     path_of,
     shares_of,
 )
@@ -65,10 +66,10 @@ def _spare_once(work: RebalanceRound, current: ThresholdPass, row: int) -> Reaso
     if reason is not Reason.OK or not _is_expected(work, current, row):
         return reason if reason is not Reason.OK else Reason.NOTHING_GAINED
     foreseen = [pod for pod in load.pods if pod.key in work.day.columns and pod.key not in work.moved]
-    reasons = [_pod_refusal(work, pod) for pod in foreseen]
-    pods = [pod for pod, reason in zip(foreseen, reasons, strict=True) if reason is Reason.OK]
+    usages = [movable_usage(work, work.limits, pod, row) for pod in foreseen]
+    pods = [pod for pod, usage in zip(foreseen, usages, strict=True) if not isinstance(usage, Reason)]
     if not pods:
-        return next(iter(reasons), Reason.MOVE_DOES_NOT_PAY)
+        return next((usage for usage in usages if isinstance(usage, Reason)), Reason.MOVE_DOES_NOT_PAY)
     above = work.day.above(current.high, np.array([row]))
     paths = np.stack([work.day.path(pod) for pod in pods], axis=1)
     spared = (above - work.day.above(current.high, np.full(len(pods), row), -paths)).tolist()
@@ -80,12 +81,6 @@ def _spare_once(work: RebalanceRound, current: ThresholdPass, row: int) -> Reaso
             work.moves.append(move)
             return Reason.OK
     return Reason.TARGETS_TOO_FULL
-
-
-def _pod_refusal(work: RebalanceRound, pod: RebalancePod) -> Reason:
-    """Why the pod may not leave; OK when it may."""
-    reason = work.eligibility.refusal(pod)
-    return work.limits.refusal(pod) if reason is Reason.OK else reason
 
 
 def _find_worthwhile_move(

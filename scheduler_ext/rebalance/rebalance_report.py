@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from cotenant.base.kubernetes.protocol import EMPTYING_TAINT
 from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.table import Table
 from cotenant.base.text import agree, counted
-from cotenant.scheduler_ext.rebalance.arguments import EMPTYING_PLUGIN, PLUGIN, RebalanceArgs, RoundArgs
+from cotenant.scheduler_ext.rebalance.arguments import EMPTYING_PLUGIN, PLUGIN, RebalanceArgs
 from cotenant.scheduler_ext.rebalance.cluster_reading import RebalanceReading
 from cotenant.scheduler_ext.rebalance.decide import decide
 from cotenant.scheduler_ext.rebalance.emptying.arguments import EmptyingArgs
@@ -30,13 +30,29 @@ def report_of(
     caps = RoundCaps.of(reading.inputs, reading.jobs, arguments.migration, arguments.churn)
     arguments = caps.restrict(arguments)
     plan = decide(reading.inputs, arguments, with_forecast=with_forecast and reading.has_forecasts)
-    notes = (*_notes(plan, reading, arguments, configured=configured), *_failed_notes(plan, reading, caps))
-    return _report(plan, reading, notes, _gaps(plan, reading, arguments))
+    return _report(plan, reading, caps, _notes(plan, reading, arguments, configured=configured), arguments.warnings)
 
 
 def _report(
-    plan: RebalancePlan, reading: RebalanceReading, notes: Iterable[str], gaps: Iterable[str]
+    plan: RebalancePlan, reading: RebalanceReading, caps: RoundCaps, said: Iterable[str], warnings: Iterable[str]
 ) -> RebalanceReport:
+    """The plan as tables, with its own notes, why moves failed, and what could not be read: a partial answer."""
+    notes = list(said)
+    # Why the last moves of pods failed that stay because of it, in the words that their jobs got.
+    staying = {refusal.pod for refusal in plan.refusals if refusal.reason is Reason.MOVE_FAILED}
+    texts = sentences([move for move in caps.failed.values() if move.pod in staying], reading.inputs.now_seconds)
+    notes += texts[:MOST_NAMES]
+    if len(texts) > MOST_NAMES:
+        further = agree(len(texts) - MOST_NAMES, "further pod stays because its", "further pods stay because their")
+        notes.append(f"{further} last move failed")
+    gaps = [*reading.gaps, *(f"the configuration's {warning}" for warning in warnings)]
+    blind = [node.name for node in plan.nodes if node.reason is Reason.FORECAST_MISSING]
+    unjudged = [n.name for n in plan.nodes if n.reason not in (Reason.OK, Reason.FORECAST_MISSING)]
+    for names, lacking, so in ((blind, "forecast", "left alone"), (unjudged, "fresh NodeMetric", "not judged")):
+        if names:
+            has, is_ = ("has", "is") if len(names) == 1 else ("have", "are")
+            listed = ", ".join(names[:MOST_NAMES]) + (", ..." if len(names) > MOST_NAMES else "")
+            gaps.append(f"{len(names)} of {len(plan.nodes)} nodes {has} no {lacking} and {is_} {so}: {listed}")
     return RebalanceReport(
         reading.inputs.now_seconds,
         Table.from_rows(NODES, node_rows(plan)),
@@ -71,16 +87,6 @@ def _notes(
     yield "a node above its threshold at this moment counts as overloaded: a single round has no anomaly detector"
 
 
-def _failed_notes(plan: RebalancePlan, reading: RebalanceReading, caps: RoundCaps) -> Iterator[str]:
-    """Why the last moves of pods failed that stay because of it, in the words that their jobs got."""
-    staying = {refusal.pod for refusal in plan.refusals if refusal.reason is Reason.MOVE_FAILED}
-    texts = sentences([move for move in caps.failed.values() if move.pod in staying], reading.inputs.now_seconds)
-    yield from texts[:MOST_NAMES]
-    if len(texts) > MOST_NAMES:
-        further = agree(len(texts) - MOST_NAMES, "further pod stays because its", "further pods stay because their")
-        yield f"{further} last move failed"
-
-
 def _forecasts_note(plan: RebalancePlan, reading: RebalanceReading) -> str:
     """Return a sentence that names the forecasts that the round used; "" when it used none."""
     if not plan.with_forecast:
@@ -98,44 +104,18 @@ def emptying_report_of(
     caps = RoundCaps.of(reading.inputs, reading.jobs, arguments.migration, arguments.churn)
     arguments = caps.restrict(arguments)
     plan = decide_emptying(reading.inputs, arguments, with_forecast=with_forecast and reading.forecasts > 0)
-    notes = (*_emptying_notes(plan, reading, arguments, configured=configured), *_failed_notes(plan, reading, caps))
-    return _report(plan, reading, notes, _gaps(plan, reading, arguments))
-
-
-def _emptying_notes(
-    plan: RebalancePlan, reading: RebalanceReading, arguments: EmptyingArgs, *, configured: bool
-) -> Iterator[str]:
-    """Yield the thresholds and forecasts, the marks that would be set, and the reasons why no node is begun."""
-    load = arguments.high_node_load
+    # the thresholds and forecasts, the marks that would be set, and the reasons why no node is begun
+    load, notes = arguments.high_node_load, list[str]()
     if not configured:
-        yield "without a configuration: low cpu {:g} %, memory {:g} %; high cpu {:g} %, memory {:g} %".format(
-            *load.low_thresholds.pair(100), *load.high_thresholds.pair(100)
-        )
-    yield _forecasts_note(plan, reading) or "forecasts were not read: tomorrow's peak may not fit"
+        thresholds = (*load.low_thresholds.pair(100), *load.high_thresholds.pair(100))
+        words = "without a configuration: low cpu {:g} %, memory {:g} %; high cpu {:g} %, memory {:g} %"
+        notes.append(words.format(*thresholds))
+    notes.append(_forecasts_note(plan, reading) or "forecasts were not read: tomorrow's peak may not fit")
     for mark in plan.marks:
         why = "" if mark.reason is Reason.OK else f": {SENTENCES[mark.reason]}"
-        yield f"{mark.node}: taint {EMPTYING_TAINT}:PreferNoSchedule {mark.change.value}{why}"
-    for stop in plan.stops:
-        yield SENTENCES[stop.reason]
-
-
-def _gaps(plan: RebalancePlan, reading: RebalanceReading, arguments: RoundArgs) -> Iterator[str]:
-    """Yield what could not be read; any such gap makes the answer a partial one."""
-    yield from reading.gaps
-    yield from (f"the configuration's {warning}" for warning in arguments.warnings)
-    blind = [node.name for node in plan.nodes if node.reason is Reason.FORECAST_MISSING]
-    if blind:
-        has, is_ = ("has", "is") if len(blind) == 1 else ("have", "are")
-        yield f"{len(blind)} of {len(plan.nodes)} nodes {has} no forecast and {is_} left alone: {_names(blind)}"
-    unjudged = [n.name for n in plan.nodes if n.reason not in (Reason.OK, Reason.FORECAST_MISSING)]
-    if unjudged:
-        has, is_ = ("has", "is") if len(unjudged) == 1 else ("have", "are")
-        share = f"{len(unjudged)} of {len(plan.nodes)}"
-        yield f"{share} nodes {has} no fresh NodeMetric and {is_} not judged: {_names(unjudged)}"
-
-
-def _names(nodes: Sequence[str]) -> str:
-    return ", ".join(nodes[:MOST_NAMES]) + (", ..." if len(nodes) > MOST_NAMES else "")
+        notes.append(f"{mark.node}: taint {EMPTYING_TAINT}:PreferNoSchedule {mark.change.value}{why}")
+    notes += [SENTENCES[stop.reason] for stop in plan.stops]
+    return _report(plan, reading, caps, notes, arguments.warnings)
 
 
 def node_rows(plan: RebalancePlan) -> list[dict[str, Any]]:

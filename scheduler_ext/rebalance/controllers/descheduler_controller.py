@@ -19,7 +19,7 @@ from cotenant.base.controllers.loop import Changes, Feature
 from cotenant.base.errors import CotenantError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient, Mirror
-from cotenant.base.kubernetes.intent import Apply, Intent, Outcome, Patch
+from cotenant.base.kubernetes.intent import Intent, Outcome, Patch
 from cotenant.base.kubernetes.node_taints import AVOIDED
 from cotenant.base.kubernetes.protocol import EMPTYING_TAINT
 from cotenant.base.reasons import SENTENCES, Reason
@@ -101,13 +101,23 @@ class DeschedulerController(Feature):
         self._due_seconds = now_seconds + self._settings.interval_seconds
         self.interval_seconds = self._settings.interval_seconds
         reading = read(self._client, self._load_aware, now_seconds, self._manager.namespace)
-        publication = self._publication(reading)
-        if publication is not None:
-            reading = replace(reading, inputs=replace(reading.inputs, workloads=outlooks_in(publication.body)))
+        # Forecasts of workloads that all who decide rounds are to decide by; none while the published ones serve.
+        outlooks, publication = outlooks_of(self._results), list[Intent]()
+        newest, last = (
+            max((outlook.start_seconds for outlook in those.values()), default=-math.inf)
+            for those in (outlooks, reading.inputs.workloads)
+        )
+        if outlooks and newest - last >= self._manager.forecast_interval_seconds:
+            published = outlooks_config_map(outlooks, self._manager.namespace)
+            reading = replace(reading, inputs=replace(reading.inputs, workloads=outlooks_in(published.body)))
+            publication.append(published)
         writes = self._writes(reading, jobs, is_settled=is_settled)
         notes += tuple(ObjectNote("descheduler", "Partial", gap, warning=True) for gap in reading.gaps)
-        intents = self._intents(writes, reading, jobs)
-        return ControllerDecision((*intents, *((publication,) if publication else ())), notes)
+        # marks first: what a pod leaves is avoided from then on
+        intents: list[Intent] = [*mark_patches(self._taints, writes.marks), *withdrawn_from(writes.released, jobs)]
+        if writes.plan is not None:
+            intents += jobs_of(writes.plan, reading.inputs, self._arguments.migration, jobs)
+        return ControllerDecision((*intents, *publication), notes)
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
         """Keep the outcomes of marks for the next round's notes; outcomes of jobs appear in the mirror."""
@@ -119,16 +129,6 @@ class DeschedulerController(Feature):
     def decide_at_shutdown(self, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - marks do not depend on time
         """Return what to write when the manager ends: every mark is removed, because no manager would do so later."""
         return ControllerDecision(tuple(self._taints.withdrawn(LEAVING)))
-
-    def _publication(self, reading: RebalanceReading) -> Apply | None:
-        """Forecasts of workloads that all who decide rounds are to decide by; None while the published ones serve."""
-        outlooks = outlooks_of(self._results)
-        newest, last = (
-            max((outlook.start_seconds for outlook in those.values()), default=-math.inf)
-            for those in (outlooks, reading.inputs.workloads)
-        )
-        is_due = newest - last >= self._manager.forecast_interval_seconds
-        return outlooks_config_map(outlooks, self._manager.namespace) if outlooks and is_due else None
 
     def _writes(self, reading: RebalanceReading, jobs: Sequence[MigrationJob], *, is_settled: bool) -> RoundWrites:
         """Plans of the plugins that are asked for, and what of them is written."""
@@ -158,15 +158,6 @@ class DeschedulerController(Feature):
         self._has_marks |= any(mark.change is MarkChange.SET for mark in writes.marks)
         return writes
 
-    def _intents(
-        self, writes: RoundWrites, reading: RebalanceReading, jobs: Sequence[MigrationJob]
-    ) -> Iterator[Intent]:
-        """Marks first: what a pod leaves is avoided from then on."""
-        yield from mark_patches(self._taints, writes.marks)
-        yield from withdrawn_from(writes.released, jobs)
-        if writes.plan is not None:
-            yield from jobs_of(writes.plan, reading.inputs, self._arguments.migration, jobs)
-
 
 def outlooks_of(results: Callable[[], MedianResults]) -> dict[WorkloadRef, WorkloadOutlook]:
     """Forecasts of workloads of the pipeline's last run; none where no run has ended well yet."""
@@ -195,7 +186,11 @@ def mark_patches(taints: NodeTaints, marks: Iterable[NodeMark]) -> Iterator[Patc
     for mark in marks:
         if mark.change is MarkChange.STAYS:
             continue
-        patch = taints.patch(mark.node, "" if mark.change is MarkChange.TAKEN else AVOIDED, _why(mark))
+        value, why = "", SENTENCES[mark.reason]
+        if mark.change is not MarkChange.TAKEN:
+            value, pods = AVOIDED, agree(mark.pods, "pod leaves", "pods leave")
+            why = f"{SENTENCES[Reason.UNDER_USED]} {pods} for {mark.cost:.0f} of {mark.gain:.0f} node-seconds."
+        patch = taints.patch(mark.node, value, why)
         if patch is not None:
             yield patch
 
@@ -206,10 +201,3 @@ def marks_notes(outcomes: Sequence[Outcome]) -> Iterator[ObjectNote]:
         intent = outcome.intent
         if outcome.ok and isinstance(intent, Patch) and intent.address.resource == "nodes":
             yield ObjectNote(str(intent.address), EVENTS[intent.operations[-1]["op"]], intent.why, event=True)
-
-
-def _why(mark: NodeMark) -> str:
-    if mark.change is MarkChange.TAKEN:
-        return SENTENCES[mark.reason]
-    pods = agree(mark.pods, "pod leaves", "pods leave")
-    return f"{SENTENCES[Reason.UNDER_USED]} {pods} for {mark.cost:.0f} of {mark.gain:.0f} node-seconds."

@@ -6,7 +6,7 @@ refused a moment ago) may be lost: the objects say how far each move is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
@@ -19,7 +19,7 @@ from cotenant.base.kubernetes.intent import Apply, Outcome
 from cotenant.scheduler_ext.rebalance.arguments import MigrationArgs
 from cotenant.scheduler_ext.rebalance.controllers.metrics import MigrationMetrics
 from cotenant.scheduler_ext.rebalance.migration.churn import Churn, EvictionRate
-from cotenant.scheduler_ext.rebalance.migration.decide import LONGEST_SECONDS, MigrationWrites, decide
+from cotenant.scheduler_ext.rebalance.migration.decide import LONGEST_SECONDS, decide
 from cotenant.scheduler_ext.rebalance.migration.job import KIND, JobPhase, address_of
 from cotenant.scheduler_ext.rebalance.migration.step import MOST_CHARACTERS
 from cotenant.scheduler_ext.rebalance.migration.view import EvictionRefusal, MigrationView
@@ -70,7 +70,20 @@ class MigrationController(Feature):
         self.interval_seconds = LONGEST_SECONDS
         if writes.evictions_due:
             self.interval_seconds = max(SHORTEST_SECONDS, self._rate.wait_seconds)
-        return ControllerDecision((*writes.intents, *self._unreadable_statuses()), tuple(self._notes(writes)))
+        # Statuses of jobs that cannot be read, which say why, once each; a corrected one goes on.
+        intents, notes = list(writes.intents), list[ObjectNote]()
+        refused = {name: why for (_, name), why in sorted(self._mirrors["migration-jobs"].refusals.items())}
+        self._told = {name: why for name, why in self._told.items() if refused.get(name) == why}
+        for name in sorted(refused.keys() - self._told.keys()):
+            status = {"phase": JobPhase.PENDING.value, "reason": "Unreadable", "message": refused[name]}
+            address = address_of(name)
+            intents.append(Apply(address, address.manifest(KIND, status=status), "status", why=refused[name]))
+        for name, why in refused.items():
+            notes.append(ObjectNote(f"podmigrationjobs/{name}", "Unreadable", why, warning=True))
+        for job, ended in writes.ended:
+            if ended.phase is not JobPhase.SUCCEEDED:
+                notes.append(ObjectNote(f"podmigrationjobs/{job.name}", ended.reason, ended.message, warning=True))
+        return ControllerDecision(tuple(intents), tuple(notes))
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
         """Count evictions against their rate, and remember which were refused."""
@@ -107,28 +120,6 @@ class MigrationController(Feature):
             unmade=self.unmade,
             now_seconds=now_seconds,
         )
-
-    def _unreadable_statuses(self) -> Iterator[Apply]:
-        """Yield the statuses of jobs that cannot be read, which say why, once each; a corrected one goes on."""
-        refused = {name: why for (_, name), why in self._mirrors["migration-jobs"].refusals.items()}
-        self._told = {name: why for name, why in self._told.items() if refused.get(name) == why}
-        for name in sorted(refused.keys() - self._told.keys()):
-            status = {"phase": JobPhase.PENDING.value, "reason": "Unreadable", "message": refused[name]}
-            address = address_of(name)
-            yield Apply(address, address.manifest(KIND, status=status), "status", why=refused[name])
-
-    def _notes(self, writes: MigrationWrites) -> list[ObjectNote]:
-        """Return notes for people: jobs that cannot be read, jobs that failed."""
-        refused = self._mirrors["migration-jobs"].refusals
-        notes = [
-            ObjectNote(f"podmigrationjobs/{name}", "Unreadable", why, warning=True)
-            for (_, name), why in sorted(refused.items())
-        ]
-        return notes + [
-            ObjectNote(f"podmigrationjobs/{job.name}", status.reason, status.message, warning=True)
-            for job, status in writes.ended
-            if status.phase is not JobPhase.SUCCEEDED
-        ]
 
 
 def refusal_of(error: Exception | None, now_seconds: float) -> EvictionRefusal | None:

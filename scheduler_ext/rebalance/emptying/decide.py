@@ -108,8 +108,17 @@ def decide_emptying(inputs: RebalanceInputs, arguments: EmptyingArgs, *, with_fo
     if stop in NEEDED:
         work.marks += [_mark(work, row, MarkChange.TAKEN, stop) for row in marked]
     else:
+        # Nodes that a round before has begun keep their mark while their last pods can leave, or wait to.
+        expiration = arguments.high_node_load.node_metric_expiration_seconds
         for row in marked:
-            _go_on(work, row)
+            mark = _mark(work, row, MarkChange.STAYS, Reason.OK)
+            reason = state_of(inputs.loads[row], inputs.now_seconds, expiration)
+            refusal = _try_node(work, row) if reason is Reason.OK else MoveRefusal("", mark.node, reason)
+            if refusal is not None:
+                change = MarkChange.STAYS if refusal.reason in PASSING else MarkChange.TAKEN
+                mark = replace(mark, change=change, reason=refusal.reason)
+                work.refusals.append(refusal)
+            work.marks.append(mark)
         stop = _begin_nodes(work) if stop is Reason.OK else stop
     stops = () if stop is Reason.OK else (PassStop("", False, stop),)
     nodes = tuple(_emptied_nodes(work, before))
@@ -157,32 +166,26 @@ def _stop(work: _EmptyingRound) -> Reason:
     over = (table.usage[rows] > work.high[rows]).any(axis=1)
     if work.with_forecast:
         over |= forecast_high(table, work.high)[rows]
-    under, hot = int(_under_used(work).sum()), bool(over.any())
+    under_used = _under_used(work)
+    under, hot, waits = int(under_used.sum()), bool(over.any()), False
+    if work.inputs.waiting:
+        # Whether a pod without a node could run on a node that is, or may be, emptied, by rules and by what the pod
+        # requests. One that fits on a node as it is waits for something else, such as its volume.
+        emptied = [replace(load, pods=()) for load in work.inputs.loads]
+        marked = np.array([load.mark is not None for load in emptied], dtype=np.bool_)
+        offered = Receivers.of(emptied, np.flatnonzero(marked | under_used))
+        present = Receivers.of(work.inputs.loads, np.flatnonzero(table.schedulable))
+        waits = any(bool(offered.fits(pod).any()) and not present.fits(pod).any() for pod in work.inputs.waiting)
     least = work.arguments.high_node_load.number_of_nodes + hot
     checks: Sequence[tuple[bool, Reason]] = (
         (work.arguments.high_node_load.paused, Reason.REBALANCE_PAUSED),
-        (_has_waiting_pods(work), Reason.PODS_WAIT),
+        (waits, Reason.PODS_WAIT),
         (hot and not under, Reason.LOAD_RISES),
         (not _is_peak_covered(work, work.open), Reason.PEAK_NOT_COVERED),
         (not under, Reason.NO_NODE_UNDER_USED),
         (under <= least, Reason.TOO_FEW_NODES_LOW),
     )
     return next((reason for stops, reason in checks if stops), Reason.OK)
-
-
-def _has_waiting_pods(work: _EmptyingRound) -> bool:
-    """Return whether a pod without a node could run on a node that is, or may be, emptied.
-
-    It is checked by rules and by what the pod requests. A pod that fits on a node as it is waits for something else,
-    such as its volume.
-    """
-    if not work.inputs.waiting:
-        return False
-    emptied = [replace(load, pods=()) for load in work.inputs.loads]
-    marked = np.array([load.mark is not None for load in emptied], dtype=np.bool_)
-    offered = Receivers.of(emptied, np.flatnonzero(marked | _under_used(work)))
-    present = Receivers.of(work.inputs.loads, np.flatnonzero(work.table.schedulable))
-    return any(bool(offered.fits(pod).any()) and not present.fits(pod).any() for pod in work.inputs.waiting)
 
 
 def _is_peak_covered(work: _EmptyingRound, staying: Flags) -> bool:
@@ -250,20 +253,6 @@ def _cost(work: _EmptyingRound, pods: Sequence[RebalancePod], row: int) -> float
     return sum(price(pod, shares_of(work, pod, row), 0.0, 0.0, work.inputs.now_seconds).cost for pod in pods)
 
 
-def _go_on(work: _EmptyingRound, row: int) -> None:
-    """A node that a round before has begun: it keeps its mark while its last pods can leave, or wait to."""
-    name, stays = work.table.names[row], _mark(work, row, MarkChange.STAYS, Reason.OK)
-    reason = state_of(
-        work.inputs.loads[row], work.inputs.now_seconds, work.arguments.high_node_load.node_metric_expiration_seconds
-    )
-    refusal = _try_node(work, row) if reason is Reason.OK else MoveRefusal("", name, reason)
-    if refusal is None or refusal.reason in PASSING:
-        work.marks.append(replace(stays, reason=refusal.reason if refusal else Reason.OK))
-    else:
-        work.marks.append(replace(stays, change=MarkChange.TAKEN, reason=refusal.reason))
-    work.refusals += [refusal] if refusal else []
-
-
 def _try_node(work: _EmptyingRound, row: int) -> MoveRefusal | None:
     """Find a place for every pod of a node and plan the moves; or the first that stands against it, and no change."""
     name, was_open = work.table.names[row], bool(work.open[row])
@@ -300,7 +289,8 @@ def _horizon(work: _EmptyingRound) -> float:
 def _placement(work: _EmptyingRound, pod: RebalancePod, row: int, pods: int) -> _Placement | Reason:
     """Return the placement of a pod of the row on the fullest node that takes it, or the reason why it stays.
 
-    pods: how many must leave the row's node; each is charged its part of the time for which a free node counts.
+    The fullest has the least left unrequested of those that stay under their threshold all day. pods: how many must
+    leave the row's node; each is charged its part of the time for which a free node counts.
     """
     usage = movable_usage(work, work.lone_limits, pod, row)
     if isinstance(usage, Reason):
@@ -308,12 +298,6 @@ def _placement(work: _EmptyingRound, pod: RebalancePod, row: int, pods: int) -> 
     path = path_of(work, pod, PodUse(row, np.array(usage)))
     shares = path[0] / work.table.capacity[row]
     cost = price(pod, shares, _horizon(work) / pods, _horizon(work), work.inputs.now_seconds)
-    place = _fullest(work, pod, path)
-    return place if isinstance(place, Reason) else _Placement(pod, place, path, cost)
-
-
-def _fullest(work: _EmptyingRound, pod: RebalancePod, path: Floats) -> int | Reason:
-    """The receiver's place with the least left unrequested of those that stay under their threshold all day."""
     rows = work.receivers.rows
     fits = work.receivers.fits(pod) & work.open[rows]
     if not fits.any():
@@ -324,11 +308,11 @@ def _fullest(work: _EmptyingRound, pod: RebalancePod, path: Floats) -> int | Rea
     )
     margin = 0.0 if work.day is None else RECEIVER_MARGIN
     for place in places[np.argsort(left_requests, kind="stable")].tolist():
-        row = int(rows[place])
-        now = work.table.usage[row] + path[0] <= work.high[row]
-        most = work.high[row] - margin * work.table.capacity[row]
-        if now.all() and not (work.table.ahead[:, row] + path > most).any():
-            return int(place)
+        target = int(rows[place])
+        now = work.table.usage[target] + path[0] <= work.high[target]
+        most = work.high[target] - margin * work.table.capacity[target]
+        if now.all() and not (work.table.ahead[:, target] + path > most).any():
+            return _Placement(pod, int(place), path, cost)
     return Reason.TARGETS_TOO_FULL
 
 

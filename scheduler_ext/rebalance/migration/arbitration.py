@@ -44,7 +44,15 @@ def arbitrate(view: MigrationView, jobs: Sequence[MigrationJob]) -> Arbitration:
     verdicts = {job.name: limits.never(pod, eligibility) for job, pod in candidates}
     passed: set[str] = set()
     waiting: dict[str, Reason] = {}
-    for job, pod in _in_order(candidates, limits.moves.workloads):
+    none, under_way = np.zeros(2), limits.moves.workloads
+    by_pod = sort_by_move_order([(pod, none) for _, pod in candidates], none)
+    places = {pod.key: index for index, (pod, _) in enumerate(by_pod)}
+
+    def rank(entry: tuple[MigrationJob, RebalancePod]) -> tuple[int, int, float, str]:
+        job, pod = entry
+        return under_way.get(pod.owner, 0), places[pod.key], job.created_seconds, job.name
+
+    for job, pod in sorted(candidates, key=rank):
         if verdicts[job.name] is not Reason.OK:
             continue
         reason = limits.refusal(pod)
@@ -131,19 +139,3 @@ class _JobLimits:
         self.hour += 1
         self.lately[pod.owner] += 1
         self.pods.add(pod.facts.identity.uid)
-
-
-def _in_order(
-    candidates: Sequence[tuple[MigrationJob, RebalancePod]], under_way: Mapping[str, int]
-) -> list[tuple[MigrationJob, RebalancePod]]:
-    none = np.zeros(2)
-    places = {
-        pod.key: index
-        for index, (pod, _) in enumerate(sort_by_move_order([(pod, none) for _, pod in candidates], none))
-    }
-
-    def rank(entry: tuple[MigrationJob, RebalancePod]) -> tuple[float, ...]:
-        job, pod = entry
-        return under_way.get(pod.owner, 0), places[pod.key], job.created_seconds
-
-    return sorted(candidates, key=lambda entry: (rank(entry), entry[0].name))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 
@@ -43,29 +42,32 @@ class MigrationWrites:
 
 
 def decide(view: MigrationView, keep_ended_seconds: float) -> MigrationWrites:
-    """One round. keep_ended_seconds: how long jobs of ours are kept that have ended."""
+    """One round. keep_ended_seconds: how long jobs of ours are kept that have ended; people delete their own."""
+    waiting = [job for job in view.jobs if job.waits]
+    late = {j.name for j in waiting if view.now_seconds >= j.deadline_seconds(view.default_ttl_seconds)}
+    verdict = arbitrate(view, [job for job in waiting if job.name not in late])
+    advances = [
+        (job, timed_out(view, job) if job.name in late else _apply_arbitration(view, job, verdict)) for job in waiting
+    ]
     active = (job for job in view.jobs if job.runs and not job.paused and not job.deleting)
-    advances = [*_arbitrate_jobs(view), *((job, advance_job(view, job)) for job in active)]
+    advances += [(job, advance_job(view, job)) for job in active]
     statuses = [intent for job, advance in advances if (intent := status_intent(job, advance.status))]
     evictions = [advance.eviction for _, advance in advances if advance.eviction is not None]
     ended = [(job, a.status) for job, a in advances if a.status.phase.ended]
+    expired = []
+    for job in view.jobs:
+        if job.status.phase.ended and not job.deleting and MANAGED.items() <= dict(job.labels).items():
+            ended_seconds = job.status.changed_seconds if job.status.conditions else job.created_seconds
+            if view.now_seconds - ended_seconds >= keep_ended_seconds:
+                expired.append(Delete(address_of(job.name), job.uid, "it ended long ago"))
     intents = chain(
         release_reservations(view.reservations.values(), view.jobs),
-        _expired_job_deletions(view, keep_ended_seconds),
+        expired,
         statuses,
         *(advance.intents for _, advance in advances),
         evictions[: view.evictions_now],
     )
     return MigrationWrites(tuple(intents), tuple(ended), max(len(evictions) - view.evictions_now, 0))
-
-
-def _arbitrate_jobs(view: MigrationView) -> Iterator[tuple[MigrationJob, JobAdvance]]:
-    """Jobs that wait for arbitration, each with what became of it."""
-    waiting = [job for job in view.jobs if job.waits]
-    late = {j.name for j in waiting if view.now_seconds >= j.deadline_seconds(view.default_ttl_seconds)}
-    verdict = arbitrate(view, [job for job in waiting if job.name not in late])
-    for job in waiting:
-        yield job, timed_out(view, job) if job.name in late else _apply_arbitration(view, job, verdict)
 
 
 def _apply_arbitration(view: MigrationView, job: MigrationJob, verdict: Arbitration) -> JobAdvance:
@@ -87,13 +89,3 @@ def _apply_arbitration(view: MigrationView, job: MigrationJob, verdict: Arbitrat
     conditions = (arbitrated_condition(pod.owner, pod.facts.node),)
     status = status_with_changes(job, view.now_seconds, conditions, phase=JobPhase.RUNNING, step="Passed", message="")
     return JobAdvance(status)
-
-
-def _expired_job_deletions(view: MigrationView, keep_ended_seconds: float) -> Iterator[Delete]:
-    """Jobs of ours that ended long ago; what people made they delete themselves."""
-    for job in view.jobs:
-        if not job.status.phase.ended or job.deleting or not MANAGED.items() <= dict(job.labels).items():
-            continue
-        ended_seconds = job.status.changed_seconds if job.status.conditions else job.created_seconds
-        if view.now_seconds - ended_seconds >= keep_ended_seconds:
-            yield Delete(address_of(job.name), job.uid, "it ended long ago")

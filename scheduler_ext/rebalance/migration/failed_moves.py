@@ -44,8 +44,16 @@ def resting_pods(
             failed[job.pod.uid].append((failed_seconds(job, default_ttl_seconds), job))
         if job.status.source[0] and job.status.holds(EVICTION) and not job.status.holds(POD_BOUND):
             failed[job.status.source[0]].append((failed_seconds(job, default_ttl_seconds), job))
-    found = {key: _last(key, those) for key, those in failed.items()}
-    return {key: move for key, move in found.items() if now_seconds < move.until_seconds}
+    found = {}
+    for key, those in failed.items():
+        at_seconds, job = max(those, key=lambda failure: (failure[0], failure[1].name))
+        is_pod = key == job.pod.uid
+        first = FIRST_REST_SECONDS if is_pod else IN_VAIN_SECONDS
+        until_seconds = at_seconds + min(first * 2 ** min(len(those) - 1, 10), LONGEST_REST_SECONDS)
+        if now_seconds < until_seconds:
+            why = ": ".join(part for part in (job.status.reason, job.status.message) if part)
+            found[key] = FailedMove("/".join(job.pod_key) if is_pod else key, len(those), until_seconds, why)
+    return found
 
 
 def failed_seconds(job: MigrationJob, default_ttl_seconds: float) -> float:
@@ -68,12 +76,3 @@ def free_name(name: str, taken: Collection[str]) -> str:
     """`name`, or the first of name-2, name-3 ... that no job has: the next try of the same pod."""
     names = (name if number == 1 else f"{name}-{number}" for number in range(1, len(taken) + 2))
     return next(name for name in names if name not in taken)
-
-
-def _last(key: str, failed: Sequence[tuple[float, MigrationJob]]) -> FailedMove:
-    at_seconds, job = max(failed, key=lambda failure: (failure[0], failure[1].name))
-    is_pod = key == job.pod.uid
-    first = FIRST_REST_SECONDS if is_pod else IN_VAIN_SECONDS
-    rest = min(first * 2 ** min(len(failed) - 1, 10), LONGEST_REST_SECONDS)
-    why = ": ".join(part for part in (job.status.reason, job.status.message) if part)
-    return FailedMove("/".join(job.pod_key) if is_pod else key, len(failed), at_seconds + rest, why)

@@ -224,18 +224,15 @@ def status_intent(job: MigrationJob, status: JobStatus) -> Apply | None:
     if status == job.status:
         return None
     address = address_of(job.name)
-    body = address.manifest(KIND, {"uid": job.uid}, status=_status_body(status))
-    return Apply(address, body, "status", why=f"the move is {status.phase}: {status.step}")
-
-
-def _status_body(status: JobStatus) -> Json:
     texts = {"status": status.step, "reason": status.reason, "message": status.message, "nodeName": status.node}
     body: dict[str, Any] = {"phase": status.phase.value} | {name: text for name, text in texts.items() if text}
     if status.successor is not None:
         pod = status.successor
         named = {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
         body["podRef"] = {"apiVersion": "v1", "kind": "Pod", **named}
-    return body | {"conditions": [condition_body(condition) for condition in status.conditions]}
+    body["conditions"] = [condition_body(condition) for condition in status.conditions]
+    manifest = address.manifest(KIND, {"uid": job.uid}, status=body)
+    return Apply(address, manifest, "status", why=f"the move is {status.phase}: {status.step}")
 
 
 def _status(body: Json, what: str) -> JobStatus:

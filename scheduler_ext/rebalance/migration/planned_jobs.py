@@ -27,7 +27,7 @@ from cotenant.scheduler_ext.rebalance.migration.job import (
     address_of,
 )
 from cotenant.scheduler_ext.rebalance.migration.view import MigrationView
-from cotenant.scheduler_ext.rebalance.plan import PlannedMove, RebalancePlan
+from cotenant.scheduler_ext.rebalance.plan import RebalancePlan
 from cotenant.scheduler_ext.reservations.guard import MANAGED
 
 LONGEST_HOLD_UP_SECONDS: Final = 600.0
@@ -122,7 +122,12 @@ def jobs_of(
     resting = resting_pods(jobs, inputs.now_seconds, seconds_of(arguments.default_job_ttl, "defaultJobTTL"))
     for move in plan.moves:
         if move.pod in uids and move.pod not in busy and uids[move.pod] not in resting:
-            why = _why(move, emptying=plan.emptying)
+            overload = "will be" if move.by_forecast else "is"
+            pods = " by its prod pods" if move.prod_pass else ""
+            price = f"gains {move.price.gain:.0f} node-seconds for {move.price.cost:.0f}"
+            why = f"{move.source} {overload} overloaded{pods}; the move {price}"
+            if plan.emptying:
+                why = f"{move.source} is emptied; the move costs {move.price.cost:.0f} node-seconds"
             job_move = JobMove(move.pod, uids[move.pod], move.source, move.target, why)
             yield job_of(job_move, arguments, {"labels": DESCHEDULER_LABEL}, names)
 
@@ -174,12 +179,3 @@ def job_of(
     return Create(
         address, address.manifest(KIND, metadata, spec=spec), why=f"from {move.source} to {move.target}: {move.reason}"
     )
-
-
-def _why(move: PlannedMove, *, emptying: bool) -> str:
-    if emptying:
-        return f"{move.source} is emptied; the move costs {move.price.cost:.0f} node-seconds"
-    overload = "will be" if move.by_forecast else "is"
-    pods = " by its prod pods" if move.prod_pass else ""
-    price = f"gains {move.price.gain:.0f} node-seconds for {move.price.cost:.0f}"
-    return f"{move.source} {overload} overloaded{pods}; the move {price}"

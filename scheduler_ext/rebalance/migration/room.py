@@ -63,7 +63,17 @@ def successor_reservation_creation(job: MigrationJob, pod: RebalancePod, left_se
         "ttl": f"{math.ceil(min(left_seconds + SPARE_SECONDS, LONGEST_SECONDS))}s",
     }
     spec = merge_objects(own, job.reservation_template.get("spec") or {}) | {"allocateOnce": True}
-    spec["template"]["spec"] = _on_other_node(spec["template"]["spec"], pod.facts.node, job.target)
+    # The required node affinity of the template is narrowed to the target, or away from the source.
+    template = spec["template"]["spec"]
+    values = [job.target or pod.facts.node]
+    place = {"key": _NODE_NAME, "operator": "In" if job.target else "NotIn", "values": values}
+    affinity = copy.deepcopy(dict(template.get("affinity") or {}))
+    nodes = affinity.setdefault("nodeAffinity", {})
+    terms = (nodes.get(REQUIRED_TERMS) or {}).get("nodeSelectorTerms") or [{}]
+    for term in terms:
+        term["matchFields"] = [*(term.get("matchFields") or ()), place]
+    nodes[REQUIRED_TERMS] = {"nodeSelectorTerms": terms}
+    spec["template"]["spec"] = {**template, "affinity": affinity}
     owner = {"apiVersion": SCHEDULING_GROUP, "kind": KIND, "name": job.name, "uid": job.uid, "controller": True}
     metadata = {
         "labels": MANAGED | {MIGRATION_LABEL: label_of(job.name)},
@@ -118,15 +128,3 @@ def _forget_node(term: dict[str, Any]) -> None:
     fields = [expression for expression in term.pop("matchFields", None) or () if expression.get("key") != _NODE_NAME]
     if fields:
         term["matchFields"] = fields
-
-
-def _on_other_node(template: Json, source: str, target: str) -> dict[str, Any]:
-    """The template with its required node affinity narrowed to the target, or away from the source."""
-    place = {"key": _NODE_NAME, "operator": "In" if target else "NotIn", "values": [target or source]}
-    affinity = copy.deepcopy(dict(template.get("affinity") or {}))
-    nodes = affinity.setdefault("nodeAffinity", {})
-    terms = (nodes.get(REQUIRED_TERMS) or {}).get("nodeSelectorTerms") or [{}]
-    for term in terms:
-        term["matchFields"] = [*(term.get("matchFields") or ()), place]
-    nodes[REQUIRED_TERMS] = {"nodeSelectorTerms": terms}
-    return {**template, "affinity": affinity}

@@ -56,24 +56,20 @@ class JobAdvance:
 
 def advance_job(view: MigrationView, job: MigrationJob) -> JobAdvance:
     """The next step of a job in phase Running."""
+    reservation, pod = view.reservations.get(room.job_reservation_name(job)), view.pod_of(job)
+    is_evicted = job.status.condition(EVICTION) is not None
     if view.now_seconds >= job.deadline_seconds(view.default_ttl_seconds):
-        return _move_at_deadline(view, job) or timed_out(view, job)
+        if is_evicted and pod is not None and pod.leaving and reservation is not None and reservation.status.owners:
+            # a success where the successor is ready, though the pod has not ended yet
+            advance = _bound(view, job, reservation.status.owners[0], pod)
+            if advance.status.phase is JobPhase.SUCCEEDED:
+                return advance
+        return timed_out(view, job)
     if view.mode_of(job) is JobMode.EVICT_DIRECTLY:
         return _evict_without_reservation(view, job)
-    reservation = view.reservations.get(room.job_reservation_name(job))
-    if job.status.condition(EVICTION) is None:
-        return _before_eviction(view, job, view.pod_of(job), reservation)
-    return _after_eviction(view, job, view.pod_of(job), reservation)
-
-
-def _move_at_deadline(view: MigrationView, job: MigrationJob) -> JobAdvance | None:
-    """The success of a job whose successor is ready and whose pod has not ended yet; None for all others."""
-    reservation, pod = view.reservations.get(room.job_reservation_name(job)), view.pod_of(job)
-    is_late = pod is not None and pod.leaving and job.status.condition(EVICTION) is not None
-    if not is_late or reservation is None or not reservation.status.owners:
-        return None
-    advance = _bound(view, job, reservation.status.owners[0], pod)
-    return advance if advance.status.phase is JobPhase.SUCCEEDED else None
+    if is_evicted:
+        return _after_eviction(view, job, pod, reservation)
+    return _before_eviction(view, job, pod, reservation)
 
 
 def fail_job(view: MigrationView, job: MigrationJob, reason: JobReason, message: str) -> JobAdvance:
@@ -248,14 +244,11 @@ def eviction(view: MigrationView, job: MigrationJob, pod: RebalancePod) -> Creat
     """Ask for the end of this very pod, by `evictionPolicy`; None where its annotation asks for it already."""
     identity = pod.facts.identity
     address, why = Address("v1", "pods", identity.name, identity.namespace), f"podmigrationjob {job.name}"
-    if view.arguments.eviction_policy == "SoftEviction":
-        return None if SOFT_EVICTION_ANNOTATION in identity.annotations else _annotation(view, job, pod, address, why)
-    return eviction_of(address, identity.uid, why, job.delete_options)
-
-
-def _annotation(view: MigrationView, job: MigrationJob, pod: RebalancePod, address: Address, why: str) -> Patch:
-    """Koordinator's SoftEvictionSpec as the pod's annotation (`apis/extension/descheduling.go`)."""
-    identity = pod.facts.identity
+    if view.arguments.eviction_policy != "SoftEviction":
+        return eviction_of(address, identity.uid, why, job.delete_options)
+    if SOFT_EVICTION_ANNOTATION in identity.annotations:
+        return None
+    # Koordinator's SoftEvictionSpec as the pod's annotation (`apis/extension/descheduling.go`).
     request: dict[str, Any] = {"timestamp": moment(view.now_seconds), "initiator": MANAGER, "reason": why}
     if job.delete_options:
         request["deleteOptions"] = job.delete_options

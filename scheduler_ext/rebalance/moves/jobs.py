@@ -13,7 +13,6 @@ import msgspec
 from cotenant.base.errors import UsageError
 from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.kubernetes.intent import Delete
-from cotenant.base.kubernetes.pod_identity import Condition
 from cotenant.scheduler_ext.rebalance.migration.job import JobPhase, MigrationJob, address_of
 from cotenant.scheduler_ext.rebalance.model.move_service import ENABLE_COMMAND, JobCarrier
 
@@ -52,6 +51,7 @@ def job_row(body: Json) -> dict[str, Any]:
         return {"job": str(meta.get("name") or ""), "phase": UNREADABLE, "created": 0.0, "reason": error.message}
     status = job.status
     paused = job.paused and not status.phase.ended
+    in_order = sorted(status.conditions, key=lambda condition: condition.since)
     return {
         "job": job.name,
         "pod": "/".join(job.pod_key),
@@ -60,20 +60,11 @@ def job_row(body: Json) -> dict[str, Any]:
         "source": job.decided_source or status.source[1],
         "target": status.node or job.target,
         "successor": status.successor.name if status.successor else "",
-        "done": ", ".join(_fulfilled_conditions(status.conditions)),
+        "done": ", ".join(condition.type for condition in in_order if condition.status == "True"),
         "created": job.created_seconds,
         "by": str(annotations.get(APPROVED_BY_ANNOTATION) or ""),
         "reason": ": ".join(part for part in (status.reason, status.message) if part),
     }
-
-
-def _fulfilled_conditions(conditions: Sequence[Condition]) -> list[str]:
-    """Types of the conditions that hold, the earliest first."""
-    return [
-        condition.type
-        for condition in sorted(conditions, key=lambda condition: condition.since)
-        if condition.status == "True"
-    ]
 
 
 def open_job_of(rows: Sequence[Mapping[str, Any]], pod: str) -> str:

@@ -97,10 +97,13 @@ class ClusterMoveService:
     def __init__(self, config: MoveServiceConfig) -> None:
         self._config = config
         self._acts = AuditedActs(config.access, config.ledger, config.anchor_namespace)
-        self._reading = SharedReading(config.clock, self._read)
-        self._round = SharedReading(config.clock, self._decide_moves)
-        self._emptying = SharedReading(config.clock, self._decide_emptying)
-        self._jobs = SharedReading(config.clock, self._list_jobs)
+        clock, how = config.clock, {"with_forecast": config.with_forecast, "configured": config.configured}
+        self._reading = SharedReading(clock, self._read)
+        self._round = SharedReading(clock, lambda _: report_of(self._reading.answer(), config.arguments, **how))
+        self._emptying = SharedReading(
+            clock, lambda _: emptying_report_of(self._reading.answer(), config.emptying, **how)
+        )
+        self._jobs = SharedReading(clock, self._list_jobs)
 
     # --- looking ------------------------------------------------------------------------------------------------------
     def report(self, who: Person) -> RebalanceReport:
@@ -139,15 +142,6 @@ class ClusterMoveService:
             )
             for row in reversed(rows[-HISTORY_ROWS:])
         ]
-
-    def _decide_moves(self, now_seconds: float) -> RebalanceReport:  # noqa: ARG002 - the reading has its moment
-        config, reading = self._config, self._reading.answer()
-        return report_of(reading, config.arguments, with_forecast=config.with_forecast, configured=config.configured)
-
-    def _decide_emptying(self, now_seconds: float) -> RebalanceReport:  # noqa: ARG002 - the reading has its moment
-        config, reading = self._config, self._reading.answer()
-        forecast, configured = config.with_forecast, config.configured
-        return emptying_report_of(reading, config.emptying, with_forecast=forecast, configured=configured)
 
     def _read(self, now_seconds: float) -> RebalanceReading:
         with self._acts.client(Person("")) as client:
