@@ -8,6 +8,7 @@ is refused (Fail) or goes on unchanged (Ignore, also when nothing is said) while
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,8 +85,12 @@ class HookServers:
 
     def refresh(self) -> None:
         """Read the folder if it changed; an unreadable file is left out, an unreadable folder changes nothing."""
+        stamp = {}
         try:
-            stamp = self._stamps()
+            for path in self._folder.glob("*.json") if self._folder else ():
+                with contextlib.suppress(OSError):
+                    info = path.stat()
+                    stamp[path] = (info.st_ino, info.st_mtime_ns, info.st_size)
         except OSError as error:
             if error.errno != self._refused:
                 log.warning("hook servers stay as they are", folder=str(self._folder), reason=error.strerror)
@@ -95,20 +100,14 @@ class HookServers:
         if stamp == self._stamp:
             return
         self._stamp = stamp
-        self._servers = tuple(server for path in sorted(stamp) if (server := _read(Path(path))) is not None)
-        log.info("hook servers are registered", servers=[f"{s.name} at {s.endpoint}" for s in self._servers])
-
-    def _stamps(self) -> dict[str, tuple[int, int, int]]:
-        if self._folder is None:
-            return {}
-        marks = {}
-        for path in self._folder.glob("*.json"):
+        servers = []
+        for path in sorted(stamp, key=str):
             try:
-                info = path.stat()
-            except OSError:
-                continue
-            marks[str(path)] = (info.st_ino, info.st_mtime_ns, info.st_size)
-        return marks
+                servers.append(parse(path.name, path.read_bytes()))
+            except (OSError, ValueError) as error:
+                log.error("a hook server's registration is not usable", file=str(path), reason=str(error))
+        self._servers = tuple(servers)
+        log.info("hook servers are registered", servers=[f"{s.name} at {s.endpoint}" for s in self._servers])
 
     def wanted(self, point: str) -> bool:
         """Return whether a hook server is registered for this point."""
@@ -127,34 +126,23 @@ class HookServers:
             if point not in server.points:
                 continue
             try:
-                take(await self._call(server, point, request(), limit))
+                message = request().SerializeToString()
+                channel = self._channels.get(server.endpoint)
+                if channel is None:
+                    channel = grpc.aio.insecure_channel(server.endpoint, CHANNEL_OPTIONS)
+                    self._channels[server.endpoint] = channel
+                answer = await channel.unary_unary(f"/{SERVICE}/{point}Hook")(message, timeout=limit)
+                take(POINTS[point].FromString(answer))
             except Exception as error:
-                reason = (
-                    f"{error.code().name} {error.details()}"
-                    if isinstance(error, grpc.aio.AioRpcError)
-                    else str(error) or type(error).__name__
-                )
+                reason = str(error) or type(error).__name__
+                if isinstance(error, grpc.aio.AioRpcError):
+                    reason = f"{error.code().name} {error.details()}"
                 if server.fail:
                     raise HookServerRefused(f"hook server {server.name} failed at {point}: {reason}") from error
                 log.warning("a hook server failed and is ignored", server=server.name, point=point, reason=reason)
-
-    async def _call(self, server: HookServer, point: str, request: Any, seconds: float) -> Any:
-        channel = self._channels.get(server.endpoint)
-        if channel is None:
-            channel = self._channels[server.endpoint] = grpc.aio.insecure_channel(server.endpoint, CHANNEL_OPTIONS)
-        method = channel.unary_unary(f"/{SERVICE}/{point}Hook")
-        return POINTS[point].FromString(await method(request.SerializeToString(), timeout=seconds))
 
     async def close(self) -> None:
         """Close all connections."""
         for channel in self._channels.values():
             await channel.close()
         self._channels.clear()
-
-
-def _read(path: Path) -> HookServer | None:
-    try:
-        return parse(path.name, path.read_bytes())
-    except (OSError, ValueError) as error:
-        log.error("a hook server's registration is not usable", file=str(path), reason=str(error))
-        return None

@@ -164,24 +164,18 @@ def _add_field(message: Any, scope: str, text: str) -> None:
     field = message.field.add(name=name, number=int(number), label=_Field.LABEL_OPTIONAL)
     if kind == "map" or kind.startswith("*"):
         field.label = _Field.LABEL_REPEATED
-    if kind == "map":
-        kind = _add_map_entry(message, name)
+    if kind == "map":  # on the wire repeated pairs; the name of the pair's type follows from the field's
+        kind = "".join(word.capitalize() for word in name.split("_")) + "Entry"
+        entry = message.nested_type.add(name=kind)
+        entry.options.map_entry = True
+        for number_in_pair, key in enumerate(("key", "value"), start=1):
+            entry.field.add(name=key, number=number_in_pair, type=_Field.TYPE_STRING, label=_Field.LABEL_OPTIONAL)
         scope += f".{message.name}"
     kind = kind.removeprefix("*") or "string"
     if kind in _SCALARS:
         field.type = _SCALARS[kind]
     else:
         field.type, field.type_name = _Field.TYPE_MESSAGE, f"{scope}.{kind}"
-
-
-def _add_map_entry(message: Any, field: str) -> str:
-    """A map on the wire is repeated pairs; the name of the pair's type follows from the field's."""
-    name = "".join(word.capitalize() for word in field.split("_")) + "Entry"
-    entry = message.nested_type.add(name=name)
-    entry.options.map_entry = True
-    for number, key in enumerate(("key", "value"), start=1):
-        entry.field.add(name=key, number=number, type=_Field.TYPE_STRING, label=_Field.LABEL_OPTIONAL)
-    return name
 
 
 ttrpc: Final[Any] = message_classes("ttrpc", _TTRPC)

@@ -52,21 +52,17 @@ class PodResourcesClient:
     def _run(self) -> None:
         with grpc.insecure_channel(f"unix:{self._socket}", _OPTIONS) as channel:
             while True:
-                self.problem = self._query(channel)
+                problem = objection(self._socket)
+                try:
+                    if not problem:
+                        self.assignments = read_assignments(channel)
+                except grpc.RpcError as error:
+                    problem = f"{error.code().name}: {error.details()}"
+                except ValueError as error:
+                    problem = str(error)
+                self.problem = problem
                 if self._ended.wait(ASK_SECONDS):
                     return
-
-    def _query(self, channel: Any) -> str:
-        """Ask once; why there is no answer, or empty."""
-        if wrong := objection(self._socket):
-            return wrong
-        try:
-            self.assignments = read_assignments(channel)
-        except grpc.RpcError as error:
-            return f"{error.code().name}: {error.details()}"
-        except ValueError as error:
-            return str(error)
-        return ""
 
 
 def objection(socket: Path) -> str:
@@ -83,9 +79,8 @@ def objection(socket: Path) -> str:
 def read_assignments(channel: Any) -> Assignments:
     """One answer. RpcError; ValueError for CPUs that no machine has."""
     listed = _call(channel, "List", pod_resources.ListRequest(), pod_resources.ListResponse)
-    offered = _call(
-        channel, "GetAllocatableResources", pod_resources.AllocatableRequest(), pod_resources.AllocatableResponse
-    )
+    request = pod_resources.AllocatableRequest()
+    offered = _call(channel, "GetAllocatableResources", request, pod_resources.AllocatableResponse)
     pods = [(f"{pod.namespace}/{pod.name}", pod.containers) for pod in listed.pod_resources]
     cpus_by_pod = {key: _cpus(cpu for container in containers for cpu in container.cpu_ids) for key, containers in pods}
     exclusive = {key: cpus for key, cpus in cpus_by_pod.items() if cpus}

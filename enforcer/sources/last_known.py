@@ -66,31 +66,28 @@ class LastInputsFile:
     def load(self, now: float) -> LastInputs:
         """Return the inputs of the previous agent; empty if there are none, or they belong to another boot or node."""
         try:
-            return self._read(now)
+            with self._path.open("rb") as stream:
+                raw = stream.read(SIZE_CAP_BYTES + 1)
+            if len(raw) > SIZE_CAP_BYTES:
+                raise UsageError(f"it is larger than {SIZE_CAP_BYTES} bytes")
+            record = msgspec.json.decode(raw, type=_LastInputsRecord)
+            if not self._boot or (record.boot, record.node_name) != (self._boot, self._node):
+                return LastInputs()
+            if record.version > VERSION:
+                self.problem = (
+                    f"{self._path} was written by a newer agent (version {record.version}, this one knows {VERSION}): "
+                    "it is not used, and replaced by the next inputs"
+                )
+                return LastInputs()
+            last = msgspec.json.decode(record.known, type=LastInputs)
+            if max(last.policy_at, last.pods_at) > now:
+                raise UsageError("its time is ahead of this machine's clock")
+            return last
         except FileNotFoundError:
             return LastInputs()
         except UNUSABLE as bad:
             self.problem = set_aside(self._path, bad)
             return LastInputs()
-
-    def _read(self, now: float) -> LastInputs:
-        with self._path.open("rb") as stream:
-            raw = stream.read(SIZE_CAP_BYTES + 1)
-        if len(raw) > SIZE_CAP_BYTES:
-            raise UsageError(f"it is larger than {SIZE_CAP_BYTES} bytes")
-        record = msgspec.json.decode(raw, type=_LastInputsRecord)
-        if not self._boot or (record.boot, record.node_name) != (self._boot, self._node):
-            return LastInputs()
-        if record.version > VERSION:
-            self.problem = (
-                f"{self._path} was written by a newer agent (version {record.version}, this one knows {VERSION}): it "
-                "is not used, and replaced by the next inputs"
-            )
-            return LastInputs()
-        last = msgspec.json.decode(record.known, type=LastInputs)
-        if max(last.policy_at, last.pods_at) > now:
-            raise UsageError("its time is ahead of this machine's clock")
-        return last
 
     def save(self, last: LastInputs) -> None:
         """Replace it. It need not outlive a power cut: after one it is nothing."""

@@ -101,7 +101,15 @@ class WatchedFile(Generic[ValueT]):
             status = Path(self.path).stat()
             mark = (status.st_mtime_ns, status.st_size, status.st_ino)
             if mark != self._mark:
-                self._take(mark)
+                with Path(self.path).open("rb") as stream:
+                    raw = stream.read(documents.SIZE_CAP_BYTES + 1)
+                self._mark, self.error = mark, ""
+                try:
+                    self.value = self._parse(raw.decode("utf-8"), self.path)
+                except UnicodeDecodeError as error:
+                    self.error = f"{self.path} is not UTF-8: byte {error.start}"
+                except CotenantError as error:
+                    self.error = error.message
         except OSError as error:
             self.error = f"{self.path} cannot be read: {error.strerror}"
             return
@@ -111,17 +119,6 @@ class WatchedFile(Generic[ValueT]):
     def age_seconds(self) -> float:
         """Since the file was last seen to hold what is in force, or to be refused for what it holds now."""
         return self._monotonic() - self._confirmed_at
-
-    def _take(self, mark: tuple[int, int, int]) -> None:
-        with Path(self.path).open("rb") as stream:
-            raw = stream.read(documents.SIZE_CAP_BYTES + 1)
-        self._mark, self.error = mark, ""
-        try:
-            self.value = self._parse(raw.decode("utf-8"), self.path)
-        except UnicodeDecodeError as error:
-            self.error = f"{self.path} is not UTF-8: byte {error.start}"
-        except CotenantError as error:
-            self.error = error.message
 
 
 class FileSources(Sources):
@@ -193,7 +190,15 @@ class ApiSources(Sources):
 
     def read(self) -> AgentInputs:
         """Return the inputs from the mirrors."""
-        policy, age, origin, wrong = self._policy_now()
+        if self._file is not None:
+            self._file.reload_if_changed()
+            policy, age = self._file.value, self._file.age_seconds()
+            origin, wrong = self._file.path, self._file.error
+        else:
+            if self._slos.lists:
+                self._policy.take(next(iter(self._slos.snapshot().values()), None))
+            policy, age = self._policy.value, self._slos.age_seconds() if self._policy.value else NEVER
+            origin, wrong = self._policy.origin, self._policy.error
         node = next(iter(self._nodes.snapshot().values()), ObservedNode(self._name, ""))
         notes = [mirror.error.message for mirror in self._mirrors[:3] if mirror.error is not None]
         refused = [f"{namespace}/{name} is left out: {why}" for (namespace, name), why in self._pods.refusals.items()]
@@ -212,16 +217,6 @@ class ApiSources(Sources):
             forecast=next(iter(self._forecasts.snapshot().values()), None),
             notes=(*notes, *refused, *([wrong] if wrong else [])),
         )
-
-    def _policy_now(self) -> tuple[NodePolicy | None, float, str, str]:
-        """Policy, its age, its origin, and what is wrong with it."""
-        if self._file is not None:
-            self._file.reload_if_changed()
-            return self._file.value, self._file.age_seconds(), self._file.path, self._file.error
-        if self._slos.lists:
-            self._policy.take(next(iter(self._slos.snapshot().values()), None))
-        age = self._slos.age_seconds() if self._policy.value else NEVER
-        return self._policy.value, age, self._policy.origin, self._policy.error
 
 
 class _Decoded:

@@ -8,10 +8,11 @@ a UsageError that names the field. The kubelet's configuration and assignments a
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import Any, Final
 
 import msgspec
@@ -19,7 +20,7 @@ import msgspec
 from cotenant.base.errors import UsageError
 from cotenant.base.json_documents.inherited import inherited_fields
 from cotenant.base.kubernetes.models.own_kinds import UsageForecast
-from cotenant.base.kubernetes.models.pod import NodePodWire, StatedContainer
+from cotenant.base.kubernetes.models.pod import NodePodWire
 from cotenant.base.kubernetes.observed import node_of
 from cotenant.base.kubernetes.pod_qos import qos_class_of
 from cotenant.base.kubernetes.pod_request import container_total
@@ -27,7 +28,6 @@ from cotenant.base.kubernetes.pod_resources import (
     ContainerKind,
     ContainerResources,
     PodLevelResources,
-    PodResources,
     is_resizing,
 )
 from cotenant.base.kubernetes.pod_wire import pod_resources
@@ -78,28 +78,37 @@ def pod_of(pod: NodePodWire) -> PodSpec:
     labels, annotations = meta.labels or {}, meta.annotations or {}
     what = f"pod {meta.namespace}/{meta.name}"
     resources = pod_resources(spec, status, what)
-    reported = (
-        *(status.container_statuses or ()),
-        *(status.init_container_statuses or ()),
-        *(status.ephemeral_container_statuses or ()),
-    )
-    status_by_name = {container.name: container for container in reported}
-    containers = tuple(_container(amounts, status_by_name.get(amounts.name)) for amounts in resources.containers)
+    own: OwnAmounts | None = resources.own_requests or {}, resources.own_limits or {}
+    if resources.own_requests is None and resources.own_limits is None:
+        own = None
+    listed = (status.container_statuses, status.init_container_statuses, status.ephemeral_container_statuses)
+    status_by_name = {reported.name: reported for statuses in listed for reported in statuses or ()}
+    found = []
+    for amounts in resources.containers:
+        stated = status_by_name.get(amounts.name)
+        running = bool(stated and stated.state.running is not None)
+        id_ = container_id(stated.id) if stated else ""
+        found.append(ContainerSpec(**inherited_fields(amounts, ContainerResources), id=id_, running=running))
+    containers = tuple(found)
+    sub_priority, created = labels.get(SUB_PRIORITY_LABEL), meta.creation_timestamp
+    rank = None
+    with contextlib.suppress(ValueError):
+        rank = int(sub_priority) if sub_priority is not None and len(sub_priority) < 12 else None
     # A static pod's cgroup is named by the hash that the kubelet gave it, not by its image's uid.
     text = annotations.get("kubernetes.io/config.hash", "") if MIRROR_ANNOTATION in annotations else ""
     return PodSpec(
         namespace=meta.namespace,
         name=meta.name,
         uid=(text if _UID.fullmatch(text) else "") or meta.uid,
-        kube_qos=kube_qos(status.qos_class, containers, _pod_own_amounts(resources)),
+        kube_qos=kube_qos(status.qos_class, containers, own),
         qos_class=qos_of(labels),
         priority_class=priority_of(labels, spec.priority),
         priority=spec.priority or 0,
-        sub_priority=_parse_optional_integer(labels.get(SUB_PRIORITY_LABEL)),
+        sub_priority=rank,
         phase=status.phase or "Pending",
         deleting=meta.deletion_timestamp is not None,
         static=MIRROR_ANNOTATION in annotations or annotations.get(STATIC_SOURCE[0]) == STATIC_SOURCE[1],
-        created_seconds=_seconds(meta.creation_timestamp) if meta.creation_timestamp else 0.0,
+        created_seconds=(created if created.tzinfo else created.replace(tzinfo=UTC)).timestamp() if created else 0.0,
         labels=own_texts(meta.labels),
         annotations=own_texts(meta.annotations),
         containers=tuple(c for c in containers if c.kind is ContainerKind.MAIN),
@@ -140,31 +149,6 @@ def container_id(text: str) -> str:
     """The id without "containerd://"; "" for an invalid one, because it becomes a part of a path."""
     bare_id = text.rpartition("://")[2]
     return bare_id if _ID.fullmatch(bare_id) else ""
-
-
-def _container(amounts: ContainerResources, status: StatedContainer | None) -> ContainerSpec:
-    return ContainerSpec(
-        **inherited_fields(amounts, ContainerResources),
-        id=container_id(status.id) if status else "",
-        running=bool(status and status.state.running is not None),
-    )
-
-
-def _pod_own_amounts(resources: PodResources) -> OwnAmounts | None:
-    if resources.own_requests is None and resources.own_limits is None:
-        return None
-    return resources.own_requests or {}, resources.own_limits or {}
-
-
-def _parse_optional_integer(text: str | None) -> int | None:
-    try:
-        return int(text) if text is not None and len(text) < 12 else None
-    except ValueError:
-        return None
-
-
-def _seconds(moment: datetime) -> float:
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 # The kubelet's configuration: top-level scalars, read without a YAML parser, which would cost the agent as much memory

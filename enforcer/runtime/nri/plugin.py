@@ -166,7 +166,7 @@ class _Session:
             "UpdateContainer": partial(self._answer_event, NriEventType.UPDATE_CONTAINER, answers.answer_update),
             "StateChange": self._state_change,
             "Shutdown": lambda _: None,
-            **{name: self._listener(event) for name, event in _TOLD.items()},
+            **{name: partial(self._take_event, event) for name, event in _TOLD.items()},
         }
 
     def close(self) -> None:
@@ -187,24 +187,20 @@ class _Session:
             if not data:
                 raise ConnectionError("the runtime closed the connection")
             for connection, message in self._trunk.feed(data):
-                self._take(connection, message)
-
-    def _take(self, connection: int, message: ttrpc.Message) -> None:
-        if connection == ttrpc.PLUGIN_CONNECTION and message.type == ttrpc.REQUEST:
-            answer = self._answer(message)
-            self._connection.sendall(ttrpc.frames(connection, answer))
-            # Pass the events of this call to the plugin's listener, once the runtime no longer waits for the answer.
-            happened, self._happened = self._happened, []
-            for event in happened:
-                self.plugin.notify(event)
-        elif connection == ttrpc.RUNTIME_CONNECTION and message.type == ttrpc.RESPONSE:
-            response = body.Response.FromString(message.body)
-            if response.status.code != ttrpc.OK:
-                raise ConnectionError(f"the runtime refused the plugin: {response.status.message}")
-            self._accepted = True
-            self.plugin.counters.registrations += 1
-            self.plugin.state = f"registered at {self.plugin.settings.nri_socket}"
-            log.info("NRI plugin is registered", socket=self.plugin.settings.nri_socket)
+                if connection == ttrpc.PLUGIN_CONNECTION and message.type == ttrpc.REQUEST:
+                    self._connection.sendall(ttrpc.frames(connection, self._answer(message)))
+                    # Now the runtime no longer waits: the events of this call go to the plugin's listener.
+                    happened, self._happened = self._happened, []
+                    for event in happened:
+                        self.plugin.notify(event)
+                elif connection == ttrpc.RUNTIME_CONNECTION and message.type == ttrpc.RESPONSE:
+                    response = body.Response.FromString(message.body)
+                    if response.status.code != ttrpc.OK:
+                        raise ConnectionError(f"the runtime refused the plugin: {response.status.message}")
+                    self._accepted = True
+                    self.plugin.counters.registrations += 1
+                    self.plugin.state = f"registered at {settings.nri_socket}"
+                    log.info("NRI plugin is registered", socket=settings.nri_socket)
 
     def _answer(self, message: ttrpc.Message) -> ttrpc.Message:
         call = body.Request.FromString(message.body)
@@ -254,14 +250,11 @@ class _Session:
         self.plugin.counters.adjusted += bool(response.ByteSize())
         return response
 
+    def _take_event(self, event: NriEventType, payload: bytes) -> None:
+        request = nri.ContainerRequest.FromString(payload)
+        self._happened.append(NriEvent(event, request.pod.uid, request.container.id))
+
     def _state_change(self, payload: bytes) -> None:
         change = nri.StateChange.FromString(payload)
         if change.event in set(NriEventType):
             self._happened.append(NriEvent(NriEventType(change.event), change.pod.uid, change.container.id))
-
-    def _listener(self, event: NriEventType) -> Callable[[bytes], None]:
-        def receive(payload: bytes) -> None:
-            request = nri.ContainerRequest.FromString(payload)
-            self._happened.append(NriEvent(event, request.pod.uid, request.container.id))
-
-        return receive

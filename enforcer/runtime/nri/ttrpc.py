@@ -9,7 +9,6 @@ All big endian. Source: containerd/ttrpc PROTOCOL.md, containerd/nri pkg/net/mul
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -65,20 +64,16 @@ class Trunk:
             stream = self._streams.setdefault(connection, bytearray())
             stream += self._arrived[_FRAME.size : _FRAME.size + length]
             del self._arrived[: _FRAME.size + length]
-            messages += [(connection, message) for message in _complete_messages(stream)]
+            while len(stream) >= _MESSAGE.size:
+                size, number, kind, _flags = _MESSAGE.unpack_from(stream)
+                if size > MAX_MESSAGE_BYTES:
+                    raise BrokenStream(f"a message of {size} bytes")
+                end = _MESSAGE.size + size
+                if len(stream) < end:
+                    break
+                messages.append((connection, Message(number, kind, bytes(stream[_MESSAGE.size : end]))))
+                del stream[:end]
         return messages
-
-
-def _complete_messages(stream: bytearray) -> Iterator[Message]:
-    while len(stream) >= _MESSAGE.size:
-        length, number, kind, _flags = _MESSAGE.unpack_from(stream)
-        if length > MAX_MESSAGE_BYTES:
-            raise BrokenStream(f"a message of {length} bytes")
-        if len(stream) < _MESSAGE.size + length:
-            return
-        body = bytes(stream[_MESSAGE.size : _MESSAGE.size + length])
-        del stream[: _MESSAGE.size + length]
-        yield Message(number, kind, body)
 
 
 def frames(connection: int, message: Message) -> bytes:
