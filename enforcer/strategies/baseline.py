@@ -119,17 +119,21 @@ def measured_signals(pod: PodReading, elapsed_seconds: float) -> Mapping[Interfe
     group = pod.group
     if group is None:
         return {}
+    # Where the pod as a whole has no figure: the mean of its containers' cycles, and the sum of their delays.
+    inside = [c.group for c in pod.containers if c.group is not None]
+    ratios = [g.cycles_per_instruction for g in inside if g.cycles_per_instruction]
+    mean_cycles = sum(ratios) / len(ratios) if ratios else None
     values: dict[InterferenceSignal, float | None] = {
-        InterferenceSignal.CYCLES: group.cycles_per_instruction or _mean_cycles(pod),
+        InterferenceSignal.CYCLES: group.cycles_per_instruction or mean_cycles,
         InterferenceSignal.MEMORY_WAIT: group.memory_pressure.some_avg10 if group.memory_pressure else None,
         InterferenceSignal.IO_WAIT: group.io_pressure.some_avg10 if group.io_pressure else None,
     }
     if not throttles_itself(pod):
-        delay = group.run_delay_seconds if group.run_delay_seconds is not None else _run_delay_seconds(pod)
         values[InterferenceSignal.CPU_WAIT] = group.cpu_pressure.some_avg10 if group.cpu_pressure else None
-        values[InterferenceSignal.RUN_DELAY] = (
-            None if delay is None or elapsed_seconds <= 0 else 100 * delay / elapsed_seconds
-        )
+        delays = [g.run_delay_seconds for g in (inside if group.run_delay_seconds is None else (group,))]
+        measured = [delay for delay in delays if delay is not None]
+        if measured and elapsed_seconds > 0:
+            values[InterferenceSignal.RUN_DELAY] = 100 * sum(measured) / elapsed_seconds
     return {signal: value for signal, value in values.items() if value is not None and math.isfinite(value)}
 
 
@@ -137,17 +141,3 @@ def throttles_itself(pod: PodReading) -> bool:
     """Return whether a quota of the pod's own throttled it in a tenth of the periods or more."""
     groups = [pod.group, *(c.group for c in pod.containers)]
     return any(g.cpu.throttled_periods * 10 >= g.cpu.periods > 0 for g in groups if g is not None)
-
-
-def _run_delay_seconds(pod: PodReading) -> float | None:
-    """Return the run-queue delay of all containers, seconds; None if none is measured."""
-    delays = [c.group.run_delay_seconds for c in pod.containers if c.group is not None]
-    measured_delays = [value for value in delays if value is not None]
-    return sum(measured_delays) if measured_delays else None
-
-
-def _mean_cycles(pod: PodReading) -> float | None:
-    """Mean of its containers' where the pod as a whole has none."""
-    ratios = [c.group.cycles_per_instruction for c in pod.containers if c.group]
-    measured_ratios = [value for value in ratios if value]
-    return sum(measured_ratios) / len(measured_ratios) if measured_ratios else None

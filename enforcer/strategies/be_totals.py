@@ -94,37 +94,40 @@ class BeTotals(Stateless):
 
 
 def _pod(pod: PodReading, of: PodDecision, quotas_off: bool) -> _PodTotals:
-    """Return what is decided for a pod."""
-    wants = tuple(_wants_of(pod, of, quotas_off))
-    asked = {w.path: int(w.value) for w in wants if _is_container_weight(w)}
+    """Return what is decided for a pod; quotas_off: the kubelet sets no CPU quota."""
+    strict, wants = pod.spec.kube_qos is not KubeQos.BEST_EFFORT, list[Want]()
+    if pod.group is not None:
+        wants += _wants(pod.group, of.pod, "its containers'", values_of_pod(pod.spec, quotas_off), {}, strict)
+    for container in pod.containers:
+        if container.group is not None:
+            resources = of.containers.get(container.spec.name, LEAVE)
+            before = values_before_hooks(pod.spec, container.spec, quotas_off)
+            wants += _wants(container.group, resources, "its", before, before, strict)
+    asked, newer = dict[CgroupPath, int](), list[Want]()
+    for want in wants:
+        if want.knob is not Knob.CPU_SHARES or want.level is not Level.CONTAINER:
+            newer.append(want)
+            continue
+        asked[want.path] = int(want.value)
+        # Those shares that the linear conversion makes the newer weights of.
+        value, back_to, made_from = (
+            shares_of(newer_weight_of(shares)) if isinstance(shares, int) else None
+            for shares in (want.value, want.back_to, want.made_from)
+        )
+        assert value is not None
+        newer.append(replace(want, value=value, back_to=back_to, made_from=made_from))
     kubelets = {
         container.group.path: values_before_hooks(pod.spec, container.spec).get(Knob.CPU_SHARES)
         for container in pod.containers
         if container.group is not None and container.group.path not in asked
     }
     left = {path: shares for path, shares in kubelets.items() if isinstance(shares, int)}
-    return _PodTotals(wants, tuple(map(_newly_converted, wants)), of.pod.broken, _weights(left), _weights(asked))
+    return _PodTotals(tuple(wants), tuple(newer), of.pod.broken, _weights(left), _weights(asked))
 
 
 def _weights(shares: Mapping[CgroupPath, int]) -> tuple[_Weights, ...]:
     both = (_Weights(path, weight_of(amount), newer_weight_of(amount)) for path, amount in shares.items())
     return tuple(weights for weights in both if weights.linear != weights.newer)
-
-
-def _is_container_weight(want: Want) -> bool:
-    return want.knob is Knob.CPU_SHARES and want.level is Level.CONTAINER
-
-
-def _newly_converted(want: Want) -> Want:
-    """The want with those shares that the linear conversion makes the newer weights of."""
-    if not _is_container_weight(want):
-        return want
-    value, back_to, made_from = (
-        shares_of(newer_weight_of(shares)) if isinstance(shares, int) else None
-        for shares in (want.value, want.back_to, want.made_from)
-    )
-    assert value is not None
-    return replace(want, value=value, back_to=back_to, made_from=made_from)
 
 
 def _converts_newly(pod: PodReading, of: _PodTotals) -> bool:
@@ -142,18 +145,6 @@ def _converts_newly(pod: PodReading, of: _PodTotals) -> bool:
     return False
 
 
-def _wants_of(pod: PodReading, of: PodDecision, quotas_off: bool) -> Iterator[Want]:
-    """Values that batch resources give to a pod and its containers; quotas_off: the kubelet sets no CPU quota."""
-    strict = pod.spec.kube_qos is not KubeQos.BEST_EFFORT
-    if pod.group is not None:
-        yield from _wants(pod.group, of.pod, "its containers'", values_of_pod(pod.spec, quotas_off), {}, strict)
-    for container in pod.containers:
-        if container.group is not None:
-            resources = of.containers.get(container.spec.name, LEAVE)
-            before = values_before_hooks(pod.spec, container.spec, quotas_off)
-            yield from _wants(container.group, resources, "its", before, before, strict)
-
-
 def _wants(
     group: GroupReading, resources: ContainerSettings, whose: str, kubelets: Values, made_from: Values, strict: bool
 ) -> Iterator[Want]:
@@ -169,14 +160,5 @@ def _wants(
     for knob, value in (*values, (Knob.MEMORY_LIMIT, resources.memory_limit)):
         if value is not None:
             bound = strict and knob is not Knob.CPU_SHARES and value != NO_LIMIT
-            yield Want(
-                group.path,
-                knob,
-                value,
-                group.level,
-                NAME,
-                why,
-                kubelets.get(knob),
-                made_from.get(knob),
-                never_looser=bound,
-            )
+            before = kubelets.get(knob), made_from.get(knob)
+            yield Want(group.path, knob, value, group.level, NAME, why, *before, never_looser=bound)

@@ -112,8 +112,11 @@ def evict(
         *_as_tasks(starved),
         *by_allocatable(observation, thresholds, Resource.CPU),
         *_as_tasks(by_use(observation, thresholds, Resource.CPU)),
-        *_antagonist(observation, findings),
     ]
+    if uid := findings.antagonist:
+        those = [candidate(p) for p in observation.pods if p.spec.uid == uid and best_effort_only(p.spec)]
+        name, cpu = TaskName.INTERFERENCE, Resource.CPU
+        tasks.append(Task(name, cpu, 1, findings.why, those, lambda _: 1, lambda pod: pod.uid == uid))
     evictions, choices = choose(tasks, observation, state.choices, settings)
     leaving = [p.spec for p in observation.pods if choices.is_leaving(p.spec, observation.at_seconds, settings)]
     unmet = _unmet_verdicts(observation, tasks, evictions, leaving)
@@ -123,22 +126,6 @@ def evict(
 
 def _as_tasks(task: Task | None) -> tuple[Task, ...]:
     return () if task is None else (task,)
-
-
-def _antagonist(observation: Observation, findings: Findings) -> Iterator[Task]:
-    """The task that evicts exactly the antagonist."""
-    if not findings.antagonist:
-        return
-    those = [candidate(p) for p in observation.pods if p.spec.uid == findings.antagonist and best_effort_only(p.spec)]
-    yield Task(
-        TaskName.INTERFERENCE,
-        Resource.CPU,
-        1,
-        findings.why,
-        those,
-        lambda _: 1,
-        lambda pod: pod.uid == findings.antagonist,
-    )
 
 
 def _unmet_verdicts(

@@ -153,9 +153,8 @@ class Burst:
         """cpu.burst and CFS quotas of all pods that may burst, us per 100 ms; what was moved is remembered."""
         samples = pool_samples(observation, state.pool_use)
         load = pool_load(observation, policy.cpu_burst.share_pool_threshold_percent, samples)
-        moment = BurstContext(
-            load, observation.at_seconds, ratio_of(observation.node), Knob.CPU_BURST in observation.supported
-        )
+        supported = Knob.CPU_BURST in observation.supported
+        moment = BurstContext(load, observation.at_seconds, ratio_of(observation.node), supported)
         wants: list[Want] = []
         verdicts: list[Verdict] = []
         going = BurstState(state.seed, dict(state.tokens), samples)
@@ -251,19 +250,30 @@ def _quotas(
 ) -> dict[str, QuotaStep]:
     """Quota steps of running containers that have a limit, by "uid/name"; states: before, and being made now."""
     before, going = states
-    quotas = {}
+    quotas, period_seconds = {}, strategy.cfs_quota_burst_period_seconds
     for container in pod.containers:
         limit = _limit_millicores(pod, container)
         now = _limit(container.group) if limit else None
-        if not limit or now is None:
+        if not limit or now is None or container.group is None:
             continue
-        key, base = f"{pod.spec.uid}/{container.spec.name}", quota_of(limit, moment.ratio)
-        allowed = _has_savings(key, (container, limit), strategy, moment, going)
-        move = QuotaMove.RESET if pod.spec.resizing else _move(container, strategy, allowed, moment.load)
+        key, base, cpu = f"{pod.spec.uid}/{container.spec.name}", quota_of(limit, moment.ratio), container.group.cpu
+        # Up if throttled, down if the limiter has no savings; a policy that raises no quota resets it to the kubelet's.
+        move = QuotaMove.UP if cpu.throttled_periods > 0 else QuotaMove.REMAIN
+        if not raises_quota(strategy):
+            move = QuotaMove.RESET
+        elif period_seconds > 0 and cpu.millicores is not None:
+            percent, start = 100 * cpu.millicores / limit, random_part(going.seed, key)
+            tokens = update_tokens(strategy, going.tokens.get(key), percent, moment.at_seconds, start)
+            going.tokens[key] = tokens
+            move = restrict_move(move if tokens.amount > 0 else QuotaMove.DOWN, moment.load)
+        else:
+            move = restrict_move(QuotaMove.DOWN if period_seconds == 0 else move, moment.load)
         # What was not moved starts at its limit, whatever stands there: on a faster node that is the kubelet's quota,
         # and a reading may be of a moment before it was given back.
-        start = now if key in before.moved else base
-        quotas[key] = replace(next_quota(strategy, base, start, move), now=now, given=quota_of(limit))
+        quota = next_quota(
+            strategy, base, now if key in before.moved else base, QuotaMove.RESET if pod.spec.resizing else move
+        )
+        quotas[key] = replace(quota, now=now, given=quota_of(limit))
     return quotas
 
 
@@ -280,42 +290,11 @@ def _limit(group: GroupReading | None) -> int | None:
     return now if isinstance(now, int) and now > 0 else None
 
 
-def _has_savings(
-    key: str, use: tuple[ContainerReading, int], strategy: CpuBurst, moment: BurstContext, state: BurstState
-) -> bool:
-    """Return whether the limiter, if there is one and use is measured, has savings; use: (container, millicores)."""
-    container, limit = use
-    period_seconds = strategy.cfs_quota_burst_period_seconds
-    if period_seconds == 0:
-        return False
-    used = container.group.cpu.millicores if container.group else None
-    if not raises_quota(strategy) or period_seconds < 0 or used is None:
-        return True
-    percent = 100 * used / limit
-    start = random_part(state.seed, key)
-    state.tokens[key] = update_tokens(strategy, state.tokens.get(key), percent, moment.at_seconds, start)
-    return state.tokens[key].amount > 0
-
-
-def _move(container: ContainerReading, strategy: CpuBurst, allowed: bool, load: PoolLoad) -> QuotaMove:
-    """Return the change of a container's quota: up if throttled, down if its limiter forbids more, else none.
-
-    The share pool's load is decisive (`restrict_move`). A policy that raises no quota resets it to the kubelet's.
-    """
-    if not raises_quota(strategy):
-        return QuotaMove.RESET
-    throttled = container.group is not None and container.group.cpu.throttled_periods > 0
-    move = QuotaMove.UP if throttled else QuotaMove.REMAIN
-    return restrict_move(move if allowed else QuotaMove.DOWN, load)
-
-
 def next_quota(strategy: CpuBurst, base: int, now: int, move: QuotaMove) -> QuotaStep:
     """One step of a quota, kept between the limit and the most that the policy allows."""
     ceiling = base * max(strategy.cfs_quota_burst_percent, 100) // 100
-    step = {QuotaMove.UP: now * 12 // 10, QuotaMove.DOWN: now * 8 // 10, QuotaMove.REMAIN: now, QuotaMove.RESET: base}[
-        move
-    ]
-    then = min(max(step, base), ceiling)
+    steps = {QuotaMove.UP: now * 12 // 10, QuotaMove.DOWN: now * 8 // 10, QuotaMove.REMAIN: now, QuotaMove.RESET: base}
+    then = min(max(steps[move], base), ceiling)
     return QuotaStep(base, now, then, ceiling, base, f"{move.value} from {now} us; its limit is {base} us")
 
 

@@ -105,8 +105,13 @@ class CpusetPools(Stateless):
         pools = pools_of(observation.node, [p.spec for p in observation.pods])
         by_cpuset = policy.thresholds.enable and policy.thresholds.cpu_suppress_policy == "cpuset"
         places = [(p, self._place(p.spec, observation.node, pools, suppressed_by_cpuset=by_cpuset)) for p in pods]
-        if observation.node.kubelet_static_cpus is None:
-            places = [(p, CpusetPlacement() if _would_move_kubelets(p, place) else place) for p, place in places]
+        for index, (pod, place) in enumerate(places if observation.node.kubelet_static_cpus is None else ()):
+            # CPUs that a kubelet may have chosen stay: a static CPU manager owns such pods.
+            qos_class, kube_qos = pod.spec.qos_class, pod.spec.kube_qos
+            theirs = kube_qos is KubeQos.GUARANTEED or (qos_class is QosClass.NONE and not pod.spec.best_effort)
+            present = {c.group.knobs.get(Knob.CPUSET_CPUS) for c in pod.containers if c.group is not None}
+            if theirs and present != {format_cpus(place.cpus or ())}:
+                places[index] = (pod, CpusetPlacement())
         quotas_off = sets_no_quotas(observation)
         wants = tuple(w for pod, place in places for w in _wants(pod, place, pools, quotas_off))
         return Step(StrategyPlan(wants, verdicts=tuple(_placement_verdicts(places, pools, observation.node))), state)
@@ -120,8 +125,12 @@ class CpusetPools(Stateless):
             return CpusetPlacement()
         if assignment.cpus and not overclaims(pod):
             return CpusetPlacement(assignment.cpus & pools.online, "CPUs that the scheduler gave it", bound=True)
+        if pod.best_effort and self.best_effort_pools and assignment.numa_nodes:
+            cpus = pools.best_effort & _cpus_on(node, assignment.numa_nodes)
+            return CpusetPlacement(cpus, "best effort's CPUs of its NUMA nodes")
         if pod.best_effort:
-            return _best_effort(assignment if self.best_effort_pools else Assigned(), node, pools)
+            why = "CPUs that no LSE pod or claim has"
+            return CpusetPlacement(pools.best_effort, why) if pools.exclusive else CpusetPlacement()
         return _shared_placement(pod, assignment, node, pools)
 
 
@@ -132,18 +141,6 @@ def pools_of(node: NodeReading, pods: Iterable[PodSpec]) -> Pools:
     shared = free - owned_cpus(everybody, QosClass.LSR)
     system = system_cpus(node.annotations, node.name)[0] & online_cpus(node)
     return Pools(online_cpus(node), shared, free, system, owned_cpus(everybody, QosClass.LSE) | node.offered_cpus)
-
-
-def _best_effort(assignment: Assigned, node: NodeReading, pools: Pools) -> CpusetPlacement:
-    if not assignment.numa_nodes:
-        return (
-            CpusetPlacement(pools.best_effort, "CPUs that no LSE pod or claim has")
-            if pools.exclusive
-            else CpusetPlacement()
-        )
-    return CpusetPlacement(
-        pools.best_effort & _cpus_on(node, assignment.numa_nodes), "best effort's CPUs of its NUMA nodes"
-    )
 
 
 def _shared_placement(pod: PodSpec, assignment: Assigned, node: NodeReading, pools: Pools) -> CpusetPlacement:
@@ -157,14 +154,6 @@ def _shared_placement(pod: PodSpec, assignment: Assigned, node: NodeReading, poo
     if pod.qos_class is not QosClass.NONE or node.kubelet_static_cpus or pod.kube_qos is KubeQos.BEST_EFFORT:
         return CpusetPlacement()
     return CpusetPlacement(pools.shared, "shared CPUs")
-
-
-def _would_move_kubelets(pod: PodReading, place: CpusetPlacement) -> bool:
-    """Return whether a placement changes CPUs that a kubelet may have chosen: a static CPU manager owns such pods."""
-    spec = pod.spec
-    theirs = spec.kube_qos is KubeQos.GUARANTEED or (spec.qos_class is QosClass.NONE and not spec.best_effort)
-    present = {c.group.knobs.get(Knob.CPUSET_CPUS) for c in pod.containers if c.group is not None}
-    return theirs and present != {format_cpus(place.cpus or ())}
 
 
 def _cpus_on(node: NodeReading, numa_nodes: Iterable[int]) -> Cpus:
@@ -201,15 +190,12 @@ def _placement_verdicts(
             yield Verdict(pod.spec.key, UNREADABLE, assignment.broken, warning=True)
         if pod.spec.refused_cpus:
             cpus = format_cpus(pod.spec.refused_cpus)
-            message = (
-                f"{pod.spec.key}: its annotation names CPUs {cpus}, but the kubelet's static CPU manager assigns "
-                f"CPUs on {node.name}: not followed"
-            )
+            why = f"but the kubelet's static CPU manager assigns CPUs on {node.name}: not followed"
+            message = f"{pod.spec.key}: its annotation names CPUs {cpus}, {why}"
             yield Verdict(pod.spec.key, KUBELET_OWNS, message, warning=True)
         elif overclaims(pod.spec):
-            message = (
-                f"{pod.spec.key}: its annotation names {len(assignment.cpus)} CPUs, more than it requests: not followed"
-            )
+            names = f"its annotation names {len(assignment.cpus)} CPUs"
+            message = f"{pod.spec.key}: {names}, more than it requests: not followed"
             yield Verdict(pod.spec.key, OVERCLAIMS, message, warning=True)
         if place.cpus is not None and not place.cpus:
             message = f"{pod.spec.key}: {place.why}: there are none of them; its CPUs stay as they are"

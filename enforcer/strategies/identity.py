@@ -54,7 +54,16 @@ class GroupIdentity(Stateless):
     def step(self, observation: Observation, policy: NodePolicy, state: None) -> Step[None]:
         """Identities of tiers and pods, or their substitutes on this kernel."""
         verdicts: list[Verdict] = []
-        wants = list(_tiers(observation, policy))
+        wants: list[Want] = []
+        for tier, group in observation.tiers.items():
+            if tier not in _CLASS_OF_TIER:
+                continue
+            of_tier = policy.classes.of(_CLASS_OF_TIER[tier]).cpu_qos
+            if _has_identity(observation, policy):
+                wants += _identity(group, of_tier)
+            elif tier is KubeQos.BEST_EFFORT and yields(of_tier, policy) and not policy.thresholds.enable:
+                # Only best effort's tier can yield by weight; while thresholds are on, `suppress` sets that weight.
+                wants += _least_shares_want(group, observation, "its class yields to others")
         for pod in (p for p in observation.pods if live(p.spec) and p.group is not None):
             of_class = cpu_qos_of(pod.spec, policy)
             qos, complaint = apply_annotation(of_class, pod.spec, CPU_QOS_ANNOTATION)
@@ -80,21 +89,6 @@ def yields(qos: CpuQos, policy: NodePolicy) -> bool:
 
 def _has_identity(observation: Observation, policy: NodePolicy) -> bool:
     return Knob.CPU_BVT in observation.supported and policy.classes.policies.cpu_policy == "groupIdentity"
-
-
-def _tiers(observation: Observation, policy: NodePolicy) -> Iterator[Want]:
-    """Wants for the tiers: an identity where the kernel has it, else the smallest weight for a tier that yields.
-
-    Only best effort's tier can yield by weight; while the policy's thresholds are on, `suppress` sets that weight.
-    """
-    for tier, group in observation.tiers.items():
-        if tier not in _CLASS_OF_TIER:
-            continue
-        qos = policy.classes.of(_CLASS_OF_TIER[tier]).cpu_qos
-        if _has_identity(observation, policy):
-            yield from _identity(group, qos)
-        elif tier is KubeQos.BEST_EFFORT and yields(qos, policy) and not policy.thresholds.enable:
-            yield from _least_shares_want(group, observation, "its class yields to others")
 
 
 def _pod(pod: PodReading, qos: CpuQos, observation: Observation, policy: NodePolicy) -> Iterator[Want]:

@@ -145,15 +145,25 @@ def detect(
     lasting = {s.key: state.suffering.get(s.key, 0.0) + observation.elapsed_seconds for s in suffering}
     still = use.best_effort * 100 <= use.capacity * INTERFERENCE_QUIET_PERCENT
     ran_seconds = 0.0 if still else observation.elapsed_seconds
+    learns = still and state.case is None
+    windows = {}
+    for key, value in ((f"{uid}|{s}", v) for uid, each in signals.items() for s, v in each.items()):
+        # Pressure and waiting are read in turn and are means of the time since, so a new value also replaces repeats of
+        # the one before: the ticks between an antagonist's start and the next reading would count in its favor.
+        window, repeats = state.windows.get(key, ())[-WINDOW_TICKS + 1 :], 0
+        if window and not isclose(value, window[-1]):
+            last = window[-READ_EVERY_TICKS:]
+            repeats = next((i for i, v in enumerate(reversed(last)) if not isclose(v, window[-1])), len(last)) - 1
+        windows[key] = (*window[: len(window) - repeats], *(value,) * (repeats + 1))
+    uses = {}
+    for pod in _best_effort(observation):
+        now = max(pod.group.cpu.millicores or 0.0, 0.0) if pod.group is not None else 0.0
+        uses[pod.spec.uid] = (*state.uses.get(pod.spec.uid, ())[-WINDOW_TICKS + 1 :], now)
     after = replace(
         state,
-        baselines=_learn_baselines(observation, signals, state.baselines)
-        if still and state.case is None
-        else state.baselines,
-        windows=_advance_and_fill(
-            {f"{u}|{s}": v for u, each in signals.items() for s, v in each.items()}, state.windows
-        ),
-        uses=_advance_windows(state.uses, {p.spec.uid: _cpu(p) for p in _best_effort(observation)}),
+        baselines=_learn_baselines(observation, signals, state.baselines) if learns else state.baselines,
+        windows=windows,
+        uses=uses,
         suffering=lasting,
         beside={key: state.beside.get(key, 0.0) + ran_seconds for key in lasting},
         given_up={k: until for k, until in state.given_up.items() if until > observation.at_seconds},
@@ -181,36 +191,6 @@ def _possible_victims(observation: Observation) -> Iterator[PodReading]:
 
 def _best_effort(observation: Observation) -> Iterator[PodReading]:
     return (p for p in observation.pods if p.spec.qos_class is QosClass.BE and p.spec.phase == "Running")
-
-
-def _cpu(pod: PodReading) -> float:
-    return max(pod.group.cpu.millicores or 0.0, 0.0) if pod.group is not None else 0.0
-
-
-def _advance_windows(
-    windows: Mapping[str, tuple[float, ...]], now: Mapping[str, float]
-) -> dict[str, tuple[float, ...]]:
-    """Each window one tick on; one whose subject is gone is dropped."""
-    return {key: (*windows.get(key, ())[-WINDOW_TICKS + 1 :], value) for key, value in now.items()}
-
-
-def _advance_and_fill(
-    now: Mapping[str, float], windows: Mapping[str, tuple[float, ...]]
-) -> dict[str, tuple[float, ...]]:
-    """Return the windows as `_advance_windows`; a new value also replaces repeats of the previous one.
-
-    Pressure and waiting are read in turn and are means of the time since: without this, the ticks between an
-    antagonist's start and the next reading would count in its favor.
-    """
-    filled = {}
-    for key, value in now.items():
-        window = windows.get(key, ())[-WINDOW_TICKS + 1 :]
-        repeats = 0
-        if window and not isclose(value, window[-1]):
-            last = window[-READ_EVERY_TICKS:]
-            repeats = next((i for i, v in enumerate(reversed(last)) if not isclose(v, window[-1])), len(last)) - 1
-        filled[key] = (*window[: len(window) - repeats], *(value,) * (repeats + 1))
-    return filled
 
 
 def _learn_baselines(
@@ -241,23 +221,15 @@ def _find_suffering(
         for signal, value in signals[pod.spec.uid].items():
             if value <= LEAST[signal]:
                 continue
-            normal = _baseline_value(pod, signal, state.baselines, settings)
+            normal = annotated_baselines(pod.spec).get(signal)
             if normal is None:
-                continue
+                baseline = state.baselines.get(f"{workload(pod.spec)}|{signal}")
+                if baseline is None or baseline.samples < settings.interference_samples:
+                    continue
+                normal = baseline.level()
             bound = max(LEAST[signal], INTERFERENCE_FACTOR * normal)
             if value > bound:
                 yield Suffering(pod, signal, value, bound, normal)
-
-
-def _baseline_value(
-    pod: PodReading, signal: InterferenceSignal, baselines: Mapping[str, Baseline], settings: BestEffortSettings
-) -> float | None:
-    """The baseline, None while there is none."""
-    figure = annotated_baselines(pod.spec).get(signal)
-    if figure is not None:
-        return figure
-    baseline = baselines.get(f"{workload(pod.spec)}|{signal}")
-    return baseline.level() if baseline is not None and baseline.samples >= settings.interference_samples else None
 
 
 def _continue_or_open(
@@ -275,16 +247,30 @@ def _continue_or_open(
         state = _advance_case(observation, state, state.case, settings)
     elif acts and best_effort > 0:
         beside = [s for s in confirmed if state.beside[s.key] >= settings.interference_confirm_seconds]
-        worst = max(
-            (s for s in beside if s.key not in state.given_up), key=lambda s: (s.value / s.bound, s.key), default=None
-        )
+        open_ones = (s for s in beside if s.key not in state.given_up)
+        worst = max(open_ones, key=lambda s: (s.value / s.bound, s.key), default=None)
         if worst is not None:
             # The evidence of before any action, which our own actions would distort later.
             (uid, value), *others = _suspects(observation, state, worst) or [("", 0.0)]
             case = Case(worst.pod.spec.uid, worst.signal, 1, best_effort, uid, value, tuple(others))
             state = replace(state, case=case)
-    verdicts = tuple(_verdicts(observation, state, confirmed, best_effort))
-    return _findings(observation, state, verdicts), state
+    names, current = {p.spec.uid: p.spec.key for p in observation.pods}, state.case
+    verdicts = []
+    for suffering in confirmed:
+        subject = suffering.pod.spec.key
+        if current and (current.victim, current.signal) == (suffering.pod.spec.uid, suffering.signal):
+            who = "no best-effort pod correlates with it"
+            if current.antagonist in names:
+                who = f"{names[current.antagonist]} moves with it ({current.correlation:.2f})"
+            done = f"best effort is limited to {current.base_millicores >> current.level} m"
+            verdicts.append(Verdict(subject, "Interference", f"{suffering.sentence}; {who}; {done}", warning=True))
+        elif suffering.key in state.given_up:
+            text = f"{suffering.sentence}; suppressing best effort did not help and none of its pods correlates with it"
+            verdicts.append(Verdict(subject, "NotBestEffort", text))
+        else:
+            idle = "" if best_effort else "; best effort uses next to nothing"
+            verdicts.append(Verdict(subject, "Suffers", f"{suffering.sentence}{idle}", warning=True))
+    return _findings(observation, state, tuple(verdicts)), state
 
 
 def _suspects(observation: Observation, state: InterferenceState, suffering: Suffering) -> list[tuple[str, float]]:
@@ -293,7 +279,9 @@ def _suspects(observation: Observation, state: InterferenceState, suffering: Suf
     suspects: list[tuple[float, str, float]] = []
     everything = 0.0
     for pod in _best_effort(observation):
-        use = _align_ticks(state.uses[pod.spec.uid], len(signal))
+        # The ticks of the signal; a pod used nothing before it was there.
+        use = state.uses[pod.spec.uid][-len(signal) :]
+        use = (0.0,) * (len(signal) - len(use)) + use
         everything += sum(use)
         value = correlation(use, signal, suffering.bound)
         if value >= CORRELATION:
@@ -302,48 +290,30 @@ def _suspects(observation: Observation, state: InterferenceState, suffering: Suf
     return [(uid, value) for used, uid, value in heaviest_first if used >= LEAST_SHARE * everything]
 
 
-def _align_ticks(use: tuple[float, ...], length: int) -> tuple[float, ...]:
-    """The last `length` ticks; a pod used nothing before it was there."""
-    missing = length - len(use)
-    return (0.0,) * missing + use if missing > 0 else use[-length:]
-
-
 def _advance_case(
     observation: Observation, state: InterferenceState, case: Case, settings: BestEffortSettings
 ) -> InterferenceState:
     """One tick further in a case: down a step, up a step, to eviction, or closed."""
-    key = f"{case.victim}|{case.signal}"
+    key, patience = f"{case.victim}|{case.signal}", settings.interference_patience_seconds
     case = replace(case, step_seconds=case.step_seconds + observation.elapsed_seconds)
-    if key not in state.suffering:
-        return replace(
-            state,
-            case=_ease_case(replace(case, calm_seconds=case.calm_seconds + observation.elapsed_seconds), settings),
-        )
-    after = _escalate_case(observation, replace(case, calm_seconds=0.0), settings)
-    given_up = (
-        state.given_up if after is not None else {**state.given_up, key: observation.at_seconds + GIVE_UP_SECONDS}
-    )
-    return replace(state, case=after, given_up=given_up)
-
-
-def _ease_case(case: Case, settings: BestEffortSettings) -> Case | None:
-    """While the victim is well; None = closed."""
-    if case.calm_seconds < settings.interference_patience_seconds:
-        return replace(case, evicting=False)
-    eased = replace(case, level=case.level - 1, calm_seconds=0.0, step_seconds=0.0, evicting=False)
-    return eased if eased.level > 0 else None
-
-
-def _escalate_case(observation: Observation, case: Case, settings: BestEffortSettings) -> Case | None:
-    """While it still suffers; None = given up. After an eviction the antagonist's going is waited for."""
-    patience = settings.interference_patience_seconds
-    if case.step_seconds < patience:
-        return case
-    if case.level < STEPS:
-        return replace(case, level=case.level + 1, step_seconds=0.0)
-    if settings.interference == "evict" and case.antagonist and _is_pod_running(observation, case.antagonist):
-        return replace(case, evicting=True, step_seconds=patience)
-    return case if case.evicting and case.step_seconds < 2 * patience else None
+    if key not in state.suffering:  # the victim is well
+        case = replace(case, calm_seconds=case.calm_seconds + observation.elapsed_seconds, evicting=False)
+        if case.calm_seconds < patience:
+            return replace(state, case=case)
+        eased = replace(case, level=case.level - 1, calm_seconds=0.0, step_seconds=0.0)
+        return replace(state, case=eased if eased.level > 0 else None)
+    case = replace(case, calm_seconds=0.0)
+    after: Case | None = case
+    if case.step_seconds >= patience and case.level < STEPS:
+        after = replace(case, level=case.level + 1, step_seconds=0.0)
+    elif case.step_seconds >= patience:
+        acts = settings.interference == "evict" and case.antagonist
+        if acts and _is_pod_running(observation, case.antagonist):
+            after = replace(case, evicting=True, step_seconds=patience)
+        elif not case.evicting or case.step_seconds >= 2 * patience:  # after an eviction its going is waited for
+            after = None
+    until = observation.at_seconds + GIVE_UP_SECONDS
+    return replace(state, case=after, given_up=state.given_up if after else {**state.given_up, key: until})
 
 
 def _findings(observation: Observation, state: InterferenceState, verdicts: tuple[Verdict, ...]) -> Findings:
@@ -360,29 +330,6 @@ def _findings(observation: Observation, state: InterferenceState, verdicts: tupl
     uid, value = next((suspect for suspect in those if suspect[0] not in refused), named)
     why = f"it disturbs another pod ({case.signal}, correlation {value:.2f}); suppression did not help"
     return Findings(cap, uid, why, verdicts)
-
-
-def _verdicts(
-    observation: Observation, state: InterferenceState, confirmed: Iterable[Suffering], best_effort: int
-) -> Iterator[Verdict]:
-    """One verdict for each confirmed suffering pod: being helped, given up on, or suffering without a case."""
-    names = {p.spec.uid: p.spec.key for p in observation.pods}
-    case = state.case
-    for suffering in confirmed:
-        mine = case is not None and (case.victim, case.signal) == (suffering.pod.spec.uid, suffering.signal)
-        if case is not None and mine:
-            who = f"{names[case.antagonist]} moves with it ({case.correlation:.2f})" if case.antagonist in names else ""
-            done = f"best effort is limited to {case.base_millicores >> case.level} m"
-            text = "; ".join(
-                part for part in (suffering.sentence, who or "no best-effort pod correlates with it", done) if part
-            )
-            yield Verdict(suffering.pod.spec.key, "Interference", text, warning=True)
-        elif suffering.key in state.given_up:
-            text = f"{suffering.sentence}; suppressing best effort did not help and none of its pods correlates with it"
-            yield Verdict(suffering.pod.spec.key, "NotBestEffort", text)
-        else:
-            idle = "" if best_effort else "; best effort uses next to nothing"
-            yield Verdict(suffering.pod.spec.key, "Suffers", f"{suffering.sentence}{idle}", warning=True)
 
 
 def _is_pod_running(observation: Observation, uid: str) -> bool:

@@ -90,17 +90,14 @@ def device_of(block: Block, pod: PodSpec, devices: Mapping[str, str]) -> str | N
     if not block.name:
         return None
     if block.type == "podvolume":
-        mounts = (d for mount, d in sorted(devices.items()) if _is_volume(mount, pod.uid, block.name))
-        return next(mounts, None)
+        for mount, device in sorted(devices.items()):  # .../pods/UID/volumes/PLUGIN/VOLUME, with anything below
+            parts = PurePosixPath(mount).parts
+            at = next((i for i in range(len(parts) - 4) if parts[i] == "pods" and parts[i + 2] == "volumes"), None)
+            if at is not None and pod.uid and (parts[at + 1], parts[at + 4]) == (pod.uid, block.name):
+                return device
+        return None
     names = (block.name, block.name.removeprefix("/dev/"), f"/dev/{block.name}")
     return next((devices[name] for name in names if name in devices), None)
-
-
-def _is_volume(mount: str, uid: str, volume: str) -> bool:
-    """Return whether a mount point is .../pods/UID/volumes/PLUGIN/VOLUME, with anything below."""
-    parts = PurePosixPath(mount).parts
-    at = next((i for i in range(len(parts) - 4) if parts[i] == "pods" and parts[i + 2] == "volumes"), None)
-    return at is not None and bool(uid) and (parts[at + 1], parts[at + 4]) == (uid, volume)
 
 
 def _wants(pod: PodReading, limits: Mapping[str, IoLimits]) -> Iterator[Want]:

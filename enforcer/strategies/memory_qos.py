@@ -19,7 +19,7 @@ container out of memory would end every pod below.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -32,7 +32,6 @@ from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES, MEMORY_QOS_ANN
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.base.resource import Resource
 from cotenant.enforcer.contract import (
-    ContainerReading,
     ContainerSpec,
     GroupReading,
     Knob,
@@ -144,14 +143,33 @@ class MemoryProtection:
             wants += fixed.wants
             verdicts += fixed.verdicts
             for container, throttle in zip(pod.containers, fixed.throttles, strict=True):
-                if throttle.wanted is not None:
-                    high_wants, marks, verdict = _throttle_container(
-                        pod.spec, container, throttle, (observation, state)
-                    )
-                    wants += high_wants
-                    watched |= marks
-                    verdicts += verdict
-        wants += (w for w in _tiers(observation, policy, sums) if w.knob in observation.supported)
+                group = container.group
+                high = None if group is None else safe_high(throttle.wanted, throttle.request, group)
+                if group is None or high is None:
+                    continue
+                mark = watch(state.watched.get(group.path), group, observation.at_seconds)
+                watched[group.path] = mark
+                if mark.relieved_until_seconds > observation.at_seconds:
+                    seconds_left = mark.relieved_until_seconds - observation.at_seconds
+                    why = f"not throttled for {seconds_left:.0f} s"
+                    whose = f"{pod.spec.key}/{container.spec.name}"
+                    message = f"{whose} needed more memory than memory.high let it have: {why}"
+                    verdicts.append(Verdict(pod.spec.key, LIVELOCK, message, warning=True))
+                    continue
+                where = f"from {throttle.percent} % of the way from request to limit"
+                wants.append(_want(group, Knob.MEMORY_HIGH, high, f"throttled {where}, and above its usage"))
+        everything, of_tiers = ProtectionBytes(), list[Want]()
+        for amounts in sums.values():
+            everything = _add_protections(everything, amounts)
+        if observation.kubepods is not None:
+            of_tiers += _protect(observation.kubepods, everything, "sum of all pods")
+        for tier, qos_class in ((KubeQos.BURSTABLE, QosClass.LS), (KubeQos.BEST_EFFORT, QosClass.BE)):
+            group = observation.tiers.get(tier)
+            if group is not None:
+                qos = policy.classes.of(qos_class).memory_qos
+                of_tiers += _protect(group, sums.get(tier, ProtectionBytes()), "sum of its pods")
+                of_tiers += _vendor_wants(group, qos) if qos.enable else ()
+        wants += (w for w in of_tiers if w.knob in observation.supported)
         return Step(StrategyPlan(tuple(wants), verdicts=tuple(verdicts)), MemoryState(watched))
 
 
@@ -164,8 +182,11 @@ def _spec_dependent_values(
     wants, throttles = [*_pod(pod, qos, own)], []
     for container in pod.containers:
         amounts = container_amounts(pod.spec, container.spec, qos, allocatable_bytes)
-        if container.spec.kind is not ContainerKind.EPHEMERAL:
-            wants += _container(container.group, qos, amounts)
+        group = container.group
+        if group is not None and container.spec.kind is not ContainerKind.EPHEMERAL:
+            wants += [*_protect(group, amounts, "percent of its request"), *_vendor_wants(group, qos)]
+            if qos.oom_kill_group:
+                wants.append(_want(group, Knob.MEMORY_OOM_GROUP, 1, "out of memory ends it as a whole"))
         high = amounts.high if Knob.MEMORY_HIGH in supported else None
         throttles.append(_Throttle(high, _request(pod.spec, container.spec) or 0, qos.throttling_percent))
     return _Fixed(tuple(w for w in wants if w.knob in supported), verdicts, own, tuple(throttles))
@@ -209,7 +230,8 @@ def container_amounts(
     pod: PodSpec, container: ContainerSpec, qos: MemoryQos, allocatable_bytes: int
 ) -> ProtectionBytes:
     """None while request or limit is not known; allocatable_bytes: of the node, for a container without a limit."""
-    request, limit = _request(pod, container), _limit(pod, container)
+    request, batch = _request(pod, container), container.limits.get(_BATCH, 0)
+    limit = batch if pod.qos_class is QosClass.BE else container_limit(pod, container, _MEMORY)
     if request is None or limit is None or container.kind is ContainerKind.EPHEMERAL:
         return ProtectionBytes()
     limit = limit or allocatable_bytes
@@ -232,11 +254,6 @@ def _batch_request(container: ContainerSpec) -> int:
 
 def _request(pod: PodSpec, container: ContainerSpec) -> int | None:
     return _batch_request(container) if pod.qos_class is QosClass.BE else container_request(pod, container, _MEMORY)
-
-
-def _limit(pod: PodSpec, container: ContainerSpec) -> int | None:
-    own = container.limits.get(_BATCH, 0)
-    return own if pod.qos_class is QosClass.BE else container_limit(pod, container, _MEMORY)
 
 
 def _add_protections(first: ProtectionBytes, second: ProtectionBytes) -> ProtectionBytes:
@@ -278,12 +295,9 @@ def _pod(pod: PodReading, qos: MemoryQos, own: ProtectionBytes) -> Iterator[Want
         on = qos.page_cache_enable is not False
         yield _want(pod.group, Knob.PAGE_CACHE_LIMIT_ENABLE, int(on), "switch of the page-cache limit")
     if qos.page_cache_reclaim_sync is not None:
-        why = (
-            "above its page-cache limit the pod's own tasks reclaim" if qos.page_cache_reclaim_sync else "by the kernel"
-        )
-        yield _want(
-            pod.group, Knob.PAGE_CACHE_LIMIT_SYNC, int(qos.page_cache_reclaim_sync), f"page-cache reclaim: {why}"
-        )
+        value = int(qos.page_cache_reclaim_sync)
+        why = "above its page-cache limit the pod's own tasks reclaim" if value else "by the kernel"
+        yield _want(pod.group, Knob.PAGE_CACHE_LIMIT_SYNC, value, f"page-cache reclaim: {why}")
 
 
 def _protect(group: GroupReading, own: ProtectionBytes, of: str) -> Iterator[Want]:
@@ -296,60 +310,14 @@ def _protect(group: GroupReading, own: ProtectionBytes, of: str) -> Iterator[Wan
 def _vendor_wants(group: GroupReading, qos: MemoryQos) -> Iterator[Want]:
     """Vendor kernels' values, as they are configured; a ratio of 0 is off, and its fellows mean nothing then."""
     if qos.wmark_ratio:
-        yield _want(
-            group, Knob.MEMORY_WMARK_RATIO, qos.wmark_ratio, "background reclaim from this percent of its limit"
-        )
+        why = "background reclaim from this percent of its limit"
+        yield _want(group, Knob.MEMORY_WMARK_RATIO, qos.wmark_ratio, why)
         yield _want(group, Knob.MEMORY_WMARK_SCALE, qos.wmark_scale_permill, "background reclaim, size of a step")
     if qos.wmark_min_adj:
         yield _want(group, Knob.MEMORY_WMARK_MIN_ADJ, qos.wmark_min_adj, "global watermark as its class sees it")
     if qos.priority_enable:
         yield _want(group, Knob.MEMORY_USE_PRIORITY_OOM, 1, "out of memory goes by priority")
         yield _want(group, Knob.MEMORY_PRIORITY, qos.priority, "priority of its class")
-
-
-def _tiers(observation: Observation, policy: NodePolicy, sums: Mapping[KubeQos, ProtectionBytes]) -> Iterator[Want]:
-    """Protection of kubepods and tiers, the sums of their pods'; a tier's other values where its class is on."""
-    everything = ProtectionBytes()
-    for amounts in sums.values():
-        everything = _add_protections(everything, amounts)
-    if observation.kubepods is not None:
-        yield from _protect(observation.kubepods, everything, "sum of all pods")
-    for tier, qos_class in ((KubeQos.BURSTABLE, QosClass.LS), (KubeQos.BEST_EFFORT, QosClass.BE)):
-        group = observation.tiers.get(tier)
-        if group is not None:
-            qos = policy.classes.of(qos_class).memory_qos
-            yield from _protect(group, sums.get(tier, ProtectionBytes()), "sum of its pods")
-            yield from _vendor_wants(group, qos) if qos.enable else ()
-
-
-Throttled = tuple[tuple[Want, ...], dict[str, ThrottledContainer], tuple[Verdict, ...]]
-
-
-def _throttle_container(
-    pod: PodSpec, container: ContainerReading, throttle: _Throttle, now: tuple[Observation, MemoryState]
-) -> Throttled:
-    """A container's memory.high, what is to be remembered of it, and what a person should know."""
-    observation, state = now
-    group = container.group
-    high = None if group is None else safe_high(throttle.wanted, throttle.request, group)
-    if group is None or high is None:
-        return (), {}, ()
-    mark = watch(state.watched.get(group.path), group, observation.at_seconds)
-    if mark.relieved_until_seconds > observation.at_seconds:
-        seconds_left = mark.relieved_until_seconds - observation.at_seconds
-        whose = f"{pod.key}/{container.spec.name}"
-        message = f"{whose} needed more memory than memory.high let it have: not throttled for {seconds_left:.0f} s"
-        return (), {group.path: mark}, (Verdict(pod.key, LIVELOCK, message, warning=True),)
-    why = f"throttled from {throttle.percent} % of the way from request to limit, and above its usage"
-    return (_want(group, Knob.MEMORY_HIGH, high, why),), {group.path: mark}, ()
-
-
-def _container(group: GroupReading | None, qos: MemoryQos, own: ProtectionBytes) -> Iterator[Want]:
-    if group is not None:
-        yield from _protect(group, own, "percent of its request")
-        yield from _vendor_wants(group, qos)
-        if qos.oom_kill_group:
-            yield _want(group, Knob.MEMORY_OOM_GROUP, 1, "out of memory ends it as a whole")
 
 
 def safe_high(target: int | None, request: int, group: GroupReading) -> int | None:

@@ -10,6 +10,7 @@ the link. Source: Koordinator's koordlet, hook `tcnetworkqos`.
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ from cotenant.enforcer.contract import (
     text_of,
 )
 from cotenant.enforcer.decide.overrides import class_of, live
-from cotenant.enforcer.model.node_policy import NetworkQos, NodePolicy
+from cotenant.enforcer.model.node_policy import NodePolicy
 
 NAME: Final = "network"
 LEAST_BITS: Final = 8_000
@@ -62,10 +63,14 @@ class Network(Stateless):
             why = f"{link.device} does not say its speed and the policy has no totalNetworkBandwidth: not shaped"
             return Step(StrategyPlan(verdicts=(Verdict(node, UNKNOWN_LINK, f"{node}: {why}", warning=True),)), state)
         pods = [p.spec for p in observation.pods if live(p.spec)]
-        classes = tuple(
-            _class(row, policy.classes.of(row[0]).network_qos, total, addresses(pods, row[0])) for row in on
-        )
-        value = text_of(Traffic(total, classes))
+        classes = []
+        for name, number, priority in on:
+            qos = policy.classes.of(name).network_qos
+            most = min(bits(qos.egress_limit, total) or total, total)
+            least = min(max(bits(qos.egress_request, total), LEAST_BITS), max(most, LEAST_BITS))
+            owned = addresses(pods, name)
+            classes.append(TrafficClass(name.value, number, least, max(most, LEAST_BITS), priority, owned))
+        value = text_of(Traffic(total, tuple(classes)))
         want = SurfaceWant(Surface.TRAFFIC, link.device, value, NAME, "classes of outgoing traffic")
         return Step(StrategyPlan(surfaces=(want,)), state)
 
@@ -83,24 +88,11 @@ def bits(amount: int | str, total: int) -> int:
 
 def addresses(pods: Iterable[PodSpec], qos: QosClass) -> tuple[str, ...]:
     """Valid addresses, in order, of the pods of a class that have their own."""
-    valid = {a for p in pods if not p.host_network and _network_class(p) is qos for a in p.addresses if _is_address(a)}
+    valid = set()
+    for pod in pods:
+        own = QosClass.LSR if class_of(pod) is QosClass.LSE else class_of(pod)
+        for address in pod.addresses if own is qos and not pod.host_network else ():
+            with contextlib.suppress(ValueError):
+                if "%" not in address and ipaddress.ip_address(address):
+                    valid.add(address)
     return tuple(sorted(valid))
-
-
-def _network_class(pod: PodSpec) -> QosClass:
-    qos = class_of(pod)
-    return QosClass.LSR if qos is QosClass.LSE else qos
-
-
-def _is_address(text: str) -> bool:
-    try:
-        return "%" not in text and bool(ipaddress.ip_address(text))
-    except ValueError:
-        return False
-
-
-def _class(row: tuple[QosClass, int, int], qos: NetworkQos, total: int, owned: tuple[str, ...]) -> TrafficClass:
-    name, number, priority = row
-    most = min(bits(qos.egress_limit, total) or total, total)
-    least = min(max(bits(qos.egress_request, total), LEAST_BITS), max(most, LEAST_BITS))
-    return TrafficClass(name.value, number, least, max(most, LEAST_BITS), priority, owned)

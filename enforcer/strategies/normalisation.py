@@ -22,9 +22,7 @@ from cotenant.enforcer.contract import (
     GroupReading,
     Knob,
     KubeQos,
-    NodeReading,
     Observation,
-    PodReading,
     Stateless,
     Step,
     StrategyPlan,
@@ -50,27 +48,23 @@ class Normalisation(Stateless):
         """Quotas of the share pool's pods while the ratio is above 1."""
         ratio, verdicts = read_ratio(observation.node)
         node = observation.node
-        pods = (p for p in observation.pods if ratio > 1 and _shares(p, node) and not moved_by_burst(p, policy, node))
-        return Step(StrategyPlan(tuple(w for pod in pods for w in _wants(pod, ratio)), verdicts=verdicts), state)
-
-
-def _shares(pod: PodReading, node: NodeReading) -> bool:
-    spec = pod.spec
-    labelled = spec.qos_class is QosClass.LS
-    plain = spec.qos_class is QosClass.NONE and spec.kube_qos is not KubeQos.BEST_EFFORT
-    return live(spec) and (labelled or plain) and not has_own_cpus(pod, node)
-
-
-def _wants(pod: PodReading, ratio: float) -> Iterator[Want]:
-    """The wants of every container and of a pod that the kubelet limits; a quota that is not enforced stays so."""
-    if pod.group is not None:
-        yield from _want(pod.group, pod_limit(pod.spec, CPU), ratio)
-    for container in pod.containers:
-        if container.group is not None and container.spec.kind is not ContainerKind.EPHEMERAL:
-            yield from _want(container.group, container_limit(pod.spec, container.spec, CPU), ratio)
+        wants: list[Want] = []
+        for pod in observation.pods if ratio > 1 else ():
+            spec = pod.spec
+            plain = spec.qos_class is QosClass.NONE and spec.kube_qos is not KubeQos.BEST_EFFORT
+            shares = live(spec) and (spec.qos_class is QosClass.LS or plain) and not has_own_cpus(pod, node)
+            if not shares or moved_by_burst(pod, policy, node):
+                continue
+            if pod.group is not None:
+                wants += _want(pod.group, pod_limit(spec, CPU), ratio)
+            for container in pod.containers:
+                if container.group is not None and container.spec.kind is not ContainerKind.EPHEMERAL:
+                    wants += _want(container.group, container_limit(spec, container.spec, CPU), ratio)
+        return Step(StrategyPlan(tuple(wants), verdicts=verdicts), state)
 
 
 def _want(group: GroupReading, limit_millicores: int | None, ratio: float) -> Iterator[Want]:
+    """The want of a group that the kubelet limits; a quota that is not enforced stays so."""
     if limit_millicores and group.knobs.get(Knob.CPU_QUOTA, NO_LIMIT) != NO_LIMIT:
         why = f"limit of {limit_millicores}m on CPUs {ratio:g} times as fast as the cluster's basis"
         value, base = quota_of(limit_millicores, ratio), quota_of(limit_millicores)

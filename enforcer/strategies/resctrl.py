@@ -88,7 +88,18 @@ class Resctrl(Stateless):
             why = "cache and memory bandwidth are in the policy, but there is no resource control here"
             unsupported = Verdict(node, UNSUPPORTED, f"{node}: {why}")
             return Step(StrategyPlan(verdicts=(unsupported,) if enabled or own else ()), state)
-        groups, verdicts = _own_groups(own, offers)
+        groups, verdicts = dict[str, ResctrlGroup](), list[Verdict]()
+        for pod in own:
+            try:
+                lines = pod_schemata(pod.spec, offers)
+            except UNDECODABLE as bad:
+                verdicts.append(unreadable(pod.spec, RESCTRL_ANNOTATION, bad))
+                continue
+            if lines:
+                groups[POD_PREFIX + pod.spec.uid] = ResctrlGroup(lines, _cgroups([pod]))
+            else:
+                message = f"{pod.spec.key}: annotation {RESCTRL_ANNOTATION} gives it no part of the cache or bandwidth"
+                verdicts.append(Verdict(pod.spec.key, NO_MASK, message, warning=True))
         alone = {p.spec.uid for p in own if POD_PREFIX + p.spec.uid in groups}
         for name, qos in enabled.items():
             lines = class_schemata(qos, offers)
@@ -161,24 +172,6 @@ def _shares(part: _Part | None, domains: tuple[int, ...]) -> Iterator[tuple[int,
     if part is not None:
         own = {share.cacheid: share for share in part.per_cache}
         yield from ((domain, own.get(domain, part.schemata)) for domain in domains)
-
-
-def _own_groups(pods: list[PodReading], offers: ResctrlReading) -> tuple[dict[str, ResctrlGroup], list[Verdict]]:
-    """Groups of pods that ask by annotation, by name; verdicts on annotations that are unreadable or give nothing."""
-    groups: dict[str, ResctrlGroup] = {}
-    verdicts: list[Verdict] = []
-    for pod in pods:
-        try:
-            lines = pod_schemata(pod.spec, offers)
-        except UNDECODABLE as bad:
-            verdicts.append(unreadable(pod.spec, RESCTRL_ANNOTATION, bad))
-            continue
-        if lines:
-            groups[POD_PREFIX + pod.spec.uid] = ResctrlGroup(lines, _cgroups([pod]))
-        else:
-            message = f"{pod.spec.key}: annotation {RESCTRL_ANNOTATION} gives it no part of the cache or bandwidth"
-            verdicts.append(Verdict(pod.spec.key, NO_MASK, message, warning=True))
-    return groups, verdicts
 
 
 def _cgroups(pods: Iterator[PodReading] | list[PodReading]) -> tuple[str, ...]:

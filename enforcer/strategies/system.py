@@ -36,27 +36,21 @@ class KernelSettings(Stateless):
     name: str = NAME
 
     def step(self, observation: Observation, policy: NodePolicy, state: None) -> Step[None]:
-        """Both values, or none."""
-        return Step(_plan(observation, policy) if self.on else StrategyPlan(), state)
-
-
-def _plan(observation: Observation, policy: NodePolicy) -> StrategyPlan:
-    """Wants for the kernel settings; too large a reserve is reported, switches that this kernel lacks are left out."""
-    total = observation.node.memory_total_bytes // KIB
-    scale = _want(SCALE, policy.system.watermark_scale_factor, "policy's watermark scale")
-    reserve = total * policy.system.min_free_kbytes_factor // FACTOR_WHOLE
-    switches = tuple(
-        _want(switch.key, switch.value, f"policy's {switch.field}")
-        for switch in switches_of(policy.system)
-        if switch.key in observation.node.kernel_switches
-    )
-    if reserve * LARGEST_PART > total:
-        message = f"{observation.node.name}: {reserve} KiB kept free of {total} KiB would be over a twentieth; not set"
-        return StrategyPlan(
-            surfaces=(scale, *switches), verdicts=(Verdict(observation.node.name, TOO_MUCH, message, warning=True),)
-        )
-    why = f"{policy.system.min_free_kbytes_factor} / {FACTOR_WHOLE} of {total} KiB"
-    return StrategyPlan(surfaces=(_want(MIN_FREE, reserve, why), scale, *switches))
+        """Both values, or none; too large a reserve is reported, switches that this kernel lacks are left out."""
+        if not self.on:
+            return Step(StrategyPlan(), state)
+        node, system = observation.node, policy.system
+        total = node.memory_total_bytes // KIB
+        switches = (switch for switch in switches_of(system) if switch.key in node.kernel_switches)
+        wants = [_want(SCALE, system.watermark_scale_factor, "policy's watermark scale")]
+        wants += [_want(switch.key, switch.value, f"policy's {switch.field}") for switch in switches]
+        reserve = total * system.min_free_kbytes_factor // FACTOR_WHOLE
+        if reserve * LARGEST_PART > total:
+            message = f"{node.name}: {reserve} KiB kept free of {total} KiB would be over a twentieth; not set"
+            verdict = Verdict(node.name, TOO_MUCH, message, warning=True)
+            return Step(StrategyPlan(surfaces=tuple(wants), verdicts=(verdict,)), state)
+        why = f"{system.min_free_kbytes_factor} / {FACTOR_WHOLE} of {total} KiB"
+        return Step(StrategyPlan(surfaces=(_want(MIN_FREE, reserve, why), *wants)), state)
 
 
 @dataclass(frozen=True, slots=True)

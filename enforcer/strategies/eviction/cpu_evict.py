@@ -55,11 +55,23 @@ class Sample:
 
 
 def window(observation: Observation, thresholds: Thresholds, before: Sequence[Sample]) -> tuple[Sample, ...]:
-    """The samples of the policy's window, this tick's included when there are figures."""
+    """The samples of the policy's window, this tick's included when there are figures.
+
+    The limit is what best effort may use now, or under the policy evictByAllocatable the node's batch-cpu.
+    """
     span = max(thresholds.cpu_evict_time_window_seconds or 0, observation.elapsed_seconds)
     recent = [s for s in before if 0 <= observation.at_seconds - s.at_seconds < span]
-    now = _sample(observation, thresholds)
-    return tuple((*recent, now) if now is not None else recent)[-LARGEST_WINDOW_SAMPLES:]
+    use, limit = demand(observation), None
+    if use is not None and thresholds.cpu_evict_policy == "evictByAllocatable":
+        limit = observation.node.allocatable.get(BATCH_CPU)
+    elif use is not None:
+        limit = real_limit(observation, use.capacity - use.online)
+    if limit is not None:
+        here = [p for p in observation.pods if best_effort_only(p.spec) and p.spec.phase in ("Running", "Pending")]
+        pods = [candidate(p) for p in here]
+        usage, request = sum(p.use(Resource.CPU) for p in pods), sum(_request(p) for p in pods)
+        recent.append(Sample(observation.at_seconds, observation.elapsed_seconds, usage, limit, request))
+    return tuple(recent)[-LARGEST_WINDOW_SAMPLES:]
 
 
 def satisfaction(
@@ -71,71 +83,35 @@ def satisfaction(
     if not thresholds.enable or lower is None or upper is None:
         return None, ()
     if not (0 < lower <= LARGEST_LOWER_PERCENT and lower < upper < 100):
-        text = (
-            f"satisfaction bounds {lower} % and {upper} % are not 0 < lower <= 60 and lower < upper < 100: no eviction"
-        )
+        rule = "0 < lower <= 60 and lower < upper < 100"
+        text = f"satisfaction bounds {lower} % and {upper} % are not {rule}: no eviction"
         return None, (Verdict(observation.node.name, "EvictionBoundsInvalid", text, warning=True),)
     span = max(thresholds.cpu_evict_time_window_seconds or 0, observation.elapsed_seconds)
     if not samples or samples[-1].at_seconds != observation.at_seconds or sum(s.seconds for s in samples) * 3 < span:
         return None, ()
-    mean = _mean(samples)
-    amount = min(_release(sample, thresholds, lower, upper) for sample in (mean, samples[-1]))
-    return (_task(observation, amount, mean) if amount > 0 else None), ()
-
-
-def _release(sample: Sample, thresholds: Thresholds, lower: int, upper: int) -> int:
-    """Millicores of requests that shall leave; 0 when it does not fire."""
+    last, n = samples[-1], len(samples)
+    # Means are cut off to whole millicores.
+    usage, limit, request = (sum(getattr(s, name) for s in samples) // n for name in ("usage", "limit", "request"))
     threshold = thresholds.cpu_evict_be_usage_threshold_percent
     percent = DEFAULT_USAGE_PERCENT if threshold is None else threshold
-    high = sample.limit < MILLICORES_PER_CORE or sample.usage * 100 >= sample.limit * percent
-    if sample.request <= 0 or not high or sample.limit * 100 > sample.request * lower:
-        return 0
-    return sample.request * upper // 100 - sample.limit
-
-
-def _task(observation: Observation, amount: int, mean: Sample) -> Task:
-    pods = (candidate(p) for p in observation.pods if best_effort_only(p.spec))
-    ordered = sorted((c for c in pods if c.uses.get(Resource.CPU) is not None), key=_order)
-    why = f"best effort can use {mean.limit} m of the {mean.request} m it requested, and uses {mean.usage} m"
-    return Task(TaskName.BE_CPU, Resource.CPU, amount, why, ordered, _request, best_effort_only)
-
-
-def _order(candidate: EvictionCandidate) -> tuple[int, float, str]:
-    return priority_value(candidate.pod), -candidate.use(Resource.CPU) / max(_request(candidate), 1), candidate.pod.key
+    amounts = []  # millicores of requests that shall leave, by the means and by now; 0 when it does not fire
+    for sample in (Sample(last.at_seconds, last.seconds, usage, limit, request), last):
+        high = sample.limit < MILLICORES_PER_CORE or sample.usage * 100 >= sample.limit * percent
+        fires = sample.request > 0 and high and sample.limit * 100 <= sample.request * lower
+        amounts.append(sample.request * upper // 100 - sample.limit if fires else 0)
+    if min(amounts) <= 0:
+        return None, ()
+    pods = [candidate(p) for p in observation.pods if best_effort_only(p.spec)]
+    with_figures = (c for c in pods if c.uses.get(Resource.CPU) is not None)
+    ordered = sorted(
+        with_figures, key=lambda c: (priority_value(c.pod), -c.use(Resource.CPU) / max(_request(c), 1), c.pod.key)
+    )
+    why = f"best effort can use {limit} m of the {request} m it requested, and uses {usage} m"
+    return Task(TaskName.BE_CPU, Resource.CPU, min(amounts), why, ordered, _request, best_effort_only), ()
 
 
 def _request(candidate: EvictionCandidate) -> int:
     return candidate.requests[Resource.CPU]
-
-
-def _mean(samples: Sequence[Sample]) -> Sample:
-    """Means cut off to whole millicores."""
-    last, n = samples[-1], len(samples)
-    usage, limit, request = (sum(getattr(s, name) for s in samples) // n for name in ("usage", "limit", "request"))
-    return Sample(last.at_seconds, last.seconds, usage, limit, request)
-
-
-def _sample(observation: Observation, thresholds: Thresholds) -> Sample | None:
-    """Best effort's use, limit and request in millicores over this tick; None while one of them is not known.
-
-    The limit is what best effort may use now, or under the policy evictByAllocatable the node's batch-cpu.
-    """
-    use = demand(observation)
-    if use is None:
-        return None
-    by_allocatable = thresholds.cpu_evict_policy == "evictByAllocatable"
-    limit = (
-        observation.node.allocatable.get(BATCH_CPU)
-        if by_allocatable
-        else real_limit(observation, use.capacity - use.online)
-    )
-    if limit is None:
-        return None
-    pods = [
-        candidate(p) for p in observation.pods if best_effort_only(p.spec) and p.spec.phase in ("Running", "Pending")
-    ]
-    usage, request = sum(p.use(Resource.CPU) for p in pods), sum(_request(p) for p in pods)
-    return Sample(observation.at_seconds, observation.elapsed_seconds, usage, limit, request)
 
 
 def real_limit(observation: Observation, left_millicores: int) -> int:

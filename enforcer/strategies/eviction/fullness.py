@@ -103,21 +103,16 @@ def by_allocatable(observation: Observation, thresholds: Thresholds, resource: R
         if allocatable is None:
             continue
         offered = max(allocatable, 1)
-        pods = [
-            candidate(p)
-            for p in observation.pods
-            if _belongs_to_class(cls, p.spec) and p.spec.phase in ("Running", "Pending")
-        ]
+        mine = (p for p in observation.pods if _belongs_to_class(cls, p.spec))
+        pods = [candidate(p) for p in mine if p.spec.phase in ("Running", "Pending")]
         requested = sum(c.requests[resource] for c in pods)
         amount = requested - bound * offered // 100
         if requested * 100 > threshold * offered and amount > 0:
-            mine = [c for c in pods if opted_in(c.pod, highest)]
-            ordered = sorted(mine, key=lambda c: (*rank(c.pod), -c.requests[resource], c.pod.key))
+            willing = [c for c in pods if opted_in(c.pod, highest)]
+            ordered = sorted(willing, key=lambda c: (*rank(c.pod), -c.requests[resource], c.pod.key))
             why = f"{cls} requests are {requested * 100 // offered} % of what the node has, {threshold} % allowed"
-            counts = partial(_belongs_to_class, cls)
-            yield Task(
-                _BY_ALLOCATABLE[resource], resource, amount, why, ordered, lambda c: c.requests[resource], counts
-            )
+            name, counts = _BY_ALLOCATABLE[resource], partial(_belongs_to_class, cls)
+            yield Task(name, resource, amount, why, ordered, lambda c: c.requests[resource], counts)
 
 
 def withdrawn_classes(observation: Observation, thresholds: Thresholds) -> Iterator[Verdict]:
@@ -127,9 +122,8 @@ def withdrawn_classes(observation: Observation, thresholds: Thresholds) -> Itera
             continue
         for cls, band in BANDS.items():
             name = EXTENDED_RESOURCES[band, resource]
-            requested = any(
-                _belongs_to_class(cls, p.spec) and candidate(p).requests[resource] for p in observation.pods
-            )
+            mine = (p for p in observation.pods if _belongs_to_class(cls, p.spec))
+            requested = any(candidate(p).requests[resource] for p in mine)
             if requested and name not in observation.node.allocatable:
                 text = f"pods hold {name}, which the node does not offer now: no pod is evicted for it"
                 yield Verdict(observation.node.name, "ClassWithdrawn", text)
@@ -157,8 +151,12 @@ def best_effort_memory(
     amount, percent = to_release(observation, Resource.MEMORY, threshold, lower)
     # Bytes that are missing to what shall always be available.
     least = observation.node.memory_total_bytes * settings.memory_emergency_percent // 100
-    short = max(least - observation.node.memory_available_bytes, 0)
-    urgent = short > 0 or (amount > 0 and _runs_out(observation, trend))
+    available = observation.node.memory_available_bytes
+    short, falls = max(least - available, 0), 0.0
+    if trend.available_bytes is not None and observation.elapsed_seconds > 0:
+        falls = (trend.available_bytes - available) / observation.elapsed_seconds
+    runs_out = falls > 0 and available <= falls * MEMORY_COOLDOWN_SECONDS
+    urgent = short > 0 or (amount > 0 and runs_out)
     amount = max(amount, short)
     if amount <= 0:
         return None, after
@@ -166,15 +164,5 @@ def best_effort_memory(
     by_name = sorted(pods, key=lambda c: c.pod.key, reverse=True)
     ordered = sorted(by_name, key=lambda c: (priority_value(c.pod), -c.use(Resource.MEMORY)))
     why = f"{percent} % of the node's memory is used, {threshold} % allowed" + (", and it runs out" if urgent else "")
-    return Task(
-        TaskName.BE_MEMORY, Resource.MEMORY, amount, why, ordered, lambda c: c.use(Resource.MEMORY), urgent=urgent
-    ), after
-
-
-def _runs_out(observation: Observation, trend: MemoryTrend) -> bool:
-    """Return whether memory, falling as fast as since the last tick, ends within `memory_cooldown_seconds`."""
-    available = observation.node.memory_available_bytes
-    if trend.available_bytes is None or observation.elapsed_seconds <= 0:
-        return False
-    falls = (trend.available_bytes - available) / observation.elapsed_seconds
-    return falls > 0 and available <= falls * MEMORY_COOLDOWN_SECONDS
+    name, memory = TaskName.BE_MEMORY, Resource.MEMORY
+    return Task(name, memory, amount, why, ordered, lambda c: c.use(memory), urgent=urgent), after

@@ -19,6 +19,7 @@ Order by `koordinator.sh/eviction-priority` (missing or bad = 0), priority, sub-
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -189,17 +190,11 @@ def priority_value(pod: PodSpec) -> int:
 
 def rank(pod: PodSpec) -> tuple[int, int, int]:
     """Return the order of eviction outside best effort: lower first."""
-    value = priority_value(pod)
-    return _eviction_priority(pod), value, value if pod.sub_priority is None else pod.sub_priority
-
-
-def _eviction_priority(pod: PodSpec) -> int:
-    """The annotation as a 32-bit number, lower leaves first; 0 when it is missing, unreadable or out of range."""
-    try:
-        value = int(pod.annotations.get(EVICTION_PRIORITY_ANNOTATION, "0"))
-    except ValueError:
-        return 0
-    return value if -(2**31) <= value < 2**31 else 0
+    value, annotated = priority_value(pod), 0
+    with contextlib.suppress(ValueError):  # a 32-bit number; one that is unreadable or out of range counts as 0
+        annotated = int(pod.annotations.get(EVICTION_PRIORITY_ANNOTATION, "0"))
+    own = annotated if -(2**31) <= annotated < 2**31 else 0
+    return own, value, value if pod.sub_priority is None else pod.sub_priority
 
 
 def best_effort_only(pod: PodSpec) -> bool:
@@ -211,27 +206,34 @@ def choose(
     tasks: Sequence[Task], observation: Observation, before: Choices, settings: BestEffortSettings
 ) -> tuple[tuple[Evict, ...], Choices]:
     """Return the pods to evict now, tasks in this order, and what to remember."""
-    refused = refused_uids(observation)
-    requested, settled = _still_requested(observation, before, refused, settings)
-    pending = [t for t in requested if observation.at_seconds - t.at_seconds < settings.pending_seconds]
-    pending_uids, now = {t.eviction.uid for t in pending}, observation.at_seconds
-    since = {
-        p.spec.uid: min(before.leaving_since.get(p.spec.uid, now), now) for p in observation.pods if p.spec.deleting
-    }
+    refused, now, pods = refused_uids(observation), observation.at_seconds, observation.pods
+    asked = [request for request in before.told if request.eviction.uid not in refused and request.at_seconds <= now]
+    # While the pod is there, up to twice the time that it may take; a clock that went back forgets.
+    young = [request for request in asked if 0 <= now - request.at_seconds < 2 * settings.pending_seconds]
+    present = {p.spec.uid for p in pods}
+    requested = tuple(request for request in young if request.eviction.uid in present)
+    # The last request of each resource among those that are over and were not refused.
+    over = {resource: at for resource, at in before.last_seconds.items() if at <= now}
+    settled = _last_seconds([request for request in asked if request not in requested], over)
+    pending = [t for t in requested if now - t.at_seconds < settings.pending_seconds]
+    pending_uids = {t.eviction.uid for t in pending}
+    since = {p.spec.uid: min(before.leaving_since.get(p.spec.uid, now), now) for p in pods if p.spec.deleting}
     after = Choices(requested, settled, since)
-    leaving = [
-        candidate(p) for p in observation.pods if p.spec.uid in pending_uids or after.is_leaving(p.spec, now, settings)
-    ]
+    leaving = [candidate(p) for p in pods if p.spec.uid in pending_uids or after.is_leaving(p.spec, now, settings)]
     last = _last_seconds(requested, settled)
-    ready = [t for t in tasks if t.urgent or not _is_cooling_down(t.resource, observation.at_seconds, last)]
-    taken = _choose_victims(ready, leaving, {t.eviction.uid for t in requested} | refused)
-    new = tuple(RequestedEviction(_evict(c, task, settings), task.name, observation.at_seconds) for task, c in taken)
-    fit = {
-        (t.name, c.pod.uid)
-        for t in tasks
-        for c in t.candidates
-        if evictable(c.pod) and is_eviction_allowed(c.pod, t.name)
-    }
+    cooldowns = {Resource.CPU: CPU_COOLDOWN_SECONDS, Resource.MEMORY: MEMORY_COOLDOWN_SECONDS}
+    cooling = {r for r, seconds in cooldowns.items() if r in last and 0 <= now - last[r] < seconds}
+    ready = [t for t in tasks if t.urgent or t.resource not in cooling]
+    new = []
+    for task, chosen in _choose_victims(ready, leaving, {t.eviction.uid for t in requested} | refused):
+        # Outside best effort by the API alone, and never urgent.
+        pod, releases = chosen.pod, {r: chosen.use(r) for r in Resource if chosen.uses.get(r) is not None}
+        by_api = settings.only_evict_by_api or not best_effort_only(pod)
+        urgent = task.urgent and best_effort_only(pod)
+        eviction = Evict(pod.namespace, pod.name, pod.uid, task.name, task.why, releases, by_api, urgent)
+        new.append(RequestedEviction(eviction, task.name, now))
+    candidates = ((t.name, c.pod) for t in tasks for c in t.candidates)
+    fit = {(name, pod.uid) for name, pod in candidates if evictable(pod) and is_eviction_allowed(pod, name)}
     again = (t.eviction for t in pending if (t.task, t.eviction.uid) in fit)
     return (*again, *(t.eviction for t in new)), replace(after, told=(*requested, *new))
 
@@ -241,19 +243,6 @@ def refused_uids(observation: Observation) -> set[str]:
     return {
         uid for uid, refusal in observation.eviction_refusals.items() if observation.at_seconds < refusal.until_seconds
     }
-
-
-def _still_requested(
-    observation: Observation, before: Choices, refused: set[str], settings: BestEffortSettings
-) -> tuple[tuple[RequestedEviction, ...], Mapping[Resource, float]]:
-    """Requests that still count, and the last one of each resource among those that are over and were not refused."""
-    present, now = {p.spec.uid for p in observation.pods}, observation.at_seconds
-    asked = [request for request in before.told if request.eviction.uid not in refused and request.at_seconds <= now]
-    # While the pod is there, up to twice the time that it may take; a clock that went back forgets.
-    young = [request for request in asked if 0 <= now - request.at_seconds < 2 * settings.pending_seconds]
-    still = tuple(request for request in young if request.eviction.uid in present)
-    over = {resource: at for resource, at in before.last_seconds.items() if at <= now}
-    return still, _last_seconds([request for request in asked if request not in still], over)
 
 
 def _last_seconds(requested: Iterable[RequestedEviction], before: Mapping[Resource, float]) -> Mapping[Resource, float]:
@@ -277,27 +266,8 @@ def _choose_victims(
             gain = task.measure(candidate)
             if credit >= task.amount:
                 break
-            if (
-                gain > 0
-                and candidate.pod.uid not in chosen
-                and evictable(candidate.pod)
-                and is_eviction_allowed(candidate.pod, task.name)
-            ):
+            pod = candidate.pod
+            if gain > 0 and pod.uid not in chosen and evictable(pod) and is_eviction_allowed(pod, task.name):
                 taken.append((task, candidate))
                 credit += gain
     return taken
-
-
-def _evict(candidate: EvictionCandidate, task: Task, settings: BestEffortSettings) -> Evict:
-    """The eviction of a chosen pod with what it releases; outside best effort by the API alone, and never urgent."""
-    releases = {resource: candidate.use(resource) for resource in Resource if candidate.uses.get(resource) is not None}
-    by_api = settings.only_evict_by_api or not best_effort_only(candidate.pod)
-    pod = candidate.pod
-    urgent = task.urgent and best_effort_only(pod)
-    return Evict(pod.namespace, pod.name, pod.uid, task.name, task.why, releases, by_api, urgent)
-
-
-def _is_cooling_down(resource: Resource, now: float, last_seconds: Mapping[Resource, float]) -> bool:
-    seconds = CPU_COOLDOWN_SECONDS if resource is Resource.CPU else MEMORY_COOLDOWN_SECONDS
-    last = last_seconds.get(resource)
-    return last is not None and 0 <= now - last < seconds

@@ -27,6 +27,7 @@ Source: Koordinator's koordlet, `cpusuppress`; protection and starvation are our
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -125,16 +126,35 @@ class Suppress:
         after = self._starvation(observation, policy.thresholds, use, state)
         target = self._target(observation, policy.thresholds, use, cap_millicores)
         protection = self._protection(observation, tier, policy.thresholds, after)
-        verdicts = tuple(_tier_mismatch_verdicts(observation))
+        verdicts = []
+        for pod in (p.spec for p in observation.pods):  # of these one escapes suppression, the other shares it
+            if pod.qos_class is QosClass.BE and pod.kube_qos is not KubeQos.BEST_EFFORT:
+                why = f"Kubernetes' class is {pod.kube_qos}: it has CPU requests and is not suppressed"
+                verdicts.append(Verdict(pod.key, "OutsideTier", f"labelled BE, but {why}", warning=True))
+            elif pod.kube_qos is KubeQos.BEST_EFFORT and not pod.best_effort:
+                why = "Kubernetes' class is BestEffort: it is suppressed with best effort"
+                verdicts.append(Verdict(pod.key, "InsideTier", f"labelled {pod.qos_class}, but {why}", warning=True))
         if policy.thresholds.cpu_suppress_policy == "cfsQuota":
             at_once = self._weight_decides(policy.thresholds) and not (target.capped or state.careful or after.lifted)
-            quota, wants = _by_quota(observation, tier, target, state, at_once)
-            careful = target.capped or (
-                state.careful and not _has_reached_target(quota, target, observation.node.cpu_millicores)
-            )
-            cpus = _fewer_cpus(observation, tier, quota, target) if careful else _kept_off(observation, tier)
+            # Microseconds per 100 ms; an unknown target keeps the last quota.
+            quota, capacity, reached = state.quota, observation.node.cpu_millicores, False
+            if target.millicores is not None:
+                before = _number_or_unlimited(tier.knobs.get(Knob.CPU_QUOTA)) if quota is None else quota
+                quota = quota_for(target.millicores, before, capacity, at_once)
+                # But for differences too small to move it.
+                least = (target.millicores - capacity * UNMOVED_PERCENT // 100) * MICROSECONDS_PER_MILLICORE
+                reached = quota >= least
+            careful = target.capped or (state.careful and not reached)
+            held = () if quota is None else (_want(tier, Knob.CPU_QUOTA, quota, target.why),)
+            cpus: Iterable[Want] = ()
+            if not careful:
+                cpus = _kept_off(observation, tier)
+            elif quota is not None:  # the fewest CPUs that the quota fills
+                fill = max(math.ceil(quota / (MICROSECONDS_PER_MILLICORE * MILLICORES_PER_CORE)), 1)
+                fewest = format_cpus(choose(fill, observation.node, (p.spec for p in observation.pods)).cpus)
+                cpus = [_want(g, Knob.CPUSET_CPUS, fewest, target.why) for g in _groups(observation, tier)]
             after = replace(after, quota=quota, cpus=None, careful=careful)
-            return Step(_plan((*protection, *wants, *cpus), verdicts, target), after)
+            return Step(_plan((*protection, *held, *cpus), tuple(verdicts), target), after)
         count, wants, short = _by_cpuset(observation, tier, target, state)
         return Step(_plan((*protection, *wants), (*verdicts, *short), target), replace(after, cpus=count, quota=None))
 
@@ -146,9 +166,8 @@ class Suppress:
             return Target(None, "the machine's usage is not known in this tick: limit kept")
         online, ahead = use.online, ""
         if self.settings.suppress_target == "forecast-ahead":
-            online = online_ahead(
-                use.online, observation.forecast, observation.wall_seconds, self.settings.ahead_seconds
-            )
+            ahead_seconds = self.settings.ahead_seconds
+            online = online_ahead(use.online, observation.forecast, observation.wall_seconds, ahead_seconds)
             ahead = ", expected soon" if online > use.online else ""
         percent = thresholds.cpu_suppress_threshold_percent
         free = headroom(use.capacity, online, percent)
@@ -172,7 +191,12 @@ class Suppress:
             return ()
         if state.lifted:
             percent = thresholds.cpu_suppress_min_percent or 0
-            shares = min(math.ceil(floor_shares(percent, _sibling_shares(observation)) * state.lift_factor), SHARES_MAX)
+            # Siblings are the burstable tier and each guaranteed pod; all CPUs' weight where theirs cannot be read.
+            guaranteed = (p.group for p in observation.pods if p.spec.kube_qos is KubeQos.GUARANTEED)
+            beside = (observation.tiers.get(KubeQos.BURSTABLE), *guaranteed)
+            weights = (_number_or_unlimited(g.knobs.get(Knob.CPU_SHARES, 0)) for g in beside if g is not None)
+            siblings = sum(max(weight, 0) for weight in weights) or 1024 * len(observation.node.processors)
+            shares = min(math.ceil(floor_shares(percent, siblings) * state.lift_factor), SHARES_MAX)
             why = f"starved: a weight that yields {percent} %"
             idle = [_want(tier, Knob.CPU_IDLE, 0, why)] if Knob.CPU_IDLE in observation.supported else []
             return (*idle, _want(tier, Knob.CPU_SHARES, shares, why))
@@ -199,11 +223,10 @@ class Suppress:
             factor = lift_factor(state.lift_factor, use.best_effort * 100 / (use.capacity * percent)) if busy else 1.0
             lifted = replace(state, eased_seconds=eased, lift_factor=factor)
             return lifted if eased < limit else SuppressState(state.cpus, state.quota)
-        starved = (
-            use.best_effort * 100 < use.capacity * percent
-            and (busy or _has_cpu_waits(observation))
-            and _has_work(observation)
-        )
+        inside = [p for p in observation.pods if p.spec.kube_qos is KubeQos.BEST_EFFORT]
+        has_work = any(p.spec.phase == "Running" for p in inside)
+        short = use.best_effort * 100 < use.capacity * percent
+        starved = short and (busy or _has_cpu_waits(observation)) and has_work
         total = state.starved_seconds + observation.elapsed_seconds if starved else 0.0
         return replace(state, starved_seconds=total, eased_seconds=0.0, lifted=total >= limit)
 
@@ -239,38 +262,6 @@ def quota_for(millicores: int, before: int, capacity_millicores: int, at_once: b
     return target_quota if at_once else min(target_quota, before + machine * GROWTH_PERCENT // 100)
 
 
-def _has_reached_target(quota: int | None, target: Target, capacity_millicores: int) -> bool:
-    """Return whether the quota has reached the target, except for differences too small to move it."""
-    if quota is None or target.millicores is None:
-        return False
-    unmoved = capacity_millicores * UNMOVED_PERCENT // 100
-    return quota >= (target.millicores - unmoved) * MICROSECONDS_PER_MILLICORE
-
-
-def _by_quota(
-    observation: Observation, tier: GroupReading, target: Target, state: SuppressState, at_once: bool
-) -> tuple[int | None, tuple[Want, ...]]:
-    """(quota, wants) of the best-effort tier, in microseconds per 100 ms; an unknown target keeps the last quota."""
-    before = state.quota if state.quota is not None else _number_or_unlimited(tier.knobs.get(Knob.CPU_QUOTA))
-    target_millicores = target.millicores
-    quota = (
-        state.quota
-        if target_millicores is None
-        else quota_for(target_millicores, before, observation.node.cpu_millicores, at_once)
-    )
-    return quota, (() if quota is None else (_want(tier, Knob.CPU_QUOTA, quota, target.why),))
-
-
-def _fewer_cpus(observation: Observation, tier: GroupReading, quota: int | None, target: Target) -> Iterator[Want]:
-    """The fewest CPUs that the quota fills, while best effort is held back for interference or regains its share."""
-    if quota is None:
-        return
-    count = math.ceil(quota / (MICROSECONDS_PER_MILLICORE * MILLICORES_PER_CORE))
-    cpus = choose(max(count, 1), observation.node, (p.spec for p in observation.pods)).cpus
-    for group in _groups(observation, tier):
-        yield _want(group, Knob.CPUSET_CPUS, format_cpus(cpus), target.why)
-
-
 def _kept_off(observation: Observation, tier: GroupReading) -> Iterator[Want]:
     """Other CPUs than those that are nobody else's to use; nothing where there are none such, or no others."""
     closed = forbidden_cpus(observation.node, (p.spec for p in observation.pods)) & online_cpus(observation.node)
@@ -286,8 +277,11 @@ def _by_cpuset(
     observation: Observation, tier: GroupReading, target: Target, state: SuppressState
 ) -> tuple[int | None, tuple[Want, ...], tuple[Verdict, ...]]:
     """(number of CPUs, wants, verdicts) of the best-effort tier by cpuset; an unknown target keeps the last number."""
-    everything = len(observation.node.processors)
-    before = state.cpus if state.cpus is not None else _present_cpu_count(tier, everything)
+    everything, before = len(observation.node.processors), state.cpus
+    if before is None:  # CPUs that the tier has now; all if its list is empty, absent or unreadable
+        before = everything
+        with contextlib.suppress(UsageError):
+            before = len(parse_cpus(str(tier.knobs.get(Knob.CPUSET_CPUS, "")))) or everything
     least, wanted = 1 if target.capped else LEAST_CPUS, target.millicores
     count = state.cpus if wanted is None else wanted_count(wanted, everything, before, least)
     if count is None:
@@ -321,28 +315,6 @@ def _number_or_unlimited(value: Value | None) -> int:
     return value if isinstance(value, int) else NO_LIMIT
 
 
-def _present_cpu_count(tier: GroupReading, everything: int) -> int:
-    """Return how many CPUs the tier has now; all if its list is empty, absent or unreadable."""
-    try:
-        return len(parse_cpus(str(tier.knobs.get(Knob.CPUSET_CPUS, "")))) or everything
-    except UsageError:
-        return everything
-
-
-def _sibling_shares(observation: Observation) -> int:
-    """Weights beside the best-effort tier: the burstable tier's and each guaranteed pod's; all CPUs' if unreadable."""
-    beside: Iterable[GroupReading | None] = (
-        observation.tiers.get(KubeQos.BURSTABLE),
-        *(p.group for p in observation.pods if p.spec.kube_qos is KubeQos.GUARANTEED),
-    )
-    shares = sum(max(_number_or_unlimited(g.knobs.get(Knob.CPU_SHARES, 0)), 0) for g in beside if g is not None)
-    return shares or 1024 * len(observation.node.processors)
-
-
-def _has_work(observation: Observation) -> bool:
-    return any(p.spec.kube_qos is KubeQos.BEST_EFFORT and p.spec.phase == "Running" for p in observation.pods)
-
-
 def _has_cpu_waits(observation: Observation) -> bool:
     """Return whether tasks of the tier waited for a CPU much of the time."""
     tier = observation.best_effort_root
@@ -350,14 +322,3 @@ def _has_cpu_waits(observation: Observation) -> bool:
     pressed = any(g and g.cpu_pressure and g.cpu_pressure.some_avg10 >= WANTING_PERCENT for g in groups)
     delay = sum(g.run_delay_seconds or 0.0 for g in groups[1:] if g)
     return pressed or delay * 100 >= observation.elapsed_seconds * WANTING_PERCENT
-
-
-def _tier_mismatch_verdicts(observation: Observation) -> Iterator[Verdict]:
-    """Pods whose label and place in the tree disagree: one escapes suppression, the other shares it."""
-    for pod in (p.spec for p in observation.pods):
-        if pod.qos_class is QosClass.BE and pod.kube_qos is not KubeQos.BEST_EFFORT:
-            text = f"labelled BE, but Kubernetes' class is {pod.kube_qos}: it has CPU requests and is not suppressed"
-            yield Verdict(pod.key, "OutsideTier", text, warning=True)
-        elif pod.kube_qos is KubeQos.BEST_EFFORT and not pod.best_effort:
-            text = f"labelled {pod.qos_class}, but Kubernetes' class is BestEffort: it is suppressed with best effort"
-            yield Verdict(pod.key, "InsideTier", text, warning=True)

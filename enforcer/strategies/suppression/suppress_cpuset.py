@@ -66,28 +66,22 @@ def choose(count: int, node: NodeReading, pods: Iterable[PodSpec]) -> Choice:
 
 def take_cpus(count: int, among: Iterable[Processor]) -> list[int]:
     """The first `count` CPUs in the order of the rule; all of them when there are fewer."""
-    buckets = _buckets(among)
+    by_place: dict[tuple[int, int], list[Processor]] = {}
+    for processor in sorted(among, key=lambda p: (p.core, p.id)):
+        by_place.setdefault((processor.numa_node, processor.socket), []).append(processor)
+    buckets = sorted(by_place.values(), key=lambda bucket: (-len(bucket), min(p.id for p in bucket)))
+    every_pair: list[list[tuple[int, tuple[int, int]]]] = [[] for _ in buckets]
+    for index, bucket in enumerate(buckets):
+        for _, threads in groupby(bucket, key=lambda p: p.core):  # hyper-threads of one core, two at a time
+            ids = [p.id for p in threads]
+            every_pair[index] += [(index, pair) for pair in zip(ids[::2], ids[1::2], strict=False)]
     wanted_pairs = max(count, 0) // 2
-    pairs = [*_in_turn([[(i, pair) for pair in _pairs(bucket)] for i, bucket in enumerate(buckets)])][:wanted_pairs]
+    pairs = [*_in_turn(every_pair)][:wanted_pairs]
     chosen = [cpu for _, pair in pairs for cpu in pair]
     start = (pairs[-1][0] + 1) % len(buckets) if pairs and len(pairs) == wanted_pairs else 0
     used = set(chosen)
     singles = [[p.id for p in bucket if p.id not in used] for bucket in (*buckets[start:], *buckets[:start])]
     return chosen + [*_in_turn(singles)][: max(count - len(chosen), 0)]
-
-
-def _buckets(among: Iterable[Processor]) -> list[list[Processor]]:
-    buckets: dict[tuple[int, int], list[Processor]] = {}
-    for processor in sorted(among, key=lambda p: (p.core, p.id)):
-        buckets.setdefault((processor.numa_node, processor.socket), []).append(processor)
-    return sorted(buckets.values(), key=lambda bucket: (-len(bucket), min(p.id for p in bucket)))
-
-
-def _pairs(bucket: Iterable[Processor]) -> Iterator[tuple[int, int]]:
-    """Hyper-threads of one core, two at a time."""
-    for _, threads in groupby(bucket, key=lambda p: p.core):
-        ids = [p.id for p in threads]
-        yield from zip(ids[::2], ids[1::2], strict=False)
 
 
 def _in_turn(queues: list[list[_T]]) -> Iterator[_T]:

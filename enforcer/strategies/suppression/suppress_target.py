@@ -23,6 +23,7 @@ the forecast says: `online` is never below what it is now. Without a valid forec
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -99,29 +100,20 @@ def with_least(millicores: int, use: NodeCpuDemand, thresholds: Thresholds) -> i
 
 
 def reserved_millicores(node: NodeReading) -> int:
-    """CPU that the node keeps for what is no pod; an annotation that cannot be read counts as none."""
+    """CPU that the node keeps for what is no pod, millicores; an annotation that cannot be read counts as none.
+
+    The annotation `reservation` keeps its CPUs if it names any, else its amount of cpu, but with applyPolicy
+    ReservedCPUsOnly.
+    """
     capacity = node.capacity.get("cpu", 0)
     kubelet = capacity - machine_allocatable(node.allocatable, node.annotations).get("cpu", capacity)
-    return max(kubelet, _reserved_millicores(node), 0)
-
-
-def _reserved_millicores(node: NodeReading) -> int:
-    """CPU that the annotation `reservation` keeps, millicores: its CPUs if it names any, else its amount of cpu.
-
-    0 with applyPolicy ReservedCPUsOnly, under which the amount is not to be kept, and for an unreadable annotation.
-    """
-    cpus = reserved_cpus(node.annotations, node.name)
-    if cpus:
-        return MILLICORES_PER_CORE * len(cpus)
-    try:
-        reservation = msgspec.json.decode(
-            node.annotations.get(NODE_RESERVATION_ANNOTATION, "{}"), type=_ReservationPolicy
-        )
-        if reservation.apply_policy == _RESERVED_CPUS_ONLY:
-            return 0
-        return parse_millicores((reservation.resources or {}).get("cpu", 0), node.name)
-    except (QuantityError, *UNDECODABLE):
-        return 0
+    annotated = MILLICORES_PER_CORE * len(reserved_cpus(node.annotations, node.name))
+    with contextlib.suppress(QuantityError, *UNDECODABLE):
+        text = node.annotations.get(NODE_RESERVATION_ANNOTATION, "{}")
+        reservation = None if annotated else msgspec.json.decode(text, type=_ReservationPolicy)
+        if reservation is not None and reservation.apply_policy != _RESERVED_CPUS_ONLY:
+            annotated = parse_millicores((reservation.resources or {}).get("cpu", 0), node.name)
+    return max(kubelet, annotated, 0)
 
 
 def _sum(groups: Iterable[GroupReading | None]) -> int:
