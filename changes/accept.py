@@ -33,7 +33,6 @@ from cotenant.changes.decide.field_changes import fitted_to, hpa_writes, inverse
 from cotenant.changes.decide.gitops.bundle import file_lines
 from cotenant.changes.decide.guardrails import (
     SECOND_PERSON,
-    Guardrail,
     GuardrailOutcome,
     blocking,
     gitops_owner,
@@ -50,7 +49,7 @@ from cotenant.changes.decide.regression_check import Compared, Objective
 from cotenant.changes.decide.review import Review
 from cotenant.changes.decide.steps import first_step, later_steps, rebase_on_live
 from cotenant.changes.event_reporter import EventReporter
-from cotenant.changes.live_context import ClusterUser, LiveContext, LiveWorkload, guardrail_context
+from cotenant.changes.live_context import ClusterUser, LiveContext, guardrail_context
 from cotenant.changes.model.change import Change, ChangeEvent, ChangeStatus, Write, last_changes
 from cotenant.changes.model.judgement import UsageTrace
 from cotenant.changes.model.ladder import Ladder, ladder_id
@@ -240,15 +239,19 @@ class Actions:
                     raise refused
         second_required = self.person.logs_in and SECOND_PERSON not in terms.overridden
         second = second_required and any(review.takes_two for review in going)
-        ladders = self._ladders(going, terms)
-        changes = [
-            replace(change, ladder=ladders[change.ref].id) if change.ref in ladders else change for change in changes
-        ]
+        now_seconds = self.journal.clock.now_seconds()
+        ladders: dict[WorkloadRef, Ladder] = {}  # of the workloads of which all steps are approved
+        for review in going:
+            if terms.ladder and not review.no_ladder:
+                id_, fields = ladder_id(terms.batch, review.workload), self._acceptance_fields(review, terms)
+                steps = (*moves_of(review.recommendations, now_seconds), *review.next_steps)
+                ladder = Ladder(id=id_, **fields, targets=(), steps=steps, canary=terms.canary)
+                ladders[review.workload] = planned_ladder(ladder, review.whole)
+        changes = [replace(c, ladder=ladders[c.ref].id) if c.ref in ladders else c for c in changes]
         self.events.accept(changes, second=second, ladders=list(ladders.values()))
         self.parts.reached("accepted")
         statuses = self.journal.statuses()
-        accepted = [statuses[change.id] for change in changes]
-        return self._sent(accepted)
+        return self._sent([statuses[change.id] for change in changes])
 
     def confirm(self, statuses: Sequence[ChangeStatus]) -> list[ChangeStatus]:
         """Do what waited for a second person, who is the one that asks; all of it is written down before."""
@@ -375,15 +378,14 @@ class Actions:
     ) -> Review:
         try:
             live = live_context.read(review.recommendations)
-            review = self._at_first_step(review, live, whole)
+            limits, now_seconds = self.settings.guardrails, self.journal.clock.now_seconds()
+            complete = rebase_on_live(live.workload, requests_of_running(live.pods), review.recommendations)
+            first = first_step(complete, limits, whole)
+            later = later_steps(complete, first, limits, now_seconds)
+            review = replace(review, recommendations=first, next_steps=later, whole=complete)
+            owner, operator = gitops_owner(live.workload, limits), operator_of(live.workload)
             subject = MethodContext(
-                live.workload,
-                review.recommendations,
-                live.pods,
-                live.resizes,
-                live.webhook,
-                gitops_owner(live.workload, self.settings.guardrails),
-                operator_of(live.workload),
+                live.workload, review.recommendations, live.pods, live.resizes, live.webhook, owner, operator
             )
             cannot = impossible(subject)
             review = replace(review, live=live.workload, impossible=cannot, suggested=suggest_method(subject, cannot))
@@ -415,13 +417,6 @@ class Actions:
         rules = judge(review.recommendations, situation, self.settings.guardrails)
         return replace(review, writes=tuple(planned_writes), guardrails=tuple(rules))
 
-    def _at_first_step(self, review: Review, live: LiveWorkload, whole: frozenset[str]) -> Review:
-        limits, now_seconds = self.settings.guardrails, self.journal.clock.now_seconds()
-        complete = rebase_on_live(live.workload, requests_of_running(live.pods), review.recommendations)
-        first = first_step(complete, limits, whole)
-        later = later_steps(complete, first, limits, now_seconds)
-        return replace(review, recommendations=first, next_steps=later, whole=complete)
-
     def _changes(self, reviews: Sequence[Review], terms: AcceptanceTerms) -> list[Change]:
         """Changes in the order in which they are done; of one workload that is resized, its first pods apart."""
         if len(reviews) == 1:
@@ -441,12 +436,17 @@ class Actions:
 
     def _change(self, review: Review, terms: AcceptanceTerms) -> Change:
         first = review.recommendations[0]
+        outcomes = {}
+        for rule in review.guardrails:
+            passed_over = rule.outcome is not GuardrailOutcome.PASS and rule.rule in terms.overridden
+            because = f"; because: {terms.because}" if passed_over and terms.because else ""
+            outcomes[rule.rule] = rule.words(passed_over) + because
         return Change(
             id=review.id,
             **self._acceptance_fields(review, terms),
             recommendation=f"{first.settings_digest}@{first.end_seconds}",
             writes=review.writes,
-            guardrails={g.rule: _outcome_text(g, terms) for g in review.guardrails},
+            guardrails=outcomes,
             next_steps=review.next_steps,
             ladder=terms.step_of,
             images=images_of(review.live, review.workload.kind),
@@ -458,24 +458,6 @@ class Actions:
         of_workload = {"namespace": workload.namespace, "kind": workload.kind, "name": workload.name}
         of_person = {"actor": person.name, "groups": person.groups}
         return {"batch": terms.batch, "method": review.method.value, **of_workload, **of_person}
-
-    def _ladders(self, reviews: Sequence[Review], terms: AcceptanceTerms) -> dict[WorkloadRef, Ladder]:
-        """The ladder of each workload of which all steps are approved; empty where nobody asked for that."""
-        now_seconds = self.journal.clock.now_seconds()
-        return {
-            review.workload: planned_ladder(
-                Ladder(
-                    id=ladder_id(terms.batch, review.workload),
-                    **self._acceptance_fields(review, terms),
-                    targets=(),
-                    steps=(*moves_of(review.recommendations, now_seconds), *review.next_steps),
-                    canary=terms.canary,
-                ),
-                review.whole,
-            )
-            for review in reviews
-            if terms.ladder and not review.no_ladder
-        }
 
     def _of_living_pods(self, writes: Sequence[Write]) -> list[Write]:
         """All but those of pods that have ended since: there is nothing to change any more."""
@@ -495,20 +477,8 @@ def _patch(operations: Sequence[Mapping[str, Any]], write: Write) -> Patch:
     return Patch(write.address, tuple(operations), write.subresource, "accepted")
 
 
-def _outcome_text(rule: Guardrail, terms: AcceptanceTerms) -> str:
-    """Return a guardrail's outcome as the ledger keeps it, with the reason for which it was overridden."""
-    passed_over = rule.outcome is not GuardrailOutcome.PASS and rule.rule in terms.overridden
-    return rule.words(passed_over) + (f"; because: {terms.because}" if passed_over and terms.because else "")
-
-
 def to_workload_review(review: Review) -> WorkloadReview:
     """A review as the pages show it: field by field old and new, rules, restart, what it frees and raises."""
-    moves = [
-        FieldMove(str(write.address), pointer, _text(old), _text(write.after[pointer]))
-        for write in review.writes
-        for pointer, old in write.before.items()
-    ]
-    rules = [GuardrailResult(rule.rule, rule.outcome.value, rule.why) for rule in review.guardrails]
     if review.method is Method.IN_PLACE:
         restart = Restart.IN_PLACE
     else:
@@ -516,8 +486,12 @@ def to_workload_review(review: Review) -> WorkloadReview:
         restart = Restart.NONE if silent else Restart.ROLLOUT
     return WorkloadReview(
         **inherited_fields(review, ReviewedWorkload),
-        moves=tuple(moves),
-        rules=tuple(rules),
+        moves=tuple(
+            FieldMove(str(write.address), pointer, _text(old), _text(write.after[pointer]))
+            for write in review.writes
+            for pointer, old in write.before.items()
+        ),
+        rules=tuple(GuardrailResult(rule.rule, rule.outcome.value, rule.why) for rule in review.guardrails),
         restart=restart.value,
         savings=review.savings,
         lines=tuple(lines_of(review)),
@@ -540,30 +514,21 @@ def dry_run_review(actions: Actions, review: Review) -> DryRunResult:
     if review.method is Method.BUNDLE:
         return DryRunResult(True, "a bundle is not sent to the cluster")
     try:
-        answers = actions.dry_run(review)
+        answered = actions.dry_run(review)
         lives = [actions.client.get(write.address.path) or {} for write in review.writes]
     except actions.parts.raising:
         raise
     except CotenantError as error:
         return DryRunResult(False, error.message, advice(error))
-    admission_changes = [
-        moved
-        for write, live, answer in zip(review.writes, lives, answers, strict=True)
-        for moved in admission_additions(live, answer, write)
-    ]
-    return DryRunResult(True, added=tuple(admission_changes))
+    sent = zip(lives, answered, review.writes, strict=True)
+    return DryRunResult(True, added=tuple(moved for written in sent for moved in admission_additions(*written)))
 
 
 def _text(value: Any) -> str:
     """An amount, or resources, as people read them."""
     if isinstance(value, Mapping):
-        parts = [
-            f"{side} {name} {amount}"
-            for side, amounts in value.items()
-            if isinstance(amounts, Mapping)
-            for name, amount in amounts.items()
-        ]
-        return ", ".join(parts)
+        sides = [(side, amounts) for side, amounts in value.items() if isinstance(amounts, Mapping)]
+        return ", ".join(f"{side} {name} {amount}" for side, amounts in sides for name, amount in amounts.items())
     if isinstance(value, str):
         return value
     return "" if value is None else msgspec.json.encode(value).decode()

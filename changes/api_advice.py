@@ -28,11 +28,8 @@ def advice(error: CotenantError) -> str:
             return step
     kinds = ((ClusterConflict, MOVED), (ClusterForbidden, _RIGHT))
     kind_step = next((step for kind, step in kinds if isinstance(error, kind)), "")
-    return (
-        kind_step
-        or error.fix
-        or ("Change what the server names, or use another method." if isinstance(error, ClusterInvalid) else "")
-    )
+    of_invalid = "Change what the server names, or use another method." if isinstance(error, ClusterInvalid) else ""
+    return kind_step or error.fix or of_invalid
 
 
 def describe_with_advice(error: CotenantError) -> str:

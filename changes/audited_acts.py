@@ -118,7 +118,11 @@ class LedgerSubject:
         try:
             intent = make_intent()
             message = f"{intent.why} ({reason})" if reason else intent.why
-            self._write(events.asked, f"{events.label}{message}", _sent(intent))
+            if isinstance(intent, Delete):
+                sent: Any = {"delete": str(intent.address)}
+            else:
+                sent = list(intent.operations) if isinstance(intent, Patch) else dict(intent.body)
+            self._write(events.asked, f"{events.label}{message}", sent)
             answer = send(intent)
         except ClusterUnreachable:
             raise
@@ -133,10 +137,3 @@ class LedgerSubject:
         """Append a row about the object, with the person's groups, to the ledger on disk. body: what is sent."""
         row = {"words": message, "groups": list(self.groups), **({"sent": body} if body is not None else {})}
         self.ledger.append(self.clock.now_seconds(), self.by, [(event, self.name, row)])
-
-
-def _sent(intent: Intent) -> Any:
-    """Return what is about to be sent, in the form that the ledger keeps."""
-    if isinstance(intent, Delete):
-        return {"delete": str(intent.address)}
-    return list(intent.operations) if isinstance(intent, Patch) else dict(intent.body)

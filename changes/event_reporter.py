@@ -74,7 +74,11 @@ class EventReporter:
         reason, warning = REASONS.get(happened, ("", False))
         if reason:
             note = f"{happened.value} by {moved.actor}, change {moved.change.id}: {message or moved.change.method}"
-            self._events.record(_event_subject(moved.change), reason, note, warning, template=moved.change.id)
+            change, (version, plural) = moved.change, RESOURCES[moved.change.kind]
+            of_workload = (w for w in change.writes if (w.address.resource, w.address.name) == (plural, change.name))
+            uid = next((write.uid for write in of_workload), "")
+            subject = Regarding(version, change.kind, change.name, change.namespace, uid)
+            self._events.record(subject, reason, note, warning, template=change.id)
         return moved
 
     def _mark(self, status: ChangeStatus) -> None:
@@ -82,16 +86,11 @@ class EventReporter:
         regression = regressed_condition(status)
         if regression is None:
             return
-        change = status.change
-        name = object_name(change.ref)
-        address = Address(ANALYSIS_GROUP, PLURAL, name, change.namespace)
+        address = Address(ANALYSIS_GROUP, PLURAL, object_name(status.change.ref), status.change.namespace)
         try:
             recommendation = self._client.get(address.path, _Object)
-            condition = (
-                next((c for c in recommendation.status.conditions if c["type"] == REGRESSED), {})
-                if recommendation
-                else {}
-            )
+            conditions = recommendation.status.conditions if recommendation else []
+            condition = next((c for c in conditions if c["type"] == REGRESSED), {})
             if recommendation is not None and (regression.true or condition):
                 now = condition if condition.get("status") == str(regression.true) else {}
                 # A Recommendation of which we say this one condition; the rest is the manager's.
@@ -114,9 +113,3 @@ class EventReporter:
         if self._events.error is not None:
             log.info("no Event was written", err=self._events.error.message)
         self._events.close()
-
-
-def _event_subject(change: Change) -> Regarding:
-    version, plural = RESOURCES[change.kind]
-    uid = next((w.uid for w in change.writes if (w.address.resource, w.address.name) == (plural, change.name)), "")
-    return Regarding(version, change.kind, change.name, change.namespace, uid)

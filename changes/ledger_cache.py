@@ -68,13 +68,8 @@ class LedgerCache:
             return dict(self._ladders)
 
     def _read_on(self, ledger: Ledger) -> None:
-        # Whether the row read last is still in the ledger, with the same hash; True if no row was read.
-        if not self._seq:
-            continues = True
-        else:
-            last = ledger.row(self._seq)
-            continues = last is not None and last.hash == self._hash
-        if not continues:
+        last = ledger.row(self._seq) if self._seq else None
+        if self._seq and (last is None or last.hash != self._hash):
             self._forget()
         for entry in ledger.entries(after=self._seq):
             self._seq, self._hash = entry.seq, entry.hash

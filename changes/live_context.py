@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
@@ -24,12 +25,7 @@ from cotenant.base.kubernetes.quota_tree import QuotaNode, QuotaTree
 from cotenant.base.kubernetes.selector import LabelSelector, Operator
 from cotenant.base.resource import Resource
 from cotenant.changes.decide import autoscaler_targets
-from cotenant.changes.decide.checks.capacity import (
-    UNCOUNTED,
-    claim_of,
-    requests_of_running,
-    uncounted_claim,
-)
+from cotenant.changes.decide.checks.capacity import UNCOUNTED, claim_of, requests_of_running, uncounted_claim
 from cotenant.changes.decide.field_changes import address_of, pod_labels
 from cotenant.changes.decide.guardrails import GuardrailContext
 from cotenant.changes.decide.in_place import RESIZABLE, live_workload_pods
@@ -111,16 +107,28 @@ class LiveContext:
         names = [move.name for move in autoscaler_targets.moves(list(recommendations))]
         places = {name: Address(SCALERS, autoscaler_targets.RESOURCE, name, workload.namespace) for name in names}
         scalers = {name: self._object(place, "HorizontalPodAutoscaler") for name, place in places.items()}
-        pods = self.pods(workload, live)
+        pods, inside = self.pods(workload, live), f"namespaces/{workload.namespace}"
+        let_go = disruptions(self._list(f"/apis/policy/v1/{inside}/poddisruptionbudgets"), live)
+        listed = self._list(f"/apis/{SCALERS}/{inside}/{autoscaler_targets.RESOURCE}")
+        following = None if listed is None else [scaler for scaler in listed if _follows(scaler, workload)]
+        quotas, tree = self._list(f"/api/v1/{inside}/resourcequotas"), self._quota_tree(inside)
+        objects = self._list(f"{VPA_GROUP}/{inside}/verticalpodautoscalers") or ()
+        autoscalers = (msgspec.convert(body, VerticalAutoscalerObject) for body in objects)
+        vertical = vertical_writer(workload.kind, workload.name, autoscalers)
+        limit_ranges, nodes = self._list(f"/api/v1/{inside}/limitranges"), self._nodes()
+        claims = self._claims_beside(workload) if quotas or tree else ()
+        devices, daemon_nodes = self._devices() if any(r.gpu for r in recommendations) else None, None
+        if workload.kind == "DaemonSet":  # cordoned nodes too: daemons run there as well
+            used = {(pod.get("spec") or {}).get("nodeName") for pod in pods}
+            found = (node for node in self._listed_nodes() or () if node.metadata.name in used)
+            daemon_nodes = {node.metadata.name: _amounts(node) for node in found}
         return LiveWorkload(
             live,
             {name: scaler for name, scaler in scalers.items() if scaler},
-            disruptions(self._list(f"/apis/policy/v1/namespaces/{workload.namespace}/poddisruptionbudgets"), live),
+            let_go,
             pods,
-            replace(
-                self._cluster_limits(workload),
-                devices=self._devices() if any(r.gpu for r in recommendations) else None,
-                daemon_nodes=self._nodes_of(pods) if workload.kind == "DaemonSet" else None,
+            ClusterLimits(
+                limit_ranges, quotas, following, nodes, daemon_nodes, devices, claims, tree=tree, vertical=vertical
             ),
             self.webhook(),
             self.resizes(),
@@ -173,34 +181,22 @@ class LiveContext:
     def webhook(self) -> str:
         """Why new pods would not get what an annotation says; "" when they would."""
         if "webhook" not in self._known:
-            self._known["webhook"] = _webhook(self.client)
+            path = f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{WEBHOOK_CONFIGURATION}"
+            missing = "our webhook is not installed, so new pods would not get the values"
+            try:
+                is_there = self.client.get(path) is not None
+                self._known["webhook"] = "" if is_there else f"{missing}: cotenant install --components webhooks"
+            except ClusterForbidden as error:
+                why = f"it is not known whether new pods get the values: {error.message}"
+                self._known["webhook"] = why
         return str(self._known["webhook"])
 
     def resizes(self) -> bool:
         """Return whether the server has `pods/resize`; every user may ask for that."""
         if "resizes" not in self._known:
-            resource_list = self.client.get("/api/v1", _Verbs)
-            self._known["resizes"] = any(
-                resource.name == "pods/resize" for resource in (resource_list.resources if resource_list else ())
-            )
+            known = self.client.get("/api/v1", _Verbs)
+            self._known["resizes"] = any(r.name == "pods/resize" for r in (known.resources if known else ()))
         return bool(self._known["resizes"])
-
-    def _cluster_limits(self, workload: WorkloadRef) -> ClusterLimits:
-        inside = f"namespaces/{workload.namespace}"
-        scalers = self._list(f"/apis/{SCALERS}/{inside}/{autoscaler_targets.RESOURCE}")
-        quotas, tree = self._list(f"/api/v1/{inside}/resourcequotas"), self._quota_tree(inside)
-        objects = self._list(f"{VPA_GROUP}/namespaces/{workload.namespace}/verticalpodautoscalers") or ()
-        autoscalers = (msgspec.convert(body, VerticalAutoscalerObject) for body in objects)
-        vertical = vertical_writer(workload.kind, workload.name, autoscalers)
-        return ClusterLimits(
-            self._list(f"/api/v1/{inside}/limitranges"),
-            quotas,
-            None if scalers is None else [scaler for scaler in scalers if _follows(scaler, workload)],
-            self._nodes(),
-            claims=self._claims_beside(workload) if quotas or tree else (),
-            tree=tree,
-            vertical=vertical,
-        )
 
     def _quota_tree(self, inside: str) -> QuotaTree | None:
         """All ElasticQuotas; those of the namespace alone where no others may be read."""
@@ -218,22 +214,18 @@ class LiveContext:
 
     def _claims_beside(self, workload: WorkloadRef) -> list[QuotaClaim]:
         """Return the claims of other workloads: accepted ones of this namespace, and all that are reviewed now."""
-        # The claims of changes that were accepted before; of those whose workload can be read.
-        namespace = workload.namespace
-        key = f"claims/{namespace}"
-        if key not in self._known:
-            inside = [status for status in self._accepted if status.change.namespace == namespace]
-            self._known[key] = [claim for status in inside if (claim := self._accepted_claim(status)) is not None]
+        key = f"claims/{workload.namespace}"
+        if key not in self._known:  # of changes that were accepted before, whose workload can be read
+            found = []
+            for status in (s for s in self._accepted if s.change.namespace == workload.namespace):
+                with suppress(ClusterForbidden):
+                    live = self.client.get(address_of(status.change.ref).path)
+                    claim = uncounted_claim(status, live) if live else None
+                    found += [] if claim is None else [claim]
+            self._known[key] = found
         accepted: list[QuotaClaim] = self._known[key]
         claims = {claim.workload: claim for claim in (*accepted, *self._claims.values())}
         return [c for ref, c in claims.items() if ref != workload]
-
-    def _accepted_claim(self, status: ChangeStatus) -> QuotaClaim | None:
-        try:
-            live = self.client.get(address_of(status.change.ref).path)
-        except ClusterForbidden:
-            return None
-        return uncounted_claim(status, live) if live else None
 
     def _devices(self) -> list[Json] | None:
         """Device objects of nodes whose devices the extender gives out."""
@@ -249,13 +241,6 @@ class LiveContext:
             self._known["amounts of nodes"] = amounts
         nodes: list[Mapping[Resource, int]] | None = self._known["amounts of nodes"]
         return nodes
-
-    def _nodes_of(self, pods: Sequence[Json]) -> dict[str, Mapping[Resource, int]]:
-        """Allocatable of the nodes of pods by name, cordoned ones too: daemons run there as well."""
-        names = {(pod.get("spec") or {}).get("nodeName") for pod in pods}
-        return {
-            node.metadata.name: _amounts(node) for node in self._listed_nodes() or () if node.metadata.name in names
-        }
 
     def _listed_nodes(self) -> list[NodeWire] | None:
         if "nodes" not in self._known:
@@ -329,16 +314,3 @@ def _follows(scaler: Json, workload: WorkloadRef) -> bool:
 def _amounts(node: NodeWire) -> dict[Resource, int]:
     allocatable = node.status.allocatable or {}
     return {r: parse_amount(r, allocatable[r.value]) for r in Resource if r.value in allocatable}
-
-
-def _webhook(client: KubeClient) -> str:
-    path = f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{WEBHOOK_CONFIGURATION}"
-    try:
-        configuration = client.get(path)
-    except ClusterForbidden as error:
-        return f"it is not known whether new pods get the values: {error.message}"
-    if configuration is None:
-        return (
-            "our webhook is not installed, so new pods would not get the values: cotenant install --components webhooks"
-        )
-    return ""

@@ -35,13 +35,7 @@ from cotenant.base.process.clock import BelievableClock, Clock, ServerClock, Sys
 from cotenant.base.text import agree
 from cotenant.base.usage.usage import HOUR_SECONDS
 from cotenant.changes import second_approval
-from cotenant.changes.accept import (
-    AcceptanceTerms,
-    ActionParts,
-    Actions,
-    dry_run_review,
-    to_workload_review,
-)
+from cotenant.changes.accept import AcceptanceTerms, ActionParts, Actions, dry_run_review, to_workload_review
 from cotenant.changes.access.permissions import head_permission, permissions
 from cotenant.changes.audited_acts import PATIENCE_SECONDS, AuditedActs, ClusterAccess
 from cotenant.changes.bundle_export import commit_bundle, export_bundle

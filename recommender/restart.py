@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from cotenant.base.cluster import Container, ContainerRole, Workload
@@ -61,17 +62,14 @@ def pod_qos(containers: Iterable[Container]) -> PodQos:
 def apply_recommendations(
     containers: Sequence[Container], recommendations: Iterable[Recommendation]
 ) -> list[Container]:
-    """The template's containers once the recommendations are applied; roles and policies are left out."""
+    """The template's containers once the recommendations are applied."""
     by_name = {r.container.container: r for r in recommendations}
-    return [_apply_recommendation(c, by_name[c.name]) if c.name in by_name else c for c in containers]
-
-
-def _apply_recommendation(container: Container, recommendation: Recommendation) -> Container:
-    return Container(
-        container.name,
-        _amounts(container.requests, recommendation, Field.REQUEST),
-        _amounts(container.limits, recommendation, Field.LIMIT),
-    )
+    return [
+        replace(c, requests=_amounts(c.requests, r, Field.REQUEST), limits=_amounts(c.limits, r, Field.LIMIT))
+        if (r := by_name.get(c.name)) is not None
+        else c
+        for c in containers
+    ]
 
 
 def _amounts(now: Amounts, recommendation: Recommendation, which: Field) -> Mapping[Resource, int]:

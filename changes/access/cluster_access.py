@@ -29,10 +29,7 @@ from cotenant.base.kube.writes import APPLY_TYPE
 from cotenant.base.kubernetes.protocol import OWN_GROUP, RESERVATION_PLANS
 from cotenant.base.people import IdentitySource, NotAllowed, Person
 from cotenant.base.settings.sections import KubeSettings
-from cotenant.changes.access.settings import (
-    AccessMode,
-    AccessSettings,
-)
+from cotenant.changes.access.settings import AccessMode, AccessSettings
 from cotenant.changes.audited_acts import ClusterAccess
 
 REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
@@ -119,13 +116,8 @@ class ReviewedClient(KubeClient):
 
     def sibling(self, settings: KubeSettings | None = None) -> KubeClient:
         """Another such client for the same person."""
-        return ReviewedClient(
-            self.access,
-            settings or self.settings,
-            self._subject,
-            reload=self._reload,
-            pause=None if settings else self._pause,
-        )
+        pause = None if settings else self._pause
+        return ReviewedClient(self.access, settings or self.settings, self._subject, reload=self._reload, pause=pause)
 
     def close(self) -> None:
         """Drop the connections."""
@@ -157,7 +149,20 @@ class ReviewedClient(KubeClient):
             return
         answer = review(self._asker, REVIEWS, about(self._subject, attributes), _SubjectReview)
         if not answer.status.allowed:
-            raise _missing_right_error(self._subject, attributes, answer.status.reason)
+            target = attributes.get("resourceAttributes") or attributes["nonResourceAttributes"]
+            plural = "/".join(filter(None, (target.get("resource") or target.get("path"), target.get("subresource"))))
+            what = f"{plural}.{target['group']}" if target.get("group") else plural
+            user, namespace, resource = self._subject.user, target.get("namespace", ""), target.get("resource", "")
+            where = f" in namespace {namespace}" if namespace else ""
+            detail = f" ({answer.status.reason})" if answer.status.reason else ""
+            approves = target["verb"] == APPROVE
+            role = "cotenant-plan-approver" if approves else _ROLES.get(resource, "cotenant-applier")
+            everywhere = not namespace and resource in ("podmigrationjobs", "nodes")
+            binding = "clusterrolebinding NAME" if everywhere else f"rolebinding NAME -n {namespace or 'NAMESPACE'}"
+            raise ClusterForbidden(
+                f"the cluster does not let {user} {target['verb']} {what}{where}{detail}",
+                fix=f"Bind a role to them there: kubectl create {binding} --clusterrole={role} --user={user}",
+            )
         self._allowed.add(key)
 
 
@@ -210,48 +215,48 @@ def wishes(request: ApiRequest) -> list[dict[str, Any]]:
         return []
     if resource is None:
         return [{"nonResourceAttributes": {"path": path, "verb": request.method.lower()}}]
-    verbs = [_verb(request.method, resource, parse_qs(query))]
-    if request.content_type == APPLY_TYPE and verbs == ["patch"] and not _names_uid(request):
-        verbs.append("create")
+    of_collection = "name" not in resource
+    if request.method == "DELETE":
+        verbs = ["deletecollection" if of_collection else "delete"]
+    elif request.method in _VERBS:
+        verbs = [_VERBS[request.method]]
+    elif parse_qs(query).get("watch", [""])[-1] in ("1", "true"):
+        verbs = ["watch"]
+    else:
+        verbs = ["list" if of_collection else "get"]
+    if request.content_type == APPLY_TYPE and verbs == ["patch"]:
+        try:
+            body = msgspec.json.decode(request.body or b"null")
+        except UNDECODABLE:
+            body = None
+        # An applied object with a uid is one that is there: the API server refuses to create it.
+        if not (isinstance(body, dict) and (body.get("metadata") or {}).get("uid")):
+            verbs.append("create")
     if _decides_on_plan(request, resource):
         verbs.append(APPROVE)
     return [{"resourceAttributes": {**resource, "verb": verb}} for verb in verbs]
 
 
-def _names_uid(request: ApiRequest) -> bool:
-    """Return whether the applied object has a uid, so that the API server refuses to create it."""
-    try:
-        body = msgspec.json.decode(request.body or b"null")
-    except UNDECODABLE:
-        return False
-    return isinstance(body, dict) and bool((body.get("metadata") or {}).get("uid"))
-
-
-def _decides_on_plan(request: ApiRequest, resource: Mapping[str, str] | None) -> bool:
+def _decides_on_plan(request: ApiRequest, resource: Mapping[str, str]) -> bool:
     """Return whether a write sets or removes a plan's approval or policy, in any form of patch.
 
     A body that cannot be read counts as deciding: the right is asked about once too often rather than never.
     """
-    if resource is None or request.method not in _VERBS:
-        return False
-    if (resource.get("group"), resource["resource"]) != (OWN_GROUP.partition("/")[0], RESERVATION_PLANS) or (
-        "subresource" in resource
-    ):
+    of_plan = (resource.get("group"), resource["resource"]) == (OWN_GROUP.partition("/")[0], RESERVATION_PLANS)
+    if request.method not in _VERBS or not of_plan or "subresource" in resource:
         return False
     try:
         body = msgspec.json.decode(request.body or b"null")
     except UNDECODABLE:
         return True
     if isinstance(body, list):
-        return any(_reaches(str(operation.get(key, "-"))) for operation in body for key in ("path", "from"))
+        for pointer in (str(operation.get(key, "-")) for operation in body for key in ("path", "from")):
+            parts = pointer.split("/")[1:]  # it decides where it names a decision, a part of one, or a parent of one
+            if not pointer or parts == ["spec"] or (parts[:1] == ["spec"] and parts[1] in _DECISIONS):
+                return True
+        return False
     spec = body.get("spec") if isinstance(body, dict) else {}
     return not isinstance(spec, dict) or any(name in spec for name in _DECISIONS)
-
-
-def _reaches(pointer: str) -> bool:
-    """Return whether a JSON pointer names a decision, a part of one, or a parent of one."""
-    parts = pointer.split("/")[1:]
-    return not pointer or parts == ["spec"] or (parts[:1] == ["spec"] and parts[1] in _DECISIONS)
 
 
 def _resource(path: str) -> dict[str, str] | None:
@@ -271,32 +276,3 @@ def _resource(path: str) -> dict[str, str] | None:
     names = dict(zip(("resource", "name", "subresource"), (padded[0], padded[1], "/".join(rest[2:])), strict=True))
     attributes = {"group": group, "version": version, "namespace": namespace, **names}
     return {key: value for key, value in attributes.items() if value}
-
-
-def _verb(method: str, resource: Mapping[str, str], query: Mapping[str, list[str]]) -> str:
-    """The verb of the authorization API."""
-    of_collection = "name" not in resource
-    if method == "DELETE":
-        return "deletecollection" if of_collection else "delete"
-    if method in _VERBS:
-        return _VERBS[method]
-    if query.get("watch", [""])[-1] in ("1", "true"):
-        return "watch"
-    return "list" if of_collection else "get"
-
-
-def _missing_right_error(subject: ReviewSubject, attributes: Mapping[str, Any], reason: str) -> ClusterForbidden:
-    target = attributes.get("resourceAttributes") or attributes["nonResourceAttributes"]
-    plural = "/".join(filter(None, (target.get("resource") or target.get("path"), target.get("subresource"))))
-    what = f"{plural}.{target['group']}" if target.get("group") else plural
-    namespace = target.get("namespace", "")
-    where = f" in namespace {namespace}" if namespace else ""
-    detail = f" ({reason})" if reason else ""
-    resource, approves = target.get("resource", ""), target["verb"] == APPROVE
-    role = "cotenant-plan-approver" if approves else _ROLES.get(resource, "cotenant-applier")
-    everywhere = not namespace and resource in ("podmigrationjobs", "nodes")
-    binding = "clusterrolebinding NAME" if everywhere else f"rolebinding NAME -n {namespace or 'NAMESPACE'}"
-    return ClusterForbidden(
-        f"the cluster does not let {subject.user} {target['verb']} {what}{where}{detail}",
-        fix=f"Bind a role to them there: kubectl create {binding} --clusterrole={role} --user={subject.user}",
-    )

@@ -8,11 +8,7 @@ from typing import Final
 
 from cotenant.base.errors import SettingsError
 from cotenant.base.people import Grant, IdentitySource, NotAllowed, Person, Role
-from cotenant.changes.access.settings import (
-    AccessMode,
-    AccessSettings,
-    Unlisted,
-)
+from cotenant.changes.access.settings import AccessMode, AccessSettings, Unlisted
 
 RESERVED: Final = "system:"
 """Names with a meaning in Kubernetes itself: headers and claims cannot give them."""

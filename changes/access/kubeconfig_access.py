@@ -37,11 +37,8 @@ def door_of(settings: SettingSections) -> ClusterAccess:
     """Each person by the way they are known: the kubeconfig's rights, their own token, or a review before ours."""
     from cotenant.changes.access.cluster_access import by_way
 
-    return by_way(
-        interactive_kube_settings(settings.section(KubeSettings)),
-        settings.section(AccessSettings),
-        kubeconfig_door(settings.section(KubeSettings)),
-    )
+    kube = settings.section(KubeSettings)
+    return by_way(interactive_kube_settings(kube), settings.section(AccessSettings), kubeconfig_door(kube))
 
 
 def interactive_kube_settings(settings: KubeSettings) -> KubeSettings:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -69,22 +69,18 @@ def permissions(client: KubeClient, namespaces: Sequence[str]) -> list[Permissio
     ClusterUnreachable when the server does not answer at all.
     """
     permission_list = [_of(need, "", need.asked(client, "")) for need in NEEDS]
-    permission_list += _in_each(
-        client, namespaces, {need for need, p in zip(NEEDS, permission_list, strict=True) if p.allowed}
-    )
-    return permission_list
+    everywhere = {need for need, p in zip(NEEDS, permission_list, strict=True) if p.allowed}
+    return permission_list + [
+        _of(need, namespace, need in everywhere or need.asked(client, namespace))
+        for namespace in namespaces[:MOST_NAMESPACES]
+        for need in NEEDS
+    ]
 
 
 def head_permission(client: KubeClient, namespace: str) -> Permission:
     """Return the permission to keep the ledger's head in the namespace, checked for the client's account."""
     need = Need(HEAD, "patch", "configmaps")
     return _of(need, namespace, need.asked(client, namespace))
-
-
-def _in_each(client: KubeClient, namespaces: Sequence[str], everywhere: set[Need]) -> Iterator[Permission]:
-    for namespace in namespaces[:MOST_NAMESPACES]:
-        for need in NEEDS:
-            yield _of(need, namespace, True if need in everywhere else need.asked(client, namespace))
 
 
 def _of(need: Need, namespace: str, allowed: bool | None) -> Permission:

@@ -104,8 +104,7 @@ class OidcSettings(Section, frozen=True):
     client_id: Annotated[
         str,
         setting(
-            "Client id at the provider, as the API server expects it in tokens.",
-            when="people log in at your provider",
+            "Client id at the provider, as the API server expects it in tokens.", when="people log in at your provider"
         ),
     ] = ""
     client_secret_file: Annotated[
@@ -197,8 +196,7 @@ class AccessSettings(Section, frozen=True):
     roles: Annotated[
         list[RoleRule],
         setting(
-            "Rules: role, group or user, and namespaces (none: all); several rules add up.",
-            when="people get roles",
+            "Rules: role, group or user, and namespaces (none: all); several rules add up.", when="people get roles"
         ),
     ] = msgspec.field(default_factory=list)
     own_namespaces: Annotated[
@@ -218,11 +216,7 @@ class AccessSettings(Section, frozen=True):
     session_hours: Annotated[
         float,
         setting(
-            "A login ends after this time.",
-            when="your policy asks for shorter logins",
-            unit="hours",
-            gt=0,
-            le=168,
+            "A login ends after this time.", when="your policy asks for shorter logins", unit="hours", gt=0, le=168
         ),
     ] = 12.0
     sessions: Annotated[

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 
@@ -16,11 +16,6 @@ from cotenant.base.text import agree
 from cotenant.changes.commands.ledger_access import open_ledger
 from cotenant.changes.ledger_cache import entry_of
 from cotenant.changes.model.tables import entries_table
-
-if TYPE_CHECKING:
-    from cotenant.base.ledger.chain import Anchor
-    from cotenant.base.ledger.ledger import Ledger
-    from cotenant.base.settings.base import SettingSections
 
 app = new_app()
 _ROWS: Final = {"output": ROWS["output"]}
@@ -42,7 +37,21 @@ def verify(
     4 means that the head could not be read from the cluster.
     """
     ledger = open_ledger(call.settings)
-    head, compared = (None, True) if offline else _read_anchor(call.settings, ledger)
+    head, compared = None, True
+    if not offline:
+        from cotenant.base.kube import connect
+        from cotenant.changes.change_ledger import read_anchored_heads, unkept
+
+        namespace = call.settings.section(ManagerSettings).namespace
+        try:
+            anchor_lookup = read_anchored_heads(connect(call.settings.section(KubeSettings)), ledger, namespace)
+            head = anchor_lookup.head
+            if head is None:
+                message(f"{unkept(ledger, anchor_lookup)} Only the chain itself was verified.", style="yellow")
+        except ClusterError as error:
+            compared = False
+            message(f"the head that the cluster stores could not be read: {error}", style="yellow")
+            message(f"fix: {f'{error.fix} With --offline only the chain is verified.'.lstrip()}")
     verification = ledger.verify(head)
     if verification.wrong_seq is not None:
         sys.stdout.write(f"WRONG at row {verification.wrong_seq} of ledger {ledger.id}: {verification.why}\n")
@@ -69,21 +78,3 @@ def export(call: CommandCall) -> None:
     """Every row of the ledger."""
     ledger = open_ledger(call.settings)
     call.print(entries_table([entry_of(row) for row in ledger.entries()]))
-
-
-def _read_anchor(settings: SettingSections, ledger: Ledger) -> tuple[Anchor | None, bool]:
-    """The head that the cluster keeps, and whether the cluster could be asked for it."""
-    from cotenant.base.kube import connect
-    from cotenant.changes.change_ledger import read_anchored_heads, unkept
-
-    try:
-        anchor_lookup = read_anchored_heads(
-            connect(settings.section(KubeSettings)), ledger, settings.section(ManagerSettings).namespace
-        )
-    except ClusterError as error:
-        message(f"the head that the cluster stores could not be read: {error}", style="yellow")
-        message(f"fix: {f'{error.fix} With --offline only the chain is verified.'.lstrip()}")
-        return None, False
-    if anchor_lookup.head is None:
-        message(f"{unkept(ledger, anchor_lookup)} Only the chain itself was verified.", style="yellow")
-    return anchor_lookup.head, True

@@ -19,8 +19,6 @@ from cotenant.changes.model.settings import ActionSettings
 from cotenant.profiler.settings import ProfilerSettings
 
 if TYPE_CHECKING:
-    from cotenant.base.identity import WorkloadRef
-    from cotenant.base.settings.base import SettingSections
     from cotenant.changes.objectives.found import Guards
 
 app = new_app()
@@ -43,14 +41,7 @@ def guards(
     workload's namespace guard its changes as they are.
     """
     settings = call.settings
-    found = _guards(settings, named_workload(settings, None, workload))
-    if call.output is not DocumentFormat.TABLE:
-        print_document(found, call.output)
-        return
-    sys.stdout.writelines(f"{visible(line)}\n" for line in describe(found))
-
-
-def _guards(settings: SettingSections, workload: WorkloadRef) -> Guards:
+    named = named_workload(settings, None, workload)
     from cotenant.base.kube import connect
     from cotenant.changes.objectives.search import find_guards
     from cotenant.profiler.prometheus.client import Client
@@ -62,12 +53,15 @@ def _guards(settings: SettingSections, workload: WorkloadRef) -> Guards:
         )
     kube, client = connect(settings.section(KubeSettings)), Client(source)
     try:
-        return find_guards(
-            kube, client, source.labels, workload, kube.clock().now_seconds(), settings.section(ActionSettings)
-        )
+        now_seconds = kube.clock().now_seconds()
+        found = find_guards(kube, client, source.labels, named, now_seconds, settings.section(ActionSettings))
     finally:
         client.close()
         kube.close()
+    if call.output is not DocumentFormat.TABLE:
+        print_document(found, call.output)
+        return
+    sys.stdout.writelines(f"{visible(line)}\n" for line in describe(found))
 
 
 def describe(guards: Guards) -> Iterator[str]:

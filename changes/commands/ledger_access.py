@@ -35,28 +35,36 @@ def open_actions(settings: SettingSections, what: str = "a command") -> Iterator
     from cotenant.base.kube import connect
     from cotenant.base.ledger.bucket_ledger import ledger_turn
     from cotenant.changes.accept import Actions
-    from cotenant.changes.change_ledger import ChangeLedger
+    from cotenant.changes.change_ledger import ChangeLedger, anchor
     from cotenant.changes.live_context import who
     from cotenant.changes.model.settings import ledger_location
 
     client = connect(settings.section(KubeSettings))
     person = who(client)
     place = ledger_location(settings.section(ActionSettings), os.environ)
-    with ledger_turn(place, f"{what} of {person.name}", PATIENCE_SECONDS), closing(client):
-        ledger = open_ledger(settings)
-        with closing(ledger):
-            change_ledger = ChangeLedger(ledger, client.clock(), person.name)
-            change_ledger.cluster = client.access.cluster
-            actions = Actions(client, change_ledger, settings.section(ActionSettings), person)
-            yield actions.having(anchor_namespace=_anchor_namespace(settings, actions))
+    turn = ledger_turn(place, f"{what} of {person.name}", PATIENCE_SECONDS)
+    with turn, closing(client), closing(open_ledger(settings)) as ledger:
+        change_ledger = ChangeLedger(ledger, client.clock(), person.name)
+        change_ledger.cluster = client.access.cluster
+        actions = Actions(client, change_ledger, settings.section(ActionSettings), person)
+        namespace = anchor_namespace(settings)
+        if namespace:
+            try:
+                anchor(client, ledger, namespace)
+            except ClusterError as error:
+                namespace = ""  # the acts go on without a head in the cluster
+                message(f"the ledger's head is not stored in the cluster: {error}", style="yellow")
+                if error.fix:
+                    message(f"fix: {error.fix}")
+        yield actions.having(anchor_namespace=namespace)
 
 
-def open_ledger(settings: SettingSections) -> Ledger:
-    """The configured ledger; it is created if there is none."""
+def open_ledger(settings: SettingSections, reading: bool = False) -> Ledger:
+    """The configured ledger; it is created if there is none, but not for reading."""
     from cotenant.base.ledger import bucket_ledger
     from cotenant.changes.model.settings import ledger_location
 
-    return bucket_ledger.open_ledger(ledger_location(settings.section(ActionSettings), os.environ))
+    return bucket_ledger.open_ledger(ledger_location(settings.section(ActionSettings), os.environ), reading=reading)
 
 
 def clock_of_ledger(settings: SettingSections, ledger: Ledger, *, reaches_cluster: bool = True) -> Clock:
@@ -73,14 +81,8 @@ def clock_of_ledger(settings: SettingSections, ledger: Ledger, *, reaches_cluste
 @contextmanager
 def ledger_for_reading(settings: SettingSections) -> Iterator[Ledger]:
     """The configured ledger, for reading; none is created."""
-    from cotenant.base.ledger import bucket_ledger
-    from cotenant.changes.model.settings import ledger_location
-
-    ledger = bucket_ledger.open_ledger(ledger_location(settings.section(ActionSettings), os.environ), reading=True)
-    try:
+    with closing(open_ledger(settings, reading=True)) as ledger:
         yield ledger
-    finally:
-        ledger.close()
 
 
 def marks_of(settings: SettingSections, ledger: Ledger, clock: Clock, scanned_seconds: float) -> LedgerMarks:
@@ -136,23 +138,3 @@ def proposed_gpu_shares(settings: SettingSections, cluster: str | None, names: l
             fix="cotenant get findings --what oversized-gpu lists those that have one.",
         )
     return shares
-
-
-def _anchor_namespace(settings: SettingSections, actions: Actions) -> str:
-    """Return the namespace in which the ledger's head is kept; empty when this is not wanted or not possible.
-
-    A failure is reported on stderr.
-    """
-    from cotenant.changes.change_ledger import anchor
-
-    namespace = anchor_namespace(settings)
-    if not namespace:
-        return ""
-    try:
-        anchor(actions.client, actions.journal.ledger, namespace)
-    except ClusterError as error:
-        message(f"the ledger's head is not stored in the cluster: {error}", style="yellow")
-        if error.fix:
-            message(f"fix: {error.fix}")
-        return ""
-    return namespace

@@ -79,29 +79,22 @@ def describe(recommendation: Recommendation, currency: str) -> Iterator[str]:
 
 def _value(value: Value) -> Iterator[str]:
     kind = KINDS[value.resource]
-    yield f"{value.resource} {value.field}: {_change(value, kind)}  [{value.reason}] {SENTENCES[value.reason]}"
+    now = absent_words(value.reason) if value.now is None else human(kind, value.now)
+    proposed = {Action.SET: human(kind, value.amount), Action.UNSET: "unset", Action.WITHHELD: "withheld"}[value.action]
+    yield f"{value.resource} {value.field}: {now} -> {proposed}  [{value.reason}] {SENTENCES[value.reason]}"
     if value.formula:
         yield f"  formula: {visible(value.formula)}"
     for clamp in value.clamps:
         yield f"  rule: {visible(clamp.rule)}: {human(kind, clamp.before)} -> {human(kind, clamp.after)}"
     yield from (f"  by annotation: {visible(override)}" for override in value.overrides)
-    yield from (
-        f"  {line.rstrip()}"
-        for line in align_columns([(n, _input(n, v, value.resource)) for n, v in value.inputs.items()])
-    )
-
-
-def _change(value: Value, kind: Kind) -> str:
-    now = absent_words(value.reason) if value.now is None else human(kind, value.now)
-    proposed = {Action.SET: human(kind, value.amount), Action.UNSET: "unset", Action.WITHHELD: "withheld"}[value.action]
-    return f"{now} -> {proposed}"
-
-
-def _input(name: str, value: float | int | str, resource: Resource) -> str:
-    if isinstance(value, str):
-        return visible(value)
-    kind = kind_of_input(name, resource)
-    return human(kind, round(value) if kind is Kind.MILLICORES else value)
+    inputs = []
+    for name, given in value.inputs.items():
+        if isinstance(given, str):
+            inputs.append((name, visible(given)))
+        else:
+            shown_as = kind_of_input(name, value.resource)
+            inputs.append((name, human(shown_as, round(given) if shown_as is Kind.MILLICORES else given)))
+    yield from (f"  {line.rstrip()}" for line in align_columns(inputs))
 
 
 def _part(title: str, lines: Sequence[str]) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
@@ -14,7 +14,7 @@ from cotenant.base.commands.call import DECLARED, LIVE, ROWS, STORED, CommandCal
 from cotenant.base.commands.cells import human
 from cotenant.base.commands.output import Format, message, print_totals
 from cotenant.base.commands.session import EXIT_FINDINGS, examples, new_app
-from cotenant.base.errors import UsageError
+from cotenant.base.errors import NoData, UsageError
 from cotenant.base.kubernetes.quantity import format_amount
 from cotenant.base.table import Kind
 from cotenant.base.text import agree, counted
@@ -33,7 +33,6 @@ from cotenant.changes.model.tables import changes_table
 if TYPE_CHECKING:
     from cotenant.changes.accept import Actions
     from cotenant.changes.decide.review import Review
-    from cotenant.changes.model.change import ChangeStatus
     from cotenant.recommender.model.recommendation import Recommendation
 
 
@@ -141,9 +140,18 @@ def apply(
             message(f"dry run: {counted(len(good), 'workload')} would be changed, {bad} would not; --yes applies it")
             raise typer.Exit(EXIT_FINDINGS if bad else 0)
         done = actions.accept(good, terms)
-        _report_ladders(good, ladder)
+        if ladder:
+            if going := [review for review in good if not review.no_ladder]:
+                message(f"the later steps of {len(going)} follow, each after its verdict: cotenant recs ladders")
+            for review in good:
+                if review.no_ladder and review.next_steps:
+                    message(f"{review.workload}: the first step alone: {review.no_ladder}", style="yellow")
         call.print(changes_table(done))
-        _print_next_steps(done, call.settings.section(ActionSettings).soak_minutes)
+        if waiting := count_of_states(done, ChangeState.WAITING):
+            message(f"{agree(waiting, 'waits', 'wait')} for the soak time of the others: cotenant recs watch")
+        soak_minutes = call.settings.section(ActionSettings).soak_minutes
+        if done:
+            message(f"verify after {soak_minutes:g} minutes: cotenant recs verify {done[0].change.batch}")
         refused = bad + count_of_states(done, ChangeState.FAILED, ChangeState.UNKNOWN)
         raise typer.Exit(EXIT_FINDINGS if refused else 0)
 
@@ -163,16 +171,6 @@ def _open_review(
         yield actions.having(requested_millicores=lambda: requested), recommendations
 
 
-def _print_next_steps(done: Sequence[ChangeStatus], soak_minutes: float) -> None:
-    """Say which accepted changes wait for others, and how to verify those that were applied."""
-    from cotenant.changes.model.change import ChangeState, count_of_states
-
-    if waiting := count_of_states(done, ChangeState.WAITING):
-        message(f"{agree(waiting, 'waits', 'wait')} for the soak time of the others: cotenant recs watch")
-    if done:
-        message(f"verify after {soak_minutes:g} minutes: cotenant recs verify {done[0].change.batch}")
-
-
 @command(app, DECLARED | ROWS, "cotenant recs changes", "cotenant recs changes -o csv")
 def changes(call: CommandCall) -> None:
     """Everything that was accepted, and where it is; asks no cluster."""
@@ -186,8 +184,7 @@ def changes(call: CommandCall) -> None:
     call.print(changes_table(statuses))
     if statuses:
         print_totals(states_summary(statuses), call.output)
-    unknown = unsettled_count(statuses)
-    if unknown:
+    if unknown := unsettled_count(statuses):
         message(
             f"{agree(unknown, 'change has', 'changes have')} an unknown outcome: cotenant recs settle", style="yellow"
         )
@@ -246,6 +243,7 @@ def verify(
 ) -> None:
     """Verify changes after their soak time; OOM kills, restarts, missing replicas and more are harm (exit code 3)."""
     from cotenant.changes.model.change import ChangeState
+    from cotenant.changes.soak.reconcile import verify as verified
 
     with recs_bundle.open_actions_with_metrics(call.settings, "changes are verified") as actions:
         chosen = [
@@ -253,8 +251,14 @@ def verify(
         ]
         if which and not chosen:  # a script that misnames its batch must not read this as "no harm"
             raise UsageError(f"no change and no batch begins with {which!r}", fix="`cotenant recs changes` lists both.")
-        due = [s for s in chosen if s.state is ChangeState.APPLIED]
-        done = [s for status in due if (s := _verify_change(actions, status, roll_back)) is not None]
+        done = []
+        for status in (s for s in chosen if s.state is ChangeState.APPLIED):
+            try:
+                checked = verified(actions, status)
+            except NoData as error:
+                message(str(error))
+                continue
+            done.append(actions.roll_back(checked) if roll_back and checked.state is ChangeState.REGRESSED else checked)
         call.print(changes_table(done))
         bad = (ChangeState.REGRESSED, ChangeState.ROLLED_BACK)
         raise typer.Exit(EXIT_FINDINGS if any(s.state in bad for s in done) else 0)
@@ -275,9 +279,8 @@ def describe(review: Review) -> Iterator[str]:
         now, new = (format_amount(step.resource, amount) for amount in (step.now, step.amount))
         when = human(Kind.TIME, step.from_seconds)
         yield f"  next step from {when}: {step.container} {step.resource} request {now} -> {new}"
-    yield f"  method {review.method.full_name}" + (
-        f", we would take {review.suggested.full_name}" if review.suggested is not review.method else ""
-    )
+    other = "" if review.suggested is review.method else f", we would take {review.suggested.full_name}"
+    yield f"  method {review.method.full_name}{other}"
     for rule in review.guardrails:
         yield f"  {rule.outcome.value:<4}  {rule.rule}: {rule.why}"
 
@@ -286,53 +289,26 @@ def _select_applicable_reviews(
     actions: Actions, reviews: list[Review], overridden: tuple[str, ...], dry_run: DryRun
 ) -> tuple[list[Review], int]:
     """Reviews that may be applied after the server's dry run, and the number of the others; says which are not."""
+    from cotenant.changes.accept import dry_run_review
+
     good = []
     for review in reviews:
         blocked = review.blocked(overridden)
         if blocked:
             rules = ", ".join(g.rule for g in blocked)
             message(f"{review.workload}: stopped by {rules}; --override RULE overrides one by name", style="yellow")
-        elif not review.error and (dry_run is DryRun.NONE or _is_dry_run_accepted(actions, review)):
+        elif not review.error and dry_run is DryRun.NONE:
             good.append(review)
+        elif not review.error:
+            answer = dry_run_review(actions, review)
+            if not answer.accepted:
+                message(f"{review.workload}: the server refuses it: {answer.words}. {answer.fix}", style="yellow")
+                continue
+            good.append(review)
+            message(f"{review.workload}: the server would take it")
+            for field in answer.added:
+                message(f"  its admission would set {field.pointer} to {field.new or 'nothing'}")
     return good, len(reviews) - len(good)
-
-
-def _is_dry_run_accepted(actions: Actions, review: Review) -> bool:
-    from cotenant.changes.accept import dry_run_review
-
-    dry_run = dry_run_review(actions, review)
-    if not dry_run.accepted:
-        message(f"{review.workload}: the server refuses it: {dry_run.words}. {dry_run.fix}", style="yellow")
-        return False
-    message(f"{review.workload}: the server would take it")
-    for field in dry_run.added:
-        message(f"  its admission would set {field.pointer} to {field.new or 'nothing'}")
-    return True
-
-
-def _report_ladders(reviews: list[Review], asked: bool) -> None:
-    """Say which later steps follow by themselves, and of which workloads they do not, and why."""
-    if not asked:
-        return
-    going = [review for review in reviews if not review.no_ladder]
-    if going:
-        message(f"the later steps of {len(going)} follow, each after its verdict: cotenant recs ladders")
-    for review in reviews:
-        if review.no_ladder and review.next_steps:
-            message(f"{review.workload}: the first step alone: {review.no_ladder}", style="yellow")
-
-
-def _verify_change(actions: Actions, status: ChangeStatus, roll_back: bool) -> ChangeStatus | None:
-    from cotenant.base.errors import NoData
-    from cotenant.changes.model.change import ChangeState
-    from cotenant.changes.soak.reconcile import verify as verified
-
-    try:
-        checked = verified(actions, status)
-    except NoData as error:
-        message(str(error))
-        return None
-    return actions.roll_back(checked) if roll_back and checked.state is ChangeState.REGRESSED else checked
 
 
 def _plain(value: Any) -> str:

@@ -66,13 +66,21 @@ def bundle(
 
     Workloads are named, or those that --namespace and --filter show. Exit code 3 when a commit leaves one out.
     """
+    from cotenant.base.identity import WorkloadRef
     from cotenant.changes.bundle_export import commit_bundle, export_bundle
     from cotenant.changes.decide.patches import resources
+    from cotenant.recommender.model.views import RECOMMENDATIONS
 
     if bool(branch) == (folder is not None):
         raise UsageError("give --output-dir or --branch", fix="Files go to -o DIR, a commit to --branch NAME.")
     settings = call.settings
-    names = _named_or_shown(settings, call.cluster, workloads or [], namespace, query)
+    if bool(workloads) == bool(namespace or query):
+        raise UsageError("name workloads, or filter them", fix="NAMESPACE/KIND/NAME, or --namespace and --filter.")
+    names = workloads or []
+    if not names:
+        scans = open_scans(settings, call.cluster, False)
+        rows = chosen_of_scan(scans, scans.read_table(RECOMMENDATIONS), namespace, query).rows()
+        names = list(dict.fromkeys(str(WorkloadRef(row["namespace"], row["kind"], row["workload"])) for row in rows))
     recommendations = workload_recommendations(settings, call.cluster, names)
     key, recommender = secrets.token_hex(4), settings.section(RecommenderSettings)
     with open_actions(settings) as actions:
@@ -87,22 +95,6 @@ def bundle(
             _report_commit(commit_bundle(actions, reviews, asked, recommender, key), repository)
         else:
             save_all(folder, export_bundle(actions, reviews, form, recommender, key))
-
-
-def _named_or_shown(
-    settings: SettingSections, cluster: str | None, names: list[str], namespaces: list[str] | None, query: str | None
-) -> list[str]:
-    """The workloads that are named, or those of the last scan that the filters show."""
-    from cotenant.base.identity import WorkloadRef
-    from cotenant.recommender.model.views import RECOMMENDATIONS
-
-    if bool(names) == bool(namespaces or query):
-        raise UsageError("name workloads, or filter them", fix="NAMESPACE/KIND/NAME, or --namespace and --filter.")
-    if names:
-        return names
-    scans = open_scans(settings, cluster, False)
-    rows = chosen_of_scan(scans, scans.read_table(RECOMMENDATIONS), namespaces, query).rows()
-    return list(dict.fromkeys(str(WorkloadRef(row["namespace"], row["kind"], row["workload"])) for row in rows))
 
 
 def _report_commit(commit: BundleCommit, repository: Path) -> None:

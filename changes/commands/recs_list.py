@@ -171,10 +171,9 @@ def explain(
     if call.output is not DocumentFormat.TABLE:
         print_document(recommendations, call.output)
         return
+    currency = settings.section(RecommenderSettings).prices.currency
     for recommendation in recommendations:
-        sys.stdout.writelines(
-            f"{line}\n" for line in describe(recommendation, settings.section(RecommenderSettings).prices.currency)
-        )
+        sys.stdout.writelines(f"{line}\n" for line in describe(recommendation, currency))
     marks = _marks(settings, reaches_cluster=loaded.reaches_cluster)
     if hidden := marks.postponed.get(recommendations[0].container.workload):
         message(f"hidden: {_postponement_text(hidden)}")
@@ -240,9 +239,6 @@ def _marks(
 def _postponement_text(postponed: PostponedRecommendation) -> str:
     from datetime import UTC, datetime
 
-    until = (
-        "for good"
-        if postponed.until_seconds is None
-        else f"until {datetime.fromtimestamp(postponed.until_seconds, UTC):%Y-%m-%d %H:%M} UTC"
-    )
+    end = postponed.until_seconds
+    until = "for good" if end is None else f"until {datetime.fromtimestamp(end, UTC):%Y-%m-%d %H:%M} UTC"
     return f"{postponed.workload} {until} by {postponed.actor}: {postponed.reason}"

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -46,10 +45,7 @@ def sort_of(word: str, schema: Schema) -> str:
 
 def in_words(table: Table) -> Table:
     """The rows with the leading columns right behind the names, and in words what is ready."""
-    ready = [
-        ready_words(code, steps)
-        for code, steps in list(zip(table.columns["ready"].tolist(), table.columns["steps"].tolist(), strict=True))
-    ]
+    ready = list(map(ready_words, table.columns["ready"].tolist(), table.columns["steps"].tolist()))
     columns = {**table.columns, "ready": np.array(ready, dtype=object)}
     by_name = {column.name: column for column in table.schema.columns}
     leading = [replace(by_name.pop(name), essential=True, uncut=True) for name in _LEADING]
@@ -61,16 +57,13 @@ def in_words(table: Table) -> Table:
 def compact(table: Table) -> Table:
     """The rows of `in_words` for a narrow terminal: each takes two lines, and has all that leads and both requests."""
     clusters = (table.schema.columns[0],) if table.schema.columns[0].name == "cluster" else ()
-    schema = Schema(table.schema.name, (*clusters, *_COMPACT), ("workload",))
-    schema = replace(
-        schema, columns=tuple(replace(c, uncut=True) if c.name == "workload" else c for c in schema.columns)
-    )
-    return Table.from_rows(schema, [_compact_row(table, row) for row in table.rows()])
-
-
-def _compact_row(table: Table, row: Mapping[str, Any]) -> dict[str, Any]:
+    columns = (replace(c, uncut=True) if c.name == "workload" else c for c in (*clusters, *_COMPACT))
+    schema = Schema(table.schema.name, tuple(columns), ("workload",))
     named = [table.schema.column(f"{name}{end}") for name, _ in _REQUESTS for end in ("_now", "")]
-    (moves,) = join_moves(named, [row_cells(named, row)])[1]
-    requests = [f"{move} {unit}" for move, (_, unit) in zip(moves, _REQUESTS, strict=True) if move]
-    names = f"{row['namespace']}/{row['workload']}; {row['container']}"
-    return {**row, "workload": names, "requests": "; ".join(requests)}
+    rows = []
+    for row in table.rows():
+        (moves,) = join_moves(named, [row_cells(named, row)])[1]
+        requests = [f"{move} {unit}" for move, (_, unit) in zip(moves, _REQUESTS, strict=True) if move]
+        names = f"{row['namespace']}/{row['workload']}; {row['container']}"
+        rows.append({**row, "workload": names, "requests": "; ".join(requests)})
+    return Table.from_rows(schema, rows)

@@ -16,35 +16,26 @@ from cotenant.changes.model.service import FieldMove
 Json = Mapping[str, Any]
 
 _NOTE: Final = f"/metadata/annotations/{escape_pointer_key(CHANGE_ANNOTATION)}"
-_WATCHED: Final = (("spec",), ("metadata", "labels"), ("metadata", "annotations"))
-"""Everything else of an object is the server's own."""
+_WATCHED: Final = ("/spec", "/metadata/labels", "/metadata/annotations")
+"""JSON pointers; everything else of an object is the server's own."""
 
 
 def admission_additions(live: Json, answer: Json, write: Write) -> list[FieldMove]:
     """Fields of the answer that were neither in the live object nor sent; "" stands for an absent value."""
     sent = {**write.after, _NOTE: None}
-    additions = [
-        FieldMove(
-            str(write.address),
-            pointer,
-            _text(value_at_pointer(live, pointer)),
-            _text(value_at_pointer(answer, pointer)),
-        )
-        for pointer in _differing_pointers(live, answer)
-        if not _overlaps(pointer, sent)
-    ]
+    additions = []
+    for root in _WATCHED:
+        for pointer in _differences(value_at_pointer(live, root), value_at_pointer(answer, root), root):
+            # One of the fields that were sent, below one of them or above one of them, is no addition.
+            if not any(pointer == f or pointer.startswith(f"{f}/") or f.startswith(f"{pointer}/") for f in sent):
+                before, after = (_text(value_at_pointer(document, pointer)) for document in (live, answer))
+                additions.append(FieldMove(str(write.address), pointer, before, after))
     for pointer, sent_value in write.after.items():
         answered_value = value_at_pointer(answer, pointer)
         alike = same(sent_value, answered_value) if pointer.endswith("/resources") else sent_value == answered_value
         if not alike:
             additions.append(FieldMove(str(write.address), pointer, _text(sent_value), _text(answered_value)))
     return additions
-
-
-def _differing_pointers(live: Json, answer: Json) -> Iterator[str]:
-    for path in _WATCHED:
-        pointer = "/" + "/".join(path)
-        yield from _differences(value_at_pointer(live, pointer), value_at_pointer(answer, pointer), pointer)
 
 
 def _differences(first: Any, second: Any, pointer: str) -> Iterator[str]:
@@ -59,11 +50,6 @@ def _differences(first: Any, second: Any, pointer: str) -> Iterator[str]:
             yield from _differences(before, after, f"{pointer}/{index}")
     elif (first or None) != (second or None):
         yield pointer
-
-
-def _overlaps(pointer: str, sent: Json) -> bool:
-    """Return whether a JSON pointer is one of the fields that were sent, below one of them or above one of them."""
-    return any(pointer == field or pointer.startswith(f"{field}/") or field.startswith(f"{pointer}/") for field in sent)
 
 
 def _text(value: Any) -> str:

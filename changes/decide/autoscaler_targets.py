@@ -84,9 +84,26 @@ class TargetMove:
 
 def moves(recommendations: Sequence[Recommendation]) -> tuple[TargetMove, ...]:
     """The targets that move with one workload's recommendations; none where nothing moves or the name is no name."""
-    solved = [r for r in Resource if any(_request(recommendation, r) for recommendation in recommendations)]
-    candidates = (_move(recommendations, resource, index) for index, resource in enumerate(solved))
-    return tuple(move for move in candidates if move is not None)
+    in_question = [r for r in Resource if any(_request(recommendation, r) for recommendation in recommendations)]
+    moved = []
+    for place, resource in enumerate(in_question):
+        solved = [(r, v) for r in recommendations if r.role is not ContainerRole.INIT and (v := _request(r, resource))]
+        if not any(v.action is Action.SET and v.changes_template for _, v in solved):
+            continue
+        inputs, namespace = solved[0][1].inputs, recommendations[0].container.workload.namespace
+        name, before = str(inputs["hpa"]), int(inputs["hpa_target_now_percent"])
+        # The target of the solution; another one where containers of the pod are not among the values, or are stepped.
+        trigger, after = float(inputs[f"hpa_trigger_{resource.unit}"]), int(inputs["hpa_target_percent"])
+        pod_request = 100 * trigger / before
+        covered_request = sum(request_now(recommendation, resource) for recommendation, _ in solved)
+        complete = abs(pod_request - covered_request) <= 1 + 50 / before  # the trigger was rounded to a whole unit
+        stepped = any(clamp.rule == STEP_RULES[resource] for _, v in solved for clamp in v.clamps)
+        if not complete or stepped or any(v.action is not Action.SET for _, v in solved):
+            total = pod_request - covered_request + sum(request_then(r, resource) for r, _ in solved)
+            after = max(1, round(100 * trigger / max(total, 1.0)))
+        if after != before and _NAME.fullmatch(name):
+            moved.append(TargetMove(namespace, name, resource, before, after, place))
+    return tuple(moved)
 
 
 def at_live_place(move: TargetMove, autoscaler: Mapping[str, Any]) -> TargetMove:
@@ -111,34 +128,6 @@ def at_live_place(move: TargetMove, autoscaler: Mapping[str, Any]) -> TargetMove
 def _is_of(source: Mapping[str, Any] | None, resource: Resource) -> bool:
     """Return whether a metric's source is the utilisation of that resource."""
     return source is not None and source["name"] == resource and "averageUtilization" in (source.get("target") or {})
-
-
-def _move(recommendations: Sequence[Recommendation], resource: Resource, index: int) -> TargetMove | None:
-    solved = [(r, v) for r in recommendations if r.role is not ContainerRole.INIT and (v := _request(r, resource))]
-    if not any(v.action is Action.SET and v.changes_template for _, v in solved):
-        return None
-    inputs, namespace = solved[0][1].inputs, recommendations[0].container.workload.namespace
-    name, before = str(inputs["hpa"]), int(inputs["hpa_target_now_percent"])
-    # The target of the solution; another one where containers of the pod are not among the values, or are stepped.
-    values = [value for _, value in solved]
-    inputs = values[0].inputs
-    trigger, target = float(inputs[f"hpa_trigger_{resource.unit}"]), int(inputs["hpa_target_percent"])
-    pod_request, covered_request = (
-        100 * trigger / before,
-        sum(request_now(recommendation, resource) for recommendation, _ in solved),
-    )
-    complete = abs(pod_request - covered_request) <= 1 + 50 / before  # the trigger was rounded to a whole unit
-    stepped = any(clamp.rule == STEP_RULES[resource] for v in values for clamp in v.clamps)
-    if complete and not stepped and all(v.action is Action.SET for v in values):
-        after = target
-    else:
-        total = (
-            pod_request - covered_request + sum(request_then(recommendation, resource) for recommendation, _ in solved)
-        )
-        after = max(1, round(100 * trigger / max(total, 1.0)))
-    if after == before or not _NAME.fullmatch(name):
-        return None
-    return TargetMove(namespace, name, resource, before, after, index)
 
 
 def _request(recommendation: Recommendation, resource: Resource) -> Value | None:

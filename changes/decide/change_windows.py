@@ -37,14 +37,10 @@ class ChangeWindow:
     def holds(self, seconds: float) -> bool:
         """Return whether the moment (Unix time) lies in the window."""
         local_time = datetime.fromtimestamp(seconds, UTC).astimezone(ZoneInfo(self.zone))
-        minute, today, yesterday = (
-            local_time.hour * 60 + local_time.minute,
-            local_time.weekday(),
-            (local_time.weekday() - 1) % 7,
-        )
+        minute, today = local_time.hour * 60 + local_time.minute, local_time.weekday()
         if self.start < self.end:
             return today in self.days and self.start <= minute < self.end
-        return (today in self.days and minute >= self.start) or (yesterday in self.days and minute < self.end)
+        return (today in self.days and minute >= self.start) or ((today - 1) % 7 in self.days and minute < self.end)
 
 
 def parse_window(text: str) -> ChangeWindow:
@@ -62,7 +58,17 @@ def parse_window(text: str) -> ChangeWindow:
         raise UsageError(
             f"{text!r}: {name!r} is not a time zone", fix="Use an IANA name such as Europe/Berlin, or UTC."
         ) from None
-    return ChangeWindow(_days(match[1], text), start, end, name)
+    weekdays = match[1].lower()
+    if weekdays in ("daily", "*"):
+        return ChangeWindow(frozenset(range(7)), start, end, name)
+    days: set[int] = set()
+    for part in weekdays.split("+"):
+        first, _, last = part.partition("-")
+        if first not in DAYS or (last or first) not in DAYS:
+            raise UsageError(f"{text!r}: {part!r} are no weekdays", fix=f"They are {', '.join(DAYS)} or daily.")
+        begin, stop = DAYS.index(first), DAYS.index(last or first)
+        days |= {day % 7 for day in range(begin, stop + 1 if stop >= begin else stop + 8)}
+    return ChangeWindow(frozenset(days), start, end, name)
 
 
 def opens(windows: Sequence[ChangeWindow], seconds: float) -> float | None:
@@ -97,16 +103,3 @@ def _minutes(hours: str, minutes: str, text: str) -> int:
     if int(minutes) > 59 or minute_of_day > DAY_MINUTES:
         raise UsageError(f"{text!r}: {hours}:{minutes} is not a time of day", fix=EXAMPLE)
     return minute_of_day
-
-
-def _days(text: str, window_text: str) -> frozenset[int]:
-    if text.lower() in ("daily", "*"):
-        return frozenset(range(7))
-    days: set[int] = set()
-    for part in text.lower().split("+"):
-        first, _, last = part.partition("-")
-        if first not in DAYS or (last or first) not in DAYS:
-            raise UsageError(f"{window_text!r}: {part!r} are no weekdays", fix=f"They are {', '.join(DAYS)} or daily.")
-        start, end = DAYS.index(first), DAYS.index(last or first)
-        days |= {day % 7 for day in range(start, end + 1 if end >= start else end + 8)}
-    return frozenset(days)

@@ -91,18 +91,20 @@ def planned(live: Json, recommendations: Sequence[Recommendation], change: str) 
     spec = _object_at(live, TEMPLATE_PATHS[workload.kind])
     before: dict[str, Any] = {}
     now: dict[str, Any] = {}
-    moving = {
-        pointer: resources(container) for container, pointer, _ in _changing_containers(spec, base, recommendations)
-    }
-    for (pointer, _, old), (_, present) in zip(
-        _resources_by_pointer(spec, base), on_new_pods(live, workload.kind), strict=True
-    ):
+    moving = {pointer: resources(r) for r, pointer, _ in _changing_containers(spec, base, recommendations)}
+    in_template = _resources_by_pointer(spec, base)
+    for (pointer, _, old), (_, present) in zip(in_template, on_new_pods(live, workload.kind), strict=True):
         # A container that only an earlier change set on new pods moves too: its annotation goes.
         new = moved(present, moving.get(pointer, {}))
         if moving and not same(new, old):
             before[pointer], now[pointer] = old, new
-    for pointer, texts in _heap_texts(spec, base, recommendations):
-        before[pointer], now[pointer] = texts
+    for recommendation in recommendations:
+        if recommendation.heap is not None:
+            pointer, _ = _container(spec, base, recommendation)
+            place = pointer.removesuffix("/resources")
+            container = value_at_pointer({"spec": spec}, f"/spec{place.removeprefix(base)}")
+            for path, texts in flag_texts(container, recommendation.heap).items():
+                before[f"{place}{path}"], now[f"{place}{path}"] = texts
     if not now:
         return None
     meta = live.get("metadata") or {}
@@ -111,15 +113,15 @@ def planned(live: Json, recommendations: Sequence[Recommendation], change: str) 
              _LABELLED: (meta.get("labels") or {}).get(RESOURCES_LABEL)}  # fmt: skip
     stale = {pointer: old for pointer, old in marks.items() if old is not None}
     uid = str(meta.get("uid", ""))
-    tests = (*_tests(uid, spec, base, before), *({"op": "test", "path": p, "value": v} for p, v in stale.items()))
     removals = dict.fromkeys(stale)
     operations = (
-        *tests,
+        *_tests(uid, spec, base, before),
+        *({"op": "test", "path": pointer, "value": old} for pointer, old in stale.items()),
         *_field_operations(before, now),
         *_change_note_operations(live, change),
         *_field_operations(stale, removals),
     )
-    return Write(address_of(workload), uid, tuple(operations), {**before, **stale}, {**now, **removals})
+    return Write(address_of(workload), uid, operations, {**before, **stale}, {**now, **removals})
 
 
 def annotated(live: Json, recommendations: Sequence[Recommendation], change: str) -> Write | None:
@@ -151,14 +153,13 @@ def annotated(live: Json, recommendations: Sequence[Recommendation], change: str
     before = {pointer: old for pointer, (old, new) in marks.items() if old != new}
     now = {pointer: marks[pointer][1] for pointer in before}
     uid = str(meta.get("uid", ""))
-    label_operations = [] if meta.get("labels") else [_LABELS]
     operations = (
         *_tests(uid, spec, base, templates),
         *_change_note_operations(live, change),
-        *label_operations,
+        *([] if meta.get("labels") else [_LABELS]),
         *_field_operations(before, now),
     )
-    return Write(address_of(workload), uid, tuple(operations), before, now)
+    return Write(address_of(workload), uid, operations, before, now)
 
 
 def given_to_new_pods(writes: Sequence[Write]) -> dict[str, ResourceSwap]:
@@ -226,11 +227,9 @@ def inverse(write: Write, live: Json, change: str) -> tuple[Mapping[str, Any], .
             tests.append({"op": "test", "path": pointer, "value": present})
         sets.extend(_field_operations({pointer: present}, {pointer: old}))
     head = {"op": "test", "path": "/metadata/uid", "value": write.uid}
-    label_operations = (
-        [] if (live.get("metadata") or {}).get("labels") else [_LABELS] if _LABELLED in write.before else []
-    )
+    needs_labels = _LABELLED in write.before and not (live.get("metadata") or {}).get("labels")
     noted = () if write.subresource else tuple(_change_note_operations(live, change))
-    return (head, *tests, *noted, *label_operations, *sets)
+    return (head, *tests, *noted, *([_LABELS] if needs_labels else []), *sets)
 
 
 def carries(live: Json, write: Write, change: str) -> bool:
@@ -260,10 +259,7 @@ def same_at(pointer: str, first: Any, second: Any) -> bool:
     """
     if not pointer.endswith("/resources"):
         return same_value(first, second)
-    others = [
-        {key: part for key, part in (side or {}).items() if key not in FIELDS.values()} for side in (first, second)
-    ]
-    return same(first, second) and same_value(*others)
+    return same(first, second) and same_value(_beside_amounts(first), _beside_amounts(second))
 
 
 def same_value(first: Any, second: Any) -> bool:
@@ -313,7 +309,12 @@ def _resources_after_swap(old: Any, swap: ResourceSwap | None) -> Any:
     """Resources after what an earlier change set on new pods; as they are where the template has changed since."""
     if swap is None or not same(swap.before, old):
         return old
-    return {**{key: part for key, part in (old or {}).items() if key not in FIELDS.values()}, **swap.after}
+    return {**_beside_amounts(old), **swap.after}
+
+
+def _beside_amounts(resources: Any) -> dict[str, Any]:
+    """The parts of a container's resources that are no amounts, such as claims."""
+    return {key: part for key, part in (resources or {}).items() if key not in FIELDS.values()}
 
 
 def moved(old: Any, moves: Mapping[str, Mapping[str, str | None]]) -> dict[str, Any]:
@@ -340,19 +341,6 @@ def _changing_containers(
         if resources(recommendation):
             pointer, old = _container(spec, base, recommendation)
             yield recommendation, pointer, old
-
-
-def _heap_texts(
-    spec: Json, base: str, recommendations: Sequence[Recommendation]
-) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Pointer, present and new text of each flag of a heap that moves; UsageError where the template sets none."""
-    for recommendation in recommendations:
-        if recommendation.heap is not None:
-            pointer, _ = _container(spec, base, recommendation)
-            place = pointer.removesuffix("/resources")
-            container = value_at_pointer({"spec": spec}, f"/spec{place.removeprefix(base)}")
-            for path, texts in flag_texts(container, recommendation.heap).items():
-                yield f"{place}{path}", texts
 
 
 def _sides(resources: Json) -> dict[str, dict[str, Any]]:
@@ -402,8 +390,8 @@ def _object_at(live: Json, keys: Sequence[str]) -> Json:
     value: Any = live
     for key in keys:
         value = value.get(key) or {}
-    place: Json = value
-    return place
+    found: Json = value
+    return found
 
 
 def _plain(value: Any) -> Any:

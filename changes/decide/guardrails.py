@@ -70,24 +70,39 @@ def judge(
     recommendations: Sequence[Recommendation], context: GuardrailContext, settings: GuardrailSettings
 ) -> list[Guardrail]:
     """Every rule on one workload, in the order in which people read them."""
-    moved = _changed_values(recommendations)
-    return [
+    moved, live = _changed_values(recommendations), context.live
+    kind = recommendations[0].container.workload.kind
+    killed = [
+        f"{name} ({moment(context.kills[name])})"
+        for r, v in moved
+        if (name := r.container.container) in context.kills
+        and v.resource is Resource.MEMORY
+        and (v.change or 0) <= 0
+        and context.kills[name] > r.end_seconds
+    ]
+    why = f"OOM kills since the last scan, and memory is not raised: {', '.join(dict.fromkeys(killed))}"
+    kills_since = [Guardrail("oom", GuardrailOutcome.FAIL, why)] if killed else []
+    put_off = f"{context.put_off}; show it again first" if context.put_off else "nobody has put it off"
+    rules = [
         *_recommendation_guardrails(recommendations, moved, settings),
-        *_kills_since(moved, context),
-        _heap_flag(moved, context.live),
+        *kills_since,
+        _heap_flag(moved, live),
         *capacity_guardrails(recommendations, moved, context),
         *gpu_rules(recommendations, context),
         _namespace_guardrail(recommendations[0], settings),
         _gitops(recommendations, context, settings),
-        _rollout_guardrail(context.live, recommendations[0].container.workload.kind),
+        _rollout_guardrail(live, kind),
         _disruption(context),
         _cool_down(recommendations, moved, context, settings),
-        _tried_before(recommendations, moved, context),
-        _put_off(context),
+        tried_before(moved, context.trials, context.seconds, images_of(live, kind)),
+        made("put-off", not context.put_off, put_off),
         _window(moved, context),
-        *_webhook(context),
-        _second(context),
     ]
+    if context.method in (Method.ANNOTATE, Method.IN_PLACE):
+        rules.append(
+            made("webhook", not context.webhook, context.webhook or "new pods get the values from our webhook")
+        )
+    return [*rules, _second(context)]
 
 
 def judge_recorded(recommendations: Sequence[Recommendation], settings: GuardrailSettings) -> list[Guardrail]:
@@ -107,7 +122,6 @@ def _recommendation_guardrails(
         return []  # its finding has judged the history, and nothing else moves with it
     return [
         *_evidence(moved, settings),
-        _dead_band(moved, settings),
         _memory(moved),
         _oom(recommendations, moved),
         *(_cut(moved, resource, settings) for resource in Resource),
@@ -122,27 +136,18 @@ def judge_batch(
     moved_millicores, requested_millicores: sums over all replicas, of the batch and of the cluster's results.
     """
     share = moved_millicores / requested_millicores if requested_millicores else 0.0
-    few = workloads <= settings.most_workloads
-    small = share <= settings.most_requests_share
+    few, most = workloads <= settings.most_workloads, settings.most_requests_share
+    moves = f"{_percent_beside(most, share)} of all requested CPU moves; at most {percent(most)}"
     return [
         made("batch-size", few, f"{counted(workloads, 'workload')} at once; at most {settings.most_workloads}"),
-        made(
-            "batch-share",
-            small,
-            f"{_percent_beside(settings.most_requests_share, share)} of all requested CPU moves; at most "
-            f"{percent(settings.most_requests_share)}",
-        ),
+        made("batch-share", share <= most, moves),
     ]
 
 
 def blocking(guardrails: Iterable[Guardrail], overridden: Iterable[str]) -> list[Guardrail]:
     """Failed rules without an override."""
     allowed = set(overridden)
-    return [
-        guardrail
-        for guardrail in guardrails
-        if guardrail.outcome is GuardrailOutcome.FAIL and guardrail.rule not in allowed
-    ]
+    return [rule for rule in guardrails if rule.outcome is GuardrailOutcome.FAIL and rule.rule not in allowed]
 
 
 def _percent_beside(limit: float, ratio: float) -> str:
@@ -157,19 +162,12 @@ def _evidence(moved: Moved, settings: GuardrailSettings) -> Iterator[Guardrail]:
     lent = sorted({str(v.inputs[SIBLING_INPUT]) for _, v in moved if SIBLING_INPUT in v.inputs})
     why = f", and the rest comes from {', '.join(lent)}" if lent else ""
     yield made("history", days >= least and not lent, f"{had} days of history; at least {least:g}{why}")
-    yield made(
-        "data-gap",
-        coverage >= settings.minimum_coverage,
-        f"its pods were measured in {percent(coverage)} of the time in which they ran",
-    )
-
-
-def _dead_band(moved: Moved, settings: GuardrailSettings) -> Guardrail:
-    """A value that is set, removed or unset before counts as the whole of it."""
+    measured = f"its pods were measured in {percent(coverage)} of the time in which they ran"
+    yield made("data-gap", coverage >= settings.minimum_coverage, measured)
+    # A value that is set, removed or unset before counts as the whole of it.
     most = max((abs(v.change) / v.now if v.change is not None and v.now else 1.0 for _, v in moved), default=0.0)
-    least = settings.least_change
-    why = f"the largest change is {percent(most)}; below {percent(least)} it is not worth a restart"
-    return made("dead-band", most >= least, why)
+    worth = f"below {percent(settings.least_change)} it is not worth a restart"
+    yield made("dead-band", most >= settings.least_change, f"the largest change is {percent(most)}; {worth}")
 
 
 def _oom(recommendations: Sequence[Recommendation], moved: Moved) -> Guardrail:
@@ -183,21 +181,6 @@ def _oom(recommendations: Sequence[Recommendation], moved: Moved) -> Guardrail:
     is_moved = any(r.container in moving for r in killed)
     outcome = GuardrailOutcome.FAIL if is_moved else GuardrailOutcome.WARN
     return Guardrail("oom", outcome, f"OOM kills in the window, and memory is not raised: {names}")
-
-
-def _kills_since(moved: Moved, context: GuardrailContext) -> Iterator[Guardrail]:
-    """Fails where memory of a container moves and is not raised that was killed after the recommendation's history."""
-    killed = [
-        f"{name} ({moment(context.kills[name])})"
-        for r, v in moved
-        if (name := r.container.container) in context.kills
-        and v.resource is Resource.MEMORY
-        and (v.change or 0) <= 0
-        and context.kills[name] > r.end_seconds
-    ]
-    if killed:
-        why = f"OOM kills since the last scan, and memory is not raised: {', '.join(dict.fromkeys(killed))}"
-        yield Guardrail("oom", GuardrailOutcome.FAIL, why)
 
 
 def _memory(moved: Moved) -> Guardrail:
@@ -224,11 +207,8 @@ def _heap_flag(moved: Moved, live: Json) -> Guardrail:
     """
     low = []
     for r, v in moved:
-        if (
-            (v.resource, v.field) != (Resource.MEMORY, Field.LIMIT)
-            or v.amount is None
-            or (v.now or v.amount) < v.amount
-        ):
+        is_limit = (v.resource, v.field) == (Resource.MEMORY, Field.LIMIT)
+        if not is_limit or v.amount is None or (v.now or v.amount) < v.amount:
             continue
         container = template_containers(live, r.container.workload.kind).get(r.container.container, {})
         flag = r.heap.amount_bytes if r.heap and r.heap.change else template_heap_bytes(container)
@@ -251,11 +231,8 @@ def _cut(moved: Moved, resource: Resource, settings: GuardrailSettings) -> Guard
     cuts = [(1 - amount / now, name) for name, now, amount, _, least in requests if amount < least]
     if cuts:
         cut, name = max(cuts)
-        return Guardrail(
-            rule,
-            GuardrailOutcome.FAIL,
-            f"{name} is cut by {_percent_beside(most, cut)}; at most {percent(most)} in one step",
-        )
+        why = f"{name} is cut by {_percent_beside(most, cut)}; at most {percent(most)} in one step"
+        return Guardrail(rule, GuardrailOutcome.FAIL, why)
     steps = [
         f"{name} {format_amount(resource, now)} → {format_amount(resource, amount)} is the first step to "
         f"{format_amount(resource, clamp.before)}"
@@ -326,12 +303,11 @@ def _gitops(
     keeper, operator = kept_by(context.live, settings), bool(operator_of(context.live))
     if not keeper:
         return made(GITOPS, True, "no GitOps owner and no operator")
-    if not leaves_manifests(context.method, context.live, recommendations) or (
-        operator and context.method is Method.BUNDLE
-    ):
+    by_bundle = context.method is Method.BUNDLE
+    if not leaves_manifests(context.method, context.live, recommendations) or (operator and by_bundle):
         end = "; it would undo this" if operator else " and would undo this: write a bundle instead"
         return made(GITOPS, False, f"{keeper}{end}")
-    end = "a bundle goes that way" if context.method is Method.BUNDLE else "no field of its manifests is written"
+    end = "a bundle goes that way" if by_bundle else "no field of its manifests is written"
     return made(GITOPS, True, f"{keeper}: {end}")
 
 
@@ -349,33 +325,17 @@ def _disruption(context: GuardrailContext) -> Guardrail:
         return Guardrail("disruption-budget", GuardrailOutcome.PASS, f"no pod is replaced: {context.method.full_name}")
     if context.disruptions is None:
         return Guardrail("disruption-budget", GuardrailOutcome.PASS, "no PodDisruptionBudget")
-    return made(
-        "disruption-budget",
-        context.disruptions >= 1,
-        f"its budget permits {counted(context.disruptions, 'eviction')} now",
-    )
-
-
-def _tried_before(recommendations: Sequence[Recommendation], moved: Moved, context: GuardrailContext) -> Guardrail:
-    kind = recommendations[0].container.workload.kind
-    return tried_before(moved, context.trials, context.seconds, images_of(context.live, kind))
-
-
-def _put_off(context: GuardrailContext) -> Guardrail:
-    why = f"{context.put_off}; show it again first" if context.put_off else "nobody has put it off"
-    return made("put-off", not context.put_off, why)
+    permits = f"its budget permits {counted(context.disruptions, 'eviction')} now"
+    return made("disruption-budget", context.disruptions >= 1, permits)
 
 
 def _cool_down(
     recommendations: Sequence[Recommendation], moved: Moved, context: GuardrailContext, settings: GuardrailSettings
 ) -> Guardrail:
-    lowers = any(recommendation.gpu for recommendation in recommendations) or any(
-        v.now is not None and v.amount is not None and v.amount < v.now for _, v in moved
-    )
-    lowers = lowers or any(
-        request_then(recommendation, resource) < request_now(recommendation, resource)
-        for recommendation in recommendations
-        for resource in Resource
+    lowers = (
+        any(recommendation.gpu for recommendation in recommendations)
+        or any(v.now is not None and v.amount is not None and v.amount < v.now for _, v in moved)
+        or any(request_then(r, resource) < request_now(r, resource) for r in recommendations for resource in Resource)
     )
     if context.changed_seconds is None or not lowers:
         return Guardrail("cool-down", GuardrailOutcome.PASS, "not changed lately" if lowers else "nothing is lowered")
@@ -388,19 +348,13 @@ def _cool_down(
 
 def _window(moved: Moved, context: GuardrailContext) -> Guardrail:
     if is_open(context.windows, context.seconds):
-        return Guardrail(
-            "change-window", GuardrailOutcome.PASS, "a window is open" if context.windows else "no window is set"
-        )
+        why = "a window is open" if context.windows else "no window is set"
+        return Guardrail("change-window", GuardrailOutcome.PASS, why)
     raises = all(v.resource is Resource.MEMORY and (v.change or 0) > 0 for _, v in moved)
     if moved and raises and context.windows_spare_memory:
         return Guardrail("change-window", GuardrailOutcome.PASS, "raising memory does not wait for a window")
     why = f"no change window is open; the next one opens {next_opening_text(context.windows, context.seconds)}"
     return Guardrail("change-window", GuardrailOutcome.FAIL, why)
-
-
-def _webhook(context: GuardrailContext) -> Iterator[Guardrail]:
-    if context.method in (Method.ANNOTATE, Method.IN_PLACE):
-        yield made("webhook", not context.webhook, context.webhook or "new pods get the values from our webhook")
 
 
 def takes_second(qos: QosClass) -> bool:
@@ -420,7 +374,6 @@ def _second(context: GuardrailContext) -> Guardrail:
     if context.logs_in:
         return Guardrail(SECOND_PERSON, GuardrailOutcome.WARN, f"{needs}: once accepted it waits for an approver")
     if context.second_person:
-        return Guardrail(
-            SECOND_PERSON, GuardrailOutcome.WARN, f"approved by {context.second_person}: the name was not verified"
-        )
+        why = f"approved by {context.second_person}: the name was not verified"
+        return Guardrail(SECOND_PERSON, GuardrailOutcome.WARN, why)
     return Guardrail(SECOND_PERSON, GuardrailOutcome.FAIL, needs)

@@ -31,13 +31,14 @@ def flag_texts(container: Json, heap: HeapProposal) -> dict[str, tuple[str, str]
     runtime, texts = runtime_named(heap.runtime), dict(_texts(container))
     flag = runtime.flag if runtime else "heap"
     sizes = {size for text in texts.values() if (size := runtime.size_in(text))} if runtime else set()
-    resized = (
-        runtime.with_heap_bytes(_BETWEEN.join(texts.values()), heap.amount_bytes)
-        if runtime and len(sizes) < 2
-        else None
-    )
+    joined = _BETWEEN.join(texts.values())
+    resized = runtime.with_heap_bytes(joined, heap.amount_bytes) if runtime and len(sizes) < 2 else None
     new = resized.split(_BETWEEN) if resized is not None else []
-    hidden, why = next(_hidden(container), ""), ""
+    hidden, why = "", ""
+    for variable in container.get("env") or ():  # the first one for options whose value is in a ConfigMap or a Secret
+        source, name = variable.get("valueFrom") or {}, str(variable.get("name"))
+        is_elsewhere = source.get("configMapKeyRef") or source.get("secretKeyRef")
+        hidden = hidden or (name if is_elsewhere and _OPTIONS.search(name) else "")
     if len(sizes) > 1:
         why = f"sets {len(sizes)} different sizes for the maximum heap of its"
     elif not new or len(new) != len(texts):
@@ -93,11 +94,3 @@ def _texts(container: Json) -> Iterator[tuple[str, str]]:
     for name in _LISTS:
         parts: Sequence[Any] = container.get(name) or ()
         yield from ((f"/{name}/{index}", text) for index, text in enumerate(parts) if isinstance(text, str))
-
-
-def _hidden(container: Json) -> Iterator[str]:
-    """Variables for options whose values are in a ConfigMap or a Secret."""
-    for variable in container.get("env") or ():
-        source = variable.get("valueFrom") or {}
-        if (source.get("configMapKeyRef") or source.get("secretKeyRef")) and _OPTIONS.search(str(variable.get("name"))):
-            yield str(variable["name"])

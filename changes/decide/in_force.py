@@ -84,27 +84,19 @@ def describe_loss(
 
     since_seconds: when it was written (Unix time); rewritten: fields that a later change of ours has written.
     """
-    losses = (
-        _describe_lost_write(change.kind, write, live.get(write.address.path), since_seconds, rewritten)
-        for write in object_writes([change])
-    )
-    return next(filter(None, losses), "")
-
-
-def _describe_lost_write(
-    kind: str, write: Write, live: Json | None, since_seconds: float, rewritten: Collection[FieldKey]
-) -> str:
-    if live is None:
-        return f"{write.address} was deleted"
-    if (live.get("metadata") or {}).get("uid") != write.uid:
-        return f"{write.address} was deleted and created again under the same name"
-    found = describe_difference(kind, write, live, rewritten)
-    if not found:
-        return ""
-    who = latest_writer(live, kind, since_seconds)
-    if not who:
-        return f"{write.address}: {found}; no later writer is recorded, as after a cluster was restored from a backup"
-    return f"{who} changed {write.address}: {found}"
+    kind = change.kind
+    for write in object_writes([change]):
+        here = live.get(write.address.path)
+        if here is None:
+            return f"{write.address} was deleted"
+        if (here.get("metadata") or {}).get("uid") != write.uid:
+            return f"{write.address} was deleted and created again under the same name"
+        if found := describe_difference(kind, write, here, rewritten):
+            if who := latest_writer(here, kind, since_seconds):
+                return f"{who} changed {write.address}: {found}"
+            nobody = "no later writer is recorded, as after a cluster was restored from a backup"
+            return f"{write.address}: {found}; {nobody}"
+    return ""
 
 
 def describe_difference(kind: str, write: Write, live: Json, rewritten: Collection[FieldKey] = frozenset()) -> str:

@@ -98,9 +98,31 @@ def refusal(workload: WorkloadRef, pods: Sequence[Json], recommendations: Sequen
 
 
 def pod_writes(pods: Sequence[Json], recommendations: Sequence[Recommendation]) -> list[Write]:
-    """One write per pod that does not have the amounts already."""
-    writes = (_write(pod, recommendations) for pod in pods)
-    return [write for write in writes if write is not None]
+    """One write of its subresource `resize` per pod that does not have the amounts already.
+
+    Tests of uid, container names and old values make the server refuse it when the pod changed since it was read.
+    """
+    writes = []
+    for pod in pods:
+        meta = pod["metadata"]
+        before: dict[str, Any] = {}
+        after: dict[str, Any] = {}
+        operations: list[Json] = [{"op": "test", "path": "/metadata/uid", "value": meta["uid"]}]
+        for list_name, place, new in _moves(pod, recommendations):
+            container, base = pod["spec"][list_name][place], f"/spec/{list_name}/{place}"
+            old = container.get("resources") or {}
+            if same(old, new):
+                continue
+            before[f"{base}/resources"], after[f"{base}/resources"] = old, new
+            operations += [
+                {"op": "test", "path": f"{base}/name", "value": container["name"]},
+                {"op": "test", "path": f"{base}/resources", "value": old},
+                {"op": "replace", "path": f"{base}/resources", "value": new},
+            ]
+        if before:
+            address = Address("v1", "pods", meta["name"], meta["namespace"])
+            writes.append(Write(address, meta["uid"], tuple(operations), before, after, RESIZE))
+    return writes
 
 
 def new_pod_writes(pods: Iterable[Json], change: str, swaps: Mapping[str, ResourceSwap]) -> list[Write]:
@@ -128,13 +150,17 @@ def new_pod_writes(pods: Iterable[Json], change: str, swaps: Mapping[str, Resour
 def answer(pod: Json, write: Write) -> Resized:
     """Return the outcome of the node's resize so far, from the present pod."""
     name = write.address.name
-    conditions = {c.get("type"): c for c in (pod.get("status") or {}).get("conditions") or () if _is_new(c, pod)}
+    generation = int(pod["metadata"].get("generation") or 0)
+    conditions = {}  # about the pod's current generation, as all are that an older server reports without one
+    for condition in (pod.get("status") or {}).get("conditions") or ():
+        observed = condition.get("observedGeneration")
+        if observed is None or int(observed) >= generation:
+            conditions[condition.get("type")] = condition
     pending, going = conditions.get(RESIZE_PENDING), conditions.get(RESIZE_IN_PROGRESS)
     if pending and pending.get("status") == "True":
         never = pending.get("reason") == "Infeasible"
-        return Resized(
-            name, ResizeOutcome.INFEASIBLE if never else ResizeOutcome.DEFERRED, str(pending.get("message") or "")
-        )
+        outcome = ResizeOutcome.INFEASIBLE if never else ResizeOutcome.DEFERRED
+        return Resized(name, outcome, str(pending.get("message") or ""))
     if going and going.get("status") == "True":
         return Resized(name, ResizeOutcome.GOING, str(going.get("message") or ""))
     return Resized(name, ResizeOutcome.DONE if _has(pod, write) else ResizeOutcome.SILENT)
@@ -197,18 +223,14 @@ def _against(pod: Json, recommendations: Sequence[Recommendation]) -> str:
         after[list_name][place] = {**old, "resources": new}
         for policy in old.get("resizePolicy") or ():
             key = policy.get("resourceName", "")
-            if policy.get("restartPolicy") == "RestartContainer" and _moves_it(old.get("resources"), new, key):
+            amounts = (
+                {side: {key: (of_container.get(side) or {}).get(key)} for side in FIELDS.values()}
+                for of_container in (old.get("resources") or {}, new)
+            )
+            if policy.get("restartPolicy") == "RestartContainer" and not same(*amounts):
                 return f"{name}: container {old['name']} asks to be restarted when its {key} is resized"
     before, then = (pod_qos({**pod["spec"], **containers}) for containers in (lists, after))
     return "" if before == then else f"{name}: its QoS class would change from {before} to {then}"
-
-
-def _moves_it(old: Json | None, new: Json, key: str) -> bool:
-    amounts = (
-        {side: {key: (resources.get(side) or {}).get(key)} for side in FIELDS.values()}
-        for resources in (old or {}, new)
-    )
-    return not same(*amounts)
 
 
 def _moves(pod: Json, recommendations: Sequence[Recommendation]) -> Iterator[tuple[str, int, dict[str, Any]]]:
@@ -218,38 +240,6 @@ def _moves(pod: Json, recommendations: Sequence[Recommendation]) -> Iterator[tup
         for index, container in enumerate(pod["spec"].get(list_name) or ()):
             if container.get("name") == recommendation.container.container and resources(recommendation):
                 yield list_name, index, moved(container.get("resources"), resources(recommendation))
-
-
-def _write(pod: Json, recommendations: Sequence[Recommendation]) -> Write | None:
-    """The patch of the pod's subresource `resize`, None when nothing would change.
-
-    Tests of uid, container names and old values make the server refuse it when the pod changed since it was read.
-    """
-    meta = pod["metadata"]
-    before: dict[str, Any] = {}
-    after: dict[str, Any] = {}
-    operations: list[Json] = [{"op": "test", "path": "/metadata/uid", "value": meta["uid"]}]
-    for list_name, place, new in _moves(pod, recommendations):
-        container, base = pod["spec"][list_name][place], f"/spec/{list_name}/{place}"
-        old = container.get("resources") or {}
-        if same(old, new):
-            continue
-        before[f"{base}/resources"], after[f"{base}/resources"] = old, new
-        operations += [
-            {"op": "test", "path": f"{base}/name", "value": container["name"]},
-            {"op": "test", "path": f"{base}/resources", "value": old},
-            {"op": "replace", "path": f"{base}/resources", "value": new},
-        ]
-    if not before:
-        return None
-    address = Address("v1", "pods", meta["name"], meta["namespace"])
-    return Write(address, meta["uid"], tuple(operations), before, after, RESIZE)
-
-
-def _is_new(condition: Json, pod: Json) -> bool:
-    """Return whether a condition is about the pod's current generation; True if an older server does not report it."""
-    observed_generation = condition.get("observedGeneration")
-    return observed_generation is None or int(observed_generation) >= int(pod["metadata"].get("generation") or 0)
 
 
 def _has(pod: Json, write: Write) -> bool:

@@ -89,17 +89,9 @@ def _follows_autoscaler(value: Value) -> bool:
 
 def planned_ladder(ladder: Ladder, whole: Sequence[Recommendation]) -> Ladder:
     """The ladder with what `whole`, the recommendations over the values of now, come to in the end."""
-    targets = tuple(
-        LadderTarget(recommendation.container.container, value.resource, value.field, value.then)
-        for recommendation in whole
-        for value in recommendation.values
-        if value.changes_template
-    )
-    heaps = {
-        recommendation.container.container: recommendation.heap.amount_bytes
-        for recommendation in whole
-        if recommendation.heap
-    }
+    changing = ((r.container.container, value) for r in whole for value in r.values if value.changes_template)
+    targets = tuple(LadderTarget(name, value.resource, value.field, value.then) for name, value in changing)
+    heaps = {r.container.container: r.heap.amount_bytes for r in whole if r.heap}
     return replace(ladder, targets=targets, heaps=heaps)
 
 
@@ -116,9 +108,12 @@ def judge_history(status: LadderStatus, statuses: Sequence[ChangeStatus], pace: 
                 is_foreign = step.state is ChangeState.GONE
                 reason = Reason.LADDER_OTHER_WRITER if is_foreign else Reason.LADDER_STEP_ENDED
                 return stop(reason, f"step {number} (change {step.change.id}) {what}{why}")
-    if (other := _later_change(status.ladder, statuses, taken[-1])) is not None:
-        words = f"{other.change.actor} changed the workload too: change {other.change.id}"
-        return stop(Reason.LADDER_OTHER_WRITER, words)
+    after_last = [step.change.id for step in statuses].index(taken[-1][-1].change.id) + 1
+    for other in statuses[after_last:]:
+        is_foreign = other.change.ref == status.ladder.ref and other.change.ladder != status.ladder.id
+        if is_foreign and (other.state.in_force or not other.state.settled):
+            words = f"{other.change.actor} changed the workload too: change {other.change.id}"
+            return stop(Reason.LADDER_OTHER_WRITER, words)
     for step in taken[-1]:
         if step.state is not ChangeState.VERIFIED:
             return wait(Reason.LADDER_NO_VERDICT, f"step {len(taken)} (change {step.change.id}) is {step.state}")
@@ -129,33 +124,13 @@ def judge_history(status: LadderStatus, statuses: Sequence[ChangeStatus], pace: 
     return LadderDecision(LadderVerdict.TAKE)
 
 
-def _later_change(
-    ladder: Ladder, statuses: Sequence[ChangeStatus], last: Sequence[ChangeStatus]
-) -> ChangeStatus | None:
-    """A change of the workload that is none of the ladder, accepted after its last step, and in force or unknown."""
-    ids = [status.change.id for status in statuses]
-    after = ids.index(last[-1].change.id) + 1
-    return next(
-        (
-            status
-            for status in statuses[after:]
-            if status.change.ref == ladder.ref
-            and status.change.ladder != ladder.id
-            and (status.state.in_force or not status.state.settled)
-        ),
-        None,
-    )
-
-
 def judge_objects(last: Sequence[ChangeStatus], live: Live) -> LadderDecision:
     """Judge whether the objects still have what the last step wrote.
 
     What an annotation gives to new pods counts no more once the template has changed beside it.
     """
     rewritten = rewritten_fields(last)
-    losses = (
-        describe_loss(status.change, live, status.begun_seconds, rewritten.get(status.change.id, ())) for status in last
-    )
+    losses = (describe_loss(s.change, live, s.begun_seconds, rewritten.get(s.change.id, ())) for s in last)
     words = next(filter(None, losses), "")
     return stop(Reason.LADDER_OTHER_WRITER, words) if words else LadderDecision(LadderVerdict.TAKE)
 
@@ -192,10 +167,8 @@ def judge_turn(
     if not blocked:
         return LadderDecision(LadderVerdict.TAKE)
     why = f"{blocked[0].rule}: {blocked[0].why}"
-    return wait(
-        Reason.LADDER_QUEUE_FULL if steps else Reason.LADDER_GUARDRAIL,
-        f"{why}; {agree(steps, 'step of ladders soaks', 'steps of ladders soak')}",
-    )
+    reason = Reason.LADDER_QUEUE_FULL if steps else Reason.LADDER_GUARDRAIL
+    return wait(reason, f"{why}; {agree(steps, 'step of ladders soaks', 'steps of ladders soak')}")
 
 
 def within_approval(ladder: Ladder, fresh: Sequence[Recommendation]) -> list[Recommendation]:
@@ -225,9 +198,7 @@ def within_approval(ladder: Ladder, fresh: Sequence[Recommendation]) -> list[Rec
 def judge_step(ladder: Ladder, step: Sequence[Recommendation], fresh: Sequence[Recommendation]) -> LadderDecision:
     """Judge the next step against what is recommended now, field by field. step: over the values of now."""
     by_container = {recommendation.container.container: recommendation for recommendation in fresh}
-    stated = {
-        (planned.container.container, value.resource, value.field) for planned in step for value in planned.values
-    }
+    stated = {(r.container.container, value.resource, value.field) for r in step for value in r.values}
     for target in ladder.targets:
         if (target.container, target.resource, target.field) not in stated:
             return wait(Reason.LADDER_WITHHELD, f"{target.container} {target.resource} {target.field}: {_NOTHING}")

@@ -85,10 +85,7 @@ def of_anybody(_status: ChangeStatus) -> bool:
 
 
 def due(
-    statuses: Iterable[ChangeStatus],
-    now_seconds: float,
-    pace: Pace,
-    mine: Callable[[ChangeStatus], bool] = of_anybody,
+    statuses: Iterable[ChangeStatus], now_seconds: float, pace: Pace, mine: Callable[[ChangeStatus], bool] = of_anybody
 ) -> list[DueStep]:
     """The steps that are due now, at most one per change; empty when none is.
 
@@ -102,26 +99,28 @@ def due(
         batches[status.change.batch].append(status)
     # Verified changes of which a later one in force has written a field again: harm from then on is that one's.
     last: dict[tuple[str, str, str], str] = {}
-    superseded_replaced: set[str] = set()
-    for status in everything:
-        if not status.state.in_force:
-            continue
+    superseded: set[str] = set()
+    for status in (status for status in everything if status.state.in_force):
         for write in status.change.writes:
             for pointer in write.after:
                 field = (write.address.path, write.uid, pointer)
-                superseded_replaced |= {last[field]} if field in last else set()
+                superseded |= {last[field]} if field in last else set()
                 last[field] = status.change.id
-    replaced = (
-        frozenset(status.change.id for status in everything if status.state is ChangeState.VERIFIED)
-        & superseded_replaced
-    )
+    replaced = superseded & {status.change.id for status in everything if status.state is ChangeState.VERIFIED}
+    expired = f"no second person confirmed it within {pace.confirm_seconds / 3600:g} hours"
     for batch in batches.values():
-        for step in (
-            *_settle_steps(batch),
-            *_expired_confirmation_steps(batch, now_seconds, pace),
-            *_canary(batch, pace),
-            *_alone([status for status in batch if status.change.id not in replaced], now_seconds, pace),
-        ):
+        steps = [DueStep(Due.SETTLE, status, "its outcome is unknown") for status in batch if not status.state.settled]
+        awaiting = (status for status in batch if status.state is ChangeState.AWAITING)
+        late = (status for status in awaiting if _is_confirmation_expired(status, now_seconds, pace))
+        steps += [DueStep(Due.CANCEL, status, expired) for status in late]
+        steps += _canary(batch, pace)
+        for status in (status for status in batch if status.change.id not in replaced):
+            did_harm = status.state is ChangeState.REGRESSED and not status.rollback_refused
+            if did_harm and (pace.auto_rollback or status.change.ladder):
+                steps.append(DueStep(Due.ROLL_BACK, status, status.words))
+            if any(status.begun_seconds + age <= now_seconds for age in _ages(status, pace)):
+                steps.append(DueStep(Due.VERIFY, status))
+        for step in steps:
             step_by_change.setdefault(step.status.change.id, step)
     return [step for step in step_by_change.values() if mine(step.status)]
 
@@ -179,20 +178,6 @@ def due_rechecks(
     return sorted(overdue, key=lambda status: last_seconds.get(status.change.id, 0.0))[:MOST_RECHECKS]
 
 
-def _settle_steps(batch: Sequence[ChangeStatus]) -> Iterator[DueStep]:
-    for status in batch:
-        if not status.state.settled:
-            yield DueStep(Due.SETTLE, status, "its outcome is unknown")
-
-
-def _expired_confirmation_steps(batch: Sequence[ChangeStatus], now_seconds: float, pace: Pace) -> Iterator[DueStep]:
-    for status in batch:
-        if status.state is ChangeState.AWAITING and _is_confirmation_expired(status, now_seconds, pace):
-            yield DueStep(
-                Due.CANCEL, status, f"no second person confirmed it within {pace.confirm_seconds / 3600:g} hours"
-            )
-
-
 def _is_confirmation_expired(status: ChangeStatus, now_seconds: float, pace: Pace) -> bool:
     return now_seconds >= status.accepted_seconds + pace.confirm_seconds
 
@@ -207,7 +192,10 @@ def _canary(batch: Sequence[ChangeStatus], pace: Pace) -> Iterator[DueStep]:
     begun = [status for status in batch if status.state not in _NOT_BEGUN]
     waiting = [status for status in batch if status.state is ChangeState.WAITING]
     front = max((status.change.wave for status in begun), default=0)
-    bad = min(filter(_is_bad, begun), key=lambda status: status.state is ChangeState.GONE, default=None)  # harm first
+    keeping = [  # which keep those after them from being done
+        s for s in begun if s.rollback_refused or (s.state in _BAD and not (s.change.paced and s.state in _ENDED))
+    ]
+    bad = min(keeping, key=lambda status: status.state is ChangeState.GONE, default=None)  # harm first
     if bad is not None:
         why = f"{bad.change.workload}, which went first, is {bad.state}" + (f": {bad.words}" if bad.words else "")
         yield from (DueStep(Due.CANCEL, status, why) for status in waiting)
@@ -221,29 +209,9 @@ def _canary(batch: Sequence[ChangeStatus], pace: Pace) -> Iterator[DueStep]:
     elif pace.may_change and waiting:
         following = min(status.change.wave for status in waiting)
         before = [status for status in batch if status.change.wave < following]
-        if all(_is_through(status) for status in before):
+        if all(s.state is ChangeState.VERIFIED or (s.change.paced and s.state in _ENDED) for s in before):
             why = f"{len(before)} went first and did no harm in their soak time"
             yield from (DueStep(Due.RESUME, status, why) for status in waiting if status.change.wave == following)
-
-
-def _is_bad(status: ChangeStatus) -> bool:
-    """Return whether a change keeps those after it from being done."""
-    return status.rollback_refused or (status.state in _BAD and not (status.change.paced and status.state in _ENDED))
-
-
-def _is_through(status: ChangeStatus) -> bool:
-    """Return whether a change lets those after it follow."""
-    ended = status.change.paced and status.state in _ENDED
-    return status.state is ChangeState.VERIFIED or ended
-
-
-def _alone(batch: Sequence[ChangeStatus], now_seconds: float, pace: Pace) -> Iterator[DueStep]:
-    for status in batch:
-        is_bad = status.state is ChangeState.REGRESSED and not status.rollback_refused
-        if is_bad and (pace.auto_rollback or status.change.ladder):
-            yield DueStep(Due.ROLL_BACK, status, status.words)
-        if any(status.begun_seconds + age <= now_seconds for age in _ages(status, pace)):
-            yield DueStep(Due.VERIFY, status)
 
 
 def _ages(status: ChangeStatus, pace: Pace) -> tuple[float, ...]:

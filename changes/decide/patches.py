@@ -72,9 +72,8 @@ def kubectl_command(*recommendations: Recommendation) -> str:
     body = json.dumps(document, separators=(",", ":"))
     arguments = ["kubectl", "patch", "-n", workload.namespace, f"{workload.kind.lower()}/{workload.name}"]
     line = shlex.join([*arguments, "--type=strategic", "-p", body])
-    return autoscaler_targets.in_order(
-        line, autoscaler_targets.moves([r for r in recommendations if not file_refusal(r)])
-    )
+    moves = autoscaler_targets.moves([r for r in recommendations if not file_refusal(r)])
+    return autoscaler_targets.in_order(line, moves)
 
 
 def refusal(recommendation: Recommendation) -> str:

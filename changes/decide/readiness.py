@@ -12,7 +12,6 @@ from cotenant.base.cluster import Workload
 from cotenant.changes.decide.checks.capacity import AUTOSCALER, qos_class_rule
 from cotenant.changes.decide.guardrails import GITOPS, SECOND_PERSON, blocking, gitops_key, judge_recorded, takes_second
 from cotenant.changes.decide.patches import refusal
-from cotenant.changes.decide.rule import Guardrail
 from cotenant.changes.decide.steps import first_step, steps_count
 from cotenant.changes.model.settings import GuardrailSettings
 from cotenant.recommender.model.recommendation import Recommendation
@@ -43,27 +42,17 @@ def readiness(
         return Readiness(Ready.NOTHING, first)
     if any(refusal(r) for r in recommendations if any(value.changes_template for value in r.values)):
         return Readiness(Ready.BLOCKED, first, ("template",))
-    rules = [*judge_recorded(first, limits), *_template_rules(first, workload)]
+    rules = judge_recorded(first, limits)
+    if workload is not None and workload.described and workload.one_template:  # else no template of new pods is known
+        rules.append(qos_class_rule(workload.containers, apply_recommendations(workload.containers, first)))
     if failed := blocking(rules, ()):
         return Readiness(Ready.BLOCKED, first, tuple(rule.rule for rule in failed))
-    if workload is not None and (rule := _rule_about_writers(workload, limits)):
-        return Readiness(Ready.BLOCKED, first, (rule,))
+    # Somebody else writes what a change would write: a GitOps tool or an operator, or a VerticalPodAutoscaler.
+    is_owned = workload is not None and (gitops_key(workload.labels, limits) or workload.operator)
+    if workload is not None and (is_owned or workload.vertical):
+        return Readiness(Ready.BLOCKED, first, (GITOPS if is_owned else AUTOSCALER,))
     if workload is not None and takes_second(workload.qos):
         return Readiness(Ready.SECOND_PERSON, first, (SECOND_PERSON,))
     is_whole = all(a.values == b.values for a, b in zip(first, recommendations, strict=True))
     ready = Ready.WHOLE if is_whole else Ready.FIRST_STEP
     return Readiness(ready, first, steps=steps_count(recommendations, first, limits))
-
-
-def _rule_about_writers(workload: Workload, limits: GuardrailSettings) -> str:
-    """Name the rule by which somebody else writes what a change would write; "" where nobody does."""
-    if gitops_key(workload.labels, limits) or workload.operator:
-        return GITOPS
-    return AUTOSCALER if workload.vertical else ""
-
-
-def _template_rules(first: Sequence[Recommendation], workload: Workload | None) -> list[Guardrail]:
-    """Judge whether its pods keep their QoS class; no rule where pods differ: the template of new ones is unknown."""
-    if workload is None or not workload.described or not workload.one_template:
-        return []
-    return [qos_class_rule(workload.containers, apply_recommendations(workload.containers, first))]

@@ -153,48 +153,37 @@ def check_measure(comparison: Compared, settings: ActionSettings) -> RuleResult:
     Where a ceiling is promised that was kept before, the ceiling is the bound. NO_DATA without a value afterwards, or,
     where a query was given and its ceiling does not decide, without one before.
     """
-    unit, ceiling = _unit(comparison.measure), comparison.ceiling
-    if comparison.after is None:
-        return RuleResult(comparison.rule, RuleVerdict.NO_DATA, unit, comparison.before, words=comparison.words)
-    if ceiling is not None and _decides(ceiling, comparison.before, comparison.after):
+    ceiling, before, after = comparison.ceiling, comparison.before, comparison.after
+    if after is None:
+        return RuleResult(
+            comparison.rule, RuleVerdict.NO_DATA, _unit(comparison.measure), before, words=comparison.words
+        )
+    # A ceiling decides that is kept now, or was before, so that the change may have broken it.
+    if ceiling is not None and min(after, after if before is None else before) <= ceiling + ROUNDING:
         return _against(comparison, ceiling, f"more than the promised {measure_text(comparison.measure, ceiling)}")
     if comparison.measure is Measure.LATENCY:
-        if not comparison.before or comparison.before < 0:
+        if not before or before < 0:
             return _nothing_before(comparison)
         factor = settings.most_latency_factor
-        return _against(comparison, comparison.before * factor, f"more than {factor:g} times as long")
-    if comparison.measure is Measure.ERRORS and comparison.before is None:
+        return _against(comparison, before * factor, f"more than {factor:g} times as long")
+    if comparison.measure is Measure.ERRORS and before is None:
         return _nothing_before(comparison)
     allowed = MOST_RISES[comparison.measure]
     # Without a sample before, what is there afterwards counts as the rise.
-    return _against(comparison, (comparison.before or 0.0) + allowed, f"more than {percent(allowed)} up")
-
-
-def _decides(ceiling: float, before: float | None, after: float) -> bool:
-    """Return whether a ceiling decides: it is kept now, or it was before, so that the change may have broken it."""
-    return min(after, after if before is None else before) <= ceiling + ROUNDING
+    return _against(comparison, (before or 0.0) + allowed, f"more than {percent(allowed)} up")
 
 
 def _nothing_before(comparison: Compared) -> RuleResult:
-    summary = f"{comparison.words}: no value from before to compare with"
-    return RuleResult(
-        comparison.rule,
-        RuleVerdict.NO_DATA,
-        _unit(comparison.measure),
-        comparison.before,
-        comparison.after,
-        words=summary,
-    )
+    unit, summary = _unit(comparison.measure), f"{comparison.words}: no value from before to compare with"
+    return RuleResult(comparison.rule, RuleVerdict.NO_DATA, unit, comparison.before, comparison.after, words=summary)
 
 
 def _against(comparison: Compared, most: float, beyond: str) -> RuleResult:
     assert comparison.after is not None
-    worse = comparison.after > most + ROUNDING
+    worse, unit = comparison.after > most + ROUNDING, _unit(comparison.measure)
     verdict = RuleVerdict.WORSE if worse else RuleVerdict.KEPT
     summary = f"{comparison.words}, {beyond}" if worse else comparison.words
-    return RuleResult(
-        comparison.rule, verdict, _unit(comparison.measure), comparison.before, comparison.after, most, summary
-    )
+    return RuleResult(comparison.rule, verdict, unit, comparison.before, comparison.after, most, summary)
 
 
 def _unit(measure: Measure) -> RuleUnit:

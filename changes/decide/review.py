@@ -37,10 +37,7 @@ class Review(ReviewedWorkload):
     @property
     def takes_two(self) -> bool:
         """True if the change needs a second person."""
-        return any(
-            guardrail.rule == SECOND_PERSON and guardrail.outcome is not GuardrailOutcome.PASS
-            for guardrail in self.guardrails
-        )
+        return any(g.rule == SECOND_PERSON and g.outcome is not GuardrailOutcome.PASS for g in self.guardrails)
 
     @property
     def no_ladder(self) -> str:

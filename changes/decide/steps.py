@@ -106,11 +106,9 @@ def planned_steps(
     """Every step of cuts that take several, the first one now; none where everything changes at once."""
     first = first_step(recommendations, settings)
     begun = [
-        NextStep(
-            now_seconds, recommendation.container.container, resource, request_now(recommendation, resource), amount
-        )
-        for recommendation, step in zip(recommendations, first, strict=True)
-        for resource, (amount, _) in _requests(recommendation, step)
+        NextStep(now_seconds, r.container.container, resource, request_now(r, resource), amount)
+        for r, step in zip(recommendations, first, strict=True)
+        for resource, (amount, _) in _requests(r, step)
     ]
     return (*begun, *later_steps(recommendations, first, settings, now_seconds))
 
@@ -120,9 +118,8 @@ def rebase_on_live(
 ) -> tuple[Recommendation, ...]:
     """The recommendations over what the cluster holds now, which an earlier step may have changed.
 
-    Present requests are the highest of the running pods (`running_requests`); limits,
-    and requests of a workload without pods, are those of new pods: by the template, or by its annotation.
-    What cannot be read stays as it was scanned.
+    Present requests are the highest of the running pods (`running_requests`); limits, and requests of a workload
+    without pods, are those of new pods: by the template, or by its annotation. What cannot be read stays as scanned.
     """
     kind = recommendations[0].container.workload.kind
     new_pods = [{"name": name, "resources": resources} for name, resources in on_new_pods(live, kind)]
@@ -141,16 +138,10 @@ def rebase_on_live(
     template = template_containers(live, kind)
 
     def over_now(recommendation: Recommendation) -> Recommendation:
-        name = recommendation.container.container
-        heap = (
-            rebased_heap(template[name], recommendation.heap)
-            if recommendation.heap and name in template
-            else recommendation.heap
-        )
+        name, proposed = recommendation.container.container, recommendation.heap
+        heap = rebased_heap(template[name], proposed) if proposed and name in template else proposed
         values = tuple(now(name, v) for v in recommendation.values)
-        if (
-            heap and recommendation.heap and heap.amount_bytes > recommendation.heap.amount_bytes
-        ):  # somebody has given it a larger one
+        if heap and proposed and heap.amount_bytes > proposed.amount_bytes:  # somebody has given it a larger one
             values = tuple(({(v.resource, v.field): v for v in values} | _heap_floor_values(values, heap)).values())
         limits = present[name].limits if name in present else recommendation.present_limits
         of_pods = {r: running[name, r] for r in Resource if (name, r) in running}
@@ -166,8 +157,14 @@ def _first_of(recommendation: Recommendation, settings: GuardrailSettings, whole
         request = values.get((resource, Field.REQUEST))
         if request is None or STEP_RULES[resource] in whole:
             continue
-        amount = _step(recommendation, request, settings)
-        if amount is None:
+        target = request.amount
+        if not request.changes_template or request.action is not Action.SET or target is None:
+            continue
+        # A request that is set first falls from the limit, which the scheduler has counted until then.
+        _, amount = next(_walk(resource, step_base(recommendation, resource), target, settings), (0, target))
+        if amount > target and resource in recommendation.running:
+            amount = max(target, min(amount, least_step(recommendation, resource, settings)))
+        if amount == target:
             continue
         values[resource, Field.REQUEST] = _with_step_amount(request, amount)
         limit = values.get((resource, Field.LIMIT))
@@ -181,20 +178,6 @@ def _first_of(recommendation: Recommendation, settings: GuardrailSettings, whole
     if heap is not None and heap != recommendation.heap:
         values |= _heap_floor_values(values.values(), heap)
     return _rescale_savings(recommendation, replace(recommendation, values=tuple(values.values()), heap=heap))
-
-
-def _step(recommendation: Recommendation, request: Value, settings: GuardrailSettings) -> int | None:
-    """The request after the first of several steps; None where it changes at once, or not at all.
-
-    A request that is set first falls from the limit, which the scheduler has counted until then.
-    """
-    resource, target = request.resource, request.amount
-    if not request.changes_template or request.action is not Action.SET or target is None:
-        return None
-    _, amount = next(_walk(resource, step_base(recommendation, resource), target, settings), (0, target))
-    if amount > target and resource in recommendation.running:
-        amount = max(target, min(amount, least_step(recommendation, resource, settings)))
-    return None if amount == target else amount
 
 
 def _heap_floor_values(values: Iterable[Value], heap: HeapProposal) -> dict[ValueKey, Value]:

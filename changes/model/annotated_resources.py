@@ -102,19 +102,17 @@ def swapped_amounts(resources: Json | None, swap: ResourceSwap) -> dict[str, Any
     if not states(resources, swap.before):
         return None
     present = _plain(resources)
-    sides = {side: _swapped_side(resources, swap, side) for side in ("requests", "limits")}
+    sides: dict[str, dict[str, Any]] = {}
+    for side in ("requests", "limits"):
+        before, amounts = swap.before.get(side, {}), (resources or {}).get(side) or {}
+        kept = {name: amount for name, amount in amounts.items() if name not in before}
+        sides[side] = {**kept, **swap.after.get(side, {})}
     limits = _plain(swap.before).get("limits", {})
     for name in sides["requests"].keys() - swap.after.get("requests", {}).keys():
         if name in limits and present["requests"][name] == limits[name] and name in sides["limits"]:
             sides["requests"][name] = sides["limits"][name]
     others = {key: value for key, value in (resources or {}).items() if key not in sides}
     return {**others, **{side: amounts for side, amounts in sides.items() if amounts}}
-
-
-def _swapped_side(resources: Json | None, swap: ResourceSwap, side: str) -> dict[str, Any]:
-    before, after = swap.before.get(side, {}), swap.after.get(side, {})
-    present = (resources or {}).get(side) or {}
-    return {**{name: amount for name, amount in present.items() if name not in before}, **after}
 
 
 def above_limits(resources: Json) -> str:

@@ -83,7 +83,7 @@ class ChangeState(StrEnum):
     @property
     def in_force(self) -> bool:
         """True if the cluster has the change, as far as the ledger records."""
-        return self in (ChangeState.APPLIED, ChangeState.VERIFIED, ChangeState.REGRESSED)
+        return self in _IN_FORCE
 
 
 _IN_FORCE: Final = (ChangeState.APPLIED, ChangeState.VERIFIED, ChangeState.REGRESSED)
@@ -107,15 +107,13 @@ TRANSITIONS: Final[Mapping[tuple[ChangeState | None, ChangeEvent], ChangeState]]
     (ChangeState.ROLLBACK_UNKNOWN, ChangeEvent.ROLLED_BACK): ChangeState.ROLLED_BACK,
     (ChangeState.ROLLBACK_UNKNOWN, ChangeEvent.ROLLBACK_REFUSED): ChangeState.APPLIED,
     (ChangeState.ROLLBACK_UNKNOWN, ChangeEvent.ROLLBACK_LOST): ChangeState.APPLIED,
-    **{
-        (state, ChangeEvent.GONE): ChangeState.GONE
-        for state in (ChangeState.UNKNOWN, ChangeState.ROLLBACK_UNKNOWN, *_IN_FORCE)
-    },
+    (ChangeState.UNKNOWN, ChangeEvent.GONE): ChangeState.GONE,
+    (ChangeState.ROLLBACK_UNKNOWN, ChangeEvent.GONE): ChangeState.GONE,
+    **{(state, ChangeEvent.GONE): ChangeState.GONE for state in _IN_FORCE},
     # A release that does not know the event takes such a change for one in force, and writes on.
-    **{
-        (ChangeState.GONE, happened): ChangeState.GONE
-        for happened in (ChangeEvent.VERIFIED, ChangeEvent.REGRESSED, ChangeEvent.UNJUDGED)
-    },
+    (ChangeState.GONE, ChangeEvent.VERIFIED): ChangeState.GONE,
+    (ChangeState.GONE, ChangeEvent.REGRESSED): ChangeState.GONE,
+    (ChangeState.GONE, ChangeEvent.UNJUDGED): ChangeState.GONE,
     (ChangeState.GONE, ChangeEvent.ROLLBACK_ACCEPTED): ChangeState.ROLLBACK_UNKNOWN,
 }
 """Everything that may happen, and where it leads; anything else is refused before it is written."""
@@ -199,9 +197,8 @@ class Change(AcceptedWork):
     @property
     def savings(self) -> Savings:
         """The CPU and memory that it frees and raises, as promised; without money, which no change keeps."""
-        raises = RequestTotals(
-            max(self.raised_millicores, -self.saved_millicores), max(self.raised_bytes, -self.saved_bytes)
-        )
+        bytes_ = max(self.raised_bytes, -self.saved_bytes)
+        raises = RequestTotals(max(self.raised_millicores, -self.saved_millicores), bytes_)
         frees = RequestTotals(self.saved_millicores + raises.millicores, self.saved_bytes + raises.bytes)
         return Savings(frees, raises)
 
@@ -292,10 +289,7 @@ def after(state: ChangeState | None, happened: ChangeEvent, last_step: str = "")
         ended = state is not None and all(state is not before for before, _ in TRANSITIONS)
         stands = f"the change is {state} already: it" if ended else f"a change that is {state or 'not accepted'}"
         who = f" ({last_step})" if last_step else ""
-        raise UsageError(
-            f"{stands} cannot become {happened}{who}",
-            fix="Look at `cotenant recs changes`.",
-        )
+        raise UsageError(f"{stands} cannot become {happened}{who}", fix="Look at `cotenant recs changes`.")
     return next_state
 
 

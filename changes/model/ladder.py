@@ -96,12 +96,7 @@ class LadderStatus:
             )
         ended = {LadderEvent.STOPPED: LadderState.STOPPED, LadderEvent.DONE: LadderState.DONE}
         return replace(
-            self,
-            state=ended.get(happened, self.state),
-            since_seconds=seconds,
-            actor=actor,
-            reason=reason,
-            words=words,
+            self, state=ended.get(happened, self.state), since_seconds=seconds, actor=actor, reason=reason, words=words
         )
 
 
@@ -183,26 +178,18 @@ def rungs(status: LadderStatus, statuses: Iterable[ChangeStatus], is_kept: Mappi
     taken = steps_taken(status.ladder, statuses)
     planned = planned_rungs(status.ladder.steps)
     later = RungState.PLANNED if status.state is LadderState.UNDER_WAY else RungState.LEFT_OUT
-    found = [
-        Rung(
-            place,
-            _rung_state(batch, is_kept),
-            batch[0].accepted_seconds,
-            planned[place - 1] if place <= len(planned) else (),
-            tuple(step.change.id for step in batch),
-        )
-        for place, batch in enumerate(taken, 1)
-    ]
+    found = []
+    for place, batch in enumerate(taken, 1):
+        states, ids = {step.state for step in batch}, tuple(step.change.id for step in batch)
+        if states & {ChangeState.ROLLED_BACK, ChangeState.ROLLBACK_UNKNOWN}:
+            state = RungState.TAKEN_BACK
+        elif states & {ChangeState.FAILED, ChangeState.CANCELLED, ChangeState.REGRESSED, ChangeState.GONE}:
+            state = RungState.ENDED
+        else:
+            state = RungState.KEPT if all(is_kept.get(id_, False) for id_ in ids) else RungState.UNDER_WAY
+        moves = planned[place - 1] if place <= len(planned) else ()
+        found.append(Rung(place, state, batch[0].accepted_seconds, moves, ids))
     if status.state is LadderState.DONE:
         return found
     rest = enumerate(planned[len(taken) :], len(taken) + 1)
     return [*found, *(Rung(place, later, moves[0].from_seconds, moves) for place, moves in rest)]
-
-
-def _rung_state(batch: Sequence[ChangeStatus], is_kept: Mapping[str, bool]) -> RungState:
-    states = {status.state for status in batch}
-    if states & {ChangeState.ROLLED_BACK, ChangeState.ROLLBACK_UNKNOWN}:
-        return RungState.TAKEN_BACK
-    if states & {ChangeState.FAILED, ChangeState.CANCELLED, ChangeState.REGRESSED, ChangeState.GONE}:
-        return RungState.ENDED
-    return RungState.KEPT if all(is_kept.get(status.change.id, False) for status in batch) else RungState.UNDER_WAY

@@ -43,7 +43,27 @@ RUNGS: Final = Schema(
 
 def ladders_table(ladders: Iterable[LadderProgress]) -> Table:
     """Ladders as rows of LADDERS, in their order."""
-    return Table.from_rows(LADDERS, [_row(progress) for progress in ladders])
+    rows = []
+    for progress in ladders:
+        ladder = progress.status.ladder
+        following = next((rung for rung in progress.rungs if rung.state is RungState.PLANNED), None)
+        row = {
+            "ladder": ladder.id,
+            "time": progress.status.accepted_seconds,
+            "actor": ladder.actor,
+            "namespace": ladder.namespace,
+            "kind": ladder.kind,
+            "workload": ladder.name,
+            "state": progress.status.state.value,
+            "taken": progress.steps_begun,
+            "steps": max(len(progress.rungs), progress.steps_accepted),
+            "next": following.from_seconds if following else None,
+            "moves": moves_text(following) if following else "",
+            "reason": progress.reason,
+            "words": progress.words,
+        }
+        rows.append(row)
+    return Table.from_rows(LADDERS, rows)
 
 
 def rungs_table(ladder: LadderProgress) -> Table:
@@ -63,28 +83,8 @@ def rungs_table(ladder: LadderProgress) -> Table:
 
 def moves_text(rung: Rung) -> str:
     """The requests of a step in one line: `app cpu 1 → 700m; app memory 1Gi → 820Mi`."""
-    return "; ".join(
-        f"{move.container} {move.resource} {format_amount(move.resource, move.now)} → "
-        f"{format_amount(move.resource, move.amount)}"
-        for move in rung.moves
-    )
-
-
-def _row(progress: LadderProgress) -> dict[str, object]:
-    ladder = progress.status.ladder
-    following = next((rung for rung in progress.rungs if rung.state is RungState.PLANNED), None)
-    return {
-        "ladder": ladder.id,
-        "time": progress.status.accepted_seconds,
-        "actor": ladder.actor,
-        "namespace": ladder.namespace,
-        "kind": ladder.kind,
-        "workload": ladder.name,
-        "state": progress.status.state.value,
-        "taken": progress.steps_begun,
-        "steps": max(len(progress.rungs), progress.steps_accepted),
-        "next": following.from_seconds if following else None,
-        "moves": moves_text(following) if following else "",
-        "reason": progress.reason,
-        "words": progress.words,
-    }
+    texts = []
+    for move in rung.moves:
+        now, then = (format_amount(move.resource, amount) for amount in (move.now, move.amount))
+        texts.append(f"{move.container} {move.resource} {now} → {then}")
+    return "; ".join(texts)

@@ -44,11 +44,8 @@ _OF_STEP: Final = ("saving_step", *savings.COLUMNS[savings.When.NOW].names)
 _LEFT: Final = ("saving_month", *savings.COLUMNS[savings.When.ALL_STEPS].names)
 """The same sums over the step that is allowed now, and over all steps."""
 TAKEN: Final = "its step was taken after the scan"
-_AMOUNTS: Final = tuple(
-    f"{resource.value}_{name}"
-    for resource in Resource
-    for name in ("request_now", "request", "limit_now", "limit", "step")
-)
+_FIELDS: Final = ("request_now", "request", "limit_now", "limit", "step")
+_AMOUNTS: Final = tuple(f"{resource.value}_{name}" for resource in Resource for name in _FIELDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +132,8 @@ def _with_steps_taken(advice: Relation, scanned: Relation, taken: Mapping[Worklo
     found = [cells for cells in left if cells is not None]
     names = dict.fromkeys(name for cells in found for name in cells)
     columns = {name: [cells.get(name) for cells in found] for name in names}
-    return (
-        advice.with_cells(advice.schema, numbers[[cells is not None for cells in left]], columns) if found else advice
-    )
+    is_found = [cells is not None for cells in left]
+    return advice.with_cells(advice.schema, numbers[is_found], columns) if found else advice
 
 
 def _left(row: Mapping[str, Any], amounts: Sequence[Amount]) -> dict[str, Any] | None:
@@ -167,9 +163,8 @@ def _withhold_tried_steps(advice: Relation, marks: LedgerMarks) -> Relation:
     amounts: dict[int, list[Amount]] = {}
     for place, row in zip(which, rows, strict=True):
         amounts.setdefault(int(place), []).extend(_step_amounts(row))
-    hits = {
-        place: find_repetition(marks.trials[refs[place]], found, marks.now_seconds) for place, found in amounts.items()
-    }
+    now, trials = marks.now_seconds, marks.trials
+    hits = {place: find_repetition(trials[refs[place]], found, now) for place, found in amounts.items()}
     evidence = [hits[int(place)] for place in which]
     is_withheld = [
         hit is not None and (Ready(str(row["ready"])).now or row["ready"] == Ready.SECOND_PERSON)

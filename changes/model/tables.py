@@ -88,7 +88,35 @@ CHANGE_ID: Final = "this change's id"
 
 def changes_table(statuses: Iterable[ChangeStatus]) -> Table:
     """Changes as rows, the newest first."""
-    return Table.from_rows(CHANGES, [_row(s) for s in sorted(statuses, key=lambda s: -s.accepted_seconds)])
+    rows = []
+    for status in sorted(statuses, key=lambda status: -status.accepted_seconds):
+        change = status.change
+        raised = [f"{rule} {outcome}" for rule, outcome in change.guardrails.items() if outcome != "pass"]
+        row = {
+            "change": change.id,
+            "time": status.accepted_seconds,
+            "actor": change.actor,
+            "cluster": change.cluster,
+            "namespace": change.namespace,
+            "kind": change.kind,
+            "workload": change.name,
+            "state": status.state.value,
+            "method": change.method,
+            "moved": moves_summary(change),
+            "overridden": ", ".join(overridden_rules(change)),
+            "verdict": VERDICTS.get(status.state, ""),
+            "since": status.since_seconds,
+            "last_actor": status.actor,
+            "saved_cpu": change.savings.frees.millicores,
+            "saved_memory": change.savings.frees.bytes,
+            "raised_cpu": change.savings.raises.millicores,
+            "raised_memory": change.savings.raises.bytes,
+            "words": status.words,
+            "batch": change.batch,
+            "guardrails": "; ".join(raised),
+        }
+        rows.append(row)
+    return Table.from_rows(CHANGES, rows)
 
 
 def entries_table(entries: Iterable[LedgerEntry]) -> Table:
@@ -127,31 +155,25 @@ def rollback_lines(changes: Iterable[Change]) -> list[FieldMove]:
 
     A field that several of them put back is one line, from what it is to what it is in the end.
     """
+    put_back = []
+    for change in changes:
+        for write in change.writes:
+            put_back += [FieldMove(line.target, line.pointer, line.new, line.now) for line in _moves(write)]
+            if not write.subresource:  # of an autoscaler the note comes with the rollback
+                noted = any(line.pointer == CHANGE_ANNOTATION for line in _marks(write, None))
+                now = change.id if noted else NOT_READ
+                put_back.append(FieldMove(str(write.address), CHANGE_ANNOTATION, now, change.rollback_note))
     fields: dict[tuple[str, str], list[FieldMove]] = {}
-    for line in (line for change in changes for line in _rollback_lines(change)):
+    for line in put_back:
         lines = fields.setdefault((line.target, line.pointer), [])
-        place = next((place for place, earlier in enumerate(lines) if _precedes(earlier, line)), None)
+        # It goes on where another of the same field ends; a note replaces whichever there is.
+        is_note = line.pointer == CHANGE_ANNOTATION
+        place = next((place for place, earlier in enumerate(lines) if is_note or earlier.new == line.now), None)
         if place is None:
             lines.append(line)
         else:
             lines[place] = replace(lines[place], new=line.new)
     return [line for lines in fields.values() for line in lines]
-
-
-def _precedes(earlier: FieldMove, line: FieldMove) -> bool:
-    """Return whether a line starts where another of the same field ends; a note replaces whichever there is."""
-    return line.pointer == CHANGE_ANNOTATION or earlier.new == line.now
-
-
-def _rollback_lines(change: Change) -> list[FieldMove]:
-    lines = []
-    for write in change.writes:
-        lines += [FieldMove(line.target, line.pointer, line.new, line.now) for line in _moves(write)]
-        noted = any(line.pointer == CHANGE_ANNOTATION for line in _marks(write, None))
-        if not write.subresource:  # of an autoscaler the note comes with the rollback
-            now = change.id if noted else NOT_READ
-            lines.append(FieldMove(str(write.address), CHANGE_ANNOTATION, now, change.rollback_note))
-    return lines
 
 
 def _marks(write: Write, live: Mapping[str, Any] | None) -> Iterator[FieldMove]:
@@ -171,41 +193,12 @@ def _marks(write: Write, live: Mapping[str, Any] | None) -> Iterator[FieldMove]:
 
 def moves_summary(change: Change) -> str:
     """The same in one line: `app cpu request 1 → 800m; app memory request 1Gi → 900Mi`; of many pods the first."""
-    lines = list(dict.fromkeys(f"{m.pointer} {m.now} → {m.new}" for m in moves(change)))
-    return "; ".join(lines)
+    return "; ".join(dict.fromkeys(f"{m.pointer} {m.now} → {m.new}" for m in moves(change)))
 
 
 def overridden_rules(change: Change) -> list[str]:
     """Rules that somebody overrode."""
     return [rule for rule, outcome in change.guardrails.items() if outcome.startswith("overridden")]
-
-
-def _row(status: ChangeStatus) -> dict[str, Any]:
-    change = status.change
-    raised = [f"{rule} {outcome}" for rule, outcome in change.guardrails.items() if outcome != "pass"]
-    return {
-        "change": change.id,
-        "time": status.accepted_seconds,
-        "actor": change.actor,
-        "cluster": change.cluster,
-        "namespace": change.namespace,
-        "kind": change.kind,
-        "workload": change.name,
-        "state": status.state.value,
-        "method": change.method,
-        "moved": moves_summary(change),
-        "overridden": ", ".join(overridden_rules(change)),
-        "verdict": VERDICTS.get(status.state, ""),
-        "since": status.since_seconds,
-        "last_actor": status.actor,
-        "saved_cpu": change.savings.frees.millicores,
-        "saved_memory": change.savings.frees.bytes,
-        "raised_cpu": change.savings.raises.millicores,
-        "raised_memory": change.savings.raises.bytes,
-        "words": status.words,
-        "batch": change.batch,
-        "guardrails": "; ".join(raised),
-    }
 
 
 def _moves(write: Write) -> Iterator[FieldMove]:

@@ -140,7 +140,21 @@ def queries_for(services: Sequence[str], labels: str = "") -> Iterator[list[Serv
             # `literal` escapes what a regular expression would read; a name of Kubernetes has but dashes and dots.
             names = quote("|".join(map(literal, services)))
             owners += [f'{namespace}="$namespace",{label}=~{names}' for namespace, label in convention.by_service]
-        yield [_queries(convention, ",".join(filter(None, (owner, convention.served, labels)))) for owner in owners]
+        asked = []
+        for owner in owners:
+            where = ",".join(filter(None, (owner, convention.served, labels)))
+            bucket = f"{convention.histogram}_bucket{{{where}}}"
+            p99 = f"histogram_quantile(0.99, sum by (le) (rate({bucket}[$window])))"
+            unit = "" if convention.unit_seconds == 1 else f" * {convention.unit_seconds:g}"
+            served = f"sum(rate({convention.requests}{{{where}}}[$window]))"
+            failed = f"sum(rate({convention.requests}{{{where},{convention.failed}}}[$window]))"
+            # Without any failure there is no series of them; that the others exist is seen by the quotient.
+            guards = {Measure.LATENCY: f"{p99}{unit}", Measure.ERRORS: f"({failed} or vector(0)) / {served}"}
+            requests = f"sum(increase({convention.requests}{{{where}}}[$window]))"
+            buckets, by_name = f"group by (le) ({bucket})", "$workload" in where
+            source, unit_seconds = convention.source, convention.unit_seconds
+            asked.append(ServiceQueries(source, guards, requests, buckets, unit_seconds, by_name))
+        yield asked
 
 
 def own_services(
@@ -154,25 +168,4 @@ def own_services(
     workload = LabelSelector.parse({"matchLabels": own})
     others = [labels for labels in pods if not workload.matches(labels)]
     chosen = {name: LabelSelector.parse({"matchLabels": labels}) for name, labels in selectors.items() if labels}
-    return [
-        name
-        for name, selector in chosen.items()
-        if selector.matches(own) and not any(selector.matches(labels) for labels in others)
-    ]
-
-
-def _queries(convention: Convention, where: str) -> ServiceQueries:
-    bucket = f"{convention.histogram}_bucket{{{where}}}"
-    p99 = f"histogram_quantile(0.99, sum by (le) (rate({bucket}[$window])))"
-    unit = "" if convention.unit_seconds == 1 else f" * {convention.unit_seconds:g}"
-    served = f"sum(rate({convention.requests}{{{where}}}[$window]))"
-    failed = f"sum(rate({convention.requests}{{{where},{convention.failed}}}[$window]))"
-    return ServiceQueries(
-        convention.source,
-        # Without any failure there is no series of them; that the others exist is seen by the quotient.
-        {Measure.LATENCY: f"{p99}{unit}", Measure.ERRORS: f"({failed} or vector(0)) / {served}"},
-        f"sum(increase({convention.requests}{{{where}}}[$window]))",
-        f"group by (le) ({bucket})",
-        convention.unit_seconds,
-        "$workload" in where,
-    )
+    return [name for name, found in chosen.items() if found.matches(own) and not any(map(found.matches, others))]

@@ -11,11 +11,7 @@ from typing import Final
 from cotenant.base.identity import WorkloadRef
 from cotenant.profiler.prometheus.promql import literal, quote
 
-_SUFFIX: Final = {
-    "Deployment": "-[a-z0-9]+-[a-z0-9]{5}",
-    "StatefulSet": "-[0-9]+",
-    "CronJob": "-[0-9]+-[a-z0-9]{5}",
-}
+_SUFFIX: Final = {"Deployment": "-[a-z0-9]+-[a-z0-9]{5}", "StatefulSet": "-[0-9]+", "CronJob": "-[0-9]+-[a-z0-9]{5}"}
 
 
 def pod_names_pattern(workload: WorkloadRef) -> str:

@@ -140,13 +140,7 @@ def openslo_objectives(body: Any, indicators: Mapping[str, Any], sources: Mappin
             openslo_share = _share(promise.get("target"))
         else:
             openslo_share = _percent(promise.get("targetPercent"))
-        made.append(
-            _with_ratio(
-                objective,
-                partial(_referred_ratio, owner, indicators, sources),
-                openslo_share,
-            )
-        )
+        made.append(_with_ratio(objective, partial(_referred_ratio, owner, indicators, sources), openslo_share))
     return made or [replace(head, reason="it has no objectives")]
 
 

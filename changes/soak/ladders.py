@@ -73,11 +73,7 @@ class Ladders:
                 if review is not None:
                     ladder = status.ladder
                     taken = len(steps_taken(ladder, actions.journal.statuses().values()))
-                    terms = AcceptanceTerms(
-                        batch=ladder.key(taken),
-                        canary=ladder.canary,
-                        step_of=ladder.id,
-                    )
+                    terms = AcceptanceTerms(batch=ladder.key(taken), canary=ladder.canary, step_of=ladder.id)
                     done = actions.accept([review], terms)
                     log.info("a ladder's step was taken", ladder=ladder.id, step=taken + 1, workload=str(ladder.ref))
                     made += done

@@ -31,15 +31,7 @@ from cotenant.changes.decide import autoscaler_targets
 from cotenant.changes.decide.checks.rollout import rollout_of
 from cotenant.changes.decide.field_changes import NO_VALUES, on_new_pods, pod_labels
 from cotenant.changes.decide.patches import FIELDS, LISTS, TEMPLATE_PATHS
-from cotenant.changes.decide.rule import (
-    Guardrail,
-    GuardrailContext,
-    GuardrailOutcome,
-    Json,
-    Moved,
-    QuotaClaim,
-    made,
-)
+from cotenant.changes.decide.rule import Guardrail, GuardrailContext, GuardrailOutcome, Json, Moved, QuotaClaim, made
 from cotenant.changes.model.change import Change, ChangeState, ChangeStatus
 from cotenant.changes.model.service import Method
 from cotenant.recommender.model.recommendation import Field, Recommendation
@@ -53,6 +45,15 @@ RunningRequests = Mapping[tuple[str, Resource], tuple[int, RunningSum]]
 """By container and resource: the highest request that a pod of a workload has now, and the sums of all of them."""
 UNCOUNTED: Final = (ChangeState.UNKNOWN, ChangeState.WAITING, ChangeState.AWAITING, ChangeState.APPLIED)
 """States of accepted changes in which quotas may not count all of their pods yet."""
+_QUOTA_KEYS: Final = tuple(
+    (key, resource, side)
+    for resource in Resource
+    for key, side in (
+        (resource.value, "requests"),
+        (f"requests.{resource}", "requests"),
+        (f"limits.{resource}", "limits"),
+    )
+)
 
 
 def capacity_guardrails(
@@ -63,17 +64,16 @@ def capacity_guardrails(
     now, new = _before_and_after(recommendations, context.live)
     # Warns where what pods count with on their nodes and what a new one gets differ: both are told. A resize that its
     # node puts off counts already, and runs not yet.
-    pods = context.pods
-    requests = _every_request(_present_amounts_of(pod) for pod in pods)
+    requests = _every_request(_present_amounts_of(pod) for pod in context.pods)
     every = {key: {pod.counted for pod in of_pods} for key, of_pods in requests.items()}
-    own = {r.container.container for r in recommendations}
-    texts = [
-        f"{c.name} has {_span(resource, counted)} of {resource} in running pods, and a new pod gets "
-        f"{format_amount(resource, amount)}"
-        for c in now
-        for resource, amount in c.requests.items()
-        if c.name in own and (counted := every.get((c.name, resource), {amount})) != {amount}
-    ]
+    own, texts = {r.container.container for r in recommendations}, []
+    for c in now:
+        for resource, amount in c.requests.items():
+            counted = every.get((c.name, resource), {amount})
+            if c.name in own and counted != {amount}:
+                span = " to ".join(format_amount(resource, end) for end in sorted({min(counted), max(counted)}))
+                gets = f"a new pod gets {format_amount(resource, amount)}"
+                texts.append(f"{c.name} has {span} of {resource} in running pods, and {gets}")
     why = "; ".join(texts) or "running pods have the same amounts as new ones get"
     yield made("running-pods", not texts, why, GuardrailOutcome.WARN)
     yield qos_class_rule(now, new)
@@ -132,7 +132,7 @@ def _claim(workload: WorkloadRef, live: Json, now: Sequence[Container], new: Seq
 def _before_and_after(recommendations: Sequence[Recommendation], live: Json) -> tuple[list[Container], list[Container]]:
     """Return the containers of new pods as the live workload has them, and with the recommendations."""
     now = new_pods(live, recommendations[0].container.workload.kind)
-    return now, [_with_role(c, now) for c in apply_recommendations(now, recommendations)]
+    return now, apply_recommendations(now, recommendations)
 
 
 def new_pods(live: Json, kind: str, values: Json = NO_VALUES) -> list[Container]:
@@ -140,13 +140,10 @@ def new_pods(live: Json, kind: str, values: Json = NO_VALUES) -> list[Container]
     spec: Any = live
     for key in TEMPLATE_PATHS.get(kind, ()):
         spec = spec.get(key) or {}
-    resources = dict(on_new_pods(live, kind, values))
-    return containers(
-        {
-            name: [{**body, "resources": resources[str(body.get("name", ""))]} for body in spec.get(name) or ()]
-            for name in dict.fromkeys(LISTS.values())
-        }
-    )
+    resources, of_pod = dict(on_new_pods(live, kind, values)), {}
+    for name in dict.fromkeys(LISTS.values()):
+        of_pod[name] = [{**body, "resources": resources[str(body.get("name", ""))]} for body in spec.get(name) or ()]
+    return containers(of_pod)
 
 
 def requests_of_running(pods: Iterable[Json]) -> RunningRequests:
@@ -162,10 +159,8 @@ def _present_amounts_of(pod: Json) -> PodAmounts:
 
 def running_requests(pods: Iterable[PodAmounts]) -> RunningRequests:
     """Return the requests that the pods have now; without those of none."""
-    return {
-        key: (max(pod.counted for pod in of_pods), RunningSum.of(of_pods))
-        for key, of_pods in _every_request(pods).items()
-    }
+    every = _every_request(pods).items()
+    return {key: (max(pod.counted for pod in of_pods), RunningSum.of(of_pods)) for key, of_pods in every}
 
 
 def _every_request(pods: Iterable[PodAmounts]) -> Mapping[tuple[str, Resource], list[RunningSum]]:
@@ -187,43 +182,21 @@ def _as_running(now: Sequence[Container], running: RunningRequests) -> list[Cont
     ]
 
 
-def _span(resource: Resource, amounts: Collection[int]) -> str:
-    ends = sorted({min(amounts), max(amounts)})
-    return " to ".join(format_amount(resource, amount) for amount in ends)
-
-
 def containers(spec: Json) -> list[Container]:
     """Containers of a pod spec, init containers and sidecars among them."""
-    mains = [_container(container, ContainerRole.MAIN) for container in spec.get("containers") or ()]
-    early = [
-        _container(
-            container, ContainerRole.SIDECAR if container.get("restartPolicy") == "Always" else ContainerRole.INIT
-        )
-        for container in spec.get("initContainers") or ()
-    ]
-    return mains + early
+    found = [_container(body, ContainerRole.MAIN) for body in spec.get("containers") or ()]
+    for body in spec.get("initContainers") or ():
+        is_sidecar = body.get("restartPolicy") == "Always"
+        found.append(_container(body, ContainerRole.SIDECAR if is_sidecar else ContainerRole.INIT))
+    return found
 
 
 def _container(body: Json, role: ContainerRole) -> Container:
     resources = body.get("resources") or {}
-    policies = body.get("resizePolicy") or ()
-    restarts = tuple(
-        resource
-        for resource in Resource
-        for policy in policies
-        if policy.get("resourceName") == resource.value and policy.get("restartPolicy") == "RestartContainer"
-    )
-    requests, limits = (
-        readable_amounts(resources.get("requests") or {}),
-        readable_amounts(resources.get("limits") or {}),
-    )
+    policies = [p for p in body.get("resizePolicy") or () if p.get("restartPolicy") == "RestartContainer"]
+    restarts = tuple(r for r in Resource for policy in policies if policy.get("resourceName") == r.value)
+    requests, limits = (readable_amounts(resources.get(side) or {}) for side in ("requests", "limits"))
     return Container(str(body.get("name", "")), requests, limits, role, restarts)
-
-
-def _with_role(container: Container, now: Sequence[Container]) -> Container:
-    """`applied` leaves roles out."""
-    before = next(c for c in now if c.name == container.name)
-    return Container(container.name, container.requests, container.limits, before.role, before.restarts_on)
 
 
 def qos_class_rule(now: Sequence[Container], new: Sequence[Container]) -> Guardrail:
@@ -240,12 +213,8 @@ def qos_class_rule(now: Sequence[Container], new: Sequence[Container]) -> Guardr
 def _limit_ranges(new: Sequence[Container], context: GuardrailContext) -> Guardrail:
     if context.cluster_limits.limit_ranges is None:
         return Guardrail("limit-range", GuardrailOutcome.PASS, "LimitRanges were not read")
-    items = [
-        i
-        for limit_range in context.cluster_limits.limit_ranges
-        for i in (limit_range.get("spec") or {}).get("limits") or ()
-    ]
-    admitted = []
+    items = [i for found in context.cluster_limits.limit_ranges for i in (found.get("spec") or {}).get("limits") or ()]
+    admitted, broken = [], []
     for container in new:
         # A container with what LimitRanges give it where it names nothing; a missing request is first its own limit.
         limits, requests = dict(container.limits), dict(container.effective_requests)
@@ -254,19 +223,14 @@ def _limit_ranges(new: Sequence[Container], context: GuardrailContext) -> Guardr
                 limits = {**readable_amounts(item.get("default") or {}), **limits}
                 requests = {**readable_amounts(item.get("defaultRequest") or item.get("default") or {}), **requests}
         admitted.append(replace(container, requests=requests, limits=limits))
-    broken = [*_above_defaults(new, admitted), *(why for item in items for why in _breaks(item, admitted))]
+        for resource in Resource:
+            request, limit = requests.get(resource, 0), limits.get(resource)
+            if resource not in container.limits and limit is not None and request > limit:
+                wish, most = format_amount(resource, request), format_amount(resource, limit)
+                broken.append(f"{container.name} would request {wish} of {resource}, and its default limit is {most}")
+    broken += [why for item in items for why in _breaks(item, admitted)]
     why = f"a LimitRange would refuse its pods: {broken[0]}; ask for less, or have it changed" if broken else ""
     return made("limit-range", not broken, why or "no LimitRange is against it")
-
-
-def _above_defaults(new: Sequence[Container], admitted: Sequence[Container]) -> Iterator[str]:
-    """Requests above the limit that a LimitRange gives to a container without one."""
-    for own, final in zip(new, admitted, strict=True):
-        for resource in Resource:
-            request, limit = final.requests.get(resource, 0), final.limits.get(resource)
-            if resource not in own.limits and limit is not None and request > limit:
-                amounts = format_amount(resource, request), format_amount(resource, limit)
-                yield f"{final.name} would request {amounts[0]} of {resource}, and its default limit is {amounts[1]}"
 
 
 def _breaks(item: Json, new: Sequence[Container]) -> Iterator[str]:
@@ -291,17 +255,12 @@ def _breaks(item: Json, new: Sequence[Container]) -> Iterator[str]:
             if resource in most and top > most[resource]:
                 ceiling = format_amount(resource, most[resource])
                 yield f"{name} has {format_amount(resource, top)} of {resource}, and the maximum is {ceiling}"
-            yield from _ratio(item, resource, name, request, limit)
-
-
-def _ratio(item: Json, resource: Resource, name: str, request: int | None, limit: int | None) -> Iterator[str]:
-    """Yield one sentence if a container's limit is a larger multiple of its request than the LimitRange allows."""
-    text = (item.get("maxLimitRequestRatio") or {}).get(resource.value)
-    if text is None or not request or not limit:
-        return
-    most = parse_amount(Resource.CPU, text) / 1000  # a plain number, read as cores
-    if limit / request > most + 1e-9:
-        yield f"{name}'s limit of {resource} is {limit / request:.2g} times its request, and the maximum is {most:g}"
+            text = (item.get("maxLimitRequestRatio") or {}).get(resource.value)
+            if text is not None and request and limit:
+                most_ratio = parse_amount(Resource.CPU, text) / 1000  # a plain number, read as cores
+                if limit / request > most_ratio + 1e-9:
+                    ratio = f"{limit / request:.2g} times its request, and the maximum is {most_ratio:g}"
+                    yield f"{name}'s limit of {resource} is {ratio}"
 
 
 def _quota(new: Sequence[Container], claim: QuotaClaim, context: GuardrailContext) -> Guardrail:
@@ -318,7 +277,9 @@ def _quota(new: Sequence[Container], claim: QuotaClaim, context: GuardrailContex
         if (quota.get("spec") or {}).get("scopes") or (quota.get("spec") or {}).get("scopeSelector"):
             continue
         hard, used = (quota.get("status") or {}).get("hard") or {}, (quota.get("status") or {}).get("used") or {}
-        for key, resource, side in _quota_keys(hard):
+        for key, resource, side in _QUOTA_KEYS:
+            if key not in hard:
+                continue
             taken = _claims_on(context, resource, side, lambda c: c.workload.namespace == claim.workload.namespace)
             remaining = parse_amount(resource, hard[key]) - parse_amount(resource, used.get(key, "0"))
             remaining -= sum(taken.values())
@@ -328,9 +289,8 @@ def _quota(new: Sequence[Container], claim: QuotaClaim, context: GuardrailContex
                 return Guardrail("quota", GuardrailOutcome.FAIL, _short(name, resource, more, remaining, taken))
             if rolls and pod_amount(new, resource, side) > remaining:
                 tight = f"{name} has no capacity for one more pod: old pods have to end before new ones start"
-    return Guardrail(
-        "quota", GuardrailOutcome.WARN if tight else GuardrailOutcome.PASS, tight or "no ResourceQuota is against it"
-    )
+    outcome = GuardrailOutcome.WARN if tight else GuardrailOutcome.PASS
+    return Guardrail("quota", outcome, tight or "no ResourceQuota is against it")
 
 
 def _claims_on(
@@ -378,17 +338,6 @@ def _short(name: str, resource: Resource, more: int, remaining: int, taken: Mapp
     return f"{shortage}: its pods would be refused; have it raised"
 
 
-def _quota_keys(hard: Mapping[str, Any]) -> Iterator[tuple[str, Resource, str]]:
-    for resource in Resource:
-        for key, side in (
-            (resource.value, "requests"),
-            (f"requests.{resource}", "requests"),
-            (f"limits.{resource}", "limits"),
-        ):
-            if key in hard:
-                yield key, resource, side
-
-
 def _node(now: Sequence[Container], new: Sequence[Container], context: GuardrailContext) -> Guardrail:
     raised = [r for r in Resource if pod_amount(new, r) > pod_amount(now, r)]
     if not raised:
@@ -403,10 +352,9 @@ def _node(now: Sequence[Container], new: Sequence[Container], context: Guardrail
         small = sorted(name for name, node in nodes.items() if not _holds(node, pod_requests))
         why = f"all {len(nodes)} nodes that it runs on are big enough for a pod of {size_text}"
         if small:
-            why = (
-                f"{len(small)} of {len(nodes)} nodes that it runs on are too small for a pod of {size_text}: {small[0]}"
-            )
-        return made("node-fit", not small, f"{why}; ask for less, or split it by kind of node" if small else why)
+            why = f"{len(small)} of {len(nodes)} nodes that it runs on are too small for a pod of {size_text}"
+            why = f"{why}: {small[0]}; ask for less, or split it by kind of node"
+        return made("node-fit", not small, why)
     fits = sum(_holds(node, pod_requests) for node in context.cluster_limits.nodes)
     why = f"{fits} of {len(context.cluster_limits.nodes)} nodes are big enough for a pod of {size_text}"
     return made("node-fit", fits > 0, why if fits else f"{why}: add a larger node, or ask for less")
@@ -439,6 +387,5 @@ def _scalers(recommendations: Sequence[Recommendation], moved: Moved, context: G
     if along:
         return Guardrail(AUTOSCALER, GuardrailOutcome.WARN, "; ".join(move.sentence for move in along))
     has_scaler = context.autoscaled or bool(context.cluster_limits.scalers)
-    return Guardrail(
-        AUTOSCALER, GuardrailOutcome.PASS, "no autoscaler follows what moves" if has_scaler else "no autoscaler"
-    )
+    why = "no autoscaler follows what moves" if has_scaler else "no autoscaler"
+    return Guardrail(AUTOSCALER, GuardrailOutcome.PASS, why)

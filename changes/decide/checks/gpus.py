@@ -6,6 +6,7 @@ A share is given out by the extender of the scheduler alone, from Device objects
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from cotenant.base.allocation.device_request import NVIDIA_GPU, demand_of
@@ -33,7 +34,19 @@ def gpu_rules(recommendations: Sequence[Recommendation], context: GuardrailConte
     whys = [why for name, proposal in proposals.items() if (why := _against(template.get(name) or {}, name, proposal))]
     yield made("gpu-request", not whys, "; ".join(whys) or "the template asks for what the proposal was computed for")
     if not all(proposal.share.is_whole for proposal in proposals.values()):
-        yield _devices(context)
+        # Fails where no Device object lists a healthy GPU: no share could be given out, and new pods would wait.
+        gpus = 0
+        for body in context.cluster_limits.devices or ():
+            with suppress(UsageError):
+                gpus += sum(d.kind is DeviceKind.GPU and d.healthy for d in inventory_of(body).devices)
+        if gpus:
+            why = f"{gpus} GPUs are listed in Device objects; the extender shares them if extender.devices.on is set"
+        elif context.cluster_limits.devices is None:
+            why = "Device objects may not be read, or the cluster has none"
+        else:
+            why = "no Device object lists a healthy GPU on a node whose devices are not for claims"
+        waits = "" if gpus else ": new pods would wait for a share (docs/devices.md)"
+        yield made("gpu-devices", gpus > 0, f"{why}{waits}")
         yield Guardrail("gpu-isolation", GuardrailOutcome.WARN, _NO_ISOLATION)
 
 
@@ -54,24 +67,3 @@ def _against(container: Mapping[str, Any], name: str, proposal: GpuShareProposal
     core, memory = ((demand.count or 0) * demand.share.get(r, 0) for r in (GPU_CORE, GPU_MEMORY_RATIO))
     now = GpuShare(core, memory)
     return "" if now == proposal.now else f"{name} asks for {now}, and the proposal replaces {proposal.now}"
-
-
-def _devices(context: GuardrailContext) -> Guardrail:
-    """Fails where no Device object lists a healthy GPU: no share could be given out, and new pods would wait."""
-    gpus = sum(_healthy_gpus(body) for body in context.cluster_limits.devices or ())
-    if gpus:
-        why = f"{gpus} GPUs are listed in Device objects; the extender shares them if extender.devices.on is set"
-        return made("gpu-devices", True, why)
-    why = (
-        "Device objects may not be read, or the cluster has none"
-        if context.cluster_limits.devices is None
-        else "no Device object lists a healthy GPU on a node whose devices are not for claims"
-    )
-    return made("gpu-devices", False, f"{why}: new pods would wait for a share (docs/devices.md)")
-
-
-def _healthy_gpus(body: Mapping[str, Any]) -> int:
-    try:
-        return sum(device.kind is DeviceKind.GPU and device.healthy for device in inventory_of(body).devices)
-    except UsageError:
-        return 0

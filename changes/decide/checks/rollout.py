@@ -66,23 +66,24 @@ def rollout_of(live: Json, kind: str) -> Rollout | None:
     spec, status = live.get("spec") or {}, live.get("status") or {}
     ready, updated = (int(status.get(name) or 0) if name else None for name in _COUNTS[kind])
     wanted = status.get("desiredNumberScheduled") if kind == "DaemonSet" else spec.get("replicas", 1)
-    desired = int(wanted or 0)
+    desired, strategy = int(wanted or 0), spec.get("updateStrategy") or {}
     # Why the controller replaces no pod when the template changes; "" where it replaces them.
     if kind in ("ReplicaSet", "ReplicationController"):
         still = f"a {kind} replaces no pod"
     elif kind == "Deployment":
         still = "it is paused" if spec.get("paused") else ""
     else:
-        still = (
-            "its update strategy is OnDelete" if (spec.get("updateStrategy") or {}).get("type") == "OnDelete" else ""
-        )
+        still = "its update strategy is OnDelete" if strategy.get("type") == "OnDelete" else ""
     # How many of a StatefulSet's first pods keep the template that they have.
-    rolling = (spec.get("updateStrategy") or {}).get("rollingUpdate") or {}
+    rolling = strategy.get("rollingUpdate") or {}
     partition = int(rolling.get("partition") or 0) if kind == "StatefulSet" else 0
-    meta, unread_status = live.get("metadata") or {}, live.get("status") or {}
-    if int(unread_status.get("observedGeneration") or 0) < int(meta.get("generation") or 0):
+    stuck = ""
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "Progressing" and condition.get("reason") == "ProgressDeadlineExceeded":
+            stuck = stuck or str(condition.get("message") or "it has passed its progress deadline")
+    if int(status.get("observedGeneration") or 0) < int((live.get("metadata") or {}).get("generation") or 0):
         unread = "its controller has not observed its present template yet"
-    elif any(unread_status.get(name) is None for name in _ALWAYS_WRITTEN.get(kind, ())):
+    elif any(status.get(name) is None for name in _ALWAYS_WRITTEN.get(kind, ())):
         unread = "its controller has not reported its pods yet"
     else:
         unread = ""
@@ -92,14 +93,6 @@ def rollout_of(live: Json, kind: str) -> Rollout | None:
         updated=updated,
         awaited=0 if still else max(0, desired - partition),
         still=still or (f"its partition is {partition}" if partition else ""),
-        stuck=_progress_failure(status),
+        stuck=stuck,
         unread=unread,
     )
-
-
-def _progress_failure(status: Json) -> str:
-    """Return the message of a Deployment that has passed its progress deadline; "" for any other."""
-    for condition in status.get("conditions") or ():
-        if condition.get("type") == "Progressing" and condition.get("reason") == "ProgressDeadlineExceeded":
-            return str(condition.get("message") or "it has passed its progress deadline")
-    return ""

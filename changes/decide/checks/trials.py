@@ -5,7 +5,7 @@ A later change that went as far and held takes the evidence back.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from cotenant.base.identity import WorkloadRef
@@ -29,26 +29,25 @@ def images_of(live: Mapping[str, Any], kind: str) -> str:
 
 def amounts_of(change: Change) -> tuple[Amount, ...]:
     """The CPU and memory that a change moved, container by container."""
-    return tuple(dict.fromkeys(_amounts(change)))
-
-
-def _amounts(change: Change) -> Iterator[Amount]:
-    names = {resource.value: resource for resource in Resource}
+    names, amounts = {resource.value: resource for resource in Resource}, []
     for name, side, key, before, after in container_moves(change):
         if (resource := names.get(key)) is not None:
             old, new = (None if value is None else parse_amount(resource, value) for value in (before, after))
-            yield Amount(name, resource, _SIDES[side], old, new)
+            amounts.append(Amount(name, resource, _SIDES[side], old, new))
+    return tuple(dict.fromkeys(amounts))
 
 
 def trials_of(statuses: Iterable[ChangeStatus]) -> dict[WorkloadRef, tuple[Trial, ...]]:
     """Trials by workload. statuses: in the order in which they were accepted."""
     found: dict[WorkloadRef, list[Trial]] = {}
     for status in statuses:
-        ref = status.change.ref
-        if status.harm_seconds or status.state is ChangeState.ROLLED_BACK:
-            found.setdefault(ref, []).append(_trial(status))
+        change, ref, harm = status.change, status.change.ref, bool(status.harm_seconds)
+        if harm or status.state is ChangeState.ROLLED_BACK:
+            words, seconds = (status.harm, status.harm_seconds) if harm else (status.words, status.since_seconds)
+            trial = Trial(change.id, seconds, change.actor, words, amounts_of(change), harm, change.images)
+            found.setdefault(ref, []).append(trial)
         elif status.state is ChangeState.VERIFIED and ref in found:
-            kept = amounts_of(status.change)
+            kept = amounts_of(change)
             found[ref] = [trial for trial in found[ref] if trial.repeated_by(kept) is None]
     return {ref: tuple(trials) for ref, trials in found.items() if trials}
 
@@ -58,12 +57,6 @@ def taken_of(statuses: Iterable[ChangeStatus], since_seconds: float) -> dict[Wor
     last = last_changes(statuses).items()
     in_force = ((ref, s) for ref, s in last if s.state.in_force and s.changed_seconds > since_seconds)
     return {ref: TakenStep(s.changed_seconds, amounts_of(s.change)) for ref, s in in_force}
-
-
-def _trial(status: ChangeStatus) -> Trial:
-    change, harm = status.change, bool(status.harm_seconds)
-    words, seconds = (status.harm, status.harm_seconds) if harm else (status.words, status.since_seconds)
-    return Trial(change.id, seconds, change.actor, words, amounts_of(change), harm, change.images)
 
 
 def tried_before(moved: Moved, trials: Sequence[Trial], now_seconds: float, images: str = "") -> Guardrail:

@@ -94,25 +94,24 @@ class _ObjectReader:
         self._kustomizations: dict[str, tuple[str, Mapping[str, Any]]] = {}
         self._named: set[str] = set()
         """Files and folders that a kustomization names."""
-        for path, text in files.items():
-            self._read_file(path, text)
-
-    def _read_file(self, path: str, text: str) -> None:
         import yaml
 
-        folder, name = posixpath.split(path)
-        try:
-            self._documents[path] = read_documents(path, text)
-            if name in KUSTOMIZATIONS:
-                content = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - it is safe
-                self._kustomizations[folder] = path, content if isinstance(content, Mapping) else {}
-        except (yaml.YAMLError, ValueError, RecursionError):
-            self._unread.append(path)
+        for path, text in files.items():
+            folder, name = posixpath.split(path)
+            try:
+                self._documents[path] = read_documents(path, text)
+                if name in KUSTOMIZATIONS:
+                    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+                    content = yaml.load(text, Loader=loader)  # noqa: S506 - it is safe
+                    self._kustomizations[folder] = path, content if isinstance(content, Mapping) else {}
+            except (yaml.YAMLError, ValueError, RecursionError):
+                self._unread.append(path)
 
     def read(self) -> Manifests:
         for folder, (_, content) in self._kustomizations.items():
-            for named in _named_by(content):
-                self._named.add(posixpath.normpath(posixpath.join(folder, named)))
+            named = [text for key in ("resources", "bases", "components", "crds") for text in _texts(content, key)]
+            named += [str(entry["path"]) for entry in _patch_entries(content) if entry.get("path")]
+            self._named |= {posixpath.normpath(posixpath.join(folder, path)) for path in named}
         objects = [
             replace(built, root=path)
             for folder, (path, content) in self._kustomizations.items()
@@ -149,14 +148,11 @@ class _ObjectReader:
         objects = self._with_patches(objects, folder, path, content)
         namespace = content.get("namespace")
         prefix, suffix = str(content.get("namePrefix") or ""), str(content.get("nameSuffix") or "")
-        return [
-            replace(
-                built,
-                names=(*built.names, f"{prefix}{built.name}{suffix}"),
-                namespaces=(*built.namespaces, str(namespace)) if namespace else built.namespaces,
-            )
-            for built in objects
-        ]
+        for place, built in enumerate(objects):
+            namespaces = (*built.namespaces, str(namespace)) if namespace else built.namespaces
+            names = (*built.names, f"{prefix}{built.name}{suffix}")
+            objects[place] = replace(built, names=names, namespaces=namespaces)
+        return objects
 
     def _with_patches(
         self, objects: Sequence[BuiltObject], folder: str, path: str, content: Mapping[str, Any]
@@ -165,9 +161,9 @@ class _ObjectReader:
         for entry in _patch_entries(content):
             target = entry.get("target")
             for layer in self._patch_layers(folder, path, entry):
-                hits = [place for place, built in enumerate(patched) if _hits(built, layer, target)]
-                for place in hits:
-                    built = patched[place]
+                for place, built in enumerate(patched):
+                    if not _hits(built, layer, target):
+                        continue
                     if layer.node.id != "sequence":
                         patched[place] = replace(built, layers=(*built.layers, layer))
                     elif layer.obstacle:
@@ -199,12 +195,6 @@ class _ObjectReader:
                 yield Layer(document, document.root, "", "", "", why)
             else:
                 yield replace(_layer(document, document.root), obstacle=obstacle)
-
-
-def _named_by(content: Mapping[str, Any]) -> Iterator[str]:
-    for key in ("resources", "bases", "components", "crds"):
-        yield from _texts(content, key)
-    yield from (str(entry["path"]) for entry in _patch_entries(content) if entry.get("path"))
 
 
 def _texts(content: Mapping[str, Any], key: str) -> list[str]:

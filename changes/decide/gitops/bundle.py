@@ -39,21 +39,18 @@ _MARKS: Final = re.compile(r"([\\`*_\[\]<>|#])")
 def bundle(reviews: Sequence[Review], form: BundleForm, settings: PatchSettings, currency: str = "") -> dict[str, str]:
     """Text by path; for KUBECTL one file of commands. `PULL_REQUEST.md` is always included."""
     every = [r for workload in reviews for r in workload.recommendations]
-    files = _files(every, form, settings)
+    if form is BundleForm.KUBECTL:
+        lines = [line for own in by_workload(every).values() if (line := kubectl_command(*own))]
+        files = {COMMANDS: "".join(f"{line}\n" for line in lines)} if lines else {}
+    else:
+        made = {
+            BundleForm.KUSTOMIZE: lambda: kustomize(every),
+            BundleForm.HELM: lambda: helm(every, settings),
+            BundleForm.SSA: lambda: server_side_apply(every),
+        }[form]()
+        files = {file.path: as_yaml(file) for file in made}
     text = pull_request_lines(reviews, form, f"Written as {form}: {file_list(sorted(files))}", currency)
     return {**files, PULL_REQUEST: "\n".join(text) + "\n"}
-
-
-def _files(recommendations: Sequence[Recommendation], form: BundleForm, settings: PatchSettings) -> dict[str, str]:
-    if form is BundleForm.KUBECTL:
-        lines = [line for own in by_workload(recommendations).values() if (line := kubectl_command(*own))]
-        return {COMMANDS: "".join(f"{line}\n" for line in lines)} if lines else {}
-    files = {
-        BundleForm.KUSTOMIZE: lambda: kustomize(recommendations),
-        BundleForm.HELM: lambda: helm(recommendations, settings),
-        BundleForm.SSA: lambda: server_side_apply(recommendations),
-    }[form]()
-    return {file.path: as_yaml(file) for file in files}
 
 
 def file_list(paths: Sequence[str]) -> str:
@@ -90,10 +87,7 @@ def _workload(workload: Review, form: BundleForm, currency: str) -> Iterator[str
     for recommendation in workload.recommendations:
         for value in recommendation.values:
             if value.changes_template:
-                highest = value.inputs.get("observed_max")
-                observed_max = (
-                    _amount(value.resource, int(highest)) if isinstance(highest, int | float) else "not known"
-                )
+                highest, known = value.inputs.get("observed_max"), "not known"
                 row_why = SENTENCES.get(value.reason, value.reason.value)
                 days = float(value.inputs.get("days", recommendation.window_seconds / 86_400))
                 cells = [
@@ -101,7 +95,7 @@ def _workload(workload: Review, form: BundleForm, currency: str) -> Iterator[str
                     f"{value.resource} {value.field}",
                     _amount(value.resource, value.now),
                     _amount(value.resource, value.amount),
-                    observed_max,
+                    _amount(value.resource, int(highest)) if isinstance(highest, int | float) else known,
                     f"{_plain(row_why)} ({days:.0f} days of history)",
                 ]
                 yield f"| {' | '.join(cells)} |"
@@ -141,24 +135,21 @@ def file_lines(recommendations: Sequence[Recommendation], form: BundleForm = Bun
     """
     applied = form is BundleForm.SSA
     written = [r for r in recommendations if not (applied_refusal(r) if applied else file_refusal(r))]
-    lines = [line for recommendation in written for line in _container_lines(recommendation)]
-    lines = [line for line in lines if not (applied and line.new == NOTHING)]
+    lines = []
+    for recommendation in written:
+        now, ref = present_amounts(recommendation), recommendation.container
+        for side, amounts in resources(recommendation).items():
+            for name, amount in amounts.items():
+                old, new = now.get((side, name), NOTHING), NOTHING if amount is None else str(amount)
+                if old != new and not (applied and new == NOTHING):
+                    label = f"{ref.container} {name} {side.removesuffix('s')}"
+                    lines.append(FieldMove(str(ref.workload), label, old, new))
     for move in autoscaler_targets.moves(written):
         if applied and not move.scalar:
             continue
         target = f"{autoscaler_targets.KIND} {move.namespace}/{move.name}"
         lines.append(FieldMove(target, f"{move.resource} averageUtilization", str(move.before), str(move.after)))
     return lines
-
-
-def _container_lines(recommendation: Recommendation) -> Iterator[FieldMove]:
-    now = present_amounts(recommendation)
-    for side, amounts in resources(recommendation).items():
-        for name, amount in amounts.items():
-            label = f"{recommendation.container.container} {name} {side.removesuffix('s')}"
-            old, new = now.get((side, name), NOTHING), NOTHING if amount is None else str(amount)
-            if old != new:
-                yield FieldMove(str(recommendation.container.workload), label, old, new)
 
 
 def present_amounts(recommendation: Recommendation) -> Mapping[tuple[str, str], str]:

@@ -86,7 +86,6 @@ def helm(recommendations: Iterable[Recommendation], settings: PatchSettings) -> 
         for recommendation in changed:
             # Put the mapping below the keys; UsageError where two containers would share one place.
             keys = keys_of(pattern, recommendation.container)
-            inner = resources(recommendation)
             place = values
             for key in keys[:-1]:
                 place = place.setdefault(key, {})
@@ -95,10 +94,9 @@ def helm(recommendations: Iterable[Recommendation], settings: PatchSettings) -> 
                     f"several containers would share the Helm path {pattern!r}",
                     fix="Put {container} into recommender.patches.helm_path_of_several.",
                 )
-            place[keys[-1]] = inner
-        comments = [
-            f"{ref}: check that its chart reads these keys (recommender.patches.helm_path, helm_path_of_several)."
-        ]
+            place[keys[-1]] = resources(recommendation)
+        options = "recommender.patches.helm_path, helm_path_of_several"
+        comments = [f"{ref}: check that its chart reads these keys ({options})."]
         for move in _moves(workload_recommendations):
             values.setdefault("autoscaling", {})[HELM_TARGETS[move.resource]] = move.after
             comments.append(f"{move.sentence}: the key is the one in charts of `helm create`")
@@ -122,16 +120,12 @@ def server_side_apply(
         spec: dict[str, Any] = defaultdict(list)
         applied = {r.container for r in changed}
         for recommendation in applicable:
-            if container_resources := _complete_container_fields(
-                recommendation, proposed=recommendation.container in applied
-            ):
+            is_proposed = recommendation.container in applied
+            if container_resources := _complete_container_fields(recommendation, proposed=is_proposed):
                 entry = {"name": recommendation.container.container, "resources": container_resources}
                 spec[LISTS[recommendation.role]].append(entry)
-        head = {
-            "apiVersion": api_version(ref.kind),
-            "kind": ref.kind,
-            "metadata": {"name": ref.name, "namespace": ref.namespace},
-        }
+        metadata = {"name": ref.name, "namespace": ref.namespace}
+        head = {"apiVersion": api_version(ref.kind), "kind": ref.kind, "metadata": metadata}
         moves = _moves([r if r.container in applied else _as_it_is(r) for r in applicable])
         sentences = [m.sentence if m.scalar else f"{m.sentence}: {m.command}" for m in moves]
         line = _apply(_path(ref))
@@ -144,7 +138,13 @@ def server_side_apply(
         owned = "Fields to remove; this works only where this field manager owns them, else use kubectl patch:"
         comments = (*((line, f"{owned} {', '.join(removed)}") if removed else (line,)), *sentences)
         yield File(_path(ref), {**head, **nest_mapping(TEMPLATE_PATHS[ref.kind], dict(spec))}, comments)
-        yield from (_target_file(ref, move) for move in moves if move.scalar)
+        for move in moves:
+            if move.scalar:
+                # The autoscaler's own partial object, whose CPU target is one field beside all other metrics.
+                path = f"{ref.namespace}/{ref.kind.lower()}-{ref.name}.autoscaler.yaml"
+                metadata = {"name": move.name, "namespace": ref.namespace}
+                target = {"apiVersion": "autoscaling/v1", "kind": autoscaler_targets.KIND, "metadata": metadata}
+                yield File(path, {**target, "spec": move.scalar}, (_apply(path), move.sentence))
 
 
 def _moves(recommendations: Sequence[Recommendation]) -> tuple[TargetMove, ...]:
@@ -157,14 +157,6 @@ def _as_it_is(recommendation: Recommendation) -> Recommendation:
     return replace(recommendation, values=values, gpu=None)
 
 
-def _target_file(ref: WorkloadRef, move: TargetMove) -> File:
-    """The autoscaler's own partial object; autoscaling/v1 has its CPU target as one field beside all other metrics."""
-    path = f"{ref.namespace}/{ref.kind.lower()}-{ref.name}.autoscaler.yaml"
-    head = {"apiVersion": "autoscaling/v1", "kind": autoscaler_targets.KIND}
-    metadata = {"metadata": {"name": move.name, "namespace": ref.namespace}}
-    return File(path, {**head, **metadata, "spec": move.scalar}, (_apply(path), move.sentence))
-
-
 def api_version(kind: str) -> str:
     """API version of a kind whose template can be patched."""
     return API_VERSIONS.get(kind, APPS)
@@ -174,11 +166,8 @@ def _complete_container_fields(recommendation: Recommendation, *, proposed: bool
     """Every field of the container as it should stand; an unset one is absent."""
     amounts: dict[str, dict[str, str]] = {}
     for value in recommendation.values:
-        amount = (
-            {Action.SET: value.amount, Action.UNSET: None, Action.WITHHELD: value.now}[value.action]
-            if proposed
-            else value.now
-        )
+        then = {Action.SET: value.amount, Action.UNSET: None, Action.WITHHELD: value.now}[value.action]
+        amount = then if proposed else value.now
         if amount is not None:
             amounts.setdefault(FIELDS[value.field], {})[value.resource.value] = format_amount(value.resource, amount)
     return amounts

@@ -194,7 +194,11 @@ def _deciding_layer(manifests: Manifests, built: BuiltObject, layers: Sequence[t
     last: of the last layer that sets it; -1: none does.
     """
     why = "no layer of it is its own"
-    for at in [last, *range(len(layers) - 1, last, -1)] if last >= 0 else _by_resources(layers):
+    order: list[int] = [last, *range(len(layers) - 1, last, -1)]
+    if last < 0:  # the layers that set other resources of the container first, later ones before earlier ones
+        bare = [child(layer.document, node, _RESOURCES) is None for layer, node in layers]
+        order = sorted(range(len(layers) - 1, -1, -1), key=lambda at: bare[at])
+    for at in order:
         layer = layers[at][0]
         others = [user for user in manifests.users_of(layer) if user is not built]
         if not layer.obstacle and not others:
@@ -205,12 +209,6 @@ def _deciding_layer(manifests: Manifests, built: BuiltObject, layers: Sequence[t
         f"{why}, so that a change there would reach further",
         fix=f"Give {posixpath.dirname(built.root) or 'it'} a strategic-merge patch that names the container.",
     )
-
-
-def _by_resources(layers: Sequence[tuple[Layer, Any]]) -> list[int]:
-    """The layers that set resources of the container before the others, later ones before earlier ones."""
-    order = sorted(range(len(layers)), reverse=True)
-    return sorted(order, key=lambda at: child(layers[at][0].document, layers[at][1], _RESOURCES) is None)
 
 
 # --- Helm values ------------------------------------------------------------------------------------------------------

@@ -147,7 +147,17 @@ def edits_of(document: Document, node: Node, wanted: Wanted) -> list[Edit]:
         else:
             edits += _replacement(document, node, pair, value)
     edits += _removal(document, node, removed)
-    return [*edits, *([_insertion(document, node, missing)] if missing else [])]
+    if missing:
+        _require_lines(document, node)
+        ends = (_end(document.text, key, value) for key, value in reversed(node.value))
+        end = next((end for end in ends if end is not None), None)
+        if end is None:
+            fix = f"Write {next(iter(missing))} there."
+            raise UsageError(f"{document.where(node)} has no line to write below", fix=fix)
+        at = _line_end(document.text, end)
+        lines = _block(missing, " " * node.value[0][0].start_mark.column, document.step)
+        edits.append(Edit(at, at, "".join(f"{document.line_end}{line}" for line in lines)))
+    return edits
 
 
 def _parts_of(node: Node) -> Iterator[Node]:
@@ -266,21 +276,6 @@ def _require_lines(document: Document, node: Node) -> None:
             f"{document.where(node)} is a mapping in braces, in which only values that are there are changed",
             fix="Write it one key a line first.",
         )
-
-
-def _insertion(document: Document, node: Node, missing: Wanted) -> Edit:
-    """The edit that adds keys to a mapping."""
-    _require_lines(document, node)
-    text = document.text
-    ends = (end for key, value in reversed(node.value) if (end := _end(text, key, value)) is not None)
-    end = next(ends, None)
-    if end is None:
-        raise UsageError(
-            f"{document.where(node)} has no line to write below", fix=f"Write {next(iter(missing))} there."
-        )
-    at = _line_end(text, end)
-    lines = _block(missing, " " * node.value[0][0].start_mark.column, document.step)
-    return Edit(at, at, "".join(f"{document.line_end}{line}" for line in lines))
 
 
 def _end(text: str, key: Node | None, value: Node) -> int | None:
