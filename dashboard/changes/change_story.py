@@ -77,27 +77,39 @@ def body(
     verdict: Sequence[Component] = (),
 ) -> Component:
     """The drawer's inside. left_seconds: until it is judged, None when it does not soak; verdict: why it is so."""
-    change = status.change
-    state_change = status.change
-    line: list[Any] = [change_tables.chip(status.state), " ", visible(status.words) if status.words else ""]
+    change, state = status.change, status.state
+    line: list[Any] = [change_tables.chip(state), " ", visible(status.words) if status.words else ""]
     facts = [
-        f"accepted by {visible(state_change.actor)}",
+        f"accepted by {visible(change.actor)}",
         panels.moment(status.accepted_seconds),
-        f"method {review_steps.METHODS.get(state_change.method, (state_change.method,))[0]}",
-        html.Span(["batch ", dcc.Link(state_change.batch, href=f"?batch={state_change.batch}")]),
-        *([f"cluster {visible(state_change.cluster)}"] if state_change.cluster else []),
-        f"on recommendation {visible(state_change.recommendation)}",
+        f"method {review_steps.METHODS.get(change.method, (change.method,))[0]}",
+        html.Span(["batch ", dcc.Link(change.batch, href=f"?batch={change.batch}")]),
+        *([f"cluster {visible(change.cluster)}"] if change.cluster else []),
+        f"on recommendation {visible(change.recommendation)}",
     ]
     spaced = [part for fact in facts for part in (fact, " · ")][:-1]
+    soak = "Soak time over; ready to verify."
+    if left_seconds is None:
+        soak = {
+            ChangeState.UNKNOWN: "Outcome unknown: an administrator can resolve it.",
+            ChangeState.ROLLBACK_UNKNOWN: "Outcome of the rollback unknown: an administrator can resolve it.",
+        }.get(state, "")
+    elif left_seconds:
+        soak = f"{display.duration(left_seconds)} of soak time left; verified after it."
+    soak_line = html.P(soak, id="change-soak", className="panel-note")
+    promised = saving_text(change.savings, "")
+    achieved, force = (promised, "in force") if state.in_force else (NOTHING, "the cluster does not hold it")
+    force = {ChangeState.VERIFIED: "verified", ChangeState.APPLIED: "in force, not yet verified"}.get(state, force)
+    freed = [("Expected", promised), ("Achieved", f"{achieved} ({force})")]
     return html.Div(
         [
-            html.Div([html.P(line), html.P(spaced, className="panel-note"), _soak(status, left_seconds)]),
+            html.Div([html.P(line), html.P(spaced, className="panel-note"), soak_line]),
             _buttons(allowed),
             *verdict,
             *(review_steps.all_written(allowed.written) or (html.H3("What moved"), _moved_fields(change))),
-            *review_steps.steps(change.next_steps if status.state.in_force and not change.ladder else (), "Next steps"),
+            *review_steps.steps(change.next_steps if state.in_force and not change.ladder else (), "Next steps"),
             html.H3("Freed and raised"),
-            _freed_requests(status),
+            panels.facts(("", "Requests"), freed, "Freed"),
             html.H3("Guardrails"),
             _guardrails(change),
             html.H3("Rows of the ledger"),
@@ -106,19 +118,6 @@ def body(
         ],
         className="explain change-story",
     )
-
-
-def _soak(status: ChangeStatus, left_seconds: float | None) -> Component:
-    if left_seconds is None:
-        text = {
-            ChangeState.UNKNOWN: "Outcome unknown: an administrator can resolve it.",
-            ChangeState.ROLLBACK_UNKNOWN: "Outcome of the rollback unknown: an administrator can resolve it.",
-        }.get(status.state, "")
-    elif left_seconds:
-        text = f"{display.duration(left_seconds)} of soak time left; verified after it."
-    else:
-        text = "Soak time over; ready to verify."
-    return html.P(text, id="change-soak", className="panel-note")
 
 
 def _buttons(allowed: Allowed) -> Component:
@@ -165,52 +164,32 @@ def _moved_fields(change: Change) -> Component:
     return html.Div([panels.facts(("Field", "Before", "After", "Of"), rows[:MOVES_SHOWN], "What moved"), *rest])
 
 
-def _freed_requests(status: ChangeStatus) -> Component:
-    change = status.change
-    promised = saving_text(change.savings, "")
-    achieved = promised if status.state.in_force else NOTHING
-    word = {ChangeState.VERIFIED: "verified", ChangeState.APPLIED: "in force, not yet verified"}
-    note = word.get(status.state, "the cluster does not hold it" if not status.state.in_force else "in force")
-    return panels.facts(("", "Requests"), [("Expected", promised), ("Achieved", f"{achieved} ({note})")], "Freed")
-
-
 def _guardrails(change: Change) -> Component:
     if not change.guardrails:
         return html.P("None was kept.", className="panel-note")
-    rows = [(rule, _outcome(outcome)) for rule, outcome in change.guardrails.items()]
+    rows = []
+    for rule, text in change.guardrails.items():
+        outcome, _, why = text.partition(": ")
+        tone = {"pass": "teal", "warn": "yellow", "overridden": "orange"}.get(outcome, "gray")
+        rows.append((rule, [panels.chip(outcome, tone), " ", visible(why)]))
     return panels.facts(("Rule", "Result"), rows, "Guardrails")
 
 
-def _outcome(text: str) -> list[Any]:
-    outcome, _, why = text.partition(": ")
-    tone = {"pass": "teal", "warn": "yellow", "overridden": "orange"}.get(outcome, "gray")
-    return [panels.chip(outcome, tone), " ", visible(why)]
-
-
 def _rows(rows: Sequence[LedgerEntry]) -> Component:
-    cells = [
-        (
-            str(row.row),
-            panels.moment(row.seconds),
-            EVENTS.get(row.event, visible(row.event)),
-            visible(row.actor),
-            _body_text(row),
-            html.Code(row.hash[:12], title=row.hash),
-        )
-        for row in rows
-    ]
+    cells = []
+    for row in rows:
+        try:
+            content = msgspec.json.decode(row.body)
+        except UNDECODABLE:
+            words = "the row's body is damaged"
+        else:
+            fields = content if isinstance(content, dict) else {}
+            source = f"from {fields['source']}" if fields.get("source") else ""
+            words = visible(" ".join(filter(None, (str(fields.get("words", "")), source))))
+        event = EVENTS.get(row.event, visible(row.event))
+        code = html.Code(row.hash[:12], title=row.hash)
+        cells.append((str(row.row), panels.moment(row.seconds), event, visible(row.actor), words, code))
     return panels.facts(("Row", "Time", "What", "By", "Words", "Hash"), cells, "Rows of the ledger")
-
-
-def _body_text(row: LedgerEntry) -> str:
-    """Words and source of a row's body; a body that is no JSON is named as that."""
-    try:
-        body = msgspec.json.decode(row.body)
-    except UNDECODABLE:
-        return "the row's body is damaged"
-    fields = body if isinstance(body, dict) else {}
-    source = f"from {fields['source']}" if fields.get("source") else ""
-    return visible(" ".join(filter(None, (str(fields.get("words", "")), source))))
 
 
 def _patch(change: Change) -> Component:

@@ -17,7 +17,6 @@ from dash.development.base_component import Component
 
 from cotenant.base.errors import NoData
 from cotenant.base.people import Person
-from cotenant.base.table import Table
 from cotenant.base.tables.queries import Relation
 from cotenant.changes.model.change import ChangeState, ChangeStatus
 from cotenant.changes.model.service import ChangeService, LedgerHealth
@@ -50,7 +49,7 @@ class Changing:
         """Store the view; no table is built yet."""
         self._view = view
         self._lock = threading.Lock()
-        self._made: OrderedDict[tuple[str, str], Relation] = OrderedDict()
+        self._made: OrderedDict[str, Relation] = OrderedDict()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._view.source, name)
@@ -60,30 +59,23 @@ class Changing:
         behind = self._view.source.snapshot()
         statuses = statuses_of(self._view)
         version = version_of(statuses)
-        relation = self._relation(CHANGES.name, version, lambda: changes_table(statuses))
+        with self._lock:
+            relation = self._made.get(version)
+        if relation is None:
+            relation = Relation.of(changes_table(statuses))
+            with self._lock:
+                self._made[version] = relation
+                while len(self._made) > REMEMBERED:
+                    self._made.popitem(last=False)
         return replace(behind, version=version, tables={CHANGES.name: relation}, _answers=Answers())
 
     def entries(self) -> Snapshot:
         """The same with the ledger's rows, which only exports and scripts ask for."""
-        behind, ledger_rows = (
-            self._view.source.snapshot(),
-            require_changes(self._view).entries(self._view.given.current_user()),
-        )
+        behind = self._view.source.snapshot()
+        ledger_rows = require_changes(self._view).entries(self._view.given.current_user())
         version = f"{len(ledger_rows)}-{ledger_rows[-1].hash[:12] if ledger_rows else ''}"
         relation = Relation.of(entries_table(ledger_rows))
         return replace(behind, version=version, tables={ENTRIES.name: relation}, _answers=Answers())
-
-    def _relation(self, name: str, version: str, make: Any) -> Relation:
-        with self._lock:
-            relation = self._made.get((name, version))
-        if relation is None:
-            table: Table = make()
-            relation = Relation.of(table)
-            with self._lock:
-                self._made[name, version] = relation
-                while len(self._made) > REMEMBERED:
-                    self._made.popitem(last=False)
-        return relation
 
 
 def with_changes(view: View) -> View:

@@ -21,7 +21,7 @@ from cotenant.dashboard.figures import display
 from cotenant.dashboard.figures.display import label
 from cotenant.dashboard.frame import panels
 from cotenant.recommender.model.input_words import input_words
-from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value, absent_words
+from cotenant.recommender.model.recommendation import Action, Field, Recommendation, absent_words
 
 TITLES: Final = {
     (Resource.CPU, Field.REQUEST): "CPU request",
@@ -67,12 +67,49 @@ def body(
 
 def values(recommendation: Recommendation) -> list[Component]:
     """Each field with its change, reason, formula, rules and inputs; the same inputs only once."""
-    fields = recommendation.values
-    # Whether two values rest on the same inputs, which then need to be shown only once.
-    return [
-        _value(v, repeated=any(v.resource is w.resource and dict(v.inputs) == dict(w.inputs) for w in fields[:index]))
-        for index, v in enumerate(fields)
-    ]
+    sections: list[Component] = []
+    for index, value in enumerate(recommendation.values):
+        unit = value.resource
+        present = html.Span(absent_words(value.reason) if value.now is None else display.amount(value.now, unit))
+        if value.action is Action.UNSET:
+            proposed_amount = "remove"
+        elif value.action is Action.WITHHELD or value.amount is None:
+            proposed_amount = "no statement"
+        else:
+            shown, exact = display.amount(value.amount, unit), format_amount(unit, value.amount)
+            same = shown.removesuffix(" core").removesuffix(" cores").removesuffix("B").replace(" ", "") == exact
+            proposed_amount = shown if same else f"{shown} ({exact})"
+        line = [present, html.Span("→", className="arrow"), html.Strong(proposed_amount)]
+        if value.change == 0:
+            line = [present, html.Span(" · keep", className="dim")]
+        if value.change:
+            delta = "delta-down" if value.change < 0 else "delta-up"
+            line.append(html.Span(display.signed(value.change, unit), className=delta))
+        rating = [] if value.severity is Severity.UNKNOWN else [panels.severity(value.severity)]
+        parts = [
+            html.Div([html.H3(TITLES[unit, value.field]), *rating]),
+            html.P(line, className="change"),
+            html.P([panels.chip(label(value.reason)), html.Span(SENTENCES[value.reason])], className="reason"),
+        ]
+        if value.formula:
+            parts.append(html.Pre(html.Code(value.formula), className="formula"))
+        moved = [
+            *(f"{visible(c.rule)}: {display.amount(c.before, unit)} → {display.amount(c.after, unit)}"
+              for c in value.clamps),
+            *(f"by annotation: {visible(override)}" for override in value.overrides),
+        ]  # fmt: skip
+        if moved:
+            parts.append(html.Ul([html.Li(text) for text in moved], className="notes"))
+        earlier = recommendation.values[:index]
+        if value.inputs and not any(unit is w.resource and dict(value.inputs) == dict(w.inputs) for w in earlier):
+            parts.append(
+                panels.pairs(
+                    (input_words(name), visible(v) if isinstance(v, str) else INPUTS[kind_of_input(name, unit)](v))
+                    for name, v in value.inputs.items()
+                )
+            )
+        sections.append(html.Section(parts, className="value"))
+    return sections
 
 
 def trust(recommendations: Sequence[Recommendation]) -> list[Component]:
@@ -96,57 +133,6 @@ def notes_and_queries(recommendation: Recommendation) -> list[Component]:
         queries = [html.Pre(html.Code(visible(query))) for query in recommendation.queries]
         sections.append(html.Details([html.Summary("Queries"), *queries], className="more"))
     return sections
-
-
-def _value(value: Value, *, repeated: bool) -> Component:
-    unit, severity = value.resource, value.severity
-    rating = [] if severity is Severity.UNKNOWN else [panels.severity(severity)]
-    present = absent_words(value.reason) if value.now is None else display.amount(value.now, unit)
-    if value.action is Action.UNSET:
-        proposed_amount = "remove"
-    elif value.action is Action.WITHHELD or value.amount is None:
-        proposed_amount = "no statement"
-    else:
-        shown, exact = display.amount(value.amount, value.resource), format_amount(value.resource, value.amount)
-        same = shown.removesuffix(" core").removesuffix(" cores").removesuffix("B").replace(" ", "") == exact
-        proposed_amount = shown if same else f"{shown} ({exact})"
-    line = [html.Span(present), html.Span("→", className="arrow"), html.Strong(proposed_amount)]
-    if value.change == 0:
-        line = [html.Span(present), html.Span(" · keep", className="dim")]
-    if value.change:
-        line.append(
-            html.Span(display.signed(value.change, unit), className="delta-" + ("down" if value.change < 0 else "up"))
-        )
-    reason = html.P([panels.chip(label(value.reason)), html.Span(SENTENCES[value.reason])], className="reason")
-    title = html.Div([html.H3(TITLES[value.resource, value.field]), *rating])
-    formula = [html.Pre(html.Code(value.formula), className="formula")] if value.formula else []
-    return html.Section(
-        [title, html.P(line, className="change"), reason, *formula, *_rules(value)]
-        + ([] if repeated else _inputs(value)),
-        className="value",
-    )
-
-
-def _rules(value: Value) -> list[Component]:
-    """Return the rules that moved the amount and the annotations that were applied; empty without either."""
-    unit = value.resource
-    moved = [
-        f"{visible(c.rule)}: {display.amount(c.before, unit)} → {display.amount(c.after, unit)}" for c in value.clamps
-    ]
-    overrides = [f"by annotation: {visible(override)}" for override in value.overrides]
-    return [html.Ul([html.Li(text) for text in (*moved, *overrides)], className="notes")] if moved or overrides else []
-
-
-def _inputs(value: Value) -> list[Component]:
-    if not value.inputs:
-        return []
-    return [panels.pairs((input_words(name), _input(name, v, value.resource)) for name, v in value.inputs.items())]
-
-
-def _input(name: str, input_value: float | str, resource: Resource) -> str:
-    if isinstance(input_value, str):
-        return visible(input_value)
-    return INPUTS[kind_of_input(name, resource)](input_value)
 
 
 INPUTS: Final[Mapping[Kind, Callable[[float], str]]] = {

@@ -65,31 +65,29 @@ def contents(guards: Guards, settings: ActionSettings, end_seconds: int) -> Comp
         html.P([html.Strong("Guarded by "), f"{measure}: ", html.Code(query)]) for measure, query in guards.now.items()
     ]
     refused = [html.P(f"Not guarded by {refusal.measure}: {refusal.error}") for refusal in guards.refused]
-    cards = [_card(guards.workload, k, found, settings, end_seconds) for k, found in enumerate(guards.found)]
+    cards = []
+    for index, found in enumerate(guards.found):
+        card: list[Component] = [html.H3(visible(f"{found.measure}: {found.source}"))]
+        picture = [panels.figure(chart(found, settings, end_seconds), f"guard-{index}", HEIGHT)] if found.values else []
+        if found.reason:
+            card += [html.P(f"Of no use: {visible(found.reason)}."), *picture]
+        else:
+            card += picture
+            if alarms := "" if found.false_alarms is None else percent(found.false_alarms, 1):
+                card.append(html.P(f"{alarms} of the hours without a change would have counted as harm."))
+            if found.is_used:
+                names = "an annotation of the workload, or an object of its namespace, names it."
+                card.append(html.P(f"It guards changes: {names}"))
+            else:
+                command = annotate_command(guards.workload, found.measure, found.query)
+                title = html.Span("To use it:")
+                card.append(explanation.copyable_command(title, command, f"copy-guard-{index}"))
+        cards.append(html.Section(card))
     none = [] if cards else [html.P("No latency or failed requests of this workload were found in the last week.")]
     gaps = html.Details(
         [html.Summary("What was not searched, or is not used"),
          html.Ul([html.Li(visible(gap)) for gap in guards.gaps])], className="more")  # fmt: skip
     return html.Div([*now, *refused, *none, *cards, *([gaps] if guards.gaps else [])])
-
-
-def _card(
-    workload: WorkloadRef, index: int, found: FoundObjective, settings: ActionSettings, end_seconds: int
-) -> Component:
-    picture = [panels.figure(chart(found, settings, end_seconds), f"guard-{index}", HEIGHT)] if found.values else []
-    title = html.H3(visible(f"{found.measure}: {found.source}"))
-    if found.reason:
-        return html.Section([title, html.P(f"Of no use: {visible(found.reason)}."), *picture])
-    alarms = "" if found.false_alarms is None else percent(found.false_alarms, 1)
-    words = [html.P(f"{alarms} of the hours without a change would have counted as harm.")] if alarms else []
-    if found.is_used:
-        use: Component = html.P(
-            "It guards changes: an annotation of the workload, or an object of its namespace, names it."
-        )
-    else:
-        command = annotate_command(workload, found.measure, found.query)
-        use = explanation.copyable_command(html.Span("To use it:"), command, f"copy-guard-{index}")
-    return html.Section([title, *picture, *words, use])
 
 
 def chart(found: FoundObjective, settings: ActionSettings, end_seconds: int) -> Chart:
@@ -114,12 +112,11 @@ def chart(found: FoundObjective, settings: ActionSettings, end_seconds: int) -> 
     ]
     for trace in traces:
         trace["hovertemplate"] = f"%{{y:,.3~g}} {unit}"
-    return Chart({"data": traces, "layout": lines.over_time(unit, x)}, _summary(found, alarming_hours_count(rules)))
-
-
-def _summary(found: FoundObjective, harmful: int) -> str:
     amounts = {"now": found.latest, "median": found.median, "highest": found.highest}
     shown = ", ".join(f"{name} {measure_text(found.measure, v)}" for name, v in amounts.items() if v is not None)
     promised = f"; promised at most {measure_text(found.measure, found.ceiling)}" if found.ceiling is not None else ""
-    hours = counted(harmful, "hour")
-    return f"The last week of {found.measure}: {shown or 'no value'}{promised}; {hours} would have looked like harm."
+    harmful = alarming_hours_count(rules)
+    summary = (
+        f"The last week of {found.measure}: {shown or 'no value'}{promised}; {counted(harmful, 'hour')} would have"
+    )
+    return Chart({"data": traces, "layout": lines.over_time(unit, x)}, f"{summary} looked like harm.")

@@ -64,13 +64,14 @@ class PageJob(ABC):
         """Return whether there is more to do, after a pause without requests; called between two parts of the work."""
         paused = time.monotonic()
         with self._asked_again:
-            if not self._asked_again.wait_for(self._is_wanted, ABANDONED_SECONDS):
+            is_wanted = self._asked_again.wait_for(
+                lambda: self._stopped.is_set() or time.monotonic() - self._asked_seconds < VIEWER_GONE_SECONDS,
+                ABANDONED_SECONDS,
+            )
+            if not is_wanted:
                 self._stopped.set()
         self._rested_seconds += time.monotonic() - paused
         return not self._stopped.is_set()
-
-    def _is_wanted(self) -> bool:
-        return self._stopped.is_set() or time.monotonic() - self._asked_seconds < VIEWER_GONE_SECONDS
 
     def wait(self, seconds: float) -> bool:
         """Wait so long for the end; whether it is over."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 from dash import Dash, Input, Output, State, dcc, html
@@ -12,7 +12,7 @@ from cotenant.base import measures
 from cotenant.base.errors import UsageError
 from cotenant.base.people import Right
 from cotenant.base.text import visible
-from cotenant.changes.model.ladder import LadderProgress, LadderState, Rung, RungState
+from cotenant.changes.model.ladder import LadderProgress, LadderState, RungState
 from cotenant.changes.model.ladder_tables import moves_text
 from cotenant.dashboard.changes import change_story, change_tables
 from cotenant.dashboard.figures import display
@@ -55,35 +55,26 @@ def summary(view: View) -> Component:
     if not found:
         return html.Div()
     titles = ("Workload", "Accepted by", "Step", "Next step", "Earliest", "Waits for")
-    rows = [_line(progress) for progress in found[:MOST]]
-    left_out = measures.left_out_count(len(found), MOST)
-    more = [html.P(f"and {left_out} more: cotenant recs ladders", className="panel-note")]
+    rows = []
+    for progress in found[:MOST]:
+        ladder = progress.status.ladder
+        following = next((rung for rung in progress.rungs if rung.state is RungState.PLANNED), None)
+        last = next((rung for rung in reversed(progress.rungs) if rung.changes), None)
+        name = visible(str(ladder.ref))
+        rows.append((
+            dcc.Link(name, href=panels.address("", open=last.changes[-1])) if last else name,
+            [visible(ladder.actor), " ", panels.moment(progress.status.accepted_seconds)],
+            f"{progress.steps_begun} of {max(len(progress.rungs), progress.steps_accepted)}",
+            visible(moves_text(following)) if following else "the last one was taken",
+            panels.moment(following.from_seconds) if following else "",
+            visible(progress.words),
+        ))  # fmt: skip
     word = "1 ladder is" if len(found) == 1 else f"{display.number(len(found))} ladders are"
-    return html.Details(
-        [
-            html.Summary(f"{word} under way"),
-            panels.facts(titles, rows, "Ladders"),
-            *(more if len(found) > MOST else []),
-        ],
-        className="more",
-        open=len(found) <= 3,
-    )
-
-
-def _line(progress: LadderProgress) -> Sequence[Any]:
-    ladder = progress.status.ladder
-    following = next((rung for rung in progress.rungs if rung.state is RungState.PLANNED), None)
-    last = next((rung for rung in reversed(progress.rungs) if rung.changes), None)
-    name = visible(str(ladder.ref))
-    link = dcc.Link(name, href=panels.address("", open=last.changes[-1])) if last else name
-    return (
-        link,
-        [visible(ladder.actor), " ", panels.moment(progress.status.accepted_seconds)],
-        f"{progress.steps_begun} of {max(len(progress.rungs), progress.steps_accepted)}",
-        visible(moves_text(following)) if following else "the last one was taken",
-        panels.moment(following.from_seconds) if following else "",
-        visible(progress.words),
-    )
+    parts = [html.Summary(f"{word} under way"), panels.facts(titles, rows, "Ladders")]
+    left_out = measures.left_out_count(len(found), MOST)
+    if left_out:
+        parts.append(html.P(f"and {left_out} more: cotenant recs ladders", className="panel-note"))
+    return html.Details(parts, className="more", open=len(found) <= 3)
 
 
 def section(view: View, ladder_id: str) -> list[Component]:
@@ -100,7 +91,13 @@ def section(view: View, ladder_id: str) -> list[Component]:
         ".",
     ])  # fmt: skip
     why_not = acting.why_not(view, Right.ACCEPT, status.ladder.namespace)
-    rows = [_step(found, rung, why_not) for rung in found.rungs]
+    rows = []
+    for rung in found.rungs:
+        word, tone = TONES[rung.state]
+        is_taken = rung.changes and rung.place < found.steps_begun
+        way = _way_back("Go back to here", found, rung.place, why_not) if is_taken else ""
+        moves = visible(moves_text(rung))
+        rows.append((str(rung.place), panels.chip(word, tone), panels.moment(rung.from_seconds), moves, way))
     table = panels.facts(("Step", "State", "From", "Requests", ""), rows, "Steps of the ladder")
     ended = status.state is not LadderState.UNDER_WAY
     why_no_stop = why_not or ("It has ended." if ended else "")
@@ -110,14 +107,6 @@ def section(view: View, ladder_id: str) -> list[Component]:
     ]
     note = [html.P(visible(found.words), className="panel-note", id="ladder-why")] if found.words else []
     return [html.H3("Steps of the ladder"), head, *note, table, html.Div(buttons, className="one-acts")]
-
-
-def _step(found: LadderProgress, rung: Rung, why_not: str) -> Sequence[Any]:
-    word, tone = TONES[rung.state]
-    way = ""
-    if rung.changes and rung.place < found.steps_begun:
-        way = _way_back("Go back to here", found, rung.place, why_not)
-    return (str(rung.place), panels.chip(word, tone), panels.moment(rung.from_seconds), visible(moves_text(rung)), way)
 
 
 def _way_back(word: str, found: LadderProgress, place: int, why_not: str) -> Component:

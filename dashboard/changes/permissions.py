@@ -48,27 +48,19 @@ def register(app: Dash, view: View) -> None:
 
 def contents(view: View) -> Component:
     """Both panels."""
-    mine = _own_rights(view.given.current_user(), acting_here=view.given.changes is not None)
+    who, acting_here = view.given.current_user(), view.given.changes is not None
+    roles = [f"{g.role} in {', '.join(g.namespaces)}" if g.namespaces else g.role.value for g in who.grants]
+    shown = visible(", ".join(dict.fromkeys(roles))) or "no role"
+    note = "" if acting_here else f" {change_tables.NO_CHANGE_SERVICE} {change_tables.FIX}"
+    rows = []
+    for right in Right:
+        may = _may(who, right) if acting_here or right is Right.READ else _no("read-only")
+        rows.append((SENTENCES[right], may, " or ".join(role.value for role in Role if right in RIGHTS[role])))
+    table = panels.facts(("What", "You", "It takes"), rows, "Your rights")
+    lead = f"As {visible(change_tables.display_name(who))}: {shown}."
+    mine = panels.panel("What you may do", table, note=lead + note)
     cluster = panels.render_guarded(lambda: _cluster(view), "What the cluster allows")
     return html.Div([mine, cluster], className="row permitting")
-
-
-def _own_rights(who: Person, *, acting_here: bool) -> Component:
-    name = visible(change_tables.display_name(who))
-    lead = f"As {name}: {_roles(who)}."
-    note = "" if acting_here else f" {change_tables.NO_CHANGE_SERVICE} {change_tables.FIX}"
-    rows = [(SENTENCES[right], _may(who, right) if acting_here or right is Right.READ else _no("read-only"), _of(right))
-            for right in Right]  # fmt: skip
-    return panels.panel(
-        "What you may do", panels.facts(("What", "You", "It takes"), rows, "Your rights"), note=lead + note
-    )
-
-
-def _roles(who: Person) -> str:
-    if not who.grants:
-        return "no role"
-    roles = [f"{g.role} in {', '.join(g.namespaces)}" if g.namespaces else g.role.value for g in who.grants]
-    return visible(", ".join(dict.fromkeys(roles)))
 
 
 def _may(who: Person, right: Right) -> Component:
@@ -79,10 +71,6 @@ def _may(who: Person, right: Right) -> Component:
         return panels.chip("yes", "teal")
     spaces = sorted({namespace for grant in grants for namespace in grant.namespaces})
     return panels.chip(f"in {visible(', '.join(spaces))}", "yellow")
-
-
-def _of(right: Right) -> str:
-    return " or ".join(role.value for role in Role if right in RIGHTS[role])
 
 
 def _no(word: str) -> Component:

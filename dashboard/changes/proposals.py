@@ -17,7 +17,7 @@ from cotenant.dashboard.figures import display
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.sources import workload_story as story
 from cotenant.dashboard.sources.workload_story import BacktestTotals, Row, Story
-from cotenant.recommender.model.recommendation import Recommendation, Restart
+from cotenant.recommender.model.recommendation import Restart
 from cotenant.recommender.model.savings import When, savings_of
 from cotenant.recommender.model.savings_text import FREES, RAISES, saving_text
 from cotenant.recommender.model.shortage_text import MEANING, sentences
@@ -42,27 +42,19 @@ def card(workload_story: Story, currency: str) -> Component:
         why = "No value is proposed: each container shows the reason."
         missing = panels.empty("Nothing was tested on past usage.", why=why, command=explain_command(workload_story))
         return html.Div([missing, facts, *explanation.trust(recommendations)])
-    partial = (
-        [
-            html.P(
-                f"Partial: {result.containers} of {display.counted(result.of, 'container')}.", className="note-partial"
-            )
-        ]
-        if result.containers < result.of
-        else []
-    )
-    lead = html.P(f"Had this been applied {result.days:g} days ago, over all pods:", className="panel-note")
-    return html.Div(
-        [lead, *partial, _backtest_table(result), facts, *explanation.trust(recommendations)], className="explain"
-    )
+    parts = [html.P(f"Had this been applied {result.days:g} days ago, over all pods:", className="panel-note")]
+    if result.containers < result.of:
+        partial = f"Partial: {result.containers} of {display.counted(result.of, 'container')}."
+        parts.append(html.P(partial, className="note-partial"))
+    parts += [_backtest_table(result), facts, *explanation.trust(recommendations)]
+    return html.Div(parts, className="explain")
 
 
 def _backtest_table(result: BacktestTotals) -> Component:
-    head = html.Thead(
-        html.Tr([html.Th("", scope="col"), html.Th("as it was", scope="col"), html.Th("proposed", scope="col")])
-    )
+    head = html.Thead(html.Tr([html.Th(title, scope="col") for title in ("", "as it was", "proposed")]))
+    throttled = [f"{minutes:,.0f}" for minutes in (result.now_throttled_minutes, result.throttled_minutes)]
     rows = (
-        ("Minutes throttled", _minutes(result.now_throttled_minutes), _minutes(result.throttled_minutes)),
+        ("Minutes throttled", *throttled),
         ("OOM kills", f"{result.now_oom_kills:,}", f"{result.oom_kills:,}"),
         ("Evictions in addition", "–", f"{result.evictions:,}"),
         ("CPU requests, mean over the days", "–", _freed_text(result.freed_millicores, Resource.CPU)),
@@ -73,21 +65,11 @@ def _backtest_table(result: BacktestTotals) -> Component:
         "OOM kills": result.oom_kills > result.now_oom_kills,
         "Evictions in addition": result.evictions > 0,
     }
-    body = [
-        html.Tr(
-            [
-                html.Th(name, scope="row"),
-                html.Td(now),
-                html.Td([html.Strong(then), *([panels.chip("worse", "orange")] if worse.get(name) else [])]),
-            ]
-        )
-        for name, now, then in rows
-    ]
+    body = []
+    for name, now, then in rows:
+        proposed = html.Td([html.Strong(then), *([panels.chip("worse", "orange")] if worse.get(name) else [])])
+        body.append(html.Tr([html.Th(name, scope="row"), html.Td(now), proposed]))
     return html.Table([head, html.Tbody(body)], className="inputs compared")
-
-
-def _minutes(minutes: float) -> str:
-    return f"{minutes:,.0f}"
 
 
 def _freed_text(freed: int, resource: Resource) -> str:
@@ -102,49 +84,40 @@ def containers(workload_story: Story, *, stale: bool) -> Component:
         return panels.empty("No recommendation for this workload.", why=why, command=explain_command(workload_story))
     old = "The data are old: scan again before you apply this."
     warned = [html.P(old, className="note-partial", role="note")] if stale else []
-    return html.Div([*warned, *(_container(r, is_open=k == 0) for k, r in enumerate(workload_story.recommendations))])
+    sections: list[Component] = []
+    for recommendation in workload_story.recommendations:
+        role = [] if recommendation.role is ContainerRole.MAIN else [panels.chip(recommendation.role.value, "gray")]
+        facts = [
+            display.counted(recommendation.replicas, "replica"),
+            f"strategy {recommendation.strategy}",
+            *([f"profile {recommendation.profile}"] if recommendation.profile else []),
+            f"{display.duration(recommendation.window_seconds)} of history",
+            f"recommender settings {recommendation.settings_digest}",
+        ]
+        name = html.Strong(visible(recommendation.container.container))
+        parts = [
+            html.P(" · ".join(facts), className="panel-note"),
+            html.Div(explanation.values(recommendation), className="values"),
+        ]
+        # What the CPU request meant in the days of the back-test, as it was and as proposed.
+        tried = recommendation.backtest
+        if tried is not None and (told := sentences(tried)):
+            items = [html.Li([html.Strong(f"{heading.capitalize()}: "), sentence]) for heading, sentence in told]
+            parts += [
+                html.P(f"The CPU request in the last {tried.days:g} days:", className="panel-note"),
+                html.Ul(items, className="reasons"),
+                html.P(MEANING, className="panel-note"),
+            ]
+        body = html.Div([*parts, *explanation.notes_and_queries(recommendation)], className="explain")
+        summary = html.Summary([name, panels.severity(recommendation.severity), *role])
+        sections.append(html.Details([summary, body], open=not sections, className="container"))
+    return html.Div([*warned, *sections])
 
 
 def explain_command(workload_story: Story) -> str:
     """The command that says why of a workload."""
     name = "/".join(str(workload_story.workload[k]) for k in ("namespace", "kind", "workload"))
     return f"cotenant explain {visible(name)}"
-
-
-def _container(recommendation: Recommendation, *, is_open: bool) -> Component:
-    role = [] if recommendation.role is ContainerRole.MAIN else [panels.chip(recommendation.role.value, "gray")]
-    facts = [
-        display.counted(recommendation.replicas, "replica"),
-        f"strategy {recommendation.strategy}",
-        *([f"profile {recommendation.profile}"] if recommendation.profile else []),
-        f"{display.duration(recommendation.window_seconds)} of history",
-        f"recommender settings {recommendation.settings_digest}",
-    ]
-    title = [html.Strong(visible(recommendation.container.container)), panels.severity(recommendation.severity), *role]
-    body = html.Div(
-        [
-            html.P(" · ".join(facts), className="panel-note"),
-            html.Div(explanation.values(recommendation), className="values"),
-            *_cpu_shortage(recommendation),
-            *explanation.notes_and_queries(recommendation),
-        ],
-        className="explain",
-    )
-    return html.Details([html.Summary(title), body], open=is_open, className="container")
-
-
-def _cpu_shortage(recommendation: Recommendation) -> list[Component]:
-    """Show in words what the CPU request meant in the days of the back-test, as it was and as proposed."""
-    tried = recommendation.backtest
-    told = sentences(tried) if tried is not None else ()
-    if tried is None or not told:
-        return []
-    lines = [html.Li([html.Strong(f"{heading.capitalize()}: "), sentence]) for heading, sentence in told]
-    return [
-        html.P(f"The CPU request in the last {tried.days:g} days:", className="panel-note"),
-        html.Ul(lines, className="reasons"),
-        html.P(MEANING, className="panel-note"),
-    ]
 
 
 def log(rows: Sequence[Row]) -> Component:

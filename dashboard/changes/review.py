@@ -60,6 +60,10 @@ def parse_terms(search: str) -> ReviewTerms:
     pairs = parse_qsl(search.lstrip("?"))
     last = dict(pairs)
     key = last.get("key", "")
+    try:
+        canary = float(last.get("canary", ""))
+    except ValueError:
+        canary = 0.0
     return ReviewTerms(
         workloads=tuple(dict.fromkeys(ref for k, v in pairs if k == "ids" and (ref := parse_workload(v)))),
         everything=last.get("all") == "1",
@@ -70,7 +74,7 @@ def parse_terms(search: str) -> ReviewTerms:
         overridden=tuple(sorted({v for k, v in pairs if k == "override" and v})),
         because=last.get("because", "").strip(),
         second_person=last.get("second", "").strip(),
-        canary=_share(last.get("canary", "")),
+        canary=canary if 0 < canary < 1 else 0.0,
         gpu_shares=last.get("gpu") == "1",
         ladder=last.get("ladder") == "1",
         commit=last.get("form") == COMMIT,
@@ -79,14 +83,6 @@ def parse_terms(search: str) -> ReviewTerms:
 
 def _parse_choice(kind: type[Word], word: str | None) -> Word | None:
     return next((member for member in kind if member.value == word), None)
-
-
-def _share(text: str) -> float:
-    try:
-        share = float(text)
-    except ValueError:
-        return 0.0
-    return share if 0 < share < 1 else 0.0
 
 
 def parse_workload(text: str) -> WorkloadRef | None:
@@ -146,10 +142,9 @@ def split_by_obstacle(
     looks: Sequence[WorkloadReview], terms: ReviewTerms, method: Method
 ) -> tuple[list[WorkloadReview], list[Out]]:
     """Split the workloads into those that are changed and those left out; each is decided independently."""
-    with_obstacles = [(review, _obstacle(review, terms, method)) for review in looks]
-    return [review for review, out in with_obstacles if out is None], [
-        out for _, out in with_obstacles if out is not None
-    ]
+    outs = [_obstacle(review, terms, method) for review in looks]
+    going = [review for review, out in zip(looks, outs, strict=True) if out is None]
+    return going, [out for out in outs if out is not None]
 
 
 def _obstacle(review: WorkloadReview, terms: ReviewTerms, method: Method) -> Out | None:
@@ -228,16 +223,15 @@ def _changed_lines(now: str, new: str) -> list[str]:
     before, then = ({(a, b): c for a, b, c in fields} for fields in (old_fields, new_fields))
     lines = []
     for block in ("requests", "limits"):
-        inner = [line for name in sorted({b for a, b in (*before, *then) if a == block})
-                 for line in _field(name, before.get((block, name)), then.get((block, name)))]  # fmt: skip
-        lines += [f" {block}:", *inner] if inner else []
+        names = sorted({b for a, b in (*before, *then) if a == block})
+        lines += [f" {block}:"] if names else []
+        for name in names:
+            old, amount = before.get((block, name)), then.get((block, name))
+            if old == amount:
+                lines.append(f"   {name}: {old}")
+            else:
+                lines += [*([f"-  {name}: {old}"] if old else []), *([f"+  {name}: {amount}"] if amount else [])]
     return lines
-
-
-def _field(name: str, now: str | None, new: str | None) -> list[str]:
-    if now == new:
-        return [f"   {name}: {now}"]
-    return [*([f"-  {name}: {now}"] if now else []), *([f"+  {name}: {new}"] if new else [])]
 
 
 def failed_rules(looks: Sequence[WorkloadReview]) -> dict[str, list[tuple[WorkloadRef, str]]]:

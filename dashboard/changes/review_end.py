@@ -59,11 +59,10 @@ MOST_TEXT: Final = 200_000
 def progress(done: int, total: int, left_seconds: float | None) -> Component:
     """The progress of a review of many workloads, how long it still takes, and the way to stop it."""
     left = "" if left_seconds is None else f"; about {display.duration(left_seconds)} left"
+    far = [display.number(done), " of ", display.counted(total, "workload"), f" reviewed{left}"]
     return html.Div(
         [
-            html.P(
-                [display.number(done), " of ", display.counted(total, "workload"), f" reviewed{left}"], role="status"
-            ),
+            html.P(far, role="status"),
             html.Progress(value=str(done), max=str(total), **{"aria-label": "Workloads reviewed"}),
             html.Button("Stop here", className="button act", **panels.asks(STOP_ASKED, act="stop")),
             html.P("The part that was reviewed can be accepted.", className="panel-note"),
@@ -82,31 +81,32 @@ def confirm(
     actions: ActionSettings,
 ) -> list[Component]:
     """Sum, who, what is written, how many at a time, how long it soaks."""
+    if not going:
+        why = "Each workload is left out, for the reason below."
+        none = panels.empty("Nothing is left to change.", why=why, command="cotenant recs list")
+        return [none, *review_steps.left_out(outs)]
     kinds = dict.fromkeys(review_steps.RESTARTS.get(review.restart, review.restart) for review in going)
+    canary = ""
+    if terms.canary:
+        canary = f", {display.percent(terms.canary)} of the {'workloads' if len(going) > 1 else 'pods'} first"
+    groups = f" ({', '.join(visible(g) for g in who.groups)})" if who.groups else ""
+    rights = " with the rights of the kubeconfig" if who.way is IdentitySource.LOOPBACK else ""
+    rules = [rule for review in going for rule in review.rules]
+    seconds = dict.fromkeys(rule.why for rule in rules if (rule.name, rule.outcome) == (SECOND_PERSON, "warn"))
+    second = visible("; ".join(seconds))
     facts: list[tuple[str, Any]] = [
         ("Workloads", f"{len(going):,}"),
-        ("Method", review_steps.METHODS[method.value][0] + _canary(terms, len(going))),
+        ("Method", review_steps.METHODS[method.value][0] + canary),
         ("Pods", "; ".join(kinds)),
-        ("Written by", _person(who)),
+        ("Written by", f"{visible(who.name) or 'you'}{groups}{rights}"),
         ("Written", _written_objects(going)),
         *pace_facts(len(going), actions.guardrails.most_workloads, actions.soak_minutes),
         ("Verified", f"after {actions.soak_minutes:g} minutes of soak time; it can be rolled back at any time"),
         *([("Overridden", f"{', '.join(terms.overridden)}: {visible(terms.because)}")] if terms.overridden else []),
-        *([("Second person", text)] if (text := _second(going)) else []),
+        *([("Second person", second)] if second else []),
     ]
     table = panels.pairs(facts, "facts", id="review-facts")
-    return (
-        [table, *ladder_choice(going, terms), *_every_change(going), *review_steps.left_out(outs)]
-        if going
-        else [
-            panels.empty(
-                "Nothing is left to change.",
-                why="Each workload is left out, for the reason below.",
-                command="cotenant recs list",
-            ),
-            *review_steps.left_out(outs),
-        ]
-    )
+    return [table, *ladder_choice(going, terms), *_every_change(going), *review_steps.left_out(outs)]
 
 
 def pace_facts(count: int, most_at_once: int, soak_minutes: float) -> list[tuple[str, Any]]:
@@ -161,36 +161,13 @@ def _every_change(going: Sequence[WorkloadReview]) -> list[Component]:
     return [html.H3("What changes"), html.Ul(items, className="reasons", id="review-changes")]
 
 
-def _second(going: Sequence[WorkloadReview]) -> str:
-    """Return the second-person rule's reasons for the workloads that require a second person."""
-    reasons = [
-        rule.why for review in going for rule in review.rules if (rule.name, rule.outcome) == (SECOND_PERSON, "warn")
-    ]
-    return visible("; ".join(dict.fromkeys(reasons)))
-
-
-def _canary(terms: ReviewTerms, count: int) -> str:
-    if not terms.canary:
-        return ""
-    return f", {display.percent(terms.canary)} of the {'workloads' if count > 1 else 'pods'} first"
-
-
-def _person(who: Person) -> str:
-    name = visible(who.name) or "you"
-    groups = f" ({', '.join(visible(g) for g in who.groups)})" if who.groups else ""
-    how = " with the rights of the kubeconfig" if who.way is IdentitySource.LOOPBACK else ""
-    return f"{name}{groups}{how}"
-
-
 def _written_objects(going: Sequence[WorkloadReview]) -> list[Component]:
     """The ledger first, then objects."""
     targets = dict.fromkeys(move.target for review in going for move in review.moves)
-    text = (
-        f"{display.counted(len(targets), 'object')}, each in one patch that fails if the object has changed; first the "
-    )
+    text = f"{display.counted(len(targets), 'object')}, each in one patch that fails if the object has changed;"
     items = html.Ul([html.Li(visible(target)) for target in targets], className="reasons")
     listed = html.Details([html.Summary("Which objects"), items], className="more")
-    return [html.Span([text, "ledger's row, on disk."]), listed]
+    return [html.Span([text, " first the ledger's row, on disk."]), listed]
 
 
 def summary_line(going: Sequence[WorkloadReview], out: int, currency: str) -> list[Any]:
@@ -267,7 +244,24 @@ def files(contents: Mapping[str, str], *, commands: bool) -> list[Component]:
 # --- afterwards -------------------------------------------------------------------------------------------------------
 def outcome(statuses: Sequence[ChangeStatus], base: str, soak_minutes: float, why_not: str) -> list[Component]:
     """Each change with where it is, and the ways on: the list of changes, judging, rolling back."""
-    rows = [_change(status, base, soak_minutes, why_not) for status in statuses]
+    rows = []
+    for status in statuses:
+        tone, text = STATES[status.state]
+        due = status.accepted_seconds + 60 * soak_minutes
+        soaks = [html.P(["Verified from ", panels.moment(due), " on."])] if status.state is ChangeState.APPLIED else []
+        details = [html.P(visible(status.words))] if status.words else []
+        workload = visible(status.change.workload)
+        back = html.Button(
+            "Roll back",
+            className="button act",
+            disabled=bool(why_not) or not status.state.in_force,
+            **panels.asks(ASKED, act=ROLL_BACK, ids=status.change.id),
+            **{"aria-label": f"Roll back {workload}"},
+        )
+        link = dcc.Link("Changes", href=f"{base}changes?open={quote(status.change.id)}", className="quiet-link")
+        chip = html.Td(panels.chip(status.state.value, tone))
+        words = html.Td([html.P(text), *details, *soaks])
+        rows.append(html.Tr([html.Th(workload, scope="row"), chip, words, html.Td([link, back])]))
     titles = ("Workload", "State", "What happened", "")
     head = html.Thead(html.Tr([html.Th(title, scope="col") for title in titles]))
     table = html.Div(html.Table([head, html.Tbody(rows)], className="facts"), className="scroll tall", tabIndex=0)
@@ -304,24 +298,3 @@ def accepted_sentence(statuses: Sequence[ChangeStatus]) -> str:
     later = following_steps_count(statuses)
     steps = agree(later, "later step follows by itself", "later steps follow by themselves")
     return f"Accepted: {count_by_state(statuses)}{f' {steps}.' if later else ''}"
-
-
-def _change(status: ChangeStatus, base: str, soak_minutes: float, why_not: str) -> Component:
-    tone, text = STATES[status.state]
-    due = status.accepted_seconds + 60 * soak_minutes
-    soaks = [html.P(["Verified from ", panels.moment(due), " on."])] if status.state is ChangeState.APPLIED else []
-    details = [html.P(visible(status.words))] if status.words else []
-    back = html.Button(
-        "Roll back",
-        className="button act",
-        disabled=bool(why_not) or not status.state.in_force,
-        **panels.asks(ASKED, act=ROLL_BACK, ids=status.change.id),
-        **{"aria-label": f"Roll back {visible(status.change.workload)}"},
-    )
-    link = dcc.Link("Changes", href=f"{base}changes?open={quote(status.change.id)}", className="quiet-link")
-    return html.Tr([
-        html.Th(visible(status.change.workload), scope="row"),
-        html.Td(panels.chip(status.state.value, tone)),
-        html.Td([html.P(text), *details, *soaks]),
-        html.Td([link, back]),
-    ])  # fmt: skip

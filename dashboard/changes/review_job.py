@@ -46,8 +46,11 @@ class ReviewPass:
         way = way_of(self._method or Method.TEMPLATE)
         found = self._ask(some, way)
         self._by_way.setdefault(way, []).extend(found)
-        if self._method is None and not self._is_template():
-            self._by_way.setdefault(Method.IN_PLACE, []).extend(self._ask(some, Method.IN_PLACE))
+        if self._method is None:
+            suggested = {review.suggested for review in self._by_way[Method.TEMPLATE] if not review.error}
+            # A workload with another suggestion rules IN_PLACE out as the default of all.
+            if suggested <= {Method.BUNDLE, Method.IN_PLACE}:
+                self._by_way.setdefault(Method.IN_PLACE, []).extend(self._ask(some, Method.IN_PLACE))
 
     def answer(self, method: Method | None = None) -> Answer | None:
         """The reviews made so far and their method; of `method` where it is given, None where that was not asked."""
@@ -56,11 +59,6 @@ class ReviewPass:
         looks = self._by_way.get(way_of(chosen), [])
         is_whole = not by_template or len(looks) == len(by_template)  # one that became impossible midway is not
         return (looks, chosen) if is_whole else None
-
-    def _is_template(self) -> bool:
-        """Return whether some workload rules the other methods out as the default of all."""
-        suggested = {review.suggested for review in self._by_way[Method.TEMPLATE] if not review.error}
-        return bool(suggested - {Method.BUNDLE, Method.IN_PLACE})
 
 
 class ReviewJob(PageJob):

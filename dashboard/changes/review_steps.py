@@ -13,18 +13,17 @@ import dash_mantine_components as dmc
 from dash import html
 from dash.development.base_component import Component
 
-from cotenant.base.allocation.gpu_share import GpuShareProposal
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.resource import Resource
 from cotenant.base.text import visible, visible_lines
-from cotenant.changes.model.service import BundleForm, FieldMove, GuardrailResult, Method, WorkloadReview
+from cotenant.changes.model.service import BundleForm, FieldMove, Method, WorkloadReview
 from cotenant.dashboard.changes import explanation
 from cotenant.dashboard.changes import review as reviewing
 from cotenant.dashboard.changes.review import FieldChange, Out, ReviewTerms
 from cotenant.dashboard.figures import display
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.sources import workload_story
-from cotenant.recommender.model.recommendation import Field, Recommendation, Restart
+from cotenant.recommender.model.recommendation import Field, Restart
 from cotenant.recommender.model.savings import When
 from cotenant.recommender.model.savings_text import saving_text
 from cotenant.recommender.model.steps import NextStep
@@ -82,14 +81,21 @@ def diff(
 
     highs: p99 of the whole workload by resource, where it is known.
     """
-    return [
-        *(
-            workload_section(review, _moves(review, review.recommendations, highs.get(review.workload, {}), currency),
-                   _costs(review, review.recommendations), is_open=index < OPEN_AT_FIRST)
-            for index, review in enumerate(looks[:MOST_SHOWN])
-        ),
-        *more_of(len(looks)),
-    ]  # fmt: skip
+    sections = []
+    for index, review in enumerate(looks[:MOST_SHOWN]):
+        if review.error:
+            chips, content = [panels.chip("left out", "gray")], [no_change_reason(review)]
+        else:
+            chips = [panels.chip(RESTARTS.get(review.restart, review.restart), "blue")]
+            now, then = reviewing.quality_classes(review.recommendations)
+            if review.recommendations and now != then:
+                chips.append(panels.chip(f"QoS class {now} → {then}", "orange"))
+            content = _moves(review, highs.get(review.workload, {}), currency)
+        label = f"Leave it out: {visible(str(review.workload))}"
+        named = {"data-ref": reviewing.name_of(review.workload), "aria-label": label}
+        leave_out = html.Button("Leave it out", className="quiet-button leave-out", title=label, **named)
+        sections.append(workload_section(review, [*content, leave_out], chips, is_open=index < OPEN_AT_FIRST))
+    return [*sections, *more_of(len(looks))]
 
 
 def more_of(count: int) -> list[Component]:
@@ -101,32 +107,17 @@ def more_of(count: int) -> list[Component]:
     return [html.P(text, className="panel-note", role="note")]
 
 
-def _costs(review: WorkloadReview, recommendations: Sequence[Recommendation]) -> list[Component]:
-    """Return the chips beside a workload's name: nothing to do, restart, a changed QoS class."""
-    if review.error:
-        return [panels.chip("left out", "gray")]
-    now, then = reviewing.quality_classes(recommendations)
-    changed = [panels.chip(f"QoS class {now} → {then}", "orange")] if recommendations and now != then else []
-    return [panels.chip(RESTARTS.get(review.restart, review.restart), "blue"), *changed]
-
-
-def _moves(
-    review: WorkloadReview, recommendations: Sequence[Recommendation], highs: Mapping[Resource, float], currency: str
-) -> list[Component]:
-    if review.error:
-        return [no_change_reason(review), _leave_out(review)]
+def _moves(review: WorkloadReview, highs: Mapping[Resource, float], currency: str) -> list[Component]:
     titles = ("Container", "Field", "Now", "New", "Highest seen, one pod", "Change over all pods")
     head = html.Thead(html.Tr([html.Th(title, scope="col") for title in titles]))
-    rows = [_row(line) for line in reviewing.lines(recommendations)]
-    body = html.Tbody(
-        [
-            *rows,
-            *(_gpu_row(recommendation, recommendation.gpu) for recommendation in recommendations if recommendation.gpu),
-        ]
-    )
-    table = html.Div(html.Table([head, body], className="rows"), className="scroll", tabIndex=0)
+    rows = [_row(line) for line in reviewing.lines(review.recommendations)]
+    for recommendation in review.recommendations:
+        if gpu := recommendation.gpu:
+            cells = (visible(recommendation.container.container), GPU_TITLE, str(gpu.now), html.Strong(str(gpu.share)))
+            rows.append(html.Tr([html.Td(cell) for cell in (*cells, display.MISSING, display.MISSING)]))
+    table = html.Div(html.Table([head, html.Tbody(rows)], className="rows"), className="scroll", tabIndex=0)
     # A workload in one line: its replicas, p99 of the use of all its pods, what the change frees and raises.
-    replicas = workload_story.replicas_count(recommendations)
+    replicas = workload_story.replicas_count(review.recommendations)
     amounts = ", ".join(f"{display.amount(v, r)}{' CPU' if r is Resource.CPU else ''}" for r, v in highs.items())
     usage = [f"p99 of all pods together: {amounts}"] if amounts else []
     worth = [f"{When.NOW}: {saving_text(review.savings, currency)}"]
@@ -137,7 +128,6 @@ def _moves(
         *steps(review.next_steps),
         facts,
         html.Details([html.Summary("As YAML"), diff_text(reviewing.yaml_diff(review.moves))], className="more"),
-        _leave_out(review),
     ]
 
 
@@ -148,16 +138,12 @@ def all_written(lines: Sequence[FieldMove]) -> list[Component]:
 
 def written_lines(lines: Sequence[FieldMove]) -> Component:
     """Every line of a write, below the object that it is written to."""
-    objects = dict.fromkeys(line.target for line in lines)
-    items = [
-        html.Li([visible(target), html.Ul([html.Li(_line(line)) for line in lines if line.target == target])])
-        for target in objects
-    ]
+    by_object: dict[str, list[Component]] = {}
+    for line in lines:
+        text = f"{visible(line.pointer)}: {visible(line.now)} → "
+        by_object.setdefault(line.target, []).append(html.Li([text, html.Strong(visible(line.new))]))
+    items = [html.Li([visible(target), html.Ul(written)]) for target, written in by_object.items()]
     return html.Ul(items, className="reasons written-lines")
-
-
-def _line(line: FieldMove) -> list[Any]:
-    return [f"{visible(line.pointer)}: {visible(line.now)} → ", html.Strong(visible(line.new))]
 
 
 def steps(next_steps: Sequence[NextStep], title: str = "Left for later") -> list[Component]:
@@ -185,28 +171,14 @@ def _row(line: FieldChange) -> Component:
                     html.Td(total)])  # fmt: skip
 
 
-def _gpu_row(recommendation: Recommendation, gpu: GpuShareProposal) -> Component:
-    cells = (visible(recommendation.container.container), GPU_TITLE, str(gpu.now), html.Strong(str(gpu.share)))
-    return html.Tr([html.Td(cell) for cell in (*cells, display.MISSING, display.MISSING)])
-
-
 def diff_text(diff: str) -> Component:
     """A unified diff, with its lines in the colours of what goes and what comes."""
-    lines = [html.Span(line + "\n", className=_tone(line)) for line in visible_lines(diff).split("\n")]
+    lines = []
+    for line in visible_lines(diff).split("\n"):
+        is_head = line.startswith(("---", "+++", "@@"))
+        tone = "diff-head" if is_head else {"+": "diff-new", "-": "diff-old"}.get(line[:1], "")
+        lines.append(html.Span(line + "\n", className=tone))
     return html.Pre(html.Code(lines), className="diff", tabIndex=0)
-
-
-def _tone(line: str) -> str:
-    if line.startswith(("---", "+++", "@@")):
-        return "diff-head"
-    return "diff-new" if line.startswith("+") else "diff-old" if line.startswith("-") else ""
-
-
-def _leave_out(review: WorkloadReview) -> Component:
-    name = reviewing.name_of(review.workload)
-    label = f"Leave it out: {visible(str(review.workload))}"
-    return html.Button("Leave it out", className="quiet-button leave-out", title=label,
-                       **{"data-ref": name, "aria-label": label})  # fmt: skip
 
 
 # --- 2: guardrails ----------------------------------------------------------------------------------------------------
@@ -227,12 +199,31 @@ def guardrails(looks: Sequence[WorkloadReview], terms: ReviewTerms, why_no_overr
         for name, hits in stepped.items()
         if name not in failed
     ]
-    fields = [*([_because(terms)] if (failed or stepped) and not why_no_override else []),
-              *([_second(terms)] if "second-person" in failed or terms.second_person else [])]  # fmt: skip
-    each = [
-        workload_section(review, [_rules(review)], _counts(review), is_open=len(looks) == 1)
-        for review in sorted(looks, key=lambda k: not k.blocked(()))[:MOST_SHOWN]
-    ]
+    fields = []
+    if (failed or stepped) and not why_no_override:
+        description = "Required with any switch above; stored in the ledger."
+        named = {"id": "review-because", "label": "Reason for the override", "value": terms.because}
+        fields.append(dmc.TextInput(**named, description=description, className="review-field"))
+    if "second-person" in failed or terms.second_person:
+        description = (
+            "Who else has reviewed this and agrees. Nobody logs in here, so the name is not verified; it is stored in "
+            "the ledger."
+        )
+        named = {"id": "review-second", "label": "Second person", "value": terms.second_person}
+        fields.append(dmc.TextInput(**named, description=description, className="review-field"))
+    each = []
+    for review in sorted(looks, key=lambda k: not k.blocked(()))[:MOST_SHOWN]:
+        if review.error:
+            chips, content = [panels.chip("left out", "gray")], no_change_reason(review)
+        else:
+            numbers = Counter(rule.outcome for rule in review.rules)
+            chips = [panels.chip(f"{count} {word}", TONES[word]) for word in ORDER if (count := numbers[word])]
+            lines = []
+            for rule in sorted(review.rules, key=lambda k: ORDER.index(k.outcome) if k.outcome in ORDER else 0):
+                chip = html.Td(panels.chip(rule.outcome, TONES.get(rule.outcome, "gray")))
+                lines.append(html.Tr([html.Th(visible(rule.name), scope="row"), chip, html.Td(visible(rule.why))]))
+            content = html.Table(html.Tbody(lines), className="facts")
+        each.append(workload_section(review, [content], chips, is_open=len(looks) == 1))
     each += more_of(len(looks))
     return [html.Div(rules, className="review-rules"), *fields, html.H3("Every rule"), *each]
 
@@ -248,46 +239,6 @@ def _rule(
     note = [html.P(why_not, className="panel-note")] if why_not else []
     title = html.Div([head, html.Strong(name)], className="rule-head")
     return html.Section([title, html.Ul(items, className="reasons"), override, *note], className="rule")
-
-
-def _because(terms: ReviewTerms) -> Component:
-    return dmc.TextInput(
-        id="review-because",
-        label="Reason for the override",
-        description="Required with any switch above; stored in the ledger.",
-        value=terms.because,
-        className="review-field",
-    )
-
-
-def _second(terms: ReviewTerms) -> Component:
-    return dmc.TextInput(
-        id="review-second",
-        label="Second person",
-        description="Who else has reviewed this and agrees. Nobody logs in here, so the name is not verified; it is "
-        "stored in the ledger.",
-        value=terms.second_person,
-        className="review-field",
-    )
-
-
-def _counts(review: WorkloadReview) -> list[Component]:
-    if review.error:
-        return [panels.chip("left out", "gray")]
-    numbers = Counter(rule.outcome for rule in review.rules)
-    return [panels.chip(f"{count} {word}", TONES[word]) for word in ORDER if (count := numbers[word])]
-
-
-def _rules(review: WorkloadReview) -> Component:
-    if review.error:
-        return no_change_reason(review)
-    ordered = sorted(review.rules, key=lambda rule: ORDER.index(rule.outcome) if rule.outcome in ORDER else 0)
-    return html.Table(html.Tbody([_outcome(rule) for rule in ordered]), className="facts")
-
-
-def _outcome(rule: GuardrailResult) -> Component:
-    chip = panels.chip(rule.outcome, TONES.get(rule.outcome, "gray"))
-    return html.Tr([html.Th(visible(rule.name), scope="row"), html.Td(chip), html.Td(visible(rule.why))])
 
 
 # --- 3: dry run -------------------------------------------------------------------------------------------------------

@@ -81,19 +81,19 @@ def contents(view: View, listing: Listing, search: str, chosen: Selection) -> Co
     if worth and rows:
         written = next_review(advice, choosing.workloads(advice, of_these))
         totals = _selection_summary(worth, written, chosen, matching, view.currency)
-    ways = {
-        "Review": reviewing.selection_href(view.settings.base_path, search, refs, chosen),
-        "Bundle": reviewing.selection_href(view.settings.base_path, search, refs, chosen,
-                                       method="bundle", step=reviewing.CONFIRM),
-    }  # fmt: skip
+    selected = partial(reviewing.selection_href, view.settings.base_path, search, refs, chosen)
+    review, bundle = selected(), selected(method="bundle", step=reviewing.CONFIRM)
     reading, doing = why_not(view, Right.REVIEW), why_not(view, Right.ACCEPT)
     none = "" if rows else NONE_YET
     buttons = [
-        way("Review", "review-selected", ways["Review"], reading or none, primary=True),
+        way("Review", "review-selected", review, reading or none, primary=True),
         *(button(word, word.lower(), "selection", doing or none) for word in ("Snooze", "Dismiss")),
-        _folded("More", [way("Bundle", "bundle-selected", ways["Bundle"], reading or none), _policy_way(view, query)]),
+        _folded("More", [way("Bundle", "bundle-selected", bundle, reading or none), _policy_way(view, query)]),
     ]
-    every = [_every(matching)] if matching and not chosen.everything and rows < matching else []
+    every = []
+    if matching and not chosen.everything and rows < matching:
+        title = f"All {matching:,} rows that the filters leave"
+        every = [html.Button("Select all matching", id="select-all", className="quiet-button", title=title)]
     clear = [html.Button("Clear", id="clear-selection", className="quiet-button")] if rows else []
     reasons = dict.fromkeys(filter(None, (reading, doing)))
     why = [html.Span(" ".join(reasons), className="panel-note", id="selection-why")] if reasons else []
@@ -111,19 +111,14 @@ def _policy_way(view: View, query: Query) -> Component:
     """The way from a filter to an autopilot policy of it: of one namespace, for the list that it shows."""
     patterns = query.values("ns")
     counts = view.source.snapshot().facets(RECOMMENDATIONS.name, query, ("ns",))["ns"]  # under the other conditions
-    shown = (
-        [filters.exact(pattern) or "" for pattern in patterns]
-        if patterns
-        else [name for name, count in counts if count]
-    )
+    shown = [filters.exact(pattern) or "" for pattern in patterns] or [name for name, count in counts if count]
     why = "" if view.given.autopilot else "This dashboard reads no policies: cotenant dashboard --act."
     if not why and (len(shown) != 1 or not shown[0]):
         why = "A policy belongs to one namespace: filter by one."
     todo = query.values("todo")
     name = "" if why else draft_name(shown[0], todo[0] if len(todo) == 1 else "")
-    link = way(
-        "Make a policy", "policy-of-filter", f"{view.settings.base_path}autopilot?{urlencode({'policy': name})}", why
-    )
+    href = f"{view.settings.base_path}autopilot?{urlencode({'policy': name})}"
+    link = way("Make a policy", "policy-of-filter", href, why)
     lost = sorted({condition.key for condition in query.conditions} - {"ns", "todo", "postponed"})
     if lost and not why:
         link.title = f"All workloads of the namespace: a policy selects by labels, not by {', '.join(lost)}."
@@ -150,11 +145,6 @@ def first_of(workloads: int, most: int) -> list[Component]:
     return [html.Span(f"a review takes the first {most:,}", className="dim")] if workloads > most else []
 
 
-def _every(matching: int) -> Component:
-    title = f"All {matching:,} rows that the filters leave"
-    return html.Button("Select all matching", id="select-all", className="quiet-button", title=title)
-
-
 def _folded(words: str, parts: Sequence[Any]) -> Component:
     """Parts that open above the bar."""
     return html.Details([html.Summary(words, className="quiet-button"), html.Div([*parts])], className="above-bar")
@@ -166,34 +156,25 @@ def _selection_summary(
     """Describe what is selected, what a review would write and leave out now, and the result of all steps."""
     count = f"All {matching:,} matching" if chosen.everything else f"{worth.rows:,} selected"
     risks = [html.Span(f"{n:,} {word}", className=f"risk risk-{word}") for word, n in worth.risks.items() if n]
+    left_out = []  # known without a request to the cluster
+    if written.left:
+        reasons = ", ".join(f"{count:,} {why}" for why, count in written.left.items())
+        text = f"left out: {display.counted(written.left_count, 'workload')} ({visible(reasons)})"
+        left_out = [html.P(text, id="selection-left")]
+    all_steps = [f"the selected rows {When.ALL_STEPS}: ", *savings.saving_parts(worth.all_steps, currency)]
+    risk = ["risk: ", *[piece for part in risks for piece in (part, " ")]]
     whole = [
         html.P(f"In {display.counted(worth.workloads, 'workload')}; a review includes all their containers:"),
         html.P([f"a review writes {When.NOW}: ", *savings.saving_parts(written.savings, currency)], id="selection-now"),
-        *_left_out(written),
-        html.P(
-            [f"the selected rows {When.ALL_STEPS}: ", *savings.saving_parts(worth.all_steps, currency)],
-            id="selection-all-steps",
-        ),
-        html.P(
-            ["risk: ", *[piece for part in risks for piece in (part, " ")]],
-            title=choosing.RISK_RULE,
-            className="selection-risk",
-        ),
+        *left_out,
+        html.P(all_steps, id="selection-all-steps"),
+        html.P(risk, title=choosing.RISK_RULE, className="selection-risk"),
     ]
     return [
         html.Strong(count, id="selection-count"),
         html.Span(savings.main_parts(worth.all_steps, currency), className="selection-sum"),
         _folded("Details", whole),
     ]
-
-
-def _left_out(written: NextReview) -> list[Component]:
-    """Describe how many workloads a review would leave out, and why, without a request to the cluster."""
-    if not written.left:
-        return []
-    reasons = ", ".join(f"{count:,} {why}" for why, count in written.left.items())
-    text = f"left out: {display.counted(written.left_count, 'workload')} ({visible(reasons)})"
-    return [html.P(text, id="selection-left")]
 
 
 def way(word: str, id_: str, href: str, why: str, *, primary: bool = False) -> Component:

@@ -56,11 +56,13 @@ def contents(view: View, listing: Listing, search: str, ticked: Selection) -> Co
     refs = choosing.workloads(findings, _with_proposals(of_these)) if count else []
     most = reviewing.MOST_NAMED
     what = "of the ticked rows" if ticked else "of the rows shown"
+    word = "frees" if monthly > 0 else "raises"
+    saving = f"{word} {display.money(abs(monthly), view.currency)} a month"
     sums = [
         html.Strong(f"{display.counted(count, 'share')} of GPUs", id="shares-count"),
         html.Span(f"{what}, in {display.counted(len(refs), 'workload')}", className="dim"),
         *select_bar.first_of(len(refs), most),
-        *([html.Span(_saving_words(monthly, view.currency), className="selection-sum")] if monthly else []),
+        *([html.Span(saving, className="selection-sum")] if monthly else []),
     ]
     none = "" if count else "None of the ticked rows proposes a share of a GPU."
     why = select_bar.why_not(view, Right.REVIEW) or none
@@ -71,11 +73,6 @@ def contents(view: View, listing: Listing, search: str, ticked: Selection) -> Co
     ]
     parts = [html.Div(sums, className="selection-sums", role="status"), html.Div(acts, className="selection-acts")]
     return html.Div(select_bar.line(parts, ticked), className="selection-bar")
-
-
-def _saving_words(monthly: float, currency: str) -> str:
-    word = "frees" if monthly > 0 else "raises"
-    return f"{word} {display.money(abs(monthly), currency)} a month"
 
 
 def _with_proposals(query: Query) -> Query:

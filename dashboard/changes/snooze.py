@@ -15,7 +15,6 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.people import Right
 from cotenant.base.text import visible
 from cotenant.changes.model.ledger_marks import postponement_sentence
-from cotenant.changes.model.service import PostponedRecommendation
 from cotenant.dashboard.changes import review as reviewing
 from cotenant.dashboard.changes import select_bar
 from cotenant.dashboard.figures import display
@@ -69,20 +68,13 @@ def workload_buttons(view: View, ref: WorkloadRef) -> Component:
     sees = view.given.current_user().may(Right.READ, ref.namespace)
     postponed = view.given.changes.postponed().get(ref) if view.given.changes and sees else None
     if postponed is not None:
-        again = html.Button(
-            "Show again",
-            className="button act",
-            disabled=bool(doing),
-            **panels.asks(RECALL, ref=reviewing.name_of(ref)),
-        )
-        return html.Div([review, again, _postponed_note(postponed), _why(reading, doing)], className="one-acts")
+        asks = panels.asks(RECALL, ref=reviewing.name_of(ref))
+        again = html.Button("Show again", className="button act", disabled=bool(doing), **asks)
+        note = html.P([panels.chip("hidden", "violet"), " ", postponement_sentence(postponed)], className="said")
+        return html.Div([review, again, note, _why(reading, doing)], className="one-acts")
     name = reviewing.name_of(ref)
     buttons = [select_bar.button(word, word.lower(), name, doing) for word in ("Snooze", "Dismiss")]
     return html.Div([review, *buttons, _why(reading, doing)], className="one-acts")
-
-
-def _postponed_note(postponed: PostponedRecommendation) -> Component:
-    return html.P([panels.chip("hidden", "violet"), " ", postponement_sentence(postponed)], className="said")
 
 
 def _why(*reasons: str) -> Component:
@@ -109,8 +101,11 @@ def register(app: Dash, view: View, listing: Listing) -> None:
     def _ask(request: Mapping[str, Any], data: Any, search: str | None) -> Any:
         kind, of = str(request["kind"]), str(request["of"])
         names = chosen_workload_names(view, listing, search or "", data) if of == "selection" else [of]
-        word = "Snooze" if kind == "snooze" else "Dismiss"
-        return [True, word, _selection_words(names), names, "7" if kind == "snooze" else "0", None]
+        refs = [visible(str(ref)) for name in names if (ref := reviewing.parse_workload(name))]
+        more = f" and {measures.left_out_count(len(refs), 3):,} more" if len(refs) > 3 else ""
+        what = f"{', '.join(refs[:3])}{more}" if refs else "Nothing is selected."
+        title, days = ("Snooze", "7") if kind == "snooze" else ("Dismiss", "0")
+        return [True, title, what, names, days, None]
 
     @app.callback(
         Output("put-off", "opened", allow_duplicate=True),
@@ -176,11 +171,3 @@ def _reload_results(view: View) -> str:
     """The version of the results with what was just put off."""
     view.source.forget()
     return view.source.snapshot().version
-
-
-def _selection_words(names: list[str]) -> str:
-    refs = [str(ref) for name in names if (ref := reviewing.parse_workload(name))]
-    if not refs:
-        return "Nothing is selected."
-    first = ", ".join(visible(ref) for ref in refs[:3])
-    return first + (f" and {measures.left_out_count(len(refs), 3):,} more" if len(refs) > 3 else "")

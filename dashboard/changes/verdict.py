@@ -27,7 +27,7 @@ from cotenant.changes.decide.regression_check import (
     Measure,
 )
 from cotenant.changes.model.change import ChangeEvent, ChangeState, ChangeStatus
-from cotenant.changes.model.judgement import ChangeVerdict, RuleResult, RuleUnit, RuleVerdict
+from cotenant.changes.model.judgement import ChangeVerdict, RuleUnit, RuleVerdict
 from cotenant.changes.model.service import LedgerEntry
 from cotenant.changes.model.settings import ActionSettings
 from cotenant.dashboard.changes import change_tables
@@ -154,32 +154,30 @@ def _verdict_panel(row: LedgerEntry, verdict: ChangeVerdict, times: int) -> Comp
     age = display.duration(measures.length_seconds(verdict.since_seconds, verdict.until_seconds))
     again = f", verified {times} times" if times > 1 else ""
     line = [panels.chip(word, tone), " ", panels.moment(row.seconds), f", {age} after the change{again}"]
-    return html.Div([html.P(line), _table([_rule(rule) for rule in verdict.rules])])
-
-
-def _rule(rule: RuleResult) -> list[Any]:
-    why = rule.words.removeprefix(f"{rule.rule}: ") if rule.verdict is RuleVerdict.NO_DATA else ""
-    outcome = [panels.chip(rule.verdict.value, TONES[rule.verdict]), *([" ", visible(why)] if why else [])]
-    before, after, most = (amount(v, rule.unit) for v in (rule.before, rule.after, rule.most))
-    return [rule.rule, before, html.Strong(after), most, outcome]
+    rows = []
+    for rule in verdict.rules:
+        why = rule.words.removeprefix(f"{rule.rule}: ") if rule.verdict is RuleVerdict.NO_DATA else ""
+        outcome = [panels.chip(rule.verdict.value, TONES[rule.verdict]), *([" ", visible(why)] if why else [])]
+        before, after, most = (amount(v, rule.unit) for v in (rule.before, rule.after, rule.most))
+        rows.append([rule.rule, before, html.Strong(after), most, outcome])
+    return html.Div([html.P(line), _table(rows)])
 
 
 def _pending_rules(status: ChangeStatus, settings: ActionSettings) -> Component:
     """Return the rules of the verification with their bounds, for a change of which nothing is measured yet."""
     if status.state is not ChangeState.APPLIED:
-        return html.P("It was rolled back before its verdict, or verified before the numbers were stored.",
-                      className="panel-note")  # fmt: skip
-    rises = (MOST_THROTTLED_RISE, MOST_PRESSURE_RISE)
-    query = settings.latency_query
-    factor = f"{settings.most_latency_factor:g} × before" + ("" if query else ", where a query is configured")
+        why = "It was rolled back before its verdict, or verified before the numbers were stored."
+        return html.P(why, className="panel-note")
+    configured = ", where a query is configured"
+    factor = f"{settings.most_latency_factor:g} × before{'' if settings.latency_query else configured}"
     bounds = (
         ("OOM kills", "0"),
         ("restarts", str(MOST_RESTARTS)),
         ("missing replicas", "0"),
-        (Measure.THROTTLED.value, f"before + {percent(rises[0])}"),
-        (Measure.PRESSURE.value, f"before + {percent(rises[1])}"),
+        (Measure.THROTTLED.value, f"before + {percent(MOST_THROTTLED_RISE)}"),
+        (Measure.PRESSURE.value, f"before + {percent(MOST_PRESSURE_RISE)}"),
         (Measure.LATENCY.value, factor),
-        (Measure.ERRORS.value, f"before + {percent(MOST_ERROR_RISE)}, where a query is configured"),
+        (Measure.ERRORS.value, f"before + {percent(MOST_ERROR_RISE)}{configured}"),
     )
     wait = panels.chip("to come", "gray")
     return _table([[rule, display.MISSING, display.MISSING, bound, wait] for rule, bound in bounds])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -47,7 +47,6 @@ EXAMPLE: Final = "kubectl apply -f deploy/examples/autopilotpolicy.yaml"
 MODES: Final = {AutopilotMode.OFF: "gray", AutopilotMode.OBSERVE: "blue", AutopilotMode.ACT: "teal"}
 RESUMED: Final = (Reason.AUTOPILOT_OTHER_WRITER, Reason.AUTOPILOT_GIVEN_UP, Reason.AUTOPILOT_BACKS_OFF)
 """Why a workload waits until a person takes it up again."""
-Row = Mapping[str, Any]
 
 
 def render(view: View, search: str) -> Component:
@@ -96,19 +95,14 @@ def policy_panel(view: View, now: AutopilotRound) -> Component:
         why = "A policy says which workloads of its namespace may be changed, how far and when. An example:"
         return panels.panel(POLICIES, panels.empty("There is no policy.", why=why, command=EXAMPLE), aside=add)
     drawn: Drawn = {"mode": lambda mode: panels.chip(mode, MODES[AutopilotMode(mode)])}
-    lines = [[_policy_link(row), *cells(STATUS, row, drawn)[2:], _switch(view, row)] for row in rows[:MOST_ROWS]]
+    lines = []
+    for row in rows[:MOST_ROWS]:
+        name = f"{row['namespace']}/{row['policy']}"
+        link = dcc.Link(visible(name), href=panels.address("", policy=name), className="quiet-link")
+        act = acting.OBSERVE if row["mode"] == AutopilotMode.ACT else acting.ACT
+        lines.append([link, *cells(STATUS, row, drawn)[2:], acting.button(view, act, name)])
     table = panels.facts(["Policy", *titles(STATUS)[2:], "Approval"], lines, POLICIES, policy_totals(now.status))
     return panels.panel(POLICIES, table, aside=add, note=row_note(len(rows), "autopilot status"))
-
-
-def _policy_link(row: Row) -> Component:
-    name = f"{row['namespace']}/{row['policy']}"
-    return dcc.Link(visible(name), href=panels.address("", policy=name), className="quiet-link")
-
-
-def _switch(view: View, row: Row) -> Component:
-    act = acting.OBSERVE if row["mode"] == AutopilotMode.ACT else acting.ACT
-    return acting.button(view, act, f"{row['namespace']}/{row['policy']}")
 
 
 # --- queue and report -------------------------------------------------------------------------------------------------
@@ -141,19 +135,17 @@ def queue_panel(view: View, now: AutopilotRound, search: str) -> Component:
         why = "No workload that a policy selects has a recommendation."
         link = ("To the recommendations", f"{view.settings.base_path}recommendations")
         return panels.panel(QUEUE_TITLE, panels.empty("The queue is empty.", why=why, link=link), aside=aside)
-    lines = [[*policy_editor.queue_cells(row), _resume(view, row)] for row in rows[:MOST_ROWS]]
+    lines = []
+    for row in rows[:MOST_ROWS]:
+        name = f"{row['namespace']}/{row['kind']}/{row['workload']}"
+        resume = acting.button(view, acting.RESUME, name) if row["reason"] in RESUMED else display.MISSING
+        lines.append([*policy_editor.queue_cells(row), resume])
     table = panels.facts(*without_empty_columns([*titles(policy_editor.LISTED), "Resume"], lines), QUEUE_TITLE)
     codes = reason_chips(str(row["reason"]) for row in rows if row["reason"])
     window = "With every change window open. " if tonight else ""
     more = row_note(len(rows), f"autopilot preview{' --in-window' if tonight else ''}")
     files = bundles.offer(view, rows)
     return panels.panel(QUEUE_TITLE, codes, table, *files, aside=aside, note=f"{window}{more}".strip())
-
-
-def _resume(view: View, row: Row) -> Any:
-    if row["reason"] not in RESUMED:
-        return display.MISSING
-    return acting.button(view, acting.RESUME, f"{row['namespace']}/{row['kind']}/{row['workload']}")
 
 
 def report_panel(report: Table, search: str) -> Component:
@@ -164,9 +156,8 @@ def report_panel(report: Table, search: str) -> Component:
         return panels.panel(REPORT_TITLE, panels.no_match("workload"))
     if not rows:
         why = "A policy that observes or acts records its proposals and actions from the manager's first round on."
-        return panels.panel(
-            REPORT_TITLE, panels.empty("Nothing was proposed or changed.", why=why, command="cotenant autopilot status")
-        )
+        nothing = panels.empty("Nothing was proposed or changed.", why=why, command="cotenant autopilot status")
+        return panels.panel(REPORT_TITLE, nothing)
     # Separate what was done from what a week has said of it since: together they are wider than a laptop's window.
     name, *others = REPORT.columns
     first = next(n for n, column in enumerate(others) if column.name == "weeks")

@@ -15,7 +15,7 @@ from dash.development.base_component import Component
 from cotenant.base import measures
 from cotenant.base.errors import UsageError
 from cotenant.base.resource import Resource
-from cotenant.base.tables.queries import Relation, RowCondition
+from cotenant.base.tables.queries import RowCondition
 from cotenant.base.text import visible
 from cotenant.base.usage.usage import HOUR_SECONDS
 from cotenant.dashboard.figures import display
@@ -31,11 +31,16 @@ from cotenant.recommender.colocation import batch
 from cotenant.recommender.colocation.batch import BOUNDS, Fit, Job, LendableCapacity, StartWindow
 from cotenant.recommender.colocation.model.batch_totals import usage_of_batch_pods, why_unknown
 from cotenant.recommender.colocation.model.lendable import LIKELY, SURE, lending_nodes_count
-from cotenant.recommender.model.views import NODES, PODS, RECLAIMABLE, BandSeries, Overview
+from cotenant.recommender.model.views import NODES, PODS, RECLAIMABLE
 
 PATH: Final = "batch"
 NOW: Final = "Capacity now, by priority"
 DAY: Final = "The next 24 hours"
+DAY_NOTE: Final = (
+    "CPU or memory that batch pods may use on all nodes together, including what they use already: in the past, "
+    "now, and in the future if prod follows its median forecast; the dotted line is the sum of each node's 95 % "
+    f"value. {batch.NOT_DRAWN}"
+)
 RISK: Final = "What the risk of peaks has meant here"
 RISK_NOTE: Final = (
     "Nodes exceed their peaks together, so most of a month's share occurs in one event. Each past decision is tested "
@@ -74,18 +79,10 @@ def render(view: View, search: str) -> Component:
         job = batch.job_of(search)
     except UsageError:
         job = Job()
-    inputs = [
-        dmc.NumberInput(
-            id=f"fit-{key}",
-            label=label,
-            value=getattr(job, key),
-            min=step,
-            max=BOUNDS[key][1],
-            step=step,
-            **FIELD_STYLE,
-        )
-        for key, label, step in FIELDS
-    ]
+    inputs = []
+    for key, label, step in FIELDS:
+        bounds = {"min": step, "max": BOUNDS[key][1], "step": step}
+        inputs.append(dmc.NumberInput(id=f"fit-{key}", label=label, value=getattr(job, key), **bounds, **FIELD_STYLE))
     form = panels.panel(
         JOB,
         html.Div(inputs, className="tool-line", role="group", **{"aria-label": "Size of the job"}),
@@ -106,8 +103,14 @@ def bands(snapshot: Snapshot) -> Component:
     both = (overview.cpu, overview.memory)
     mid, lend = [band.mid_now for band in both], [band.batch_now for band in both]
     used, count = usage_of_batch_pods(pods)
+    columns = lent.read("node", "amount", where=RowCondition("band = 'batch'")).columns
+    lenders = "the results do not say"
+    if known := len(set(columns["node"])):
+        lending = lending_nodes_count(columns["node"], columns["amount"])
+        why = why_unknown(lent)
+        lenders = f"by {lending:,} of {display.counted(known, 'node')}{f'; {why}' if why else ''}"
     asked = [
-        _stat("Free for batch now", lend, _lending_nodes(lent)),
+        _stat("Free for batch now", lend, lenders),
         _stat("Batch pods use", used, display.counted(count, "pod")),
     ]
     others = [
@@ -132,56 +135,39 @@ def _stat(label: str, amounts: Sequence[float | None], detail: str) -> Component
     return panels.stat(label, [cpu, " · ", memory], detail)
 
 
-def _lending_nodes(lent: Relation) -> str:
-    columns = lent.read("node", "amount", where=RowCondition("band = 'batch'")).columns
-    nodes = len(set(columns["node"]))
-    if not nodes:
-        return "the results do not say"
-    lending = lending_nodes_count(columns["node"], columns["amount"])
-    counted = f"by {lending:,} of {display.counted(nodes, 'node')}"
-    return f"{counted}; {why}" if (why := why_unknown(lent)) else counted
-
-
 def day(view: View) -> Component:
     """Both resources over the last and the next day."""
     overview, lendable = view.source.snapshot().overview, view.source.lendable_capacity()
     if overview is None or lendable is None:
         return panels.panel(DAY, _no_capacity(view))
-    charts = [_capacity_chart(view, overview, lendable, r) for r in Resource]
+    now = None if view.now_seconds() >= lendable.end_seconds else view.now_seconds()
+    charts = []
+    for resource in Resource:
+        band = overview.cpu if resource is Resource.CPU else overview.memory
+        hours, half_hours = len(band.times), len(band.ahead)
+        line = chart.CapacitySeries(
+            resource=resource,
+            times=band.times,
+            past=chart.pad_values(band.batch, hours),
+            ahead=band.ahead,
+            likely=chart.pad_values(band.batch_ahead.get(LIKELY, ()), half_hours),
+            sure=chart.pad_values(band.batch_ahead.get(SURE, ()), half_hours),
+            used=float(lendable.used[resource].sum()),
+            mid_past=chart.pad_values(band.mid, hours),
+            mid_likely=chart.pad_values(band.mid_ahead.get(LIKELY, ()), half_hours),
+            now=band.batch_now,
+        )
+        figure = panels.figure(chart.chart(line, now), f"batch-{resource}", CHART_HEIGHT)
+        note = DAY_NOTE
+        if missing := lendable.unknown:
+            note += f" {missing:,} of {display.counted(len(lendable.nodes), 'node')} not known, and not included."
+        charts.append(panels.panel(AHEAD[resource], figure, note=note))
     return html.Div(charts, className="row halves")
 
 
 def _no_capacity(view: View) -> Component:
     why = why_unknown(view.source.snapshot().tables[RECLAIMABLE.name])
     return panels.empty(UNKNOWN if why else NO_FORECAST, why=why or NO_FORECAST_WHY, command="cotenant scan")
-
-
-def _capacity_chart(view: View, overview: Overview, lendable: LendableCapacity, resource: Resource) -> Component:
-    band: BandSeries = overview.cpu if resource is Resource.CPU else overview.memory
-    hours, half_hours = len(band.times), len(band.ahead)
-    line = chart.CapacitySeries(
-        resource=resource,
-        times=band.times,
-        past=chart.pad_values(band.batch, hours),
-        ahead=band.ahead,
-        likely=chart.pad_values(band.batch_ahead.get(LIKELY, ()), half_hours),
-        sure=chart.pad_values(band.batch_ahead.get(SURE, ()), half_hours),
-        used=float(lendable.used[resource].sum()),
-        mid_past=chart.pad_values(band.mid, hours),
-        mid_likely=chart.pad_values(band.mid_ahead.get(LIKELY, ()), half_hours),
-        now=band.batch_now,
-    )
-    now = None if view.now_seconds() >= lendable.end_seconds else view.now_seconds()
-    figure = panels.figure(chart.chart(line, now), f"batch-{resource}", CHART_HEIGHT)
-    missing = lendable.unknown
-    note = (
-        "CPU or memory that batch pods may use on all nodes together, including what they use already: in the past, "
-        "now, and in the future if prod follows its median forecast; the dotted line is the sum of each node's 95 % "
-        "value. " + batch.NOT_DRAWN
-    )
-    if missing:
-        note += f" {missing:,} of {display.counted(len(lendable.nodes), 'node')} not known, and not included."
-    return panels.panel(AHEAD[resource], figure, note=note)
 
 
 def answer(view: View, search: str) -> Component:
@@ -229,26 +215,16 @@ def verdict(fit: Fit, lendable: LendableCapacity) -> str:
 def windows(starts: tuple[StartWindow, ...], now: float) -> Component:
     """Starts, earliest first; each later one has capacity for more pods."""
     titles = ("Start", "Wait", "Done by", "Nodes (95 % sure)", "Pods together", "Nodes (median)", "Most on")
-    rows = [
-        [
-            panels.moment(w.start_seconds),
-            unbroken_text(_wait(measures.length_seconds(now, w.start_seconds))),
-            panels.moment(w.end_seconds),
-            f"{w.nodes:,}",
-            f"{w.pods:,}",
-            f"{w.likely_nodes:,}",
-            visible(", ".join(f"{name} ×{count}" for name, count in w.most)),
-        ]
-        for w in starts
-    ]
+    rows = []
+    for w in starts:
+        seconds = measures.length_seconds(now, w.start_seconds)
+        wait = "none" if seconds < 60 else display.duration(math.floor(seconds))
+        if seconds >= 2 * HOUR_SECONDS:  # starts are half hours apart: hours with one place
+            wait = f"{round(seconds / HOUR_SECONDS, 1):g} h"
+        counts = [f"{w.nodes:,}", f"{w.pods:,}", f"{w.likely_nodes:,}"]
+        most = visible(", ".join(f"{name} ×{count}" for name, count in w.most))
+        rows.append([panels.moment(w.start_seconds), unbroken_text(wait), panels.moment(w.end_seconds), *counts, most])
     return panels.facts(titles, rows, "When the job fits", tall=True, id_="fit-windows")
-
-
-def _wait(seconds: float) -> str:
-    """Starts are half hours apart: hours with one place."""
-    if seconds >= 2 * HOUR_SECONDS:
-        return f"{round(seconds / HOUR_SECONDS, 1):g} h"
-    return "none" if seconds < 60 else display.duration(math.floor(seconds))
 
 
 PARTS: Final = {

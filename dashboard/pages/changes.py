@@ -33,22 +33,22 @@ NEWS: Final = "changes-news"
 SECONDS_PER_MINUTE: Final = 60.0
 ChangeAct = Callable[[ChangeService, Person, str], Sequence[ChangeStatus]]
 """An act of the person on the change of an id, through the service; the changes that it touched, as they are then."""
+ACTS: Final[tuple[tuple[Right, str, str, ChangeAct], ...]] = (
+    (Right.ACCEPT, change_story.VERIFY, "verify yet", lambda service, who, id_: service.verify(who, [id_])),
+    (Right.ADMINISTER, change_story.SETTLE, "settle", lambda service, who, _id: service.settle(who)),
+    (Right.APPROVE, change_story.CONFIRM, "confirm", lambda service, who, id_: service.confirm(who, id_)),
+    (Right.ACCEPT, change_story.DECLINE, "decline", lambda service, who, id_: service.decline(who, id_)),
+)
+"""Right, store that the button fills, what could not be done in words, and the act; the last two are of a second person
+on a change that waits for one."""
 SHOWN: Final = (
     "time", "state", "actor", "namespace", "workload", "kind", "moved", "method", "overridden", "verdict",
     "saved_cpu", "saved_memory", "raised_cpu", "raised_memory", "batch", "words",
 )  # fmt: skip
 WIDTHS: Final = {
-    "namespace": 130,
-    "moved": 330,
-    "words": 220,
-    "time": 150,
-    "actor": 130,
-    "overridden": 120,
-    "state": 116,
+    "namespace": 130, "moved": 330, "words": 220, "time": 150, "actor": 130, "overridden": 120, "state": 116,
     "batch": 96,
-}
-
-
+}  # fmt: skip
 AMOUNTS: Final = ("saved_cpu", "saved_memory", "raised_cpu", "raised_memory")
 
 
@@ -58,21 +58,20 @@ def _totals(snapshot: Snapshot, query: Query, _currency: str) -> Sequence[Compon
     state = columns["state"]
     in_force = [s in {"applied", "verified", "regressed"} for s in state]
     parts = (("Expected", [True] * len(state)), ("In force", in_force), ("Verified", list(state == "verified")))
-    return [_total(label, columns, mask) for label, mask in parts]
+    totals = []
+    for label, mask in parts:
+        count = display.counted(measures.matching_count(mask), "change")
+        name = html.Span(label, className="total-label")
+        amounts = html.Strong(savings.saving_parts(summed_changes(columns, mask), ""), className="total-value")
+        by = html.Span(f"of requests, by {count}", className="total-parts")
+        totals.append(html.Div([name, amounts, by], className="total"))
+    return totals
 
 
 def summed_changes(columns: Any, mask: Sequence[bool]) -> Savings:
     """Return what the masked rows of CHANGES free and raise of requests over all pods, in millicores and bytes."""
     cpu, memory, raised_cpu, raised_memory = (int(columns[name][mask].sum()) for name in AMOUNTS)
     return Savings(RequestTotals(cpu, memory), RequestTotals(raised_cpu, raised_memory))
-
-
-def _total(label: str, columns: Any, mask: Sequence[bool]) -> Component:
-    total = summed_changes(columns, mask)
-    count = display.counted(measures.matching_count(mask), "change")
-    name = html.Span(label, className="total-label")
-    amounts = html.Strong(savings.saving_parts(total, ""), className="total-value")
-    return html.Div([name, amounts, html.Span(f"of requests, by {count}", className="total-parts")], className="total")
 
 
 def _shape(definitions: Sequence[dict[str, Any]]) -> None:
@@ -117,9 +116,8 @@ def render(view: View, search: str) -> Component:
         html.H1("Changes"),
         html.P("What was applied, its verdict, and its rollback. Enter or click: all details."),
     ]
-    side = html.Div(
-        panels.render_guarded(lambda: ledger(view)), id="ledger-line", className="ledger-line", role="status"
-    )
+    line = panels.render_guarded(lambda: ledger(view))
+    side = html.Div(line, id="ledger-line", className="ledger-line", role="status")
     told = html.Div(panels.skeleton(60, 200, 200), id="change-told")
     drawer = panels.drawer("change-drawer", "Change", told, width=760)
     asked = (*change_story.ASKED, ladders.ASKED)
@@ -132,10 +130,8 @@ def render(view: View, search: str) -> Component:
         html.Button("Roll back", id="change-confirm", className="button act primary", **{"data-autofocus": "true"}),
     ]
     parts = [html.Div(id="change-what"), html.Div(buttons, className="dialog-acts"), dcc.Store(id="change-asked")]
-    return html.Div(
-        [head, body, drawer, panels.dialog("change-question", "Roll back", parts, "lg"), *stores],
-        className="page list-page",
-    )
+    dialog = panels.dialog("change-question", "Roll back", parts, "lg")
+    return html.Div([head, body, drawer, dialog, *stores], className="page list-page")
 
 
 def _list(view: View, search: str) -> Component:
@@ -231,15 +227,47 @@ def register(app: Dash, view: View) -> None:
     """Register all callbacks of the page at the app: of the list, of the drawer, and those that change the cluster."""
     list_page.register(app, change_tables.with_changes(view), LIST)
     _register_reads(app, view)
-    _register_dialog(app, view)
-    _register_acts(app, view)
-    # Register the acts of a second person on a change that waits for one: confirm and decline.
-    _register_act(
-        app, view, Right.APPROVE, change_story.CONFIRM, "confirm", lambda service, who, id_: service.confirm(who, id_)
+
+    @app.callback(
+        Output("change-question", "opened"),
+        Output("change-what", "children"),
+        Output("change-asked", "data"),
+        Input(change_story.ROLL_BACK, "data"),
+        State("url", "search"),
     )
-    _register_act(
-        app, view, Right.ACCEPT, change_story.DECLINE, "decline", lambda service, who, id_: service.decline(who, id_)
+    @acts(view, Right.ACCEPT)
+    def _ask(request: Mapping[str, Any] | None, search: str | None) -> Any:
+        if not request:
+            return [no_update] * 3
+        if request["what"] == ladders.BACK:
+            return [True, *ladders.back_question(view, str(request["ladder"]), int(request["step"]))]
+        content, ids = rollback_question(view, str(request["what"]), panels.address_value(search or ""))
+        return [True, content, {"ids": ids}]
+
+    @app.callback(Output("change-question", "opened", allow_duplicate=True), Input("change-cancel", "n_clicks"))
+    def _cancel(_clicks: int | None) -> bool:
+        return False
+
+    @app.callback(
+        Output("change-question", "opened", allow_duplicate=True),
+        Output(NEWS, "data", allow_duplicate=True),
+        Input("change-confirm", "n_clicks"),
+        State("change-asked", "data"),
+        running=[(Output("change-confirm", "disabled"), True, False)],
     )
+    @acts(view, Right.ACCEPT)
+    def _roll_back(_clicks: int | None, asked: Mapping[str, Any] | None) -> Any:
+        if not _clicks or not asked:
+            return [no_update] * 2
+        service, who = change_tables.require_changes(view), view.given.current_user()
+        if "ladder" in asked:
+            done = service.go_back(who, str(asked["ladder"]), int(asked["step"]))
+        else:
+            done = service.roll_back(who, [str(id_) for id_ in asked["ids"]])
+        return [False, _announce_outcome(view, done, "roll back")]
+
+    for right, pressed, phrase, act in ACTS:
+        _register_act(app, view, right, pressed, phrase, act)
     ladders.register(app, view, NEWS, lambda: _version(view))
 
 
@@ -280,58 +308,6 @@ def _register_reads(app: Dash, view: View) -> None:
         return True, title, body
 
     in_browser(app, "closed", Input("change-drawer", "opened"))
-
-
-def _register_dialog(app: Dash, view: View) -> None:
-
-    @app.callback(
-        Output("change-question", "opened"),
-        Output("change-what", "children"),
-        Output("change-asked", "data"),
-        Input(change_story.ROLL_BACK, "data"),
-        State("url", "search"),
-    )
-    @acts(view, Right.ACCEPT)
-    def _ask(request: Mapping[str, Any] | None, search: str | None) -> Any:
-        if not request:
-            return [no_update] * 3
-        if request["what"] == ladders.BACK:
-            return [True, *ladders.back_question(view, str(request["ladder"]), int(request["step"]))]
-        content, ids = rollback_question(view, str(request["what"]), panels.address_value(search or ""))
-        return [True, content, {"ids": ids}]
-
-    @app.callback(Output("change-question", "opened", allow_duplicate=True), Input("change-cancel", "n_clicks"))
-    def _cancel(_clicks: int | None) -> bool:
-        return False
-
-
-def _register_acts(app: Dash, view: View) -> None:
-    """Register the acts of the drawer and the dialog: roll back, verify now, settle unknown outcomes."""
-
-    @app.callback(
-        Output("change-question", "opened", allow_duplicate=True),
-        Output(NEWS, "data", allow_duplicate=True),
-        Input("change-confirm", "n_clicks"),
-        State("change-asked", "data"),
-        running=[(Output("change-confirm", "disabled"), True, False)],
-    )
-    @acts(view, Right.ACCEPT)
-    def _roll_back(_clicks: int | None, asked: Mapping[str, Any] | None) -> Any:
-        if not _clicks or not asked:
-            return [no_update] * 2
-        service, who = change_tables.require_changes(view), view.given.current_user()
-        if "ladder" in asked:
-            done = service.go_back(who, str(asked["ladder"]), int(asked["step"]))
-        else:
-            done = service.roll_back(who, [str(id_) for id_ in asked["ids"]])
-        return [False, _announce_outcome(view, done, "roll back")]
-
-    _register_act(
-        app, view, Right.ACCEPT, change_story.VERIFY, "verify yet", lambda service, who, id_: service.verify(who, [id_])
-    )
-    _register_act(
-        app, view, Right.ADMINISTER, change_story.SETTLE, "settle", lambda service, who, _id: service.settle(who)
-    )
 
 
 def _register_act(app: Dash, view: View, right: Right, pressed: str, phrase: str, act: ChangeAct) -> None:

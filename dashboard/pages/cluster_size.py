@@ -8,6 +8,7 @@ from typing import Any, Final
 from dash import Dash, html
 from dash.development.base_component import Component
 
+from cotenant.base.table import Table
 from cotenant.base.text import visible
 from cotenant.dashboard.figures import display
 from cotenant.dashboard.frame import panels
@@ -63,7 +64,6 @@ def _body(view: View, search: str) -> Component:
     if report is None:
         return panels.empty(f"{NEVER[:1].upper()}{NEVER[1:]}.", why=NONE_WHY, command=COMMAND)
     level = shown_level(report, search)
-    base = view.settings.base_path
     sized = report.at(level)
     if sized.size is None:
         links = [(NAMES[choice], {"show": choice.option}, choice is level) for choice in RequestLevel]
@@ -74,16 +74,30 @@ def _body(view: View, search: str) -> Component:
         made = html.P(["Computed ", panels.moment(report.computed_seconds), ". ", PROMISE], className="panel-note")
         said = html.Ul([html.Li(visible(line)) for line in sentences_of(report, level) if line], className="notes")
         command = f"size --requests {level.option} --show"
+        lower = ("What can be lowered", f"{view.settings.base_path}recommendations")
+        no_step = panels.empty("No node could leave.", why=BOUND_WHY, link=lower)
+        steps = _rows_panel("Getting there", tables.step_table(sized.steps), no_step, f"{command} steps", id_=STEPS_ID)
+        rows = list(tables.node_table(sized.size).rows())
+        lines: list[list[Any]] = [[*cells(tables.NODES, row), visible(row["binds"])] for row in rows[:MOST_ROWS]]
+        chips = reason_chips(node.stay.reason.value for node in sized.size.staying)
+        table = panels.facts([*titles(tables.NODES), "What binds it"], lines, "Nodes")
+        nodes = panels.panel("Nodes", chips, table, note=row_note(len(rows), f"{command} nodes"))
+        no_move = panels.empty("No pod would move.", why=BOUND_WHY, link=lower)
+        moves = _rows_panel("Moves", tables.move_table(sized.size), no_move, f"{command} moves")
+        # What autoscalers do by themselves, and which objects keep them from it.
+        does = html.Ul([html.Li(visible(line)) for line in report.autoscaler_notes], className="notes")
+        obstacles = tables.obstacle_table(report.obstacles, sized.size)
+        none = html.P("No setting that was read keeps a node.", className="panel-note")
         details = [
             _answer(report, sized, sized.size, search),
             _level_steps(report),
             *gap_panel(sized.size.gaps),  # the pods that it concerns count as immovable
-            _step_panel(sized, f"{command} steps", base),
+            steps,
             _more("What this rests on", made, said),
-            _more("Every node, and what keeps it", _node_panel(sized.size, f"{command} nodes")),
-            _more("Every pod that moves", _move_panel(sized.size, f"{command} moves", base)),
+            _more("Every node, and what keeps it", nodes),
+            _more("Every pod that moves", moves),
             _more("Machine types", _bill_panel(report, sized)),
-            _more("Autoscalers", _obstacle_panel(report, sized.size, f"{command} obstacles")),
+            _more("Autoscalers", _rows_panel("Autoscalers", obstacles, none, f"{command} obstacles", before=[does])),
         ]
     return html.Div(details)
 
@@ -103,27 +117,16 @@ def _answer(report: SizeReport, sized: SizedLevel, size: ClusterSize, search: st
     said = [short_sentence(report, sized.level), in_all, "."]
     way = html.A("How to get there", href=f"#{STEPS_ID}", className="button", id="to-steps")
     # Nodes by name: filled as requested, with what binds each one that stays.
-    leaving = {
-        node.name: node_sizes.Square(
-            node.filled,
-            None,
-            f"{node.name}: {display.percent(node.filled)} requested; could leave as number {node.turn}",
-        )
-        for node in size.leaving
-    }
-    staying = {
-        node.name: node_sizes.Square(
-            node.filled,
-            node.filled_after,
-            f"{node.name}: {display.percent(node.filled)} requested, afterwards {display.percent(node.filled_after)}; "
-            f"stays: {visible(node.stay.words)}",
-        )
-        for node in size.staying
-    }
-    squares = [square for _, square in sorted({**leaving, **staying}.items())]
-    chart = node_sizes.squares(
-        squares, f"Nodes filled by requests, now and afterwards: {tables.count_text(size)} leave."
-    )
+    squares = {}
+    for leaver in size.leaving:
+        text = f"{leaver.name}: {display.percent(leaver.filled)} requested; could leave as number {leaver.turn}"
+        squares[leaver.name] = node_sizes.Square(leaver.filled, None, text)
+    for node in size.staying:
+        text = f"{node.name}: {display.percent(node.filled)} requested, afterwards {display.percent(node.filled_after)}"
+        text += f"; stays: {visible(node.stay.words)}"
+        squares[node.name] = node_sizes.Square(node.filled, node.filled_after, text)
+    summary = f"Nodes filled by requests, now and afterwards: {tables.count_text(size)} leave."
+    chart = node_sizes.squares([squares[name] for name in sorted(squares)], summary)
     height = max(120, 40 + node_sizes.STEP_PIXELS * node_sizes.rows_of(size.nodes_now))
     picture = panels.figure(chart, "size-figure", height)
     head = html.Div([html.P(said, className="verdict", id="size-answer"), way], className="panel-head")
@@ -148,64 +151,30 @@ def _month(nodes: Sequence[LeavingNode | StayingNode]) -> float | None:
     return sum(known) if known else None
 
 
-def _more(title: str, *inside: Component, id_: str = "") -> Component:
-    named = {"id": id_} if id_ else {}
-    return html.Details([html.Summary(title), *inside], className="more", **named)
+def _more(title: str, *inside: Component) -> Component:
+    return html.Details([html.Summary(title), *inside], className="more")
 
 
-def lower_requests(base: str) -> tuple[str, str]:
-    """The link to what can be lowered."""
-    return "What can be lowered", f"{base}recommendations"
-
-
-def _node_panel(size: ClusterSize, command: str) -> Component:
-    rows = list(tables.node_table(size).rows())
-    lines: list[list[Any]] = [[*cells(tables.NODES, row), visible(row["binds"])] for row in rows[:MOST_ROWS]]
-    chips = reason_chips(node.stay.reason.value for node in size.staying)
-    table = panels.facts([*titles(tables.NODES), "What binds it"], lines, "Nodes")
-    return panels.panel("Nodes", chips, table, note=row_note(len(rows), command))
-
-
-def _move_panel(size: ClusterSize, command: str, base: str) -> Component:
-    """Each pod of a leaving node with the node that takes it, in the first trial."""
-    rows = list(tables.move_table(size).rows())
+def _rows_panel(
+    title: str, table: Table, nothing: Component, command: str, *, id_: str = "", before: Sequence[Component] = ()
+) -> Component:
+    """A table of the answer below `before`, or `nothing` in its place; command: the one that lists all rows."""
+    rows = list(table.rows())
     if not rows:
-        return panels.panel("Moves", panels.empty("No pod would move.", why=BOUND_WHY, link=lower_requests(base)))
-    table = rows_of(tables.MOVES, rows, "Moves")
-    return panels.panel("Moves", table, note=row_note(len(rows), command))
+        return panels.panel(title, *before, nothing, id_=id_)
+    note = row_note(len(rows), command)
+    return panels.panel(title, *before, rows_of(table.schema, rows, title), note=note, id_=id_)
 
 
 def _bill_panel(report: SizeReport, sized: SizedLevel) -> Component:
     if sized.mix is None:
         why = "A list of allowed machine types with their prices gives the cheapest mix, and four bills to compare."
-        return panels.panel(
-            "Machine types", panels.empty("No list was given.", why=why, command=f"{COMMAND} --shapes FILE")
-        )
+        none = panels.empty("No list was given.", why=why, command=f"{COMMAND} --shapes FILE")
+        return panels.panel("Machine types", none)
     drawn = [rows_of(tables.BILLS, list(tables.bill_table(bills_of(report, sized.level)).rows()), "Bills a month")]
     if mix := list(tables.mix_table(sized.mix).rows()):
         drawn.append(rows_of(tables.MIX, mix, "Cheapest mix"))
     return panels.panel("Machine types", *drawn, note=f"Prices in {report.currency}, a month of 730 hours.")
-
-
-def _step_panel(sized: SizedLevel, command: str, base: str) -> Component:
-    rows = list(tables.step_table(sized.steps).rows())
-    if not rows:
-        state = panels.empty("No node could leave.", why=BOUND_WHY, link=lower_requests(base))
-        return panels.panel("Getting there", state, id_=STEPS_ID)
-    table = rows_of(tables.STEPS, rows, "Getting there")
-    return panels.panel("Getting there", table, note=row_note(len(rows), command), id_=STEPS_ID)
-
-
-def _obstacle_panel(report: SizeReport, size: ClusterSize, command: str) -> Component:
-    """List what autoscalers do by themselves, and which objects keep them from it."""
-    does = html.Ul([html.Li(visible(line)) for line in report.autoscaler_notes], className="notes")
-    rows = list(tables.obstacle_table(report.obstacles, size).rows())
-    if not rows:
-        return panels.panel(
-            "Autoscalers", does, html.P("No setting that was read keeps a node.", className="panel-note")
-        )
-    table = rows_of(tables.OBSTACLES, rows, "Autoscalers")
-    return panels.panel("Autoscalers", does, table, note=row_note(len(rows), command))
 
 
 def register(_app: Dash, _view: View) -> None:

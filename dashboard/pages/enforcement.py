@@ -21,7 +21,6 @@ from cotenant.dashboard.frame.view import Page, Place, View
 from cotenant.dashboard.nodes import enforcement as enforcing
 from cotenant.dashboard.tables import list_page
 from cotenant.dashboard.tables.list_page import Listing
-from cotenant.enforcer.model.enforcement import NodeLanes
 from cotenant.enforcer.model.enforcement_tables import ENFORCEMENT
 
 PATH: Final = "enforcement"
@@ -95,10 +94,6 @@ def render(view: View, search: str) -> Component:
     return html.Div([head, news, facts, hand, html.Div(body, className="list-below")], className="page tall-page")
 
 
-def _facts_and_notices(view: View, _search: str) -> Component:
-    return html.Div([enforcing.facts(view.source.snapshot().gathering), *enforcing.notices(view)])
-
-
 def _revision(view: View) -> str:
     snapshot = view.source.snapshot()
     return f"{snapshot.version}/{snapshot.gathering.revision if snapshot.gathering else ''}"
@@ -122,28 +117,24 @@ def node_in_hand(view: View, search: str) -> Component:
         nothing = panels.empty(f"No action on node {visible(node)}.", why=why, link=("All actions", "?"))
         return panels.panel(visible(node), ways, nothing)
     newest = enforcing.newest(snapshot, node) or shown.until
-    ways = html.Div(
-        [enforcing.node_links(node_counts, query, node), enforcing.span_links(query, node, newest)], className="ways"
-    )
+    links = [enforcing.node_links(node_counts, query, node), enforcing.span_links(query, node, newest)]
+    ways = html.Div(links, className="ways")
     page = f"{view.settings.base_path}nodes/{quote(node, safe='')}"
     link = dcc.Link("The node's page", href=page, className="quiet-link")
     figure = panels.figure(chart.chart(shown), "enforcement-figure", chart.height(shown))
-    return panels.panel(
-        visible(node), ways, figure, enforcing.reasons(shown.marks), aside=link, note=_note(shown.lanes)
-    )
-
-
-def _note(lanes: NodeLanes | None) -> str:
-    """Describe the source of the node's CPU over time, and how a dry run is drawn."""
-    hatched = "Hollow marks and hatched bars are a dry run: nothing was changed."
-    if lanes is None:
-        return f"The CPU usage of this node over time is not known, only what its agent reported. {hatched}"
-    return f"CPU from {lanes.source}. {hatched}"
+    source = "The CPU usage of this node over time is not known, only what its agent reported."
+    if shown.lanes is not None:
+        source = f"CPU from {shown.lanes.source}."
+    note = f"{source} Hollow marks and hatched bars are a dry run: nothing was changed."
+    return panels.panel(visible(node), ways, figure, enforcing.reasons(shown.marks), aside=link, note=note)
 
 
 PARTS: Final = {
     "enforcement-hand": LivePart(IN_HAND, node_in_hand),
-    "enforcement-told": LivePart("", _facts_and_notices),
+    "enforcement-told": LivePart(
+        "",
+        lambda view, _search: html.Div([enforcing.facts(view.source.snapshot().gathering), *enforcing.notices(view)]),
+    ),
 }
 
 

@@ -138,12 +138,8 @@ def band(view: View, search: str) -> Component:
         return panels.panel(IN_HAND, panels.empty(f"No forecast of {title}.", why=why, command=command))
     resource = measured_resource(foreseen.row["resource"])
     if not any(foreseen.row[name] for name in workload_story.PATHS.values()):
-        empty = panels.empty(
-            "This forecast has no values.",
-            why=workload_story.forecast_quality_words(foreseen.row),
-            command="cotenant doctor",
-        )
-        return panels.panel(title, empty)
+        why = workload_story.forecast_quality_words(foreseen.row)
+        return panels.panel(title, panels.empty("This forecast has no values.", why=why, command="cotenant doctor"))
     drawn = line(foreseen, resource).recent(carried.back_seconds(search, USUAL_SECONDS))
     figure = panels.figure(chart.chart(drawn), "foreseen-figure", BAND_HEIGHT)
     peak = f"{PEAK_NAME}: {display.amount(foreseen.row['peak'], resource)}"
@@ -176,7 +172,11 @@ def models(row: Row) -> list[Component]:
         return [html.P("No model was tested on this series.")]
     most = max(loss for _, loss in compared)
     head = html.Tr([html.Th(text, scope="col") for text in ("Model", "Error (same time yesterday = 1)", "Serves")])
-    rows = [_model(name, loss, most, name in serving) for name, loss in compared]
+    rows = []
+    for name, loss in compared:
+        bar = html.Span(className="bar", style={"width": f"{measures.ratio_of(loss, max(most, 1e-9)):.0%}"})
+        cells = [html.Td([bar, html.Span(f"{loss:.2f}")], className="loss"), html.Td("yes" if name in serving else "")]
+        rows.append(html.Tr([html.Th(name, scope="row"), *cells]))
     best, error = compared[0]
     summary = f"{len(compared)} models compared: best {best}, {error:.2f} x the error of repeating yesterday."
     body = html.Table([html.Thead(head), html.Tbody(rows)], className="facts models")
@@ -186,12 +186,6 @@ def models(row: Row) -> list[Component]:
         f"days: here mostly {row['model']}."
     )
     return [html.P(summary), table, mixed]
-
-
-def _model(name: str, loss: float, most: float, serves: bool) -> Component:
-    bar = html.Span(className="bar", style={"width": f"{measures.ratio_of(loss, max(most, 1e-9)):.0%}"})
-    amount = html.Td([bar, html.Span(f"{loss:.2f}")], className="loss")
-    return html.Tr([html.Th(name, scope="row"), amount, html.Td("yes" if serves else "")])
 
 
 def line(foreseen: ForecastDetail, resource: MeasuredResource) -> chart.Line:
@@ -214,11 +208,9 @@ def forecast_words(row: Row, resource: MeasuredResource) -> str:
     """A forecast's peak, model, measured error and reason in words."""
     highest, median = (display.amount(row[name], resource) for name in ("peak", "peak_median"))
     peak = f"{PEAK_NAME}: {highest} (p50: {median})"
-    window = (
-        f", {BUSIEST_NAME}: {display.clock(row['peak_time'])}–{display.clock(row['peak_end'])} UTC"
-        if row["peak_time"] is not None and row["peak_end"] is not None
-        else ""
-    )
+    window = ""
+    if row["peak_time"] is not None and row["peak_end"] is not None:
+        window = f", {BUSIEST_NAME}: {display.clock(row['peak_time'])}–{display.clock(row['peak_end'])} UTC"
     return f"{peak}{window}. {workload_story.forecast_quality_words(row)}".strip()
 
 
@@ -263,10 +255,18 @@ def worst(worse: Sequence[Sequence[Row]], tested: int, search: str) -> list[Comp
         ("Worse than repeating yesterday", _worse),
         ("Band too narrow: 95 % expected", lambda row: f"{display.percent(float(row['coverage_95']))} covered"),
     )
+    kept = [part for part in search.lstrip("?").split("&") if part and part.partition("=")[0] != "open"]
     sections: list[Component] = []
     for (title, value), rows in zip(lists, worse, strict=True):
-        if rows:
-            items = [_item(row, value(row), search) for row in rows]
+        items = []
+        for row in rows:
+            key = "/".join(quote(str(row[name]), safe="") for name in FORECAST_LIST.key)
+            name = f"{row['namespace']}/{row['name']}" if row["namespace"] else row["name"]
+            href = "?" + "&".join([*kept, f"open={quote(key, safe='')}"])
+            link = dcc.Link(visible(str(name)), href=href, title="Show its band")
+            words = html.Span(value(row), className="worst-value")
+            items.append(html.Li([link, html.Span(str(row["resource"]), className="dim"), words]))
+        if items:
             sections.append(html.Section([html.H3(title), html.Ul(items, className="worst")]))
     if not sections:
         return [html.P("Each beats repeating yesterday, and none has too little coverage.", className="panel-note")]
@@ -277,16 +277,6 @@ def _worse(row: Row) -> str:
     """The loss as a multiple of the error of repeating yesterday, which of a series that hardly moves says nothing."""
     loss = float(row["relative_wql"])
     return f"{loss:.2f} x its error" if loss <= MOST_TIMES else f"over {MOST_TIMES} x its error"
-
-
-def _item(row: Row, value: str, search: str) -> Component:
-    key = "/".join(quote(str(row[name]), safe="") for name in FORECAST_LIST.key)
-    parts = [part for part in search.lstrip("?").split("&") if part and part.partition("=")[0] != "open"]
-    name = f"{row['namespace']}/{row['name']}" if row["namespace"] else row["name"]
-    link = dcc.Link(
-        visible(str(name)), href="?" + "&".join([*parts, f"open={quote(key, safe='')}"]), title="Show its band"
-    )
-    return html.Li([link, html.Span(str(row["resource"]), className="dim"), html.Span(value, className="worst-value")])
 
 
 PARTS: Final = {

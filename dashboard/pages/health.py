@@ -19,12 +19,14 @@ from cotenant.dashboard.frame import carried, panels
 from cotenant.dashboard.frame.live_page import LivePart, redraw
 from cotenant.dashboard.frame.view import Obeyed, Page, Place, View
 from cotenant.dashboard.sources.source import Upkeep
-from cotenant.dashboard.sources.status import PULL, Status, UpkeepJob, status
-from cotenant.dashboard.sources.workload_story import Row
+from cotenant.dashboard.sources.status import PULL, Status, status
 
 PATH: Final = "health"
 NAMESPACES_SHOWN: Final = 15
 DAYS_HEIGHT: Final = 170
+LOST_NOTE: Final = (
+    "Their files could not be read and were set aside; the next scan fills the gaps that the source still has."
+)
 
 
 def render(view: View, search: str) -> Component:
@@ -46,30 +48,38 @@ def contents(view: View, search: str = "") -> Component:
         refused = panels.panel("Sources", panels.trouble(error))
         return html.Div([_first_row(shown), html.Div([refused, _process(now)], className="row wide-narrow")])
     now = status(overview, upkeep, view.now_seconds(), acts=acts)
-    return html.Div(
-        [
-            _first_row(now),
-            *_recording_panel(now),
-            _pulls(now.pulls),
-            *_intervals(now.pulls),
-            *_coverage(upkeep, search),
-            html.Div([_defects(now), _lost(now), _process(now)], className="row thirds"),
-        ]
-    )
+    recording = []
+    if now.recording:  # what a recorder of the cluster says of itself
+        said = html.Ul([html.Li(visible(line)) for line in now.recording], className="notes")
+        recording = [panels.panel("Recording", said, id_="health-recording")]
+    note, lost = "", html.P("Every stored day can be read.", className="said")
+    if now.lost_days:
+        note = LOST_NOTE
+        rows = [(visible(s), panels.day(start), visible(path)) for s, start, path in now.lost_days]
+        lost = panels.facts(("Signal", "Day", "Set aside as"), rows, "Lost days")
+    thirds = [_defects(now), panels.panel("Lost days", lost, note=note), _process(now)]
+    parts = [*recording, _pulls(now.pulls), *_intervals(now.pulls), *_coverage(upkeep, search)]
+    return html.Div([_first_row(now), *parts, html.Div(thirds, className="row thirds")])
 
 
 def _first_row(now: Status) -> Component:
-    rows = [(job.name, _age(job), job.words) for job in now.jobs]
-    return html.Div(
-        [panels.panel("Jobs", panels.facts(("What", "Last success", "Result"), rows, "Jobs")), _permissions(now)],
-        className="row wide-narrow",
+    rows = []
+    for job in now.jobs:
+        age: Any = panels.chip("never", "orange")
+        if job.last_seconds is not None and job.age_seconds is not None:
+            ago = html.Span(f"{display.duration(job.age_seconds)} ago")
+            age = [ago, html.Br(), panels.moment(job.last_seconds)]
+        rows.append((job.name, age, job.words))
+    jobs = panels.panel("Jobs", panels.facts(("What", "Last success", "Result"), rows, "Jobs"))
+    permissions_panel = panels.panel(
+        "Permissions",
+        html.P(now.permissions, className="said"),
+        html.P("This command checks what a scan may read, and names fixes:", className="said"),
+        html.Pre(html.Code("cotenant doctor"), className="command", tabIndex=0),
+        html.H3("Notes of the last analysis"),
+        html.Ul([html.Li(visible(n)) for n in now.notes] or [html.Li("Nothing to report.")], className="notes"),
     )
-
-
-def _age(job: UpkeepJob) -> Any:
-    if job.last_seconds is None or job.age_seconds is None:
-        return panels.chip("never", "orange")
-    return [html.Span(f"{display.duration(job.age_seconds)} ago"), html.Br(), panels.moment(job.last_seconds)]
+    return html.Div([jobs, permissions_panel], className="row wide-narrow")
 
 
 def _process(now: Status) -> Component:
@@ -79,33 +89,10 @@ def _process(now: Status) -> Component:
     return panels.panel("Settings and versions", html.Table(html.Tbody(listed), className="inputs"))
 
 
-def _permissions(now: Status) -> Component:
-    return panels.panel(
-        "Permissions",
-        html.P(now.permissions, className="said"),
-        html.P("This command checks what a scan may read, and names fixes:", className="said"),
-        html.Pre(html.Code("cotenant doctor"), className="command", tabIndex=0),
-        html.H3("Notes of the last analysis"),
-        html.Ul([html.Li(visible(n)) for n in now.notes] or [html.Li("Nothing to report.")], className="notes"),
-    )
-
-
-def _recording_panel(now: Status) -> list[Component]:
-    """Show what a recorder of the cluster says of itself; nothing without one."""
-    if not now.recording:
-        return []
-    said = [html.Li(visible(line)) for line in now.recording]
-    return [panels.panel("Recording", html.Ul(said, className="notes"), id_="health-recording")]
-
-
 def _pulls(pulls: Sequence[QualityRecord]) -> Component:
-    note = "Newest first."
     if not pulls:
-        why = "The store has no record of a pull."
-        nothing = panels.empty(
-            "Nothing was pulled yet.", why=why, command="cotenant scan --prometheus URL\ncotenant demo"
-        )
-        return panels.panel("Sources", nothing)
+        why, command = "The store has no record of a pull.", "cotenant scan --prometheus URL\ncotenant demo"
+        return panels.panel("Sources", panels.empty("Nothing was pulled yet.", why=why, command=command))
     heads = ("When", "Source", "Scrape interval", "Queries", "Samples", "Server time", "Own time", "Defects")
     rows = [
         (
@@ -120,7 +107,7 @@ def _pulls(pulls: Sequence[QualityRecord]) -> Component:
         )
         for p in pulls
     ]
-    return panels.panel("Sources", panels.facts(heads, rows, "Pulls"), note=note)
+    return panels.panel("Sources", panels.facts(heads, rows, "Pulls"), note="Newest first.")
 
 
 def _intervals(pulls: Sequence[QualityRecord]) -> list[Component]:
@@ -153,17 +140,8 @@ def _defects(now: Status) -> Component:
         text = "The last pull found no problem." if newest else "No pull yet, so nothing was checked."
         return panels.panel("What was mended", html.P(text, className="said"))
     rows = [(d.value, f"{n:,}", DEFECT_SENTENCES[d]) for d, n in sorted(defects.items(), key=lambda pair: -pair[1])]
-    return panels.panel(
-        "What was mended", panels.facts(("Defect", "Count", "What was done"), rows, "Defects of the last pull")
-    )
-
-
-def _lost(now: Status) -> Component:
-    if not now.lost_days:
-        return panels.panel("Lost days", html.P("Every stored day can be read.", className="said"))
-    rows = [(visible(s), panels.day(start), visible(path)) for s, start, path in now.lost_days]
-    note = "Their files could not be read and were set aside; the next scan fills the gaps that the source still has."
-    return panels.panel("Lost days", panels.facts(("Signal", "Day", "Set aside as"), rows, "Lost days"), note=note)
+    table = panels.facts(("Defect", "Count", "What was done"), rows, "Defects of the last pull")
+    return panels.panel("What was mended", table)
 
 
 def _coverage(upkeep: Upkeep, search: str) -> list[Component]:
@@ -174,30 +152,26 @@ def _coverage(upkeep: Upkeep, search: str) -> list[Component]:
     if upkeep.days:
         drawn = distribution.completeness(upkeep.days)
         note = "Share of the samples that were due while pods existed, by UTC day."
-        cards.append(
-            panels.panel("Samples present by day", panels.figure(drawn, "days-figure", DAYS_HEIGHT), note=note)
-        )
+        figure = panels.figure(drawn, "days-figure", DAYS_HEIGHT)
+        cards.append(panels.panel("Samples present by day", figure, note=note))
     if namespaces:
-        cards.append(_namespaces(namespaces))
+        rows = sorted(namespaces, key=lambda r: (r["coverage"] or 0.0, -(r["longest_gap_seconds"] or 0)))
+        shown = [
+            (
+                visible(r["namespace"]),
+                f"{r['series'] or 0:,}",
+                display.share(r["coverage"]),
+                display.duration(r["longest_gap_seconds"] or 0),
+                panels.moment(r["newest"]) if r["newest"] else display.MISSING,
+            )
+            for r in rows[:NAMESPACES_SHOWN]
+        ]
+        rest = measures.left_out_count(len(rows), len(shown))
+        note = "Worst first" + (f"; {rest:,} more have at least as many." if rest > 0 else ".")
+        heads = ("Namespace", "Series", "Samples present", "Longest gap", "Newest sample")
+        table = panels.facts(heads, shown, "Samples present by namespace")
+        cards.append(panels.panel("Gaps by namespace", table, note=note))
     return [html.Div(cards, className="row halves")] if cards else []
-
-
-def _namespaces(coverage: Sequence[Row]) -> Component:
-    rows = sorted(coverage, key=lambda r: (r["coverage"] or 0.0, -(r["longest_gap_seconds"] or 0)))
-    shown = [
-        (
-            visible(r["namespace"]),
-            f"{r['series'] or 0:,}",
-            display.share(r["coverage"]),
-            display.duration(r["longest_gap_seconds"] or 0),
-            panels.moment(r["newest"]) if r["newest"] else display.MISSING,
-        )
-        for r in rows[:NAMESPACES_SHOWN]
-    ]
-    rest = measures.left_out_count(len(rows), len(shown))
-    note = "Worst first" + (f"; {rest:,} more have at least as many." if rest > 0 else ".")
-    heads = ("Namespace", "Series", "Samples present", "Longest gap", "Newest sample")
-    return panels.panel("Gaps by namespace", panels.facts(heads, shown, "Samples present by namespace"), note=note)
 
 
 def register(app: Dash, view: View) -> None:

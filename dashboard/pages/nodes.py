@@ -134,8 +134,14 @@ def _node(view: View, name: str, search: str) -> Component:
         panels.render_guarded(partial(_hours, view, resource, row, lent, back_seconds), _title_of_hours(resource))
         for resource in Resource
     ]
-    title = html.Div([html.H1(visible(name)), _state(row)], className="title-line")
+    pods, reason = display.counted(int(row["pods"] or 0), "pod"), str(row["reason"] or Reason.OK.value)
+    state = html.P(pods)
+    if reason != Reason.OK.value:
+        sentence = SENTENCES[Reason(reason)] if reason in set(Reason) else ""
+        state = html.P([panels.chip(reason, "orange"), f" {sentence} {pods}."])
+    title = html.Div([html.H1(visible(name)), state], className="title-line")
     head = html.Div([html.Div([trail, title], className="trail-head")], className="page-head")
+    base = view.settings.base_path
     return html.Div(
         [
             head,
@@ -144,23 +150,20 @@ def _node(view: View, name: str, search: str) -> Component:
             html.Div(terms, className="row quarters"),
             panels.render_guarded(lambda: enforcement.on_node(view, name), enforcement.TITLE),
             cpus_of_node.panel(view, name),
-            panels.render_guarded(
-                lambda: pods_of_node.panel(snapshot, name, view.settings.base_path), pods_of_node.TITLE
-            ),
+            panels.render_guarded(lambda: pods_of_node.panel(snapshot, name, base), pods_of_node.TITLE),
         ]
     )
 
 
-def _state(row: Mapping[str, Any]) -> Component:
-    reason = str(row["reason"] or Reason.OK.value)
-    if reason == Reason.OK.value:
-        return html.P(display.counted(int(row["pods"] or 0), "pod"))
-    sentence = SENTENCES[Reason(reason)] if reason in set(Reason) else ""
-    return html.P([panels.chip(reason, "orange"), f" {sentence} {display.counted(int(row['pods'] or 0), 'pod')}."])
-
-
 def _numbers(row: Mapping[str, Any], snapshot: Snapshot) -> Component:
-    stats = [_usage_stat(row, r) for r in Resource]
+    stats = []
+    for resource in Resource:
+        used, allocatable, request = (row[f"{resource}_{w}"] for w in ("usage", "allocatable", "request"))
+        share, of_requests = (measures.ratio_of(part, allocatable) for part in (used, request))
+        requested = f", {display.percent(of_requests)} requested" if request is not None and allocatable else ""
+        usage = html.Span([f"{display.percent(share)} of ", panels.amount(allocatable, resource), requested])
+        label = "CPU used now" if resource is Resource.CPU else "Memory used now"
+        stats.append(panels.stat(label, panels.amount(used, resource), usage, bar=share))
     for label, band, detail in (
         ("Free for batch now", "batch", "from capacity that services do not use"),
         ("Free for a day", "mid", "from requests that services will not use soon; overlaps with batch"),
@@ -183,15 +186,6 @@ def _numbers(row: Mapping[str, Any], snapshot: Snapshot) -> Component:
         peak = panels.stat(PEAK_NAME, [panels.clock(ahead["peak_time"]), ", ", height], [f"{BUSIEST_NAME}: ", *window])
     stats.append(peak)
     return html.Div(stats, className="stats five")
-
-
-def _usage_stat(row: Mapping[str, Any], resource: Resource) -> Component:
-    used, allocatable, request = (row[f"{resource}_{w}"] for w in ("usage", "allocatable", "request"))
-    share, of_requests = (measures.ratio_of(part, allocatable) for part in (used, request))
-    requested = f", {display.percent(of_requests)} requested" if request is not None and allocatable else ""
-    detail = html.Span([f"{display.percent(share)} of ", panels.amount(allocatable, resource), requested])
-    label = "CPU used now" if resource is Resource.CPU else "Memory used now"
-    return panels.stat(label, panels.amount(used, resource), detail, bar=share)
 
 
 def _title_of_hours(resource: Resource) -> str:
@@ -228,16 +222,14 @@ def _terms(lent: LentPaths | None, band: str, resource: Resource) -> Component:
         return panels.panel(title, panels.empty("The results lack the terms of this amount.", command="cotenant scan"))
     signs = lending.signs(lent)
     rows = [
-        _term_cells(sign, lending.words(term), panels.amount(lent.terms[term], resource))
+        html.Tr(_term_cells(sign, lending.words(term), panels.amount(lent.terms[term], resource)))
         for term, sign in signs.items()
     ]
-    total = html.Tr(_term_cells("=", title, panels.amount(lent.amount, resource)), className="sum")
-    why = (
-        [html.P(lending.why_not_more(lent), className="verdict")]
-        if band == "batch" or lent.reason is not Reason.OK
-        else []
-    )
-    table = html.Table(html.Tbody([*map(html.Tr, rows), total]), className="inputs terms")
+    rows.append(html.Tr(_term_cells("=", title, panels.amount(lent.amount, resource)), className="sum"))
+    why = []
+    if band == "batch" or lent.reason is not Reason.OK:
+        why = [html.P(lending.why_not_more(lent), className="verdict")]
+    table = html.Table(html.Tbody(rows), className="inputs terms")
     code = html.Pre(html.Code(lending.formula(lent)), className="formula", tabIndex=0)
     return panels.panel(title, *why, table, code, note=f"policy {lent.policy}")
 
@@ -272,10 +264,8 @@ def register(app: Dash, view: View) -> None:
         service = view.given.topologies
         if not clicks or service is None:
             return no_update
-        node = _name_in(pathname)
-        return panels.render_guarded(
-            lambda: cpus_of_node.topology_drawing(service.topology(view.given.current_user(), node))
-        )
+        node, who = _name_in(pathname), view.given.current_user()
+        return panels.render_guarded(lambda: cpus_of_node.topology_drawing(service.topology(who, node)))
 
     in_browser(app, "openNode", Input("balance-figure", "clickData"))
 

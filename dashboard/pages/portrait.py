@@ -26,7 +26,7 @@ from cotenant.dashboard.frame.carried import WORKLOAD_PATH, filter_parts
 from cotenant.dashboard.frame.shell import path_of
 from cotenant.dashboard.frame.view import Obeyed, Page, View
 from cotenant.dashboard.sources import workload_story as story
-from cotenant.dashboard.sources.workload_story import Floats, Row, Story
+from cotenant.dashboard.sources.workload_story import Floats, Story
 from cotenant.recommender.model.recommendation import Field
 
 HEIGHT: Final = 360
@@ -81,9 +81,8 @@ def below(view: View, parts: tuple[str, ...], search: str) -> Component:
         **{"aria-label": "Where this is"},
     )
     switch = panels.resource_switch("story-resource", shown_resource(search))
-    head = html.Div(
-        [html.H1(visible(ref.name)), html.Div(switch, className="aside")], className="page-head portrait-head"
-    )
+    title = [html.H1(visible(ref.name)), html.Div(switch, className="aside")]
+    head = html.Div(title, className="page-head portrait-head")
     body = html.Div(panels.render_guarded(lambda: contents(view, ref, search)), id="story-body")
     return html.Div([crumbs, head, body], className="page")
 
@@ -113,10 +112,8 @@ def contents(view: View, ref: WorkloadRef, search: str) -> Component:
     sections = {name: panels.render_guarded(part) for name, part in make}
     changed = panels.render_guarded(lambda: _last_change(view, ref))
     # Said on top where samples are missing.
-    coverage = workload_story.workload["coverage"]
-    if coverage is None or coverage >= FEW_SAMPLES:
-        partial = []
-    else:
+    coverage, partial = workload_story.workload["coverage"], []
+    if coverage is not None and coverage < FEW_SAMPLES:
         text = f"{display.share(coverage)} of samples present; charts show gaps for the rest. "
         parts = [html.Strong("Partial. "), text, html.Code("cotenant doctor")]
         partial = [html.Div(parts, className="note-partial", role="status")]
@@ -150,47 +147,33 @@ def facts(workload_story: Story, resource: Resource) -> Component:
     ladder = _ladder(workload_story, resource)
     mean = "mean" if resource is Resource.CPU else "highest"
     by_pods = f"by {display.counted(row['replicas'] or 0, 'pod')}"
+    median = ["p50 ", panels.amount(float(ladder[0]), resource)] if len(ladder) else ""
+    forecast = workload_story.forecasts.get(name)
+    if forecast is None or forecast["peak"] is None:
+        peak = panels.stat(PEAK_NAME, display.MISSING, "no forecast")
+    else:
+        start, end = forecast["peak_time"], forecast["peak_end"]
+        when = panels.window(start, end) if start and end else "no peak window"
+        peak = panels.stat(PEAK_NAME, panels.amount(forecast["peak"], resource), when)
+    throttled = row["cpu_throttled_ratio"]
+    trouble = display.counted(row["restarts"] or 0, "restart")
+    trouble += f", {display.percent(throttled)} throttled" if throttled else ""
     stats = (
         panels.stat("Requested", panels.amount(row[f"{name}_request"], resource), by_pods),
         panels.stat(f"Used of it ({mean})", display.percent(used), bar=used),
         panels.stat("p95", panels.amount(row[f"{name}_p95"], resource), "of all pods, while at least one ran"),
-        panels.stat(
-            "Highest",
-            panels.amount(row[f"{name}_max"], resource),
-            ["p50 ", panels.amount(float(ladder[0]), resource)] if len(ladder) else "",
-        ),
-        _peak(workload_story, resource),
-        panels.stat("Trouble", display.counted(row["oom_kills"] or 0, "OOM kill"), _trouble(row)),
+        panels.stat("Highest", panels.amount(row[f"{name}_max"], resource), median),
+        peak,
+        panels.stat("Trouble", display.counted(row["oom_kills"] or 0, "OOM kill"), trouble),
     )
-    return html.Div([_chips(row), html.Div(stats, className="stats six portrait-stats")])
-
-
-def _trouble(row: Row) -> str:
-    throttled = row["cpu_throttled_ratio"]
-    restarts = display.counted(row["restarts"] or 0, "restart")
-    return restarts + (f", {display.percent(throttled)} throttled" if throttled else "")
-
-
-def _chips(row: Row) -> Component:
     chips = [panels.chip(str(row[k]), str(row[k]).lower(), title) for k, title in CHIPS if row[k]]
     days = f"{row['days']:.1f} days of history" if row["days"] is not None else "no history"
-    return html.Div(
-        [*chips, html.Span(f"{days}, {display.share(row['coverage'])} of samples present", className="dim")],
-        className="portrait-chips",
-    )
+    known = html.Span(f"{days}, {display.share(row['coverage'])} of samples present", className="dim")
+    head = html.Div([*chips, known], className="portrait-chips")
+    return html.Div([head, html.Div(stats, className="stats six portrait-stats")])
 
 
 CHIPS: Final = (("pattern", "How usage moves"), ("qos", "QoS class"), ("priority", "Priority class"))
-
-
-def _peak(workload_story: Story, resource: Resource) -> Component:
-    row = workload_story.forecasts.get(resource.value)
-    if row is None or row["peak"] is None:
-        return panels.stat(PEAK_NAME, display.MISSING, "no forecast")
-    when = (
-        panels.window(row["peak_time"], row["peak_end"]) if row["peak_time"] and row["peak_end"] else "no peak window"
-    )
-    return panels.stat(PEAK_NAME, panels.amount(row["peak"], resource), when)
 
 
 def _ladder(workload_story: Story, resource: Resource) -> Floats:
@@ -227,25 +210,20 @@ def over_time(workload_story: Story, resource: Resource, back_seconds: float = m
         return panels.panel("Usage and forecast", _no_portrait())
     drawn = chart.chart(line(workload_story, resource).recent(back_seconds))
     figure = panels.figure(drawn, "story-figure", HEIGHT)
-    note = "The whole workload, hour by hour, and the next 24 hours. " + story.forecast_quality_words(
-        workload_story.forecasts.get(resource.value)
-    )
+    quality = story.forecast_quality_words(workload_story.forecasts.get(resource.value))
+    note = f"The whole workload, hour by hour, and the next 24 hours. {quality}"
     events = workload_story.events
     if not events:
-        events = html.P("No deploy, restart or OOM kill in the window.", className="panel-note")
+        listed = html.P("No deploy, restart or OOM kill in the window.", className="panel-note")
     else:
         newest = sorted(events, key=lambda e: -(e["time"] or 0))[:EVENT_ROWS]
         cells = [(panels.moment(e["time"]), str(e["event"]), visible(f"{e['pod']} {e['container']}")) for e in newest]
         body = [html.Tr([html.Td(cell) for cell in row]) for row in cells]
         head = html.Thead(html.Tr([html.Th(t, scope="col") for t in ("When", "What", "Where")]))
-        title = (
-            f"Events as a table ({len(newest)} of {len(events)})"
-            if len(events) > len(newest)
-            else f"Events as a table ({len(events)})"
-        )
+        shown = f"{len(newest)} of {len(events)}" if len(events) > len(newest) else f"{len(events)}"
         table = html.Div(html.Table([head, html.Tbody(body)], className="rows"), className="scroll", tabIndex=0)
-        events = html.Details([html.Summary(title), table], className="more")
-    return panels.panel("Usage and forecast", figure, events, note=note)
+        listed = html.Details([html.Summary(f"Events as a table ({shown})"), table], className="more")
+    return panels.panel("Usage and forecast", figure, listed, note=note)
 
 
 def _no_portrait() -> Component:
@@ -268,9 +246,8 @@ def spread(workload_story: Story, resource: Resource) -> Component:
         "Limit": story.total(workload_story, resource, Field.LIMIT, proposed=False),
     }
     stands = {name: float(amount) for name, amount in amounts.items() if amount is not None}
-    figure = distribution.chart(
-        story.floats(row["bounds"]), story.floats(row["weights"]), ladder.tolist(), stands, resource
-    )
+    bounds, weights = story.floats(row["bounds"]), story.floats(row["weights"])
+    figure = distribution.chart(bounds, weights, ladder.tolist(), stands, resource)
     note = "Share of the time that any pod ran at each usage; newer samples weigh more. Marks are sums over all pods."
     return panels.panel("Distribution", panels.figure(figure, "spread-figure", HALF_HEIGHT), note=note)
 
@@ -293,17 +270,17 @@ def _recommendation_panel(workload_story: Story, view: View, ref: WorkloadRef) -
     else:
         stale = view.now_seconds() - overview.time_seconds >= view.settings.red_after_seconds
     body = proposals.containers(workload_story, stale=stale)
-    ways = html.Span([*([_review(view, ref)] if workload_story.recommendations else []), link], className="panel-ways")
-    return panels.panel("Recommendation", body, aside=ways, note="Values of one pod, and their reasons.")
-
-
-def _review(view: View, ref: WorkloadRef) -> Component:
-    """The way into the review, or why there is none."""
-    if why := callbacks.why_not(view, Right.REVIEW, ref.namespace):
-        no_review = html.Button("Review", id="to-review", className="button act", disabled=True, title=why)
-        return html.Span([html.Span(f"{why} ", className="panel-note"), no_review])
-    return dcc.Link(["Review ", html.Kbd("r")], href=reviewing.href(view.settings.base_path, [ref]), id="to-review",
-                    className="button act primary")  # fmt: skip
+    ways: list[Component] = [link]
+    if workload_story.recommendations:
+        if why := callbacks.why_not(view, Right.REVIEW, ref.namespace):
+            no_review = html.Button("Review", id="to-review", className="button act", disabled=True, title=why)
+            way = html.Span([html.Span(f"{why} ", className="panel-note"), no_review])
+        else:
+            to = reviewing.href(view.settings.base_path, [ref])
+            way = dcc.Link(["Review ", html.Kbd("r")], href=to, id="to-review", className="button act primary")
+        ways.insert(0, way)
+    aside = html.Span(ways, className="panel-ways")
+    return panels.panel("Recommendation", body, aside=aside, note="Values of one pod, and their reasons.")
 
 
 def _exactly(ref: WorkloadRef) -> str:
@@ -317,9 +294,8 @@ def _apply(workload_story: Story, view: View) -> Component:
         why = "Its proposals give the reason for each container."
         command = proposals.explain_command(workload_story)
         return panels.panel("Apply", panels.empty("There is nothing to apply.", why=why, command=command))
-    return panels.panel(
-        "Apply", explanation.patches(workload_story.recommendations, view.given.patch, view.given.manifest)
-    )
+    patches = explanation.patches(workload_story.recommendations, view.given.patch, view.given.manifest)
+    return panels.panel("Apply", patches)
 
 
 def register(app: Dash, view: View) -> None:

@@ -29,7 +29,7 @@ from cotenant.dashboard.frame.table_cells import (
 from cotenant.dashboard.frame.view import Obeyed, Page, Place, View, with_cluster
 from cotenant.scheduler_ext.queues.model import tables
 from cotenant.scheduler_ext.queues.model.queue_service import QueueService
-from cotenant.scheduler_ext.queues.model.report import GangRow, GangState, QueueReport, QuotaRow, WaitingPodRow
+from cotenant.scheduler_ext.queues.model.report import GangState, QueueReport
 from cotenant.scheduler_ext.queues.model.tables import (
     GANGS,
     QUOTAS,
@@ -78,12 +78,11 @@ def contents(view: View, search: str) -> Component:
         return panels.panel(TREE, panels.empty("This dashboard reads no cluster.", why=why, command=CLUSTER))
     report = service.report(view.given.current_user())
     # List what could not be read or used; the rest of the page works without it.
-    if not report.problems:
-        problems = []
-    else:
+    parts = []
+    if report.problems:
         lines = [html.Li(f"{visible(name)}: {visible(text)}") for name, text in report.problems[:MOST_ROWS]]
-        problems = [panels.panel("What could not be used", html.Ul(lines, className="notes"))]
-    parts = [*problems, quota_panel(report, search)]
+        parts.append(panels.panel("What could not be used", html.Ul(lines, className="notes")))
+    parts.append(quota_panel(report, search))
     if report.quotas:
         parts.append(panels.render_guarded(lambda: _history(view, service, report, search), HISTORY))
     return html.Div([*parts, waiting_panel(report, search), gang_panel(report, search)])
@@ -93,9 +92,8 @@ def contents(view: View, search: str) -> Component:
 def quota_panel(report: QueueReport, search: str) -> Component:
     """Bars of one resource, and the table of all."""
     if not report.quotas and report.narrowed:
-        return panels.panel(
-            TREE, panels.empty("No quota belongs only to your namespaces.", why=NARROWED_WHY, command=ALL_QUOTAS)
-        )
+        none = panels.empty("No quota belongs only to your namespaces.", why=NARROWED_WHY, command=ALL_QUOTAS)
+        return panels.panel(TREE, none)
     if not report.quotas:
         return panels.panel(TREE, panels.empty("No quota is defined.", why=NO_QUOTA_WHY, command=APPLY))
     resource = shown_resource(report, search)
@@ -103,30 +101,23 @@ def quota_panel(report: QueueReport, search: str) -> Component:
     drawn = panels.figure(figures.chart(rows, resource), "quota-figure", figures.height(len(rows)))
     ways = panels.choices("Resource", [(name, {"show": name}, name == resource) for name in resources(report)], search)
     note = NARROWED_WHY if report.narrowed else row_note(len(report.quotas), "get quotas")
-    lines = [_quota_cells(row, search) for row in report.quotas[:MOST_ROWS]]
+    lines: list[list[Any]] = []
+    for row in report.quotas[:MOST_ROWS]:
+        href = panels.address(search, open=row.quota, show=row.resource)
+        link = dcc.Link(visible(row.quota), href=href, className="quiet-link")
+        amounts = (row.minimum, row.maximum, row.runtime, row.used, row.request, row.borrowed, row.lent)
+        since = (row.borrows_since_seconds, row.over_since_seconds)
+        lines.append([
+            html.Span(link, style={"paddingLeft": f"{1.2 * row.depth:.1f}em"}),
+            unbroken_text(row.resource),
+            *(amount(row.resource, value) for value in amounts),
+            f"{row.waiting_pods:,}",
+            *("" if moment is None else panels.moment(moment) for moment in since),
+            visible(row.problem),
+        ])  # fmt: skip
     total = quota_totals(tables.quota_table(report.quotas))
     table = panels.facts(*without_empty_columns(titles(QUOTAS), lines), TREE, total)
     return panels.panel(TREE, ways, drawn, table, note=note)
-
-
-def _quota_cells(row: QuotaRow, search: str) -> list[Any]:
-    indent = {"style": {"paddingLeft": f"{1.2 * row.depth:.1f}em"}}
-    link = dcc.Link(
-        visible(row.quota), href=panels.address(search, open=row.quota, show=row.resource), className="quiet-link"
-    )
-    amounts = (row.minimum, row.maximum, row.runtime, row.used, row.request, row.borrowed, row.lent)
-    cells = [amount(row.resource, value) for value in amounts]
-    return [
-        html.Span(link, **indent),
-        unbroken_text(row.resource),
-        *cells,
-        f"{row.waiting_pods:,}",
-        *(
-            "" if since is None else panels.moment(since)
-            for since in (row.borrows_since_seconds, row.over_since_seconds)
-        ),
-        visible(row.problem),
-    ]
 
 
 def resources(report: QueueReport) -> list[str]:
@@ -153,10 +144,8 @@ def _history(view: View, service: QueueService, report: QueueReport, search: str
     try:
         past = service.history(view.given.current_user(), row.quota, resource)
     except NoData as error:
-        return panels.panel(
-            title,
-            panels.empty(f"{error.message[:1].upper()}{error.message[1:]}.", why=error.fix, command="cotenant doctor"),
-        )
+        headline = f"{error.message[:1].upper()}{error.message[1:]}."
+        return panels.panel(title, panels.empty(headline, why=error.fix, command="cotenant doctor"))
     used = panels.figure(figures.history(past), "quota-history", HISTORY_HEIGHT)
     waited = panels.figure(figures.waiting(past), "quota-waiting", WAITING_HEIGHT)
     return panels.panel(title, used, waited, note="From the manager's metrics, every 5 minutes.")
@@ -174,19 +163,17 @@ def waiting_panel(report: QueueReport, search: str) -> Component:
         state = panels.empty("No pod waits for quota or for its gang.", why=why, command="cotenant get waiting")
         return panels.panel(WAITING, state)
     _namespace, *heads = titles(WAITING_PODS)
-    lines = [_waiting_cells(row) for row in rows[:MOST_ROWS]]
+    lines = []
+    for row in rows[:MOST_ROWS]:
+        likely = display.MISSING if row.likely_seconds is None else panels.moment(row.likely_seconds)
+        missing = amount(row.resource, row.missing) if row.resource else display.MISSING
+        names = [subject(row.pod, row.namespace), unbroken_text(row.quota), visible(row.gang)]
+        place = f"{row.position:,}" if row.position else display.MISSING
+        reason = [unbroken_text(label(row.code)), unbroken_text(row.resource), missing, likely, visible(row.reason)]
+        lines.append([*names, panels.moment(row.since_seconds), place, *reason])
     table = panels.facts(*without_empty_columns(heads, lines), WAITING, waiting_totals(tables.waiting_table(rows)))
     codes = reason_chips(row.code for row in rows)
     return panels.panel(WAITING, codes, table, note=row_note(len(rows), "get waiting"))
-
-
-def _waiting_cells(row: WaitingPodRow) -> list[Any]:
-    likely = display.MISSING if row.likely_seconds is None else panels.moment(row.likely_seconds)
-    missing = amount(row.resource, row.missing) if row.resource else display.MISSING
-    names = [subject(row.pod, row.namespace), unbroken_text(row.quota), visible(row.gang)]
-    place = f"{row.position:,}" if row.position else display.MISSING
-    why = [unbroken_text(label(row.code)), unbroken_text(row.resource), missing, likely, visible(row.reason)]
-    return [*names, panels.moment(row.since_seconds), place, *why]
 
 
 def gang_panel(report: QueueReport, search: str) -> Component:
@@ -200,16 +187,14 @@ def gang_panel(report: QueueReport, search: str) -> Component:
         return panels.panel(GANGS_TITLE, panels.empty("There is no gang.", why=why, command=GANG))
     states = Counter(row.state for row in rows)
     chips = [panels.chip(f"{s.value} {states[s]:,}", TONES.get(s, "gray")) for s in GangState if states[s]]
-    lines, total = [_gang_cells(row) for row in rows[:MOST_ROWS]], gang_totals(tables.gang_table(rows))
-    table = panels.facts(titles(GANGS), lines, GANGS_TITLE, total)
+    lines: list[list[Any]] = []
+    for row in rows[:MOST_ROWS]:
+        names = [visible(row.namespace), visible(row.gang), visible(row.quota)]
+        state = panels.chip(row.state.value, TONES.get(row.state, "gray"))
+        counts = [f"{n:,}" for n in (row.members, row.placed, row.min_available, row.total)]
+        lines.append([*names, state, *counts, panels.moment(row.since_seconds), visible(row.reason)])
+    table = panels.facts(titles(GANGS), lines, GANGS_TITLE, gang_totals(tables.gang_table(rows)))
     return panels.panel(GANGS_TITLE, html.Div(chips, className="chips"), table, note=row_note(len(rows), "get gangs"))
-
-
-def _gang_cells(row: GangRow) -> list[Any]:
-    counts = (row.members, row.placed, row.min_available, row.total)
-    state = panels.chip(row.state.value, TONES.get(row.state, "gray"))
-    return [visible(row.namespace), visible(row.gang), visible(row.quota), state, *(f"{n:,}" for n in counts),
-            panels.moment(row.since_seconds), visible(row.reason)]  # fmt: skip
 
 
 # --- what they share --------------------------------------------------------------------------------------------------

@@ -100,7 +100,10 @@ def _empties(search: str) -> bool:
 def verdict(report: RebalanceReport, search: str) -> Component:
     """Describe how many pods would leave how many nodes, and by which rules."""
     loads = Counter(str(load) for load in report.nodes.columns["load"])
-    chips = [panels.chip(f"{load} {count:,}", _load_tone(load)) for load, count in sorted(loads.items())]
+    chips = []
+    for load, count in sorted(loads.items()):
+        tone = "red" if load == "high" else "orange" if load.startswith("high") else "teal" if load == "low" else "gray"
+        chips.append(panels.chip(f"{load} {count:,}", tone))
     count = report.move_count
     moves = display.counted(count, "move") if count else "No move"
     extent = f"{moves} for {display.counted(len(report.nodes), 'node')}, decided "
@@ -141,10 +144,6 @@ def shown_resource(search: str, rows: Sequence[Row]) -> str:
     return max((name for name, _ in RESOURCES), key=above)
 
 
-def _load_tone(load: str) -> str:
-    return "red" if load == "high" else "orange" if load.startswith("high") else "teal" if load == "low" else "gray"
-
-
 # --- rows -------------------------------------------------------------------------------------------------------------
 def lists(view: View, search: str) -> Component:
     """Jobs, moves, refusals and nodes; nothing where the round says already why there is none."""
@@ -178,7 +177,11 @@ def move_panel(view: View, report: RebalanceReport, jobs: MigrationJobs) -> Comp
     every = approval.approve_button(
         approval.EVERY, f"Approve all {len(rows)}" if len(rows) > 1 else "Approve it", reason
     )
-    table_rows = [[*cells(MOVES, row), _approve(view, row, carrier)] for row in rows[:MOST_ROWS]]
+    table_rows = []
+    for row in rows[:MOST_ROWS]:
+        pod = str(row["pod"])
+        approve = approval.approve_button(pod, "Approve", approval.why_not(view, carrier, namespace_of(pod)))
+        table_rows.append([*cells(MOVES, row), approve])
     table = panels.facts([*titles(MOVES), "Approval"], table_rows, MOVE_TITLE)
     off = [disabled_state(carrier)] if not carrier.carries else under_way(jobs)
     more = [html.P(reason, className="panel-note")] if reason and carrier.carries else []
@@ -196,30 +199,24 @@ def emptying_panel(view: View, report: RebalanceReport, jobs: MigrationJobs) -> 
     withdrawal = approval.why_not(view, JobCarrier())
     button_text = f"Empty all {count}" if count > 1 else "Empty it"
     every = approval.approve_button(approval.EVERY, button_text, reason, approval.NODES) if count else None
-    table_rows = [
-        [*cells(EMPTYING, row), sentence(row["reason"]), _node_button(row, reason, withdrawal)]
-        for row in rows[:MOST_ROWS]
-    ]
+    table_rows = []
+    for row in rows[:MOST_ROWS]:
+        node = str(row["node"])
+        button: Any = display.MISSING
+        if row["decision"] == TO_BE_EMPTIED:
+            button = approval.approve_button(node, "Empty", reason, approval.NODES)
+        elif row["by"]:  # a mark can also be taken away while nobody empties nodes
+            button = approval.withdraw_button(node, node, withdrawal, approval.NODES)
+        table_rows.append([*cells(EMPTYING, row), sentence(row["reason"]), button])
     table = panels.facts([*titles(EMPTYING), "Why", "Approval"], table_rows, EMPTYING_TITLE)
     off = [] if emptier.carries else [disabled_state(emptier)]
     return panels.panel(EMPTYING_TITLE, *off, table, aside=every, note=row_note(len(rows), ONE_ROUND))
 
 
-def _node_button(row: Row, reason: str, withdrawal_reason: str) -> Any:
-    """Empty a node, or give it back; a mark can also be taken away while nobody empties nodes."""
-    node = str(row["node"])
-    if row["decision"] == TO_BE_EMPTIED:
-        return approval.approve_button(node, "Empty", reason, approval.NODES)
-    if row["by"]:
-        return approval.withdraw_button(node, node, withdrawal_reason, approval.NODES)
-    return display.MISSING
-
-
 def under_way(jobs: MigrationJobs) -> list[Component]:
     """Note that the nodes' reports may not show started moves yet; empty where no job is open."""
-    count = measures.matching_count(
-        str(phase).startswith(("Pending", "Running")) for phase in jobs.jobs.columns["phase"]
-    )
+    phases = jobs.jobs.columns["phase"]
+    count = measures.matching_count(str(phase).startswith(("Pending", "Running")) for phase in phases)
     if not count:
         return []
     message = f"{display.counted(count, 'job')} under way: nodes report a move later, so these moves may come on top."
@@ -233,14 +230,8 @@ def quiet(headline: str) -> Component:
 
 def disabled_state(carrier: JobCarrier) -> Component:
     """Why nothing can be approved, and the command that helps."""
-    return panels.empty(
-        carrier.why_not, why="Until then moves are shown, and cannot be approved.", command=carrier.command
-    )
-
-
-def _approve(view: View, row: Row, carrier: JobCarrier) -> Component:
-    pod = str(row["pod"])
-    return approval.approve_button(pod, "Approve", approval.why_not(view, carrier, namespace_of(pod)))
+    why = "Until then moves are shown, and cannot be approved."
+    return panels.empty(carrier.why_not, why=why, command=carrier.command)
 
 
 def stay_panel(report: RebalanceReport) -> Component:
@@ -249,15 +240,10 @@ def stay_panel(report: RebalanceReport) -> Component:
     if not rows:
         return panels.panel(STAY_TITLE, quiet("No examined pod stays."))
     heads = ["Pod", "From", "Reason", "Why"]
-    table_rows = [
-        [
-            visible(row["pod"]) or "the node's other pods",
-            visible(row["source"]),
-            unbroken_text(label(row["reason"])),
-            sentence(row["reason"]),
-        ]
-        for row in rows[:MOST_ROWS]
-    ]
+    table_rows = []
+    for row in rows[:MOST_ROWS]:
+        pod, code = visible(row["pod"]) or "the node's other pods", row["reason"]
+        table_rows.append([pod, visible(row["source"]), unbroken_text(label(code)), sentence(code)])
     table = panels.facts(heads, table_rows, STAY_TITLE)
     codes = reason_chips(str(row["reason"]) for row in rows)
     return panels.panel(STAY_TITLE, codes, table, note=row_note(len(rows), ONE_ROUND))
@@ -274,7 +260,14 @@ def job_panel(view: View, jobs: MigrationJobs) -> Component:
     rows = list(jobs.jobs.rows())
     phases = Counter(str(row["phase"]) for row in rows)
     chips = [panels.chip(f"{phase} {count:,}", _phase_tone(phase)) for phase, count in sorted(phases.items())]
-    table_rows = [[*cells(JOBS, row, DRAWN), _withdraw(view, row)] for row in rows[:MOST_ROWS]]
+    who, table_rows = view.given.current_user(), []
+    for row in rows[:MOST_ROWS]:
+        undo: Any = display.MISSING
+        if str(row["phase"]).startswith(PENDING):  # nothing else can be withdrawn
+            pod = str(row["pod"])
+            may = who.may(Right.APPROVE, namespace_of(pod))
+            undo = approval.withdraw_button(str(row["job"]), pod, "" if may else "This needs role approver or admin.")
+        table_rows.append([*cells(JOBS, row, DRAWN), undo])
     table = panels.facts([*titles(JOBS), "Undo"], table_rows, JOBS_TITLE)
     parts = [html.Div(chips, className="chips"), table]
     if not jobs.carrier.carries and any(str(row["phase"]).startswith(PENDING) for row in rows):
@@ -284,15 +277,6 @@ def job_panel(view: View, jobs: MigrationJobs) -> Component:
 
 def _phase_tone(phase: str) -> str:
     return TONES.get(phase.partition(",")[0], "gray")
-
-
-def _withdraw(view: View, row: Row) -> Any:
-    """Only what is Pending can be withdrawn."""
-    if not str(row["phase"]).startswith(PENDING):
-        return display.MISSING
-    pod = str(row["pod"])
-    may = view.given.current_user().may(Right.APPROVE, namespace_of(pod))
-    return approval.withdraw_button(str(row["job"]), pod, "" if may else "This needs role approver or admin.")
 
 
 def history_panel(entries: Sequence[MoveHistoryEntry]) -> list[Component]:
@@ -308,11 +292,10 @@ def history_panel(entries: Sequence[MoveHistoryEntry]) -> list[Component]:
     return [panels.panel(HISTORY, table, note=note)]
 
 
-def _steps(text: str) -> list[Any]:
-    return [part for step in text.split(", ") for part in (unbroken_text(step), " ")]
-
-
-DRAWN: Final[Drawn] = {"phase": lambda phase: panels.chip(phase, _phase_tone(phase)), "done": _steps}
+DRAWN: Final[Drawn] = {
+    "phase": lambda phase: panels.chip(phase, _phase_tone(phase)),
+    "done": lambda text: [part for step in text.split(", ") for part in (unbroken_text(step), " ")],
+}
 
 
 # --- callbacks --------------------------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ from cotenant.dashboard.tables import grid, list_page, savings
 from cotenant.dashboard.tables.list_page import Listing, ListTab
 from cotenant.recommender.model.list_totals import savings_of_rows
 from cotenant.recommender.model.recommendation import Recommendation
-from cotenant.recommender.model.savings import Savings, When
+from cotenant.recommender.model.savings import When
 from cotenant.recommender.model.savings_text import RAISES
 from cotenant.recommender.model.steps import Ready
 from cotenant.recommender.model.todo import ORDERS, TodoList
@@ -93,20 +93,15 @@ def totals(snapshot: Snapshot, query: Query, currency: str) -> Sequence[Componen
     word = RAISES if query.values("todo") == (TodoList.RAISE,) else ""
     first = [html.Span(f"{TITLES[When.ALL_STEPS]}:", className="total-label"), " "]
     first.append(html.Strong(savings.main_parts(sums[When.ALL_STEPS], currency, word), className="total-value"))
-    every = html.Div([_total(when, summed, currency) for when, summed in sums.items()], className="more-sums")
-    return [html.Details([html.Summary(first), every], className="sums")]
-
-
-def _total(when: When, summed: Savings, currency: str) -> Component:
-    return html.Div(
-        [
+    every = []
+    for when, summed in sums.items():
+        parts = [
             html.Span(TITLES[when], className="total-label"),
             html.Strong(savings.saving_parts(summed, currency), className="total-value"),
             html.Span(savings.net_parts(summed, currency), className="total-parts"),
-        ],
-        className="total",
-        id=f"total-{when.name.lower().replace('_', '-')}",
-    )
+        ]
+        every.append(html.Div(parts, className="total", id=f"total-{when.name.lower().replace('_', '-')}"))
+    return [html.Details([html.Summary(first), html.Div(every, className="more-sums")], className="sums")]
 
 
 def _shape(definitions: Sequence[dict[str, Any]]) -> None:
@@ -124,9 +119,8 @@ def _shape(definitions: Sequence[dict[str, Any]]) -> None:
         if column_def["field"] in BEFORE_AND_AFTER:
             resource, title = BEFORE_AND_AFTER[column_def["field"]]
             limit = f"{resource}_limit"
-            column_def["cellRendererParams"]["limit"] = {
-                "value": limit, "now": PROPOSED[limit], "action": ACTIONS[limit]
-            }  # fmt: skip
+            drawn = {"value": limit, "now": PROPOSED[limit], "action": ACTIONS[limit]}
+            column_def["cellRendererParams"]["limit"] = drawn
             tip = f"{column_def['headerTooltip']} After all steps, of one pod; below it the limit where it changes."
             column_def |= {"headerName": title, "headerTooltip": tip}
             column_def.pop("headerValueGetter", None)

@@ -28,37 +28,29 @@ def render(view: View, search: str) -> Component:
     """The day and the selected plan above the list."""
     way = html.A("To the list", href=f"#{BELOW}", className="quiet-link", id="to-list")
     lead = html.P("Capacity that the forecast would reserve before a peak, and why other plans are not proposed.")
-    head = html.Div([html.H1("Plans"), lead, way, *_new_button(view)], className="page-head")
+    heading = [html.H1("Plans"), lead, way]
+    if view.given.plans is not None:
+        refused = plan_actions.why_not(view, Right.PLAN)
+        button = html.Button(
+            "New plan",
+            className="button",
+            disabled=bool(refused),
+            title=refused or "New plan (n)",
+            **panels.asks(plan_actions.NEW_ASKED, workload=""),
+            **{"data-key": "n", "data-opens": "new-fields"},
+        )
+        heading.append(html.Div(button, className="aside"))
+    head = html.Div(heading, className="page-head")
     body = panels.render_guarded(lambda: list_page.body(LIST, view, search))
     if view.source.snapshot().overview is None and view.given.plans is None:
         return html.Div([head, html.Div(body, id=BELOW)], className="page")
     plans = plans_of_service(view, search)
     hand = panels.render_guarded(lambda: detail.selected_panel(view, search, plans), detail.IN_HAND)
-    above = html.Div(
-        [
-            html.Div(board(view, search, plans), id="plan-board"),
-            html.Div(hand, id="plan-hand"),
-        ],
-        className="row wide-narrow",
-    )
+    day = html.Div(board(view, search, plans), id="plan-board")
+    above = html.Div([day, html.Div(hand, id="plan-hand")], className="row wide-narrow")
     new = [html.Div(id="plan-new-form"), html.Div(id="plan-new-said"), html.Div(id="plan-new-acted")]
     parts = [head, *new, *plan_page.polling_stores(view), above, html.Div(body, className="list-below", id=BELOW)]
     return html.Div(parts, className="page tall-page")
-
-
-def _new_button(view: View) -> list[Component]:
-    if view.given.plans is None:
-        return []
-    refused = plan_actions.why_not(view, Right.PLAN)
-    button = html.Button(
-        "New plan",
-        className="button",
-        disabled=bool(refused),
-        title=refused or "New plan (n)",
-        **panels.asks(plan_actions.NEW_ASKED, workload=""),
-        **{"data-key": "n", "data-opens": "new-fields"},
-    )
-    return [html.Div(button, className="aside")]
 
 
 def below(view: View, parts: tuple[str, ...], search: str) -> Component:
@@ -85,11 +77,9 @@ def register(app: Dash, view: View) -> None:
         text = search or ""
         plans = plans_of_service(view, text)
         typed = view.given.plans is not None and ctx.triggered_id == "version"  # a form may be open there
-        inside = (
-            no_update
-            if typed
-            else panels.render_guarded(lambda: detail.selected_panel(view, text, plans), detail.IN_HAND)
-        )
+        inside: Any = no_update
+        if not typed:
+            inside = panels.render_guarded(lambda: detail.selected_panel(view, text, plans), detail.IN_HAND)
         return board(view, with_open_plan(text, ref) if typed else text, plans), inside
 
     @app.callback(

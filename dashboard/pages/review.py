@@ -6,7 +6,7 @@ address. The browser's part is `assets/review.js`.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import dash_mantine_components as dmc
@@ -24,7 +24,7 @@ from cotenant.changes.model.service import BundleCommit, BundleForm, Method, Wor
 from cotenant.dashboard.changes import review as reviewing
 from cotenant.dashboard.changes import review_browser, review_end, review_steps
 from cotenant.dashboard.changes.jobs import Jobs
-from cotenant.dashboard.changes.review import CONFIRM, DIFF, DONE, DRY_RUN, GUARDRAILS, METHOD, STEPS, ReviewTerms
+from cotenant.dashboard.changes.review import CONFIRM, DIFF, DONE, DRY_RUN, GUARDRAILS, METHOD, STEPS, Out, ReviewTerms
 from cotenant.dashboard.changes.review_job import AT_ONCE, Answer, ReviewJob, ReviewPass
 from cotenant.dashboard.figures import display
 from cotenant.dashboard.frame import callbacks as acting
@@ -79,16 +79,14 @@ def _frame(view: View, search: str) -> Component:
     if view.source.snapshot().overview is None:
         return panels.no_results()
     if trouble := acting.outage_reason(view):
-        return panels.failure_state(
-            trouble, "Nothing can be reviewed before it answers. The page tries again automatically."
-        )
+        wait = "Nothing can be reviewed before it answers. The page tries again automatically."
+        return panels.failure_state(trouble, wait)
     if why := acting.why_not(view, Right.REVIEW):
         command = "cotenant dashboard --act" if view.given.changes is None else ""
         return panels.empty("This cannot be reviewed here.", why=why, command=command)
     if not (terms.workloads or terms.everything or terms.step == DONE):
-        return panels.empty(
-            "Nothing is selected.", why="Tick rows in the list, then Review.", link=_to_list(view, terms)
-        )
+        why = "Tick rows in the list, then Review."
+        return panels.empty("Nothing is selected.", why=why, link=_to_list(view, terms))
     steps = dmc.Stepper(
         [dmc.StepperStep(label=label) for label in STEPS.values()],
         id="review-steps",
@@ -129,37 +127,45 @@ def contents(view: View, listing: Listing, search: str) -> Component:
         return _under_way(terms.step, answer)
     looks, method = answer
     going, outs = reviewing.split_by_obstacle(looks, terms, method)
-    parts: list[Component] = _partial(len(refs) - len(looks), len(refs))
+    parts: list[Component] = []
+    if left := len(refs) - len(looks):
+        words = f"Stopped: {display.number(len(looks))} of {display.counted(len(refs), 'workload')} reviewed"
+        text = f"{words}; left out, to be reviewed separately: {display.number(left)}."
+        parts.append(html.P(text, className="note-partial", role="note"))
     if terms.step == DIFF:
         shown = [review.workload for review in looks[: review_steps.MOST_SHOWN]]
         step = review_steps.diff(looks, p99(view, shown), view.currency)
     elif terms.step == GUARDRAILS:
-        step = review_steps.guardrails(looks, terms, _why_no_override(view, looks))
+        # The right to pass over a rule is asked for each namespace in question.
+        spaces = dict.fromkeys(review.workload.namespace for review in looks if review.blocked(()))
+        step = review_steps.guardrails(looks, terms, _first_obstacle(view, Right.OVERRIDE, spaces))
     elif terms.step == DRY_RUN:
         step = review_steps.dry_run(looks)
     elif terms.step == METHOD:
         step = review_steps.method(looks, terms, method, commits=bool(view.given.actions.git_repository))
     else:
-        step = _confirm(view, terms, method, looks)
+        step = _confirm(view, terms, method, going, outs)
     parts += step
     below = foot(view, terms, method, going, len(outs))
-    return _step_frame(terms.step, html.Div(parts), below, _pinned_parameters(refs, method))
+    # The address fixes the workloads and the method of the next step, whatever the filters show later. It does not
+    # hold very many: those stay a filter, and what is accepted is what the last step has shown.
+    few = refs if len(refs) <= reviewing.MOST_NAMED else ()
+    pinned = {"ids": ",".join(reviewing.name_of(ref) for ref in few), "method": method.value}
+    return _step_frame(terms.step, html.Div(parts), below, pinned)
 
 
-def _partial(left: int, of: int) -> list[Component]:
-    if not left:
-        return []
-    words = f"Stopped: {display.number(of - left)} of {display.counted(of, 'workload')} reviewed"
-    text = f"{words}; left out, to be reviewed separately: {display.number(left)}."
-    return [html.P(text, className="note-partial", role="note")]
+def _first_obstacle(view: View, right: Right, namespaces: Iterable[str]) -> str:
+    """Why the person may not do it in the first of the namespaces where they may not; "" where they may in all."""
+    return next((why for namespace in namespaces if (why := acting.why_not(view, right, namespace))), "")
 
 
 def _under_way(step: str, job: ReviewJob) -> Component:
     return _step_frame(step, review_end.progress(job.done, job.total, job.left_seconds()), None)
 
 
-def _confirm(view: View, terms: ReviewTerms, method: Method, looks: Sequence[WorkloadReview]) -> list[Component]:
-    going, outs = reviewing.split_by_obstacle(looks, terms, method)
+def _confirm(
+    view: View, terms: ReviewTerms, method: Method, going: Sequence[WorkloadReview], outs: Sequence[Out]
+) -> list[Component]:
     answer = html.Div(id="review-answer")
     if method is Method.BUNDLE and going and terms.commit:
         planned = commit_bundle(view, terms, [review.workload for review in going], write=False)
@@ -186,16 +192,6 @@ def _step_frame(
         id="review-step",
         **{"data-step": step, **marks},
     )
-
-
-def _pinned_parameters(refs: Sequence[WorkloadRef], method: Method) -> dict[str, str]:
-    """Return the address parameters that fix the workloads and the method of the next step.
-
-    They stay the same whatever the filters show later. An address does not hold very many: those stay a filter, and
-    what is accepted is what the last step has shown.
-    """
-    few = refs if len(refs) <= reviewing.MOST_NAMED else ()
-    return {"ids": ",".join(reviewing.name_of(ref) for ref in few), "method": method.value}
 
 
 # --- what is asked ----------------------------------------------------------------------------------------------------
@@ -274,12 +270,6 @@ def commit_bundle(view: View, terms: ReviewTerms, refs: Sequence[WorkloadRef], *
     return in_cluster(view.given.changes).commit(view.given.current_user(), request, branch, write=write)
 
 
-def _why_no_override(view: View, looks: Sequence[WorkloadReview]) -> str:
-    """Why nobody may pass over a rule here; the right is asked for each namespace in question."""
-    spaces = dict.fromkeys(review.workload.namespace for review in looks if review.blocked(()))
-    return next((why for namespace in spaces if (why := acting.why_not(view, Right.OVERRIDE, namespace))), "")
-
-
 # --- the foot ---------------------------------------------------------------------------------------------------------
 def foot(view: View, terms: ReviewTerms, method: Method, going: Sequence[WorkloadReview], out: int) -> Component:
     """Sums, back, and what leads on; at the end the one button that acts."""
@@ -291,9 +281,8 @@ def foot(view: View, terms: ReviewTerms, method: Method, going: Sequence[Workloa
         acts = html.Div([*_final_button(view, terms, method, going), *back][::-1], className="selection-acts")
         return html.Div([sums, acts], className="review-foot")
     quick = [_step_button("To confirm", "review-last", CONFIRM, keys="c")] if at < len(order) - 2 else []
-    onward = _step_button(
-        f"Next: {STEPS[order[at + 1]].lower()}", "review-next", order[at + 1], keys="Enter", primary=True
-    )
+    following = order[at + 1]
+    onward = _step_button(f"Next: {STEPS[following].lower()}", "review-next", following, keys="Enter", primary=True)
     return html.Div([sums, html.Div([*back, *quick, onward], className="selection-acts")], className="review-foot")
 
 
@@ -309,9 +298,7 @@ def _final_button(view: View, terms: ReviewTerms, method: Method, going: Sequenc
         text = "Make the commit" if terms.commit else text
         return [html.Button(text, id="review-bundle", className="button act primary", disabled=not going)]
     spaces = dict.fromkeys(review.workload.namespace for review in going)
-    missing = next(
-        (accept_why for namespace in spaces if (accept_why := acting.why_not(view, Right.ACCEPT, namespace))), ""
-    )
+    missing = _first_obstacle(view, Right.ACCEPT, spaces)
     if missing or not going:
         why = missing or "Nothing is left to change."
     elif terms.overridden and not terms.because:
@@ -329,12 +316,7 @@ def _final_button(view: View, terms: ReviewTerms, method: Method, going: Sequenc
 # --- callbacks --------------------------------------------------------------------------------------------------------
 def register(app: Dash, view: View, listing: Listing) -> None:
     """The step follows the address; accepting, downloading, judging and rolling back."""
-    _register_steps(app, view, listing)
-    _register_actions(app, view)
-    review_browser.register(app)
 
-
-def _register_steps(app: Dash, view: View, listing: Listing) -> None:
     @app.callback(
         Output("review-body", "children"),
         Input("url", "search"),
@@ -377,6 +359,9 @@ def _register_steps(app: Dash, view: View, listing: Listing) -> None:
     @acts(view, Right.REVIEW)
     def _refresh(_ticks: Any, _redo: Any, search: str | None) -> Any:
         return panels.render_guarded(lambda: html.Div(outcome(view, reviewing.parse_terms(search or ""))))
+
+    _register_actions(app, view)
+    review_browser.register(app)
 
 
 def _register_actions(app: Dash, view: View) -> None:
