@@ -19,12 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.usage.forecast import LEVELS
-from cotenant.base.usage.usage import FloatMatrix
+from cotenant.base.usage.usage import FloatMatrix, Floats
 from cotenant.forecasting.base import Array, in_order
 from cotenant.forecasting.empirical import known_mean
 from cotenant.forecasting.settings import ForecastingSettings
-
-Floats = npt.NDArray[np.floating[Any]]
 
 _LIFTED: Final = {LEVELS.index(0.95): 0.1, LEVELS.index(0.98): 0.3}
 """Upper levels, and the lift that pools of series typically need, in scales: few series lean on it."""

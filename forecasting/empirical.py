@@ -8,8 +8,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from cotenant.base.usage.usage import Floats
+
 Array = npt.NDArray[np.float32]
-Floats = npt.NDArray[np.floating[Any]]
 
 _LAST: Final = np.iinfo(np.int32).max
 _LOW, _HIGH = (1, 0) if sys.byteorder == "big" else (0, 1)

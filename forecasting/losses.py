@@ -5,15 +5,11 @@ actual: (n, H); quantiles: (n, H, L) at `levels`; results (n,), NaN where nothin
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
+from cotenant.base.usage.usage import Floats
 from cotenant.forecasting.base import LEVEL_ARRAY
 from cotenant.forecasting.empirical import known_mean
-
-Floats = npt.NDArray[np.floating[Any]]
 
 
 def pinball(actual: Floats, quantiles: Floats, levels: Floats = LEVEL_ARRAY) -> Floats:

@@ -6,16 +6,15 @@ either idle or busy. A mixture of their distributions (the linear opinion pool, 
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.threads import side_by_side
+from cotenant.base.usage.usage import Floats
 from cotenant.forecasting.base import LEVEL_ARRAY, Array
 from cotenant.forecasting.empirical import smooth_quantiles
-
-Floats = npt.NDArray[np.floating[Any]]
 
 MOST: Final = 5
 """Forecasts that are mixed for one series, those of most weight: the rest would add little but work."""

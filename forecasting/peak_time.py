@@ -13,16 +13,14 @@ The peak is announced at the start with most chance within an hour of it, nearer
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.base.usage.usage import HOUR_SECONDS, FloatMatrix, TimeGrid
+from cotenant.base.usage.usage import HOUR_SECONDS, FloatMatrix, Floats, TimeGrid
 from cotenant.forecasting.base import Array
 from cotenant.forecasting.empirical import known_mean, row_quantiles
-
-Floats = npt.NDArray[np.floating[Any]]
 
 RUN_SECONDS: Final = 2 * HOUR_SECONDS
 """Length of a peak window."""

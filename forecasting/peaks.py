@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.base.usage.usage import FloatMatrix
+from cotenant.base.usage.usage import FloatMatrix, Floats
 from cotenant.forecasting.base import LEVEL_ARRAY, Array
 from cotenant.forecasting.empirical import row_quantiles, weighted_quantiles
 
@@ -29,7 +29,6 @@ PEAK_PRIOR_DAYS: Final = 24.0
 """Days that peak errors of equally restless series count for in each one's. Strength of the prior over equally
 restless series: its effect cannot be judged from outside."""
 
-Floats = npt.NDArray[np.floating[Any]]
 
 _POOLED_POINTS = (np.arange(51) + 0.5) / 51
 _RATIO_LIMIT = 100.0

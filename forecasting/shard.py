@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.settings.base import digest
 from cotenant.base.usage.forecast import LEVELS, MeasuredError, ModelCard
-from cotenant.base.usage.usage import FloatMatrix, TimeGrid
+from cotenant.base.usage.usage import FloatMatrix, Floats, TimeGrid
 from cotenant.forecasting.base import Array, Forecaster
 from cotenant.forecasting.boosting.booster import (
     SEED,
@@ -46,8 +46,6 @@ from cotenant.forecasting.selection import (
 )
 from cotenant.forecasting.served_mixture import BLEND_SHARPNESS, booster_score, booster_share, measure, rehearse
 from cotenant.forecasting.settings import ForecastingSettings
-
-Floats = npt.NDArray[np.floating[Any]]
 
 _NAMED_FROM: Final = 0.1
 """Share of the booster from which it is named beside the members."""

@@ -12,13 +12,13 @@ The peak window is the two hours that the timing curve (`peak_time`) announces; 
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.usage.forecast import Window, WindowKind
-from cotenant.base.usage.usage import FloatMatrix, TimeGrid
+from cotenant.base.usage.usage import Flags, FloatMatrix, Floats, TimeGrid
 from cotenant.forecasting.base import Array
 from cotenant.forecasting.empirical import known_mean, row_quantiles
 from cotenant.forecasting.peak_time import PAST_DAYS, RUN_SECONDS, busiest, past_days
@@ -31,8 +31,6 @@ WINDOW_MINUTES: Final = 60
 """Shortest valley window; a peak window is two hours. Two half hours of the forecast's grid: a shorter valley is
 within its error."""
 
-Floats = npt.NDArray[np.floating[Any]]
-Flags = npt.NDArray[np.bool_]
 
 _DAY_DECAY: Final = 0.85
 _STEEPNESS: Final = 5

@@ -31,9 +31,8 @@ import numpy.typing as npt
 from cotenant.base.cluster import ContainerRole, Inventory, Pod, PodPhase
 from cotenant.base.identity import NodeRef, PodContainerRef
 from cotenant.base.usage.sparse_usage import AnyUsage, SparseUsage
-from cotenant.base.usage.usage import HOUR_SECONDS, Signal, TimeGrid, Usage
+from cotenant.base.usage.usage import HOUR_SECONDS, Flags, Signal, TimeGrid, Usage
 
-Flags = npt.NDArray[np.bool_]
 Integers = npt.NDArray[np.int64]
 
 LISTINGS: Final = ((Signal.RESTARTS,), (Signal.CPU_REQUEST, Signal.MEMORY_REQUEST))

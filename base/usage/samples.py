@@ -19,8 +19,8 @@ import numpy.typing as npt
 from cotenant.base.identity import PodContainerRef
 from cotenant.base.usage.lives import Lives
 from cotenant.base.usage.sparse_usage import AnyUsage, as_sparse
+from cotenant.base.usage.usage import Flags
 
-Flags = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 KeyT = TypeVar("KeyT", bound=Hashable)

@@ -21,7 +21,6 @@ from cotenant.base.usage.sparse_usage import SparseUsage
 from cotenant.base.usage.usage import HOUR_SECONDS, TimeGrid, Usage
 
 Floats = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
 
 ALWAYS: Final[Mapping[Resource, int]] = {Resource.CPU: 250, Resource.MEMORY: GIB}
 GROWING: Final[Mapping[Resource, float]] = {Resource.CPU: 0.02, Resource.MEMORY: 0.1}

@@ -19,6 +19,9 @@ from cotenant.base.identity import SeriesRef
 from cotenant.base.resource import MIB, DeviceResource, MeasuredResource, Resource
 
 FloatMatrix = npt.NDArray[np.float32]
+Floats = npt.NDArray[np.floating[Any]]
+"""Numbers of any precision, in any shape."""
+Flags = npt.NDArray[np.bool_]
 
 FIVE_MINUTES_SECONDS = 300
 HALF_HOUR_SECONDS = 1800

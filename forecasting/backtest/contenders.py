@@ -18,8 +18,6 @@ from cotenant.forecasting.backtest.plan import Past, join_slots
 from cotenant.forecasting.backtest.windows import amplitude
 from cotenant.forecasting.base import Array, Forecaster
 
-Floats = npt.NDArray[np.floating[Any]]
-
 MEDIAN: Final = LEVELS.index(0.5)
 
 

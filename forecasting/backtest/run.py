@@ -8,21 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.progress import Progress, Silent
 from cotenant.base.usage.forecast import LEVELS
-from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, TimeGrid
+from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, Floats, TimeGrid
 from cotenant.forecasting.backtest.contenders import MEDIAN, Contender, ContenderForecast
 from cotenant.forecasting.backtest.plan import BacktestPlan, BacktestTrial, join_slots, trial
 from cotenant.forecasting.backtest.windows import amplitude, compare, count_matched_windows, equal_peaks, window_starts
 from cotenant.forecasting.base import LEVEL_ARRAY
 from cotenant.forecasting.empirical import known_mean
-
-Floats = npt.NDArray[np.floating[Any]]
 
 SCORED_LEVELS: Final = tuple(level for level in LEVELS if level <= 0.9)
 """Levels of the weighted quantile loss: 0.1 .. 0.9."""

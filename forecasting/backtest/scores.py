@@ -10,17 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from cotenant.base.usage.forecast import LEVELS
+from cotenant.base.usage.usage import Flags, Floats
 from cotenant.forecasting.backtest.run import BacktestScores
 from cotenant.forecasting.empirical import known_mean
-
-Floats = npt.NDArray[np.floating[Any]]
-Flags = npt.NDArray[np.bool_]
 
 DRAWS: Final = 1000
 FEWEST_SERIES: Final = 20

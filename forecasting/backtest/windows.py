@@ -7,16 +7,13 @@ AMPLITUDE have no peak; the right answer there is to claim none.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.base.usage.usage import HOUR_SECONDS
+from cotenant.base.usage.usage import HOUR_SECONDS, Flags, Floats
 from cotenant.forecasting.windows import amplitude as relative_amplitude
-
-Floats = npt.NDArray[np.floating[Any]]
-Flags = npt.NDArray[np.bool_]
 
 AMPLITUDE: Final = 0.3
 """Smallest (p95 - p5) / mean of a day that has a peak worth forecasting."""

@@ -7,17 +7,14 @@ that were known before it. A node is short where it uses more than its peak in f
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from cotenant.base.reasons import Reason
 from cotenant.base.usage.peak import WorstDay
+from cotenant.base.usage.usage import Floats
 from cotenant.forecasting.node_peaks.peak_records import BLOCKS_PER_DAY, PastPeaks
-
-Floats = npt.NDArray[np.floating[Any]]
-Flags = npt.NDArray[np.bool_]
 
 FEWEST_DAYS: Final = 3
 """Tested days below which none is called the worst."""

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from cotenant.base.light_imports import without_pandas
 from cotenant.base.threads import side_by_side
 from cotenant.base.usage.forecast import LEVELS
-from cotenant.base.usage.usage import FloatMatrix
+from cotenant.base.usage.usage import FloatMatrix, Floats
 from cotenant.forecasting.base import LEVEL_ARRAY, Array, in_order
 from cotenant.forecasting.boosting.trees import Trees, of_models
 from cotenant.forecasting.settings import ForecastingSettings
@@ -26,7 +26,6 @@ from cotenant.forecasting.settings import ForecastingSettings
 BOOSTER_THREADS: Final = 1
 """Threads of the booster's training. One thread per shard: shards already run in parallel by pipeline.workers."""
 
-Floats = npt.NDArray[np.floating[Any]]
 
 SEED: Final = 0
 TRAINED_LEVELS: Final = (0.1, 0.3, 0.5, 0.7, 0.9)

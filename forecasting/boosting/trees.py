@@ -13,9 +13,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from cotenant.base.usage.usage import Floats
 from cotenant.forecasting.base import Array
-
-Floats = npt.NDArray[np.floating[Any]]
 
 LEAVES: Final = 16
 """Most leaves of a tree: one bit each."""

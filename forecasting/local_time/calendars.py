@@ -18,12 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.errors import SettingsError
-from cotenant.base.usage.usage import FloatMatrix, TimeGrid
+from cotenant.base.usage.usage import Flags, FloatMatrix, TimeGrid
 from cotenant.forecasting.base import LEVEL_ARRAY, Array, in_order
 from cotenant.forecasting.empirical import row_quantiles
 from cotenant.forecasting.settings import ForecastingSettings
-
-Flags = npt.NDArray[np.bool_]
 
 SUNDAY: Final = 6
 REACH: Final = 2

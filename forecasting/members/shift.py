@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from cotenant.base.usage.usage import HOUR_SECONDS, FloatMatrix, TimeGrid
+from cotenant.base.usage.usage import HOUR_SECONDS, FloatMatrix, Floats, TimeGrid
 from cotenant.forecasting.base import LEVEL_ARRAY, Array, conform
 from cotenant.forecasting.empirical import count_known, fill_gaps, row_quantiles
-
-Floats = npt.NDArray[np.floating[Any]]
 
 _BAND_ENDS: Final = (0, 1, 2, 4, 8, 16, 32)
 """Slots ahead at which a new band of errors begins: near errors are narrow and change fast."""

@@ -8,16 +8,14 @@ other half hour, a day of a kind that has been before. Nearest neighbours in a s
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.base.usage.usage import FloatMatrix, TimeGrid
+from cotenant.base.usage.usage import FloatMatrix, Floats, TimeGrid
 from cotenant.forecasting.base import LEVEL_ARRAY, Array, conform
 from cotenant.forecasting.empirical import count_known, fill_gaps, row_quantiles
-
-Floats = npt.NDArray[np.floating[Any]]
 
 _FARTHEST: Final = 4.0
 """Squared distance of one slot, in variances of the series, beyond which it is just different; a gap is."""

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from cotenant.base.resource import Resource
+from cotenant.base.usage.usage import Floats
 from cotenant.forecasting.empirical import weighted_quantiles
-
-Floats = npt.NDArray[np.floating[Any]]
 
 MARGIN: Final = 1.1
 """Of Koordinator's predictors over the percentile."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Generic
+from typing import Final, Generic
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ import numpy.typing as npt
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.base.usage.forecast import RefT
-from cotenant.base.usage.usage import Usage
+from cotenant.base.usage.usage import Flags, Floats, Usage
 from cotenant.forecasting.node_peaks.koordinator_peaks import koordinator_peaks
 from cotenant.forecasting.node_peaks.peak_records import (
     BLOCKS_PER_DAY,
@@ -32,9 +32,6 @@ from cotenant.forecasting.node_peaks.peak_records import (
 )
 from cotenant.forecasting.node_peaks.peak_rule import RULE, PeakRule
 from cotenant.forecasting.settings import NodePeakSettings
-
-Floats = npt.NDArray[np.floating[Any]]
-Flags = npt.NDArray[np.bool_]
 
 FALLBACK: Final = "koordinator"
 _NODES_AT_ONCE: Final = 2000

@@ -7,12 +7,12 @@ decision's record (at most 14 days before it) come three plain statistics, of wh
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.floating[Any]]
+from cotenant.base.usage.usage import Floats
 
 BLOCKS_PER_DAY: Final = 4
 RECORD_DAYS: Final = 14

@@ -17,17 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from cotenant.base.resource import Resource
+from cotenant.base.usage.usage import Flags, Floats
 from cotenant.forecasting.node_peaks.peak_records import BLOCKS_PER_DAY, Records
 from cotenant.forecasting.settings import NodePeakSettings
-
-Floats = npt.NDArray[np.floating[Any]]
-Flags = npt.NDArray[np.bool_]
 
 RULE: Final = "mean of 14 and 7 days"
 """Name of the rule, as results have it."""

@@ -8,18 +8,15 @@ low frequencies with a margin. Each is tried on the last day from what stood bef
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from cotenant.base.usage.forecast import LEVELS
-from cotenant.base.usage.usage import FloatMatrix, TimeGrid
+from cotenant.base.usage.usage import FloatMatrix, Floats, TimeGrid
 from cotenant.forecasting.backtest.baselines.seasonal import by_day
 from cotenant.forecasting.base import Array, conform
 from cotenant.forecasting.empirical import row_quantiles
-
-Floats = npt.NDArray[np.floating[Any]]
 
 MARGINS: Final = (0.01, 0.10, 0.15, 0.20)
 FEWEST_BINS, MOST_BINS = 3, 100

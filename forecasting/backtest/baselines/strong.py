@@ -10,18 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.usage.forecast import LEVELS
-from cotenant.base.usage.usage import FloatMatrix, TimeGrid
+from cotenant.base.usage.usage import FloatMatrix, Floats, TimeGrid
 from cotenant.forecasting.base import LEVEL_ARRAY, Array, Forecaster, conform
 from cotenant.forecasting.losses import pinball
 from cotenant.forecasting.members.plain import RecentQuantiles, SeasonalNaive, SlotQuantiles
-
-Floats = npt.NDArray[np.floating[Any]]
 
 NAIVE_DAY: Final = SeasonalNaive(days=1, name="B1 seasonal naive day (empirical residuals)")
 NAIVE_WEEK: Final = SeasonalNaive(days=7, name="B2 seasonal naive week (empirical residuals)")
