@@ -85,7 +85,12 @@ def allocate_cpus(topology: CpuTopology, occupation: CpuOccupation, request: Cpu
     """The CPUs for a request, exactly `count` of those that are free; None when they cannot be had so."""
     free = topology.cpus - topology.isolated - occupation.taken
     if request.required:
-        free = _as_required(topology, free, request.bind)
+        # Only those with which the policy holds whichever are chosen: whole cores, or the first free thread of each.
+        cores = topology.cores.values()
+        if request.bind is CpuBindPolicy.FULL_PCPUS:
+            free = frozenset(cpu for threads in cores if free.issuperset(threads) for cpu in threads)
+        else:
+            free = frozenset(left[0] for threads in cores if (left := [cpu for cpu in threads if cpu in free]))
     if request.count < 1 or len(free) < request.count:
         return None
     for numa_nodes in numa_choices(topology, free, request):
@@ -95,13 +100,6 @@ def allocate_cpus(topology: CpuTopology, occupation: CpuOccupation, request: Cpu
             if cpus is not None:
                 return cpus
     return None
-
-
-def _as_required(topology: CpuTopology, free: Cpus, bind: CpuBindPolicy) -> Cpus:
-    """Free CPUs with which a bind policy holds whichever are chosen: whole cores, or the first free thread of each."""
-    if bind is CpuBindPolicy.FULL_PCPUS:
-        return frozenset(cpu for threads in topology.cores.values() if free.issuperset(threads) for cpu in threads)
-    return frozenset(threads[0] for core in topology.cores.values() if (threads := [t for t in core if t in free]))
 
 
 def numa_choices(topology: CpuTopology, free: Cpus, request: CpuRequest) -> Iterable[tuple[int, ...]]:
@@ -172,25 +170,23 @@ class _Accumulator:
         """Return the CPUs that are taken; None if there are not enough."""
         request = self._request
         if request.bind is CpuBindPolicy.FULL_PCPUS or max(map(len, self._topology.cores.values())) == 1:
-            cpus = self._full_cores_in_group()
-            if cpus is not None:
-                return cpus
+            for groups_of in (self._numa_groups, self._socket_groups):
+                for honour in self._honours:
+                    for group in groups_of(honour, whole=True):
+                        if (cpus := self._full_cores_of(group)) is not None:
+                            return cpus
             chosen = self._full_cores_across_sockets()
             if request.required and len(chosen) < request.count:
                 return None
             return self._fill_from_any_node(chosen)
-        return self._spread_within_group() or self._fill_from_any_node(frozenset())
+        for groups_of in (self._numa_groups, self._socket_groups):
+            for honour, one_a_core in ((self._honours[0], True), *((honour, False) for honour in self._honours)):
+                for group in groups_of(honour, one_a_core=one_a_core):
+                    if _cpu_count(group) >= request.count:
+                        return frozenset([cpu for turn in _turns(group) for cpu in sorted(turn)][: request.count])
+        return self._fill_from_any_node(frozenset())
 
     # --- whole cores --------------------------------------------------------------------------------------------------
-    def _full_cores_in_group(self) -> Cpus | None:
-        for groups_of in (self._numa_groups, self._socket_groups):
-            for honour in self._honours:
-                for group in groups_of(honour, whole=True):
-                    cpus = self._full_cores_of(group)
-                    if cpus is not None:
-                        return cpus
-        return None
-
     def _full_cores_of(self, group: Group) -> Cpus | None:
         """Free cores until there are enough; half a core at the end only where whole ones are a wish."""
         if _cpu_count(group) < self._request.count:
@@ -227,14 +223,6 @@ class _Accumulator:
         return frozenset(chosen)
 
     # --- single threads -----------------------------------------------------------------------------------------------
-    def _spread_within_group(self) -> Cpus | None:
-        for groups_of in (self._numa_groups, self._socket_groups):
-            for honour, one_a_core in ((self._honours[0], True), *((honour, False) for honour in self._honours)):
-                for group in groups_of(honour, one_a_core=one_a_core):
-                    if _cpu_count(group) >= self._request.count:
-                        return frozenset(_in_turn(group)[: self._request.count])
-        return None
-
     def _fill_from_any_node(self, chosen: Cpus) -> Cpus:
         """Return the chosen CPUs and single threads from any NUMA node, up to the number requested.
 
@@ -244,7 +232,8 @@ class _Accumulator:
         cpus = chosen
         for honour in self._honours:
             cores = [self._left_of(core, cpus) for core in self._cores_in_order(cpus, honour)]
-            cpus |= frozenset(_in_order(cores)[: self._request.count - len(cpus)])
+            in_order = [cpu for turn in _turns(cores) for cpu in turn]
+            cpus |= frozenset(in_order[: self._request.count - len(cpus)])
         return cpus
 
     def _left_of(self, core: int, cpus: Cpus) -> tuple[int, ...]:
@@ -321,16 +310,9 @@ class _Accumulator:
         return [core for core in self._topology.cores_of_numa_node[node] if core in self._free and core not in shut]
 
 
-def _in_turn(group: Group) -> list[int]:
-    """The first free thread of each core, then the second of each, and so on; by number in each turn."""
-    turns = range(max(map(len, group), default=0))
-    return [cpu for turn in turns for cpu in sorted(threads[turn] for threads in group if turn < len(threads))]
-
-
-def _in_order(group: Group) -> list[int]:
-    """The same, with the cores in the order that they are given in."""
-    turns = range(max(map(len, group), default=0))
-    return [threads[turn] for turn in turns for threads in group if turn < len(threads)]
+def _turns(group: Group) -> Iterable[list[int]]:
+    """The first free thread of each core, then the second of each, and so on."""
+    return ([cpus[turn] for cpus in group if turn < len(cpus)] for turn in range(max(map(len, group), default=0)))
 
 
 def _cpu_count(group: Group) -> int:

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from cotenant.base.allocation.cpu_annotations import reserved_cpus, system_cpus
 from cotenant.base.allocation.cpu_topology import Cpus, format_cpus
-from cotenant.base.allocation.devices import PERCENTS, WHOLE, Allocations, DeviceInventory, NodeDevice, TakenDevices
+from cotenant.base.allocation.devices import PERCENTS, WHOLE, Allocations, DeviceInventory, TakenDevices
 from cotenant.base.allocation.topology_document import NodeCpus
 from cotenant.base.people import Person
 
@@ -181,7 +181,13 @@ def device_owners(inventory: DeviceInventory, pods: Mapping[str, Allocations]) -
             id=device.id or "-",
             place=", ".join(filter(None, (numa_node, pcie))) or "place not known",
             state=f"{free} % free" if device.healthy else "ill",
-            pods=tuple(_owners(device, pods)),
+            pods=tuple(
+                # the largest percentage that the pod has of one of the device's resources
+                (pod, max((share.amounts.get(name, 0) for name in PERCENTS[device.kind]), default=WHOLE))
+                for pod, allocations in sorted(pods.items())
+                for share in allocations.get(device.kind, ())
+                if share.minor == device.minor
+            ),
         )
 
 
@@ -210,11 +216,3 @@ def _of_others_together(pods: tuple[tuple[str, int], ...]) -> tuple[tuple[str, i
     hidden = [percent for pod, percent in pods if pod == HIDDEN]
     own = tuple(pod_requests for pod_requests in pods if pod_requests[0] != HIDDEN)
     return (*own, (HIDDEN, sum(hidden))) if hidden else own
-
-
-def _owners(device: NodeDevice, pods: Mapping[str, Allocations]) -> Iterator[tuple[str, int]]:
-    """Yield the pods that have the device, each with the largest percentage that it has of one of its resources."""
-    for pod, allocations in sorted(pods.items()):
-        for share in allocations.get(device.kind, ()):
-            if share.minor == device.minor:
-                yield pod, max((share.amounts.get(name, 0) for name in PERCENTS[device.kind]), default=WHOLE)

@@ -6,7 +6,7 @@ driver and of the container's own libraries.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
@@ -89,24 +89,17 @@ def inventory_on(node: NodeHardware) -> DeviceInventory | None:
 
 
 def taken_by(holdings: Iterable[Holding]) -> TakenDevices:
-    """Return the devices that these pods have."""
-    return TakenDevices.of(_allocations(holdings))
+    """Return the devices that these pods have.
 
-
-def _allocations(holdings: Iterable[Holding]) -> Iterator[Allocations]:
-    """Yield the device allocations of the holdings.
-
-    An annotation that cannot be read, or that claims kinds or numbers of devices its pod does not ask for, is
-    skipped.
+    An annotation that cannot be read, or that claims kinds or numbers of devices its pod does not ask for, is skipped.
     """
+    taken = []
     for holding in holdings:
-        try:
+        with suppress(UsageError):
             allocations = decode_allocations(holding.annotations.get(DEVICE_ALLOCATED_ANNOTATION, ""), holding.pod)
-            if not holding.entered and not _is_within_demand(allocations, _largest_demand(holding)):
-                continue
-        except UsageError:
-            continue
-        yield allocations
+            if holding.entered or _is_within_demand(allocations, _largest_demand(holding)):
+                taken.append(allocations)
+    return TakenDevices.of(taken)
 
 
 def _largest_demand(holding: Holding) -> DeviceDemand:

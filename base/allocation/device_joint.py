@@ -151,10 +151,16 @@ class JointPlacement:
             str(switch): best_fit(spot, count, request)
             for switch, spot in group_by_location(offered, DeviceScope.PCIE).items()
         }
+        fullest = sorted(by_switch, key=lambda switch: (-len(by_switch[switch]), by_switch[switch][0].rank))
         for number in range(1, min(count, len(by_switch)) + 1):
             found = False
-            for switches in _sets(by_switch, number):
-                devices = _take_across_switches([by_switch[switch] for switch in switches], count)
+            # Of very many sets of so many switches only that of the fullest ones.
+            is_many = comb(len(fullest), number) > MOST_COMBINATIONS
+            for switches in [tuple(fullest[:number])] if is_many else combinations(fullest, number):
+                # One of each switch, and what is missing then switch after switch.
+                spots = [by_switch[switch] for switch in switches]
+                firsts, others = (spot[0] for spot in spots), (candidate for spot in spots for candidate in spot[1:])
+                devices = (*firsts, *others)[:count]
                 if len(devices) == count and self._picks_with_followers(devices, place) is not None:
                     found = True
                     yield _Leads(devices, number)
@@ -234,17 +240,3 @@ class JointPlacement:
 
 def _switches_of(devices: Iterable[Candidate]) -> set[str]:
     return {candidate.device.pcie for candidate in devices if candidate.device.pcie}
-
-
-def _sets(by_switch: Mapping[str, Sequence[Candidate]], number: int) -> Iterable[tuple[str, ...]]:
-    """Sets of so many switches; of very many sets only that of the fullest ones."""
-    fullest = sorted(by_switch, key=lambda switch: (-len(by_switch[switch]), by_switch[switch][0].rank))
-    if comb(len(fullest), number) > MOST_COMBINATIONS:
-        return [tuple(fullest[:number])]
-    return combinations(fullest, number)
-
-
-def _take_across_switches(by_switch: Sequence[Sequence[Candidate]], count: int) -> tuple[Candidate, ...]:
-    """One of each switch, and what is missing then switch after switch; at most `count`."""
-    firsts = [devices[0] for devices in by_switch]
-    return tuple([*firsts, *(candidate for devices in by_switch for candidate in devices[1:])][:count])

@@ -115,7 +115,11 @@ class _Options:
                 self._free_partitions(self._candidates[DeviceKind.GPU]) if by_partition else None,
             ).best()
         (kind,) = self._group
-        for scope in self._scopes(kind, by_partition):
+        # From narrow to wide: a single device shares its place with none, partitions name it.
+        scopes = [scope for scope in NARROW_TO_WIDE if scope <= self._demand.requests[kind].scope]
+        if self._counts[kind] == 1:
+            scopes = [DeviceScope.NODE]
+        for scope in scopes[-1:] if by_partition else scopes:
             options = []
             for place in group_by_location(self._candidates[kind], scope).values():
                 rank, picked = self._ranked_best_fit(kind, place, by_partition)
@@ -125,13 +129,6 @@ class _Options:
             if options:
                 return {kind: min(options, key=lambda option: option[0])[1]}
         return None
-
-    def _scopes(self, kind: DeviceKind, by_partition: bool) -> Iterable[DeviceScope]:
-        """Places worth a look, from narrow to wide: a single device shares its place with none, partitions name it."""
-        if self._counts[kind] == 1:
-            return (DeviceScope.NODE,)
-        scopes = [scope for scope in NARROW_TO_WIDE if scope <= self._demand.requests[kind].scope]
-        return scopes[-1:] if by_partition else scopes
 
     def _ranked_best_fit(
         self, kind: DeviceKind, place: list[Candidate], by_partition: bool

@@ -220,7 +220,8 @@ def _gpu_request(amounts: Amounts, what: str) -> KindRequest:
                 fix=f"Ask for a multiple of {count}.",
             )
         if name != GPU_MEMORY and amount // count > WHOLE:
-            raise UsageError(f"{what}: {name} {amount} is over 100 percent of {_devices(count)}", fix=_UNIT_FIX)
+            devices = "one device" if count == 1 else f"{count} devices"
+            raise UsageError(f"{what}: {name} {amount} is over 100 percent of {devices}", fix=_UNIT_FIX)
     return KindRequest(count, {name: amount // count for name, amount in shares.items()})
 
 
@@ -280,7 +281,3 @@ def _annotation(annotations: Mapping[str, str], name: str, kind: Any, what: str)
 
 def _join_names(names: set[str]) -> str:
     return " and ".join(sorted(names))
-
-
-def _devices(count: int) -> str:
-    return "one device" if count == 1 else f"{count} devices"

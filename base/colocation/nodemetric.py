@@ -103,9 +103,18 @@ class NodeMetric:
         if not isinstance(name, str) or not name:
             raise ClusterInvalid("a NodeMetric without metadata.name")
         owners = tuple(sys.intern(str(o.get("uid", ""))) for o in _objects(metadata.get("ownerReferences")))
+        # The program that wrote status.updateTime, by metadata.managedFields; empty when they do not name one.
+        reporter = next(
+            (
+                str(entry.get("manager", ""))
+                for entry in _objects(metadata.get("managedFields"))
+                if "f:updateTime" in _object(_object(entry, "fieldsV1"), "f:status")
+            ),
+            "",
+        )
         return replace(
             _ReportReader(name).read(_object(body, "status")),
-            reporter=sys.intern(_reporter(metadata)),
+            reporter=sys.intern(reporter),
             owner_uids=owners,
             collect=_object(_object(body, "spec"), "metricCollectPolicy"),
         )
@@ -166,14 +175,6 @@ class _ReportReader:
                 f"NodeMetric {self.node}: updateTime {str(text)[:40]!r} is not a time; the metric counts as empty"
             )
             return None
-
-
-def _reporter(metadata: Mapping[str, Any]) -> str:
-    """The program that wrote status.updateTime, by metadata.managedFields; empty when they do not name one."""
-    for entry in _objects(metadata.get("managedFields")):
-        if "f:updateTime" in _object(_object(entry, "fieldsV1"), "f:status"):
-            return str(entry.get("manager", ""))
-    return ""
 
 
 def _object(holder: Mapping[str, Any], key: str) -> Mapping[str, Any]:

@@ -345,7 +345,11 @@ class FeatureRunner:
         except Exception as error:  # noqa: BLE001 - it may be any error, of one object
             decision = self._decide_for_the_others(changes, error)
         if self._left_out != before or not self.rounds:
-            self._context.board.leave_out(self.feature.name, self._left_out_words())
+            left = {
+                str(ObjectVersion(mirrors[name].path, *key, "")): why
+                for (name, key), (_, why) in self._left_out.items()
+            }
+            self._context.board.leave_out(self.feature.name, left)
         return decision
 
     def _leave_out_standing(self) -> None:
@@ -396,12 +400,6 @@ class FeatureRunner:
             self._left_out = left_out(found)
             return decision
         raise error
-
-    def _left_out_words(self) -> dict[str, str]:
-        """Kind, namespace and name of each object that the feature leaves out, and why."""
-        mirrors = self._context.hub.mirrors
-        left = self._left_out.items()
-        return {str(ObjectVersion(mirrors[name].path, *key, "")): why for (name, key), (_, why) in left}
 
     def _sent(self, intents: Sequence[Intent], decision: ControllerDecision) -> FeatureState:
         started = time.monotonic()

@@ -195,16 +195,13 @@ class Sender:
             elif isinstance(outcome.error, LASTING):
                 before = self._refused.get(place)
                 times = before.times + 1 if before else 0
-                wait = min(_first_wait_seconds(outcome) * 2.0 ** min(times, 20), LONGEST_REFUSAL_SECONDS)
+                intent = outcome.intent
+                tested = isinstance(intent, Patch) and any(change["op"] == "test" for change in intent.operations)
+                momentary = tested or isinstance(outcome.error, ClusterDenied)
+                first = FIRST_MOMENTARY_SECONDS if momentary else FIRST_REFUSAL_SECONDS
+                wait = min(first * 2.0 ** min(times, 20), LONGEST_REFUSAL_SECONDS)
                 self._refused[place] = _Refusal(now + wait, times, outcome.error)
         return outcomes
-
-
-def _first_wait_seconds(outcome: Outcome) -> float:
-    """Return the seconds for which an object is left alone after its first refusal."""
-    intent = outcome.intent
-    tested = isinstance(intent, Patch) and any(operation["op"] == "test" for operation in intent.operations)
-    return FIRST_MOMENTARY_SECONDS if tested or isinstance(outcome.error, ClusterDenied) else FIRST_REFUSAL_SECONDS
 
 
 def _is_mirrored(address: Address, collection: str) -> bool:

@@ -135,7 +135,14 @@ class ApiConnection:
         if self._base.scheme == "http":
             opened: _Whole = _Whole(*near, timeout=timeout)
         else:
-            opened = secure = _NamedHTTPSConnection(*near, timeout=timeout, context=_tls(self._access))
+            try:
+                context = cluster_tls(self._access, self._access.ca_file, verify=self._access.verify)
+            except (OSError, ssl.SSLError) as error:
+                raise ClusterError(
+                    f"certificates for {self._access.server} cannot be used: {error}",
+                    fix="Check the kubeconfig's certificate entries.",
+                ) from error
+            opened = secure = _NamedHTTPSConnection(*near, timeout=timeout, context=context)
             secure.server_name = self._access.server_name
         if proxy:
             opened.set_tunnel(host, port)
@@ -298,16 +305,6 @@ def _readable(connected: socket.socket) -> bool:
     poll = select.poll()
     poll.register(connected, select.POLLIN)
     return bool(poll.poll(0))
-
-
-def _tls(access: Access) -> ssl.SSLContext:
-    try:
-        return cluster_tls(access, access.ca_file, verify=access.verify)
-    except (OSError, ssl.SSLError) as error:
-        raise ClusterError(
-            f"certificates for {access.server} cannot be used: {error}",
-            fix="Check the kubeconfig's certificate entries.",
-        ) from error
 
 
 def cluster_tls(access: Access, ca_file: str, *, verify: bool) -> ssl.SSLContext:

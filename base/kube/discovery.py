@@ -127,7 +127,10 @@ def candidates(services: Sequence[Service]) -> tuple[PrometheusService, ...]:
     for service in services:
         labels = (service.metadata.labels or {}).items()
         rank = next((i for i, rule in enumerate(RULES) if rule.labels.items() <= labels), None)
-        port = _query_port(service.spec.ports or [])
+        # The port with the best known name, else the only or first TCP port.
+        tcp = [port for port in service.spec.ports or [] if port.protocol == "TCP"]
+        named = [port for port in tcp if port.name in _PORT_NAMES]
+        port = next(iter([*sorted(named, key=lambda port: _PORT_NAMES.index(port.name)), *tcp]), None)
         if rank is not None and port is not None and service.spec.type != "ExternalName":
             # OpenShift's Thanos serves TLS on its port "web" 9091; elsewhere https is in the port's name or number.
             rule = RULES[rank]
@@ -138,12 +141,3 @@ def candidates(services: Sequence[Service]) -> tuple[PrometheusService, ...]:
             )
             ranked.append((rank, candidate))
     return tuple(c for _, c in sorted(ranked, key=lambda pair: (pair[0], pair[1].namespace, pair[1].service)))
-
-
-def _query_port(ports: Sequence[_ServicePort]) -> _ServicePort | None:
-    """The port with the best known name, else the only or first TCP port."""
-    tcp = [port for port in ports if port.protocol == "TCP"]
-    preferred = sorted(
-        (port for port in tcp if port.name in _PORT_NAMES), key=lambda port: _PORT_NAMES.index(port.name)
-    )
-    return next(iter([*preferred, *tcp]), None)

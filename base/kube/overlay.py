@@ -8,7 +8,7 @@ history saw. What the API server could list and does not show is gone: a node, a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from cotenant.base.cluster import Inventory, OwnAmounts, Pod, Workload
@@ -31,13 +31,17 @@ def overlay(inventory: Inventory, live: LiveCluster) -> Inventory:
     owners = {pod.workload for pod in pods}
     named = {(pod.namespace, pod.name) for pod in pods} | live.unread
     # A pod that only its usage showed stood for itself; now its owner is known.
-    workloads = [workload for workload in inventory.workloads if workload.described or workload.ref in owners]
+    workloads = {w.ref: w for w in inventory.workloads if w.described or w.ref in owners}
+    # Those of which every known pod has ended run no more; then those that history has not seen yet.
+    ended = owners - {pod.workload for pod in pods if pod.running}
+    workloads |= {ref: replace(w, replicas=0) for ref, w in workloads.items() if ref in ended}
+    workloads |= {ref: Workload(ref, 0, ()) for ref in running if ref not in workloads}
     unlisted = (ref for ref in inventory.controllers if ref.kind not in live.listed_kinds)
     told = replace(
         inventory,
         nodes=inventory.nodes if live.nodes is None else live.nodes,
         pods=pods,
-        workloads=_workloads(_zero_stopped_workloads(workloads, pods), running, live),
+        workloads=tuple(_workload(w, running.get(ref, ()), live) for ref, w in workloads.items()),
         limit_ranges=inventory.limit_ranges if live.limit_ranges is None else live.limit_ranges,
         quotas=inventory.quotas if live.quotas is None else live.quotas,
         controllers=tuple(sorted({*live.controllers, *unlisted})),
@@ -76,19 +80,6 @@ def _pods(inventory: Inventory, live: Sequence[Pod], unread: Collection[tuple[st
         if now and p.running and key not in now and key not in unread
     }
     return tuple((before | ended | merged).values())
-
-
-def _zero_stopped_workloads(workloads: Iterable[Workload], pods: Sequence[Pod]) -> list[Workload]:
-    """The workloads; those of which every known pod has ended run no more."""
-    running = {pod.workload: False for pod in pods} | {pod.workload: True for pod in pods if pod.running}
-    return [w if running.get(w.ref, True) else replace(w, replicas=0) for w in workloads]
-
-
-def _workloads(recorded: Sequence[Workload], running: PodsOf, live: LiveCluster) -> tuple[Workload, ...]:
-    """Known workloads in their order, brought up to date, then those that history has not seen yet."""
-    before = {w.ref: w for w in recorded}
-    refs = [*before, *(ref for ref in running if ref not in before)]
-    return tuple(_workload(before.get(ref) or Workload(ref, 0, ()), running.get(ref, ()), live) for ref in refs)
 
 
 def _workload(recorded: Workload, pods: Sequence[Pod], live: LiveCluster) -> Workload:

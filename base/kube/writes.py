@@ -106,7 +106,14 @@ class Writer:
         try:
             answer = self.client.request(verb, request, repeatable=again, before=self._guard)
         except ClusterDenied as error:
-            raise _of_object(error, f"cannot {verb} {intent.address}") from error
+            # The same refusal in words that name the object: the server's own need not.
+            named = ClusterDenied(f"cannot {verb} {intent.address}: {error.answer}", fix=error.fix)
+            named.status, named.answer, named.retry_after_seconds = (
+                error.status,
+                error.answer,
+                error.retry_after_seconds,
+            )
+            raise named from error
         if isinstance(intent, Delete) and answer.status in (200, 202, 404):
             return {}
         if answer.status not in (200, 201):
@@ -229,22 +236,21 @@ class _Batch:
                 number = next(self._numbers, None)
             if number is None or (number and time.monotonic() >= self._until):
                 return
-            self._done[number] = self._outcome(writer, self._intents[number], dry_run)
+            intent = self._intents[number]
+            try:
+                outcome = Outcome(intent, writer.send(intent, dry_run, full_response=_is_custom(intent)))
+            except CotenantError as error:
+                if isinstance(error, _ENDING):
+                    self._ended = error
+                outcome = Outcome(intent, error=error)
+            except Exception as error:  # noqa: BLE001 - a thread's error must reach the caller, and the others go on
+                outcome = Outcome(intent, error=error)
+            self._done[number] = outcome
 
     def outcomes(self) -> list[Outcome]:
         """One for each intent that was sent, or that the end kept from being sent."""
         both = zip(self._intents, self._done, strict=True)
         return [done or Outcome(intent, error=self._ended) for intent, done in both if done or self._ended]
-
-    def _outcome(self, writer: Writer, intent: Intent, dry_run: bool) -> Outcome:
-        try:
-            return Outcome(intent, writer.send(intent, dry_run, full_response=_is_custom(intent)))
-        except CotenantError as error:
-            if isinstance(error, _ENDING):
-                self._ended = error
-            return Outcome(intent, error=error)
-        except Exception as error:  # noqa: BLE001 - a thread's error must reach the caller, and the others go on
-            return Outcome(intent, error=error)
 
 
 def _is_custom(intent: Intent) -> bool:
@@ -254,10 +260,3 @@ def _is_custom(intent: Intent) -> bool:
     """
     group = intent.address.api_version.rpartition("/")[0]
     return "." in group and (not group.endswith(".k8s.io") or group.endswith(".sigs.k8s.io"))
-
-
-def _of_object(error: ClusterDenied, what: str) -> ClusterDenied:
-    """The same refusal in words that name the object: the server's own need not."""
-    named = ClusterDenied(f"{what}: {error.answer}", fix=error.fix)
-    named.status, named.answer, named.retry_after_seconds = error.status, error.answer, error.retry_after_seconds
-    return named

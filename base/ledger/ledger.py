@@ -306,15 +306,11 @@ def _wait(handle: int, path: Path, patience_seconds: float) -> None:
     deadline = time.monotonic() + patience_seconds
     while not try_lock(handle, path, LOCAL_OR_BUCKET):
         if time.monotonic() >= deadline:
-            raise _busy(path)
+            who = holder(path)
+            fix = "Try again in a moment; nothing was done."
+            if who is None:
+                raise StoreBusy("somebody else is writing the ledger", fix=fix)
+            seconds = max(0.0, time.time() - who.since_seconds)
+            message = f"process {who.pid} on {who.host} has been writing the ledger for {seconds:.0f} s: {who.what}"
+            raise StoreBusy(message, fix=fix)
         time.sleep(PAUSE_SECONDS)
-
-
-def _busy(path: Path) -> StoreBusy:
-    who = holder(path)
-    fix = "Try again in a moment; nothing was done."
-    if who is None:
-        return StoreBusy("somebody else is writing the ledger", fix=fix)
-    seconds = max(0.0, time.time() - who.since_seconds)
-    message = f"process {who.pid} on {who.host} has been writing the ledger for {seconds:.0f} s: {who.what}"
-    return StoreBusy(message, fix=fix)

@@ -125,35 +125,25 @@ def _restorer(info: inspect.Type) -> Restore | None:
             optional_inner = _restorer(members[0]) if len(members) == 1 and info.includes_none else None
             restore = None if optional_inner is None else lambda value: None if value is None else optional_inner(value)
         case inspect.ListType() | inspect.VarTupleType() | inspect.CollectionType():
-            restore = _each(_restorer(info.item_type))
+            each = _restorer(info.item_type)
+            restore = None if each is None else lambda items: [each(item) for item in items]
         case inspect.TupleType():
-            restore = _positions([_restorer(item) for item in info.item_types])
+            at = [_restorer(item) for item in info.item_types]
+            restore = (
+                (lambda items: [r(item) if r else item for r, item in zip(at, items, strict=True)]) if any(at) else None
+            )
         case inspect.DictType():
             values_inner = _restorer(info.value_type)
             restore = (
                 None if values_inner is None else lambda items: {key: values_inner(item) for key, item in items.items()}
             )
         case inspect.DataclassType() | inspect.StructType():
-            inner = {field.encode_name: _restorer(field.type) for field in info.fields}
-            restore = _fields({name: restorer for name, restorer in inner.items() if restorer})
+            inner = {field.encode_name: r for field in info.fields if (r := _restorer(field.type))}
+            restore = (
+                (lambda fields: {k: inner[k](v) if k in inner else v for k, v in fields.items()}) if inner else None
+            )
     return restore
 
 
 def _nan_for_null(value: Any) -> Any:
     return math.nan if value is None else value
-
-
-def _each(inner: Restore | None) -> Restore | None:
-    return None if inner is None else lambda items: [inner(item) for item in items]
-
-
-def _positions(inner: list[Restore | None]) -> Restore | None:
-    if not any(inner):
-        return None
-    return lambda items: [restore(item) if restore else item for restore, item in zip(inner, items, strict=True)]
-
-
-def _fields(inner: dict[str, Restore]) -> Restore | None:
-    if not inner:
-        return None
-    return lambda fields: {k: inner[k](v) if k in inner else v for k, v in fields.items()}

@@ -332,24 +332,18 @@ def _mark(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _lock_error(path: Path, patience_seconds: float) -> StoreError:
-    """The error of who waited in vain. A process that is stopped keeps its lock, and may not be overruled.
-
-    It may stand in the middle of a write, and would go on with it over what somebody else has written meanwhile.
-    """
-    who, fix = locking_process(path), "Wait for the other process to end."
-    if who and who.stopped:
-        fix = f"It is stopped: continue it (kill -CONT {who.pid}) or end it (kill -KILL {who.pid})."
-    name = f"process {who.pid}" if who else "another process"
-    return StoreError(f"{name} has held {path} for {patience_seconds:.0f} s", fix=fix)
-
-
 def _lock(handle: Any, path: Path, patience_seconds: float) -> None:
     """Take the lock by polling: released by the kernel when its holder ends, however it ends."""
     deadline = time.monotonic() + patience_seconds
     while not try_lock(handle.fileno(), path, LOCAL_OR_BUCKET):
         if time.monotonic() > deadline:
-            raise _lock_error(path, patience_seconds)
+            # A process that is stopped keeps its lock, and may not be overruled: it may stand in the middle of a write,
+            # and would go on with it over what somebody else has written meanwhile.
+            who, fix = locking_process(path), "Wait for the other process to end."
+            if who and who.stopped:
+                fix = f"It is stopped: continue it (kill -CONT {who.pid}) or end it (kill -KILL {who.pid})."
+            name = f"process {who.pid}" if who else "another process"
+            raise StoreError(f"{name} has held {path} for {patience_seconds:.0f} s", fix=fix)
         time.sleep(LOCK_POLL_SECONDS)
 
 

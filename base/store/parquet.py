@@ -65,13 +65,19 @@ def write(
     try:
         for table, group_rows in parts:
             if writer is None:
+                # Leaf paths of float columns and lists of floats, which compress better byte by byte.
+                floats = []
+                for field in table.schema:
+                    nested = pa.types.is_list(field.type) or pa.types.is_fixed_size_list(field.type)
+                    if pa.types.is_floating(field.type.value_type if nested else field.type):
+                        floats.append(f"{field.name}.list.element" if nested else field.name)
                 writer = pq.ParquetWriter(
                     sink,
                     table.schema,
                     compression="zstd",
                     compression_level=3,
                     use_dictionary=columns,
-                    use_byte_stream_split=_float_paths(table.schema),
+                    use_byte_stream_split=floats,
                     write_statistics=False,
                     write_page_checksum=True,
                     store_schema=False,
@@ -152,13 +158,3 @@ def _matching_mask(file: pq.ParquetFile, group: int, where: Mapping[str, str]) -
         if not pc.any(mask).as_py():
             return None
     return mask
-
-
-def _float_paths(schema: pa.Schema) -> list[str]:
-    """Parquet leaf paths of float columns and lists of floats, which compress better byte by byte."""
-    leaves = []
-    for field in schema:
-        nested = pa.types.is_list(field.type) or pa.types.is_fixed_size_list(field.type)
-        if pa.types.is_floating(field.type.value_type if nested else field.type):
-            leaves.append(f"{field.name}.list.element" if nested else field.name)
-    return leaves

@@ -255,8 +255,10 @@ def parse(search: str, schema: Schema) -> Query:
         if key == "q" and not negated:
             query = replace(query, text=value.strip())
         elif key == "sort" and not negated:
-            column, descending = _sort(value, schema)
-            sort.setdefault(column, descending)
+            column = value.removeprefix("-")
+            sortable = [c.name for c in schema.columns if c.kind is not Kind.LIST]
+            _require(column, sortable, f"{schema.name}: cannot sort by")
+            sort.setdefault(column, value.startswith("-"))
         else:
             _require(key, keys, f"{schema.name}: unknown filter")
             moment = "!" * negated + value  # times are not excluded: "!7d" is refused as no range
@@ -268,7 +270,11 @@ def parse(search: str, schema: Schema) -> Query:
                 )
                 continue
             if key == time_span.RANGE:
-                query = replace(query, back_seconds=min(query.back_seconds, _lookback_seconds(moment, schema)))
+                if not (back_seconds := time_span.range_seconds(moment)):
+                    raise UsageError(
+                        f"{schema.name}: no row is in the future; range={moment} shows none.", fix="Write range=24h."
+                    )
+                query = replace(query, back_seconds=min(query.back_seconds, back_seconds))
                 continue
             alternatives = patterns(value)
             for word in map(exact, alternatives if key in ORDERS else ()):
@@ -300,19 +306,6 @@ def _require_few(complaint: str, size: int, most: int) -> None:
     if size > most:
         what = f"{complaint.format(f'{size:,}')}, at most {most:,}."
         raise UsageError(what, fix="Remove those that have no effect, or split the query.")
-
-
-def _lookback_seconds(value: str, schema: Schema) -> float:
-    back_seconds = time_span.range_seconds(value)
-    if not back_seconds:
-        raise UsageError(f"{schema.name}: no row is in the future; range={value} shows none.", fix="Write range=24h.")
-    return back_seconds
-
-
-def _sort(value: str, schema: Schema) -> tuple[str, bool]:
-    column = value.removeprefix("-")
-    _require(column, [c.name for c in schema.columns if c.kind is not Kind.LIST], f"{schema.name}: cannot sort by")
-    return column, value.startswith("-")
 
 
 def _require(word: str, allowed: Iterable[str], complaint: str) -> None:

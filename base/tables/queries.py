@@ -22,7 +22,6 @@ from cotenant.base.tables.filters import (
     EMPTY,
     KEYS,
     ORDERS,
-    FilterCondition,
     Query,
     literal,
     parse,
@@ -54,7 +53,14 @@ ALL_ROWS = slice(None)
 
 def condition(relation: Relation, query: Query) -> RowCondition:
     """Rows that a query shows."""
-    return _all([_span(relation, query), *_filter_conditions(relation.schema, query.conditions, query.text)])
+    schema, span = relation.schema, span_of(relation, query)
+    time = quote_identifier(time_span.COLUMN)
+    tests = [] if span == ALWAYS else [RowCondition(f"coalesce({time} >= ? AND {time} < ?, false)", span)]
+    for part in query.conditions:
+        holds = _holds(schema, part.key, part.values)
+        tests.append(~holds if part.negated else holds)
+    # One for each word of a search text: rows whose name contains it.
+    return _all([*tests, *(_name_contains(schema, word) for word in query.text.lower().replace("/", " ").split())])
 
 
 def order(schema: Schema, query: Query) -> tuple[str, ...]:
@@ -141,29 +147,16 @@ def facets(relation: Relation, query: Query, keys: Iterable[str]) -> dict[str, l
         groups = relation.groups([names for _, names in columns if names], where)
         by_columns = dict(zip([names for _, names in columns if names], groups, strict=True))
         for key, names in columns:
-            counts = _by_word(by_columns.get(names, Counter()))
+            counts: Counter[str] = Counter()
+            for texts, number in by_columns.get(names, Counter()).items():
+                for word in {text or EMPTY for text in texts}:  # a row with one value in two columns counts once
+                    counts[literal(word)] += number
             for pattern in (*query.values(key), *query.values(key, negated=True)):
                 if pattern not in counts:
                     counts[pattern] = relation.count(where & _holds(relation.schema, key, (pattern,)))
             rank = {value: -index for index, value in enumerate(ORDERS.get(key, ()))}
             counted[key] = sorted(counts.items(), key=lambda pair: (rank.get(pair[0], 0), -pair[1], pair[0]))
     return counted
-
-
-def _by_word(groups: Mapping[tuple[str, ...], int]) -> dict[str, int]:
-    """Rows by pattern; a row with one value in two columns counts once."""
-    counts: Counter[str] = Counter()
-    for texts, number in groups.items():
-        for word in {text or EMPTY for text in texts}:
-            counts[literal(word)] += number
-    return dict(counts)
-
-
-def _filter_conditions(schema: Schema, conditions: Iterable[FilterCondition], text: str) -> list[RowCondition]:
-    """A test for each condition, and one for each word of a search text: rows whose name contains it."""
-    tests = [(condition, _holds(schema, condition.key, condition.values)) for condition in conditions]
-    named = [_name_contains(schema, word) for word in text.lower().replace("/", " ").split()]
-    return [*(~holds if condition.negated else holds for condition, holds in tests), *named]
 
 
 def _all(conditions: Sequence[RowCondition]) -> RowCondition:
@@ -176,14 +169,6 @@ def _join_conditions(conditions: Sequence[RowCondition], word: str) -> RowCondit
     """All or any of them, side by side: nested, a thousand would be too deep."""
     sql = f" {word} ".join(f"({condition.sql})" for condition in conditions)
     return RowCondition(sql, tuple(p for condition in conditions for p in condition.parameters))
-
-
-def _span(relation: Relation, query: Query) -> RowCondition:
-    span = span_of(relation, query)
-    if span == ALWAYS:
-        return EVERY_ROW
-    time = quote_identifier(time_span.COLUMN)
-    return RowCondition(f"coalesce({time} >= ? AND {time} < ?, false)", span)
 
 
 def _columns(schema: Schema, key: str) -> tuple[str, ...]:

@@ -139,8 +139,11 @@ class Lease:
             self._thread.join(2 * self._client.settings.timeout_seconds + 1)
         led, self._deadline_seconds = self.is_leading, NEVER
         try:
-            if led:
-                self._release()
+            record = self._read() if led else None
+            if record and record.holder == self.identity:
+                now = micro_moment(self._clock.now_seconds())
+                spec = {"holderIdentity": "", "acquireTime": now, "renewTime": now}
+                self._apply({**spec, "leaseTransitions": record.transitions}, record)
         except CotenantError as error:
             self.error = error  # it runs out by itself
         self._client.close()
@@ -186,13 +189,6 @@ class Lease:
         self._acquired, self.transitions = acquired, transitions
         self._deadline_seconds = begin_seconds + self._settings.renew_deadline_seconds
         self._taken.set()
-
-    def _release(self) -> None:
-        record = self._read()
-        if record and record.holder == self.identity:
-            now = micro_moment(self._clock.now_seconds())
-            spec = {"holderIdentity": "", "acquireTime": now, "renewTime": now, "leaseTransitions": record.transitions}
-            self._apply(spec, record)
 
     def _apply(self, spec: dict[str, Any], record: Record | None) -> None:
         """Over exactly this record, or as the first."""
