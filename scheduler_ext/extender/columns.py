@@ -230,8 +230,13 @@ def _reported_usage(metric: LoadMetric, statistic: tuple[Aggregation | str, floa
 
 
 def _sums(state: NodeState) -> _PodSums:
-    """Sums over the node's pods that have not ended; placeholders count with their requests alone."""
-    sums = _PodSums()
+    """Sums over the node's pods that have not ended, as Koordinator's assign cache has them.
+
+    Placeholders count with their requests alone. delta: what young pods' estimates exceed their measured use by, added
+    to the node's report. A prod pod that the report has under another class counts with its whole estimate, since the
+    report's prod sum lacks it; so does one in a resource that is not measured.
+    """
+    sums, metric = _PodSums(), state.metric
     for pod in state.pods:
         if pod.ended:
             continue
@@ -242,34 +247,24 @@ def _sums(state: NodeState) -> _PodSums:
         if pod.reclaimer:
             cpu, memory = BATCH_NAMES
             sums.batch = plus(sums.batch, (pod.requests.get(cpu, 0), pod.requests.get(memory, 0)))
-            sums.reclaimed += share_of(pod, state.metric).reclaimed_cpu
-            reported, _ = state.metric.pods.get(pod.key, (NOTHING, False)) if state.metric else (NOTHING, False)
+            sums.reclaimed += share_of(pod, metric).reclaimed_cpu
+            reported, _ = metric.pods.get(pod.key, (NOTHING, False)) if metric else (NOTHING, False)
             sums.reclaimed_reported += _fill_gaps(reported, NOTHING)[0]
-        _count(sums, pod, state.metric)
+        measured, is_prod = metric.pods.get(pod.key, (None, False)) if metric else (None, False)
+        young = _young(pod, measured, metric)
+        if young:
+            sums.delta = plus(sums.delta, _excess(pod.estimate, measured))
+        sums.estimated = plus(sums.estimated, pod.estimate)
+        if not pod.prod:
+            continue
+        if is_prod and measured is not None:
+            sums.prod = plus(sums.prod, _fill_gaps(measured, NOTHING if young else pod.estimate))
+            sums.prod_reported = plus(sums.prod_reported, _fill_gaps(measured, NOTHING))
+        elif measured is not None:  # reported under another class: its estimate counts
+            measured, young = None, True
+        if young:
+            sums.prod = plus(sums.prod, _excess(pod.estimate, measured))
     return sums
-
-
-def _count(sums: _PodSums, pod: NewPod, metric: LoadMetric | None) -> None:
-    """Add what one pod uses to the sums, as Koordinator's assign cache does.
-
-    delta: what young pods' estimates exceed their measured use by, added to the node's report. A prod pod that the
-    report has under another class counts with its whole estimate, since the report's prod sum lacks it; so does one in
-    a resource that is not measured.
-    """
-    measured, is_prod = metric.pods.get(pod.key, (None, False)) if metric else (None, False)
-    young = _young(pod, measured, metric)
-    if young:
-        sums.delta = plus(sums.delta, _excess(pod.estimate, measured))
-    sums.estimated = plus(sums.estimated, pod.estimate)
-    if not pod.prod:
-        return
-    if is_prod and measured is not None:
-        sums.prod = plus(sums.prod, _fill_gaps(measured, NOTHING if young else pod.estimate))
-        sums.prod_reported = plus(sums.prod_reported, _fill_gaps(measured, NOTHING))
-    elif measured is not None:  # reported under another class: its estimate counts
-        measured, young = None, True
-    if young:
-        sums.prod = plus(sums.prod, _excess(pod.estimate, measured))
 
 
 def _young(pod: NewPod, measured: Pair | None, metric: LoadMetric | None) -> bool:

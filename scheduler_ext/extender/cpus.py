@@ -83,7 +83,12 @@ def refusal(cpus: FreeCpus | None, request: CpuRequest) -> Code:
     """Return PASS if a node with these CPUs may take the pod, by counts; else the obstacle (None: NO_CPU_TOPOLOGY)."""
     if cpus is None or cpus.closed:
         return _REFUSED[cpus.closed] if cpus else Code.NO_CPU_TOPOLOGY
-    on_node = request_on(request, _policies(cpus))
+    policies = NodeCpuPolicies(
+        CpuBindPolicy(cpus.bind) if cpus.bind else None,
+        NumaPolicy(cpus.numa) if cpus.numa else None,
+        NumaStrategy(cpus.strategy) if cpus.strategy else None,
+    )
+    on_node = request_on(request, policies)
     if on_node is None:
         return Code.CPU_POLICY
     if cpus.amplified is not None and cpus.amplified < on_node.count:
@@ -139,11 +144,3 @@ def _request(pod: NewPod, settings: CpuAllocationSettings) -> tuple[CpuRequest |
         return allocator.request(claim), False
     except UsageError:
         return None, True
-
-
-def _policies(cpus: FreeCpus) -> NodeCpuPolicies:
-    return NodeCpuPolicies(
-        CpuBindPolicy(cpus.bind) if cpus.bind else None,
-        NumaPolicy(cpus.numa) if cpus.numa else None,
-        NumaStrategy(cpus.strategy) if cpus.strategy else None,
-    )

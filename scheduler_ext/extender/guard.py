@@ -58,7 +58,5 @@ def let_owners_in(snapshot: NodeSnapshot, pod: NewPod, rows: npt.NDArray[np.intp
 
 def apply(codes: Codes, rows: npt.NDArray[np.intp], refused: dict[int, Code]) -> None:
     """Write refusals into `codes` in place. rows: snapshot row of each code, (n,); refused: code by snapshot row."""
-    if not refused:
-        return
     for row, code in refused.items():
         codes[rows == row] = code

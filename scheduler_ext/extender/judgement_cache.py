@@ -124,8 +124,12 @@ class Opinions:
             return opinion
         kind = load_rules.kind_of(snapshot, pod, now_seconds, self._settings)
         opinion = self._kept.get(kind)
-        if opinion is None and not self._seen_in_other_pod(kind, pod) and 2 * len(rows) < len(snapshot.names):
-            return None
+        if opinion is None:
+            first = self._came.setdefault(kind, pod.identity.uid)  # the first pod of this kind
+            if len(self._came) > REMEMBERED:
+                self._came.popitem(last=False)
+            if first == pod.identity.uid and 2 * len(rows) < len(snapshot.names):
+                return None
         if opinion is None or not opinion.follow(snapshot, now_seconds):
             opinion = self._kept[kind] = self._of_all(snapshot, pod, now_seconds)
         elif opinion.doubtful(rows):
@@ -144,13 +148,6 @@ class Opinions:
         if len(self._kept) > KINDS:
             self._kept.popitem(last=False)
         return opinion
-
-    def _seen_in_other_pod(self, kind: PodKind, pod: NewPod) -> bool:
-        """Return whether another pod of this kind came before, and remember the first one."""
-        first = self._came.setdefault(kind, pod.identity.uid)
-        if len(self._came) > REMEMBERED:
-            self._came.popitem(last=False)
-        return first != pod.identity.uid
 
     def _of_all(self, snapshot: NodeSnapshot, pod: NewPod, now_seconds: float) -> Opinion:
         about = (pod, now_seconds, self._settings)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -34,7 +35,7 @@ from cotenant.base.kubernetes.protocol import (
     SYSTEM_QOS_ANNOTATION,
 )
 from cotenant.base.kubernetes.quantity import parse_amount
-from cotenant.base.resource import BEYOND_CAPACITY, Resource
+from cotenant.base.resource import BEYOND_CAPACITY
 from cotenant.scheduler_ext.extender.pod import RESOURCES, Pair
 
 Floats = npt.NDArray[np.float64]
@@ -139,11 +140,15 @@ def metric_of(wire: NodeMetricWire) -> LoadMetric:
     node = status.node_metric
     interval = policy.report_interval_seconds if policy else None
     usage = _usage_pair(node.node_usage) if node else None
-    pods = {
-        f"{p.namespace}/{p.name}": (measured, p.priority == "koord-prod")
-        for p in status.pods_metric or ()
-        if p is not None and (measured := _pod_pair(p.pod_usage)) is not None
-    }
+    pods: dict[str, tuple[Pair, bool]] = {}
+    for pod in filter(None, status.pods_metric or ()):
+        cpu, memory = _amounts(pod.pod_usage)
+        # Every running pod has memory: one of which 0 bytes are reported was not measured, nor was a CPU of 0 beside
+        # them.
+        if memory == 0:
+            cpu, memory = cpu or math.nan, math.nan
+        if not (math.isnan(cpu) and math.isnan(memory)):
+            pods[f"{pod.namespace}/{pod.name}"] = (cpu, memory), pod.priority == "koord-prod"
     cpu, memory = _amounts(node.system_usage if node else None)
     return LoadMetric(
         updated_seconds=status.update_time.timestamp() if status.update_time else None,
@@ -195,28 +200,16 @@ def _usage_pair(usage: _ResourceMap | None) -> Pair | None:
     return None if math.isnan(cpu) and math.isnan(memory) else (cpu, memory)
 
 
-def _amount_or_nan(resource: Resource, text: str | int | float | None) -> float:
-    """An amount; NaN where none can be read."""
-    try:
-        return math.nan if text is None else float(parse_amount(resource, text))
-    except CotenantError:
-        return math.nan
-
-
-def _pod_pair(usage: _ResourceMap | None) -> Pair | None:
-    """Both amounts of a pod, NaN for one that is missing or cannot be read; None where both are.
-
-    Every running pod has memory: one of which 0 bytes are reported was not measured, nor was a CPU of 0 beside them.
-    """
-    cpu, memory = _amounts(usage)
-    cpu, memory = (cpu or math.nan, math.nan) if memory == 0 else (cpu, memory)
-    return None if math.isnan(cpu) and math.isnan(memory) else (cpu, memory)
-
-
 def _amounts(usage: _ResourceMap | None) -> Pair:
     """Both amounts, NaN for one that is missing or cannot be read."""
-    resources = usage.resources or {} if usage else {}
-    cpu, memory = (_amount_or_nan(r, resources.get(r.value)) for r in RESOURCES)
+    resources, amounts = usage.resources or {} if usage else {}, [math.nan, math.nan]
+    for place, resource in enumerate(RESOURCES):
+        if (text := resources.get(resource.value)) is not None:
+            try:
+                amounts[place] = float(parse_amount(resource, text))
+            except CotenantError:
+                amounts[place] = math.nan
+    cpu, memory = amounts
     return cpu, memory
 
 
@@ -271,12 +264,16 @@ def node_of(wire: SchedulableNode) -> ExtenderNode:
     annotations = wire.metadata.annotations or {}
     allocatable = parse_readable_quantities(wire.status.allocatable or {})
     capacity = machine_allocatable(allocatable, annotations)
+    try:
+        suppressed = float(annotations.get(SUPPRESSED_FRACTION_ANNOTATION, ""))
+    except ValueError:
+        suppressed = math.nan
     return ExtenderNode(
         name=wire.metadata.name,
         allocatable=allocatable,
         capacity=_pair(capacity),
         thresholds=thresholds_of(annotations.get(THRESHOLDS_ANNOTATION, "")),
-        suppressed=_fraction(annotations.get(SUPPRESSED_FRACTION_ANNOTATION, "")),
+        suppressed=suppressed if 0.0 <= suppressed <= 1.0 else math.nan,
         lends_forecast=annotations.get(BATCH_CPU_POLICY_ANNOTATION, "") in BY_FORECAST,
         labels=wire.metadata.labels or {},
         taints=tuple((t.key, t.value, t.effect) for t in wire.spec.taints or ()),
@@ -318,19 +315,15 @@ def thresholds_of(text: str) -> LoadThresholds:
     statistic = aggregated.get("usageAggregationType")
     percent = _percentages(aggregated.get("usageThresholds"))
     complete = percent is not None and isinstance(statistic, str) and bool(statistic)
+    duration, seconds = aggregated.get("usageAggregatedDuration"), 0.0
+    with suppress(UsageError):
+        seconds = seconds_of(duration, "usageAggregatedDuration") if isinstance(duration, str) else 0.0
     return LoadThresholds(
         usage=_percentages(annotation.get("usageThresholds")),
         prod=_percentages(annotation.get("prodUsageThresholds")),
         aggregated=percent if complete else None,
-        aggregation=(str(statistic), _go_seconds(aggregated.get("usageAggregatedDuration"))) if complete else ("", 0.0),
+        aggregation=(str(statistic), seconds) if complete else ("", 0.0),
     )
-
-
-def _go_seconds(duration: Any) -> float:
-    try:
-        return seconds_of(duration, "usageAggregatedDuration") if isinstance(duration, str) else 0.0
-    except UsageError:
-        return 0.0
 
 
 def _percentages(percentages: Any) -> Pair | None:
@@ -340,15 +333,6 @@ def _percentages(percentages: Any) -> Pair | None:
     if not all(isinstance(v, int) and not isinstance(v, bool) and 0 <= v <= 10**6 for v in percentages.values()):
         return None
     return _pair(percentages)
-
-
-def _fraction(text: str) -> float:
-    """A share from 0 to 1; NaN for any other text."""
-    try:
-        value = float(text)
-    except ValueError:
-        return math.nan
-    return value if 0.0 <= value <= 1.0 else math.nan
 
 
 @dataclass(frozen=True, slots=True)

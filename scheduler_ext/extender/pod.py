@@ -173,9 +173,20 @@ def _weight_of(
     wire: PodWire, labels: Mapping[str, str], annotations: Mapping[str, str], settings: LoadAwareSettings
 ) -> _Weight:
     """Worked out once for all pods that say the same; CotenantError for requests that cannot be read."""
-    spec, factors = wire.spec, factors_of(annotations, settings)
-    amounts = _amounts_of(wire)
-    kind = (labels.get(QOS_LABEL), labels.get(PRIORITY_CLASS_LABEL), spec.priority, wire.status.qos_class)
+    spec, status, factors = wire.spec, wire.status, factors_of(annotations, settings)
+    # The fields that decide about the pod's amounts and no others, so that pods that ask for the same are one key.
+    conditions = [PodCondition(c.type, "", c.reason) for c in status.conditions or () if c.type in _OF_RESIZES]
+    amounts = _Amounts(
+        PodSpecWire(spec.containers, spec.init_containers, None, spec.overhead, spec.resources),
+        PodStatusWire(
+            conditions or None,
+            status.container_statuses,
+            status.init_container_statuses,
+            status.resources,
+            status.allocated_resources,
+        ),
+    )
+    kind = (labels.get(QOS_LABEL), labels.get(PRIORITY_CLASS_LABEL), spec.priority, status.qos_class)
     percents = tuple(factors[r] for r in RESOURCES)
     try:
         return _cached_weight(_ENCODER.encode(amounts), kind, percents)
@@ -203,8 +214,27 @@ def class_of(
 def estimate_of(
     priority: PriorityClass, requests: Mapping[str, int], limits: Mapping[str, int], factors: Mapping[Resource, int]
 ) -> Pair:
-    """Return the use that LoadAware expects of a pod; factors in percent, 0 counts as no use."""
-    cpu, memory = (_estimate_one(_name_in(priority, r), r, requests, limits, factors[r]) for r in RESOURCES)
+    """Return the use that LoadAware expects of a pod; factors in percent, 0 counts as no use.
+
+    It is the larger of request and limit x factor %, at most the limit. A pod that asks for nothing counts
+    Koordinator's defaults. Rounding is that of upstream's Go code.
+    """
+    amounts, band = [0.0, 0.0], _BANDS.get(priority)
+    is_plain = priority in (PriorityClass.PROD, PriorityClass.NONE)
+    for place, resource in enumerate(RESOURCES):
+        factor = factors[resource]
+        # under which the pod's class asks for the resource; "" where it has no name for it
+        name = resource.value if is_plain else EXTENDED_RESOURCES[band, resource] if band else ""
+        limit = limits.get(name, 0)
+        amount = max(requests.get(name, 0), limit)
+        if factor == 0:
+            continue
+        if amount == 0:
+            amounts[place] = float(_UNASKED[resource]) if name == resource.value or name in _BATCH else 0.0
+            continue
+        scaled = math.floor(amount * factor / 100 + 0.5)  # Go's math.Round for what is not negative
+        amounts[place] = float(min(scaled, limit) if limit > 0 else scaled)
+    cpu, memory = amounts
     return cpu, memory
 
 
@@ -215,32 +245,6 @@ def factors_of(annotations: Mapping[str, str], settings: LoadAwareSettings) -> M
         return defaults
     own = readable_object(annotations[SCALING_FACTORS_ANNOTATION])
     return {r: own[r.value] if isinstance(own.get(r.value), int) else factor for r, factor in defaults.items()}
-
-
-def _estimate_one(
-    name: str, resource: Resource, requests: Mapping[str, int], limits: Mapping[str, int], factor: int
-) -> float:
-    """Estimated use of one resource (millicores, bytes): the larger of request and limit x factor %, at most the limit.
-
-    name: under which the pod's class asks for the resource. A pod that asks for nothing counts Koordinator's defaults;
-    factor 0 leaves the resource out. Rounding is that of upstream's Go code.
-    """
-    if factor == 0:
-        return 0.0
-    request, limit = requests.get(name, 0), limits.get(name, 0)
-    amount = max(request, limit)
-    if amount == 0:
-        return float(_UNASKED[resource]) if name == resource.value or name in _BATCH else 0.0
-    scaled = math.floor(amount * factor / 100 + 0.5)  # Go's math.Round for what is not negative
-    return float(min(scaled, limit) if limit > 0 else scaled)
-
-
-def _name_in(priority: PriorityClass, resource: Resource) -> str:
-    """Name under which a class asks for the resource; "" where it has none."""
-    if priority in (PriorityClass.PROD, PriorityClass.NONE):
-        return resource.value
-    band = _BANDS.get(priority)
-    return EXTENDED_RESOURCES[band, resource] if band else ""
 
 
 _Kind = tuple[str | None, str | None, int | None, str]
@@ -259,22 +263,6 @@ def _compute_weight(amounts: _Amounts, kind: _Kind, factors: tuple[int, ...]) ->
     labels = {label: text for label, text in named if text is not None}
     chosen = class_of(labels, kind[2], kind[3], requests)
     return _Weight(requests, chosen, estimate_of(chosen, requests, limits, dict(zip(RESOURCES, factors, strict=True))))
-
-
-def _amounts_of(wire: PodWire) -> _Amounts:
-    """The fields that decide about the pod's amounts and no others, so that pods that ask for the same are one key."""
-    spec, status = wire.spec, wire.status
-    conditions = [PodCondition(c.type, "", c.reason) for c in status.conditions or () if c.type in _OF_RESIZES]
-    return _Amounts(
-        PodSpecWire(spec.containers, spec.init_containers, None, spec.overhead, spec.resources),
-        PodStatusWire(
-            conditions or None,
-            status.container_statuses,
-            status.init_container_statuses,
-            status.resources,
-            status.allocated_resources,
-        ),
-    )
 
 
 def _effective_resources(amounts: _Amounts, what: str) -> tuple[Mapping[str, int], Mapping[str, int]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
@@ -190,8 +191,10 @@ def _update_reservations(moved: NodeSnapshot, frame: Frame) -> NodeSnapshot:
     reservations = {} if frame.fresh else dict(moved.reservations)
     for name, text in (frame.reservations or {}).items():
         reservations.pop(name, None)
-        if text is not None and (reservation := _reservation(text)) is not None:
-            reservations[name] = reservation
+        # one that cannot be read has no owner and is closed to all pods
+        with suppress(CotenantError, *UNDECODABLE):
+            if text is not None:
+                reservations[name] = Reservation.parse(msgspec.json.decode(text, type=dict[str, Any]))
     by_node: dict[str, tuple[Reservation, ...]] = {}
     rows = np.zeros(len(moved.names), dtype=np.bool_)
     for kept in reservations.values():
@@ -200,14 +203,6 @@ def _update_reservations(moved: NodeSnapshot, frame: Frame) -> NodeSnapshot:
             rows[row] = True
             by_node[kept.status.node] = (*by_node.get(kept.status.node, ()), kept)
     return replace(moved, reservations=reservations, reserved=by_node, reserved_rows=rows)
-
-
-def _reservation(text: bytes) -> Reservation | None:
-    """Return the Reservation; None if it cannot be read, so that it has no owner and is closed to all pods."""
-    try:
-        return Reservation.parse(msgspec.json.decode(text, type=dict[str, Any]))
-    except (CotenantError, *UNDECODABLE):
-        return None
 
 
 def slot_of(seconds: float) -> int:

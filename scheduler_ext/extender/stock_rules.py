@@ -6,7 +6,7 @@ judged (spread, affinity between pods, volumes, ports) is named, never passed ov
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from cotenant.base.errors import UsageError
@@ -17,21 +17,31 @@ from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.scheduler_ext.extender.metric import ExtenderNode
 
 Json = Mapping[str, Any]
-Check = Callable[[ExtenderNode], str]
-"""Why a node is refused, or ""."""
-
 CORDON: Final = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 _REFUSING: Final = ("NoSchedule", "NoExecute")
 
 
 def refusals(spec: Json, nodes: Sequence[ExtenderNode]) -> dict[tuple[str, str], list[bool]]:
     """(rule, words) -> whether each node is refused by it; spec: a pod's, as JSON."""
-    checks = (("taints", _taints(spec)), ("selector", _selector(spec)), ("affinity", _affinity(spec)))
+    tolerated: tuple[Toleration, ...] = tuple(toleration(t) for t in spec.get("tolerations") or ())
+    labels = {str(k): str(v) for k, v in mapping_or_empty(spec.get("nodeSelector")).items()}
+    affinity = mapping_or_empty(mapping_or_empty(spec.get("affinity")).get("nodeAffinity")).get(REQUIRED_TERMS)
     refused: dict[tuple[str, str], list[bool]] = {}
     for number, node in enumerate(nodes):
-        for rule, check in checks:
-            if reason := check(node):
-                refused.setdefault((rule, reason), [False] * len(nodes))[number] = True
+        reasons = []
+        taints = (t for t in node.taints if t[2] in _REFUSING and not Taint(*t).tolerated(tolerated))
+        if node.unschedulable and not CORDON.tolerated(tolerated):  # a cordon counts as a taint
+            reasons.append(("taints", "node is cordoned"))
+        elif taint := next(taints, None):
+            key, value, effect = taint
+            reasons.append(("taints", f"taint {key}{'=' + value if value else ''}:{effect} is not tolerated"))
+        missing = next((k for k, v in labels.items() if node.labels.get(k) != v), None)
+        if missing is not None:
+            reasons.append(("selector", f"node selector {missing}={labels[missing]}"))
+        if isinstance(affinity, Mapping) and not matches_terms(affinity, node):
+            reasons.append(("affinity", "required node affinity"))
+        for reason in reasons:
+            refused.setdefault(reason, [False] * len(nodes))[number] = True
     return refused
 
 
@@ -53,68 +63,31 @@ def waits_for(spec: Json) -> list[str]:
     return [str(gate.get("name", "")) for gate in spec.get("schedulingGates") or ()]
 
 
-def _taints(spec: Json) -> Check:
-    tolerated: tuple[Toleration, ...] = tuple(toleration(t) for t in spec.get("tolerations") or ())
-
-    def check(node: ExtenderNode) -> str:
-        """Why the node's taints refuse the pod, "" when they do not; a cordon counts as a taint."""
-        if node.unschedulable and not CORDON.tolerated(tolerated):
-            return "node is cordoned"
-        for key, value, effect in node.taints:
-            if effect in _REFUSING and not Taint(key, value, effect).tolerated(tolerated):
-                return f"taint {key}{'=' + value if value else ''}:{effect} is not tolerated"
-        return ""
-
-    return check
-
-
-def _selector(spec: Json) -> Check:
-    labels = {str(k): str(v) for k, v in mapping_or_empty(spec.get("nodeSelector")).items()}
-
-    def check(node: ExtenderNode) -> str:
-        missing = next((k for k, v in labels.items() if node.labels.get(k) != v), None)
-        return "" if missing is None else f"node selector {missing}={labels[missing]}"
-
-    return check
-
-
-def _affinity(spec: Json) -> Check:
-    """The check of required node affinity: one of its terms must fit; no terms fit no node."""
-    nodes = mapping_or_empty(mapping_or_empty(spec.get("affinity")).get("nodeAffinity"))
-    required = nodes.get(REQUIRED_TERMS)
-    if not isinstance(required, Mapping):
-        return lambda _: ""
-    return lambda node: "" if matches_terms(required, node) else "required node affinity"
-
-
 def matches_terms(required: Json, node: ExtenderNode) -> bool:
-    """Return whether a NodeSelector, of a pod's affinity or of a persistent volume, selects the node."""
-    terms = required.get("nodeSelectorTerms") or ()
-    return any(_term(term, node) for term in terms if isinstance(term, Mapping))
+    """Return whether a NodeSelector, of a pod's affinity or of a persistent volume, selects the node.
 
-
-def _term(term: Json, node: ExtenderNode) -> bool:
-    """All of a term's expressions must hold; an empty term matches nothing."""
-    labels, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
-    if not labels and not fields:
-        return False
-    return all(_holds(e, node.labels) for e in labels) and all(_holds(e, {"metadata.name": node.name}) for e in fields)
+    All expressions of one of its terms must hold; an empty term matches nothing, and no terms fit no node.
+    """
+    name = {"metadata.name": node.name}
+    for term in required.get("nodeSelectorTerms") or ():
+        if isinstance(term, Mapping):
+            held = [_holds(expression, node.labels) for expression in term.get("matchExpressions") or ()]
+            held += [_holds(expression, name) for expression in term.get("matchFields") or ()]
+            if held and all(held):
+                return True
+    return False
 
 
 def _holds(expression: Json, labels: Mapping[str, str]) -> bool:
     key, operator = str(expression.get("key", "")), expression.get("operator")
-    if operator in ("Gt", "Lt"):
-        return _matches_integer_bound(labels.get(key, ""), operator, list(expression.get("values") or ()))
+    if operator in ("Gt", "Lt"):  # both sides are whole numbers; false when one of them is none
+        values = list(expression.get("values") or ())
+        try:
+            number, bound = int(labels.get(key, "")), int(values[0])
+        except (ValueError, IndexError, TypeError):
+            return False
+        return number > bound if operator == "Gt" else number < bound
     try:
         return LabelSelector.parse({"matchExpressions": [dict(expression)]}).matches(labels)
     except UsageError:
         return False
-
-
-def _matches_integer_bound(label_value: str, operator: str, values: list[Any]) -> bool:
-    """Operators Gt and Lt of node affinity: both sides as whole numbers; false when one of them is none."""
-    try:
-        number, bound = int(label_value), int(values[0])
-    except (ValueError, IndexError, TypeError):
-        return False
-    return number > bound if operator == "Gt" else number < bound

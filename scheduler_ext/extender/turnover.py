@@ -89,20 +89,12 @@ def addition(pods: Iterable[NewPod], outlook: Outlook | None, metric: LoadMetric
     counted = plus(_not_negative(balance[False]), _not_negative(balance[True]))
     if doubtful == (0.0, 0.0):
         return counted
-    second = _excess(outlook, metric, watch.now_seconds)
-    return plus(counted, (min(doubtful[0], second[0]), min(doubtful[1], second[1])))
-
-
-def _excess(outlook: Outlook, metric: LoadMetric | None, now_seconds: float) -> Pair:
-    """Return by how much the node uses more now than its forecast for now; infinite where either is not known."""
-    usage = metric.usage if metric else None
-    if usage is None:
-        return math.inf, math.inf
-    expected = outlook.at(now_seconds)
-    cpu, memory = (
-        math.inf if math.isnan(high) else max(used - high, 0.0) for used, high in zip(usage, expected, strict=True)
-    )
-    return cpu, memory
+    # by how much the node uses more now than its forecast for now; infinite where either is not known
+    excess = [math.inf, math.inf]
+    if metric is not None and metric.usage is not None:
+        expected = zip(metric.usage, outlook.at(watch.now_seconds), strict=True)
+        excess = [math.inf if math.isnan(high) else max(used - high, 0.0) for used, high in expected]
+    return plus(counted, (min(doubtful[0], excess[0]), min(doubtful[1], excess[1])))
 
 
 def plus(first: Pair, second: Pair, factor: float = 1.0) -> Pair:

@@ -23,7 +23,7 @@ from cotenant.scheduler_ext.extender.judgement import NodeVerdicts
 from cotenant.scheduler_ext.extender.metric import BATCH_NAMES
 from cotenant.scheduler_ext.extender.pod import NewPod
 from cotenant.scheduler_ext.extender.settings import ExtenderSettings
-from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, Rows
+from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot
 
 _HEAD: Final = re.compile(r"^(\d+)/(\d+) nodes are available: (.*?)(?:\. preemption: (.*))?\.?$", re.DOTALL)
 _PART: Final = re.compile(r"(\d{1,9}) ((?:[^,.]|\.(?!\s)|,(?! \d+ ))+)")
@@ -111,14 +111,24 @@ def explain_placement(
     for refused in stock.values():
         free &= ~refused
     verdicts, stance = NodeVerdicts.passing(len(rows)), Posture()
+    said = ["no running extender was found, so its rules refuse nothing; --extender applies them anyway"]
     if with_rules:
-        verdicts, stance = _rule_verdicts(snapshot, pod, np.flatnonzero(free), now, settings)
+        verdicts, stance = decide.check_nodes(snapshot, pod, rows, now, settings)
+        fitting = np.flatnonzero(free)
+        if 0 < len(fitting) < len(rows):  # checked alone, as in a question of the scheduler
+            fitting_verdicts, stance = decide.check_nodes(snapshot, pod, fitting, now, settings)
+            verdicts.put(fitting, fitting_verdicts)
+        said = [f"load rules are inactive: {stance.load_off}"] if stance.load_off else []
+        if stance.yielded:
+            said.append(
+                f"rule {stance.yielded} is ignored: by its own estimates it would refuse every node that is left"
+            )
     passing = np.flatnonzero(free & verdicts.passed)
     points = decide.points(snapshot, pod, passing, now, settings)
     order = passing[np.argsort(-points, kind="stable")][: BEST if with_rules else 0]
     counted = {key: int(refused.sum()) for key, refused in stock.items() if refused.any()}
     refusals = refusals_of(verdicts.counts()) + refusals_of(counted)
-    notes = (*_of_rules(stance, with_rules), *_not_tried(pod, settings), pod.unread, snapshot.problem())
+    notes = (*said, *_not_tried(pod, settings), pod.unread, snapshot.problem())
     return Explanation(
         pod=pod.key,
         nodes=len(rows),
@@ -127,18 +137,6 @@ def explain_placement(
         notes=[text for text in notes if text],
         best=[snapshot.names[row] for row in order.tolist()],
     )
-
-
-def _rule_verdicts(
-    snapshot: NodeSnapshot, pod: NewPod, fitting: Rows, now: Instant, settings: ExtenderSettings
-) -> tuple[NodeVerdicts, Posture]:
-    """The rules' verdict on every node; rows that fit are checked alone, as in a question of the scheduler."""
-    rows = np.arange(len(snapshot.names), dtype=np.intp)
-    verdicts, stance = decide.check_nodes(snapshot, pod, rows, now, settings)
-    if 0 < len(fitting) < len(rows):
-        fitting_verdicts, stance = decide.check_nodes(snapshot, pod, fitting, now, settings)
-        verdicts.put(fitting, fitting_verdicts)
-    return verdicts, stance
 
 
 def insufficient_resources(snapshot: NodeSnapshot, pod: NewPod) -> dict[str, np.ndarray[Any, np.dtype[np.bool_]]]:
@@ -157,13 +155,6 @@ def parse_scheduler_message(message: str) -> list[RuleRefusal]:
     if not head:
         return [RuleRefusal("scheduler", message.strip(), 0)] if message.strip() else []
     return [RuleRefusal("scheduler", reason.strip(" ."), int(number)) for number, reason in _PART.findall(head[3])]
-
-
-def _of_rules(stance: Posture, with_rules: bool) -> tuple[str, ...]:
-    if not with_rules:
-        return ("no running extender was found, so its rules refuse nothing; --extender applies them anyway",)
-    yielded = f"rule {stance.yielded} is ignored: by its own estimates it would refuse every node that is left"
-    return (f"load rules are inactive: {stance.load_off}" if stance.load_off else ""), yielded * bool(stance.yielded)
 
 
 def _not_tried(pod: NewPod, settings: ExtenderSettings) -> list[str]:

@@ -76,42 +76,27 @@ def extender(
         "kube.context": context,
     }
     settings = session_of(ctx).load(flags).settings
-    if make_certs is not None:
-        _issue(make_certs, url)
-    elif print_config:
-        certificates = scheduler_certs.rstrip("/")
-        _print_configuration(settings, url, certificates, scheduler, scheduler_kubeconfig, managed_only=managed_only)
-    else:
+    if make_certs is None and not print_config:
         serve(settings)
-
-
-def _issue(folder: Path, url: str) -> None:
-    """Write a CA and the certificates of both ends for the extender at `url`, and say where each file goes."""
-    from cotenant.scheduler_ext.extender.serve.certificates import issue
-
-    for path in issue(folder, _require_url(url)):
-        message(f"wrote {path}")
-    message("Copy scheduler/ to the scheduler's machine, server/ to the extender's. Store ca.key elsewhere.")
-
-
-def _require_url(url: str) -> str:
+        return
     if not url:
         raise UsageError("--url is missing", fix="Give the extender's URL: --url https://HOST:9445")
-    return url
+    if make_certs is not None:
+        from cotenant.scheduler_ext.extender.serve.certificates import issue
 
+        for path in issue(make_certs, url):
+            message(f"wrote {path}")
+        message("Copy scheduler/ to the scheduler's machine, server/ to the extender's. Store ca.key elsewhere.")
+    else:
+        import yaml
 
-def _print_configuration(
-    settings: SettingSections, url: str, certificates: str, scheduler: str, kubeconfig: str, *, managed_only: bool
-) -> None:
-    """Print the scheduler's configuration as YAML; certificates: their folder on the scheduler's machine."""
-    import yaml
+        from cotenant.scheduler_ext.extender.serve.scheduler_configuration import Reach, configuration
 
-    from cotenant.scheduler_ext.extender.serve.scheduler_configuration import Reach, configuration
-
-    reach = Reach(_require_url(url), *(f"{certificates}/{name}" for name in ("ca.crt", "tls.crt", "tls.key")))
-    of_extender = settings.section(ExtenderSettings)
-    document = configuration(reach, of_extender, scheduler, kubeconfig, managed_only=managed_only)
-    sys.stdout.write(yaml.safe_dump(document, sort_keys=False))
+        certificates = scheduler_certs.rstrip("/")
+        reach = Reach(url, *(f"{certificates}/{name}" for name in ("ca.crt", "tls.crt", "tls.key")))
+        of_extender = settings.section(ExtenderSettings)
+        document = configuration(reach, of_extender, scheduler, scheduler_kubeconfig, managed_only=managed_only)
+        sys.stdout.write(yaml.safe_dump(document, sort_keys=False))
 
 
 def serve(settings: SettingSections) -> None:

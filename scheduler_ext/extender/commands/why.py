@@ -67,11 +67,23 @@ def why(
     """Say why a pod is pending: per rule, how many nodes refuse it. Reads the cluster, writes nothing."""
     if bool(pod) is bool(file):
         raise UsageError("give the name of a pod, or --file", fix="cotenant explain pod POD -n NAMESPACE")
+    from cotenant.scheduler_ext.extender.stock_rules import unchecked_constraints, waits_for
+
     settings = settings_of(ctx, None, kubeconfig, context)
     named_namespace, _, name = pod.rpartition("/")
     body, explanation = _explain_pod(settings, PodName(named_namespace or namespace, name), file, extender)
     print_table(Table.from_rows(WHY, refusal_rows(explanation)), output, headers=not no_headers)
-    _summary(body, explanation)
+    spec = body.get("spec") or {}
+    if node := spec.get("nodeName"):
+        message(f"{explanation.pod} is on {node}: it is scheduled")
+        return
+    if gates := waits_for(spec):
+        message(f"{explanation.pod} waits for its scheduling gates: {', '.join(gates)}; it is not scheduled before")
+    best = f"; best: {', '.join(explanation.best)}" if explanation.best else ""
+    message(f"{explanation.fits} of {explanation.nodes} nodes would take {explanation.pod}{best}")
+    for note in (*explanation.notes, unchecked_constraints(spec)):
+        if note:
+            message(f"note: {note}")
 
 
 def _explain_pod(
@@ -155,19 +167,3 @@ def template_of(file: Path, namespace: str) -> dict[str, Any]:
     outer = mapping_or_empty(manifest.get("metadata"))
     meta = {"name": outer.get("name", ""), "namespace": outer.get("namespace") or namespace}
     return {**body, "metadata": {**meta, **mapping_or_empty(body.get("metadata"))}}
-
-
-def _summary(body: Mapping[str, Any], explanation: Explanation) -> None:
-    from cotenant.scheduler_ext.extender.stock_rules import unchecked_constraints, waits_for
-
-    spec = body.get("spec") or {}
-    if node := spec.get("nodeName"):
-        message(f"{explanation.pod} is on {node}: it is scheduled")
-        return
-    if gates := waits_for(spec):
-        message(f"{explanation.pod} waits for its scheduling gates: {', '.join(gates)}; it is not scheduled before")
-    best = f"; best: {', '.join(explanation.best)}" if explanation.best else ""
-    message(f"{explanation.fits} of {explanation.nodes} nodes would take {explanation.pod}{best}")
-    for note in (*explanation.notes, unchecked_constraints(spec)):
-        if note:
-            message(f"note: {note}")

@@ -65,16 +65,10 @@ def check_predicted_peak(
         high = (capacity > 0) & (limit > 0) & (percent > limit)
         verdicts.codes[high] = Code.PEAK_CPU + offset
         verdicts.percent[high] = np.minimum(percent[high], LARGEST_PERCENT).astype(np.int64)
-    _name_times(verdicts, snapshot, part, rows)
-    return verdicts
-
-
-def _name_times(verdicts: NodeVerdicts, snapshot: NodeSnapshot, part: slice, rows: Rows | slice) -> None:
-    """The half hour of the peak, of refused nodes only."""
     refused = np.flatnonzero(verdicts.codes)
-    if not len(refused):
-        return
-    numbers = np.arange(snapshot.columns.shape[1])[rows][refused]
-    which = (verdicts.codes[refused] - Code.PEAK_CPU).astype(np.intp)
-    ahead = snapshot.ahead[which[:, None], np.arange(part.start, part.stop)[None, :], numbers[:, None]]
-    verdicts.slot[refused] = snapshot.first_slot + part.start + np.nanargmax(ahead, axis=1)
+    if len(refused):  # the half hour of the peak, of refused nodes only
+        numbers = np.arange(snapshot.columns.shape[1])[rows][refused]
+        which = (verdicts.codes[refused] - Code.PEAK_CPU).astype(np.intp)
+        ahead = snapshot.ahead[which[:, None], np.arange(part.start, part.stop)[None, :], numbers[:, None]]
+        verdicts.slot[refused] = snapshot.first_slot + part.start + np.nanargmax(ahead, axis=1)
+    return verdicts

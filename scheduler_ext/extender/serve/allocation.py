@@ -12,6 +12,7 @@ binding the same pod by it. It ends with the pod's fate (`ledger`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from cotenant.base.allocation.allocator import (
@@ -75,7 +76,9 @@ class HardwareAllocation:
             ledger = read_ledger(client, node)
             if own := ledger.holdings.get(pod.identity.uid):
                 return _of_entry(client, node, own, pod)
-            wire = _node(client, node)
+            wire = client.get(Address("v1", "nodes", node).path, LabelledObject)
+            if wire is None:
+                raise UsageError(f"nodes/{node} does not exist any more")
             if not ledger.version:
                 _sent(client, new_ledger(node, wire.metadata.uid))
                 continue
@@ -86,7 +89,11 @@ class HardwareAllocation:
                 for uid, holding in ledger.holdings.items()
             }
             entries = active_holdings(ledger, fates)
-            documents = {a.collection: body for a in concerned if (body := _document(client, a.collection, node))}
+            documents: dict[str, dict[str, Any]] = {}
+            for allocator in concerned:
+                with suppress(ClusterAbsent):  # of a kind that is not installed
+                    if body := client.get(f"{allocator.collection}/{node}"):
+                        documents[allocator.collection] = body
             claimed = _resource_slice_devices(client, node) if DEVICES in documents else frozenset[str]()
             hardware = NodeHardware(
                 node, wire.metadata.labels or {}, wire.metadata.annotations or {}, documents, claimed
@@ -171,13 +178,6 @@ def _fate(client: KubeClient, holding: Holding, node: str) -> PodFate:
     return PodFate.HERE if wire.spec.node_name == node else PodFate.OVER
 
 
-def _node(client: KubeClient, node: str) -> LabelledObject:
-    wire = client.get(Address("v1", "nodes", node).path, LabelledObject)
-    if wire is None:
-        raise UsageError(f"nodes/{node} does not exist any more")
-    return wire
-
-
 def _resource_slice_devices(client: KubeClient, node: str) -> frozenset[str]:
     """Devices of the node's ResourceSlices, none without the kind; read after the label, which agents read first."""
     selector = f"spec.driver={CLAIM_DRIVER},spec.nodeName={node}"
@@ -186,12 +186,3 @@ def _resource_slice_devices(client: KubeClient, node: str) -> frozenset[str]:
     except ClusterAbsent:
         return frozenset()
     return frozenset[str]().union(*(slice_of(slice_object).devices for slice_object in slices))
-
-
-def _document(client: KubeClient, collection: str, node: str) -> dict[str, Any] | None:
-    """None also where the kind is not installed."""
-    try:
-        body: dict[str, Any] | None = client.get(f"{collection}/{node}")
-    except ClusterAbsent:
-        return None
-    return body

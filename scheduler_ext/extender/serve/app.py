@@ -96,7 +96,19 @@ class ExtenderApp:
         The end of the call is noted for `collect_garbage`, which waits for a pause between calls.
         """
         began = perf_counter()
-        response = self._answer_get(request) if request.method in ("GET", "HEAD") else self._answer(request)
+        verb = self._verbs.get(request.path)
+        if request.method in ("GET", "HEAD"):
+            response = self._answer_get(request)
+        elif request.method != "POST" or verb is None:
+            response = Response(404, b"not found\n")
+        else:
+            try:
+                response = Response(200, verb(request.body), JSON)
+            except UNDECODABLE as error:
+                response = Response(400, f"not what kube-scheduler sends: {error}\n".encode("utf-8", "replace"))
+            except Exception:  # noqa: BLE001 - the scheduler must get an answer, and one that says failure
+                _log.exception("the extender failed", path=request.path)
+                response = Response(500, b"the extender failed; its log says why\n")
         self._asked_at = monotonic()
         if request.method == "POST":
             self.counts.answered(request.path, response.status, perf_counter() - began)
@@ -128,18 +140,6 @@ class ExtenderApp:
             gc.enable()  # a process that goes on without the server collects by itself again
 
     # --- requests -----------------------------------------------------------------------------------------------------
-    def _answer(self, request: Request) -> Response:
-        verb = self._verbs.get(request.path)
-        if request.method != "POST" or verb is None:
-            return Response(404, b"not found\n")
-        try:
-            return Response(200, verb(request.body), JSON)
-        except UNDECODABLE as error:
-            return Response(400, f"not what kube-scheduler sends: {error}\n".encode("utf-8", "replace"))
-        except Exception:  # noqa: BLE001 - the scheduler must get an answer, and one that says failure
-            _log.exception("the extender failed", path=request.path)
-            return Response(500, b"the extender failed; its log says why\n")
-
     def _answer_get(self, request: Request) -> Response:
         if request.path == "/metrics":
             now = self._now()
@@ -235,10 +235,18 @@ class ExtenderApp:
         return Instant(self._parts.clock.now_seconds() + self._parts.view.snapshot.clock_ahead_seconds, monotonic())
 
     def _note(self, pod: NewPod, node_count: int, stance: Posture, refused: dict[tuple[str, str], int]) -> None:
-        """Count refusals, and keep the last answer about a pod for `cotenant explain pod`, of REMEMBERED at most."""
+        """Count refusals, and keep the last answer about a pod for `cotenant explain pod`, of REMEMBERED at most.
+
+        Every request in which a rule was ignored is counted, and at most one a minute of each rule is logged.
+        """
         self._report_stance(stance)
-        if stance.yielded:
-            self._record_yielded(pod, node_count, stance.yielded)
+        if rule := stance.yielded:
+            self.counts.yielded(rule)
+            now = monotonic()
+            if now - self._yielded_at.get(rule, -math.inf) >= YIELDED_SECONDS:
+                self._yielded_at[rule] = now
+                what = "a rule would have refused every node by its own estimates: ignored"
+                _log.warning(what, rule=rule, pod=pod.key, nodes=node_count)
         if not refused and not stance.yielded:
             return
         self.counts.refused(refused)
@@ -246,20 +254,6 @@ class ExtenderApp:
         self._last[pod.key] = PodVerdict.of(pod, node_count, self._now().unix, stance, refused)
         if len(self._last) > REMEMBERED:
             self._last.popitem(last=False)
-
-    def _record_yielded(self, pod: NewPod, node_count: int, rule: str) -> None:
-        """Count every request in which a rule was ignored, and log at most one a minute of each rule."""
-        self.counts.yielded(rule)
-        now = monotonic()
-        if now - self._yielded_at.get(rule, -math.inf) < YIELDED_SECONDS:
-            return
-        self._yielded_at[rule] = now
-        _log.warning(
-            "a rule would have refused every node by its own estimates: ignored",
-            rule=rule,
-            pod=pod.key,
-            nodes=node_count,
-        )
 
     def _report_stance(self, stance: Posture) -> None:
         """Log once when load rules stop to apply, and when they apply again."""

@@ -59,18 +59,14 @@ class Binder:
         allotment = self._allocation.allocate(client, pod, args.node)
         if allotment.refusal:
             return f"{args.node}: {allotment.refusal}"
-        return self._send(client, binding_creation(args, allotment.annotations), args.node)
-
-    def _send(self, client: KubeClient, intent: Create, node: str) -> str:
-        """Send the binding; returns "" when the pod is on the node, also after a lost answer, else the reason."""
+        intent = binding_creation(args, allotment.annotations)
         try:
             Writer(client, FIELD_MANAGER).send(intent)
-        except ClusterUnreachable:
-            current = self._pod(client, intent.address)  # done or not: look
-            return "" if current is not None and current.node == node else _TIMED_OUT.format(intent.address)
         except ClusterError as error:
-            current = self._pod(client, intent.address)
-            return "" if current is not None and current.node == node else error.message
+            current = self._pod(client, intent.address)  # done or not: look
+            if current is None or current.node != args.node:
+                lost = isinstance(error, ClusterUnreachable)
+                return _TIMED_OUT.format(intent.address) if lost else error.message
         return ""
 
     def _pod(self, client: KubeClient, address: Address) -> NewPod | None:

@@ -79,15 +79,13 @@ def _sign_certificate(
     else:
         built = built.add_extension(x509.ExtendedKeyUsage([use]), critical=False)
     if host is not None:
-        built = built.add_extension(x509.SubjectAlternativeName(_names(host)), critical=False)
+        name: x509.GeneralName
+        try:
+            name = x509.IPAddress(ipaddress.ip_address(host))
+        except ValueError:
+            name = x509.DNSName(host)
+        built = built.add_extension(x509.SubjectAlternativeName([name]), critical=False)
     return built.sign(signer, hashes.SHA256())
-
-
-def _names(host: str) -> list[x509.GeneralName]:
-    try:
-        return [x509.IPAddress(ipaddress.ip_address(host))]
-    except ValueError:
-        return [x509.DNSName(host)]
 
 
 def _name(common: str) -> x509.Name:

@@ -75,18 +75,11 @@ def extenders(reach: Reach, settings: ExtenderSettings, *, managed_only: bool = 
 
 
 def _common(reach: Reach, timeout_seconds: float) -> dict[str, Any]:
-    return {
-        "urlPrefix": reach.url.rstrip("/"),
-        "nodeCacheCapable": True,
-        "httpTimeout": f"{round(timeout_seconds * 1000)}ms",
-        **_tls(reach),
-    }
-
-
-def _tls(reach: Reach) -> dict[str, Any]:
-    """Always with an authority: without one the scheduler does not verify at all."""
+    timeout = f"{round(timeout_seconds * 1000)}ms"
+    entry = {"urlPrefix": reach.url.rstrip("/"), "nodeCacheCapable": True, "httpTimeout": timeout}
     if not reach.url.startswith("https://"):
-        return {}
+        return entry
+    # always with an authority: without one the scheduler does not verify at all
     files = {"caFile": reach.ca_file, "certFile": reach.cert_file, "keyFile": reach.key_file}
     name = {"serverName": reach.server_name} if reach.server_name else {}
-    return {"enableHTTPS": True, "tlsConfig": {**files, **name}}
+    return {**entry, "enableHTTPS": True, "tlsConfig": {**files, **name}}

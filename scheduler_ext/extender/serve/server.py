@@ -7,7 +7,6 @@ read. Certificates are read again when their files change.
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -58,7 +57,11 @@ class ExtenderServer:
         that is shown from now on.
         """
         self._folder, self._beside, self._shown = settings.certificate_folder, beside, shown
-        if not self._folder and not _is_loopback(settings.host):
+        try:
+            is_loopback = ip_address(settings.host).is_loopback
+        except ValueError:
+            is_loopback = settings.host == "localhost"
+        if not self._folder and not is_loopback:
             raise UsageError(
                 f"extender.host is {settings.host}, which others can reach, and there is no certificate_folder",
                 fix="Give --cert-dir, or listen on 127.0.0.1.",
@@ -66,7 +69,12 @@ class ExtenderServer:
         self._tls = ServerTls(self._context()) if self._folder else None
         self._host = settings.host
         limits = Limits(settings.read_seconds, settings.max_body_bytes, CONNECTIONS)
-        self._listener = Listener("extender", app, limits, _listening_socket(settings))
+        try:
+            listening = bound(settings.host, settings.port)
+        except OSError as error:
+            problem = f"cannot listen on {settings.host}:{settings.port}: {error}"
+            raise UsageError(problem, fix="Set extender.port to a free port.") from error
+        self._listener = Listener("extender", app, limits, listening)
 
     @property
     def url(self) -> str:
@@ -135,22 +143,6 @@ def _context(folder: Path) -> ssl.SSLContext:
     context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
     context.load_verify_locations(folder / "ca.crt")
     return context
-
-
-def _listening_socket(settings: ExtenderSettings) -> socket.socket:
-    try:
-        return bound(settings.host, settings.port)
-    except OSError as error:
-        raise UsageError(
-            f"cannot listen on {settings.host}:{settings.port}: {error}", fix="Set extender.port to a free port."
-        ) from error
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def allocators(settings: ExtenderSettings) -> tuple[Allocator, ...]:

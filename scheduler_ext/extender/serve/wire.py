@@ -99,13 +99,16 @@ def refused_all(quoted: Pieces, refused: NodeRefusals) -> bytes:
     """
     hopeless = np.array([code in UNRESOLVABLE for code in refused.codes], dtype=np.bool_)
     permanent = hopeless[refused.which] if len(refused.which) else np.zeros(0, dtype=np.bool_)
-    failed, unresolvable = (_reasons(quoted, refused, part) for part in (~permanent, permanent))
-    head, between, tail = (
-        b'{"Nodes":null,"NodeNames":[],"FailedNodes":{',
-        b'},"FailedAndUnresolvableNodes":{',
-        b'},"Error":""}',
-    )
-    return head + failed + between + unresolvable + tail
+    reasons = np.array([b":%b," % msgspec.json.encode(word) for word in refused.words], dtype=object)
+    members = []  # of both objects of reasons: name and words by turns
+    for part in (~permanent, permanent):
+        pieces = np.empty(2 * int(part.sum()), dtype=object)
+        pieces[0::2] = quoted[refused.at[part]]
+        pieces[1::2] = reasons[refused.which[part]]
+        members.append(b"".join(pieces.tolist())[:-1])
+    failed, unresolvable = members
+    head, between = b'{"Nodes":null,"NodeNames":[],"FailedNodes":{', b'},"FailedAndUnresolvableNodes":{'
+    return head + failed + between + unresolvable + b'},"Error":""}'
 
 
 def quoted_names(snapshot: NodeSnapshot, names: Sequence[str], rows: Rows, places: Rows | None = None) -> Pieces:
@@ -117,17 +120,6 @@ def quoted_names(snapshot: NodeSnapshot, names: Sequence[str], rows: Rows, place
     for number in np.flatnonzero(chosen < 0).tolist():
         quoted[number] = msgspec.json.encode(names[places[number]])
     return quoted
-
-
-def _reasons(quoted: Pieces, refused: NodeRefusals, part: npt.NDArray[np.bool_]) -> bytes:
-    """Members of an object of reasons: name and words by turns."""
-    if not part.any():
-        return b""
-    reasons = np.array([b":%b," % msgspec.json.encode(word) for word in refused.words], dtype=object)
-    pieces = np.empty(2 * int(part.sum()), dtype=object)
-    pieces[0::2] = quoted[refused.at[part]]
-    pieces[1::2] = reasons[refused.which[part]]
-    return b"".join(pieces.tolist())[:-1]
 
 
 def failed_filter(why: str) -> bytes:

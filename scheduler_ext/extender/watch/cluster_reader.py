@@ -15,7 +15,6 @@ import msgspec
 
 from cotenant.base.errors import ClusterAbsent, ClusterError, ClusterForbidden, NoData
 from cotenant.base.kube import KubeClient
-from cotenant.base.kube.reflection import Key
 from cotenant.base.kube.watch import read_each
 from cotenant.scheduler_ext.extender.decide import Instant
 from cotenant.scheduler_ext.extender.metric import ExtenderNode
@@ -23,7 +22,7 @@ from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, next_snapshot
 from cotenant.scheduler_ext.extender.watch.frame import CollectionState
 from cotenant.scheduler_ext.extender.watch.table import NodeTable
-from cotenant.scheduler_ext.extender.watch.watcher import PATHS, WatchedKind, puts_into, watched_kinds
+from cotenant.scheduler_ext.extender.watch.watcher import PATHS, puts_into, watched_kinds
 
 DEPLOYMENTS: Final = "/apis/apps/v1/deployments"
 EXTENDER_NAME: Final = "cotenant-extender"
@@ -61,7 +60,16 @@ def read_cluster(client: KubeClient, settings: ExtenderSettings) -> ClusterReadi
     sources["nodes"] = CollectionState(0.0)
     puts = puts_into(table, now)
     for name, kind in kinds.items():
-        values, sources[name] = _read_or_empty(client, name, kind)
+        try:
+            values, refused = read_each(client, PATHS[name], kind.wire, kind.project, **kind.selectors)
+        except ClusterAbsent:
+            sources[name] = CollectionState(age_seconds=0.0, synced=False, absent=True)
+            continue
+        except ClusterForbidden as error:
+            sources[name] = CollectionState(age_seconds=0.0, error=error.message, synced=False)
+            continue
+        unread = [f"{name} {'/'.join(filter(None, key))} cannot be read: {why}" for key, why in refused.items()]
+        sources[name] = CollectionState(0.0, "; ".join(unread))
         for key, value in values.items():
             puts[name](key, value)
     nodes = tuple(table.nodes.values())
@@ -85,21 +93,6 @@ def extender_runs(client: KubeClient, settings: ExtenderSettings) -> bool:
     except OSError:
         return False
     return True
-
-
-def _read_or_empty(client: KubeClient, name: str, kind: WatchedKind) -> tuple[dict[Key, Any], CollectionState]:
-    """The values of one collection, none where it is not installed or may not be read; and its state.
-
-    Objects that cannot be read are the collection's error. Any other ClusterError is the caller's.
-    """
-    try:
-        values, refused = read_each(client, PATHS[name], kind.wire, kind.project, **kind.selectors)
-    except ClusterAbsent:
-        return {}, CollectionState(age_seconds=0.0, synced=False, absent=True)
-    except ClusterForbidden as error:
-        return {}, CollectionState(age_seconds=0.0, error=error.message, synced=False)
-    unread = "; ".join(f"{name} {'/'.join(filter(None, key))} cannot be read: {why}" for key, why in refused.items())
-    return values, CollectionState(0.0, unread)
 
 
 def pod_of(client: KubeClient, namespace: str, name: str) -> Mapping[str, Any]:

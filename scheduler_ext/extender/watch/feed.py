@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from typing import IO, Final
+from typing import Final
 
 import msgspec
 import structlog
@@ -88,11 +88,10 @@ class Feed:
             self._thread.join(5)
 
     def _watch_here(self) -> None:
-        watch(self._client.sibling(), self._settings, self._take_encoded, self._stopping)
+        def take(frame: Frame) -> None:  # encoded and decoded, so that both kinds of watchers use the same path
+            self._view.take(DECODER.decode(ENCODER.encode(frame)))
 
-    def _take_encoded(self, frame: Frame) -> None:
-        """Encode and decode the frame before the view takes it, so that both kinds of watchers use the same path."""
-        self._view.take(DECODER.decode(ENCODER.encode(frame)))
+        watch(self._client.sibling(), self._settings, take, self._stopping)
 
     def _keep_process(self) -> None:
         """Run watcher processes one after the other until stopped; the pause doubles, and is reset by a long life."""
@@ -120,8 +119,9 @@ class Feed:
             self.process.stdin.flush()
             self._silent_after = time.monotonic() + STARTING_SECONDS
             threading.Thread(target=self._end_silent, args=(self.process,), name="silence", daemon=True).start()
-            while frame := _next(self.process.stdout):
-                self._view.take(frame)
+            while len(head := self.process.stdout.read(4)) == 4:
+                body = self.process.stdout.read(int.from_bytes(head, "big"))
+                self._view.take(DECODER.decode(body))
                 self._silent_after = time.monotonic() + SILENT_SECONDS
         finally:
             self.process.kill()
@@ -134,12 +134,3 @@ class Feed:
                 _log.error("the watcher hangs and is stopped")
                 process.kill()
                 return
-
-
-def _next(pipe: IO[bytes]) -> Frame | None:
-    """The next frame; None at the end."""
-    head = pipe.read(4)
-    if len(head) < 4:
-        return None
-    body = pipe.read(int.from_bytes(head, "big"))
-    return DECODER.decode(body)

@@ -36,7 +36,6 @@ from cotenant.scheduler_ext.extender.watch.frame import (
     FreeCpus,
     FreeDevices,
     PlaceholderOf,
-    ShareOf,
 )
 
 Key = tuple[str, str]
@@ -123,7 +122,12 @@ class NodeTable:
             self._touch(before.node)
             if pod is None or pod.identity.uid != before.identity.uid:
                 self._gone.add(before.identity.uid)
-            self._depart(before, pod, now_seconds)
+            stays = pod is not None and not pod.ended and pod.node == before.node
+            is_same = pod is not None and pod.identity.uid == before.identity.uid
+            if not (stays and is_same) and (departure := Departure.of(before, now_seconds)) is not None:
+                remembered, outlook = self.departures.get(before.node, ()), self.outlooks.get(before.node)
+                relevant = relevant_departures(remembered, outlook, now_seconds)
+                self.departures[before.node] = [*relevant, departure]
         if pod is not None and pod.node and not pod.ended:
             self.pods[key] = self._on[pod.node][key] = pod
             self._touch(pod.node)
@@ -134,18 +138,6 @@ class NodeTable:
         """Its pods are others."""
         self._changed.add(node)
         self._hardware.add(node)
-
-    def _depart(self, before: NewPod, now: NewPod | None, now_seconds: float) -> None:
-        """Remember a pod that is on its node no more, or that has ended there."""
-        stays = now is not None and not now.ended and now.node == before.node
-        if stays and now is not None and now.identity.uid == before.identity.uid:
-            return
-        if (departure := Departure.of(before, now_seconds)) is not None:
-            departures = self.departures.get(before.node, ())
-            self.departures[before.node] = [
-                *relevant_departures(departures, self.outlooks.get(before.node), now_seconds),
-                departure,
-            ]
 
     def put_guards(self, guards: Mapping[str, Iterable[str]]) -> None:
         """Replace the nodes on which a hand-over goes on; guards: by node, the pods that may be bound meanwhile."""
@@ -246,23 +238,37 @@ class NodeTable:
         ahead = [n for n in index if n in self.outlooks] if full or again else sorted(self._forecast & index.keys())
         empty = np.full((2, SLOTS), np.nan)
         peaks = [self.outlooks[n].slots(slot, SLOTS, SLOT_SECONDS) if n in self.outlooks else empty for n in ahead]
+        placeholders = {
+            pod.identity.uid: PlaceholderOf(pod.node, pod.placeholder_of)
+            for pod in (self.pods.values() if self._other_placeholders else ())
+            if pod.placeholder_of is not None
+        }
+        values = rows_of((self.state(n, now_seconds) for n in rows), self.settings).tobytes()
+        shares = {
+            pod.identity.uid: share_of(pod, self.metrics.get(name))
+            for name in (self._changed & index.keys() & self._on.keys() if with_shares else ())
+            for pod in self._on[name].values()
+        }
+        # pods on nodes that are not there (any more): nobody can displace them
+        without_node = (self._changed & self._on.keys()) - index.keys()
+        orphaned = {pod.identity.uid for name in without_node for pod in self._on[name].values()}
         return Frame(
             sent_seconds=monotonic_seconds,
             sources=dict(sources),
             fresh=self._fresh,
             names=rows if full else None,
             rows=_numbers(rows, index),
-            values=rows_of((self.state(n, now_seconds) for n in rows), self.settings).tobytes(),
+            values=values,
             ahead_rows=_numbers(ahead, index),
             ahead=np.array(peaks).tobytes(),
             first_slot=slot,
             guards=self.guards if self._other_guards else None,
-            placeholders=self._placeholders() if self._other_placeholders else None,
+            placeholders=placeholders if self._other_placeholders else None,
             reservations={name: self.reservations.get(name) for name in self._reservations} or None,
             rooms=self._changed_capacities(COLLECTION, free_cpu_capacity, index) or None,
             device_rooms=self._changed_capacities(DEVICES, free_devices, index) or None,
-            shares=self._shares(self._changed & index.keys()) if with_shares else None,
-            gone=sorted(self._gone | self._orphaned_pods(name for name in self._changed if name not in index)),
+            shares=shares if with_shares else None,
+            gone=sorted(self._gone | orphaned),
         )
 
     def _changed_capacities(
@@ -283,24 +289,6 @@ class NodeTable:
             hardware = NodeHardware(name, node.labels, node.cpu_annotations, {collection: body}, claimed)
             rooms[name] = count_free(hardware, self._on[name].values() if name in self._on else ())
         return rooms
-
-    def _placeholders(self) -> dict[str, PlaceholderOf]:
-        return {
-            pod.identity.uid: PlaceholderOf(pod.node, pod.placeholder_of)
-            for pod in self.pods.values()
-            if pod.placeholder_of is not None
-        }
-
-    def _orphaned_pods(self, names: Iterable[str]) -> set[str]:
-        """Pods on nodes that are not there (any more): nobody can displace them."""
-        return {pod.identity.uid for name in names if name in self._on for pod in self._on[name].values()}
-
-    def _shares(self, names: Iterable[str]) -> dict[str, ShareOf]:
-        return {
-            pod.identity.uid: share_of(pod, self.metrics.get(name))
-            for name in names
-            for pod in (self._on[name].values() if name in self._on else ())
-        }
 
 
 def _numbers(names: list[str], index: Mapping[str, int]) -> bytes:

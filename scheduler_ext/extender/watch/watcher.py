@@ -164,7 +164,16 @@ class Watching:
             return Frame(time.monotonic(), sources)
         if math.isinf(self.table.watched_since):
             self.table.watched_since = now
-        self._drain(now)
+        # What the mirrors received since the last call is applied to the table, each object for itself.
+        changed = {name: mirror.changed() for name, mirror in self.mirrors.items()}
+        refused = [
+            f"{ObjectVersion(self.mirrors[kind].path, *key, '')}: {why}"
+            for kind, act in puts_into(self.table, now).items()
+            if kind in changed
+            for (key, _), why in take_each(changed[kind].items(), partial(_take, self.mirrors[kind], act))
+        ]
+        if refused:
+            _log.error("objects are left out", objects=first_of(refused))
         before = self.table.left_out
         frame = self.table.take(sources, now, time.monotonic(), with_shares)
         if new := self.table.left_out.items() - before.items():
@@ -200,18 +209,6 @@ class Watching:
             )
             for name, mirror in self.mirrors.items()
         }
-
-    def _drain(self, now: float) -> None:
-        """Apply what the mirrors received since the last call to the table, each object for itself."""
-        changed = {name: mirror.changed() for name, mirror in self.mirrors.items()}
-        refused = [
-            f"{ObjectVersion(self.mirrors[kind].path, *key, '')}: {why}"
-            for kind, act in puts_into(self.table, now).items()
-            if kind in changed
-            for (key, _), why in take_each(changed[kind].items(), partial(_take, self.mirrors[kind], act))
-        ]
-        if refused:
-            _log.error("objects are left out", objects=first_of(refused))
 
 
 def _take(mirror: Mirror[Any], act: Callable[[Key, Any], None], item: tuple[Key, Any]) -> None:
