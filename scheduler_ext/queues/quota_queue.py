@@ -92,8 +92,8 @@ def queues_of(
         if pod.gang in done:
             continue
         alone = _unit((pod,))
-        if held := covered.get(pod.uid):  # it needs no more than its quota does not hold for it yet
-            need = {r: amount - held.get(r, 0) for r, amount in alone.needs[alone.quota].items()}
+        if part := covered.get(pod.uid):  # it needs no more than its quota does not hold for it yet
+            need = {r: amount - part.get(r, 0) for r, amount in alone.needs[alone.quota].items()}
             alone = replace(alone, needs={alone.quota: need})
         units = [_mark_obstacle(alone, usable, check_parents)]
         if gang := view.gangs.get(pod.gang):

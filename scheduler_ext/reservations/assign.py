@@ -65,17 +65,28 @@ class Assignment:
 
 def rooms(view: ReservationView, default: Mode) -> list[ReservationCapacity]:
     """Capacity of every Reservation that is open to owners and handed over by us."""
-    pinned = []
+    found = []
     for reservation in view.reservations.values():
-        if (
-            reservation.open_to_owners
-            and reservation.mode(default) is Mode.PINNED
-            and not reservation.expired(view.now_seconds)
-        ):
-            capacity = _reservation_capacity(reservation, view)
-            if capacity.placeholders or capacity.busy:
-                pinned.append(capacity)
-    return pinned + [_standby(r, pod, view) for r, pod in view.standby if r.open_to_owners and pod.alive and pod.node]
+        is_pinned = reservation.open_to_owners and reservation.mode(default) is Mode.PINNED
+        if not is_pinned or reservation.expired(view.now_seconds):
+            continue
+        standing = [p for p in view.placeholders.get(reservation.uid, ()) if p.alive and p.node]
+        placeholders = tuple(sorted(standing, key=lambda p: (sorted(p.requests.items()), p.identity.name)))
+        swap = view.swaps.get(reservation.uid)
+        busy = swap is not None and (not reservation.allocate_once or swap.owner is None)
+        if swap is not None and not busy:
+            placeholders = ()
+        if placeholders or busy:
+            node = placeholders[0].node if placeholders else reservation.status.node
+            left = sum_amounts(p.requests for p in placeholders)
+            allocated = sum_amounts(owner.requests for owner in view.allocated.get(reservation.uid, ()))
+            found.append(ReservationCapacity(reservation, node, placeholders, left, allocated, busy))
+    for reservation, pod in view.standby:
+        if reservation.open_to_owners and pod.alive and pod.node:
+            busy = reservation.uid in view.swaps
+            places, amounts = () if busy else (pod,), {} if busy else pod.requests
+            found.append(ReservationCapacity(reservation, pod.node, places, amounts, {}, busy))
+    return found
 
 
 def assign_waiting_pods(view: ReservationView, settings: ReservationSettings) -> Assignment:
@@ -111,13 +122,14 @@ class _Assigner:
         places = (None, ("", pod.uid), *pod.identity.labels.items())
         likely = [like for place in places for like in self.places.get(place, ())]
         groups = [usable for like in dict.fromkeys(likely) if (usable := self._usable(self.groups[like], pod))]
-        free = [capacity for group in groups for capacity in self._free(group)]
+        # the first free one stands for all of a group, which are alike
+        firsts = (next((c for c in g if not c.busy and c.node not in self.nodes), None) for g in groups)
+        free = [capacity for capacity in firsts if capacity is not None]
         if free and len(self.found.begun) + len(self.view.guard.swaps) < SWAPS_AT_ONCE:
             capacity = min(free, key=lambda r: (r.reservation.order or LAST, -r.score(pod), r.reservation.name))
             self.found.begun.append(begun(capacity, pod, self.view))
             self.nodes.add(capacity.node)
-            group = self.groups[_match_key(capacity)]
-            group.remove(capacity)
+            self.groups[_match_key(capacity)].remove(capacity)
         elif pod.gated:
             young = self.view.now_seconds - pod.created_seconds < self.settings.gate_seconds
             patient = young or any(GANG_LABEL in group[0].reservation.labels for group in groups)
@@ -131,10 +143,6 @@ class _Assigner:
             good = first.reservation.usable_by(pod.identity, pod.tolerations) and first.takes(pod)
             return group if good else []
         return [r for r in group if r.reservation.usable_by(pod.identity, pod.tolerations) and r.takes(pod)]
-
-    def _free(self, group: list[ReservationCapacity]) -> list[ReservationCapacity]:
-        """The first free one stands for all that are alike."""
-        return next(([capacity] for capacity in group if not capacity.busy and capacity.node not in self.nodes), [])
 
 
 def begun(capacity: ReservationCapacity, pod: PodView, view: ReservationView) -> ReservationSwap:
@@ -172,31 +180,7 @@ def _waits(pod: PodView) -> bool:
     return bool(pod.unschedulable) and MISSED_ANNOTATION not in pod.identity.annotations
 
 
-def _reservation_capacity(reservation: Reservation, view: ReservationView) -> ReservationCapacity:
-    standing = [p for p in view.placeholders.get(reservation.uid, ()) if p.alive and p.node]
-    placeholders = tuple(sorted(standing, key=lambda p: (sorted(p.requests.items()), p.identity.name)))
-    owners = view.allocated.get(reservation.uid, ())
-    swap = view.swaps.get(reservation.uid)
-    busy = swap is not None and (not reservation.allocate_once or swap.owner is None)
-    if swap is not None and not busy:
-        placeholders = ()
-    allocated = sum_amounts(o.requests for o in owners)
-    node = placeholders[0].node if placeholders else reservation.status.node
-    return ReservationCapacity(
-        reservation, node, placeholders, sum_amounts(p.requests for p in placeholders), allocated, busy
-    )
-
-
-def _standby(reservation: Reservation, pod: PodView, view: ReservationView) -> ReservationCapacity:
-    busy = reservation.uid in view.swaps
-    return ReservationCapacity(reservation, pod.node, () if busy else (pod,), {} if busy else pod.requests, {}, busy)
-
-
 def _match_key(capacity: ReservationCapacity) -> object:
     r = capacity.reservation
-    sums = (
-        tuple(sorted(r.size.items())),
-        tuple(sorted(capacity.allocated.items())),
-        tuple(sorted(capacity.left.items())),
-    )
+    sums = tuple(tuple(sorted(amounts.items())) for amounts in (r.size, capacity.allocated, capacity.left))
     return (r.owners, r.taints, r.allocate_policy, r.order, sums)

@@ -78,13 +78,35 @@ class ReservationController(Feature):
         view = self._view(now_seconds)
         plan = decide(view, self._settings)
         if plan.asks:
-            view = replace(view, found={node: self._pods_on(node) for node in plan.asks})
+            found = {}
+            for node in plan.asks:  # the pods on it and those that the scheduler nominated for it, from the API server
+                selectors = (f"status.nominatedNodeName={node}", f"spec.nodeName={node}")
+                lists = (self._client.list("/api/v1/pods", dict[str, Any], fieldSelector=each) for each in selectors)
+                pods = {pod.uid: pod for listed in lists for pod in map(PodView.parse, listed)}
+                found[node] = tuple(pods.values())
+            view = replace(view, found=found)
             plan = decide(view, self._settings)
         longest = CLASS_SECONDS if view.new_classes else LONGEST_SECONDS
         self.interval_seconds = min(longest, max(SHORTEST_SECONDS, plan.wake_seconds))
         if self._metrics:
             self._metrics.show(view, plan)
-        return ControllerDecision(plan.intents, tuple(self._notes(view, plan)))
+        notes = [
+            ObjectNote(f"reservations/{name}", "Unreadable", why, warning=True)
+            for (_, name), why in self._mirrors["reservations"].refusals.items()
+        ]
+        for name, outcome in plan.outcomes:
+            late = outcome == "TimedOut"
+            notes.append(ObjectNote(f"reservations/{name}", outcome, f"a hand-over ended: {outcome}", warning=late))
+        notes += [
+            ObjectNote(f"apiservers/{url}", "NotAsked", f"hand-overs wait: {why}", warning=True)
+            for url, why in self._servers.problems.items()
+        ]
+        notes += [
+            ObjectNote(f"reservations/{r.name}", "Impossible", why, warning=True)
+            for r in view.reservations.values()
+            if not r.status.phase.ended and (why := impossible(r))
+        ]
+        return ControllerDecision(plan.intents, tuple(notes))
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
         """The mirrors show what became of it."""
@@ -105,78 +127,49 @@ class ReservationController(Feature):
         classes = {name: value for (_, name), value in self._mirrors["priorityclasses"].snapshot().items()}
         ours = (name for name in classes if name.startswith(LOWER_CLASS_PREFIX))
         self._classes = {name: self._classes.get(name, now_seconds) for name in ours}
-        lingered = self._settled_handovers(guard, reserved, now_seconds)
+        # Hand-overs of which everything that is bound was seen bound long enough ago.
+        bound = {pod.identity.name: pod.uid for pod in reserved if pod.node}
+        bound_of = {
+            s.id: {bound.get(s.owner.name, ""), bound.get(s.rest.name, "") if s.rest else ""} - {""}
+            for s in guard.swaps
+            if s.owner
+        }
+        self._landed = {uid: self._landed.get(uid, now_seconds) for uids in bound_of.values() for uid in uids}
+        patience = SWAP_LINGER_SECONDS
+        undone = {s.id for s in guard.swaps if s.owner is None and now_seconds - self._noticed[s.id] >= patience}
+        sure = {
+            id_
+            for id_, uids in bound_of.items()
+            if uids and all(now_seconds - self._landed[uid] >= patience for uid in uids)
+        }
+        reservations = {
+            name: reservation for (_, name), reservation in self._mirrors["reservations"].snapshot().items()
+        }
+        pending = tuple(self._mirrors["pending-pods"].snapshot().values())
+        # read after the Reservations: a node that one of them is on must not be newer than the list of nodes
+        nodes: frozenset[str] | None = None
+        mirror = self._mirrors["nodes"]
+        if mirror.wait_synced(0) and mirror.error is None and mirror.age_seconds() <= STALE_SECONDS:
+            nodes = frozenset(name for _, name in mirror.snapshot())
         return ReservationView(
-            reservations={
-                name: reservation for (_, name), reservation in self._mirrors["reservations"].snapshot().items()
-            },
+            reservations=reservations,
             guard=guard,
-            pending=tuple(self._mirrors["pending-pods"].snapshot().values()),
+            pending=pending,
             reserved=reserved,
-            nodes=self._nodes(),
+            nodes=nodes,
             classes=classes,
             new_classes=frozenset(n for n, at in self._classes.items() if now_seconds - at < CLASS_SECONDS),
             settled=frozenset(settled),
             noticed=dict(self._noticed),
-            lingered=lingered,
+            lingered=frozenset(sure | undone),
             standby=tuple(self._mirrors["standby-pods"].snapshot().values()) if self._settings.operating_mode else (),
             unreadable=frozenset(name for _, name in self._mirrors["reservations"].refusals),
             unmade=self.unmade,
             now_seconds=now_seconds,
         )
 
-    def _settled_handovers(self, guard: Guard, reserved: Sequence[PodView], now_seconds: float) -> frozenset[str]:
-        """Hand-overs of which everything that is bound was seen bound long enough ago."""
-        bound = {pod.identity.name: pod.uid for pod in reserved if pod.node}
-        uids = {
-            s.id: {bound.get(s.owner.name, ""), bound.get(s.rest.name, "") if s.rest else ""} - {""}
-            for s in guard.swaps
-            if s.owner
-        }
-        self._landed = {uid: self._landed.get(uid, now_seconds) for pod_uids in uids.values() for uid in pod_uids}
-        patience = SWAP_LINGER_SECONDS
-        undone = {s.id for s in guard.swaps if s.owner is None and now_seconds - self._noticed[s.id] >= patience}
-        sure = {
-            i
-            for i, pod_uids in uids.items()
-            if pod_uids and all(now_seconds - self._landed[u] >= patience for u in pod_uids)
-        }
-        return frozenset(sure | undone)
-
     def _guard(self) -> Guard:
         return guard_of(self._mirrors["swapguards"])
-
-    def _nodes(self) -> frozenset[str] | None:
-        mirror = self._mirrors["nodes"]
-        if not mirror.wait_synced(0) or mirror.error is not None or mirror.age_seconds() > STALE_SECONDS:
-            return None
-        return frozenset(name for _, name in mirror.snapshot())
-
-    def _pods_on(self, node: str) -> tuple[PodView, ...]:
-        """Return the pods on a node and those that the scheduler nominated for it, from the API server."""
-        selectors = (f"status.nominatedNodeName={node}", f"spec.nodeName={node}")
-        lists = (self._client.list("/api/v1/pods", dict[str, Any], fieldSelector=selector) for selector in selectors)
-        pods = {pod.uid: pod for found in lists for pod in map(PodView.parse, found)}
-        return tuple(pods.values())
-
-    def _notes(self, view: ReservationView, plan: ReservationWrites) -> list[ObjectNote]:
-        """Return notes for people: Reservations that cannot be read or satisfied, hand-overs that failed."""
-        refused = self._mirrors["reservations"].refusals
-        notes = [
-            ObjectNote(f"reservations/{name}", "Unreadable", why, warning=True) for (_, name), why in refused.items()
-        ]
-        for name, outcome in plan.outcomes:
-            late = outcome == "TimedOut"
-            notes.append(ObjectNote(f"reservations/{name}", outcome, f"a hand-over ended: {outcome}", warning=late))
-        silent = self._servers.problems.items()
-        notes += [
-            ObjectNote(f"apiservers/{url}", "NotAsked", f"hand-overs wait: {why}", warning=True) for url, why in silent
-        ]
-        living = [r for r in view.reservations.values() if not r.status.phase.ended]
-        notes += [
-            ObjectNote(f"reservations/{r.name}", "Impossible", w, warning=True) for r in living if (w := impossible(r))
-        ]
-        return notes
 
 
 def guard_of(mirror: Mirror[Any]) -> Guard:

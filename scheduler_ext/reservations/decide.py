@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -55,9 +55,17 @@ def decide(view: ReservationView, settings: ReservationSettings) -> ReservationW
     intents += [intent for _, step in steps for intent in step.intents]
     intents += [intent for care in cares for intent in care.intents]
     intents += [release_patch(pod) for pod in assignment.unmatched]
-    intents += [placeholder_deletion(p.as_placeholder(), "its reservation is gone") for p in _orphans(view)]
+    # placeholders of Reservations that are gone; one that cannot be read keeps its own
+    known_uids = {r.uid for r in view.reservations.values()} | {s.reservation_uid for s in view.guard.swaps}
+    for placeholder in (p for uid, pods in view.placeholders.items() if uid not in known_uids for p in pods):
+        if not placeholder.deleting and not placeholder.holds_for(view.unreadable):
+            intents.append(placeholder_deletion(placeholder.as_placeholder(), "its reservation is gone"))
+    # only the first write to each object and subresource; the next round makes the others
+    first: dict[tuple[object, str], Intent] = {}
+    for intent in intents:
+        first.setdefault((intent.address, getattr(intent, "subresource", "")), intent)
     return ReservationWrites(
-        tuple(_first_write_per_object(intents)),
+        tuple(first.values()),
         _wake(view, settings, assignment),
         frozenset(care.asks for care in cares if care.asks),
         tuple((swap.reservation, step.outcome) for swap, step in steps if step.outcome),
@@ -95,7 +103,11 @@ def _guard_updates(
     guard = view.guard
     swaps = (*(step.swap for _, step in steps if step.swap is not None), *assignment.begun)
     served = guard.served_until_seconds
-    if _has_gated_reservation(view, settings) or swaps:
+    default = Mode(settings.mode)  # pods are gated for standby capacity, and for pinned Reservations
+    gating = any(r.open_to_owners for r, _ in view.standby) or any(
+        r.open_to_owners and r.mode(default) is Mode.PINNED for r in view.reservations.values()
+    )
+    if gating or swaps:
         remaining = served - view.now_seconds
         if remaining < settings.served_seconds * 2 / 3 or remaining > 2 * settings.served_seconds:
             served = view.now_seconds + settings.served_seconds
@@ -103,21 +115,6 @@ def _guard_updates(
         return []
     why = f"{len(swaps)} hand-overs are under way"
     return [replace(guard, swaps=swaps, served_until_seconds=served).intent(why)]
-
-
-def _has_gated_reservation(view: ReservationView, settings: ReservationSettings) -> bool:
-    """Return whether there is any Reservation for which the webhook should gate pods: standby capacity, or pinned."""
-    default = Mode(settings.mode)
-    if any(r.open_to_owners for r, _ in view.standby):
-        return True
-    return any(r.open_to_owners and r.mode(default) is Mode.PINNED for r in view.reservations.values())
-
-
-def _orphans(view: ReservationView) -> list[PodView]:
-    """Placeholders of Reservations that are gone; one that cannot be read keeps its own."""
-    reservation_uids = {r.uid for r in view.reservations.values()} | {s.reservation_uid for s in view.guard.swaps}
-    unowned = (p for uid, pods in view.placeholders.items() if uid not in reservation_uids for p in pods)
-    return [p for p in unowned if not p.deleting and not p.holds_for(view.unreadable)]
 
 
 def _wake(view: ReservationView, settings: ReservationSettings, assignment: Assignment) -> float:
@@ -138,13 +135,3 @@ def _wake(view: ReservationView, settings: ReservationSettings, assignment: Assi
 def _end_seconds(reservation: Reservation) -> float:
     """Unix time of its end; infinite for one that is kept until somebody deletes it."""
     return math.inf if reservation.deadline_seconds is None else reservation.deadline_seconds
-
-
-def _first_write_per_object(intents: Iterable[Intent]) -> Iterable[Intent]:
-    """Yield the writes, but only the first to each object and subresource; the next round makes the others."""
-    places: dict[tuple[object, str], Mapping[str, object] | None] = {}
-    for intent in intents:
-        place = (intent.address, getattr(intent, "subresource", ""))
-        if place not in places:
-            places[place] = None
-            yield intent

@@ -64,7 +64,11 @@ def maintain_reservation(reservation: Reservation, view: ReservationView, settin
     if reservation.deleting:
         return Care()
     if reservation.status.phase.ended:
-        return Care((*_placeholder_deletions(mine), *_expired_reservation_deletions(reservation, view, settings)))
+        moments = [moment_of(c.since, "condition") or 0.0 for c in reservation.status.conditions if c.since]
+        ended = max(moments, default=reservation.created_seconds)
+        is_old = view.now_seconds >= ended + settings.keep_ended_seconds
+        old = [Delete(address_of(reservation), reservation.uid, "it ended long ago")] if is_old else []
+        return Care((*_placeholder_deletions(mine), *old))
     if (swap is not None and swap.owner is not None) or _is_up_to_date(reservation, mine, view):
         return Care()
     return _maintain_active_reservation(reservation, mine, view, settings)
@@ -95,13 +99,21 @@ def _maintain_active_reservation(
     if takers:
         return Care(tuple(claim_patch(pod, reservation) for pod in takers))
     status = desired_status(reservation, mine, owners, view, settings)
-    asks = _asks(reservation, status, mode, owners, view)
-    if asks:
-        return Care(asks=asks)
     vanished = mode is Mode.LAST_RESORT and status.phase is Phase.AVAILABLE and not mine and not owners
-    if vanished and not _grace_elapsed(status, view):
-        return Care((intent,) if (intent := status_intent(reservation, status)) else ())
-    status = _lost(reservation, status, mode, view)
+    if vanished and status.node and status.node not in view.found:
+        return Care(asks=status.node)  # nobody is known to have the capacity of the placeholder
+    if vanished:
+        # the pod that displaced it must have been seen first: mirrors report the two in any order
+        ready = status.condition(READY)
+        since = moment_of(ready.since, "condition") if ready is not None and ready.status == "False" else None
+        if since is None or view.now_seconds - since < TAKER_SECONDS:
+            return Care((intent,) if (intent := status_intent(reservation, status)) else ())
+    if vanished and status.node in view.found:
+        # a stranger pushed it aside: it is placed anew, anywhere
+        text = "a pod of higher priority took the capacity; another place is looked for"
+        conditions = [condition(SCHEDULED, False, "Unschedulable", text), condition(READY, False, "RoomLost", text)]
+        status = _with_phase(status, Phase.PENDING, conditions, view.now_seconds)
+        status = replace(status, node="", allocatable={})
     written = [intent] if (intent := status_intent(reservation, status)) else []
     if status.phase.ended:
         return Care((*written, *_placeholder_deletions(mine)))
@@ -149,7 +161,9 @@ def _reserved_status(
     settings: ReservationSettings,
 ) -> ReservationStatus:
     """Return the status by what is reserved now; an Available one stays so while what was lost is requested again."""
-    extra = _constraint_conditions(reservation, settings)
+    left_out = not_considered(reservation.template, settings.scheduler_name)
+    text = f"the placeholder does not request: {', '.join(left_out)}"
+    extra = [condition(CONSIDERED, False, "ConstraintsNotConsidered", text)] if left_out else []
     open_ = [p for p in mine if p.alive and not p.node]
     missing = uncovered_capacity(view, reservation.uid, reservation)
     here = bool(owners) or any(p.alive and p.node for p in mine)
@@ -167,14 +181,6 @@ def _reserved_status(
     return _with_phase(status, Phase.WAITING if waits else Phase.PENDING, [*bad, *extra], view.now_seconds)
 
 
-def _constraint_conditions(reservation: Reservation, settings: ReservationSettings) -> list[Condition]:
-    left_out = not_considered(reservation.template, settings.scheduler_name)
-    if not left_out:
-        return []
-    text = f"the placeholder does not request: {', '.join(left_out)}"
-    return [condition(CONSIDERED, False, "ConstraintsNotConsidered", text)]
-
-
 def _with_phase(
     status: ReservationStatus, phase: Phase, conditions: Sequence[Condition], now_seconds: float
 ) -> ReservationStatus:
@@ -185,14 +191,38 @@ def _with_phase(
 def _keep_placeholders(
     reservation: Reservation, mine: Sequence[PodView], view: ReservationView, settings: ReservationSettings
 ) -> list[Intent]:
-    """Placeholders for capacity that nobody holds yet, the end of those that died, and of those that hold too much."""
+    """Placeholders for capacity that nobody holds yet, the end of those that died, and of those that hold too much.
+
+    They hold too much where an owner grew, or found capacity of its own on the node. Whole ones end, the largest first;
+    else the largest is replaced by a smaller one, which is made before it ends, so that the resize of an owner waits
+    for no capacity that is held for this owner.
+    """
     dead = [placeholder_deletion(p.as_placeholder(), "it no longer runs") for p in mine if p.phase in ENDED_PHASES]
     if dead or impossible(reservation):
         return [*dead]
     missing = uncovered_capacity(view, reservation.uid, reservation)
     if missing:
         return _missing_placeholder_intents(reservation, missing, mine, view, settings)
-    return _surplus(reservation, mine, view, settings)
+    needed = required_capacity(reservation, view.allocated.get(reservation.uid, ()))
+    intents: list[Intent] = []
+    remaining = [p for p in mine if p.alive]
+    total = sum_amounts(p.requests for p in remaining)
+    by_name = sorted(remaining, key=lambda p: p.identity.name, reverse=True)
+    for pod in sorted(by_name, key=lambda p: ([-p.requests.get(n, 0) for n in sorted(reservation.size)], bool(p.node))):
+        without = {n: total.get(n, 0) - pod.requests.get(n, 0) for n in total}
+        if all(without.get(n, 0) >= amount for n, amount in needed.items()):
+            intents.append(placeholder_deletion(pod.as_placeholder(), "the capacity is in use or no longer wanted"))
+            remaining, total = [p for p in remaining if p is not pod], without
+    excess = {n: total.get(n, 0) - needed.get(n, 0) for n in reservation.size}
+    excess = {n: amount for n, amount in excess.items() if amount > 0}
+    if intents or not excess or not reservation.status.node or reservation.uid in view.swaps:
+        return intents
+    pod = max(remaining, key=lambda p: [p.requests.get(n, 0) for n in sorted(excess)])
+    smaller = {n: max(0, pod.requests.get(n, 0) - excess.get(n, 0)) for n in reservation.size}
+    made = _missing_placeholder_intents(reservation, {n: a for n, a in smaller.items() if a}, mine, view, settings)
+    replaced = [i for i in made if isinstance(i, Create) and i.address.resource == "pods"]
+    deletions = [placeholder_deletion(pod.as_placeholder(), "a smaller one takes its place")] if replaced else []
+    return [*made, *deletions]
 
 
 def _missing_placeholder_intents(
@@ -224,36 +254,6 @@ def _missing_placeholder_intents(
     return [placeholder_creation(reservation, placeholder, mode, view.classes, settings)]
 
 
-def _surplus(
-    reservation: Reservation, mine: Sequence[PodView], view: ReservationView, settings: ReservationSettings
-) -> list[Intent]:
-    """Placeholders that hold more than is wanted: an owner grew, or found capacity of its own on the node.
-
-    Whole ones end, the largest first; else the largest is replaced by a smaller one, which is made before it ends, so
-    that the resize of an owner waits for no capacity that is held for this owner.
-    """
-    needed = required_capacity(reservation, view.allocated.get(reservation.uid, ()))
-    intents: list[Intent] = []
-    remaining = [p for p in mine if p.alive]
-    total = sum_amounts(p.requests for p in remaining)
-    by_name = sorted(remaining, key=lambda p: p.identity.name, reverse=True)
-    for pod in sorted(by_name, key=lambda p: ([-p.requests.get(n, 0) for n in sorted(reservation.size)], bool(p.node))):
-        without = {n: total.get(n, 0) - pod.requests.get(n, 0) for n in total}
-        if all(without.get(n, 0) >= amount for n, amount in needed.items()):
-            intents.append(placeholder_deletion(pod.as_placeholder(), "the capacity is in use or no longer wanted"))
-            remaining, total = [p for p in remaining if p is not pod], without
-    excess = {n: total.get(n, 0) - needed.get(n, 0) for n in reservation.size}
-    excess = {n: amount for n, amount in excess.items() if amount > 0}
-    if intents or not excess or not reservation.status.node or reservation.uid in view.swaps:
-        return intents
-    pod = max(remaining, key=lambda p: [p.requests.get(n, 0) for n in sorted(excess)])
-    smaller = {n: max(0, pod.requests.get(n, 0) - excess.get(n, 0)) for n in reservation.size}
-    made = _missing_placeholder_intents(reservation, {n: a for n, a in smaller.items() if a}, mine, view, settings)
-    replaced = [i for i in made if isinstance(i, Create) and i.address.resource == "pods"]
-    deletions = [placeholder_deletion(pod.as_placeholder(), "a smaller one takes its place")] if replaced else []
-    return [*made, *deletions]
-
-
 def _takers(reservation: Reservation, view: ReservationView) -> list[PodView]:
     """Pods that push the placeholder aside, or have: nominated for its node, or found there once it was gone."""
     node = reservation.status.node
@@ -271,43 +271,5 @@ def _takers(reservation: Reservation, view: ReservationView) -> list[PodView]:
     return sorted(usable, key=lambda p: (-p.created_seconds, p.place))[:1]
 
 
-def _asks(
-    reservation: Reservation, status: ReservationStatus, mode: Mode, owners: Sequence[PodView], view: ReservationView
-) -> str:
-    """The node to look at: a last-resort placeholder vanished and nobody is known to have its capacity."""
-    if mode is not Mode.LAST_RESORT or status.phase is not Phase.AVAILABLE or status.node in view.found:
-        return ""
-    vanished = not view.placeholders.get(reservation.uid) and not owners
-    return status.node if vanished else ""
-
-
-def _grace_elapsed(status: ReservationStatus, view: ReservationView) -> bool:
-    """Return whether a pod that displaced a placeholder must have been seen: mirrors report the two in any order."""
-    ready = status.condition(READY)
-    since = moment_of(ready.since, "condition") if ready is not None and ready.status == "False" else None
-    return since is not None and view.now_seconds - since >= TAKER_SECONDS
-
-
-def _lost(reservation: Reservation, status: ReservationStatus, mode: Mode, view: ReservationView) -> ReservationStatus:
-    """A last-resort placeholder that a stranger pushed aside is placed anew, anywhere."""
-    if mode is not Mode.LAST_RESORT or status.phase is not Phase.AVAILABLE or status.node not in view.found:
-        return status
-    if view.placeholders.get(reservation.uid) or status.owners:
-        return status
-    text = "a pod of higher priority took the capacity; another place is looked for"
-    conditions = [condition(SCHEDULED, False, "Unschedulable", text), condition(READY, False, "RoomLost", text)]
-    return replace(_with_phase(status, Phase.PENDING, conditions, view.now_seconds), node="", allocatable={})
-
-
 def _placeholder_deletions(mine: Sequence[PodView]) -> list[Intent]:
     return [placeholder_deletion(p.as_placeholder(), "its reservation has ended") for p in mine if not p.deleting]
-
-
-def _expired_reservation_deletions(
-    reservation: Reservation, view: ReservationView, settings: ReservationSettings
-) -> list[Intent]:
-    moments = [moment_of(c.since, "condition") or 0.0 for c in reservation.status.conditions if c.since]
-    ended = max(moments, default=reservation.created_seconds)
-    if view.now_seconds < ended + settings.keep_ended_seconds:
-        return []
-    return [Delete(address_of(reservation), reservation.uid, "it ended long ago")]

@@ -88,7 +88,17 @@ def placeholder_creation(
     """Make a placeholder; the scheduler finds its node."""
     address = Address("v1", "pods", placeholder.name, PLACEHOLDER_NAMESPACE)
     name = PINNED_CLASS if mode is Mode.PINNED else lower_class(reservation, classes)[0]
-    pod = address.manifest("Pod", _metadata(reservation), spec=_spec(reservation, placeholder, name, s))
+    owner, alike = reservation.annotations.get(OWNER_WORKLOAD_ANNOTATION), _alike(reservation)
+    labels = {PLACEHOLDER_LABEL: "true", RESERVATION_LABEL: label_of(reservation.name)}
+    annotations = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karpenter.sh/do-not-disrupt": "true"}
+    # The Reservation owns it, so that both are deleted together.
+    owned_by = {"apiVersion": SCHEDULING_GROUP, "kind": "Reservation", "name": reservation.name, "uid": reservation.uid}
+    metadata = {
+        "labels": MANAGED | labels | ({ALIKE_LABEL: alike} if alike else {}),
+        "annotations": annotations | ({OWNER_WORKLOAD_ANNOTATION: owner} if owner else {}),
+        "ownerReferences": [owned_by | {"controller": True}],
+    }
+    pod = address.manifest("Pod", metadata, spec=_spec(reservation, placeholder, name, s))
     return Create(
         address, pod, why=f"placeholder of reservation {reservation.name}", asker=f"reservations/{reservation.name}"
     )
@@ -180,24 +190,26 @@ def on_nodes(spec: Json, node: str, avoid: Sequence[str]) -> dict[str, Any]:
     return {"nodeSelectorTerms": terms}
 
 
-def _metadata(reservation: Reservation) -> dict[str, Any]:
-    """Metadata of a placeholder pod. The Reservation owns it, so that both are deleted together."""
-    owner, alike = reservation.annotations.get(OWNER_WORKLOAD_ANNOTATION), _alike(reservation)
-    labels = {PLACEHOLDER_LABEL: "true", RESERVATION_LABEL: label_of(reservation.name)}
-    annotations = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karpenter.sh/do-not-disrupt": "true"}
-    owned_by = {"apiVersion": SCHEDULING_GROUP, "kind": "Reservation", "name": reservation.name, "uid": reservation.uid}
-    return {
-        "labels": MANAGED | labels | ({ALIKE_LABEL: alike} if alike else {}),
-        "annotations": annotations | ({OWNER_WORKLOAD_ANNOTATION: owner} if owner else {}),
-        "ownerReferences": [owned_by | {"controller": True}],
-    }
-
-
 def _spec(
     reservation: Reservation, placeholder: PlaceholderSpec, priority_class: str, s: ReservationSettings
 ) -> dict[str, Any]:
     """Spec of a placeholder: the template's rules, no rights, no grace; in the host's network it takes no address."""
-    template = reservation.template.get("spec") or {}
+    template, reserved = reservation.template.get("spec") or {}, placeholder.amounts
+    requests = {
+        name: text for name, text in format_quantities(reserved).items() if name != BIND_RESOURCE and reserved[name]
+    }
+    # extended resources demand limits that equal the requests
+    limits = {name: text for name, text in requests.items() if name not in OVERCOMMITTED}
+    container = {
+        "name": "hold",
+        "image": s.image,
+        "resources": {"requests": requests} | ({"limits": limits} if limits else {}),
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }
     spec: dict[str, Any] = {
         "schedulerName": s.scheduler_name,
         "priorityClassName": priority_class,
@@ -208,35 +220,16 @@ def _spec(
         "restartPolicy": "Always",
         "terminationGracePeriodSeconds": 0,
         "securityContext": {"runAsNonRoot": True, "runAsUser": 65_535, "seccompProfile": {"type": "RuntimeDefault"}},
-        "containers": [_container(placeholder.amounts, s.image)],
+        "containers": [container],
     }
-    affinity = _affinity(
-        reservation, template, placeholder.node or str(template.get("nodeName") or ""), placeholder.avoid
-    )
+    node = placeholder.node or str(template.get("nodeName") or "")
+    affinity = _affinity(reservation, template, node, placeholder.avoid)
     optional = {
         "affinity": affinity,
         "nodeSelector": dict(template.get("nodeSelector") or {}),
         "tolerations": list(template.get("tolerations") or ()),
     }
     return spec | {name: value for name, value in optional.items() if value}
-
-
-def _container(reserved: Mapping[str, int], image: str) -> dict[str, Any]:
-    """The one container: requests are the reserved amounts; extended resources demand limits that equal them."""
-    requests = {
-        name: text for name, text in format_quantities(reserved).items() if name != BIND_RESOURCE and reserved[name]
-    }
-    fixed = {name: text for name, text in requests.items() if name not in OVERCOMMITTED}
-    return {
-        "name": "hold",
-        "image": image,
-        "resources": {"requests": requests} | ({"limits": fixed} if fixed else {}),
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
-    }
 
 
 def _affinity(reservation: Reservation, template: Json, node: str, avoid: Sequence[str]) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from cotenant.base.settings.base import SettingSections, digest
 from cotenant.recommender.settings import RecommenderSettings
 from cotenant.scheduler_ext.reservations import plan_decisions
 from cotenant.scheduler_ext.reservations.model.plan import PLAN_LABEL, Plan, Proposal, Realisation, key_of
+from cotenant.scheduler_ext.reservations.model.reservation import Reservation
 from cotenant.scheduler_ext.reservations.model.settings import PlanSettings
 from cotenant.scheduler_ext.reservations.plan_decisions import (
     OwnerView,
@@ -90,6 +91,17 @@ class PlanController(Feature):
         self._forget(active, nearby, now_seconds)
         version, buffers = self._buffers(all_plans)
         owners, unknown = self._owners(active, now_seconds)
+        reservations: tuple[Reservation, ...] = tuple(self._mirrors["reservations"].snapshot().values())
+        autoscalers = self._autoscalers(all_plans, now_seconds)
+        # Pods that no node has place for; None where the feature that watches them (reservations) is off.
+        waiting: tuple[PodView, ...] | None = None
+        pending = self._mirrors.get("pending-pods")
+        if pending is not None and pending.wait_synced(0):
+            pods: Iterable[PodView] = pending.snapshot().values()
+            waiting = tuple(pod for pod in pods if pod.alive and pod.unschedulable and not pod.is_placeholder)
+        for plan in active:
+            if plan.namespace not in self._quota_left:
+                self._quota_left[plan.namespace] = now_seconds, quota_left(self._client, plan.namespace)
         allocatable: dict[str, int] = {}  # of all nodes; while they are not known no budget is checked
         for watched in self._mirrors["nodes"].snapshot().values():
             for resource, amount in watched.node.allocatable.items():
@@ -97,15 +109,15 @@ class PlanController(Feature):
         view = PlanView(
             plans=all_plans,
             unreadable=frozenset(key_of(*place) for place in mirror.refusals),
-            reservations=tuple(reservation for reservation in self._mirrors["reservations"].snapshot().values()),
+            reservations=reservations,
             owners=owners,
-            autoscalers=self._autoscalers(all_plans, now_seconds),
+            autoscalers=autoscalers,
             buffers=buffers,
             buffer_version=version,
             allocatable=allocatable,
             batch=self._batch(),
-            waiting=self._waiting_pods(),
-            quota_left={p.namespace: self._quota(p.namespace, now_seconds) for p in active},
+            waiting=waiting,
+            quota_left={plan.namespace: self._quota_left[plan.namespace][1] for plan in active},
             price_per_core_hour=self._settings.section(RecommenderSettings).prices.per_core_hour,
             settings_digest=self._digest,
             unmade=self.unmade,
@@ -129,11 +141,6 @@ class PlanController(Feature):
         since = now_seconds - STANDBY_SECONDS
         self._read_at = {key: read for key, read in self._read_at.items() if key in calm and read[0] > since}
         self._quota_left = {name: read for name, read in self._quota_left.items() if name in quiet and read[0] > since}
-
-    def _quota(self, namespace: str, now_seconds: float) -> dict[str, int]:
-        if namespace not in self._quota_left:
-            self._quota_left[namespace] = now_seconds, quota_left(self._client, namespace)
-        return self._quota_left[namespace][1]
 
     def _owners(
         self, active: Sequence[Plan], now_seconds: float
@@ -161,16 +168,24 @@ class PlanController(Feature):
         if found is None:
             return None
         owner, pods = found
-        return OwnerView(
-            owner,
-            pending=sum(_phase(pod) == "Pending" and not (pod.get("spec") or {}).get("nodeName") for pod in pods),
-            running=sum(_phase(pod) == "Running" for pod in pods),
-            pods=frozenset(pod["metadata"]["name"] for pod in pods if _is_assigned(pod)),
-            fresh=frozenset(
-                pod["metadata"]["name"] for pod in pods if _is_assigned(pod) and _is_fresh(pod, now_seconds)
-            ),
-            starts_seconds=tuple(s for pod in pods if (s := _start_seconds(pod)) is not None),
-        )
+        pending = running = 0
+        assigned: set[str] = set()
+        fresh: set[str] = set()
+        starts_seconds = []
+        for pod in pods:
+            meta, phase = pod["metadata"], str((pod.get("status") or {}).get("phase") or "")
+            has_node = bool((pod.get("spec") or {}).get("nodeName"))
+            pending += phase == "Pending" and not has_node
+            running += phase == "Running"
+            if has_node and not meta.get("deletionTimestamp") and phase not in ENDED_PHASES:
+                assigned.add(meta["name"])
+                if _is_fresh(pod, now_seconds):
+                    fresh.add(meta["name"])
+            ready = _true_since(pod, "Ready")
+            created = moment_of(meta.get("creationTimestamp"), "creationTimestamp")
+            if ready is not None and created is not None and 0 <= ready - created <= _SLOWEST_START_SECONDS:
+                starts_seconds.append(ready - created)  # of one that became ready once, and not again later
+        return OwnerView(owner, pending, running, frozenset(assigned), frozenset(fresh), tuple(starts_seconds))
 
     def _autoscalers(self, all_plans: Sequence[Plan], now_seconds: float) -> dict[tuple[str, str, str], Json]:
         """Return the autoscalers by (namespace, kind, name) of their target.
@@ -207,15 +222,7 @@ class PlanController(Feature):
             listed = self._client.list(path, dict[str, Any], labelSelector=PLAN_LABEL)
         except ClusterAbsent:
             return "", {}
-        return version, {reservation["metadata"]["labels"][PLAN_LABEL]: reservation for reservation in listed}
-
-    def _waiting_pods(self) -> tuple[PodView, ...] | None:
-        """Pods that no node has place for; None where the feature that watches them (reservations) is off."""
-        pods = self._mirrors.get("pending-pods")
-        if pods is None or not pods.wait_synced(0):
-            return None
-        pod_views: Iterable[PodView] = pods.snapshot().values()
-        return tuple(pod for pod in pod_views if pod.alive and pod.unschedulable and not pod.is_placeholder)
+        return version, {buffer["metadata"]["labels"][PLAN_LABEL]: buffer for buffer in listed}
 
     def _batch(self) -> dict[str, tuple[float, float]] | None:
         """Cores by node that batch pods request and may have, where capacity is held; None where pods are not watched.
@@ -226,35 +233,16 @@ class PlanController(Feature):
         if pods is None or not pods.wait_synced(0):
             return None
         reservations = self._mirrors["reservations"].snapshot().values()
-        millicores_by_node = dict.fromkeys(
-            (
-                reservation.status.node
-                for reservation in reservations
-                if plan_decisions.has_unused_capacity(reservation)
-            ),
-            0,
-        )
+        reserved_nodes = (r.status.node for r in reservations if plan_decisions.has_unused_capacity(r))
+        millicores_by_node = dict.fromkeys(reserved_nodes, 0)
         if not millicores_by_node:
             return {}
         for pod in pods.snapshot().values():
             if pod.node in millicores_by_node and pod.running:
                 millicores_by_node[pod.node] += pod.batch_millicores
-        nodes = [
-            watched.node
-            for watched in self._mirrors["nodes"].snapshot().values()
-            if watched.node.name in millicores_by_node
-        ]
-        offered = {node.name: node.extended_allocatable.get(BATCH_CPU, 0) for node in nodes}
+        nodes = (watched.node for watched in self._mirrors["nodes"].snapshot().values())
+        offered = {n.name: n.extended_allocatable.get(BATCH_CPU, 0) for n in nodes if n.name in millicores_by_node}
         return {node: (batch / 1000, offered.get(node, 0) / 1000) for node, batch in millicores_by_node.items()}
-
-
-def _phase(pod: Json) -> str:
-    return str((pod.get("status") or {}).get("phase") or "")
-
-
-def _is_assigned(pod: Json) -> bool:
-    leaving = bool(pod["metadata"].get("deletionTimestamp")) or _phase(pod) in ENDED_PHASES
-    return not leaving and bool((pod.get("spec") or {}).get("nodeName"))
 
 
 def _true_since(pod: Json, kind: str) -> float | None:
@@ -268,12 +256,3 @@ def _is_fresh(pod: Json, now_seconds: float) -> bool:
     """Return whether the pod got its node a moment ago."""
     since = _true_since(pod, "PodScheduled")
     return since is not None and now_seconds - since < ARRIVING_SECONDS
-
-
-def _start_seconds(pod: Json) -> float | None:
-    """Return the seconds from creation to Ready; None for a pod that is not ready, or became so again later."""
-    ready = _true_since(pod, "Ready")
-    created = moment_of((pod.get("metadata") or {}).get("creationTimestamp"), "creationTimestamp")
-    if ready is None or created is None:
-        return None
-    return ready - created if 0 <= ready - created <= _SLOWEST_START_SECONDS else None

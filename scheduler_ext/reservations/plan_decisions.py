@@ -111,12 +111,24 @@ def decide(view: PlanView, now_seconds: float, settings: PlanSettings) -> Contro
     for reservation in view.reservations:
         if key := reservation.labels.get(PLAN_LABEL):
             by_key.setdefault(key, []).append(reservation)
-    reserved = _reserved_in_total(view)
+    # by all plans, by resource name; of those that cannot be read, what their Reservations are
+    reserved: dict[str, int] = {}
+    unread = (r for r in view.reservations if r.labels.get(PLAN_LABEL) in view.unreadable and not r.status.phase.ended)
+    for amounts in (*(_reserved_amounts(view, plan) for plan in view.plans), *(r.size for r in unread)):
+        for name, amount in amounts.items():
+            reserved[name] = reserved.get(name, 0) + amount
     for plan in view.plans:
+        reservations = by_key.get(plan.key, [])
         try:
-            plan_intents = _plan_intents(
-                view, plan, by_key.get(plan.key, []), proposed.get(plan.workload), reserved, now_seconds, settings
-            )
+            observed = _plan_observation(view, plan, reservations, proposed.get(plan.workload), reserved, settings)
+            next_step = step(plan, observed, now_seconds, settings)
+            stepped = replace(plan, status=next_step.status)
+            plan_intents = _realisation_intents(view, stepped, next_step, reservations, now_seconds)
+            body = status_body(next_step.status, plan.generation)
+            if body != status_body(plan.status, plan.generation):
+                address = Address(OWN_GROUP, PLURAL, plan.name, plan.namespace)
+                manifest = address.manifest(KIND, status=dict(body))
+                plan_intents.append(Apply(address, manifest, "status", why=f"it is {body.get('phase')}"))
         except CotenantError as error:
             notes.append(ObjectNote(_name(plan), "Refused", f"{error.message} {error.fix}".strip(), warning=True))
             continue
@@ -143,28 +155,6 @@ def needs_standby_reading(plan: Plan) -> bool:
 def owner_key(plan: Plan) -> tuple[str, str, str]:
     """Key of `PlanView.owners` and `PlanView.autoscalers`."""
     return plan.namespace, plan.owner.kind, plan.owner.name
-
-
-def _plan_intents(
-    view: PlanView,
-    plan: Plan,
-    reservations: Sequence[Reservation],
-    proposal: Proposal | None,
-    reserved: Mapping[str, int],
-    now_seconds: float,
-    settings: PlanSettings,
-) -> list[Intent]:  # fmt: skip
-    observed = _plan_observation(view, plan, reservations, proposal, reserved, settings)
-    next_step = step(plan, observed, now_seconds, settings)
-    stepped = replace(plan, status=next_step.status)
-    intents = _realisation_intents(view, stepped, next_step, reservations, now_seconds)
-    body = status_body(next_step.status, plan.generation)
-    if body != status_body(plan.status, plan.generation):
-        address = Address(OWN_GROUP, PLURAL, plan.name, plan.namespace)
-        intents.append(
-            Apply(address, address.manifest(KIND, status=dict(body)), "status", why=f"it is {body.get('phase')}")
-        )
-    return intents
 
 
 def _plan_observation(
@@ -209,19 +199,6 @@ def _plan_observation(
     )
 
 
-def _reserved_in_total(view: PlanView) -> dict[str, int]:
-    """Return what all plans reserve, by resource name; of those that cannot be read, what their Reservations are."""
-    total: dict[str, int] = {}
-    for plan in view.plans:
-        for name, amount in _reserved_amounts(view, plan).items():
-            total[name] = total.get(name, 0) + amount
-    for reservation in view.reservations:
-        if reservation.labels.get(PLAN_LABEL) in view.unreadable and not reservation.status.phase.ended:
-            for name, amount in reservation.size.items():
-                total[name] = total.get(name, 0) + amount
-    return total
-
-
 def _reserved_amounts(view: PlanView, plan: Plan) -> dict[str, int]:
     """Return what a plan reserves; nothing of one whose amounts cannot be read, which is refused itself."""
     try:
@@ -258,20 +235,16 @@ def _reservation_use(
         return ReservationUse(
             reserved, reserved if plan.status.phase is PlanPhase.RELEASED else 0, pending, complete=reserved >= want > 0
         )
-    present = [
-        reservation for reservation in reservations if realise.free(reservation) or _of_present(plan, reservation)
-    ]
-    every = plan.source is WindowSource.FORECAST
-    used = sum(_runs(reservation, owner) for reservation in reservations if every or _of_present(plan, reservation))
-    free = sum(has_unused_capacity(reservation) for reservation in present) - _count_arriving_pods(
-        plan, reservations, owner
-    )
-    waiting = sum(
-        realise.free(reservation) and reservation.status.phase is not Phase.AVAILABLE for reservation in present
-    )
-    released = plan.status.phase is PlanPhase.RELEASED
-    reserved = used + free + (waiting if released else 0)
-    running = _count_extra_pods(plan, owner, proposal)
+    present = [each for each in reservations if realise.free(each) or _of_present(plan, each)]
+    of_forecast, pods = plan.source is WindowSource.FORECAST, owner.pods if owner else None
+    takers = ({u.name for u in r.status.owners} for r in reservations if of_forecast or _of_present(plan, r))
+    used = sum(bool(names if pods is None else names & pods) for names in takers)
+    free = sum(map(has_unused_capacity, present)) - _count_arriving_pods(plan, reservations, owner)
+    waiting = sum(realise.free(each) and each.status.phase is not Phase.AVAILABLE for each in present)
+    reserved = used + free + (waiting if plan.status.phase is PlanPhase.RELEASED else 0)
+    running: int | None = None  # pods of a forecast plan's workload beyond those that run anyway
+    if of_forecast and pods is not None and proposal is not None:
+        running = max(0, len(pods) - math.ceil(proposal.base_pods))
     return ReservationUse(
         reserved=reserved,
         used=used,
@@ -295,19 +268,6 @@ def _count_arriving_pods(plan: Plan, reservations: Sequence[Reservation], owner:
     return min(len(owner.fresh - named), sum(has_unused_capacity(reservation) for reservation in reservations))
 
 
-def _runs(reservation: Reservation, owner: OwnerView | None) -> bool:
-    """Return whether the pod that took a Reservation is still there."""
-    names = {user.name for user in reservation.status.owners}
-    return bool(names if owner is None or owner.pods is None else names & owner.pods)
-
-
-def _count_extra_pods(plan: Plan, owner: OwnerView | None, proposal: Proposal | None) -> int | None:
-    """Pods of a forecast plan's workload beyond those that run anyway."""
-    if plan.source is not WindowSource.FORECAST or owner is None or owner.pods is None or proposal is None:
-        return None
-    return max(0, len(owner.pods) - math.ceil(proposal.base_pods))
-
-
 def _others_waiting(view: PlanView, plan: Plan, owner: OwnerView | None) -> int | None:
     """Pods of other workloads that lack a node and fit into what is reserved for one pod."""
     if view.waiting is None or owner is None:
@@ -329,18 +289,12 @@ def _lent(view: PlanView, mine: Iterable[Reservation]) -> float | None:
     """Cores of a plan's free capacity in which batch runs; batch's cores on a node are shared by its Reservations."""
     if view.batch is None:
         return None
-    free = [
-        (reservation.status.node, reservation.size.get("cpu", 0) / 1000)
-        for reservation in mine
-        if has_unused_capacity(reservation)
-    ]
+    free = [(r.status.node, r.size.get("cpu", 0) / 1000) for r in mine if has_unused_capacity(r)]
     total = dict.fromkeys((node for node, _ in free), 0.0)
     for reservation in view.reservations:
         if reservation.status.node in total and has_unused_capacity(reservation):
             total[reservation.status.node] += reservation.size.get("cpu", 0) / 1000
-    lent = {
-        node: lent_cores(reserved_cores, *view.batch.get(node, (0.0, 0.0))) for node, reserved_cores in total.items()
-    }
+    lent = {node: lent_cores(cores, *view.batch.get(node, (0.0, 0.0))) for node, cores in total.items()}
     return sum(lent[node] * cores / total[node] for node, cores in free if cores)
 
 
@@ -430,7 +384,10 @@ def _proposals(view: PlanView, now_seconds: float) -> list[Intent]:
         elif plan is not None and proposal.window and _moves(plan, now_seconds):
             decided = plan.approval or plan.policy.auto
             again = proposed(proposal, plan.quantile, plan.standby if decided else proposal.standby)
-            if _differs(plan, again):
+            spec, window = again.body["spec"], span_body(plan.window) if plan.window else None
+            amount, windows = spec["amount"], [peak_body(peak) for peak in plan.windows]
+            present = (window, windows, plan.count, plan.standby)
+            if (spec["window"], spec["windows"], amount["count"], amount["standby"]) != present:
                 intents.append(again)
     return intents
 
@@ -440,24 +397,10 @@ def _moves(plan: Plan, now_seconds: float) -> bool:
     ours = plan.labels.get(MANAGED_BY_LABEL) == MANAGED_BY and plan.source is WindowSource.FORECAST
     phase, approval = plan.status.phase, plan.approval
     fixed = approval is not None and approval.decision is Word.APPROVED and approval.scope is DecisionScope.ONCE
-    fixed = fixed or now_seconds < _edited_until(plan)
+    edited = plan.labels.get(EDITED_LABEL, "")  # Unix seconds until which a person's window and pods stand
+    fixed = fixed or (edited.isdecimal() and now_seconds < float(edited))
     busy = phase is not None and (phase.holds or phase is PlanPhase.RELEASED)
     return ours and not busy and not fixed and not plan.deleting
-
-
-def _edited_until(plan: Plan) -> float:
-    """Until when a person's window and pods stand, in Unix seconds; 0 when nobody changed them."""
-    text = plan.labels.get(EDITED_LABEL, "")
-    return float(text) if text.isdecimal() else 0.0
-
-
-def _differs(plan: Plan, intent: Apply) -> bool:
-    spec = intent.body["spec"]
-    window = span_body(plan.window) if plan.window else None
-    windows, amount = [peak_body(peak) for peak in plan.windows], spec["amount"]
-    return (spec["window"], spec["windows"], amount["count"], amount["standby"]) != (
-        window, windows, plan.count, plan.standby,
-    )  # fmt: skip
 
 
 def proposed(proposal: Proposal, quantile: float, standby: int) -> Apply:
@@ -465,10 +408,8 @@ def proposed(proposal: Proposal, quantile: float, standby: int) -> Apply:
     ref, window = proposal.workload, proposal.window
     path = np.array(proposal.at(quantile), dtype=np.int64)
     spans = [peak.span for peak in proposal.windows] or ([window] if window else [])
-    pods = [
-        most(path, proposal.start_seconds, proposal.step_seconds, span.start_seconds, span.end_seconds)
-        for span in spans
-    ]
+    start, slot = proposal.start_seconds, proposal.step_seconds
+    pods = [most(path, start, slot, span.start_seconds, span.end_seconds) for span in spans]
     windows = [PeakWindow(span, max(1, count)) for span, count in zip(spans, pods, strict=True)]
     spec = {
         "source": WindowSource.FORECAST.value,

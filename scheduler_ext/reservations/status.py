@@ -58,20 +58,17 @@ def status_intent(reservation: Reservation, status: ReservationStatus) -> Apply 
     """Write the status when it says something new."""
     if status == reservation.status:
         return None
-    address = address_of(reservation)
-    body = address.manifest("Reservation", {"uid": reservation.uid}, status=_body(status))
-    return Apply(address, body, "status", why=f"reservation {reservation.name} is {status.phase}")
-
-
-def _body(status: ReservationStatus) -> dict[str, Any]:
-    body: dict[str, Any] = {
+    written: dict[str, Any] = {
         "phase": Phase(status.phase).value,
         "allocatable": format_quantities(status.allocatable),
         "allocated": format_quantities(status.allocated),
         "currentOwners": [{"namespace": o.namespace, "name": o.name, "uid": o.uid} for o in status.owners],
         "conditions": [condition_body(c) for c in status.conditions],
     }
-    return body | ({"nodeName": status.node} if status.node else {})
+    written |= {"nodeName": status.node} if status.node else {}
+    address = address_of(reservation)
+    body = address.manifest("Reservation", {"uid": reservation.uid}, status=written)
+    return Apply(address, body, "status", why=f"reservation {reservation.name} is {status.phase}")
 
 
 def condition_body(c: Condition) -> Mapping[str, str]:

@@ -53,13 +53,18 @@ class PodView(PodState):
         """Return the parts of a pod's JSON that decisions read; QuantityError names a pod with unreadable requests."""
         meta, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
         what = f"pod {meta.get('namespace')}/{meta.get('name')}"
+        unplaced = (
+            str(condition.get("message") or "no node fits")
+            for condition in status.get("conditions") or ()
+            if condition.get("type") == "PodScheduled" and condition.get("reason") == "Unschedulable"
+        )
         return cls(
             PodIdentity.parse(pod),
             str(meta.get("resourceVersion") or ""),
             status.get("nominatedNodeName") or "",
             tuple(toleration(entry) for entry in spec.get("tolerations") or ()),
             spec.get("affinity") or {},
-            _unschedulable(status),
+            next(unplaced, ""),
             node=spec.get("nodeName") or "",
             phase=status.get("phase") or "Pending",
             deleting=bool(meta.get("deletionTimestamp")),
@@ -215,13 +220,6 @@ class ReservationView:
     def named(self, name: str, reservation_uid: str) -> PodView | None:
         """A Reservation's placeholder by name."""
         return next((p for p in self.placeholders.get(reservation_uid, ()) if p.identity.name == name), None)
-
-
-def _unschedulable(status: Json) -> str:
-    for condition in status.get("conditions") or ():
-        if condition.get("type") == "PodScheduled" and condition.get("reason") == "Unschedulable":
-            return str(condition.get("message") or "no node fits")
-    return ""
 
 
 def _number(version: str) -> int:

@@ -21,9 +21,8 @@ from cotenant.scheduler_ext.reservations.model.settings import PlanSettings
 if TYPE_CHECKING:
     from cotenant.base.kube import KubeClient
     from cotenant.base.settings.base import SettingSections
-    from cotenant.scheduler_ext.reservations.model.plan import Plan, Recurrence, Span
+    from cotenant.scheduler_ext.reservations.model.plan import Plan
     from cotenant.scheduler_ext.reservations.model.plan_service import PlanRef
-    from cotenant.scheduler_ext.reservations.service.plans import Ahead
 
 app = new_app()
 
@@ -121,8 +120,16 @@ def carry_out(settings: SettingSections, asked: Any, yes: bool) -> None:
     service = plan_service_of(settings, clock=clock_of(settings.section(KubeSettings)))
     who = Person("", grants=(Grant(Role.ADMIN),))
     if isinstance(asked, ApprovePlan):
+        from cotenant.scheduler_ext.reservations.commands.rows import terms_text
+
         read = service.plan(who, asked.plan)
-        _print_approved(read, asked.standby)
+        chosen = read if asked.standby is None else replace(read, standby=asked.standby)
+        lines = [
+            f"{read.namespace}/{read.name}: {terms_text(read)}",
+            f"generation {read.generation}; --generation {read.generation} approves only this one",
+            *_window_and_standby_lines(chosen),
+        ]
+        message("\n".join(lines))
         asked = replace(asked, generation=read.generation if asked.generation is None else asked.generation)
     if not yes:
         tried = service.try_out(who, asked)
@@ -133,24 +140,17 @@ def carry_out(settings: SettingSections, asked: Any, yes: bool) -> None:
         return
     plan, done = service.do(who, asked), "written"
     if isinstance(asked, ApprovePlan):
-        done = _approved_words(settings, plan)
+        beside = "".join(f"\n{line}" for line in _window_and_standby_lines(plan))
+        done = f"Approved by {plan.approval.by if plan.approval else ''}; written"
+        if plan.status.window:
+            at = datetime.fromtimestamp(plan.status.reserve_at_seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+            is_past = plan.status.reserve_at_seconds <= clock_of(settings.section(KubeSettings)).now_seconds()
+            when = f"is reserved now: its time, {at}, has passed" if is_past else f"will be reserved at {at}"
+            done += f"\ncapacity for {counted(plan.count, 'pod')} {when}"
+        done += beside
     elif isinstance(asked, RejectPlan):
         done = f"Rejected by {plan.approval.by if plan.approval else ''}; written"
     message(f"reservationplans/{asked.plan}: {done}")
-
-
-def _approved_words(settings: SettingSections, approved: Plan) -> str:
-    """Describe what an approval comes to: when which capacity is reserved."""
-    from cotenant.base.kube import clock_of
-
-    head = f"Approved by {approved.approval.by if approved.approval else ''}; written"
-    beside = "".join(f"\n{line}" for line in _window_and_standby_text(approved).splitlines())
-    if not approved.status.window:
-        return f"{head}{beside}"
-    at = datetime.fromtimestamp(approved.status.reserve_at_seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
-    is_past = approved.status.reserve_at_seconds <= clock_of(settings.section(KubeSettings)).now_seconds()
-    when = f"is reserved now: its time, {at}, has passed" if is_past else f"will be reserved at {at}"
-    return f"{head}\ncapacity for {counted(approved.count, 'pod')} {when}{beside}"
 
 
 def parse_plan(text: str) -> PlanRef:
@@ -163,21 +163,8 @@ def parse_plan(text: str) -> PlanRef:
     return PlanRef(namespace, name)
 
 
-def _print_approved(plan: Plan, standby: int | None) -> None:
-    """Print what an approval with this standby (None: the plan's own) lets be reserved, and the generation."""
-    from cotenant.scheduler_ext.reservations.commands.rows import terms_text
-
-    chosen = plan if standby is None else replace(plan, standby=standby)
-    lines = [
-        f"{plan.namespace}/{plan.name}: {terms_text(plan)}",
-        f"generation {plan.generation}; --generation {plan.generation} approves only this one",
-        *_window_and_standby_text(chosen).splitlines(),
-    ]
-    message("\n".join(lines))
-
-
-def _window_and_standby_text(plan: Plan) -> str:
-    """Return the windows that an approval covers and the standby capacity, a line each; "" for neither."""
+def _window_and_standby_lines(plan: Plan) -> list[str]:
+    """Return the windows that an approval covers and the standby capacity, a line each."""
     from cotenant.scheduler_ext.reservations.commands.rows import window_text
 
     lines = [f"windows (UTC): {window_text(plan.windows)}"] if plan.windows else []
@@ -187,7 +174,7 @@ def _window_and_standby_text(plan: Plan) -> str:
             f"{plan.cores_per_pod:g} cores at any time, "
             f"at most {plan.standby_core_hours:.1f} idle core-hours a day; --standby 0 leaves it out"
         )
-    return "\n".join(lines)
+    return lines
 
 
 WorkloadArgument = Annotated[
@@ -291,15 +278,18 @@ def report(call: CommandCall, plan: PlanArgument) -> None:
 )
 def preview(call: CommandCall, plan: PlanArgument) -> None:
     """Show what approving a plan would mean: where its pods fit, quota left, batch displaced, money."""
+    from cotenant.changes.forecasted_usage import ahead_of
     from cotenant.scheduler_ext.reservations.commands.rows import preview_table
-    from cotenant.scheduler_ext.reservations.service.plans import preview_plan
+    from cotenant.scheduler_ext.reservations.service.plans import nothing_ahead, preview_plan
 
     settings = call.settings
     found, client = _read(settings, plan), _client(settings)
     now_seconds = client.clock().now_seconds()
-    plan_preview = preview_plan(
-        client, found, now_seconds, settings, _forecast_reader(settings, session_of(call.ctx).cluster)
-    )
+    try:
+        ahead = ahead_of(open_store(settings, session_of(call.ctx).cluster))
+    except CotenantError:
+        ahead = nothing_ahead  # no store of the named cluster, or of the only one: no forecast is known
+    plan_preview = preview_plan(client, found, now_seconds, settings, ahead)
     call.print(preview_table(plan_preview, settings.section(RecommenderSettings).prices.currency))
 
 
@@ -327,16 +317,24 @@ def plan(
 ) -> None:
     """Make a plan by schedule or for one window, sized by the workload's own requests; it still has to be approved."""
     from cotenant.base.kube import clock_of
+    from cotenant.base.kubernetes.moments import seconds_of
     from cotenant.scheduler_ext.reservations.acts import MakePlan
     from cotenant.scheduler_ext.reservations.model.plan import Recurrence, Span
     from cotenant.scheduler_ext.reservations.model.plan_service import PlanTerms
 
     settings = call.settings
     ref = named_workload(settings, None, workload)
-    when = _parse_window(schedule, zone, start, length)
-    if isinstance(when, Span) and when.end_seconds <= clock_of(settings.section(KubeSettings)).now_seconds():
-        raise UsageError(f"--start {start!r}: the window is already over", fix="Give a time to come.")
-    recurring, window = (when, None) if isinstance(when, Recurrence) else (None, when)
+    seconds = seconds_of(length, "--for")
+    if bool(schedule) is bool(start) or seconds <= 0:
+        raise UsageError("give --schedule or --start, and a length", fix="--schedule '0 18 * * 1-5' --for 2h")
+    recurring = window = None
+    if schedule:
+        recurring = Recurrence(schedule, zone, seconds)
+    else:
+        begin = _start(start)
+        window = Span(begin, begin + seconds)
+        if window.end_seconds <= clock_of(settings.section(KubeSettings)).now_seconds():
+            raise UsageError(f"--start {start!r}: the window is already over", fix="Give a time to come.")
     asked = MakePlan(ref, PlanTerms(pods, window=window, recurring=recurring, standby=standby or 0), name)
     carry_out(settings, asked, yes)
     message(f"approve it with: cotenant reservations approve {asked.plan} --yes")
@@ -379,19 +377,6 @@ def _client(settings: SettingSections) -> KubeClient:
     return connect(settings.section(KubeSettings))
 
 
-def _parse_window(schedule: str, zone: str, start: str, length: str) -> Recurrence | Span:
-    from cotenant.base.kubernetes.moments import seconds_of
-    from cotenant.scheduler_ext.reservations.model.plan import Recurrence, Span
-
-    seconds = seconds_of(length, "--for")
-    if bool(schedule) is bool(start) or seconds <= 0:
-        raise UsageError("give --schedule or --start, and a length", fix="--schedule '0 18 * * 1-5' --for 2h")
-    if schedule:
-        return Recurrence(schedule, zone, seconds)
-    begin = _start(start)
-    return Span(begin, begin + seconds)
-
-
 def _start(text: str) -> float:
     from cotenant.base.kubernetes.moments import moment_of
 
@@ -399,17 +384,3 @@ def _start(text: str) -> float:
     if at is None:
         raise UsageError("--start is empty", fix="Write a time in UTC, as 2027-03-05T17:00:00Z.")
     return at
-
-
-def _forecast_reader(settings: SettingSections, cluster: str | None) -> Ahead:
-    """Return a function that reads the forecast usage of nodes from the store of the named cluster, or of the only one.
-
-    Without such a store it knows of no forecast.
-    """
-    from cotenant.changes.forecasted_usage import ahead_of
-    from cotenant.scheduler_ext.reservations.service.plans import nothing_ahead
-
-    try:
-        return ahead_of(open_store(settings, cluster))
-    except CotenantError:
-        return nothing_ahead

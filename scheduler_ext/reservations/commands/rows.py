@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from cotenant.base import measures
 from cotenant.base.table import Column, Kind, Schema, Table
 from cotenant.base.tables.quantity import Sign, Unit
 from cotenant.base.text import counted, percent
-from cotenant.scheduler_ext.reservations.model.plan import PeakWindow, Plan, Score
+from cotenant.scheduler_ext.reservations.model.plan import PeakWindow, Plan
 from cotenant.scheduler_ext.reservations.model.plan_scores import OccurrenceReport, is_needed, lines
 from cotenant.scheduler_ext.reservations.model.plan_service import Preview
 from cotenant.scheduler_ext.reservations.model.plan_states import available_pods, by_need, phase_of, wanted_pods
@@ -111,12 +111,59 @@ BACKTESTS: Final = Schema(
 
 def plan_table(plans: Sequence[Plan]) -> Table:
     """One row per plan, in the order of every list: what runs now, what waits for a person, the rest."""
-    return Table.from_rows(RESERVATION_PLANS, [_plan(plan) for plan in by_need(plans)])
+    rows = []
+    for plan in by_need(plans):
+        status, score = plan.status, plan.status.score
+        window = status.window or plan.window
+        messages = [c.message for c in status.conditions if c.message and (c.status != "True" or c.type == "Reserved")]
+        rows.append(
+            {
+                "namespace": plan.namespace,
+                "plan": plan.name,
+                "owner": f"{plan.owner.kind}/{plan.owner.name}",
+                "source": plan.source.value,
+                "phase": phase_of(plan).value,
+                "start": int(window.start_seconds) if window else None,
+                "end": int(window.end_seconds) if window else None,
+                "pods": wanted_pods(plan),
+                "windows": window_text(plan.windows),
+                "standby": plan.standby,
+                "there": available_pods(plan),
+                "quantile": plan.quantile,
+                "expected_hit": status.expected.hit_ratio if status.expected else None,
+                "coverage": score.coverage if score and is_needed(score) else None,
+                "hit": score.hit_ratio if score else None,
+                "why": " ".join(messages),
+                "reserve_at": int(status.reserve_at_seconds) or None,
+                "idle_core_hours": score.idle_core_hours if score else None,
+            }
+        )
+    return Table.from_rows(RESERVATION_PLANS, rows)
 
 
 def score_table(plan: Plan) -> Table:
     """Scores of a plan, newest first."""
-    return Table.from_rows(SCORES, [_score(plan, score) for score in plan.status.scores])
+    rows = [
+        {
+            "namespace": plan.namespace,
+            "plan": plan.name,
+            "start": int(score.start_seconds),
+            "planned": score.planned,
+            "needed": score.needed,
+            "others_waiting": score.others_waiting,
+            "held": score.reserved,
+            "used": score.used,
+            "missed": score.missed,
+            "coverage": score.coverage if is_needed(score) else None,
+            "hit": score.hit_ratio,
+            "idle_core_hours": score.idle_core_hours,
+            "lent_core_hours": score.lent_core_hours,
+            "cost": score.cost,
+            "lead_seconds": score.lead_seconds,
+        }
+        for score in plan.status.scores
+    ]
+    return Table.from_rows(SCORES, rows)
 
 
 def backtest_table(tried: Iterable[tuple[str, PlanAccount, bool]], cores: float, miss_ratio: float) -> Table:
@@ -174,7 +221,10 @@ def preview_table(preview: Preview, currency: str) -> Table:
             "batch displaced",
             f"at most {preview.displaced_core_hours:.1f} core-hours, {preview.displaced_cost:.2f} {currency}",
         ),
-        *((f"quota left, {name}", _amount(name, amount)) for name, amount in sorted(preview.quota_left.items())),
+        *(
+            (f"quota left, {name}", f"{amount / 1000:g} cores" if name == "cpu" else f"{amount / (1 << 30):.1f} GiB")
+            for name, amount in sorted(preview.quota_left.items())
+        ),
     ]
     if preview.expected:
         expected = preview.expected
@@ -184,36 +234,6 @@ def preview_table(preview: Preview, currency: str) -> Table:
     rows += [(v.guard, f"{'passed' if v.passed else 'STOPS IT'}: {v.message}") for v in preview.guards]
     rows += [("note", note) for note in (*preview.notes, preview.without) if note]
     return Table.from_rows(PREVIEWS, [{"what": what, "answer": answer} for what, answer in rows])
-
-
-def _amount(name: str, amount: int) -> str:
-    return f"{amount / 1000:g} cores" if name == "cpu" else f"{amount / (1 << 30):.1f} GiB"
-
-
-def _plan(plan: Plan) -> dict[str, Any]:
-    status = plan.status
-    window = status.window or plan.window
-    messages = [c.message for c in status.conditions if c.message and (c.status != "True" or c.type == "Reserved")]
-    return {
-        "namespace": plan.namespace,
-        "plan": plan.name,
-        "owner": f"{plan.owner.kind}/{plan.owner.name}",
-        "source": plan.source.value,
-        "phase": phase_of(plan).value,
-        "start": int(window.start_seconds) if window else None,
-        "end": int(window.end_seconds) if window else None,
-        "pods": wanted_pods(plan),
-        "windows": window_text(plan.windows),
-        "standby": plan.standby,
-        "there": available_pods(plan),
-        "quantile": plan.quantile,
-        "expected_hit": status.expected.hit_ratio if status.expected else None,
-        "coverage": status.score.coverage if status.score and is_needed(status.score) else None,
-        "hit": status.score.hit_ratio if status.score else None,
-        "why": " ".join(messages),
-        "reserve_at": int(status.reserve_at_seconds) or None,
-        "idle_core_hours": status.score.idle_core_hours if status.score else None,
-    }
 
 
 def terms_text(plan: Plan) -> str:
@@ -237,23 +257,3 @@ def window_text(peaks: Sequence[PeakWindow]) -> str:
         for peak in peaks
     ]
     return ", ".join(f"{a}-{b} x{peak.count}" for (a, b), peak in zip(clocks, peaks, strict=True))
-
-
-def _score(plan: Plan, score: Score) -> dict[str, Any]:
-    return {
-        "namespace": plan.namespace,
-        "plan": plan.name,
-        "start": int(score.start_seconds),
-        "planned": score.planned,
-        "needed": score.needed,
-        "others_waiting": score.others_waiting,
-        "held": score.reserved,
-        "used": score.used,
-        "missed": score.missed,
-        "coverage": score.coverage if is_needed(score) else None,
-        "hit": score.hit_ratio,
-        "idle_core_hours": score.idle_core_hours,
-        "lent_core_hours": score.lent_core_hours,
-        "cost": score.cost,
-        "lead_seconds": score.lead_seconds,
-    }

@@ -111,7 +111,25 @@ class OccurrenceReport(Span):
 
 def reports(plan: Plan) -> list[OccurrenceReport]:
     """Return the reports of the occurrences that are over, the newest first."""
-    return [_report(score) for score in plan.status.scores]
+    return [
+        OccurrenceReport(
+            start_seconds=score.start_seconds,
+            end_seconds=score.end_seconds,
+            expected_pods=score.planned,
+            needed_pods=score.needed,
+            reserved_pods=score.reserved,
+            used_pods=score.used,
+            waiting_pods=score.missed,
+            covered=score.missed == 0,
+            coverage=score.coverage if is_needed(score) else None,
+            ready_seconds=score.lead_seconds,
+            idle_core_hours=score.idle_core_hours,
+            lent_core_hours=score.lent_core_hours,
+            cost=score.cost,
+            without=_outcome_without_plan(score),
+        )
+        for score in plan.status.scores
+    ]
 
 
 def lines(report: OccurrenceReport, currency: str) -> list[tuple[str, str]]:
@@ -134,25 +152,6 @@ def lines(report: OccurrenceReport, currency: str) -> list[tuple[str, str]]:
         ("Idle while reserved", f"{report.idle_core_hours:.1f} core-hours, {report.cost:.2f} {currency}{lent}"),
         ("Without it", report.without),
     ]
-
-
-def _report(score: Score) -> OccurrenceReport:
-    return OccurrenceReport(
-        start_seconds=score.start_seconds,
-        end_seconds=score.end_seconds,
-        expected_pods=score.planned,
-        needed_pods=score.needed,
-        reserved_pods=score.reserved,
-        used_pods=score.used,
-        waiting_pods=score.missed,
-        covered=score.missed == 0,
-        coverage=score.coverage if is_needed(score) else None,
-        ready_seconds=score.lead_seconds,
-        idle_core_hours=score.idle_core_hours,
-        lent_core_hours=score.lent_core_hours,
-        cost=score.cost,
-        without=_outcome_without_plan(score),
-    )
 
 
 def _outcome_without_plan(score: Score) -> str:

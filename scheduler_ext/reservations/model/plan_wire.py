@@ -44,7 +44,7 @@ def parse_plan(body: Json) -> Plan:
     meta, spec = body.get("metadata") or {}, body.get("spec") or {}
     name, what = str(meta.get("name") or ""), f"reservationplan {meta.get('namespace')}/{meta.get('name')}"
     amount, texts = spec.get("amount") or {}, (spec.get("amount") or {}).get("perPod") or {}
-    owner = spec.get("owner") or {}
+    owner, policy = spec.get("owner") or {}, spec.get("policy") or {}
     return Plan(
         namespace=str(meta.get("namespace") or "default"),
         name=name,
@@ -72,7 +72,12 @@ def parse_plan(body: Json) -> Plan:
         template=spec.get("template"),
         realisation=_choice(Realisation, spec.get("realisation") or "Reservation", f"{what}: realisation"),
         suspended=bool(spec.get("suspend")),
-        policy=_policy(spec.get("policy") or {}),
+        policy=ApprovalPolicy(
+            bool(policy.get("autoApprove")),
+            policy.get("minimumHitRatio"),
+            policy.get("maximumIdleCoreHours"),
+            policy.get("maximumCost"),
+        ),
         approval=_approval(spec.get("approval") or {}, what),
         history_limit=int(spec.get("historyLimit", 10)),
         status=_status(body.get("status") or {}, what),
@@ -169,15 +174,6 @@ def _recurrence(body: Any, what: str) -> Recurrence | None:
         tuple(
             s for moment in body.get("skip") or () if (s := moment_of(moment, f"{what}: recurring.skip")) is not None
         ),
-    )
-
-
-def _policy(body: Json) -> ApprovalPolicy:
-    return ApprovalPolicy(
-        bool(body.get("autoApprove")),
-        body.get("minimumHitRatio"),
-        body.get("maximumIdleCoreHours"),
-        body.get("maximumCost"),
     )
 
 

@@ -72,15 +72,19 @@ def account(need: Floats, reserved: npt.NDArray[Any], step_seconds: float) -> Pl
     needed_pods, reserved_pods = np.where(finite, need, 0.0), np.where(finite, reserved, 0.0)
     used = np.minimum(needed_pods, reserved_pods)
     hours = step_seconds / HOUR_SECONDS
-    peaks, missed = _peaks(needed_pods, used)
+    # runs of slots with a need, as [first, after)
+    inside = np.concatenate([[0], (needed_pods > 0).astype(np.int8), [0]])
+    edges = np.flatnonzero(np.diff(inside)).reshape(-1, 2)
+    sums = [np.concatenate([[0.0], np.cumsum(amounts)]) for amounts in (needed_pods, used)]
+    total, covered = (running_sum[edges[:, 1]] - running_sum[edges[:, 0]] for running_sum in sums)
     return PlanAccount(
         needed=float(needed_pods.sum()) * hours,
         reserved=float(reserved_pods.sum()) * hours,
         used=float(used.sum()) * hours,
         idle=float((reserved_pods - used).sum()) * hours,
         missed=float((needed_pods - used).sum()) * hours,
-        peaks=peaks,
-        missed_peaks=missed,
+        peaks=len(edges),
+        missed_peaks=int((covered < ENOUGH * total).sum()),
     )
 
 
@@ -123,14 +127,3 @@ def last_week(demand: Floats, slots_per_week: int, block: int) -> Floats:
     finite = np.isfinite(blocks)
     highest = np.where(finite, blocks, -np.inf).max(axis=-1)
     return np.repeat(np.where(np.isneginf(highest), np.nan, highest), block, axis=-1)
-
-
-def _peaks(needed_pods: Floats, used: Floats) -> tuple[int, int]:
-    """(peaks, missed peaks): runs of slots with a need, and those of which less than ENOUGH was covered."""
-    inside = np.concatenate([[0], (needed_pods > 0).astype(np.int8), [0]])
-    edges = np.flatnonzero(np.diff(inside)).reshape(-1, 2)
-    if not len(edges):
-        return 0, 0
-    sums = [np.concatenate([[0.0], np.cumsum(amounts)]) for amounts in (needed_pods, used)]
-    total, covered = (running_sum[edges[:, 1]] - running_sum[edges[:, 0]] for running_sum in sums)
-    return len(edges), int((covered < ENOUGH * total).sum())

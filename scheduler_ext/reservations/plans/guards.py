@@ -39,7 +39,11 @@ class Situation:
 
 def check_guards(situation: Situation, settings: PlanSettings) -> tuple[PlanGuardResult, ...]:
     """Every guard's verdict."""
-    return (_switch(settings), _budget(situation, settings), _quota(situation), _skill(situation, settings))
+    switch = PlanGuardResult("kill switch", True, "Enabled", "Plans are realised.")
+    if not settings.enabled:
+        message = "The setting plans.enabled is off: nothing is reserved."
+        switch = PlanGuardResult("kill switch", False, "SwitchedOff", message)
+    return (switch, _budget(situation, settings), _quota(situation), _skill(situation, settings))
 
 
 def first_blocking_verdict(verdicts: tuple[PlanGuardResult, ...]) -> PlanGuardResult | None:
@@ -47,53 +51,33 @@ def first_blocking_verdict(verdicts: tuple[PlanGuardResult, ...]) -> PlanGuardRe
     return next((verdict for verdict in verdicts if not verdict.passed), None)
 
 
-def _switch(settings: PlanSettings) -> PlanGuardResult:
-    if settings.enabled:
-        return PlanGuardResult("kill switch", True, "Enabled", "Plans are realised.")
-    return PlanGuardResult(
-        "kill switch", False, "SwitchedOff", "The setting plans.enabled is off: nothing is reserved."
-    )
-
-
 def _budget(situation: Situation, settings: PlanSettings) -> PlanGuardResult:
     """Plans, this one included, hold at most `cluster_budget_fraction` of the cluster's allocatable (each resource)."""
-    share = settings.cluster_budget_fraction
+    guard, share = "cluster budget", settings.cluster_budget_fraction
     if not situation.allocatable:
-        return PlanGuardResult(
-            "cluster budget", False, "CapacityUnknown", "The capacity of the cluster's nodes is not known (yet)."
-        )
+        message = "The capacity of the cluster's nodes is not known (yet)."
+        return PlanGuardResult(guard, False, "CapacityUnknown", message)
     for name, amount in sorted(situation.wanted.items()):
         capacity = situation.allocatable.get(name)
         if not capacity:
             continue
         requested = amount + situation.reserved.get(name, 0)
         if requested > share * capacity:
-            return PlanGuardResult(
-                "cluster budget",
-                False,
-                "OverBudget",
-                f"{name}: plans would reserve {percent(requested / capacity, 1)} of the cluster, "
-                f"{percent(share)} is allowed.",
-            )
-    return PlanGuardResult(
-        "cluster budget", True, "WithinBudget", f"Plans reserve no more than {percent(share)} of the cluster."
-    )
+            part = percent(requested / capacity, 1)
+            message = f"{name}: plans would reserve {part} of the cluster, {percent(share)} is allowed."
+            return PlanGuardResult(guard, False, "OverBudget", message)
+    return PlanGuardResult(guard, True, "WithinBudget", f"Plans reserve no more than {percent(share)} of the cluster.")
 
 
 def _quota(situation: Situation) -> PlanGuardResult:
     """The plan's pods must fit into what the namespace's ResourceQuota has left; a resource without a quota passes."""
+    guard = "namespace quota"
     for name, amount in sorted(situation.wanted.items()):
         remaining = situation.quota_left.get(name)
         if remaining is not None and amount > remaining:
-            return PlanGuardResult(
-                "namespace quota",
-                False,
-                "OverQuota",
-                f"{name}: the plan's pods need {amount}, the namespace's ResourceQuota has {remaining} left.",
-            )
-    return PlanGuardResult(
-        "namespace quota", True, "WithinQuota", "The namespace's quota has capacity for the plan's pods."
-    )
+            message = f"{name}: the plan's pods need {amount}, the namespace's ResourceQuota has {remaining} left."
+            return PlanGuardResult(guard, False, "OverQuota", message)
+    return PlanGuardResult(guard, True, "WithinQuota", "The namespace's quota has capacity for the plan's pods.")
 
 
 def _skill(situation: Situation, settings: PlanSettings) -> PlanGuardResult:

@@ -127,8 +127,22 @@ def step(plan: Plan, observation: PlanObservation, now_seconds: float, settings:
     inputs = _StepInputs(plan, observation, now_seconds, settings)
     status = plan.status
     if status.phase is None or status.phase.over:
-        status = _propose_next_occurrence(inputs, status)
-    status = _with_expectation(inputs, status)
+        window = next_window(plan, now_seconds, observation.lead.seconds)
+        if window is not None:
+            fresh = replace(status, phase=PlanPhase.PROPOSED, window=window, units=(), progress=_since_last(status))
+            status = replace(fresh, count=plan.most_in(window))
+        elif status.phase is None:
+            status = replace(status, phase=PlanPhase.PROPOSED)
+    # the parts that are shown in any case: units, expectation, and the lead until capacity is reserved
+    expected, digest = observation.expected, observation.settings_digest
+    status = replace(
+        status,
+        units=observation.units,
+        expected=expected or status.expected,
+        settings_digest=digest if expected else status.settings_digest,
+    )
+    if status.window is not None and status.phase is not None and not (status.phase.holds or status.phase.over):
+        status = _with_lead(inputs, status, status.window)
     while True:
         phase = status.phase or PlanPhase.PROPOSED
         next_step = _STEPS[PLAN_STATES[phase].stage](inputs, status)
@@ -153,34 +167,16 @@ def last_chance(plan: Plan, window: Span) -> float:
     return schedule.last_chance(plan.recurring, window) if plan.recurring else window.end_seconds
 
 
-def _propose_next_occurrence(inputs: _StepInputs, status: PlanStatus) -> PlanStatus:
-    """The next occurrence as a proposal; the same status when there is none."""
-    window = next_window(inputs.plan, inputs.now, inputs.seen.lead.seconds)
-    if window is None:
-        return status if status.phase else replace(status, phase=PlanPhase.PROPOSED)
-    fresh = replace(status, phase=PlanPhase.PROPOSED, window=window, units=(), progress=_since_last(status))
-    return replace(fresh, count=inputs.plan.most_in(window))
-
-
 def _since_last(status: PlanStatus) -> OccurrenceProgress:
     """Return the progress counted since the last score, of standby alone."""
     counted = status.progress.as_of_seconds > status.last_end_seconds
     return status.progress if counted else OccurrenceProgress()
 
 
-def _with_expectation(inputs: _StepInputs, status: PlanStatus) -> PlanStatus:
-    """Return the status with the parts that are shown in any case: lead, expectation, units."""
-    expected, digest = inputs.seen.expected, inputs.seen.settings_digest
-    status = replace(
-        status,
-        units=inputs.seen.units,
-        expected=expected or status.expected,
-        settings_digest=digest if expected else status.settings_digest,
-    )
-    if status.window is None or status.phase is None or status.phase.holds or status.phase.over:
-        return status
+def _with_lead(inputs: _StepInputs, status: PlanStatus, window: Span) -> PlanStatus:
+    """Return the status with this window, whose capacity is reserved the lead before it begins."""
     lead = inputs.seen.lead.seconds
-    return replace(status, lead_seconds=lead, reserve_at_seconds=status.window.start_seconds - lead)
+    return replace(status, window=window, lead_seconds=lead, reserve_at_seconds=window.start_seconds - lead)
 
 
 def _step_before_reservation(inputs: _StepInputs, status: PlanStatus) -> PlanStep:
@@ -229,8 +225,7 @@ def _update_window(inputs: _StepInputs, status: PlanStatus) -> PlanStatus:
     passed = status.window is not None and inputs.now >= status.window.end_seconds
     if status.phase is PlanPhase.APPROVED and passed:
         return status  # it is missed first; the next look takes the next one
-    lead = inputs.seen.lead.seconds
-    return replace(status, window=window, lead_seconds=lead, reserve_at_seconds=window.start_seconds - lead)
+    return _with_lead(inputs, status, window)
 
 
 def _decide_occurrence(inputs: _StepInputs, status: PlanStatus) -> tuple[PlanPhase, str, str]:
@@ -333,21 +328,13 @@ def _with_standby(inputs: _StepInputs, due: PlanStep) -> PlanStep:
     if status.phase is PlanPhase.APPROVED and inputs.now < status.reserve_at_seconds:
         word = f"Capacity for {standby} pods is reserved at all times. {inputs.seen.size_note}".strip()
         status = _with_condition(inputs, status, RESERVED, "Standby", word, inputs.seen.use.free > 0)
-    if status.phase is PlanPhase.APPROVED or (status.phase and status.phase.over):
-        status = _count_outside_windows(inputs, status)
-    return PlanStep(status, due.want, max(due.free, standby))
-
-
-def _count_outside_windows(inputs: _StepInputs, status: PlanStatus) -> PlanStatus:
-    """Return the status with the use of the standby pods since the last count added, for a time outside the windows.
-
-    Counted once in STANDBY_PERIODS intervals; before, the status is returned as it is. The next occurrence's score has
-    it.
-    """
     progress = _since_last(status)
-    if inputs.now - progress.as_of_seconds < STANDBY_PERIODS * inputs.settings.interval_seconds:
-        return status
-    return replace(status, progress=observe(progress, inputs.seen.use, inputs.now, counts=True))
+    passed, period = inputs.now - progress.as_of_seconds, inputs.settings.interval_seconds
+    is_outside = status.phase is PlanPhase.APPROVED or (status.phase is not None and status.phase.over)
+    if is_outside and passed >= STANDBY_PERIODS * period:
+        # the use of the standby pods since the last count; the next occurrence's score has it
+        status = replace(status, progress=observe(progress, inputs.seen.use, inputs.now, counts=True))
+    return PlanStep(status, due.want, max(due.free, standby))
 
 
 def _standby(inputs: _StepInputs, status: PlanStatus) -> int:
@@ -372,10 +359,16 @@ def _stop(inputs: _StepInputs, status: PlanStatus, window: Span) -> tuple[str, s
     stop_reason = next(((reason, message) for fails, reason, message in forced if fails), None)
     if stop_reason:
         return stop_reason
+    forecast = inputs.seen.outlook
     if inputs.now >= window.end_seconds:
-        return None if _extends(inputs, window) else ("Ended", "The window is over.")
-    if plan.source is WindowSource.FORECAST and _has_demand_fallen(inputs, status, window):
-        return "DemandFell", "The forecast needs no more pods in the rest of the window."
+        stays_high = inputs.seen.use.missed > 0 or (forecast is not None and forecast.usual(inputs.now) > 0)
+        extends = stays_high and inputs.now < window.end_seconds + plan.extend_by_seconds
+        return None if extends else ("Ended", "The window is over.")
+    settled = inputs.now - status.progress.changed_at_seconds >= CHANGE_INTERVAL_SECONDS
+    if plan.source is WindowSource.FORECAST and settled and forecast is not None:
+        begin = max(inputs.now, window.start_seconds)
+        if forecast.covers(begin) and forecast.most(begin, window.end_seconds) == 0:
+            return "DemandFell", "The forecast needs no more pods in the rest of the window."
     return None
 
 
@@ -398,21 +391,6 @@ def _still_approved(inputs: _StepInputs, status: PlanStatus) -> bool:
     if approval is None or not covers_occurrence(plan, approval, status):
         return plan.policy.auto
     return approval.decision is PlanDecision.APPROVED
-
-
-def _extends(inputs: _StepInputs, window: Span) -> bool:
-    """Return whether demand stays high beyond the window, within what the plan allows."""
-    if inputs.now >= window.end_seconds + inputs.plan.extend_by_seconds:
-        return False
-    outlook = inputs.seen.outlook
-    return inputs.seen.use.missed > 0 or (outlook is not None and outlook.usual(inputs.now) > 0)
-
-
-def _has_demand_fallen(inputs: _StepInputs, status: PlanStatus, window: Span) -> bool:
-    settled = inputs.now - status.progress.changed_at_seconds >= CHANGE_INTERVAL_SECONDS
-    outlook = inputs.seen.outlook
-    begin = max(inputs.now, window.start_seconds)
-    return settled and outlook is not None and outlook.covers(begin) and outlook.most(begin, window.end_seconds) == 0
 
 
 def _demand(inputs: _StepInputs, window: Span, reserved_pods: int) -> int:

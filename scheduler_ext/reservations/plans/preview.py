@@ -61,6 +61,14 @@ def preview(plan: Plan, window: Span, place: PreviewContext, guards: tuple[PlanG
     if expected and expected.occurrences:
         without += f" In {counted(expected.occurrences, 'past peak')}"
         without += f" {percent(expected.hit_ratio)} of the reserved capacity would have been used."
+    notes = []
+    pods = counted(plan.count, "pod")
+    if missing:
+        fit = f"{'fits' if missing == 1 else 'fit'} on no node now"
+        notes.append(f"{missing} of {pods} {fit}: capacity must become free by the start.")
+    if late is not None and late > missing:
+        fit = "fits" if late == 1 else "fit"
+        notes.append(f"{late} of {pods} {fit} on no node when the window begins: nodes are busier then.")
     return Preview(
         count=plan.count,
         window=window,
@@ -75,7 +83,7 @@ def preview(plan: Plan, window: Span, place: PreviewContext, guards: tuple[PlanG
         reserved_cost=reserved_core_hours * place.price_per_core_hour,
         expected=expected,
         guards=guards,
-        notes=tuple(_notes(plan, missing, late)),
+        notes=tuple(notes),
         without=without,
         windows=plan.windows,
         standby=plan.standby,
@@ -120,17 +128,3 @@ def pods_per_node(per_pod: Mapping[str, int], count: int, nodes: Sequence[FreeNo
         free[best] -= size
         counts[best] += 1
     return counts
-
-
-def _notes(plan: Plan, missing: int, late: int | None) -> list[str]:
-    """Return notes for people, in sentences."""
-    notes = []
-    if missing:
-        fit = f"{'fits' if missing == 1 else 'fit'} on no node now"
-        notes.append(f"{missing} of {counted(plan.count, 'pod')} {fit}: capacity must become free by the start.")
-    if late is not None and late > missing:
-        fit = "fits" if late == 1 else "fit"
-        notes.append(
-            f"{late} of {counted(plan.count, 'pod')} {fit} on no node when the window begins: nodes are busier then."
-        )
-    return notes

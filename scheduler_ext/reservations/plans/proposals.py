@@ -122,24 +122,19 @@ def tested(size: Size, past: Rehearsal, settings: PlanSettings) -> Tested:
     need = need_of(past.demand, size)
     need = np.where(np.isfinite(past.quantiles[:, 0]), need, np.nan)
     by_standby = _by_standby(size, past, TAUS, settings.standby_pods)
-    standby_by_tau = {tau: _standby(need, [each[i] for each in by_standby], settings) for i, tau in enumerate(TAUS)}
-    accounts = {tau: account(need, by_standby[standby_by_tau[tau]][i], past.step_seconds) for i, tau in enumerate(TAUS)}
+    standby_by_tau: dict[float, int] = {}
+    accounts: dict[float, PlanAccount] = {}
+    for i, level in enumerate(TAUS):
+        waiting = (waiting_share(need, reserved[i]) for reserved in by_standby)
+        enough = (standby for standby, share in enumerate(waiting) if share <= settings.waiting_fraction)
+        standby_by_tau[level] = next(enough, len(by_standby) - 1)
+        accounts[level] = account(need, by_standby[standby_by_tau[level]][i], past.step_seconds)
     tau = min(TAUS, key=lambda t: accounts[t].cost(settings.miss_cost_ratio))
     alike = np.where(np.isfinite(past.a_week_before), need, np.nan)
     cron = account(alike, pods(past.a_week_before, size.base, size.capacity), past.step_seconds)
     own = account(alike, by_standby[0][TAUS.index(tau)], past.step_seconds)
     advantage = skill(own, cron, settings.miss_cost_ratio)
     return Tested(past.days, tau, standby_by_tau[tau], accounts[tau], advantage)
-
-
-def _standby(need: Floats, reserved_by_standby: Sequence[Counts], settings: PlanSettings) -> int:
-    """The least standby that is enough; reserved_by_standby: (T,) of each, ascending."""
-    enough = (
-        standby
-        for standby, reserved in enumerate(reserved_by_standby)
-        if waiting_share(need, reserved) <= settings.waiting_fraction
-    )
-    return next(enough, len(reserved_by_standby) - 1)
 
 
 def contest(size: Size, past: Rehearsal, settings: PlanSettings) -> list[tuple[str, PlanAccount, bool]]:
@@ -211,6 +206,18 @@ def propose(size: Size, ahead: DayForecast, evaluation: Tested, settings: PlanSe
     peaks = peak_windows(needed_pods, ahead, settings)
     largest = max(peaks, key=lambda peak: _pod_time(needed_pods, ahead, peak.span), default=None)
     window, count = (largest.span, max(peak.count for peak in peaks)) if largest else (None, 0)
+    expected: Expected | None = None
+    if evaluation.days:  # per day of the rehearsal
+        idle = evaluation.plan.idle * size.request_millicores / 1000 / evaluation.days
+        expected = Expected(
+            hit_ratio=evaluation.plan.hit_ratio,
+            missed_pods=(1 - evaluation.plan.coverage) * count,
+            occurrences=evaluation.plan.peaks,
+            idle_core_hours=idle,
+            displaced_batch_core_hours=evaluation.plan.used * size.request_millicores / 1000 / evaluation.days,
+            cost=idle * size.price_per_core_hour,
+            currency=size.currency,
+        )
     return Proposal(
         workload=size.workload,
         reason=_reason(evaluation, window, settings),
@@ -224,7 +231,7 @@ def propose(size: Size, ahead: DayForecast, evaluation: Tested, settings: PlanSe
         coverage=evaluation.plan.coverage if evaluation.days else None,
         skill=evaluation.skill if math.isfinite(evaluation.skill) else None,
         words=f"In the last {evaluation.days:.0f} days it {evaluation.plan.words(size.request_millicores / 1000)}.",
-        expected=_expected_outcome(size, evaluation, count),
+        expected=expected,
         start_seconds=ahead.start_seconds,
         step_seconds=ahead.step_seconds,
         wanted=tuple(needed_pods.tolist()),
@@ -251,9 +258,7 @@ def windows(needed_pods: Sequence[int] | Counts, step_seconds: int, gap_seconds:
     return runs
 
 
-def peak_windows(
-    needed_pods: Counts, ahead: DayForecast, settings: PlanSettings
-) -> tuple[PeakWindow, ...]:  # fmt: skip
+def peak_windows(needed_pods: Counts, ahead: DayForecast, settings: PlanSettings) -> tuple[PeakWindow, ...]:
     """The windows of the forecast's day in which pods are needed, ascending, those that are too short left out."""
     start, step = ahead.start_seconds, ahead.step_seconds
     return tuple(
@@ -278,19 +283,3 @@ def _reason(evaluation: Tested, window: Span | None, settings: PlanSettings) -> 
     if evaluation.skill <= settings.minimum_skill:
         return "no-skill"
     return "ok" if evaluation.plan.coverage >= settings.minimum_coverage else "uncovered"
-
-
-def _expected_outcome(size: Size, evaluation: Tested, count: int) -> Expected | None:
-    """Per day of the rehearsal; None when there was none."""
-    if not evaluation.days:
-        return None
-    idle = evaluation.plan.idle * size.request_millicores / 1000 / evaluation.days
-    return Expected(
-        hit_ratio=evaluation.plan.hit_ratio,
-        missed_pods=(1 - evaluation.plan.coverage) * count,
-        occurrences=evaluation.plan.peaks,
-        idle_core_hours=idle,
-        displaced_batch_core_hours=evaluation.plan.used * size.request_millicores / 1000 / evaluation.days,
-        cost=idle * size.price_per_core_hour,
-        currency=size.currency,
-    )

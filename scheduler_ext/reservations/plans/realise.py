@@ -114,9 +114,10 @@ def reservations(
     late = [reservation.name for reservation in standing[:want] if (reservation.expires_seconds or 0) < expires_seconds]
     due = [(name, "it is needed for longer") for name in late]
     if window:
-        due += [
-            (name, "the plan wants it") for name in _unused_unit_names(plan, window, want - len(standing), existing)
-        ]
+        names, lacking = {reservation.name for reservation in existing}, max(0, want - len(standing))
+        candidates = (unit_name(plan, window, number) for number in range(len(names) + lacking))
+        unused = islice((name for name in candidates if name not in names), lacking)
+        due += [(name, "the plan wants it") for name in unused]
     intents: list[Intent] = []
     for address, why in ((Address(SCHEDULING_GROUP, "reservations", name), why) for name, why in due):
         if owner:
@@ -125,13 +126,6 @@ def reservations(
         address = Address(SCHEDULING_GROUP, "reservations", reservation.name)
         intents.append(Delete(address, reservation.uid, why="the plan no longer wants it"))
     return intents
-
-
-def _unused_unit_names(plan: Plan, window: Span, count: int, existing: Sequence[Reservation]) -> list[str]:
-    """The first names of an occurrence's Reservations that none has."""
-    names = {reservation.name for reservation in existing}
-    candidates = (unit_name(plan, window, number) for number in range(len(names) + max(0, count)))
-    return list(islice((name for name in candidates if name not in names), max(0, count)))
 
 
 def free(reservation: Reservation) -> bool:

@@ -110,7 +110,17 @@ def candidates(
 ) -> Candidates:
     """The workloads with the largest peaks, largest first; usage: 5-minute CPU totals in the forecasts' order."""
     sizes = _sizes(inventory, usage, settings)
-    extra = _extra(sizes, ahead)
+    # rows of the forecasts that ask for more pods than run anyway, and the millicores that those request
+    extra: dict[int, float] = {}
+    path = level_path(ahead.quantiles, _CANDIDATE)
+    for i, ref in enumerate(ahead.refs):
+        size = sizes.get(ref)
+        if size is None or ahead.reason[i] not in (Reason.OK, Reason.NO_PEAK):
+            continue
+        pod_counts = pods(path[i], size.base, size.capacity)
+        more = int(pod_counts.max(initial=0))
+        if more and not pod_counts.all():
+            extra[i] = more * size.request_millicores
     rows = np.array(list(extra), dtype=np.intp)
     refs = tuple(ahead.refs[row] for row in extra)
     every = Candidates(
@@ -205,39 +215,39 @@ def _pasts(usage: Usage[WorkloadRef], rows: list[int], settings: SettingSections
 
 def table(proposals: Sequence[Proposal]) -> Table:
     """One row per candidate."""
-    return Table.from_rows(PLANS, [_row(p) for p in proposals])
-
-
-def _row(proposal: Proposal) -> dict[str, Any]:
-    ref, expected = proposal.workload, proposal.expected
-    memory = proposal.per_pod.get("memory")
-    return {
-        "namespace": ref.namespace,
-        "kind": ref.kind,
-        "workload": ref.name,
-        "start": int(proposal.window.start_seconds) if proposal.window else None,
-        "end": int(proposal.window.end_seconds) if proposal.window else None,
-        "pods": proposal.count,
-        "cpu": parse_millicores(proposal.per_pod["cpu"]),
-        "memory": parse_bytes(memory) if memory else None,
-        "quantile": proposal.quantile,
-        "hit_ratio": expected.hit_ratio if expected else None,
-        "coverage": proposal.coverage,
-        "idle_core_hours": expected.idle_core_hours if expected else None,
-        "cost": expected.cost if expected else None,
-        "skill": proposal.skill,
-        "reason": proposal.reason,
-        "base_pods": proposal.base_pods,
-        "occurrences": expected.occurrences if expected else 0,
-        "words": proposal.words,
-        "path_start": proposal.start_seconds,
-        "wanted": [float(v) for v in proposal.wanted],
-        "median": [float(v) for v in proposal.median],
-        "windows": [
-            float(v) for peak in proposal.windows for v in (peak.span.start_seconds, peak.span.end_seconds, peak.count)
-        ],
-        "standby": proposal.standby,
-    }
+    rows = []
+    for proposal in proposals:
+        ref, expected = proposal.workload, proposal.expected
+        memory = proposal.per_pod.get("memory")
+        windows = [(peak.span.start_seconds, peak.span.end_seconds, peak.count) for peak in proposal.windows]
+        rows.append(
+            {
+                "namespace": ref.namespace,
+                "kind": ref.kind,
+                "workload": ref.name,
+                "start": int(proposal.window.start_seconds) if proposal.window else None,
+                "end": int(proposal.window.end_seconds) if proposal.window else None,
+                "pods": proposal.count,
+                "cpu": parse_millicores(proposal.per_pod["cpu"]),
+                "memory": parse_bytes(memory) if memory else None,
+                "quantile": proposal.quantile,
+                "hit_ratio": expected.hit_ratio if expected else None,
+                "coverage": proposal.coverage,
+                "idle_core_hours": expected.idle_core_hours if expected else None,
+                "cost": expected.cost if expected else None,
+                "skill": proposal.skill,
+                "reason": proposal.reason,
+                "base_pods": proposal.base_pods,
+                "occurrences": expected.occurrences if expected else 0,
+                "words": proposal.words,
+                "path_start": proposal.start_seconds,
+                "wanted": [float(v) for v in proposal.wanted],
+                "median": [float(v) for v in proposal.median],
+                "windows": [float(v) for window in windows for v in window],
+                "standby": proposal.standby,
+            }
+        )
+    return Table.from_rows(PLANS, rows)
 
 
 def _sizes(inventory: Inventory, usage: Usage[WorkloadRef], settings: SettingSections) -> dict[WorkloadRef, Size]:
@@ -250,48 +260,25 @@ def _sizes(inventory: Inventory, usage: Usage[WorkloadRef], settings: SettingSec
     price, currency = prices(eligible, inventory, sheet), sheet.currency
     sizes = {}
     for workload, paid in zip(eligible, price, strict=True):
-        if workload.ref in row:
-            usual = _usual(usage, row[workload.ref]) if workload.autoscaler else 0.0
-            sizes[workload.ref] = _size(workload, usual, paid.core, currency)
+        if workload.ref not in row:
+            continue
+        request, scaler, replicas = _requested_by_pod(workload, Resource.CPU), workload.autoscaler, workload.replicas
+        capacity = request * (scaler.targets.get(Resource.CPU, 100) if scaler else 100) / 100
+        if scaler:
+            # each pod carries its target, and the number that the median of the last days needs runs anyway
+            values = usage.values[row[workload.ref], -_BASE_DAYS * usage.grid.slots_per_day :]
+            samples = values[np.isfinite(values)]
+            usual = float(np.median(samples)) if samples.size else 0.0
+            replicas = max(scaler.min_replicas, math.ceil(usual / capacity))
+        requests = {r.value: format_amount(r, amount) for r in Resource if (amount := workload.pod_amount(r)) > 0}
+        running = replicas * capacity
+        sizes[workload.ref] = Size(workload.ref, requests, request, capacity, running, paid.core, currency)
     return sizes
-
-
-def _size(workload: Workload, usual: float, price: float, currency: str) -> Size:
-    """Autoscaled: each pod carries its target, and the number of `usual` runs anyway; else requests and replicas."""
-    request, scaler = _requested_by_pod(workload, Resource.CPU), workload.autoscaler
-    target = scaler.targets.get(Resource.CPU, 100) if scaler else 100
-    capacity = request * target / 100
-    replicas = max(scaler.min_replicas, math.ceil(usual / capacity)) if scaler else workload.replicas
-    running = replicas * capacity
-    requests = {r.value: format_amount(r, amount) for r in Resource if (amount := workload.pod_amount(r)) > 0}
-    return Size(workload.ref, requests, request, capacity, running, price, currency)
 
 
 def _requested_by_pod(workload: Workload, resource: Resource) -> int:
     of_containers = sum(c.effective_requests.get(resource, 0) for c in workload.staying)
     return workload.own.requests.get(resource, of_containers)
-
-
-def _usual(usage: Usage[WorkloadRef], row: int) -> float:
-    """Median of the last days; 0 where there is none."""
-    values = usage.values[row, -_BASE_DAYS * usage.grid.slots_per_day :]
-    samples = values[np.isfinite(values)]
-    return float(np.median(samples)) if samples.size else 0.0
-
-
-def _extra(sizes: dict[WorkloadRef, Size], ahead: Forecasts[WorkloadRef]) -> dict[int, float]:
-    """Rows of the forecasts that ask for more pods than run anyway, and the millicores that those request."""
-    extra: dict[int, float] = {}
-    path = level_path(ahead.quantiles, _CANDIDATE)
-    for i, ref in enumerate(ahead.refs):
-        size = sizes.get(ref)
-        if size is None or ahead.reason[i] not in (Reason.OK, Reason.NO_PEAK):
-            continue
-        pod_counts = pods(path[i], size.base, size.capacity)
-        more = int(pod_counts.max(initial=0))
-        if more and not pod_counts.all():
-            extra[i] = more * size.request_millicores
-    return extra
 
 
 def _rehearsed_quantiles(recent: Usage[WorkloadRef], rows: list[int], settings: SettingSections) -> Floats:

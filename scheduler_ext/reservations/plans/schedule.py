@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Final
 from zoneinfo import ZoneInfo
 
@@ -60,7 +60,8 @@ def starts(rule: Recurrence, after_seconds: float) -> Iterator[float]:
 
 def occurrences(rule: Recurrence, after_seconds: float) -> Iterator[Span]:
     """Windows that begin later than `after_seconds`; where two would overlap the second replaces the first."""
-    for start, following in pairwise(_endless(rule, after_seconds)):
+    # one more start, infinitely far, so that the last window has an end of its own
+    for start, following in pairwise(chain(starts(rule, after_seconds), (float("inf"),))):
         yield Span(start, min(start + rule.duration_seconds, following))
 
 
@@ -88,12 +89,6 @@ def last_chance(rule: Recurrence, span: Span) -> float:
     """Until when an occurrence may still be reserved."""
     late = rule.starting_deadline_seconds
     return span.end_seconds if late is None else min(span.end_seconds, span.start_seconds + late)
-
-
-def _endless(rule: Recurrence, after_seconds: float) -> Iterator[float]:
-    """The starts and one that is infinitely far, so that the last window has an end of its own."""
-    yield from starts(rule, after_seconds)
-    yield float("inf")
 
 
 def _zone(name: str) -> ZoneInfo:

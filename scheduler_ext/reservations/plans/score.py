@@ -56,9 +56,11 @@ def observe(progress: OccurrenceProgress, use: ReservationUse, now_seconds: floa
     passed = max(0.0, now_seconds - progress.as_of_seconds) if progress.as_of_seconds else 0.0
     missed = use.missed if counts else 0
     available = progress.available_at_seconds
-    lent = progress.lent_core_seconds
+    lent, others = progress.lent_core_seconds, use.others_waiting
     if use.lent_cores is not None:
         lent = (lent or 0.0) + passed * use.lent_cores
+    if progress.most_others_waiting is not None:
+        others = max(progress.most_others_waiting, others or 0)
     return replace(
         progress,
         as_of_seconds=now_seconds,
@@ -69,14 +71,10 @@ def observe(progress: OccurrenceProgress, use: ReservationUse, now_seconds: floa
         most_used=max(progress.most_used, use.used),
         most_missed=max(progress.most_missed, missed),
         most_needed=max(progress.most_needed or 0, use.used + missed),
-        most_others_waiting=_most(progress.most_others_waiting, use.others_waiting),
+        most_others_waiting=others,
         available_at_seconds=now_seconds if available is None and use.complete else available,
         lent_core_seconds=lent,
     )
-
-
-def _most(highest: int | None, now: int | None) -> int | None:
-    return now if highest is None else max(highest, now or 0)
 
 
 def score(plan: Plan, end_seconds: float, price_per_core_hour: float) -> Score:

@@ -35,29 +35,19 @@ class _MirroredPriorityClass(msgspec.Struct):
 
 def reservation_mirror(name: str, client: KubeClient, wake: threading.Event) -> Mirror[Any]:
     """Return a mirror that Reservations need; of pods only those without a node and those that carry our label."""
-    json = dict[str, Any]
-    if name == "plans":
-        return Mirror(client, f"/apis/{OWN_GROUP}/{PLANS}", json, _plan, wake)
-    if name == "reservations":
-        return Mirror(client, f"/apis/{SCHEDULING_GROUP}/reservations", json, _reservation, wake)
-    if name == "swapguards":
-        selector = f"metadata.name={SWAP_GUARD}"
-        return Mirror(client, f"/apis/{OWN_GROUP}/swapguards", json, Guard.parse, wake, fieldSelector=selector)
-    if name == "priorityclasses":
-        path = "/apis/scheduling.k8s.io/v1/priorityclasses"
-        return Mirror(client, path, _MirroredPriorityClass, lambda item: item.value, wake)
-    return _reservation_pod_mirror(name, client, wake)
-
-
-def _reservation_pod_mirror(name: str, client: KubeClient, wake: threading.Event) -> Mirror[Any]:
-    """Pods without a node, pods that are Reservations themselves, pods that carry our label."""
-    if name == "standby-pods":
-        mine = f"{OPERATING_MODE_LABEL}=Reservation"
-        return Mirror(client, "/api/v1/pods", dict[str, Any], _standby, wake, labelSelector=mine)
-    if name == "pending-pods":
-        waiting = "spec.nodeName=,status.phase=Pending"
-        return Mirror(client, "/api/v1/pods", dict[str, Any], PodView.parse, wake, fieldSelector=waiting)
-    return Mirror(client, "/api/v1/pods", dict[str, Any], PodView.parse, wake, labelSelector=RESERVATION_LABEL)
+    pods, classes = "/api/v1/pods", "/apis/scheduling.k8s.io/v1/priorityclasses"
+    kinds: dict[str, tuple[str, Any, dict[str, Any]]] = {
+        "plans": (f"/apis/{OWN_GROUP}/{PLANS}", _plan, {}),
+        "reservations": (f"/apis/{SCHEDULING_GROUP}/reservations", _reservation, {}),
+        "swapguards": (f"/apis/{OWN_GROUP}/swapguards", Guard.parse, {"fieldSelector": f"metadata.name={SWAP_GUARD}"}),
+        "priorityclasses": (classes, lambda item: item.value, {}),
+        "standby-pods": (pods, _standby, {"labelSelector": f"{OPERATING_MODE_LABEL}=Reservation"}),
+        "pending-pods": (pods, PodView.parse, {"fieldSelector": "spec.nodeName=,status.phase=Pending"}),
+        "reserved-pods": (pods, PodView.parse, {"labelSelector": RESERVATION_LABEL}),
+    }
+    path, kept, selectors = kinds[name]
+    wire: Any = _MirroredPriorityClass if path == classes else dict[str, Any]
+    return Mirror(client, path, wire, kept, wake, **selectors)
 
 
 def _plan(body: dict[str, Any]) -> Plan:

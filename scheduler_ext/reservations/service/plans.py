@@ -70,15 +70,11 @@ def plans(client: KubeClient, namespaces: Sequence[str] = ()) -> PlanListing:
         read, unread = read_each(client, path, dict[str, Any], _scheduled_plan)
         readable |= read
         refused |= unread
-    return PlanListing(
-        tuple(readable[key] for key in sorted(readable)),
-        tuple(UnreadablePlan(*key, _reason("/".join(key), refused[key])) for key in sorted(refused)),
-    )
-
-
-def _reason(name: str, text: str) -> str:
-    """Why a plan cannot be read, with its name where the text does not have it."""
-    return text if name in text else f"reservationplan {name}: {text}"
+    unreadable = []
+    for key, text in sorted(refused.items()):
+        name = "/".join(key)
+        unreadable.append(UnreadablePlan(*key, text if name in text else f"reservationplan {name}: {text}"))
+    return PlanListing(tuple(readable[key] for key in sorted(readable)), tuple(unreadable))
 
 
 def _scheduled_plan(body: Mapping[str, Any]) -> Plan:
@@ -223,7 +219,14 @@ def preview_plan(
         window = next(schedule.occurrences(plan.recurring, now_seconds), None)
     if window is None:
         raise NoData(f"plan {plan.namespace}/{plan.name} has no future window")
-    plan, size_note = _with_overhead(client, plan)
+    try:
+        found = read_owner(client, plan)
+    except ClusterForbidden as error:
+        note = f"An overhead that a RuntimeClass adds to its pods is not counted: {error.message}."
+    else:
+        owner = found[0] if found else None
+        note = size_note(plan, owner)
+        plan = replace(plan, per_pod=amounts_per_pod(plan, owner))
     nodes = list(read_each(client, "/api/v1/nodes", NodeWire, node_of)[0].values())
     used = ahead(max(window.start_seconds, now_seconds))
     place = PreviewContext(
@@ -243,18 +246,8 @@ def preview_plan(
     verdicts = tuple(
         verdict for verdict in check_guards(situation, settings.section(PlanSettings)) if verdict.guard != GAIN
     )
-    found = preview(plan, window, place, verdicts)
-    return msgspec.structs.replace(found, notes=(*found.notes, *filter(None, (listed.note, size_note))))
-
-
-def _with_overhead(client: KubeClient, plan: Plan) -> tuple[Plan, str]:
-    """The plan with what a pod of it takes of a node, and a sentence where that may be more; "" if it is not."""
-    try:
-        found = read_owner(client, plan)
-    except ClusterForbidden as error:
-        return plan, f"An overhead that a RuntimeClass adds to its pods is not counted: {error.message}."
-    owner = found[0] if found else None
-    return replace(plan, per_pod=amounts_per_pod(plan, owner)), size_note(plan, owner)
+    answer = preview(plan, window, place, verdicts)
+    return msgspec.structs.replace(answer, notes=(*answer.notes, *filter(None, (listed.note, note))))
 
 
 def _node_capacities(
@@ -325,7 +318,9 @@ def read_owner(client: KubeClient, plan: Plan) -> tuple[OwnerTemplate, list[Json
     """The plan's workload and its pods; None when it does not exist. UsageError for a template that is no pod's."""
     owner = plan.owner
     parts = (*owner.api_version.split("/"), "namespaces", plan.namespace, f"{owner.kind.lower()}s", owner.name)
-    if not all(map(_names_an_object, parts)):
+    # Kubernetes takes none of these as a segment of a path. The API server resolves an escaped "/" before it checks
+    # rights: a name such as "a/../../x" asks for another resource, and its 403 would be taken for a missing right.
+    if any(part in {"", ".", ".."} or {"/", "%"} & set(part) for part in parts):
         return None
     body = client.get("/".join(["/apis", *(quote(part, safe="") for part in parts)]))
     if body is None:
@@ -334,20 +329,6 @@ def read_owner(client: KubeClient, plan: Plan) -> tuple[OwnerTemplate, list[Json
     spec = object_of(body.get("spec"), what)
     template, selector = (object_of(spec.get(part), f"{what}.{part}") for part in ("template", "selector"))
     object_of(template.get("spec"), f"{what}.template.spec")
-    pods = _pods(client, plan.namespace, LabelSelector.parse(selector, f"{what}.selector"))
+    path, query = f"/api/v1/namespaces/{plan.namespace}/pods", LabelSelector.parse(selector, f"{what}.selector").query
+    pods = list(client.list(path, dict[str, Any], labelSelector=query)) if query else []
     return owner_of(template, selector, pods), pods
-
-
-def _pods(client: KubeClient, namespace: str, selector: LabelSelector) -> list[Json]:
-    if not selector.query:
-        return []
-    return list(client.list(f"/api/v1/namespaces/{namespace}/pods", dict[str, Any], labelSelector=selector.query))
-
-
-def _names_an_object(part: str) -> bool:
-    """Return whether Kubernetes accepts the text as a segment of a path.
-
-    The API server resolves an escaped "/" before it checks rights: a name such as "a/../../x" asks for another
-    resource, and its 403 would be taken for a right that is missing.
-    """
-    return part not in {"", ".", ".."} and not {"/", "%"} & set(part)

@@ -85,7 +85,8 @@ class ClusterPlanService:
         A role in all namespaces gives the plans of all. A list is reused for FRESH_SECONDS.
         """
         who.require(Right.READ)
-        where = _namespaces(who)
+        everywhere = any(not grant.namespaces for grant in who.grants)
+        where = () if everywhere else tuple(sorted({name for grant in who.grants for name in grant.namespaces}))
         key, now = (who.name, who.token, where), self._config.clock.now_seconds()
         with self._listing:
             at, listed = self._lists.get(key, (float("-inf"), PlanListing()))
@@ -209,13 +210,6 @@ def _in_words(asked: Any) -> Iterator[None]:
             raise
         fix = "Edit that one, or choose another name."
         raise UsageError(f"there is a plan {asked.plan} already", fix=fix) from error
-
-
-def _namespaces(who: Person) -> tuple[str, ...]:
-    """Return the namespaces in which a person has roles; () for a role in all of them."""
-    if any(not grant.namespaces for grant in who.grants):
-        return ()
-    return tuple(sorted({namespace for grant in who.grants for namespace in grant.namespaces}))
 
 
 def plan_service_of(

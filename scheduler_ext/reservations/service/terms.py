@@ -53,8 +53,15 @@ def validate_terms(terms: PlanTerms, now_seconds: float) -> PlanTerms:
         _require_range("length", terms.recurring.duration_seconds, SHORTEST_SECONDS, LONGEST_WINDOW_SECONDS, " s")
         if next(schedule.occurrences(terms.recurring, now_seconds), None) is None:
             raise UsageError(f"schedule {terms.recurring.schedule!r} has no future start", fix="Look at its fields.")
-    elif terms.window:
-        _window(terms, now_seconds)
+    elif window := terms.window:
+        if window.end_seconds <= window.start_seconds:
+            raise UsageError(
+                f"the window ends at {moment(window.end_seconds)}, before it begins at {moment(window.start_seconds)}",
+                fix="Give an end after the start.",
+            )
+        if window.end_seconds <= now_seconds:
+            raise UsageError(f"the window was over at {moment(window.end_seconds)}", fix="Give a time to come.")
+        _require_range("window of", window.seconds, SHORTEST_SECONDS, LONGEST_WINDOW_SECONDS, " s")
     else:
         raise UsageError("a plan needs a window or a schedule", fix="Give a start and an end, or cron's five fields.")
     return terms
@@ -70,19 +77,6 @@ def _require_range(what: str, value: float, least: float, most: float, unit: str
     """Raise UsageError unless the value of the field that `what` names is finite and within [least, most]."""
     if not math.isfinite(value) or not least <= value <= most:
         raise UsageError(f"{what} {value:g}{unit} is out of its range", fix=f"Give {least:g} to {most:g}{unit}.")
-
-
-def _window(terms: PlanTerms, now_seconds: float) -> None:
-    window = terms.window
-    assert window is not None
-    if window.end_seconds <= window.start_seconds:
-        raise UsageError(
-            f"the window ends at {moment(window.end_seconds)}, before it begins at {moment(window.start_seconds)}",
-            fix="Give an end after the start.",
-        )
-    if window.end_seconds <= now_seconds:
-        raise UsageError(f"the window was over at {moment(window.end_seconds)}", fix="Give a time to come.")
-    _require_range("window of", window.seconds, SHORTEST_SECONDS, LONGEST_WINDOW_SECONDS, " s")
 
 
 def checked_policy(policy: ApprovalPolicy) -> ApprovalPolicy:
@@ -136,15 +130,9 @@ def edit_patch(plan: Plan, terms: PlanTerms, generation: int) -> Patch:
         raise UsageError("nothing was changed", fix="Change a field first.")
     if plan.approved_by_person:  # named, so that the right to approve is asked for behind a proxy too
         operations.append({"op": "test", "path": "/spec/approval/decision", "value": PlanDecision.APPROVED.value})
-    return _patch(plan, operations, f"edited: {', '.join(_fields(operations))}")
-
-
-def _fields(operations: list[Operation]) -> list[str]:
-    return [
-        str(operation["path"]).removeprefix("/spec/").replace("/", ".")
-        for operation in operations
-        if "/spec/" in operation["path"] and operation["op"] != "test"
-    ]
+    paths = [str(each["path"]) for each in operations if "/spec/" in each["path"] and each["op"] != "test"]
+    edited = ", ".join(path.removeprefix("/spec/").replace("/", ".") for path in paths)
+    return _patch(plan, operations, f"edited: {edited}")
 
 
 def _differences(plan: Plan, terms: PlanTerms) -> Iterator[Operation]:
