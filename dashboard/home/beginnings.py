@@ -98,16 +98,12 @@ def _sentence(recording: RecorderStatus, now_seconds: float) -> str:
 
 def _list(window_days: float | None, since_seconds: float | None = None) -> Component:
     """All stages before the first scan, else those that are still to come; by moments where a recorder runs."""
-    coming = [stage for stage in STAGES if window_days is None or stage.days > window_days]
-    words = [
-        _time_words(stage) if since_seconds is None else f"From {display.moment(moment_of(since_seconds, stage.days))}"
-        for stage in coming
-    ]
-    said = zip(words, coming, strict=True)
-    return html.Ul([html.Li([html.Strong(when), stage.what]) for when, stage in said], className="stages")
-
-
-def _time_words(stage: StartStage) -> str:
-    if not stage.days:
-        return "With the first scan"
-    return f"After {stage.days:g} day{'' if stage.days == 1 else 's'}"
+    items = []
+    for stage in STAGES:
+        if window_days is not None and stage.days <= window_days:
+            continue
+        when = f"After {stage.days:g} day{'' if stage.days == 1 else 's'}" if stage.days else "With the first scan"
+        if since_seconds is not None:
+            when = f"From {display.moment(moment_of(since_seconds, stage.days))}"
+        items.append(html.Li([html.Strong(when), stage.what]))
+    return html.Ul(items, className="stages")

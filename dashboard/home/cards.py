@@ -75,12 +75,15 @@ def at_risk(page: OverviewPage) -> Component:
     else:
         rows = dcc.Link(display.counted(above, "container"), href=page.href("recommendations", KILLED_FIRST))
         killed_first = [rows, " used more memory than requested: when a node runs out, these are killed first."]
-    detail = [*killed_first, *_critical_findings(page), *_unassessed_words(page)]
+    findings: list[Any] = []
+    if critical := page.counts(FINDINGS.name, "severity").get(Severity.CRITICAL.value, 0):
+        href = page.href("findings", f"severity={Severity.CRITICAL.value}")
+        findings = [" ", dcc.Link(display.counted(critical, "critical finding"), href=href), " beside them."]
+    detail = [*killed_first, *findings, *_unassessed_words(page)]
     if not count:
         way = _way("All recommendations", page.href("recommendations"), "risk")
-        empty = _empty_words(
-            page, "No container is at risk", "No container is known to be at risk", "Risk is not known"
-        )
+        none_known = "No container is known to be at risk"
+        empty = _empty_words(page, "No container is at risk", none_known, "Risk is not known")
         return _card("risk", [empty], _severities(page), [], detail, way)
     lead = ["Raise ", html.Strong(display.counted(count, "container")), " at risk"]
     way = _way("Who is at risk", page.href("recommendations", AT_RISK), "risk")
@@ -102,14 +105,6 @@ def _unassessed_words(page: OverviewPage) -> list[Any]:
         return []
     href = page.href("recommendations", f"severity={Severity.UNKNOWN.value}")
     return [" ", dcc.Link(display.counted(count, "container"), href=href), " cannot be assessed; the list says why."]
-
-
-def _critical_findings(page: OverviewPage) -> list[Any]:
-    critical = page.counts(FINDINGS.name, "severity").get(Severity.CRITICAL.value, 0)
-    if not critical:
-        return []
-    href = page.href("findings", f"severity={Severity.CRITICAL.value}")
-    return [" ", dcc.Link(display.counted(critical, "critical finding"), href=href), " beside them."]
 
 
 def _severities(page: OverviewPage) -> Component:
@@ -148,21 +143,19 @@ def waste(page: OverviewPage) -> Component:
     frees = planned.all_steps.frees
     resource = Resource.CPU if frees.millicores or not frees.bytes else Resource.MEMORY
     words: list[Any] = [panels.amount(frees.amount(resource), resource)]
-    lead = [
-        "Cut waste: ",
-        html.Strong([*words, f", {display.money(frees.monthly, currency)} a month"] if frees.monthly else words),
-    ]
-    whole = [display.counted(page.todo.cuts, "container"), ", after all steps: "]
-    sentence = leaving_nodes(page)
-    nodes_that_could_leave = [" ", dcc.Link(sentence, href=page.href(CLUSTER_SIZE)), "."] if sentence else []
+    if frees.monthly:
+        words.append(f", {display.money(frees.monthly, currency)} a month")
+    lead = ["Cut waste: ", html.Strong(words)]
     detail = [
-        *whole,
-        *savings.saving_parts(planned.all_steps, page.view.currency),
+        display.counted(page.todo.cuts, "container"),
+        ", after all steps: ",
+        *savings.saving_parts(planned.all_steps, currency),
         ". Of that, the steps that are ready now give: ",
-        *savings.saving_parts(planned.now, page.view.currency),
+        *savings.saving_parts(planned.now, currency),
         ".",
-        *nodes_that_could_leave,
     ]
+    if sentence := leaving_nodes(page):
+        detail += [" ", dcc.Link(sentence, href=page.href(CLUSTER_SIZE)), "."]
     way = _way("What to cut", page.href("recommendations", WASTE), "waste")
     return _card("waste", lead, picture, _first(page, TodoList.CUT), detail, way)
 
@@ -189,7 +182,6 @@ def lend(page: OverviewPage) -> Component:
     way = _way("When a job fits", page.href("batch"), "lend")
     detail = [*memory, *lent_now.ahead_parts(series), "."]
     # A picture of lendable CPU over the next 24 hours at the median, with a column for each half hour.
-    series = page.overview.cpu
     path = series.batch_ahead.get(LIKELY, [])
     known = extremes_ahead(series.batch_now, path)
     if known is None or len(path) != len(series.ahead):
@@ -222,13 +214,11 @@ def bar(parts: Sequence[Part], summary: str) -> Component:
     """Parts side by side, as wide as their amounts, with a legend below; summary: the same in words."""
     drawn = [part for part in parts if part.amount > 0]
     total = sum(part.amount for part in drawn)
-    pieces = [
-        html.Div(className=f"piece tone-{part.tone}", style={"width": css_share(part.amount / total)}) for part in drawn
-    ]
-    legend = [
-        html.Li([html.Span(className=f"swatch piece tone-{part.tone}", **{"aria-hidden": "true"}), part.words])
-        for part in drawn
-    ]
+    pieces, legend = [], []
+    for part in drawn:
+        pieces.append(html.Div(className=f"piece tone-{part.tone}", style={"width": css_share(part.amount / total)}))
+        swatch = html.Span(className=f"swatch piece tone-{part.tone}", **{"aria-hidden": "true"})
+        legend.append(html.Li([swatch, part.words]))
     picture = html.Div(pieces, className="pieces", role="img", **{"aria-label": summary})
     return html.Div([picture, html.Ul(legend, className="pieces-legend")], className="card-picture")
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from dash import dcc, html
 from dash.development.base_component import Component
 
 from cotenant.base.resource import Resource
 from cotenant.base.text import percent, visible
 from cotenant.base.usage.peak import BUSIEST_NAME, PEAK_NAME
-from cotenant.changes.model.change import ChangeState, ChangeStatus, change_savings, count_of_states, verified_by_month
+from cotenant.changes.model.change import ChangeState, change_savings, count_of_states, verified_by_month
 from cotenant.dashboard.changes import change_tables
 from cotenant.dashboard.figures import display
 from cotenant.dashboard.frame import panels
@@ -93,33 +91,22 @@ def saved(view: View) -> Component:
         return panels.panel(SAVED, html.P("nothing yet", className="big"), off, id_="home-verified")
     statuses = change_tables.statuses_of(view)
     verified = change_savings(statuses).verified
-    detail = html.P(
-        [*_by_state(statuses), " ", dcc.Link("Changes", href=f"{view.settings.base_path}changes")],
-        id="home-saved",
-        className="said",
-    )
+    words = "Nothing was changed yet. A change counts here once it is verified."
+    if statuses:
+        judged, waiting = (count_of_states(statuses, s) for s in (ChangeState.VERIFIED, ChangeState.APPLIED))
+        wait = f", {waiting:,} waiting for a verdict" if waiting else ""
+        words = f"{display.counted(judged, 'change')} verified{wait}."
+    link = dcc.Link("Changes", href=f"{view.settings.base_path}changes")
+    detail = html.P([words, " ", link], id="home-saved", className="said")
     if not saving_phrases(verified):
         return panels.panel(SAVED, html.P("nothing yet", className="big"), detail, id_="home-verified")
     whole = [*savings.saving_parts(verified, view.currency), "."]
     more = html.Details([html.Summary("Details"), html.P(whole), detail], className="more")
-    lead = html.P(savings.main_parts(verified, view.currency), className="big")
-    return panels.panel(SAVED, lead, *_by_month(statuses), more, id_="home-verified")
-
-
-def _by_month(statuses: list[ChangeStatus]) -> list[Component]:
-    """Return what was verified up to the end of each month, as columns; nothing where no CPU was saved."""
+    parts = [html.P(savings.main_parts(verified, view.currency), className="big")]
     months = verified_by_month(statuses)
-    if not any(saved > 0 for saved in months.values()):
-        return []
-    written = ", ".join(display.amount(saved, Resource.CPU) for saved in months.values())
-    words = f"CPU that verified changes free, by month: {written}"
-    return [cards.columns([*months.values()], words, (min(months), max(months) if len(months) > 1 else ""))]
-
-
-def _by_state(statuses: list[ChangeStatus]) -> list[Any]:
-    """Count the verified changes, and those that wait for their verdict, in words."""
-    if not statuses:
-        return ["Nothing was changed yet. A change counts here once it is verified."]
-    verified, waiting = (count_of_states(statuses, s) for s in (ChangeState.VERIFIED, ChangeState.APPLIED))
-    words = f"{display.counted(verified, 'change')} verified"
-    return [f"{words}, {waiting:,} waiting for a verdict." if waiting else f"{words}."]
+    if any(saved > 0 for saved in months.values()):  # of CPU, up to the end of each month
+        written = ", ".join(display.amount(saved, Resource.CPU) for saved in months.values())
+        ends = (min(months), max(months) if len(months) > 1 else "")
+        summary = f"CPU that verified changes free, by month: {written}"
+        parts.append(cards.columns([*months.values()], summary, ends))
+    return panels.panel(SAVED, *parts, more, id_="home-verified")

@@ -53,9 +53,13 @@ def contents(view: View, search: str = "") -> Component:
     overview, base = page.overview, view.settings.base_path
     in_sight: tuple[tuple[str, Sequence[Callable[[], Component]]], ...] = (
         ("", [lambda: cards.cards(page)]),
-        ("row wide-narrow home-day", [lambda: _band_panel(page), lambda: numbers.saved(view)]),
+        ("row wide-narrow home-day", [
+            lambda: panels.panel("The cluster's day", html.Div(_band(page, Resource.CPU), id="band"),
+                                 aside=panels.resource_switch("band-resource")),
+            lambda: numbers.saved(view),
+        ]),
         ("row", [lambda: _young(view, overview)]),
-    )
+    )  # fmt: skip
     folded: tuple[tuple[str, str, Sequence[Callable[[], Component]]], ...] = (
         (answers.TITLE, "", [lambda: answers.panel(page)]),
         ("What a risk would lend", "", [lambda: risk.part(view), lambda: _policy(page)]),
@@ -63,7 +67,11 @@ def contents(view: View, search: str = "") -> Component:
             lambda: html.P(_lead(page), className="lead"), lambda: numbers.present(page),
             lambda: numbers.headline(overview), lambda: _quality(overview, base),
         ]),
-        ("The habit of its week", "", [lambda: _heat_panel(overview)]),
+        ("The habit of its week", "", [
+            lambda: panels.panel(
+                "Hour by weekday", panels.figure(heat.chart(overview.heat), "heat-figure", HEAT_HEIGHT),
+                note="Mean CPU usage of allocatable by weekday and hour."),
+        ]),
         ("Who requests most without using it", "", [lambda: _waste_panel(page)]),
         ("Recommendations and findings by kind", "row halves", [lambda: _outcome(page), lambda: _findings(page)]),
     )  # fmt: skip
@@ -105,39 +113,19 @@ def _policy(page: OverviewPage) -> Component:
     if offered is None:
         return html.Div()
     commands = [html.Li([f"{what}: ", html.Code(command)]) for what, command in policy_offer.COMMANDS]
-    how = [
-        html.Ul(commands, className="reasons"),
-        html.P([html.Code(policy_offer.FIELD), ". ", policy_offer.THRESHOLDS]),
-    ]
-    more = html.Details([html.Summary("How to switch"), *how], className="more")
-    return html.Div(
-        [html.P(policy_offer.sentence(offered), className="said"), more], id="policy-offer", className="panel"
-    )
-
-
-def _band_panel(page: OverviewPage) -> Component:
-    switch = panels.resource_switch("band-resource")
-    chart = html.Div(_band(page, Resource.CPU), id="band")
-    return panels.panel("The cluster's day", chart, aside=switch)
+    thresholds = html.P([html.Code(policy_offer.FIELD), ". ", policy_offer.THRESHOLDS])
+    how = [html.Summary("How to switch"), html.Ul(commands, className="reasons"), thresholds]
+    sentence = html.P(policy_offer.sentence(offered), className="said")
+    return html.Div([sentence, html.Details(how, className="more")], id="policy-offer", className="panel")
 
 
 def _band(page: OverviewPage, resource: Resource) -> Component:
     series = page.overview.cpu if resource is Resource.CPU else page.overview.memory
     if not series.times:
-        return panels.empty(
-            f"No {resource} usage in the history.",
-            why="The source had no samples in the window.",
-            command="cotenant doctor",
-        )
+        why = "The source had no samples in the window."
+        return panels.empty(f"No {resource} usage in the history.", why=why, command="cotenant doctor")
     drawn = band.chart(series, resource, carried.back_seconds(page.search, band.USUAL_SECONDS))
     return panels.figure(drawn, "band-figure", DAY_HEIGHT)
-
-
-def _heat_panel(overview: Overview) -> Component:
-    note = "Mean CPU usage of allocatable by weekday and hour."
-    return panels.panel(
-        "Hour by weekday", panels.figure(heat.chart(overview.heat), "heat-figure", HEAT_HEIGHT), note=note
-    )
 
 
 def _waste_panel(page: OverviewPage) -> Component:
@@ -153,17 +141,12 @@ def _waste(page: OverviewPage, chosen: str) -> Component:
     limit, measure = WASTE_BARS, view.prices if chosen == "money" else Resource(chosen)
     rows = waste.most_wasteful(overview.waste, measure, limit)
     if not rows:
-        return panels.empty(
-            "No namespace requests more than it uses.",
-            why="There is nothing to cut here.",
-            link=("What each workload uses", page.href("workloads")),
-        )
+        link = ("What each workload uses", page.href("workloads"))
+        return panels.empty("No namespace requests more than it uses.", why="There is nothing to cut here.", link=link)
     chart = panels.figure(waste.chart(overview.waste, measure, limit), "waste-figure", 40 + 26 * len(rows))
     links = [dcc.Link(visible(w.namespace), href=page.href("workloads", urlencode({"ns": w.namespace}))) for w in rows]
-    listed = html.Nav(
-        [html.Span("Workloads of "), *links], className="waste-links", **{"aria-label": "Workloads by namespace"}
-    )
-    return html.Div([chart, listed])
+    named = {"aria-label": "Workloads by namespace"}
+    return html.Div([chart, html.Nav([html.Span("Workloads of "), *links], className="waste-links", **named)])
 
 
 def _outcome(page: OverviewPage) -> Component:
@@ -172,40 +155,24 @@ def _outcome(page: OverviewPage) -> Component:
     if not total and len(page.advice):
         return panels.panel("Recommendations", panels.no_match("recommendation"))
     if not total:
-        return panels.panel(
-            "Recommendations", panels.empty("No recommendation was made.", command="cotenant scan --prometheus URL")
-        )
+        none = panels.empty("No recommendation was made.", command="cotenant scan --prometheus URL")
+        return panels.panel("Recommendations", none)
     severities = []
     for word in SEVERITY_ORDER:
-        if counts[word]:
-            count = counts[word]
-            href = page.href("recommendations", f"severity={word}")
-            bar = html.Div(
-                html.Div(
-                    className=f"meter-fill tone-fill-{word}", style={"width": f"{measures.ratio_of(count, total):.1%}"}
-                ),
-                className="meter",
-            )
-            share = html.Li(
-                [dcc.Link(panels.chip(word, word), href=href), bar, html.Span(f"{count:,}", className="share-count")]
-            )
-            severities.append(share)
+        if count := counts[word]:
+            link = dcc.Link(panels.chip(word, word), href=page.href("recommendations", f"severity={word}"))
+            style = {"width": f"{measures.ratio_of(count, total):.1%}"}
+            bar = html.Div(html.Div(className=f"meter-fill tone-fill-{word}", style=style), className="meter")
+            severities.append(html.Li([link, bar, html.Span(f"{count:,}", className="share-count")]))
     # The five reason codes that most containers carry, each with its count, sentence and rows.
-    ranked = sorted(((n, Reason(code)) for code, n in page.reasons.items() if n and code in set(Reason)), reverse=True)[
-        :5
-    ]
-    rows = [
-        [
-            dcc.Link(label(reason), href=page.href("recommendations", f"reason={reason.value}")),
-            f" {display.counted(count, 'container')}. {SENTENCES[reason]}",
-        ]
-        for count, reason in ranked
-    ]
-    reasons = html.Ul([*map(html.Li, rows)], className="reasons")
+    known = sorted(((n, Reason(code)) for code, n in page.reasons.items() if n and code in set(Reason)), reverse=True)
+    rows = []
+    for count, reason in known[:5]:
+        link = dcc.Link(label(reason), href=page.href("recommendations", f"reason={reason.value}"))
+        rows.append(html.Li([link, f" {display.counted(count, 'container')}. {SENTENCES[reason]}"]))
+    why = [*_worth_most(page), html.H3("Why"), html.Ul(rows, className="reasons")]
     shares = html.Ul(severities, className="shares")
-    return panels.panel(
-        "Recommendations", shares, panels.severity_legend(), *_worth_most(page), html.H3("Why"), reasons, note=note
-    )
+    return panels.panel("Recommendations", shares, panels.severity_legend(), *why, note=note)
 
 
 def _worth_most(page: OverviewPage) -> list[Component]:
@@ -214,14 +181,12 @@ def _worth_most(page: OverviewPage) -> list[Component]:
     if view.given.changes is None:
         return []
     best = choosing.worth_most(page.advice, WORTH_MOST, page.query)
-    rows = [
-        [
-            dcc.Link(f"Review {visible(str(ref))}", href=reviewing.href(view.settings.base_path, [ref])),
-            html.Span(f" frees {display.money(saved, view.currency)} a month now, net", className="selection-sum"),
-        ]
-        for ref, saved in best
-    ]
-    return [html.H3("Worth most"), html.Ul([*map(html.Li, rows)], className="reasons", id="worth-most")] if rows else []
+    rows = []
+    for ref, saved in best:
+        way = dcc.Link(f"Review {visible(str(ref))}", href=reviewing.href(view.settings.base_path, [ref]))
+        frees = f" frees {display.money(saved, view.currency)} a month now, net"
+        rows.append(html.Li([way, html.Span(frees, className="selection-sum")]))
+    return [html.H3("Worth most"), html.Ul(rows, className="reasons", id="worth-most")] if rows else []
 
 
 def _findings(page: OverviewPage) -> Component:
@@ -233,15 +198,13 @@ def _findings(page: OverviewPage) -> Component:
         link = ("What can be lent", page.href("batch"))
         state = panels.empty("Nothing was found.", why="No workload or node is conspicuous.", link=link)
         return panels.panel("Findings", state, note=note)
-    rows = [
-        [
-            dcc.Link([panels.chip(label(kind)), f" {count:,}"], href=page.href("findings", f"finding={kind}")),
-            html.P(FINDING_SENTENCES[FindingKind(kind)] if kind in set(FindingKind) else ""),
-        ]
-        for kind, count in counts.items()
-    ]
+    rows = []
+    for kind, count in counts.items():
+        link = dcc.Link([panels.chip(label(kind)), f" {count:,}"], href=page.href("findings", f"finding={kind}"))
+        sentence = FINDING_SENTENCES[FindingKind(kind)] if kind in set(FindingKind) else ""
+        rows.append(html.Li([link, html.P(sentence)]))
     every = dcc.Link("All findings", href=page.href("findings"), className="button")
-    return panels.panel("Findings", html.Ul([*map(html.Li, rows)], className="reasons finding-list"), every, note=note)
+    return panels.panel("Findings", html.Ul(rows, className="reasons finding-list"), every, note=note)
 
 
 def _quality(overview: Overview, base: str) -> Component:
@@ -253,9 +216,8 @@ def _quality(overview: Overview, base: str) -> Component:
     )
     notes = html.Ul([html.Li(visible(note)) for note in overview.notes], className="notes")
     more = dcc.Link("Health", href=f"{base}health")
-    return panels.panel(
-        "Data quality", html.P([" · ".join(facts), ". Sources, gaps and jobs: ", more, "."], className="said"), notes
-    )
+    line = html.P([" · ".join(facts), ". Sources, gaps and jobs: ", more, "."], className="said")
+    return panels.panel("Data quality", line, notes)
 
 
 def register(app: Dash, view: View) -> None:

@@ -13,7 +13,7 @@ from dash.development.base_component import Component
 from cotenant.base import measures
 from cotenant.base.people import Right
 from cotenant.base.text import percent, visible
-from cotenant.base.usage.backtest import FAILED, ReplayProgress, RiskOutcome, WhatIf
+from cotenant.base.usage.backtest import FAILED, RiskOutcome, WhatIf
 from cotenant.dashboard.figures import display
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.callbacks import acts, announce
@@ -73,21 +73,17 @@ def slider(replay: WhatIf, id_: str) -> Component:
 def stats(replay: WhatIf, chosen: RiskOutcome) -> list[Component]:
     """The four numbers of one risk."""
     share = measures.ratio_of(chosen.lent_cores, replay.capacity_cores)
+    compared = f"utilisation {display.percent(chosen.utilisation)}"
+    if replay.by_use is not None and replay.by_use.batch_core_hours > 0:
+        by_use = replay.by_use.batch_core_hours
+        compared = f"{measures.ratio_of(chosen.batch_core_hours, by_use):.2f} x lending by present use"
+    evicted = f"evicted: {display.counted(chosen.evictions, 'batch pod')}"
     return [
         panels.stat("Lent to batch", f"{chosen.lent_cores:,.0f} cores", f"mean; {display.percent(share)} of capacity"),
-        panels.stat("Batch work done", f"{chosen.batch_core_hours:,.0f} core-hours", _comparison_words(replay, chosen)),
-        panels.stat(
-            "Node-time short", percent(chosen.short, 2), f"evicted: {display.counted(chosen.evictions, 'batch pod')}"
-        ),
+        panels.stat("Batch work done", f"{chosen.batch_core_hours:,.0f} core-hours", compared),
+        panels.stat("Node-time short", percent(chosen.short, 2), evicted),
         panels.stat("p99 of services", f"{chosen.latency_ratio:.3f} x", "of p99 without batch"),
     ]
-
-
-def _comparison_words(replay: WhatIf, chosen: RiskOutcome) -> str:
-    """Compare the chosen risk with lending by present use; without such a figure, give the utilization."""
-    if replay.by_use is None or replay.by_use.batch_core_hours <= 0:
-        return f"utilisation {display.percent(chosen.utilisation)}"
-    return f"{measures.ratio_of(chosen.batch_core_hours, replay.by_use.batch_core_hours):.2f} x lending by present use"
 
 
 def no_replay(view: View) -> Component:
@@ -95,7 +91,12 @@ def no_replay(view: View) -> Component:
     job = view.given.replay
     progress = job.progress if job else None
     if progress is not None:
-        return _progress_panel(progress)
+        done, total, left = progress.done_runs, progress.all_runs, progress.left_seconds
+        when = "" if left is None else f", about {display.duration(left)} left"
+        said = f"{RUNNING} {display.number(done)} of {display.counted(total, 'run')} done{when}."
+        bar = html.Progress(value=str(done), max=str(total), **{"aria-label": "Replay"})
+        stop = html.Button("Stop it", id=STOP, className="button act")
+        return html.Div([html.P(said, role="status"), bar, stop], className="review-progress")
     if job is None:
         return panels.empty(NONE, why=NONE_WHY, command=COMMAND)
     if not job.reason:
@@ -107,15 +108,6 @@ def no_replay(view: View) -> Component:
         return panels.empty(NONE, why=why, link=used)
     in_demo = IN_DEMO if view.given.steering is not None else ""
     return panels.empty(NONE, why=f"{visible(job.reason)} {NONE_WHY}{in_demo}", command=COMMAND)
-
-
-def _progress_panel(progress: ReplayProgress) -> Component:
-    done, total, left = progress.done_runs, progress.all_runs, progress.left_seconds
-    when = "" if left is None else f", about {display.duration(left)} left"
-    said = f"{RUNNING} {display.number(done)} of {display.counted(total, 'run')} done{when}."
-    bar = html.Progress(value=str(done), max=str(total), **{"aria-label": "Replay"})
-    stop = html.Button("Stop it", id=STOP, className="button act")
-    return html.Div([html.P(said, role="status"), bar, stop], className="review-progress")
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,23 +182,17 @@ def _outcome(replay: WhatIf, index: int) -> Component:
 
 def register(app: Dash, view: View) -> None:
     """Home's slider chooses among outcomes that are computed already; the panel fills itself when they are there."""
-    _register_stop(app, view)
+    if (job := view.given.replay) is not None:
+
+        @app.callback(Output(STOP, "title"), Input(STOP, "n_clicks"))
+        @acts(view, Right.ADMINISTER)
+        def _stop(clicks: int | None) -> Any:
+            if clicks:
+                job.stop()
+                announce("The replay was stopped; nothing of it is stored.")
+            return no_update
+
     follow(app, view, SliderPage("", HOME_SLIDER, HOME_OUTCOME, HOME_PANEL, HOME_MARK, panel, _outcome))
-
-
-def _register_stop(app: Dash, view: View) -> None:
-    """The button that ends a replay in the background; nothing where there is none."""
-    job = view.given.replay
-    if job is None:
-        return
-
-    @app.callback(Output(STOP, "title"), Input(STOP, "n_clicks"))
-    @acts(view, Right.ADMINISTER)
-    def _stop(clicks: int | None) -> Any:
-        if clicks:
-            job.stop()
-            announce("The replay was stopped; nothing of it is stored.")
-        return no_update
 
 
 def replay_mark(view: View) -> str:

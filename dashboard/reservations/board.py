@@ -79,14 +79,8 @@ def totals(snapshot: Snapshot, query: Query, _currency: str) -> Sequence[Compone
 
 
 def _total(label: str, value: str, parts: str) -> Component:
-    return html.Div(
-        [
-            html.Span(label, className="total-label"),
-            html.Strong(value, className="total-value"),
-            html.Span(parts, className="total-parts"),
-        ],
-        className="total",
-    )
+    name, amount = html.Span(label, className="total-label"), html.Strong(value, className="total-value")
+    return html.Div([name, amount, html.Span(parts, className="total-parts")], className="total")
 
 
 def _shape(definitions: Sequence[dict[str, Any]]) -> None:
@@ -99,21 +93,8 @@ LIST: Final = Listing(
     schema=PLANS,
     path=PATH,
     noun="workload",
-    shown=(
-        "workload",
-        "reason",
-        "start",
-        "end",
-        "pods",
-        "cpu",
-        "quantile",
-        "coverage",
-        "hit_ratio",
-        "idle_core_hours",
-        "cost",
-        "skill",
-        "wanted",
-    ),
+    shown=("workload", "reason", "start", "end", "pods", "cpu", "quantile", "coverage", "hit_ratio", "idle_core_hours",
+           "cost", "skill", "wanted"),
     facets=(("reason", "State"), ("kind", "Kind"), ("ns", "Namespace")),
     order="start",
     opens="?open={namespace}/{kind}/{workload}",
@@ -122,7 +103,7 @@ LIST: Final = Listing(
     shape=_shape,
     subject=("workload", "namespace"),
     pinned=("workload",),
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +130,26 @@ def plans_of_service(view: View, search: str = "") -> BoardPlans:
 
 
 def filter_board(known_plans: BoardPlans, search: str) -> BoardPlans:
-    """Filter the plans by the address; return all where its filters are invalid, which the list itself reports."""
+    """Filter the plans by the address, as if each were a row of the list.
+
+    Return all where its filters are invalid, which the list itself reports.
+    """
+    plans = known_plans.plans
     try:
-        plans = tuple(_filter_plans(known_plans.plans, search))
+        query = LIST.query(search)
+        if query.filtered:
+            rows = [
+                {
+                    "namespace": p.namespace,
+                    "kind": p.owner.kind,
+                    "workload": p.owner.name,
+                    "reason": "ok",
+                    "pods": p.count,
+                }
+                for p in plans
+            ]
+            indices = queries.select(Relation.of(Table.from_rows(PLANS, rows)), Query(query.conditions, query.text))
+            plans = tuple(plans[int(index)] for index in np.sort(indices))
     except UsageError:
         return known_plans
     return replace(known_plans, plans=plans, filtered_out_count=len(known_plans.plans) - len(plans))
@@ -160,19 +158,6 @@ def filter_board(known_plans: BoardPlans, search: str) -> BoardPlans:
 def is_filtered_out(view: View, plans: BoardPlans) -> bool:
     """Return whether there are plans or proposals, seen that no filter lets any pass."""
     return bool(plans.filtered_out_count or story.merge_entries(rows_of(view, ""), ()))
-
-
-def _filter_plans(plans: Sequence[Plan], search: str) -> list[Plan]:
-    """Plans under the list's filters, as if each were a row of it."""
-    query = LIST.query(search)
-    if not query.filtered:
-        return list(plans)
-    rows = [
-        {"namespace": p.namespace, "kind": p.owner.kind, "workload": p.owner.name, "reason": "ok", "pods": p.count}
-        for p in plans
-    ]
-    indices = queries.select(Relation.of(Table.from_rows(PLANS, rows)), Query(query.conditions, query.text))
-    return [plans[int(index)] for index in np.sort(indices)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +239,12 @@ def live(view: View, search: str, plans: BoardPlans) -> Component:
     head = html.Thead(html.Tr([html.Th(t, scope="col") for t in titles]))
     chosen = selection(view.source.snapshot(), rows, search, plans)
     asked = shown_words(search) & set(PlanGroup)
-    listed_entries = [entry for entry in entries if not asked or _group(entry) in asked]
+    listed_entries = []
+    for entry in entries:
+        # The group of its most urgent plan; a forecast's peak without one waits for a person.
+        group = PLAN_STATES[phase_of(entry.plans[0])].group if entry.plans else PlanGroup.WAITING
+        if not asked or group in asked:
+            listed_entries.append(entry)
     most = len(entries) if asked else MOST_LIVE
     lines = [line for entry in listed_entries[:most] for line in _lines(view, entry, chosen)]
     table = html.Table([head, html.Tbody(lines)], className="facts", id="live-plans")
@@ -267,35 +257,25 @@ def shown_words(search: str) -> set[str]:
     return set(panels.address_value(search, "show").split(",")) - {""}
 
 
-def _group(entry: PlanListEntry) -> str:
-    """The group of an entry's most urgent plan; of a forecast's peak without one that of what waits for a person."""
-    return PLAN_STATES[phase_of(entry.plans[0])].group.value if entry.plans else PlanGroup.WAITING.value
-
-
 def _state_counts(
     search: str, entries: Sequence[PlanListEntry], plans: Sequence[Plan], asked: Collection[str]
 ) -> Component:  # fmt: skip
     """Show the number of plans in each state, each a link to its plans alone, and of the lines left out."""
     number = counts(plans)
     peaks = measures.matching_count(not entry.plans for entry in entries)
-    several = len(number.by_phase) > 1
+    several, other_words = len(number.by_phase) > 1, shown_words(search) - set(PlanGroup)
     parts: list[Any] = [html.Strong(display.counted(number.plans, "plan")), ": " if several else " "]
     for phase, count in number.by_phase.items():
         state = PLAN_STATES[phase]
-        where = _show_address(search, shown_words(search) - set(PlanGroup) | {state.group.value})
-        parts += [
-            dcc.Link(f"{count:,} {state.words}" if several else state.words, href=where, className="quiet-link"),
-            ", ",
-        ]
+        where = _show_address(search, other_words | {state.group.value})
+        words = f"{count:,} {state.words}" if several else state.words
+        parts += [dcc.Link(words, href=where, className="quiet-link"), ", "]
     parts = parts[:-1] if number.by_phase else parts
     parts += [f"; {display.counted(peaks, 'forecast peak')} without a plan in the cluster"] if peaks else []
-    hidden = 0 if asked else measures.left_out_count(len(entries), MOST_LIVE)
-    parts += [f". The first {MOST_LIVE} of {len(entries):,} workloads are listed: choose a state to see its plans"] * (
-        hidden > 0
-    )
-    every = dcc.Link(
-        "Show all", href=_show_address(search, shown_words(search) - set(PlanGroup)), className="quiet-link"
-    )
+    if not asked and measures.left_out_count(len(entries), MOST_LIVE):
+        first = f"The first {MOST_LIVE} of {len(entries):,} workloads are listed"
+        parts.append(f". {first}: choose a state to see its plans")
+    every = dcc.Link("Show all", href=_show_address(search, other_words), className="quiet-link")
     return html.P([*parts, ". ", every] if asked else [*parts, "."], className="panel-note", id="plan-counts")
 
 
@@ -317,19 +297,36 @@ def _lines(view: View, entry: PlanListEntry, chosen: PlanSelection) -> list[Comp
     """A plan a line; a peak without one is a line too."""
     row, ref = entry.row, entry.workload
     name = f"{ref.namespace}/{ref.name}"
-    covered = _backtest_coverage(row)
+    covered = display.MISSING  # of the back-test, the same number as beside the open plan
+    if row is not None and row["coverage"] is not None:
+        peaks = display.counted(int(row["occurrences"] or 0), "peak")
+        covered = f"back-test: {display.percent(row['coverage'])} over {peaks}"
     if not entry.plans and row is not None:
         key = "/".join(quote(part, safe="") for part in (ref.namespace, ref.kind, ref.name))
         link = dcc.Link(_cut(name), href=f"?{urlencode({'open': key})}", title=visible(name))
         who = [link, html.Div("not in the cluster yet", className="dim")]
-        cells = [
-            panels.chip("forecast", "violet"),
-            proposed_plans.window_words(row),
-            f"{int(row['pods'] or 0)}",
-            covered,
-        ]
+        forecast, window = panels.chip("forecast", "violet"), proposed_plans.window_words(row)
+        cells = [forecast, window, f"{int(row['pods'] or 0)}", covered]
         return [_line(who, cells, opened=chosen.row is not None and ref == proposed_plans.ref_of(chosen.row))]
-    return [_plan_line(view, plan, name, covered, chosen) for plan in entry.plans]
+    lines = []
+    for plan in entry.plans:
+        window, plan_ref = story.window_of(plan), story.ref_to(plan)
+        further = len(story.more_windows(plan))
+        when = [panels.moment(window.start_seconds), " – ", panels.clock(window.end_seconds)] if window else ["none"]
+        when += [f" and {further} more"] if further else []
+        here = dcc.Link(_cut(name), href=f"?{urlencode({'open': _key(plan_ref)})}", title=visible(name))
+        page = dcc.Link("page", href=plan_actions.page_of(view.settings.base_path, plan_ref), className="quiet-link")
+        # The name of a proposal says nothing that the workload's does not.
+        is_proposal = plan.name == proposal_name(plan.workload)
+        own = [] if is_proposal else [html.Span(_cut(plan.name), title=visible(plan.name)), " "]
+        scores = plan.status.scores
+        past = f"last: {plan_scores.short_summary(scores[0])}" if scores else covered
+        phase = panels.chip(phase_of(plan).value, state_of(plan).tone, story.bar_label(plan))
+        pods = f"{available_pods(plan)} of {wanted_pods(plan)}" if plan.status.units else f"{wanted_pods(plan)}"
+        opened = chosen.plan is not None and story.ref_to(chosen.plan) == plan_ref
+        who = [here, html.Div([*own, page], className="dim")]
+        lines.append(_line(who, [phase, when, pods, past], opened=opened, **{"data-plan": str(plan_ref)}))
+    return lines
 
 
 def _cut(name: str) -> str:
@@ -341,31 +338,6 @@ def _line(who: list[Any], cells: Sequence[Any], *, opened: bool, **more: str) ->
     """A row that a click opens (plans.js follows its first link); the open one is marked."""
     marked = {"className": "opens opened", "aria-current": "true"} if opened else {"className": "opens"}
     return html.Tr([html.Th(who, scope="row"), *map(html.Td, cells)], **marked, **more)
-
-
-def _plan_line(view: View, plan: Plan, name: str, covered: str, chosen: PlanSelection) -> Component:
-    window, ref = story.window_of(plan), story.ref_to(plan)
-    when = [panels.moment(window.start_seconds), " – ", panels.clock(window.end_seconds)] if window else "none"
-    further = len(story.more_windows(plan))
-    when = [*when, f" and {further} more"] if further else when
-    here = dcc.Link(_cut(name), href=f"?{urlencode({'open': _key(ref)})}", title=visible(name))
-    page = dcc.Link("page", href=plan_actions.page_of(view.settings.base_path, ref), className="quiet-link")
-    is_proposal = plan.name == proposal_name(plan.workload)  # whose name says nothing that the workload's does not
-    own = [] if is_proposal else [html.Span(_cut(plan.name), title=visible(plan.name)), " "]
-    who = [here, html.Div([*own, page], className="dim")]
-    scores = plan.status.scores
-    past = f"last: {plan_scores.short_summary(scores[0])}" if scores else covered
-    phase = panels.chip(phase_of(plan).value, state_of(plan).tone, story.bar_label(plan))
-    pods = f"{available_pods(plan)} of {wanted_pods(plan)}" if plan.status.units else f"{wanted_pods(plan)}"
-    opened = chosen.plan is not None and story.ref_to(chosen.plan) == ref
-    return _line(who, [phase, when, pods, past], opened=opened, **{"data-plan": str(ref)})
-
-
-def _backtest_coverage(row: Row | None) -> str:
-    """Return the back-test's coverage, the same number as beside the open plan; a mark where it is missing."""
-    if row is None or row["coverage"] is None:
-        return display.MISSING
-    return f"back-test: {display.percent(row['coverage'])} over {display.counted(int(row['occurrences'] or 0), 'peak')}"
 
 
 def listed_rows(snapshot: Snapshot, search: str) -> list[Row]:
@@ -388,7 +360,8 @@ def day(view: View, search: str, plans: BoardPlans | None = None) -> Component:
     except UsageError as error:
         return panels.panel(title, panels.failure_state(error.message, error.fix))
     if not rows and not live_plans:
-        return panels.panel(title, _none(snapshot))
+        none = panels.empty("There is no reservation plan.", why=NO_PLAN_WHY, command=FORECASTS)
+        return panels.panel(title, panels.no_match("plan") if len(snapshot.tables[PLANS.name]) else none)
     start, now, over = _span(view, snapshot.overview, rows)
     bare = story.rows_without_plan(rows, live_plans)
     windows = {p.key: _occurrences(view, p, days) for p in live_plans}
@@ -396,26 +369,16 @@ def day(view: View, search: str, plans: BoardPlans | None = None) -> Component:
     bars = [bar for bar in all_bars if bar.end_seconds > start and bar.start_seconds < start + days * DAY_SECONDS]
     names = len({bar.name for bar in bars})
     chart = gantt.chart(bars, start, now, days, MOST_LIVE)
-    drawn = (
-        panels.tall_figure(
-            chart, "plans-figure", gantt.height(min(names, MOST_LIVE)), gantt.height(gantt.MOST_IN_SIGHT)
-        )
-        if bars
-        else panels.empty(
-            "None of these workloads has a window.",
-            why="Each one's reason says why.",
-            command="cotenant reservations list",
-        )
-    )
-    lanes = {
-        r: proposed_plans.lane(
-            bare,
-            snapshot.tables[NODES.name],
-            r,
-            PlanHorizon(start, days, tuple(w for p in live_plans for w in story.wishes(p, windows[p.key], r))),
-        )
-        for r in Resource
-    }
+    if bars:
+        heights = gantt.height(min(names, MOST_LIVE)), gantt.height(gantt.MOST_IN_SIGHT)
+        drawn = panels.tall_figure(chart, "plans-figure", *heights)
+    else:
+        why, command = "Each one's reason says why.", "cotenant reservations list"
+        drawn = panels.empty("None of these workloads has a window.", why=why, command=command)
+    lanes = {}
+    for r in Resource:
+        wishes = tuple(wish for p in live_plans for wish in story.wishes(p, windows[p.key], r))
+        lanes[r] = proposed_plans.lane(bare, snapshot.tables[NODES.name], r, PlanHorizon(start, days, wishes))
     lane = panels.figure(gantt.lane(lanes[Resource.CPU], days), "lane-figure", LANE_HEIGHT)
     note = "Reservations use capacity without requests. The preview of a plan shows whether it fits node by node."
     if days > 1:
@@ -442,19 +405,12 @@ def _switch(view: View, search: str, days: int) -> Component:
     """24 hours or 7 days; the URL holds which."""
     words = shown_words(search) - {SHOW_WEEK}
     addresses = ((1, "24 h", words), (WEEK_DAYS, "7 d", words | {SHOW_WEEK}))
-    links = [
-        html.Span(
-            dcc.Link(label, href=_show_address(search, parts), id=f"plans-{number}d", className="switch-link"),
-            **({"className": "chosen", "aria-current": "true"} if number == days else {}),
-        )
-        for number, label, parts in addresses
-    ]
-    calendar = html.A(
-        "Calendar",
-        href=f"{view.settings.base_path}api/v1/reservations/calendar.ics",
-        className="quiet-link",
-        download="reservations.ics",
-    )
+    links = []
+    for number, label, parts in addresses:
+        link = dcc.Link(label, href=_show_address(search, parts), id=f"plans-{number}d", className="switch-link")
+        links.append(html.Span(link, **({"className": "chosen", "aria-current": "true"} if number == days else {})))
+    href = f"{view.settings.base_path}api/v1/reservations/calendar.ics"
+    calendar = html.A("Calendar", href=href, className="quiet-link", download="reservations.ics")
     return html.Span([*links, calendar], className="switch", **{"aria-label": "How far to look"}, role="group")
 
 
@@ -470,23 +426,12 @@ def _span(
         start = int(now) // gantt.STEP_SECONDS * gantt.STEP_SECONDS - gantt.STEP_SECONDS
         return start, now, None
     start = proposed_plans.start_of(rows, overview.time_seconds if overview else 0)
-    return start, *_now(view, overview, start)
-
-
-def _now(view: View, overview: Overview | None, start: int) -> tuple[float | None, Component | None]:
-    """The moment to mark, and a warning where all of the day is over; the clock of demo data stands still."""
     if overview is None or overview.demo:
-        return None, None
+        return start, None, None
     now = view.now_seconds()
     if now < start + DAY_SECONDS:
-        return (now if now > start else None), None
+        return start, (now if now > start else None), None
     age = display.duration(measures.age_seconds(now, start + DAY_SECONDS))
     text = f"These windows ended {age} ago: a new scan proposes new ones. "
-    return None, html.Div([html.Strong("Stale. "), text, html.Code("cotenant scan")], className="note-partial")
-
-
-def _none(snapshot: Snapshot) -> Component:
-    """Why there is no plan: filtered out, or nobody needs one."""
-    if len(snapshot.tables[PLANS.name]):
-        return panels.no_match("plan")
-    return panels.empty("There is no reservation plan.", why=NO_PLAN_WHY, command=FORECASTS)
+    parts = [html.Strong("Stale. "), text, html.Code("cotenant scan")]
+    return start, None, html.Div(parts, className="note-partial")

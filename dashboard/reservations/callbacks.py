@@ -32,7 +32,7 @@ from cotenant.scheduler_ext.reservations.acts import (
     SkipOccurrence,
     act_of,
 )
-from cotenant.scheduler_ext.reservations.model.plan import DecisionScope, Plan, Recurrence
+from cotenant.scheduler_ext.reservations.model.plan import DecisionScope, Recurrence
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanRef, PlanTerms
 
 FAST_MILLISECONDS: Final = 2_000
@@ -98,13 +98,6 @@ def answer_action(view: View, request: Callable[[], Any]) -> Answer:
     except CotenantError as error:
         announce(f"{error.message} {error.fix}".strip())
         return no_update, plan_actions.action_error(error.message, error.fix), None, no_update
-    message = act_of(asked).done.format(**_words(view, asked, plan))
-    announce(message)
-    return None, None, plan_actions.action_result(message, asked.plan, view.settings.base_path), view.now_seconds()
-
-
-def _words(view: View, asked: Any, plan: Plan) -> dict[str, Any]:
-    """Return what the sentence after an act says of it."""
     words: dict[str, Any] = {"plan": asked.plan}
     if isinstance(asked, ApprovePlan):
         words["extent"] = "every occurrence" if asked.scope is DecisionScope.SERIES else "the next occurrence"
@@ -113,7 +106,9 @@ def _words(view: View, asked: Any, plan: Plan) -> dict[str, Any]:
         words["start"] = display.moment(asked.start_seconds)
     if isinstance(asked, SetPlanPolicy):
         words["does"] = "approves itself within its limits" if plan.policy.auto else "does not approve itself"
-    return words
+    message = act_of(asked).done.format(**words)
+    announce(message)
+    return None, None, plan_actions.action_result(message, asked.plan, view.settings.base_path), view.now_seconds()
 
 
 def open_form(view: View, what: str, ref: PlanRef) -> Component:
@@ -152,33 +147,14 @@ def lines_of(view: View, asked: Any) -> list[Component]:
 
 def register(app: Dash, view: View) -> None:
     """Register all callbacks of reservations and plans."""
-    _register_open(app, view)
-    for form in FORMS:
-        _register_form(app, view, form)
-    _register_edit(app, view)
-    _register_new(app, view)
-    _register_make(app, view)
 
-
-def forget(places: Sequence[str]) -> None:
-    """Take a message away: it says what was true when somebody acted; the plan's standing, drawn again, says it."""
-    for place in places:
-        set_props(place, {"children": None})
-    set_props("plans-acted", {"data": 0})
-
-
-def _register_open(app: Dash, view: View) -> None:
     @app.callback(
         Output("plan-acts", "children"), Input(AWAY, "data"), State("plan-ref", "data"), prevent_initial_call=True
     )
     def _cluster(_away: str, ref: str) -> Any:
-        service = view.given.plans
-        matches = (
-            [p for p in service.plans(view.given.current_user()).plans if f"{p.namespace}/{p.name}" == ref]
-            if service
-            else []
-        )
-        return plan_actions.buttons(view, matches[0]) if matches else no_update
+        listed = view.given.plans.plans(view.given.current_user()).plans if view.given.plans else ()
+        plan = next((p for p in listed if f"{p.namespace}/{p.name}" == ref), None)
+        return no_update if plan is None else plan_actions.buttons(view, plan)
 
     @app.callback(
         Output("plan-work", "children"),
@@ -195,6 +171,41 @@ def _register_open(app: Dash, view: View) -> None:
         except CotenantError as error:
             announce(f"{error.message} {error.fix}".strip())
             return None, panels.trouble(error), None
+
+    for form in FORMS:
+        _register_form(app, view, form)
+    _register_edit(app, view)
+
+    @app.callback(Output("plan-new-form", "children"), Input(plan_actions.NEW_ASKED, "data"), prevent_initial_call=True)
+    @acts(view, Right.PLAN)
+    def _new(request: Mapping[str, Any]) -> Any:
+        return plan_actions.new_form(plan_forms.fresh(view.now_seconds(), str(request["workload"])))
+
+    @app.callback(
+        Output("new-next", "children"),
+        Output("new-fields", "className"),
+        Input({"new-term": ALL}, "value"),
+        prevent_initial_call=False,
+    )
+    def _next(values: Sequence[Any]) -> tuple[Any, Any]:
+        form = {entry["id"]["new-term"]: value for entry, value in zip(ctx.inputs_list[0], values, strict=True)}
+        class_name = f"plan-fields kind-{form.get('when', 'schedule')}"
+        if form.get("when") != "schedule":
+            return "It happens once.", class_name
+        try:
+            rule: Recurrence = plan_forms.recurrence(form)
+            return plan_actions.next_three(in_cluster(view.given.plans).next_windows(rule, NEXT)), class_name
+        except CotenantError as error:
+            return f"{error.message}. {error.fix}", class_name
+
+    _register_make(app, view)
+
+
+def forget(places: Sequence[str]) -> None:
+    """Take a message away: it says what was true when somebody acted; the plan's standing, drawn again, says it."""
+    for place in places:
+        set_props(place, {"children": None})
+    set_props("plans-acted", {"data": 0})
 
 
 def _register_form(app: Dash, view: View, form: PlanForm) -> None:
@@ -250,30 +261,6 @@ def _register_edit(app: Dash, view: View) -> None:
 
     states = [State({"plan-term": ALL}, "value"), State("plan-edit-of", "data"), State("plan-ref", "data")]
     _register_fields(app, view, "plan-edit", _outputs(), states, request, preview)
-
-
-def _register_new(app: Dash, view: View) -> None:
-    @app.callback(Output("plan-new-form", "children"), Input(plan_actions.NEW_ASKED, "data"), prevent_initial_call=True)
-    @acts(view, Right.PLAN)
-    def _new(request: Mapping[str, Any]) -> Any:
-        return plan_actions.new_form(plan_forms.fresh(view.now_seconds(), str(request["workload"])))
-
-    @app.callback(
-        Output("new-next", "children"),
-        Output("new-fields", "className"),
-        Input({"new-term": ALL}, "value"),
-        prevent_initial_call=False,
-    )
-    def _next(values: Sequence[Any]) -> tuple[Any, Any]:
-        form = {entry["id"]["new-term"]: value for entry, value in zip(ctx.inputs_list[0], values, strict=True)}
-        class_name = f"plan-fields kind-{form.get('when', 'schedule')}"
-        if form.get("when") != "schedule":
-            return "It happens once.", class_name
-        try:
-            rule: Recurrence = plan_forms.recurrence(form)
-            return plan_actions.next_three(in_cluster(view.given.plans).next_windows(rule, NEXT)), class_name
-        except CotenantError as error:
-            return f"{error.message}. {error.fix}", class_name
 
 
 def _register_make(app: Dash, view: View) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final
 from urllib.parse import quote, urlencode
 
@@ -23,7 +24,6 @@ from cotenant.dashboard.reservations.board import FORECASTS, PATH, BoardPlans, i
 from cotenant.dashboard.sources.workload_story import Row
 from cotenant.recommender.model.views import PLANS
 from cotenant.scheduler_ext.reservations.model.plan import Plan
-from cotenant.scheduler_ext.reservations.model.plan_service import PlanRef
 from cotenant.scheduler_ext.reservations.model.plan_states import phase_of
 
 IN_HAND: Final = "Plan in hand"
@@ -35,25 +35,23 @@ MOST_LETTERS: Final = 36
 def selected_panel(view: View, search: str, plans: BoardPlans | None = None) -> Component:
     """The plan or workload in the URL; else the plan that waits for an approval, else the first proposed peak."""
     chosen = selection(view.source.snapshot(), rows_of(view, search), search, plans or BoardPlans())
-    plan = chosen.plan or (_unlisted_plan(view, chosen.ref) if chosen.ref else None)
+    plan = chosen.plan
+    if plan is None and chosen.ref and view.given.plans is not None:
+        with suppress(CotenantError):  # there is none of that name; else the list's filters leave it out
+            plan = view.given.plans.plan(view.given.current_user(), chosen.ref)
     if plan is not None:
         return _plan_panel(view, search, plan)
     if chosen.row is not None:
         # A predicted peak of which the cluster holds no plan.
         row = chosen.row
         ref = proposed_plans.ref_of(row)
-        title = panel_title(ref)
+        code = str(row["reason"])
+        told = [panels.chip(f"not proposed: {label(code)}", "orange"), f" {proposed_plans.sentence(code)}"]
         if proposed_plans.is_proposed(row):
-            quiet = " Nothing is reserved before somebody approves it."
-            state = html.P([panels.chip("proposed", "violet"), quiet], className="said")
-        else:
-            code = str(row["reason"])
-            state = html.P(
-                [panels.chip(f"not proposed: {label(code)}", "orange"), f" {proposed_plans.sentence(code)}"],
-                className="said",
-            )
+            told = [panels.chip("proposed", "violet"), " Nothing is reserved before somebody approves it."]
+        state = html.P(told, className="said")
         parts = [state, *_from_it(view, row), *_forecast(view, row), _plan_commands(view, row), *_places(view)]
-        return panels.panel(title, *parts, aside=html.Span(_ways(view, row, search), className="ways"))
+        return panels.panel(panel_title(ref), *parts, aside=html.Span(_ways(view, row, search), className="ways"))
     if chosen.missing:
         name = chosen.missing
         why = "The link may be incomplete, or old: proposals change with the forecast, hour by hour."
@@ -61,19 +59,8 @@ def selected_panel(view: View, search: str, plans: BoardPlans | None = None) -> 
         return panels.panel(IN_HAND, state, *_places(view))
     if is_filtered_out(view, plans or BoardPlans()):
         return panels.panel(IN_HAND, panels.no_match("plan"), *_places(view))
-    return panels.panel(
-        IN_HAND, panels.empty("No plan to show.", why="The list is empty.", command=FORECASTS), *_places(view)
-    )
-
-
-def _unlisted_plan(view: View, ref: PlanRef) -> Plan | None:
-    """A plan that the list's filters leave out; None where there is none."""
-    if view.given.plans is None:
-        return None
-    try:
-        return view.given.plans.plan(view.given.current_user(), ref)
-    except CotenantError:
-        return None
+    none = panels.empty("No plan to show.", why="The list is empty.", command=FORECASTS)
+    return panels.panel(IN_HAND, none, *_places(view))
 
 
 def _places(view: View) -> list[Component]:
@@ -87,34 +74,22 @@ def _plan_panel(view: View, search: str, plan: Plan) -> Component:
     rows = view.source.snapshot().tables[PLANS.name].read().rows()
     row = next((r for r in rows if proposed_plans.ref_of(r) == ref), None)
     page = plan_actions.page_of(view.settings.base_path, story.ref_to(plan))
-    way = html.P(
-        [dcc.Link("Its page", href=page, className="quiet-link", id="to-plan"), *(_ways(view, row, search))],
-        className="ways",
-    )
-    title = panel_title(ref)
-    name = html.P(
-        [
-            html.Strong(visible(cut_name(plan.name, MOST_LETTERS)), title=visible(plan.name)),
-            f" · {plan.source.value} · {_recurrence_words(plan)}",
-        ],
-        className="said",
-    )
+    to_plan = dcc.Link("Its page", href=page, className="quiet-link", id="to-plan")
+    way = html.P([to_plan, *_ways(view, row, search)], className="ways")
+    recurs = "moved with the forecast" if plan.source.value == "Forecast" else "one window"
+    if rule := plan.recurring:
+        recurs = f"“{visible(rule.schedule)}” in {visible(rule.zone)}, {display.duration(rule.duration_seconds)} long"
+    name = html.Strong(visible(cut_name(plan.name, MOST_LETTERS)), title=visible(plan.name))
+    head = html.P([name, f" · {plan.source.value} · {recurs}"], className="said")
     begin = 0.0 if phase_of(plan).over else plan.status.reserve_at_seconds
     behind = [] if row is None else [html.H3("The forecast behind it"), *_forecast(view, row, begin)]
     acts = plan_actions.plan_panel(view, plan)
-    return panels.panel(title, name, way, *acts, *plan_page.last_peak(plan, view.currency), *behind)
+    return panels.panel(panel_title(ref), head, way, *acts, *plan_page.last_peak(plan, view.currency), *behind)
 
 
 def panel_title(ref: WorkloadRef) -> str:
     """The workload on one line of the panel; the list and the plan's page have its whole name."""
     return visible(cut_name(f"{ref.namespace}/{ref.kind}/{ref.name}", MOST_LETTERS))
-
-
-def _recurrence_words(plan: Plan) -> str:
-    rule = plan.recurring
-    if rule:
-        return f"“{visible(rule.schedule)}” in {visible(rule.zone)}, {display.duration(rule.duration_seconds)} long"
-    return "moved with the forecast" if plan.source.value == "Forecast" else "one window"
 
 
 def _ways(view: View, row: Row | None, search: str) -> list[Component]:
@@ -133,11 +108,9 @@ def _ways(view: View, row: Row | None, search: str) -> list[Component]:
 def _forecast(view: View, row: Row, reserve_at_seconds: float = 0.0) -> list[Component]:
     """The chart of its pods, its figures, and its back-test in words."""
     plan_pods = proposed_plans.pods(row, reserve_at_seconds)
-    drawn = (
-        panels.figure(gantt.pods(plan_pods), "pods-figure", PODS_HEIGHT)
-        if plan_pods
-        else panels.empty("These results hold no path of this plan.", command="cotenant scan")
-    )
+    drawn = panels.empty("These results hold no path of this plan.", command="cotenant scan")
+    if plan_pods:
+        drawn = panels.figure(gantt.pods(plan_pods), "pods-figure", PODS_HEIGHT)
     facts = [("Window", proposed_plans.window_words(row)), *proposed_plans.facts(row, view.currency)]
     return [drawn, panels.pairs(facts), html.P(str(row["words"]) or "There is no back-test of it.", className="said")]
 

@@ -61,11 +61,9 @@ READ_ONLY: Final = "Read-only: start it with `cotenant dashboard --act`, or copy
 
 def why_not(view: View, right: Right, namespace: str = "") -> str:
     """Why a button is disabled; "" when the person who asks may use it."""
-    return (
-        READ_ONLY
-        if view.given.plans is None
-        else callbacks.missing_role_sentence(view, right, namespace) or callbacks.outage_reason(view)
-    )
+    if view.given.plans is None:
+        return READ_ONLY
+    return callbacks.missing_role_sentence(view, right, namespace) or callbacks.outage_reason(view)
 
 
 def plan_panel(view: View, plan: Plan | None) -> list[Component]:
@@ -87,16 +85,13 @@ def plan_status(plan: Plan, now_seconds: float) -> list[Component]:
     window, phase = story.window_of(plan), phase_of(plan)
     when = [panels.moment(window.start_seconds), " – ", panels.clock(window.end_seconds)] if window else ["no window"]
     size = f"{display.counted(wanted_pods(plan), 'pod')} of {plan.cores_per_pod:g} cores"
-    line = html.P([panels.chip(phase.value, state_of(plan).tone), " ", *when], className="verdict")
-    lines = [
-        line,
+    lines: list[Component] = [
+        html.P([panels.chip(phase.value, state_of(plan).tone), " ", *when], className="verdict"),
         html.P(size, className="said"),
         html.P(story.next_step(plan, now_seconds), className="said", id="plan-next"),
     ]
-    notes = _plan_notes(plan, "plan-beside")
-    lines += [html.Details([html.Summary("Other windows, and standby capacity"), *notes], className="more")] * bool(
-        notes
-    )
+    if notes := _plan_notes(plan, "plan-beside"):
+        lines.append(html.Details([html.Summary("Other windows, and standby capacity"), *notes], className="more"))
     return [*lines, *units(plan)] if plan.status.units else lines
 
 
@@ -139,11 +134,18 @@ def buttons(view: View, plan: Plan) -> list[Component]:
     refused = {what: why_not(view, right, plan.namespace) for what, _, _, right, _ in ACTS}
     settled = settled_reasons(plan)
     due = "approve" if phase_of(plan) is PlanPhase.PROPOSED else ""
-    act_buttons = [
-        _button(what, label, key, opens, disabled=bool(refused[what]), due=what == due)
-        for what, label, key, _, opens in ACTS
-        if what not in settled
-    ]
+    act_buttons = []
+    for what, label, key, _, opens in ACTS:
+        if what not in settled:
+            button = html.Button(
+                label,
+                className="button primary" if what == due else "button",
+                disabled=bool(refused[what]),
+                title=f"{label} ({key})",
+                **panels.asks(ASKED, act=what),
+                **{"data-key": key, "data-opens": opens, "aria-keyshortcuts": key, "aria-describedby": "plan-why-not"},
+            )
+            act_buttons.append(button)
     offered = [reason for what, reason in refused.items() if reason and what not in settled]
     why = list(dict.fromkeys([*offered, *settled.values()]))
     notes = [html.P(reason, className="panel-note") for reason in why]
@@ -168,42 +170,41 @@ def settled_reasons(plan: Plan) -> dict[str, str]:
 def refused_buttons(view: View) -> list[Component]:
     """The same on a dashboard that is read-only: what could be done, and how."""
     act_buttons = [html.Button(label, className="button", disabled=True) for _, label, _, _, _ in ACTS]
-    group = html.Div(
-        act_buttons, className="plan-buttons", role="group", **{"aria-label": "What could be done with a plan"}
-    )
+    named = {"role": "group", "aria-label": "What could be done with a plan"}
+    group = html.Div(act_buttons, className="plan-buttons", **named)
     return [group, html.P(why_not(view, Right.PLAN), className="panel-note", id="plan-why-not")]
-
-
-def _button(what: str, label: str, key: str, opens: str, *, disabled: bool, due: bool) -> Component:
-    return html.Button(
-        label,
-        className="button primary" if due else "button",
-        disabled=disabled,
-        title=f"{label} ({key})",
-        **panels.asks(ASKED, act=what),
-        **{"data-key": key, "data-opens": opens, "aria-keyshortcuts": key, "aria-describedby": "plan-why-not"},
-    )
 
 
 # --- what the buttons open --------------------------------------------------------------------------------------------
 def preview_table(preview: Preview, currency: str, title: str = "If it is approved") -> Component:
     """The answers before an approval."""
+    then = "not known: no node has a forecast for that time; forecasts cover one day after the last scan"
+    if preview.unplaced_then is not None:
+        fits = _fits(preview.count, preview.unplaced_then, preview.nodes_then)
+        then = f"{fits}, by the forecast (p95) of the nodes' usage at that time"
+    quota_left = []
+    for name, amount in sorted(preview.quota_left.items()):  # millicores or bytes
+        text = f"{amount / 1000:g} cores" if name == "cpu" else f"{amount / GIB:.1f} GiB"
+        quota_left.append((f"Quota left, {name}", f"{text}: not enough" if amount < 0 else text))
+    displaced = _hours_and_cost(preview.displaced_core_hours, preview.displaced_cost, currency, "at most ")
+    standby = ""
+    if preview.standby:
+        idle = _hours_and_cost(preview.standby_core_hours, preview.standby_cost, currency, "at most ")
+        standby = f"{display.counted(preview.standby, 'pod')} more at any time: {idle} idle a day"
+    guards = []
+    for verdict in preview.guards:
+        chip = panels.chip("passes", "teal") if verdict.passed else panels.chip("stops it", "red")
+        guards.append((verdict.guard.capitalize(), [chip, f" {verdict.message}"]))
     rows: list[tuple[str, Any]] = [
         ("Fits now", _fits(preview.count, preview.unplaced, preview.nodes)),
-        ("Fits at the start", _fit_at_start(preview)),
-        *(
-            (f"Quota left, {name}", _remaining_text(name, amount))
-            for name, amount in sorted(preview.quota_left.items())
-        ),
-        (
-            "Batch displaced",
-            _hours_and_cost(preview.displaced_core_hours, preview.displaced_cost, currency, "at most "),
-        ),
+        ("Fits at the start", then),
+        *quota_left,
+        ("Batch displaced", displaced),
         ("Windows", _windows(preview.windows)),
         ("Reserved", _hours_and_cost(preview.reserved_core_hours, preview.reserved_cost, currency)),
-        ("Standby", _standby(preview, currency)),
+        ("Standby", standby),
         ("Without it", preview.without),
-        *((v.guard.capitalize(), _verdict(v.passed, v.message)) for v in preview.guards),
+        *guards,
         *(("Note", note) for note in preview.notes),
     ]
     when = [panels.moment(preview.window.start_seconds), " – ", panels.clock(preview.window.end_seconds)]
@@ -214,30 +215,8 @@ def preview_table(preview: Preview, currency: str, title: str = "If it is approv
 def _fits(count: int, unplaced: int, nodes: Sequence[tuple[str, int]]) -> str:
     placed = ", ".join(f"{visible(name)} ({pods})" for name, pods in nodes[:MOST_NODES])
     more = f" and {measures.left_out_count(len(nodes), MOST_NODES)} more" if len(nodes) > MOST_NODES else ""
-    return (
-        f"{measures.left_out_count(count, unplaced)} of {display.counted(count, 'pod')}: {placed or 'on no node'}{more}"
-    )
-
-
-def _fit_at_start(preview: Preview) -> str:
-    """Describe how the pods fit by the forecast of the window's first half hour."""
-    if preview.unplaced_then is None:
-        return "not known: no node has a forecast for that time; forecasts cover one day after the last scan"
-    fits = _fits(preview.count, preview.unplaced_then, preview.nodes_then)
-    return f"{fits}, by the forecast (p95) of the nodes' usage at that time"
-
-
-def _standby(preview: Preview, currency: str) -> str:
-    if not preview.standby:
-        return ""
-    idle = _hours_and_cost(preview.standby_core_hours, preview.standby_cost, currency, "at most ")
-    return f"{display.counted(preview.standby, 'pod')} more at any time: {idle} idle a day"
-
-
-def _remaining_text(name: str, amount: int) -> str:
-    """Return what is left of a resource, in millicores or bytes, as text; a negative amount is not enough."""
-    text = f"{amount / 1000:g} cores" if name == "cpu" else f"{amount / GIB:.1f} GiB"
-    return f"{text}: not enough" if amount < 0 else text
+    fitting = f"{measures.left_out_count(count, unplaced)} of {display.counted(count, 'pod')}"
+    return f"{fitting}: {placed or 'on no node'}{more}"
 
 
 def _hours_and_cost(hours: float, cost: float, currency: str, most: str = "") -> str:
@@ -245,34 +224,26 @@ def _hours_and_cost(hours: float, cost: float, currency: str, most: str = "") ->
     return f"{most}{hours:,.1f} core-hours, {display.money(cost, currency)}"
 
 
-def _verdict(passed: bool, message: str) -> list[Any]:
-    return [panels.chip("passes" if passed else "stops it", "teal" if passed else "red"), f" {message}"]
-
-
 def approve_form(plan: Plan, now_seconds: float, lines: Sequence[Component] = ()) -> Component:
     """Return the form of an approval: the next occurrence only or all, and the reason."""
     both = [{"value": "Once", "label": "The next only"}, {"value": "Series", "label": "Every occurrence"}]
     scope = dmc.SegmentedControl(id="plan-approve-scope", value="Once", data=both, size="xs")
-    return _form(
-        "Approve",
-        [
-            html.P(story.reserve_words(plan, now_seconds), className="said"),
-            *_plan_notes(plan, "plan-approve-beside"),
-            _labelled_group("For", scope),
-            _why("approve"),
-            _written_fields("approve", lines),
-            dcc.Store(id=SHOWN, data=plan.generation),
-        ],
-        html.Button("Approve now", id="plan-approve-now", className="button primary"),
-    )
+    body = [
+        html.P(story.reserve_words(plan, now_seconds), className="said"),
+        *_plan_notes(plan, "plan-approve-beside"),
+        _labelled_group("For", scope),
+        _why("approve"),
+        _written_fields("approve", lines),
+        dcc.Store(id=SHOWN, data=plan.generation),
+    ]
+    return _form("Approve", body, _submit("approve", "Approve now"))
 
 
 def reject_form() -> Component:
     """Why not; the text is shown once there is a reason."""
     note = html.P("Nothing is reserved, and what is reserved is released.", className="said")
-    return _form(
-        "Reject", [note, _why("reject", "Why (needed)"), _written_fields("reject")], _submit("reject", "Reject now")
-    )
+    body = [note, _why("reject", "Why (needed)"), _written_fields("reject")]
+    return _form("Reject", body, _submit("reject", "Reject now"))
 
 
 def skip_form(
@@ -289,25 +260,23 @@ def skip_form(
     skipped = [start for start in (plan.recurring.skip if plan.recurring else ()) if start >= now_seconds]
     note = "The forecast's next window" if plan.source is WindowSource.FORECAST else "One of the next of its schedule"
     starts = [w.start_seconds for w in windows]
-    out = [
-        html.P(f"{note}; the others stay.", className="said"),
-        _starts("plan-skip-start", starts, "Leave out the occurrence that begins"),
-    ]
-    back = _starts("plan-unskip-start", skipped, "Do not skip the occurrence that begins")
     parts = []
     if starts:
+        said = html.P(f"{note}; the others stay.", className="said")
+        choice = _starts("plan-skip-start", starts, "Leave out the occurrence that begins")
         written = _written_fields("skip", preview("skip", starts[0]))
-        parts.append(_form("Skip", [*out, written], _submit("skip", "Skip it")))
+        parts.append(_form("Skip", [said, choice, written], _submit("skip", "Skip it")))
     if skipped:
+        choice = _starts("plan-unskip-start", skipped, "Do not skip the occurrence that begins")
         written = _written_fields("unskip", preview("unskip", skipped[0]))
-        parts.append(_form("Bring back", [back, written], _submit("unskip", "Bring it back")))
+        parts.append(_form("Bring back", [choice, written], _submit("unskip", "Bring it back")))
     return html.Div(parts or [html.P("There is no future occurrence.", className="said")])
 
 
 def _starts(id_: str, starts: Sequence[float], label: str) -> Component:
-    """Return a choice among moments (Unix seconds), with the first one chosen; without options where there is none."""
+    """Return a choice among moments (Unix seconds), with the first one chosen."""
     options = [dmc.Radio(label=display.moment(start), value=str(int(start)), size="xs") for start in starts]
-    return dmc.RadioGroup(options, id=id_, value=str(int(starts[0])) if starts else None, label=label, size="xs")
+    return dmc.RadioGroup(options, id=id_, value=str(int(starts[0])), label=label, size="xs")
 
 
 def edit_form(plan: Plan) -> Component:
@@ -335,23 +304,15 @@ def policy_form(plan: Plan, currency: str) -> Component:
         ("cost", f"Most cost, {currency}", policy.maximum_cost),
     )
     auto = dmc.Switch(id="plan-policy-auto", label="Approve each occurrence without a person", checked=policy.auto)
+    style: dict[str, Any] = {"min": 0, "size": "xs", "w": 170, "debounce": True}
     inputs = [
-        dmc.NumberInput(
-            id=f"plan-policy-{key}", label=label, value="" if v is None else v, min=0, size="xs", w=170, debounce=True
-        )
+        dmc.NumberInput(id=f"plan-policy-{key}", label=label, value="" if v is None else v, **style)
         for key, label, v in limits
     ]
-    note = "Per occurrence, by the back-test; empty: no condition. The guards apply as well."
-    return _form(
-        "Auto-approve",
-        [
-            auto,
-            html.Div(inputs, className="plan-fields"),
-            html.P(note, className="panel-note"),
-            _written_fields("policy"),
-        ],
-        _submit("policy", "Save the policy"),
-    )
+    fields = html.Div(inputs, className="plan-fields")
+    said = "Per occurrence, by the back-test; empty: no condition. The guards apply as well."
+    body = [auto, fields, html.P(said, className="panel-note"), _written_fields("policy")]
+    return _form("Auto-approve", body, _submit("policy", "Save the policy"))
 
 
 def new_form(fields: Sequence[FieldOf]) -> Component:
@@ -416,17 +377,13 @@ def _input(kind: str, field: FieldOf) -> Component:
     id_: Mapping[str, str] = {kind: field.key}
     common: dict[str, Any] = {"label": field.label, "size": "xs", "description": field.hint or None}
     common["debounce"] = kind != FOLLOWED
-    makers: Mapping[str, Callable[[], Component]] = {
-        "number": lambda: dmc.NumberInput(id=id_, value=field.value, min=0, **common),
-        "text": lambda: dmc.TextInput(id=id_, value=field.value, **common),
-        "choice": lambda: _labelled_group(field.label, _choice(id_, field)),
-    }
-    class_name = (
-        f"field of-{field.group or 'all'}{' wide' if sum(len(label) for _, label in field.choices) > WIDE else ''}"
-    )
-    return html.Div(makers[field.kind](), className=class_name)
-
-
-def _choice(id_: Mapping[str, str], field: FieldOf) -> Component:
-    data = [{"value": value, "label": label} for value, label in field.choices]
-    return dmc.SegmentedControl(id=id_, value=field.value, data=data, size="xs")
+    if field.kind == "number":
+        control = dmc.NumberInput(id=id_, value=field.value, min=0, **common)
+    elif field.kind == "text":
+        control = dmc.TextInput(id=id_, value=field.value, **common)
+    else:
+        data = [{"value": value, "label": label} for value, label in field.choices]
+        choice = dmc.SegmentedControl(id=id_, value=field.value, data=data, size="xs")
+        control = _labelled_group(field.label, choice)
+    wide = " wide" if sum(len(label) for _, label in field.choices) > WIDE else ""
+    return html.Div(control, className=f"field of-{field.group or 'all'}{wide}")

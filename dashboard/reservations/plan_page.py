@@ -19,7 +19,7 @@ from cotenant.dashboard.reservations import plan_actions, story
 from cotenant.dashboard.reservations.callbacks import FAST_MILLISECONDS
 from cotenant.dashboard.reservations.story import TimelineEvent
 from cotenant.scheduler_ext.reservations.model import plan_scores
-from cotenant.scheduler_ext.reservations.model.plan import Expected, Plan, Score
+from cotenant.scheduler_ext.reservations.model.plan import Expected, Plan
 from cotenant.scheduler_ext.reservations.model.plan_scores import lines, reports
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanHistoryEntry, PlanRef
 from cotenant.scheduler_ext.reservations.model.plan_states import available_pods, used_reservations, wanted_pods
@@ -30,6 +30,9 @@ SCORES_HEIGHT: Final = 210
 LINE: Final = "Time line"
 PAST: Final = "Forecast and actual"
 NOW: Final = "The present occurrence"
+SCORE_TITLES: Final = (
+    "Began", "Reserved", "Used", "Waited", "Coverage", "Used of reserved", "Idle core-hours", "Cost", "All available"
+)  # fmt: skip
 
 
 def polling_stores(view: View) -> list[Component]:
@@ -49,9 +52,8 @@ def polling_stores(view: View) -> list[Component]:
 def render(view: View, parts: tuple[str, ...], search: str) -> Component:  # noqa: ARG001 - every page's signature
     """The whole page, or why there is none."""
     name = "/".join(parts)
-    crumbs = html.Div(
-        dcc.Link("← Reservations", href=f"{view.settings.base_path}reservations", id="back"), className="crumbs"
-    )
+    back = dcc.Link("← Reservations", href=f"{view.settings.base_path}reservations", id="back")
+    crumbs = html.Div(back, className="crumbs")
     head = html.Div([html.H1(visible(name))], className="page-head portrait-head")
     service = view.given.plans
     if len(parts) != REF_PARTS:
@@ -65,25 +67,20 @@ def render(view: View, parts: tuple[str, ...], search: str) -> Component:  # noq
     except CotenantError as error:
         return _bare(crumbs, head, panels.trouble(error))
     title = visible(f"{plan.namespace}/{plan.owner.kind}/{plan.owner.name}")
-    acts = panels.panel(title, *plan_actions.plan_panel(view, plan), html.P(_terms_line(plan), className="panel-note"))
-    row = html.Div([html.Div(board(view, plan), id="plan-board"), html.Div(acts, id="plan-hand")],
-                   className="row wide-narrow")  # fmt: skip
+    ttl = "until its window is over" if plan.ttl_seconds is None else f"for {display.duration(plan.ttl_seconds)}"
+    once = "one pod each" if plan.allocate_once else "pods may follow"
+    terms = (
+        f"{plan.source.value}, quantile {plan.quantile:g}, lead {display.duration(plan.lead_seconds)}, "
+        f"{plan.realisation.value} kept {ttl}, {once}, owners {plan.allocate_policy.value or 'Aligned'}."
+    )
+    acts = panels.panel(title, *plan_actions.plan_panel(view, plan), html.P(terms, className="panel-note"))
+    columns = [html.Div(board(view, plan), id="plan-board"), html.Div(acts, id="plan-hand")]
+    row = html.Div(columns, className="row wide-narrow")
     return html.Div([crumbs, head, *polling_stores(view), row], className="page tall-page")
 
 
 def _bare(*parts: Component) -> Component:
     return html.Div(list(parts), className="page")
-
-
-def _terms_line(plan: Plan) -> str:
-    """Terms of the plan in one line."""
-    ttl = "until its window is over" if plan.ttl_seconds is None else f"for {display.duration(plan.ttl_seconds)}"
-    lead = display.duration(plan.lead_seconds)
-    once = "one pod each" if plan.allocate_once else "pods may follow"
-    return (
-        f"{plan.source.value}, quantile {plan.quantile:g}, lead {lead}, {plan.realisation.value} kept {ttl}, {once}, "
-        f"owners {plan.allocate_policy.value or 'Aligned'}."
-    )
 
 
 def board(view: View, plan: Plan) -> list[Component]:
@@ -101,19 +98,12 @@ def board(view: View, plan: Plan) -> list[Component]:
 
 def timeline(events: Sequence[TimelineEvent]) -> Component:
     """List of a plan's past and coming steps in order; "done" or "ahead" stands as a word, not by colour alone."""
-    items = [
-        html.Li(
-            [
-                html.Span(
-                    "done" if step.done else "ahead", className=f"chip {'tone-teal' if step.done else 'tone-gray'}"
-                ),
-                html.Strong(f" {step.title} "),
-                panels.moment(step.seconds) if step.seconds else html.Span("time not known yet", className="dim"),
-                html.Div(visible(step.words), className="panel-note"),
-            ]
-        )
-        for step in events
-    ]
+    items = []
+    for step in events:
+        chip = panels.chip("done", "teal") if step.done else panels.chip("ahead", "gray")
+        when = panels.moment(step.seconds) if step.seconds else html.Span("time not known yet", className="dim")
+        words = html.Div(visible(step.words), className="panel-note")
+        items.append(html.Li([chip, html.Strong(f" {step.title} "), when, words]))
     return html.Ol(items, className="time-line", id="plan-line")
 
 
@@ -122,19 +112,11 @@ def present(plan: Plan) -> Component:
     nodes = Counter(unit.node or "no node yet" for unit in plan.status.units)
     where = ", ".join(f"{visible(name)} ({count})" for name, count in sorted(nodes.items()))
     available, used, want = available_pods(plan), used_reservations(plan), wanted_pods(plan)
+    share = measures.ratio_of(available, want) if want else None
+    used_share = measures.ratio_of(used, available) if available else None
     stats = [
-        panels.stat(
-            "Reserved pods",
-            f"{available} of {want}",
-            where or "nothing is reserved now",
-            bar=measures.ratio_of(available, want) if want else None,
-        ),
-        panels.stat(
-            "Used",
-            f"{used} of {available}",
-            "pods on their Reservations",
-            bar=measures.ratio_of(used, available) if available else None,
-        ),
+        panels.stat("Reserved pods", f"{available} of {want}", where or "nothing is reserved now", bar=share),
+        panels.stat("Used", f"{used} of {available}", "pods on their Reservations", bar=used_share),
         panels.stat("Most at once", f"{plan.status.progress.most_used}", "pods that used it in this occurrence"),
         panels.stat("Waited without a reservation", f"{plan.status.progress.most_missed}", "pods at one time"),
     ]
@@ -147,16 +129,26 @@ def past(plan: Plan, currency: str) -> Component:
     expected = plan.status.expected
     if not scores:
         text = _expected_words(expected) if expected else "There is no back-test of it."
-        return panels.panel(
-            PAST,
-            panels.empty("No occurrence has ended yet.", why=text, command="cotenant reservations report"),
-            id_="plan-past",
-        )
+        none = panels.empty("No occurrence has ended yet.", why=text, command="cotenant reservations report")
+        return panels.panel(PAST, none, id_="plan-past")
     chart = panels.figure(gantt.scores(scores), "scores-figure", SCORES_HEIGHT)
     head = [html.P(plan_scores.summary(scores[0]), className="verdict", id="plan-score"), *last_peak(plan, currency)]
     if expected:
         head.append(html.P(_expected_words(expected), className="said"))
-    return panels.panel(PAST, *head, chart, _scores(scores, currency), id_="plan-past")
+    rows = [
+        (
+            panels.moment(s.start_seconds),
+            *(f"{n}" for n in (s.reserved, s.used, s.missed)),
+            display.percent(s.coverage) if plan_scores.is_needed(s) else "not needed",
+            display.percent(s.hit_ratio),
+            f"{s.idle_core_hours:,.1f}",
+            display.money(s.cost, currency),
+            plan_scores.lead_words(s.lead_seconds),
+        )
+        for s in scores
+    ]
+    table = panels.facts(SCORE_TITLES, rows, "Past occurrences", id_="plan-scores")
+    return panels.panel(PAST, *head, chart, table, id_="plan-past")
 
 
 def last_peak(plan: Plan, currency: str) -> list[Component]:
@@ -178,30 +170,3 @@ def _expected_words(expected: Expected) -> str:
         f"Expected by {peaks}: {display.percent(expected.hit_ratio)} of the reserved pod-time used, "
         f"{expected.idle_core_hours:,.1f} core-hours idle a day."
     )
-
-
-def _scores(scores: Sequence[Score], currency: str) -> Component:
-    titles = (
-        "Began",
-        "Reserved",
-        "Used",
-        "Waited",
-        "Coverage",
-        "Used of reserved",
-        "Idle core-hours",
-        "Cost",
-        "All available",
-    )
-    rows = [
-        (
-            panels.moment(s.start_seconds),
-            *(f"{n}" for n in (s.reserved, s.used, s.missed)),
-            display.percent(s.coverage) if plan_scores.is_needed(s) else "not needed",
-            display.percent(s.hit_ratio),
-            f"{s.idle_core_hours:,.1f}",
-            display.money(s.cost, currency),
-            plan_scores.lead_words(s.lead_seconds),
-        )
-        for s in scores
-    ]
-    return panels.facts(titles, rows, "Past occurrences", id_="plan-scores")

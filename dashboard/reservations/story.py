@@ -121,9 +121,8 @@ def _bar(name: str, window: Span, pods: int, state: str, note: str, reserve_at_s
 def is_series_approved(plan: Plan) -> bool:
     """Return whether an approval applies to all occurrences."""
     approval = plan.approval
-    return (
-        approval is not None and approval.decision is PlanDecision.APPROVED and approval.scope is DecisionScope.SERIES
-    )
+    chosen = (PlanDecision.APPROVED, DecisionScope.SERIES)
+    return approval is not None and (approval.decision, approval.scope) == chosen
 
 
 def wishes(plan: Plan, windows: Sequence[Span], resource: Resource) -> list[WindowDemand]:
@@ -174,9 +173,8 @@ def reserve_words(plan: Plan, now_seconds: float) -> str:
     if window is None:
         return f"{capacity} is reserved when the plan has a window to come."
     if not status.reserve_at_seconds:
-        return (
-            f"{capacity} is reserved before {display.moment(window.start_seconds)}; the manager says when in a moment."
-        )
+        before = display.moment(window.start_seconds)
+        return f"{capacity} is reserved before {before}; the manager says when in a moment."
     start, lead = display.clock(window.start_seconds), _lead(plan)
     if status.reserve_at_seconds <= now_seconds:
         is_approved = phase_of(plan) is PlanPhase.APPROVED or phase_of(plan).holds
@@ -225,10 +223,8 @@ def any_plan_moving(plans: Sequence[Plan], now_seconds: float) -> bool:
         phase, status = phase_of(plan), plan.status
         if plan.status.phase is None or phase.holds or phase is PlanPhase.RELEASED:
             return True
-        return (
-            phase is PlanPhase.APPROVED
-            and measures.length_seconds(now_seconds, status.reserve_at_seconds) < SOON_SECONDS
-        )
+        left_seconds = measures.length_seconds(now_seconds, status.reserve_at_seconds)
+        return phase is PlanPhase.APPROVED and left_seconds < SOON_SECONDS
 
     return any(moves(plan) for plan in plans)
 
@@ -248,22 +244,18 @@ def timeline(plan: Plan, entries: Sequence[PlanHistoryEntry], now_seconds: float
     there_at = status.progress.available_at_seconds
     holds = bool(status.phase and (status.phase.holds or status.progress.most_reserved or there_at))
     lead_words = f"start − lead of {_lead(plan)}" if plan.status.lead_seconds else ""
+    events.append(TimelineEvent(status.reserve_at_seconds or None, "reservations are requested", lead_words, holds))
+    phase = phase_of(plan)
+    if there_at is not None or not phase.over:
+        text = f"for {available_pods(plan)} of {display.counted(wanted_pods(plan), 'pod')}" if phase.holds else ""
+        events.append(TimelineEvent(there_at, "reserved capacity is available", text, there_at is not None))
     events += [
-        TimelineEvent(status.reserve_at_seconds or None, "reservations are requested", lead_words, holds),
-        *([] if there_at is None and phase_of(plan).over else [_capacity_available(plan)]),
         TimelineEvent(window.start_seconds, "the window begins", "", now_seconds >= window.start_seconds),
         TimelineEvent(window.end_seconds, "the window ends", "", now_seconds >= window.end_seconds),
     ]
     if status.score and ends:
         events.append(TimelineEvent(status.score.end_seconds, "scored", plan_scores.summary(status.score), True))
     return sorted(events, key=lambda m: (m.seconds is None, m.seconds or 0.0))
-
-
-def _capacity_available(plan: Plan) -> TimelineEvent:
-    at = plan.status.progress.available_at_seconds
-    holds = phase_of(plan).holds
-    text = f"for {available_pods(plan)} of {display.counted(wanted_pods(plan), 'pod')}" if holds else ""
-    return TimelineEvent(at, "reserved capacity is available", text, at is not None)
 
 
 def _lead(plan: Plan) -> str:

@@ -8,11 +8,14 @@ import re
 import pytest
 from playwright.sync_api import expect
 
+from cotenant.dashboard.frame.view import View
 from cotenant.dashboard.home import answers
+from cotenant.dashboard.home.page_data import overview_page
+from cotenant.dashboard.sources.source import StoreSource
 from cotenant.recommender.model.views import Overview
 from tests.browser.conftest import Open
 from tests.browser.test_pages import TITLES, api, column, settled
-from tests.support.dashboard import Results
+from tests.support.dashboard import QUICK, Results
 from tests.support.first_sight import unfold
 from tests.support.hands import Hands
 
@@ -55,9 +58,13 @@ def test_the_overview_says_what_the_document_says(open_page: Open, address: str,
         expect(row.locator(".share-count")).to_have_text(f"{count:,}")
 
 
-def test_what_a_newcomer_asks_is_answered_within_one_click_of_home(open_page: Open, address: str) -> None:
+def test_what_a_newcomer_asks_is_answered_within_one_click_of_home(
+    open_page: Open, address: str, made: Results
+) -> None:
     page = settled(open_page(address))
-    for question in answers.QUESTIONS:
+    home = overview_page(View(StoreSource(made.store, QUICK), QUICK, lambda: float(made.end_seconds)), "")
+    assert home is not None
+    for question in answers.questions(home):
         unfold(page)
         line = page.locator("#answers li", has_text=question.words)
         expect(line.locator(".answer")).not_to_be_empty()

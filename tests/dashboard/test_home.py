@@ -127,9 +127,9 @@ def test_who_wastes_most_leads_to_the_rows_of_that_namespace_the_largest_cut_fir
     assert page is not None
     # The namespace whose workloads request most CPU beyond their mean use, of those that are chosen.
     most = max(page.overview.waste, key=lambda row: row.cpu_millicores).namespace
-    (asked,) = [one for one in answers.QUESTIONS if one.words == "Who wastes most?"]
-    assert words(asked.answer(page)) == most
-    path, _, query = asked.href(page).partition("?")
+    (asked,) = [one for one in answers.questions(page) if one.words == "Who wastes most?"]
+    assert words(asked.answer) == most
+    path, _, query = page.href(asked.path, asked.query).partition("?")
     shown = rows(view, query)
     assert path == "/recommendations" and len(shown) > 1
     assert len(shown) == len(rows(view, f"ns={most}")) and {row["namespace"] for row in shown} == {most}
@@ -229,11 +229,12 @@ def test_what_can_be_lent_is_the_document_s_and_its_picture_has_every_half_hour(
 
 
 def test_ten_questions_of_a_newcomer_are_answered_on_home_and_lead_to_a_page(home: OverviewPage) -> None:
-    assert len(answers.QUESTIONS) >= 10
+    questions = answers.questions(home)
+    assert len(questions) >= 10
     paths = {page.path for page in pages.ALL}
-    for question in answers.QUESTIONS:
+    for question in questions:
         assert question.path in paths, question.words
-        assert words(question.answer(home)).strip(), question.words
+        assert words(question.answer).strip(), question.words
 
 
 def test_a_store_without_results_is_told_what_will_appear_when(tmp_path: Path) -> None:
