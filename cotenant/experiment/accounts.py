@@ -59,6 +59,18 @@ class Accounts:
         due = jobs.deadline < steps
         met = due & (self._ended_at >= 0) & (self._ended_at <= jobs.deadline)
         core_hours = STEP_HOURS / MILLICORES_PER_CORE
+        start = self._world.past[Resource.CPU].grid.start_seconds + self._world.first_slot * STEP_SECONDS
+        cores: dict[str, Any] = {
+            f"{name}_cores": columns[name] / MILLICORES_PER_CORE for name in ("online", "batch", "offered", "bound")
+        }
+        timeline = SharingTimeline(
+            time_seconds=start + STEP_SECONDS * np.arange(steps, dtype=np.float64),
+            capacity_cores=np.full(steps, capacity / MILLICORES_PER_CORE),
+            latency_ratio=columns["shared"] / np.maximum(columns["alone"], 1e-9),
+            short_ratio=columns["short"] / nodes,
+            evictions=columns["evicted"],
+            **cores,
+        )
         return SharingOutcome(
             scenario=self._world.scenario,
             sharing=sharing,
@@ -70,21 +82,5 @@ class Accounts:
             suppressed_core_hours=float(columns["suppressed"].sum()) * core_hours,
             violation_ratio=float(columns["short"].sum() / (nodes * steps)),
             latency_ratio=float(columns["shared"].sum() / max(columns["alone"].sum(), 1e-9)),
-            timeline=self._timeline(capacity, nodes),
-        )
-
-    def _timeline(self, capacity: float, nodes: int) -> SharingTimeline:
-        """Return what was counted in each step, over time; capacity: of all nodes together, in millicores."""
-        columns, grid = self._columns, self._world.past[Resource.CPU].grid
-        start = grid.start_seconds + self._world.first_slot * STEP_SECONDS
-        cores: dict[str, Any] = {
-            f"{name}_cores": columns[name] / MILLICORES_PER_CORE for name in ("online", "batch", "offered", "bound")
-        }
-        return SharingTimeline(
-            time_seconds=start + STEP_SECONDS * np.arange(len(columns["online"]), dtype=np.float64),
-            capacity_cores=np.full(len(columns["online"]), capacity / MILLICORES_PER_CORE),
-            latency_ratio=columns["shared"] / np.maximum(columns["alone"], 1e-9),
-            short_ratio=columns["short"] / nodes,
-            evictions=columns["evicted"],
-            **cores,
+            timeline=timeline,
         )

@@ -38,9 +38,8 @@ SETTINGS: Final = BestEffortSettings()
 def batch_cpu_millicores(capacity: Floats, online: Floats, policy: Thresholds) -> Floats:
     """Millicores that batch may use on each node, (n,), by the suppression target, never below 0."""
     millicores = capacity.astype(np.int64), np.ceil(online).astype(np.int64)
-    batch_millicores: Floats = np.maximum(headroom(*millicores, policy.cpu_suppress_threshold_percent), 0).astype(
-        np.float64
-    )
+    target = headroom(*millicores, policy.cpu_suppress_threshold_percent)
+    batch_millicores: Floats = np.maximum(target, 0).astype(np.float64)
     return batch_millicores
 
 
@@ -59,16 +58,14 @@ def jobs_to_evict(
     pods: (job, bytes in use) of each batch pod.
     """
     node = NodeReading("node", (), int(capacity_bytes), max(int(capacity_bytes - used_bytes), 0))
-    readings = tuple(_batch_pod_reading(job, used_bytes) for job, used_bytes in pods)
-    observation = Observation(0.0, 0.0, node, pods=readings)
+    readings = []
+    for job, in_use in pods:
+        spec = PodSpec("batch", f"job-{job}", str(job), qos_class=QosClass.BE, priority_class=PriorityClass.BATCH)
+        memory = MemoryUse(int(in_use), int(in_use), int(in_use))
+        readings.append(PodReading(spec, GroupReading("", Level.POD, CpuUse(0.0), memory)))
+    observation = Observation(0.0, 0.0, node, pods=tuple(readings))
     task, _ = best_effort_memory(observation, policy, MemoryTrend(), SETTINGS)
     if task is None:
         return []
     evictions, _ = choose([task], observation, Choices(), SETTINGS)
     return [int(eviction.uid) for eviction in evictions]
-
-
-def _batch_pod_reading(job: int, used_bytes: float) -> PodReading:
-    spec = PodSpec("batch", f"job-{job}", str(job), qos_class=QosClass.BE, priority_class=PriorityClass.BATCH)
-    memory = MemoryUse(int(used_bytes), int(used_bytes), int(used_bytes))
-    return PodReading(spec, GroupReading("", Level.POD, CpuUse(0.0), memory))

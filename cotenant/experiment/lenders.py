@@ -85,16 +85,12 @@ class ByFormula:
         slots = np.where(effect.during(slots, Incident.MANAGER_DEAD), effect.first, slots)
         columns = present_columns(past, slots)
         if self.forecasts is not None:
-            at = self._decisions(slots)
+            # The newest decision in each judged slot; none is made without Prometheus.
+            decided = np.where(effect.during(slots, Incident.PROMETHEUS_AWAY), effect.first - 1, slots)
+            at = ((decided - self.world.first_slot) // DECISION_STEPS).astype(np.intp)
             columns = replace(columns, **{name: of[:, at].ravel() for name, of in self.forecasts[resource].items()})
         amounts = batch(columns, Parameters.of([self.strategy] * len(columns.nodes), resource), now_seconds=0.0)
         return np.where(amounts.lent, amounts.amounts, 0).astype(np.float64).reshape(len(past.nodes), len(slots))
-
-    def _decisions(self, slots: Slots) -> Slots:
-        """Number of the newest decision in each judged slot; none is made without Prometheus."""
-        effect = self.world.effect
-        slots = np.where(effect.during(slots, Incident.PROMETHEUS_AWAY), effect.first - 1, slots)
-        return ((slots - self.world.first_slot) // DECISION_STEPS).astype(np.intp)
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,9 @@ def nodes_past(history: History, resource: Resource, totals: PodTotals, maxima: 
     moments = (grid.start_seconds + slots * grid.step_seconds).tolist()
     facts = [ColocationNode.of(node) for node in inventory.nodes]
     system = system_usage(history, resource, totals.pods)
+    # Requests of prod pods without a past by node and decision, as the pipeline counts them.
+    columns = [cold_pods(inventory, resource, moment, window.start_seconds) for moment in moments]
+    rows = [[cold.get(node.name, 0.0) for cold in columns] for node in inventory.nodes]
     return NodesPast(
         nodes=tuple(node.name for node in inventory.nodes),
         resource=resource,
@@ -53,7 +56,7 @@ def nodes_past(history: History, resource: Resource, totals: PodTotals, maxima: 
         prod=_of_nodes(totals.prod, inventory.nodes, grid, absent=0.0),
         high=_of_nodes(totals.high, inventory.nodes, grid, absent=0.0),
         system=_of_nodes(system, inventory.nodes, grid, absent=np.nan),
-        cold=_cold(history, resource, moments),
+        cold=np.array(rows, dtype=np.float64).reshape(len(inventory.nodes), len(moments)),
         demand=_demand(history, resource, moments),
         older=older,
     )
@@ -69,14 +72,6 @@ def _of_nodes(usage: Usage[NodeRef], nodes: Sequence[Any], grid: TimeGrid, absen
         if row is not None and np.isfinite(values[row]).any():
             rows[index] = values[row]
     return rows
-
-
-def _cold(history: History, resource: Resource, moments: Sequence[float]) -> Floats:
-    """Requests of prod pods without a past by node and decision, as the pipeline counts them."""
-    inventory, since = history.inventory, history.window.start_seconds
-    columns = [cold_pods(inventory, resource, moment, since) for moment in moments]
-    rows = [[cold.get(node.name, 0.0) for cold in columns] for node in inventory.nodes]
-    return np.array(rows, dtype=np.float64).reshape(len(inventory.nodes), len(moments))
 
 
 def _demand(history: History, resource: Resource, moments: Sequence[float]) -> Floats:

@@ -6,7 +6,7 @@ summed or averaged over nodes, for figures. `what_if` makes the document of the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, Final
@@ -142,6 +142,14 @@ def what_if(outcomes: Sequence[SharingOutcome], computed_seconds: int) -> WhatIf
 
 
 def _outcome(outcome: SharingOutcome, risk_percent: float | None) -> RiskOutcome:
+    line = outcome.timeline
+    starts = line.time_seconds // DAY_SECONDS * DAY_SECONDS
+    columns = (line.online_cores, line.offered_cores, line.batch_cores, line.short_ratio)
+    days = []
+    for start in np.unique(starts).tolist():
+        of_day = starts == start
+        online, offered, batch, short = (float(column[of_day].mean()) for column in columns)
+        days.append(LentDay(int(start), online, offered, batch, short, steps=int(of_day.sum())))
     return RiskOutcome(
         risk_percent,
         outcome.batch_core_hours,
@@ -149,15 +157,5 @@ def _outcome(outcome: SharingOutcome, risk_percent: float | None) -> RiskOutcome
         outcome.violation_ratio,
         outcome.latency_ratio,
         outcome.evictions,
-        tuple(_days(outcome)),
+        tuple(days),
     )
-
-
-def _days(outcome: SharingOutcome) -> Iterator[LentDay]:
-    line = outcome.timeline
-    starts = line.time_seconds // DAY_SECONDS * DAY_SECONDS
-    columns = (line.online_cores, line.offered_cores, line.batch_cores, line.short_ratio)
-    for start in np.unique(starts).tolist():
-        of_day = starts == start
-        online, offered, batch, short = (float(column[of_day].mean()) for column in columns)
-        yield LentDay(int(start), online, offered, batch, short, steps=int(of_day.sum()))

@@ -94,8 +94,13 @@ class BatchPlacement:
 
     def _offered_nodes(self, kinds: Indices, load: PlacementLoad, now_seconds: float) -> dict[int, list[int]]:
         """Nodes that a pod of each kind is offered, in the order of chance; without kinds that no node may have."""
-        fitting = {kind: self._nodes_that_fit(kind, load) for kind in range(len(KINDS)) if (kinds == kind).any()}
-        fitting = {kind: rows for kind, rows in fitting.items() if len(rows)}
+        fitting: dict[int, Indices] = {}
+        for kind in np.unique(kinds).tolist():
+            # Nodes whose batch-cpu and batch-memory have room, as kube-scheduler's NodeResourcesFit sees it.
+            request = np.array(KINDS[kind], dtype=np.float64)[:, None]
+            rows = np.flatnonzero((load.bound + request <= load.offered).all(axis=0))
+            if len(rows):
+                fitting[kind] = rows
         if not fitting:
             return {}
         snapshot = self._snapshot(load, now_seconds)
@@ -110,11 +115,6 @@ class BatchPlacement:
                 best = decide.best_row_indices(snapshot, pod, passed, now, self._settings, context)
                 offered[kind] = self._rng.permutation(passed[best]).tolist()
         return offered
-
-    def _nodes_that_fit(self, kind: int, load: PlacementLoad) -> Indices:
-        """Nodes whose batch-cpu and batch-memory have room, as kube-scheduler's NodeResourcesFit sees it."""
-        request = np.array(KINDS[kind], dtype=np.float64)[:, None]
-        return np.flatnonzero((load.bound + request <= load.offered).all(axis=0))
 
     def _snapshot(self, load: PlacementLoad, now_seconds: float) -> NodeSnapshot:
         """The rows that a watcher would send: every node has reported just now."""

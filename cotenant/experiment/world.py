@@ -75,7 +75,17 @@ def world_of(scenario: SharingScenario, past: Mapping[Resource, NodesPast]) -> W
             fix="Keep scanning, or scan once with a longer profiler.window_days where the source has it.",
         )
     first = int(later[0])
-    filled = {r: _fill_gaps(of) for r, of in past.items()}
+    # Policies that ask for demand are not run here.
+    filled = {
+        r: replace(
+            of,
+            demand=None,
+            prod=forward_filled(of.prod),
+            high=forward_filled(of.high),
+            system=forward_filled(of.system),
+        )
+        for r, of in past.items()
+    }
     days = (of_cpu.grid.size - first) // SLOTS_PER_DAY
     # NoData where an incident has no second day, or nothing that it could happen to.
     incident = scenario.incident
@@ -91,17 +101,6 @@ def world_of(scenario: SharingScenario, past: Mapping[Resource, NodesPast]) -> W
         )
     effect = effect_of(scenario, filled[Resource.CPU], first)
     return World(replace(scenario, days=days), {r: effect.on(of) for r, of in filled.items()}, first, effect)
-
-
-def _fill_gaps(past: NodesPast) -> NodesPast:
-    """Gaps hold the value before them, leading ones the first; policies that ask for demand are not run here."""
-    return replace(
-        past,
-        demand=None,
-        prod=forward_filled(past.prod),
-        high=forward_filled(past.high),
-        system=forward_filled(past.system),
-    )
 
 
 def forward_filled(values: Floats) -> Floats:

@@ -102,10 +102,19 @@ class Board(Feature):
             self._events.record(self._subject(), state.condition.value, f"{state.feature}: {state.message}", True)
 
     def report_notes(self, notes: Sequence[ObjectNote]) -> None:
-        """Record an Event for each note of a feature that is a warning or marked as an event."""
+        """Record an Event for each note of a feature that is a warning or marked as an event.
+
+        It is about configmaps/NAME in our namespace, KIND/[NAMESPACE/]NAME, else the status itself.
+        """
         for note in notes:
             if self._events and (note.warning or note.event):
-                self._events.record(self._note_object(note.subject), note.reason, note.message, note.warning)
+                kind, _, name = note.subject.partition("/")
+                namespace, _, inside = name.rpartition("/")
+                about = self._subject()
+                if kind in KINDS and name:
+                    own = self._namespace if kind == "configmaps" else ""
+                    about = Regarding(*KINDS[kind], inside, namespace or own)
+                self._events.record(about, note.reason, note.message, note.warning)
 
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - see Feature
         """The ConfigMap, when a state is another than it shows; Events that are due."""
@@ -159,11 +168,3 @@ class Board(Feature):
 
     def _subject(self) -> Regarding:
         return Regarding("v1", "ConfigMap", STATUS_CONFIG_MAP, self._namespace)
-
-    def _note_object(self, subject: str) -> Regarding:
-        """The object of a note: configmaps/NAME in our namespace, KIND/[NAMESPACE/]NAME, else the status itself."""
-        kind, _, name = subject.partition("/")
-        namespace, _, inside = name.rpartition("/")
-        if kind not in KINDS or not name:
-            return self._subject()
-        return Regarding(*KINDS[kind], inside, namespace or (self._namespace if kind == "configmaps" else ""))

@@ -122,22 +122,6 @@ def features(parts: FeatureDependencies, names: Sequence[str]) -> list[Feature]:
     return [MAKERS[name](parts) for name in names if name in MAKERS and name not in missing]
 
 
-def _reservation_feature(parts: FeatureDependencies) -> Feature:
-    own = parts.settings.reservations
-    if own.handled_by == "koordinator":
-        return Gates(parts.mirrors)
-    return ReservationController(parts.client.sibling(), parts.mirrors, own, parts.registry)
-
-
-def _queue_feature(parts: FeatureDependencies) -> Feature:
-    own = parts.settings.queues
-    return (
-        QueueGates(parts.mirrors)
-        if own.handled_by == "koordinator"
-        else QueueController(parts.mirrors, own, parts.registry)
-    )
-
-
 def _descheduler_feature(parts: FeatureDependencies) -> Feature:
     settings, own = parts.settings, parts.settings.descheduler
     arguments, emptying = arguments_from_settings(own.configuration), emptying_configured(own.configuration)
@@ -172,9 +156,17 @@ MAKERS: Final[Mapping[str, Callable[[FeatureDependencies], Feature]]] = {
     ),
     "recommendations": lambda of: RecommendationController(of.client.sibling(), of.results, of.published_until),
     "forecasts": lambda of: ForecastController(of.client.sibling(), of.mirrors["nodes"], of.results, of.manager),
-    "reservations": _reservation_feature,
+    "reservations": lambda of: (
+        Gates(of.mirrors)
+        if of.settings.reservations.handled_by == "koordinator"
+        else ReservationController(of.client.sibling(), of.mirrors, of.settings.reservations, of.registry)
+    ),
     "plans": lambda of: PlanController(of.client.sibling(), of.mirrors, of.results, of.settings),
-    "queues": _queue_feature,
+    "queues": lambda of: (
+        QueueGates(of.mirrors)
+        if of.settings.queues.handled_by == "koordinator"
+        else QueueController(of.mirrors, of.settings.queues, of.registry)
+    ),
     "migrations": lambda of: MigrationController(
         of.mirrors,
         of.settings.descheduler,

@@ -34,14 +34,6 @@ class PipelineFailed(CotenantError):
     """The pipeline's process ended without results; its own log says more."""
 
 
-def _error_of(failure: PipelineFailure) -> CotenantError:
-    """The error as the child met it, where source, store or history are what is wrong."""
-    kind = getattr(errors, failure.kind, None)
-    if isinstance(kind, type) and issubclass(kind, NoData | SourceError | StoreError):
-        return kind(failure.message, fix=failure.fix)
-    return PipelineFailed(failure.message, fix=failure.fix)
-
-
 class Pipeline:
     """One thread that starts one child at a time; `results` may be asked from any thread.
 
@@ -137,22 +129,7 @@ class Pipeline:
             self._stopping.wait(min(interval, pause_seconds))
 
     def _ran(self) -> RunResults:
-        code, answer = self._run_child()
-        self._stored_until = None
-        if code not in (0, 1) or not answer:
-            fix = "If memory was short, give the manager's container more." if code in KILLED else OWN_LOG
-            raise PipelineFailed(f"the pipeline's process ended with {code}", fix=fix)
-        try:
-            if code == 0:
-                return msgspec.json.decode(answer, type=RunResults)
-            failure = msgspec.json.decode(answer, type=PipelineFailure)
-        except UNDECODABLE as error:
-            raise PipelineFailed(f"the pipeline's process returned no valid result: {error}", fix=OWN_LOG) from error
-        self._stored_until = failure.history_end_seconds
-        raise _error_of(failure)
-
-    def _run_child(self) -> tuple[int, bytes]:
-        """Exit code and output of a child of its own; one that `stop` just missed is ended here."""
+        """Results of a child process of its own; one that `stop` just missed is ended here."""
         command = [sys.executable, *CHILD]
         try:
             with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:  # noqa: S603
@@ -164,5 +141,20 @@ class Pipeline:
             raise PipelineFailed(
                 f"the pipeline's process could not be started: {error.strerror}", fix="Is memory short?"
             ) from error
-        self._child = None
-        return child.returncode, answer
+        self._child, code = None, child.returncode
+        self._stored_until = None
+        if code not in (0, 1) or not answer:
+            fix = "If memory was short, give the manager's container more." if code in KILLED else OWN_LOG
+            raise PipelineFailed(f"the pipeline's process ended with {code}", fix=fix)
+        try:
+            if code == 0:
+                return msgspec.json.decode(answer, type=RunResults)
+            failure = msgspec.json.decode(answer, type=PipelineFailure)
+        except UNDECODABLE as error:
+            raise PipelineFailed(f"the pipeline's process returned no valid result: {error}", fix=OWN_LOG) from error
+        self._stored_until = failure.history_end_seconds
+        # The error as the child met it, where source, store or history are what is wrong.
+        kind = getattr(errors, failure.kind, None)
+        if isinstance(kind, type) and issubclass(kind, NoData | SourceError | StoreError):
+            raise kind(failure.message, fix=failure.fix)
+        raise PipelineFailed(failure.message, fix=failure.fix)

@@ -70,11 +70,20 @@ class Manager:
             )
         options = options or Options()
         self._settings, self._clock = settings, clock or SystemClock()
-        self._lease = self._candidate(client, options) if settings.manager.write and options.elect else None
+        own = settings.manager
+        self._lease: Lease | None = None
+        if own.write and options.elect:
+            identity = options.identity or fresh_identity()
+            self._lease = Lease(client, own.namespace, LEASE, identity, own, self._clock)
         self.leadership: Leadership = self._lease or (AlwaysLeads() if settings.manager.write else NoElection())
         self._client = client
         audit = Audit(metrics)
-        self._events = self._recorder(client)
+        # A dry run keeps no Event, and nothing of what node agents did.
+        self._events: EventRecorder | None = None
+        self.gatherer: EnforcementCollector | None = None
+        if own.write:
+            self._events = EventRecorder(client, FIELD_MANAGER, self._clock, self.leadership.require)
+            self.gatherer = EnforcementCollector(client, settings, options.cluster, self.leadership, self._clock)
         wake = threading.Event()
         names = enabled_features(settings)
         self.mirrors = mirrors_of(client, settings, names, wake)
@@ -83,7 +92,6 @@ class Manager:
         self.pipeline = Pipeline(
             settings, options.cluster, self.leadership, lambda: metrics.succeeded("pipeline", self._clock), self._clock
         )
-        self.gatherer = self._listener(client, options.cluster)
         self._piped = bool({"recommendations", "forecasts", "plans"} & set(names))
         if self._piped:
             metrics.expect("pipeline", settings.manager.pipeline_interval_seconds)
@@ -104,7 +112,12 @@ class Manager:
         )
         working = features(parts, names)
         reporters: list[Feature] = [self.board] if settings.manager.write else []
-        self.runners = [self._runner(feature, client, context) for feature in (*working, *reporters)]
+        self.runners: list[FeatureRunner] = []
+        for feature in (*working, *reporters):
+            sender = Sender(client.sibling(), self.leadership, time.monotonic, bool(feature.needs), feature.listed)
+            runner = FeatureRunner(feature, sender, context)
+            self.hub.join(runner)
+            self.runners.append(runner)
         self._metrics = metrics
 
     def start(self) -> None:
@@ -191,27 +204,6 @@ class Manager:
             log.info("definitions not compared", why=error.message)
         finally:
             client.close()
-
-    def _candidate(self, client: KubeClient, options: Options) -> Lease:
-        identity, own = options.identity or fresh_identity(), self._settings.manager
-        return Lease(client, own.namespace, LEASE, identity, own, self._clock)
-
-    def _recorder(self, client: KubeClient) -> EventRecorder | None:
-        if not self._settings.manager.write:
-            return None
-        return EventRecorder(client, FIELD_MANAGER, self._clock, self.leadership.require)
-
-    def _listener(self, client: KubeClient, cluster: str) -> EnforcementCollector | None:
-        """Return the collector of node agents' acts; None in a dry run, which keeps nothing."""
-        if not self._settings.manager.write:
-            return None
-        return EnforcementCollector(client, self._settings, cluster, self.leadership, self._clock)
-
-    def _runner(self, feature: Feature, client: KubeClient, context: LoopContext) -> FeatureRunner:
-        sender = Sender(client.sibling(), self.leadership, time.monotonic, bool(feature.needs), feature.listed)
-        runner = FeatureRunner(feature, sender, context)
-        self.hub.join(runner)
-        return runner
 
 
 def run(manager: Manager, settings: Settings, metrics: Metrics, wait: Callable[[], None]) -> None:

@@ -14,7 +14,6 @@ from cotenant.base.cluster import EventKind, Inventory
 from cotenant.base.identity import PodContainerRef
 from cotenant.base.resource import Resource
 from cotenant.base.table import Kind, Table
-from cotenant.base.usage.histogram import HistogramBatch
 from cotenant.base.usage.sparse_usage import AnyUsage
 from cotenant.base.usage.usage import HOUR_SECONDS, FloatMatrix, Signal, Statistic, TimeGrid, Usage
 from cotenant.pipeline.analysis import Analysis, HourlySum, WorkloadAnalysis
@@ -79,7 +78,13 @@ def _portrait_rows(analysis: WorkloadAnalysis, resource: Resource) -> Iterator[d
     quantiles = quantiles_while_running(analysis, resource, histograms, LADDER)
     ladder = np.column_stack([quantiles, portraits.maximum])
     for i in range(len(analysis.workloads)):
-        bounds, weights = _buckets(histograms, i)
+        # Lower bounds and shares of the buckets that hold weight.
+        bounds, weights = np.empty(0), np.empty(0)
+        total_weight = float(histograms.total[i])
+        if total_weight > 0:
+            shares = histograms.weights[i] / total_weight
+            heavy = np.flatnonzero(shares >= LIGHTEST_BUCKET)
+            bounds, weights = histograms.buckets.starts[heavy], shares[heavy]
         yield {
             "start": mean.grid.start_seconds,
             "mean": mean.values[i],
@@ -171,16 +176,6 @@ def _hourly_requests(
     return requested, running
 
 
-def _buckets(histograms: HistogramBatch, row: int) -> tuple[Sequence[float] | npt.NDArray[Any], ...]:
-    """(lower bounds, shares) of the buckets that hold weight."""
-    total_weight = float(histograms.total[row])
-    if total_weight <= 0:
-        return [], []
-    shares = histograms.weights[row] / total_weight
-    heavy = np.flatnonzero(shares >= LIGHTEST_BUCKET)
-    return histograms.buckets.starts[heavy], shares[heavy]
-
-
 def events(analysis: Analysis) -> Table:
     """Deploys, restarts and OOM kills of the window; a deploy once per workload and moment."""
     inventory, window = analysis.history.inventory, analysis.history.window
@@ -246,7 +241,15 @@ def extend_recommendation_log(before: Table | None, recommendations: Sequence[Re
     for row in before.rows() if before else ():
         old[tuple(str(row[k]) for k in _LOG_KEY)].append(row)
     for recommendation in recommendations:
-        row = _log_row(recommendation)
+        # One entry, with every column, so that entries can be compared.
+        ref = recommendation.container
+        row = {c.name: ("" if c.kind is Kind.TEXT else None) for c in RECOMMENDATION_LOG.columns}
+        row |= {"namespace": ref.workload.namespace, "kind": ref.workload.kind, "workload": ref.workload.name}
+        row |= {"container": ref.container, "time": recommendation.end_seconds, "strategy": recommendation.strategy}
+        for value in recommendation.values:
+            row[f"{value.resource}_{value.field}"] = value.amount
+            if value.field is Field.REQUEST:
+                row[f"{value.resource}_reason"] = value.reason.value
         entries = old[tuple(str(row[k]) for k in _LOG_KEY)]
         if not entries or any(entries[-1].get(k) != v for k, v in row.items() if k != "time"):
             entries.append(row)
@@ -255,16 +258,3 @@ def extend_recommendation_log(before: Table | None, recommendations: Sequence[Re
 
 
 _LOG_KEY: Final = ("namespace", "kind", "workload", "container")
-
-
-def _log_row(recommendation: Recommendation) -> dict[str, Any]:
-    """One entry, with every column, so that entries can be compared."""
-    ref = recommendation.container
-    row: dict[str, Any] = {c.name: ("" if c.kind is Kind.TEXT else None) for c in RECOMMENDATION_LOG.columns}
-    row |= {"namespace": ref.workload.namespace, "kind": ref.workload.kind, "workload": ref.workload.name}
-    row |= {"container": ref.container, "time": recommendation.end_seconds, "strategy": recommendation.strategy}
-    for value in recommendation.values:
-        row[f"{value.resource}_{value.field}"] = value.amount
-        if value.field is Field.REQUEST:
-            row[f"{value.resource}_reason"] = value.reason.value
-    return row

@@ -179,33 +179,52 @@ class _ContainerParts:
 
     @classmethod
     def of(cls, history: History, settings: Settings, server: ServerQuantiles | None) -> _ContainerParts:
-        pods, events = defaultdict[WorkloadRef, list[Pod]](list), _events_of(history.inventory)
-        for pod in history.inventory.pods:
-            pods[pod.workload].append(pod)
-        daemons = [pod for pod in history.inventory.pods if pod.workload.kind == "DaemonSet" and pod.running]
         inventory = history.inventory
-        owners, pod_rows = inventory.owners(), defaultdict[WorkloadRef, list[PodRow]](list)
-        for row in inventory.pod_rows:
-            owner = owners.get((row.namespace, row.name))
+        owners = inventory.owners()
+        pods, events = defaultdict[WorkloadRef, list[Pod]](list), defaultdict[WorkloadRef, list[Event]](list)
+        for pod in inventory.pods:
+            pods[pod.workload].append(pod)
+        daemons = [pod for pod in inventory.pods if pod.workload.kind == "DaemonSet" and pod.running]
+        for event in inventory.events:
+            owner = owners.get((event.subject.namespace, event.subject.pod))
             if owner is not None:
-                pod_rows[owner].append(row)
+                events[owner].append(event)
+        pod_rows = defaultdict[WorkloadRef, list[PodRow]](list)
+        for pod_row in inventory.pod_rows:
+            owner = owners.get((pod_row.namespace, pod_row.name))
+            if owner is not None:
+                pod_rows[owner].append(pod_row)
         # Rows of each workload; most signals have the same series, which are looked up once.
-        owners = history.inventory.owners()
         looked_up: list[tuple[tuple[PodContainerRef, ...], defaultdict[WorkloadRef, list[int]]]] = []
         by_signal: dict[Signal, defaultdict[WorkloadRef, list[int]]] = {}
         for signal, usage in history.usage.items():
             rows = next((rows for refs, rows in looked_up if refs == usage.refs), None)
             if rows is None:
-                rows = _rows_of_workloads(usage.refs, owners)
+                rows = defaultdict[WorkloadRef, list[int]](list)
+                for row, ref in enumerate(usage.refs):
+                    owner = owners.get((ref.namespace, ref.pod))
+                    if owner is not None:
+                        rows[owner].append(row)
                 looked_up.append((usage.refs, rows))
             by_signal[signal] = rows
         return cls(history, settings, server, by_signal, pods, events, pod_rows, daemons)
 
     def groups(self, most_series: int) -> list[list[Workload]]:
-        """Neighbouring workloads of at most so many series of a signal together, or a larger one alone."""
+        """Neighbouring workloads of at most so many series of a signal together, or a larger one alone.
+
+        One empty group of no workloads.
+        """
         workloads, rows = self.history.inventory.workloads, self.rows
         counts = {w.ref: max((len(of.get(w.ref, ())) for of in rows.values()), default=0) for w in workloads}
-        return list(_groups(workloads, counts, most_series))
+        groups: list[list[Workload]] = [[]]
+        series = 0
+        for workload in workloads:
+            if groups[-1] and series + counts[workload.ref] > most_series:
+                groups.append([])
+                series = 0
+            groups[-1].append(workload)
+            series += counts[workload.ref]
+        return groups
 
     def evidence(self, workloads: Sequence[Workload]) -> Evidence:
         """Evidence of these workloads' containers."""
@@ -261,36 +280,3 @@ def _evidence(
             members.refs, members.rows, series, settings.portrait, members.start_seconds
         )
     return assemble(part, history.window, usage, portraits, server=server, silence=history.silence)
-
-
-def _groups(workloads: Sequence[Workload], counts: Mapping[WorkloadRef, int], most: int) -> Iterator[list[Workload]]:
-    """Neighbouring workloads of at most so many series together, or one alone; one empty group of no workloads."""
-    group: list[Workload] = []
-    series = 0
-    for workload in workloads:
-        if group and series + counts[workload.ref] > most:
-            yield group
-            group, series = [], 0
-        group.append(workload)
-        series += counts[workload.ref]
-    yield group
-
-
-def _rows_of_workloads(
-    refs: Iterable[PodContainerRef], owners: Mapping[tuple[str, str], WorkloadRef]
-) -> defaultdict[WorkloadRef, list[int]]:
-    rows = defaultdict[WorkloadRef, list[int]](list)
-    for row, ref in enumerate(refs):
-        owner = owners.get((ref.namespace, ref.pod))
-        if owner is not None:
-            rows[owner].append(row)
-    return rows
-
-
-def _events_of(inventory: Inventory) -> defaultdict[WorkloadRef, list[Event]]:
-    owners, events = inventory.owners(), defaultdict[WorkloadRef, list[Event]](list)
-    for event in inventory.events:
-        owner = owners.get((event.subject.namespace, event.subject.pod))
-        if owner is not None:
-            events[owner].append(event)
-    return events

@@ -50,7 +50,6 @@ from cotenant.pipeline.shards.plan import ShardSize, WorkloadShard
 from cotenant.pipeline.shards.series import GroupForecast, SeriesTask, forecast_series, parts
 from cotenant.pipeline.shards.work import ShardTask, cluster_wide_members
 from cotenant.pipeline.stored_history import load_node_history
-from cotenant.pipeline.weeks import DayHours
 from cotenant.profiler.pool import total
 from cotenant.profiler.settings import ProfilerSettings
 from cotenant.recommender import stored_recommendations
@@ -177,7 +176,12 @@ class _Run:
     def analysis(self, history: History, merger: Merger, division: Division) -> Analysis:
         """Return the analysis of the merged shards, completed with the results of nodes and the cluster."""
         settings, now_seconds = self.settings, self.now_seconds
-        sums, clusters = merger.pod_sums(), _cluster_totals(history, merger)
+        sums, clusters = merger.pod_sums(), merger.cluster_totals()
+        # Sum over the nodes (the system's own share included); over the workloads where no node reports.
+        for resource, signal in NODE_SIGNAL.items():
+            nodes = history.node_usage[signal]
+            if nodes.refs:
+                clusters[resource] = total(nodes, cluster_wide_members(history.inventory.cluster, len(nodes.refs)))
         prod = {r: of.totals.prod for r, of in sums.items()}
         own = self.executor if division.firsts else Here()
         series = _series_above(history, prod, clusters)
@@ -195,6 +199,10 @@ class _Run:
         since = [*merger.since_seconds, *(group.since_seconds for group in groups if group.since_seconds is not None)]
         of_workloads, news = merger.results(), {group.group: group.news for group in groups if group.news is not None}
         of_all = replace(of_workloads, learned={**of_workloads.learned, **news})
+        # The next day, by the hour, of the series that have a week ahead.
+        days = {r: weeks.day_hours(forecasts["cluster", r], forecasts["cluster", r].refs) for r in Resource}
+        cpu = days[Resource.CPU]
+        days[Resource.CPU] = replace(cpu, paths={**cpu.paths, **merger.largest_ahead().paths})
         return Analysis(
             **inherited_fields(of_all, WorkloadResults),
             history=history,
@@ -219,7 +227,7 @@ class _Run:
             replica_floors=tuple(merger.floors),
             proposals=proposed,
             rehearsals=rehearsed,
-            weeks=weeks.analyse_weeks(clusters, merger.largest(), settings.forecasting, _days_ahead(forecasts, merger)),
+            weeks=weeks.analyse_weeks(clusters, merger.largest(), settings.forecasting, days),
             division=division,
             learned_seconds=min(since, default=None),
         )
@@ -248,15 +256,6 @@ class _Run:
         return {name: concatenate_forecasts(of) for name, of in by_kind.items()}, groups
 
 
-def _days_ahead(
-    forecasts: Mapping[tuple[str, MeasuredResource], Forecasts[Any]], merger: Merger
-) -> dict[Resource, DayHours]:
-    """Return the next day, by the hour, of the series that have a week ahead."""
-    days = {r: weeks.day_hours(forecasts["cluster", r], forecasts["cluster", r].refs) for r in Resource}
-    cpu = days[Resource.CPU]
-    return {**days, Resource.CPU: replace(cpu, paths={**cpu.paths, **merger.largest_ahead().paths})}
-
-
 def _series_above(
     history: History, prod: Mapping[Resource, Usage[NodeRef]], clusters: Mapping[Resource, Usage[ClusterRef]]
 ) -> list[tuple[str, Usage[Any], Floats | None]]:
@@ -273,16 +272,6 @@ def _series_above(
     if (of_gpus := gpus.cluster_total(history)) is not None:
         series.append(("cluster", of_gpus, None))
     return series
-
-
-def _cluster_totals(history: History, merger: Merger) -> dict[Resource, Usage[ClusterRef]]:
-    """Sum over the nodes (the system's own share included); over the workloads where no node reports."""
-    totals = merger.cluster_totals()
-    for resource, signal in NODE_SIGNAL.items():
-        nodes = history.node_usage[signal]
-        if nodes.refs:
-            totals[resource] = total(nodes, cluster_wide_members(history.inventory.cluster, len(nodes.refs)))
-    return totals
 
 
 def stored_division(store: Store) -> Division | None:
@@ -315,18 +304,15 @@ def publish(analysis: Analysis, store: Store, settings: Settings) -> None:
         except StoreConflict as error:
             other = store.read_document("overview", Overview)
             if other and (not left or other.time_seconds > overview.newest_seconds(analysis)):
-                raise _conflict_with(store.cluster, other) from error
+                raise StoreConflict(
+                    f"another run published results of {store.cluster} meanwhile: computed "
+                    f"{moment(other.computed_seconds)}, from a history until {moment(other.time_seconds)}. They stay, "
+                    "and the results of this run are not stored",
+                    fix="`cotenant recs list` shows the stored ones.",
+                ) from error
     if before != analysis.division:
         learned.forget(store, "workloads-", analysis.learned)
         judgements.forget(store, analysis.judgements)
-
-
-def _conflict_with(cluster: str, other: Overview) -> StoreConflict:
-    return StoreConflict(
-        f"another run published results of {cluster} meanwhile: computed {moment(other.computed_seconds)}, from a "
-        f"history until {moment(other.time_seconds)}. They stay, and the results of this run are not stored",
-        fix="`cotenant recs list` shows the stored ones.",
-    )
 
 
 def _write_without_failing(analysis: Analysis, store: Store, settings: Settings, *, demo: bool) -> None:
@@ -359,8 +345,15 @@ def _write(analysis: Analysis, store: Store, settings: Settings, *, demo: bool) 
     of_workloads = [parts_of_table for name, parts_of_table in analysis.rows.items() if name != FORECASTS.name]
     side_by_side(lambda of: store.write_parts(of.schema, of.stored()), of_workloads)
     store.write_parts(FORECASTS, tables.forecast_parts(analysis))
-    for table in _result_tables(analysis):
-        store.write_table(table)
+    # One after another: together they take more memory than the largest.
+    store.write_table(tables.nodes(analysis))
+    present = {r: of.present for r, of in analysis.pod_sums.items()}
+    store.write_table(tables.pods(analysis.history.inventory, present))
+    store.write_table(tables.reclaimable(analysis.reclaimable))
+    store.write_table(tables.findings(analysis.findings))
+    store.write_table(tables.replicas(analysis.replica_floors))
+    store.write_table(rehearsed_proposals.table(analysis.proposals))
+    store.write_table(weeks.table(analysis.weeks))
     browsable = set(analysis.rows)
     for table in _browsable_tables(analysis, store):
         store.write_table(table)
@@ -377,17 +370,6 @@ def _write(analysis: Analysis, store: Store, settings: Settings, *, demo: bool) 
     node_explanations.write(store, analysis, settings.recommender.reclaimable)
     summed = overview.overview(analysis, demo=demo, strategy=settings.recommender.strategy)
     store.write_document("overview", summed)
-
-
-def _result_tables(analysis: Analysis) -> Iterator[Table]:
-    """One after another: together they take more memory than the largest."""
-    yield tables.nodes(analysis)
-    yield tables.pods(analysis.history.inventory, {r: of.present for r, of in analysis.pod_sums.items()})
-    yield tables.reclaimable(analysis.reclaimable)
-    yield tables.findings(analysis.findings)
-    yield tables.replicas(analysis.replica_floors)
-    yield rehearsed_proposals.table(analysis.proposals)
-    yield weeks.table(analysis.weeks)
 
 
 def _browsable_tables(analysis: Analysis, store: Store) -> Iterator[Table]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
 
 from cotenant.base import measures
 from cotenant.base.cluster import Inventory
-from cotenant.base.colocation.reclaim_policies import Band, Reclaimable
+from cotenant.base.colocation.reclaim_policies import Band
 from cotenant.base.identity import ClusterRef
 from cotenant.base.kubernetes.quantity import add
 from cotenant.base.reasons import SENTENCES, Reason
@@ -19,12 +18,12 @@ from cotenant.base.table import truncate_to_integers
 from cotenant.base.usage.forecast import LEVELS as FORECAST_LEVELS
 from cotenant.base.usage.forecast import Forecasts
 from cotenant.base.usage.peak import PeakAhead, sentence, shown_peaks
-from cotenant.base.usage.usage import DAY_SECONDS, TimeGrid, Usage
+from cotenant.base.usage.usage import DAY_SECONDS, Usage
 from cotenant.forecasting.peak_time import RUN_SECONDS, busiest
 from cotenant.pipeline.analysis import Analysis
 from cotenant.pipeline.browse import hour_of_week, hourly
-from cotenant.recommender.colocation.model.lendable import LEVELS, LendableLines, total_now
-from cotenant.recommender.model.recommendation import Field, Recommendation, Value
+from cotenant.recommender.colocation.model.lendable import LEVELS, total_now
+from cotenant.recommender.model.recommendation import Field
 from cotenant.recommender.model.savings import freed_of, total_change, worth_the_effort
 from cotenant.recommender.model.views import BandSeries, Headline, NamespaceWaste, Overview
 
@@ -38,6 +37,9 @@ def overview(analysis: Analysis, *, demo: bool, strategy: str) -> Overview:
     cpu_freed = freed_of([total_change(recommendation, Resource.CPU) for recommendation in analysis.recommendations])
     ends = [recommendation.end_seconds for recommendation in analysis.recommendations]
     kept_ends = [end for end in ends if end < history.window.end_seconds]
+    cpu_forecast = analysis.cluster_forecasts[Resource.CPU]
+    values = (value for recommendation in analysis.recommendations for value in recommendation.values)
+    requests = (value.reason for value in values if value.field is Field.REQUEST)
     return Overview(
         cluster=inventory.cluster,
         source=quality.source if quality else "unknown",
@@ -56,10 +58,10 @@ def overview(analysis: Analysis, *, demo: bool, strategy: str) -> Overview:
         heat=_heat(analysis),
         waste=_waste(analysis),
         peak=_peak(analysis),
-        peak_reason=_peak_reason(analysis),
+        peak_reason=SENTENCES[cpu_forecast.reason[0] if cpu_forecast.reason else Reason.NO_DATA],
         severities={s.value: n for s, n in Counter(r.severity for r in analysis.recommendations).items()},
         patterns={p.value: n for p, n in Counter(analysis.workloads.patterns).items()},
-        reasons={r.value: n for r, n in Counter(v.reason for v in _requests(analysis.recommendations)).items()},
+        reasons={r.value: n for r, n in Counter(requests).items()},
         savings=analysis.savings,
         saving_cpu_millicores=analysis.savings.all_steps.frees.millicores,
         saving_memory_bytes=analysis.savings.all_steps.frees.bytes,
@@ -126,9 +128,14 @@ def _headline(analysis: Analysis) -> Headline:
 def _band(analysis: Analysis, resource: Resource) -> BandSeries:
     past = hourly(analysis.cluster_totals[resource])
     forecast, lines = analysis.cluster_forecasts[resource], analysis.lendable[resource]
-    amounts = {band: _known_amounts(analysis.reclaimable, band, resource) for band in Band}
+    # The known amount of every node, in the resource's unit; None where it is not known.
+    of_resource = [r for r in analysis.reclaimable if r.resource is resource]
+    amounts = {band: [r.known_amount for r in of_resource if r.band is band] for band in Band}
+    # Where the nodes' forecast has another grid, because it was made of another history, nothing is known ahead.
+    unknown = None if lines.half_hours == forecast.grid else np.full(forecast.grid.size, np.nan)
     ahead = {
-        band: {level: _floats(_cluster_line(forecast.grid, lines, band, level)) for level in LEVELS} for band in Band
+        band: {level: _floats(lines.ahead_of_cluster(band, level) if unknown is None else unknown) for level in LEVELS}
+        for band in Band
     }
     # Sum of requests over the pods that ran in each hour; NaN where nothing was recorded.
     hours = past.grid.times()
@@ -162,20 +169,6 @@ def _displayed_peak(forecast: Forecasts[ClusterRef]) -> int | None:
     """The cluster's peak as its row in the table of forecasts has it, in the resource's unit; None without one."""
     peaks = truncate_to_integers(shown_peaks(forecast)[:1])
     return int(peaks[0]) if np.isfinite(peaks).any() else None
-
-
-def _known_amounts(reclaimable: Iterable[Reclaimable], band: Band, resource: Resource) -> list[int | None]:
-    """Return the known amount of every node, in the resource's unit; None where it is not known."""
-    return [r.known_amount for r in reclaimable if r.band is band and r.resource is resource]
-
-
-def _cluster_line(grid: TimeGrid, lines: LendableLines, band: Band, level: str) -> npt.NDArray[np.float64]:
-    """Return the cluster's lendable amount at a level of the forecast, on this grid, (T,).
-
-    All NaN where the nodes' forecast has another grid, because it was made of another history.
-    """
-    line = lines.ahead_of_cluster(band, level)
-    return line if lines.half_hours == grid else np.full(grid.size, np.nan)
 
 
 def _heat(analysis: Analysis) -> list[list[float]]:
@@ -238,16 +231,6 @@ def _peak(analysis: Analysis) -> PeakAhead | None:
         above_mean=busiest_mean / float(median.mean()) - 1 if median.any() else 0.0,
         pronounced=forecast.peak_window(0) is not None,
     )
-
-
-def _peak_reason(analysis: Analysis) -> str:
-    forecast = analysis.cluster_forecasts[Resource.CPU]
-    reason = forecast.reason[0] if forecast.reason else Reason.NO_DATA
-    return SENTENCES[reason]
-
-
-def _requests(recommendations: Iterable[Recommendation]) -> Iterable[Value]:
-    return (v for r in recommendations for v in r.values if v.field is Field.REQUEST)
 
 
 def _floats(values: npt.NDArray[np.floating]) -> list[float]:

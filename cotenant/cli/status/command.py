@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
 
 import typer
 
@@ -13,10 +12,6 @@ from cotenant.base.commands.results import note_unstored, open_store, refuse_nam
 from cotenant.base.commands.session import EXIT_PARTIAL, new_app, session_of
 from cotenant.base.errors import CotenantError, UsageError
 from cotenant.settings import Settings
-
-if TYPE_CHECKING:
-    from cotenant.base.store import Store
-    from cotenant.recommender.model.views import Overview
 
 app = new_app()
 
@@ -48,14 +43,19 @@ def status(call: CommandCall) -> None:
         note_unstored(loaded)
         from cotenant.base.store.store import opened_all
         from cotenant.recommender.model.clusters import clusters_table
+        from cotenant.recommender.model.views import Overview
 
-        stores = opened_all(url)
-        overviews = {opened.cluster: _overview(opened) for opened in stores}
-        call.print(clusters_table({name: read for name, (read, _) in overviews.items()}))
-        for name, (_, fault) in overviews.items():
-            if fault:
-                message(f"note: cluster {name} cannot be read: {fault}")
-        if any(fault for _, fault in overviews.values()):
+        overviews: dict[str, Overview | None] = {}
+        faults: dict[str, str] = {}
+        for opened in opened_all(url):
+            try:
+                overviews[opened.cluster] = opened.read_document("overview", Overview)
+            except CotenantError as error:
+                overviews[opened.cluster], faults[opened.cluster] = None, error.message
+        call.print(clusters_table(overviews))
+        for name, fault in faults.items():
+            message(f"note: cluster {name} cannot be read: {fault}")
+        if faults:
             raise typer.Exit(EXIT_PARTIAL)
         return
     if call.output is Format.CSV:
@@ -84,13 +84,3 @@ def _print_one(call: CommandCall, flags: dict[str, str | None]) -> None:
         message(f"partial: {live.plans_left_out}", style="yellow")
     if live.failed or live.plans_left_out:
         raise typer.Exit(EXIT_PARTIAL)
-
-
-def _overview(store: Store) -> tuple[Overview | None, str]:
-    """The overview of a cluster; why it cannot be read, else ""."""
-    from cotenant.recommender.model.views import Overview
-
-    try:
-        return store.read_document("overview", Overview), ""
-    except CotenantError as error:
-        return None, error.message

@@ -153,6 +153,7 @@ def cluster_status(
     unassessed = unassessed_counts(advice, every)
     critical = dict(queries.facet(tables[FINDINGS.name], every, "severity")).get(Severity.CRITICAL.value, 0)
     ready = ready_counts(advice, every)
+    (batch_cpu, batch_memory), batch_pods = usage_of_batch_pods(tables[PODS.name])
     from cotenant.scheduler_ext.reservations.model.life_cycle import PlanGroup
 
     waiting_things = Waiting(
@@ -168,7 +169,13 @@ def cluster_status(
         newest_sample_seconds=overview.time_seconds,
         age_seconds=measures.age_seconds(now_seconds, overview.time_seconds),
         running=live.components,
-        lent=_lent(overview, tables),
+        lent=Lent(
+            batch_pods=batch_pods,
+            batch_use=ClusterAmounts(batch_cpu, batch_memory),
+            free_for_batch_now=_amounts(overview.cpu.batch_now, overview.memory.batch_now),
+            free_for_a_day=_amounts(overview.cpu.mid_now, overview.memory.mid_now),
+            why_unknown=why_unknown(tables[RECLAIMABLE.name]),
+        ),
         at_risk=AtRisk(
             todo.raises, above_request_count(advice, every), critical, unassessed.severity, unassessed.memory
         ),
@@ -180,17 +187,6 @@ def cluster_status(
         plans_unknown=live.plans_unknown,
         plans_left_out=live.plans_left_out,
         notes=tuple(overview.notes),
-    )
-
-
-def _lent(overview: Overview, tables: Mapping[str, Relation]) -> Lent:
-    (cpu, memory), pods = usage_of_batch_pods(tables[PODS.name])
-    return Lent(
-        batch_pods=pods,
-        batch_use=ClusterAmounts(cpu, memory),
-        free_for_batch_now=_amounts(overview.cpu.batch_now, overview.memory.batch_now),
-        free_for_a_day=_amounts(overview.cpu.mid_now, overview.memory.mid_now),
-        why_unknown=why_unknown(tables[RECLAIMABLE.name]),
     )
 
 

@@ -11,7 +11,6 @@ from cotenant.base.severity import Severity
 from cotenant.base.text import counted, duration, moment, percent, visible
 from cotenant.base.usage.peak import PEAK_NAME
 from cotenant.cli.status.model import ClusterAmounts, ClusterStatus, resource_amounts
-from cotenant.recommender.model.savings import Savings
 from cotenant.recommender.model.savings_text import saving_text
 
 Line = tuple[str, str]
@@ -32,19 +31,6 @@ def lines(status: ClusterStatus, currency: str) -> Iterator[Line]:
     for index, part in enumerate(status.running):
         short = "" if part.ready >= part.wanted else "  <- not all are ready"
         yield "" if index else "Runs", f"{visible(part.name)} ({part.kind}): {part.ready} of {part.wanted} ready{short}"
-    yield from _lent(status)
-    yield from _at_risk(status)
-    yield "Waste", _waste(status, currency)
-    yield from _waiting_lines(status)
-    yield "Next peak", _peak(status)
-    yield "Saved so far", _saved_words(status.saved.changes, status.saved.verified, currency)
-
-
-def _both(amounts: ClusterAmounts) -> str:
-    return ", ".join(amount(value, resource) for resource, value in resource_amounts(amounts).items())
-
-
-def _lent(status: ClusterStatus) -> Iterator[Line]:
     lent = status.lent
     if lent.free_for_batch_now.cpu_millicores is None:
         yield "Lent", f"what could be lent is not known: {lent.why_unknown or 'No node is known.'}"
@@ -53,6 +39,33 @@ def _lent(status: ClusterStatus) -> Iterator[Line]:
         overlap = "it overlaps with free for batch: do not add the two"
         yield "", f"free for a day: {_both(lent.free_for_a_day)}; {overlap}"
     yield "", f"batch pods use {_both(lent.batch_use)} ({counted(lent.batch_pods, 'pod')})"
+    yield from _at_risk(status)
+    if status.waste_containers:
+        after = saving_text(status.waste.all_steps, currency)
+        yield "Waste", f"{counted(status.waste_containers, 'container')} to cut; after all steps that {after}"
+    else:
+        yield "Waste", "nothing known to cut" if status.at_risk.unassessed else "nothing to cut"
+    yield from _waiting_lines(status)
+    peak = status.peak
+    if peak is None:
+        yield "Next peak", f"unknown: {visible(status.peak_reason)}"
+    else:
+        led = f", led by {visible(peak.led_by)}" if peak.led_by else ""
+        rise = f"{percent(peak.above_mean, signed=True)} above the day's mean{led}"
+        height = f"{amount(peak.height_millicores, Resource.CPU)} ({PEAK_NAME})"
+        yield "Next peak", f"{moment(peak.start_seconds)}, {height}; {rise}"
+    changes, frees = status.saved.changes, status.saved.verified.frees
+    amounts = [amount(frees.amount(resource), resource) for resource in Resource if frees.amount(resource)]
+    month = [f"{money(frees.monthly, currency)} a month"] if frees.monthly else []
+    if amounts:
+        yield "Saved so far", f"{', '.join([*amounts, *month])}, verified by {counted(changes, 'change')}"
+    else:
+        verified = f"; {counted(changes, 'change')} verified" if changes else ""
+        yield "Saved so far", f"nothing verified yet{verified}"
+
+
+def _both(amounts: ClusterAmounts) -> str:
+    return ", ".join(amount(value, resource) for resource, value in resource_amounts(amounts).items())
 
 
 def _at_risk(status: ClusterStatus) -> Iterator[Line]:
@@ -72,14 +85,6 @@ def _at_risk(status: ClusterStatus) -> Iterator[Line]:
         yield "", f"{counted(risk.critical_findings, 'critical finding')}: {CRITICAL}"
 
 
-def _waste(status: ClusterStatus, currency: str) -> str:
-    """Return how many containers request too much, and what cutting them saves once all steps are done."""
-    if not status.waste_containers:
-        return "nothing known to cut" if status.at_risk.unassessed else "nothing to cut"
-    after = saving_text(status.waste.all_steps, currency)
-    return f"{counted(status.waste_containers, 'container')} to cut; after all steps that {after}"
-
-
 def _waiting_lines(status: ClusterStatus) -> Iterator[Line]:
     waits = status.waiting
     found = [
@@ -97,21 +102,3 @@ def _waiting_lines(status: ClusterStatus) -> Iterator[Line]:
     words = [*(words or ["nothing"]), *([visible(status.plans_left_out)] if status.plans_left_out else [])]
     for index, text in enumerate(words):
         yield "" if index else "Waiting", text
-
-
-def _peak(status: ClusterStatus) -> str:
-    peak = status.peak
-    if peak is None:
-        return f"unknown: {visible(status.peak_reason)}"
-    led = f", led by {visible(peak.led_by)}" if peak.led_by else ""
-    rise = f"{percent(peak.above_mean, signed=True)} above the day's mean{led}"
-    return f"{moment(peak.start_seconds)}, {amount(peak.height_millicores, Resource.CPU)} ({PEAK_NAME}); {rise}"
-
-
-def _saved_words(changes: int, verified: Savings, currency: str) -> str:
-    frees = verified.frees
-    amounts = [amount(frees.amount(resource), resource) for resource in Resource if frees.amount(resource)]
-    if not amounts:
-        return f"nothing verified yet; {counted(changes, 'change')} verified" if changes else "nothing verified yet"
-    month = [f"{money(frees.monthly, currency)} a month"] if frees.monthly else []
-    return f"{', '.join([*amounts, *month])}, verified by {counted(changes, 'change')}"

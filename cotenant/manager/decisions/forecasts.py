@@ -19,7 +19,7 @@ from cotenant.base.controllers.contract import MANAGED_BY, MANAGED_BY_LABEL, Con
 from cotenant.base.controllers.published import ExistingObject, is_ours, seconds_of
 from cotenant.base.errors import QuantityError
 from cotenant.base.kubernetes.intent import Address, Apply
-from cotenant.base.kubernetes.models.own_kinds import CpuCurves, MemoryCurves, UsageForecast
+from cotenant.base.kubernetes.models.own_kinds import UsageForecast
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.kubernetes.protocol import OWN_GROUP
 from cotenant.base.kubernetes.quantity import format_amount, parse_amount
@@ -103,27 +103,26 @@ def news(outlook: NodeOutlook, published: UsageForecast | None, now_seconds: flo
 def _has_moved(outlook: NodeOutlook, published: UsageForecast, start: int, band: float) -> bool:
     """Return whether any half hour that both cover, or the peak, differs by more than `band` of the published peak.
 
-    It is also true where the steps differ.
+    It is also true where the steps differ, or where one of the two has no forecast of a resource.
     """
     if published.spec.step_seconds != outlook.step_seconds:
         return True
     skip = (outlook.start_seconds - start) // outlook.step_seconds
-    return any(_series_differ(outlook.series.get(r), published.spec.series(r), r, (skip, band)) for r in Resource)
-
-
-def _series_differ(
-    new: SeriesOutlook | None, old: CpuCurves | MemoryCurves | None, resource: Resource, by: tuple[int, float]
-) -> bool:
-    if new is None or old is None:
-        return (new is None) != (old is None)
-    skip, band = by
-    peak = _amount(resource, old.peak)
-    largest = max(
-        abs(_amount(resource, _peak(resource, new.peak)) - peak),
-        _largest_difference(old.median[skip:], new.median),
-        _largest_difference(old.high[skip:], new.high),
-    )
-    return largest > band * peak
+    for resource in Resource:
+        new, old = outlook.series.get(resource), published.spec.series(resource)
+        if new is None and old is None:
+            continue
+        if new is None or old is None:
+            return True
+        peak = _amount(resource, old.peak)
+        largest = max(
+            abs(_amount(resource, _peak(resource, new.peak)) - peak),
+            _largest_difference(old.median[skip:], new.median),
+            _largest_difference(old.high[skip:], new.high),
+        )
+        if largest > band * peak:
+            return True
+    return False
 
 
 def _largest_difference(old: list[int], new: list[int]) -> float:

@@ -217,7 +217,19 @@ def _write(
     address = Address(ANALYSIS_GROUP, PLURAL, object_name(advice.ref), advice.namespace)
     # The state in one word, for a column and a selector.
     true = {state.type for state in states if state.true}
-    label, evidence = STALE if "Stale" in true else CURRENT if "Ready" in true else WITHHELD, _evidence_of(advice)
+    label = STALE if "Stale" in true else CURRENT if "Ready" in true else WITHHELD
+    # The evidence for the amounts as JSON: digests, the span of the history, figures of the workload's total, limits.
+    evidence_fields: dict[str, Any] = {
+        "settings": advice.settings_digest,
+        "record": advice.record_digest,
+        "from": moment(advice.start_seconds),
+        "to": moment(advice.end_seconds),
+        **advice.figures,
+    }
+    limited = (c for c in advice.containers if c.limits)
+    if limits := {c.name: {r.value: format_amount(r, a) for r, a in c.limits.items()} for c in limited}:
+        evidence_fields["limits"] = limits
+    evidence = msgspec.json.encode(evidence_fields, order="sorted").decode()
     if (
         published is None
         or [r.uid for r in published.metadata.owner_references or ()] != [owner.uid]
@@ -288,25 +300,6 @@ def _body(address: Address, owner: ExistingObject, state: str, evidence: str) ->
     return address.manifest("Recommendation", metadata, spec={"target": {"type": "workload", "workload": workload}})
 
 
-def _evidence_of(advice: WorkloadAdvice) -> str:
-    """Return the evidence for the amounts as JSON.
-
-    It has digests, the span of the history, figures of the total of the workload, and limits.
-    """
-    evidence: dict[str, Any] = {
-        "settings": advice.settings_digest,
-        "record": advice.record_digest,
-        "from": moment(advice.start_seconds),
-        "to": moment(advice.end_seconds),
-        **advice.figures,
-    }
-    limits = {
-        c.name: {r.value: format_amount(r, a) for r, a in c.limits.items()} for c in advice.containers if c.limits
-    }
-    evidence |= {"limits": limits} if limits else {}
-    return msgspec.json.encode(evidence, order="sorted").decode()
-
-
 def _status(
     address: Address,
     containers: list[dict[str, Any]],
@@ -314,26 +307,23 @@ def _status(
     published: RecommendationObject,
     now_seconds: float,
 ) -> dict[str, Any]:
-    status = {
-        "updateTime": moment(now_seconds),
-        "conditions": [_condition(state, published, now_seconds) for state in states],
-        "podStatus": {"containerStatuses": containers},
-    }
+    """The time of a condition's transition stays while it stays, as Kubernetes' conventions want it."""
+    conditions = []
+    for state in states:
+        before = next((c for c in published.status.conditions or () if c.type == state.type), None)
+        since = before.last_transition_time if before and before.status == str(state.true) else ""
+        conditions.append(
+            {
+                "type": state.type,
+                "status": str(state.true),
+                "reason": state.reason,
+                "message": state.message,
+                "lastTransitionTime": since or moment(now_seconds),
+            }
+        )
+    pods = {"containerStatuses": containers}
+    status = {"updateTime": moment(now_seconds), "conditions": conditions, "podStatus": pods}
     return address.manifest("Recommendation", status=status)
-
-
-def _condition(state: _ConditionState, published: RecommendationObject, now_seconds: float) -> dict[str, str]:
-    """The time of transition stays while the status stays, as Kubernetes' conventions want it."""
-    status = str(state.true)
-    before = next((c for c in published.status.conditions or () if c.type == state.type), None)
-    since = before.last_transition_time if before and before.status == status else ""
-    return {
-        "type": state.type,
-        "status": status,
-        "reason": state.reason,
-        "message": state.message,
-        "lastTransitionTime": since or moment(now_seconds),
-    }
 
 
 def _container(name: str, amounts: Mapping[Resource, int]) -> dict[str, Any]:

@@ -143,7 +143,6 @@ class RunResults(msgspec.Struct, frozen=True):
 
 def collect(analysis: Analysis, *, with_medians: bool = False) -> RunResults:
     """Everything that is published of an analysis. with_medians: workload_medians too, 400 bytes a workload."""
-    # Nodes without a finite peak have none.
     # p95 (millicores, bytes) and coefficient of variation of each workload's total, where there are samples.
     figures: dict[WorkloadRef, dict[str, float]] = defaultdict(dict)
     workloads = analysis.workloads
@@ -156,11 +155,16 @@ def collect(analysis: Analysis, *, with_medians: bool = False) -> RunResults:
                 figures[ref][f"{resource}_cv"] = round(cv, 3)
     grid = analysis.pod_totals[Resource.CPU].prod.grid
     census = prod_census(analysis.history.inventory, grid.end_seconds, grid.start_seconds)
+    # The term of the mid formula that rests on the forecast, as the reclaimable rows show it.
+    prod_reclaimable: dict[str, dict[Resource, int]] = defaultdict(dict)
+    for row in analysis.reclaimable:
+        if "prod_reclaimable" in row.terms:
+            prod_reclaimable[row.node][row.resource] = row.terms["prod_reclaimable"]
     return RunResults(
         computed_seconds=analysis.computed_seconds,
         workloads=advice(analysis.recommendations, dict(figures)),
         nodes=outlooks(analysis.node_forecasts, analysis.settings_digest, analysis.history.window),
-        prod_reclaimable=_prod_reclaimable(analysis),
+        prod_reclaimable=dict(prod_reclaimable),
         prod_peaks={
             resource: {
                 name: ProdPeak(p.peak, _finite(p.violation), p.origins, _finite(p.system_peak), p.mid_peak)
@@ -196,7 +200,23 @@ def advice(
     by_workload: dict[WorkloadRef, list[Recommendation]] = defaultdict(list)
     for recommendation in recommendations:
         by_workload[recommendation.container.workload].append(recommendation)
-    return tuple(_workload(ref, by_workload[ref], figures.get(ref, {})) for ref in sorted(by_workload))
+    advised = []
+    for ref in sorted(by_workload):
+        own = by_workload[ref]
+        advised.append(
+            WorkloadAdvice(
+                namespace=ref.namespace,
+                kind=ref.kind,
+                name=ref.name,
+                containers=tuple(_container(r) for r in own),
+                settings_digest=own[0].settings_digest,
+                record_digest=hashlib.sha256(msgspec.json.encode(own, order="deterministic")).hexdigest()[:12],
+                start_seconds=own[0].end_seconds - own[0].window_seconds,
+                end_seconds=own[0].end_seconds,
+                figures=figures.get(ref, {}),
+            )
+        )
+    return tuple(advised)
 
 
 def outlooks(
@@ -231,21 +251,6 @@ def outlooks(
     )
 
 
-def _workload(ref: WorkloadRef, recommendations: list[Recommendation], figures: dict[str, float]) -> WorkloadAdvice:
-    first = recommendations[0]
-    return WorkloadAdvice(
-        namespace=ref.namespace,
-        kind=ref.kind,
-        name=ref.name,
-        containers=tuple(_container(r) for r in recommendations),
-        settings_digest=first.settings_digest,
-        record_digest=hashlib.sha256(msgspec.json.encode(recommendations, order="deterministic")).hexdigest()[:12],
-        start_seconds=first.end_seconds - first.window_seconds,
-        end_seconds=first.end_seconds,
-        figures=figures,
-    )
-
-
 def _container(recommendation: Recommendation) -> ContainerAdvice:
     """Return the advice for one container, without memory that is valid only together with another heap.
 
@@ -275,12 +280,3 @@ def _round_up(values: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> list
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
-
-
-def _prod_reclaimable(analysis: Analysis) -> dict[str, dict[Resource, int]]:
-    """The term of the mid formula that rests on the forecast, as the reclaimable rows show it."""
-    by_node: dict[str, dict[Resource, int]] = defaultdict(dict)
-    for row in analysis.reclaimable:
-        if "prod_reclaimable" in row.terms:
-            by_node[row.node][row.resource] = row.terms["prod_reclaimable"]
-    return dict(by_node)

@@ -10,7 +10,7 @@ Of the tested peaks that rest on them: the worst 24 hours, and how long they las
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -48,7 +48,16 @@ def maxima_of_nodes(
 
     They join stored maxima, those of older usage that none were stored for, and those of the window's totals.
     """
-    return {r: _append_new_maxima(_older(store, history, r, settings), of) for r, of in totals.items()}
+    maxima = {}
+    for resource, of in totals.items():
+        older = _older(store, history, resource, settings)
+        # Those of the window's whole blocks behind them.
+        first, grid = older.end_seconds, of.grid
+        last = max(first, grid.end_seconds // BLOCK_SECONDS * BLOCK_SECONDS)
+        newer = block_maxima(of.values[:, grid.index_of(first) : grid.index_of(last)], grid.slots_per_day)
+        values = np.concatenate([older.values, newer], axis=1)
+        maxima[resource] = NodeMaxima(older.refs, older.start_seconds, values)
+    return maxima
 
 
 def write(store: Store, maxima: Mapping[Resource, NodeMaxima]) -> None:
@@ -65,15 +74,22 @@ def _older(store: Store, history: History, resource: Resource, settings: NodePea
     window, days = history.window, settings.calibration_days + RECORD_DAYS
     end = next_border(window.start_seconds)
     since = end if history.since_seconds is None else next_border(history.since_seconds)
-    stored = _read(store, resource) or NodeMaxima((), end, np.empty((0, 0), dtype=np.float32))
+    stored, block = NodeMaxima((), end, np.empty((0, 0), dtype=np.float32)), store.read_block(_FOLDER, resource.value)
+    if block is not None:
+        names = tuple(NodeRef(name) for name in block[0]["node"].tolist())
+        stored = NodeMaxima(names, int(block[1]["start_seconds"]), block[0]["maxima"])
     start = min(end, max(min(since, stored.start_seconds), next_border(window.end_seconds - days * DAY_SECONDS)))
     older = NodeMaxima(refs, start, np.full((len(refs), (end - start) // BLOCK_SECONDS), np.nan, dtype=np.float32))
     older.take(stored)
     for first, last in ((start, min(end, stored.start_seconds)), (max(start, stored.end_seconds), end)):
-        for grid in _days(max(first, since), last):
-            # Maxima of one stored day; unknown where `stored_totals` are.
+        # Maxima of one stored day at a time, cut at midnights; unknown where `stored_totals` are.
+        day = max(first, since)
+        while day < last:
+            until = min(last, (day // DAY_SECONDS + 1) * DAY_SECONDS)
+            grid = TimeGrid.from_span(day, until, FIVE_MINUTES_SECONDS)
             prod = stored_totals(store, history, resource, grid)
             older.take(NodeMaxima(prod.refs, grid.start_seconds, block_maxima(prod.values, grid.slots_per_day)))
+            day = until
     return older
 
 
@@ -89,33 +105,6 @@ def stored_totals(store: Store, history: History, resource: Resource, grid: Time
     used = np.nan_to_num(usage.values).reshape(len(usage.refs), -1, _SLOTS).sum(axis=2, dtype=np.float64)
     lost = used[unplaced].sum(axis=0) > TOLERATED_UNPLACED * used.sum(axis=0)
     return replace(prod, values=np.where(np.repeat(lost, _SLOTS), np.float32(np.nan), prod.values))
-
-
-def _append_new_maxima(older: NodeMaxima, totals: Usage[NodeRef]) -> NodeMaxima:
-    """The older maxima and those of the window's whole blocks behind them."""
-    grid = totals.grid
-    first = older.end_seconds
-    last = max(first, grid.end_seconds // BLOCK_SECONDS * BLOCK_SECONDS)
-    inside = slice(grid.index_of(first), grid.index_of(last))
-    newer = block_maxima(totals.values[:, inside], grid.slots_per_day)
-    return NodeMaxima(older.refs, older.start_seconds, np.concatenate([older.values, newer], axis=1))
-
-
-def _read(store: Store, resource: Resource) -> NodeMaxima | None:
-    stored = store.read_block(_FOLDER, resource.value)
-    if stored is None:
-        return None
-    block, stamp = stored
-    refs = tuple(NodeRef(name) for name in block["node"].tolist())
-    return NodeMaxima(refs, int(stamp["start_seconds"]), block["maxima"])
-
-
-def _days(start: int, end: int) -> Iterator[TimeGrid]:
-    """Whole blocks of [start, end), cut at midnights."""
-    while start < end:
-        until = min(end, (start // DAY_SECONDS + 1) * DAY_SECONDS)
-        yield TimeGrid.from_span(start, until, FIVE_MINUTES_SECONDS)
-        start = until
 
 
 def worst_days(
@@ -135,17 +124,14 @@ def _worst_day(
     (risk, *_), tested = peaks.risks, peaks.tested
     if tested is None:
         return WorstDay(risk, 0, reason=Reason.FEW_TESTED_DAYS)
-    starts = _starts(totals.grid, maxima)[-tested.peaks.shape[1] :]
+    # Begin of each block that peaks are calibrated on: whole ones before the window, and those back from its end.
+    window = totals.grid
+    inside = window.size * window.step_seconds // BLOCK_SECONDS
+    newest = (window.end_seconds - BLOCK_SECONDS * back for back in range(inside, 0, -1))
+    starts = (*maxima.starts_before(window.start_seconds), *newest)[-tested.peaks.shape[1] :]
     span = worst_span(tested)
     known = None if span is None else _seconds_above(store, history, totals, tested, (span, starts))
     return worst_day(tested, starts, risk, known)
-
-
-def _starts(window: TimeGrid, maxima: NodeMaxima) -> tuple[int, ...]:
-    """Begin of each block that peaks are calibrated on: whole ones before the window, and those back from its end."""
-    inside = window.size * window.step_seconds // BLOCK_SECONDS
-    newest = (window.end_seconds - BLOCK_SECONDS * back for back in range(inside, 0, -1))
-    return (*maxima.starts_before(window.start_seconds), *newest)
 
 
 def _seconds_above(

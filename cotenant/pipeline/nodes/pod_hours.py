@@ -6,7 +6,8 @@ past hour the newest samples of its last ten minutes count, and the request of a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
@@ -63,13 +64,22 @@ def pod_hours(usage: AnyUsage[PodContainerRef], inventory: Inventory, pods: Sequ
     """
     assert isinstance(usage.resource, Resource)
     place = {node.name: i for i, node in enumerate(inventory.nodes)}
-    lives = [life for life in _lives(pods) if life.pod.node in place]
+    lives = []
+    ordered = sorted(pods, key=lambda pod: (pod.namespace, pod.name, pod.start_seconds))
+    for _, namesakes in groupby(ordered, lambda pod: (pod.namespace, pod.name)):
+        one_after_another = list(namesakes)
+        borders = [-np.inf, *(float(pod.start_seconds) for pod in one_after_another[1:]), np.inf]
+        for i, pod in enumerate(one_after_another):
+            if pod.node in place:
+                lives.append(_PodLife(pod, borders[i], borders[i + 1]))
     lives.sort(key=lambda life: (life.pod.start_seconds, place[life.pod.node]))
     nodes = np.array([place[life.pod.node] for life in lives], dtype=np.int64)
     met = np.unique(nodes)
     slots = last_slots(usage.grid)
     sums = {name: np.zeros((len(met), len(slots))) for name in TERMS}
-    series, stored = _series_of(usage.refs), as_sparse(usage)
+    series, stored = defaultdict[tuple[str, str], list[int]](list), as_sparse(usage)
+    for row, ref in enumerate(usage.refs):
+        series[ref.namespace, ref.pod].append(row)
     for first in range(0, len(lives), _PODS_AT_ONCE):
         part = lives[first : first + _PODS_AT_ONCE]
         own, rows = np.unique(nodes[first : first + _PODS_AT_ONCE], return_inverse=True)
@@ -124,25 +134,6 @@ class _PodLife:
     pod: Pod
     first_seconds: float
     last_seconds: float
-
-
-def _lives(pods: Sequence[Pod]) -> Iterator[_PodLife]:
-    def name_of(pod: Pod) -> tuple[str, str]:
-        return pod.namespace, pod.name
-
-    ordered = sorted(pods, key=lambda pod: (name_of(pod), pod.start_seconds))
-    for _, namesakes in groupby(ordered, name_of):
-        one_after_another = list(namesakes)
-        borders = [-np.inf, *(float(pod.start_seconds) for pod in one_after_another[1:]), np.inf]
-        for i, pod in enumerate(one_after_another):
-            yield _PodLife(pod, borders[i], borders[i + 1])
-
-
-def _series_of(refs: Sequence[PodContainerRef]) -> Mapping[tuple[str, str], list[int]]:
-    series: dict[tuple[str, str], list[int]] = {}
-    for row, ref in enumerate(refs):
-        series.setdefault((ref.namespace, ref.pod), []).append(row)
-    return series
 
 
 def _terms(

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from cotenant.base.cluster import Inventory, Pod
 from cotenant.base.colocation.reclaim_policies import Band, Reclaimable
@@ -74,22 +73,19 @@ def partial_sums(
     the totals of their prod pods; pods: those whose hours are summed, each in one part alone; their series are among
     the usage.
     """
-    everything, group = by_node(usage.refs, inventory, node_refs(inventory)), _groups(usage.refs, inventory.pods)
+    everything = by_node(usage.refs, inventory, node_refs(inventory))
+    # The group of each series' pod: 0 of prod, 1 of what else is never lent, 2 of the rest, 3 not known.
+    groups: dict[tuple[str, str], int] = {}
+    for pod in inventory.pods:
+        name, priority = (pod.namespace, pod.name), pod.effective_priority
+        groups[name] = min(groups.get(name, 3), 0 if priority in PROD else 1 if priority in HIGH else 2)
+    group = np.array([groups.get((ref.namespace, ref.pod), 3) for ref in usage.refs], dtype=np.int64)
     of_prod, of_above, of_rest = (
         partial_totals(usage, replace(everything, rows=np.where(group == number, everything.rows, -1)))
         for number in range(3)
     )
     hours = pod_hours(usage, inventory, pods)
     return PartialPodSums(of_prod, of_above, of_rest, pods_now(usage), peaks(everything, of_prod), hours)
-
-
-def _groups(series: Sequence[PodContainerRef], pods: Sequence[Pod]) -> npt.NDArray[np.int64]:
-    """Return the group of each series' pod: 0 of prod, 1 of what else is never lent, 2 of the rest, 3 not known."""
-    groups: dict[tuple[str, str], int] = {}
-    for pod in pods:
-        name, priority = (pod.namespace, pod.name), pod.effective_priority
-        groups[name] = min(groups.get(name, 3), 0 if priority in PROD else 1 if priority in HIGH else 2)
-    return np.array([groups.get((ref.namespace, ref.pod), 3) for ref in series], dtype=np.int64)
 
 
 class SumsOfPods:
@@ -165,7 +161,15 @@ def lenders(
     pods = pod_columns(inventory, {resource: of.present for resource, of in sums.items()})
     made: dict[Resource, Lender] = {}
     for resource in Resource:
-        usages = _usages(history, resource, prod[resource], forecasts[resource])
+        nodes = history.node_usage[NODE_SIGNAL[resource]]
+        values, measured = newest(nodes)
+        names = [ref.name for ref in nodes.refs]
+        usages = Usages(
+            nodes=dict(zip(names, (float(v) for v in values), strict=True)),
+            measured_seconds=dict(zip(names, (float(t) for t in measured), strict=True)),
+            prod_reclaimable=_prod_reclaimable(inventory, resource, prod[resource], forecasts[resource]),
+            prod_peaks=forecasts[resource],
+        )
         columns = node_columns(inventory, resource, usages, pods)
         allocatable = np.array([n.allocatable.get(resource, 0) for n in inventory.nodes], dtype=np.float64)
         made[resource] = Lender.of(columns, Parameters.of(chosen, resource), allocatable, now_seconds)
@@ -196,20 +200,6 @@ def newest(usage: Usage[Any]) -> tuple[np.ndarray[Any, np.dtype[np.float64]], np
 
 def _pods_of(inventory: Inventory, classes: Collection[PriorityClass]) -> set[tuple[str, str]]:
     return {(p.namespace, p.name) for p in inventory.pods if p.effective_priority in classes}
-
-
-def _usages(
-    history: History, resource: Resource, prod: NodePeaks[NodeRef], forecasts: Mapping[str, PeakForecast]
-) -> Usages:
-    nodes = history.node_usage[NODE_SIGNAL[resource]]
-    values, measured = newest(nodes)
-    names = [ref.name for ref in nodes.refs]
-    return Usages(
-        nodes=dict(zip(names, (float(v) for v in values), strict=True)),
-        measured_seconds=dict(zip(names, (float(t) for t in measured), strict=True)),
-        prod_reclaimable=_prod_reclaimable(history.inventory, resource, prod, forecasts),
-        prod_peaks=forecasts,
-    )
 
 
 def peak_forecasts(
@@ -292,8 +282,6 @@ def system_usage(history: History, resource: Resource, pods: Usage[NodeRef]) -> 
     return Usage(refs, nodes.grid, rest, nodes.resource, nodes.statistic)
 
 
-Flags = npt.NDArray[np.bool_]
-
 _NODES_AT_ONCE: Final = 512
 
 
@@ -329,9 +317,16 @@ def lendable_lines(history: History, lender: Lender, sums: PodSums, prod: Foreca
     without_prod = np.isnan(sums.totals.prod.values).all(axis=1)
     without_prod &= (lender.now.prod_used == 0) & (lender.now.prod_request == 0)
     ahead: dict[tuple[Band, str], Floats] = {}
+    # Rows in the order of the nodes, NaN for a node without a forecast.
+    forecast_row = {ref.name: row for row, ref in enumerate(prod.refs)}
+    in_order = [forecast_row.get(name, -1) for name in lender.now.nodes]
     for level in LEVELS:
-        path = np.where(without_prod[:, None], 0.0, _in_order(prod, prod.level(float(level)), lender.now.nodes))
+        padded = np.append(prod.level(float(level)), np.full((1, prod.grid.size), np.nan), axis=0)
+        path = np.where(without_prod[:, None], 0.0, padded[in_order])
         ahead |= {(band, level): amounts for band, amounts in lendable.ahead(lender, path).items()}
+    # From each node's first hour with a report to its last.
+    reports = use.age_seconds <= lender.given.degrade_seconds[:, None]
+    begun, goes_on = (np.logical_or.accumulate(flags, axis=1) for flags in (reports, reports[:, ::-1]))
     return LendableLines(
         hours=hours_of(history.window),
         half_hours=prod.grid,
@@ -340,18 +335,5 @@ def lendable_lines(history: History, lender: Lender, sums: PodSums, prod: Foreca
         past_reasons={band: past.reasons(band) for band in Band},
         ahead=ahead,
         capacity=lender.now.capacity.astype(np.float64),
-        reported=_fill_between_reports(use.age_seconds <= lender.given.degrade_seconds[:, None]),
+        reported=np.asarray(begun & goes_on[:, ::-1]),
     )
-
-
-def _in_order(prod: Forecasts[NodeRef], path: npt.NDArray[np.float32], nodes: tuple[str, ...]) -> Floats:
-    """Rows in the order of the nodes, NaN for a node without a forecast."""
-    row_of = {ref.name: row for row, ref in enumerate(prod.refs)}
-    padded = np.append(path, np.full((1, prod.grid.size), np.nan), axis=0)
-    return padded[[row_of.get(name, -1) for name in nodes]]
-
-
-def _fill_between_reports(reports: Flags) -> Flags:
-    """Return flags that are true from each row's first true to its last."""
-    begun = np.logical_or.accumulate(reports, axis=1)
-    return np.asarray(begun & np.logical_or.accumulate(reports[:, ::-1], axis=1)[:, ::-1])
