@@ -338,9 +338,8 @@ class Actions:
                 self._send(write.operations, write)
                 done.append(write)
                 self.parts.reached("sent")
-            why, message = (
-                summarize_resize_answers(resize_answers) if (resize_answers := self.resize_answers(done)) else ("", "")
-            )
+            answered = self.resize_answers(done)
+            why, message = summarize_resize_answers(answered) if answered else ("", "")
             if not why:
                 status = self.events.record(status, ChangeEvent.APPLIED, message)
                 self.parts.reached("told")

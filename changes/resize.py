@@ -31,10 +31,8 @@ def answers(client: KubeClient, writes: Sequence[Write], patience_seconds: float
             resized[write.address.path] = answer(live, write)
             if resized[write.address.path].answer in SETTLED:
                 pods.remove(write)
-        if (
-            any(answer.answer is ResizeOutcome.INFEASIBLE for answer in resized.values())
-            or time.monotonic() >= deadline
-        ):
+        is_refused = any(answer.answer is ResizeOutcome.INFEASIBLE for answer in resized.values())
+        if is_refused or time.monotonic() >= deadline:
             break
         if pods:
             time.sleep(PAUSE_SECONDS)

@@ -47,12 +47,8 @@ def object_lines(target: str, before: Mapping[str, Any] | None, after: Mapping[s
     keeps for itself.
     """
     old, new = dict(_values(before or {})), dict(_values(after))
-    places = dict.fromkeys((*new, *old))
-    return tuple(
-        FieldMove(target, "/".join(place), old.get(place, NOTHING), new.get(place, NOTHING))
-        for place in places
-        if old.get(place) != new.get(place)
-    )
+    moved = [place for place in dict.fromkeys((*new, *old)) if old.get(place) != new.get(place)]
+    return tuple(FieldMove(target, "/".join(p), old.get(p, NOTHING), new.get(p, NOTHING)) for p in moved)
 
 
 def _values(body: Any, place: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:

@@ -9,7 +9,7 @@ checked here for every call; `ClusterAccess` decides with whose rights the clust
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -151,9 +151,8 @@ class ClusterChangeService:
         if prefix and not (self._config.for_autopilot and prefix == AUTOPILOT_KEY_PREFIX):
             message = f"the key {request.key!r} begins with {prefix!r}, which is {reserved[prefix]}"
             raise KeyTaken(message, fix="Use another key; nothing was done.")
-        with self._writable_actions(
-            who, f"{agree(len(request.workloads), 'workload is', 'workloads are')} changed for {who.name}"
-        ) as actions:
+        what = f"{agree(len(request.workloads), 'workload is', 'workloads are')} changed for {who.name}"
+        with self._writable_actions(who, what) as actions:
             statuses = actions.journal.statuses()
             earlier = [s for s in statuses.values() if s.change.batch == request.key]
             others = {s.change.workload for s in earlier} - {str(w) for w in request.workloads}
@@ -187,17 +186,13 @@ class ClusterChangeService:
         hidden = {id_ for id_, s in statuses.items() if not who.may(Right.READ, s.change.namespace)}
         reads_everywhere = any(not grant.namespaces for grant in who.grants)
         with self._acts.reading() as ledger:
-            return [
-                entry_of(e)
-                for e in ledger.entries()
-                if e.subject not in hidden and (reads_everywhere or e.subject in statuses)
-            ]
+            seen = (e for e in ledger.entries() if e.subject not in hidden)
+            return [entry_of(e) for e in seen if reads_everywhere or e.subject in statuses]
 
     def roll_back(self, who: Person, changes: Sequence[str]) -> list[ChangeStatus]:
         """Roll back the changes with these ids, each independently of the others."""
-        with self._writable_actions(
-            who, f"{agree(len(changes), 'change is', 'changes are')} rolled back for {who.name}"
-        ) as actions:
+        what = f"{agree(len(changes), 'change is', 'changes are')} rolled back for {who.name}"
+        with self._writable_actions(who, what) as actions:
             chosen = _select_changes(actions, who, changes)
             return [actions.roll_back(s) if s.state.in_force else s for s in chosen]
 
@@ -235,11 +230,13 @@ class ClusterChangeService:
 
     def verify(self, who: Person, changes: Sequence[str]) -> list[ChangeStatus]:
         """Verify those of the changes that have soaked, and return their statuses."""
-        with self._writable_actions(
-            who, f"{agree(len(changes), 'change is', 'changes are')} verified for {who.name}"
-        ) as actions:
-            due = [s for s in _select_changes(actions, who, changes) if s.state is ChangeState.APPLIED]
-            return [verified for s in due if (verified := _verify_or_none(actions, s)) is not None]
+        what, verified = f"{agree(len(changes), 'change is', 'changes are')} verified for {who.name}", []
+        with self._writable_actions(who, what) as actions:
+            for status in _select_changes(actions, who, changes):
+                if status.state is ChangeState.APPLIED:
+                    with suppress(NoData):  # it still soaks
+                        verified.append(verify(actions, status))
+        return verified
 
     def settle(self, who: Person) -> list[ChangeStatus]:
         """Find out the outcome of each change without one, and return the statuses."""
@@ -305,10 +302,8 @@ class ClusterChangeService:
             self._known.upto(ledger)
             verdict = ledger.verify(cluster_head.head)
         notes = [*(passed.why for passed in self._known.passed), cluster_head.words]
-        anchored_there = cluster_head.head is not None and not verdict.wrong_seq
-        return LedgerHealth(
-            verdict.rows, verdict.wrong_seq or 0, verdict.why, anchored_there, tuple(filter(None, notes))
-        )
+        kept, told = cluster_head.head is not None and not verdict.wrong_seq, tuple(filter(None, notes))
+        return LedgerHealth(verdict.rows, verdict.wrong_seq or 0, verdict.why, kept, told)
 
     def watcher(self, report: Callable[[list[News]], None], ahead: Callable[[float], list[News]]) -> Watcher:
         """One that does what is due here in our own name, and says that and what is `ahead` to who wants to hear it."""
@@ -367,9 +362,8 @@ class ClusterChangeService:
 
     def _clock(self) -> Clock:
         """Our clock, or that of the API server which answered last: soaks and snoozes begin and end by its time."""
-        return BelievableClock(
-            self._config.clock, self._server_clock if isinstance(self._config.clock, SystemClock) else None
-        )
+        own = self._config.clock
+        return BelievableClock(own, self._server_clock if isinstance(own, SystemClock) else None)
 
     def _actions(self, client: KubeClient, ledger: Ledger, who: Person) -> Actions:
         config = self._config
@@ -408,9 +402,8 @@ class ClusterChangeService:
                 self._server_clock = client.server_clock
                 if not namespace:
                     client.get("/version")
-                    return AnchorObservation(
-                        words="The ledger's head is not stored in the cluster: the setting actions.anchor is off."
-                    )
+                    off = "The ledger's head is not stored in the cluster: the setting actions.anchor is off."
+                    return AnchorObservation(words=off)
                 with self._acts.reading() as ledger:
                     return _anchor_observation(client, ledger, namespace)
         except CotenantError as error:
@@ -433,20 +426,10 @@ def _anchor_observation(client: KubeClient, ledger: Ledger, namespace: str) -> A
 
 def _select_changes(actions: Actions, who: Person, changes: Sequence[str]) -> list[ChangeStatus]:
     """The named changes, of namespaces in which the person may act; of those that they do not read there is none."""
-    statuses: Mapping[str, ChangeStatus] = {
-        id_: status
-        for id_, status in actions.journal.statuses().items()
-        if who.may(Right.READ, status.change.namespace)
-    }
+    every = actions.journal.statuses().items()
+    statuses = {id_: status for id_, status in every if who.may(Right.READ, status.change.namespace)}
     if missing := [id_ for id_ in changes if id_ not in statuses]:
         raise UsageError(f"there is no change {missing[0]!r}", fix="`cotenant recs changes` lists them.")
     for id_ in changes:
         who.require(Right.ACCEPT, statuses[id_].change.namespace)
     return [statuses[id_] for id_ in changes]
-
-
-def _verify_or_none(actions: Actions, status: ChangeStatus) -> ChangeStatus | None:
-    try:
-        return verify(actions, status)
-    except NoData:
-        return None

@@ -38,7 +38,10 @@ class SharedReading(Generic[AnswerT]):
         with self._lock:
             now = self._clock.now_seconds()
             if self._latest is None or not 0 <= now - self._latest[0] < self._latest[1]:
-                answer = self._answer_or_error(now)
+                try:
+                    answer: AnswerT | CotenantError = self._read(now)
+                except CotenantError as error:
+                    answer = error
                 fresh_seconds = max(FRESH_SECONDS, IDLE_FACTOR * (self._clock.now_seconds() - now))
                 self._latest = (now, min(fresh_seconds, LONGEST_FRESH_SECONDS), answer)
             latest = self._latest[2]
@@ -50,12 +53,6 @@ class SharedReading(Generic[AnswerT]):
         """Read again next time: something was changed."""
         with self._lock:
             self._latest = None
-
-    def _answer_or_error(self, now_seconds: float) -> AnswerT | CotenantError:
-        try:
-            return self._read(now_seconds)
-        except CotenantError as error:
-            return error
 
 
 class BackgroundRefresh(Generic[AnswerT]):

@@ -66,11 +66,6 @@ def postponed_recommendations(ledger: Ledger, now_seconds: float) -> Mapping[Wor
                 body = msgspec.json.decode(entry.body, type=_Body)
             except UNDECODABLE:
                 continue
-            hidden[workload] = PostponedRecommendation(
-                workload, body.until_seconds, entry.actor, body.reason, entry.seconds
-            )
-    return {
-        w: postponed
-        for w, postponed in hidden.items()
-        if postponed.until_seconds is None or postponed.until_seconds > now_seconds
-    }
+            until, reason = body.until_seconds, body.reason
+            hidden[workload] = PostponedRecommendation(workload, until, entry.actor, reason, entry.seconds)
+    return {w: put for w, put in hidden.items() if put.until_seconds is None or put.until_seconds > now_seconds}

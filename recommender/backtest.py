@@ -29,7 +29,6 @@ A request that is not set counts as the limit, as the API server sets it, else a
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -38,7 +37,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.cluster import ContainerRole, Workload
-from cotenant.base.identity import ContainerRef, WorkloadRef
+from cotenant.base.identity import ContainerRef
 from cotenant.base.resource import Resource
 from cotenant.base.usage.usage import DAY_SECONDS, FloatMatrix, Signal, TimeGrid
 from cotenant.recommender.evidence import Evidence, Floats, Integers, counted_requests
@@ -236,11 +235,17 @@ def record(evidence: Evidence, days: float) -> Recorded:
     throttled_rows = _same_series(recent, Signal.CPU_THROTTLED_MEAN)
     highest = np.fmax(_highest(usage), _rows_or(_highest(peaks), peak_rows))
     highest = highest + np.maximum(_rows_or(_highest(throttled), throttled_rows, 0), 0)
-    positions: dict[WorkloadRef, list[int]] = defaultdict(list)
-    for index, container in enumerate(evidence.containers):
-        positions[container.workload].append(index)
-    workloads = ((evidence.workloads[own[0]], own) for own in positions.values())
-    beside_init = [(w, own) for w, own in workloads if any(c.role is ContainerRole.INIT for c in w.containers)]
+    by_workload = evidence.by_workload()
+    beside_init = [(w, own) for w, own in by_workload if any(c.role is ContainerRole.INIT for c in w.containers)]
+    pod_days, slots_per_day = np.zeros(len(evidence) + 1, dtype=np.int64), recent.window.slots_per_day
+    if usage.shape[1]:
+        sampled = np.logical_or.reduceat(np.isfinite(usage), _day_starts(usage.shape[1], slots_per_day), axis=1)
+        np.add.at(pod_days, cpu_rows, sampled.sum(axis=1))
+    minutes = {}  # with a sample of each container's pods, all together
+    for resource, values, rows in ((CPU, usage, cpu_rows), (MEMORY, memory, memory_rows)):
+        slots = np.zeros(len(evidence) + 1)
+        np.add.at(slots, rows, np.isfinite(values).sum(axis=1))
+        minutes[resource] = slots[:-1] * recent.window.step_seconds / 60
     return Recorded(
         size=len(evidence),
         containers=evidence.containers,
@@ -253,15 +258,15 @@ def record(evidence: Evidence, days: float) -> Recorded:
         peak_rows=peak_rows,
         throttled_rows=throttled_rows,
         highest=highest,
-        day_peaks=_day_peaks(memory, recent.window.slots_per_day),
+        day_peaks=_day_peaks(memory, slots_per_day),
         memory_rows=memory_rows,
         kills=_kills(recent),
         running={
             CPU: _of_whole_pods(_mean_pod_counts(usage, cpu_rows, len(evidence)), evidence, beside_init),
             MEMORY: _of_whole_pods(_mean_pod_counts(memory, memory_rows, len(evidence)), evidence, beside_init),
         },
-        pod_minutes=_pod_minutes(recent),
-        cpu_pod_days=_pod_days(usage, cpu_rows, len(evidence), recent.window.slots_per_day),
+        pod_minutes=np.where(minutes[CPU] > 0, minutes[CPU], minutes[MEMORY]),  # where it was off nothing was throttled
+        cpu_pod_days=pod_days[:-1],
     )
 
 
@@ -388,15 +393,6 @@ def _day_starts(slots: int, slots_per_day: int) -> Integers:
     return np.maximum(np.arange(slots, 0, -slots_per_day)[::-1] - slots_per_day, 0)
 
 
-def _pod_days(usage: FloatMatrix, rows: Integers, size: int, slots_per_day: int) -> Integers:
-    """Return the number of pods' days with a sample, (n,)."""
-    counts = np.zeros(size + 1, dtype=np.int64)
-    if usage.shape[1]:
-        sampled = np.logical_or.reduceat(np.isfinite(usage), _day_starts(usage.shape[1], slots_per_day), axis=1)
-        np.add.at(counts, rows, sampled.sum(axis=1))
-    return counts[:-1]
-
-
 def _kills(evidence: Evidence) -> Kills:
     """Recorded kills inside the window by container, pod and day, days counted as in `_day_peaks`."""
     window, killing_limits = evidence.window, dict[tuple[int, int, int], tuple[float, ...]]()
@@ -412,17 +408,6 @@ def _kills(evidence: Evidence) -> Kills:
                 key = (container, place.get(kill.subject, -1), day)
                 killing_limits[key] = (*killing_limits.get(key, ()), evidence.limit_at(container, kill))
     return killing_limits
-
-
-def _pod_minutes(evidence: Evidence) -> Floats:
-    """Minutes with a sample of each container's pods, all together, (n,): where it was off, nothing was throttled."""
-    sampled = {}
-    for resource, signal in SOURCE.items():
-        counts = np.isfinite(_matrix(evidence, signal)).sum(axis=1)
-        slots = np.zeros(len(evidence) + 1)
-        np.add.at(slots, _owners(evidence, signal), counts)
-        sampled[resource] = slots[:-1] * evidence.window.step_seconds / 60
-    return np.where(sampled[CPU] > 0, sampled[CPU], sampled[MEMORY])
 
 
 def _of_whole_pods(running: Floats, evidence: Evidence, beside_init: Sequence[tuple[Workload, list[int]]]) -> Floats:

@@ -89,14 +89,20 @@ def recommend(
         # ValueError unless there is one recommendation for each container, in their order.
         if len(recommendations) != len(evidence):
             raise ValueError(f"{len(recommendations)} recommendations for {len(evidence)} containers")
-        for recommendation, container in zip(recommendations, evidence.containers, strict=True):
-            if recommendation.container != container:
-                raise ValueError(f"a recommendation for {recommendation.container} in the place of {container}")
-    except Exception as error:  # noqa: BLE001 - whatever a strategy stumbles over, the others go on
+        for made, container in zip(recommendations, evidence.containers, strict=True):
+            if made.container != container:
+                raise ValueError(f"a recommendation for {made.container} in the place of {container}")
+    except Exception as error:  # whatever a strategy stumbles over, the others go on
         if len(evidence) > 1:
             halves = np.array_split(np.arange(len(evidence)), 2)
             return [r for half in halves for r in recommend(strategy, evidence.take(half), settings)]
-        return [_failed_recommendation(strategy.name, evidence, settings, error)] if len(evidence) else []
+        if not len(evidence):
+            return []
+        name, container = strategy.name, evidence.containers[0]
+        log = structlog.get_logger(__name__)
+        log.error("no recommendation", strategy=name, container=str(container), error=repr(error), exc_info=error)
+        failed = [withheld(r, Field.REQUEST, evidence.now(0, r, Field.REQUEST), Reason.FAILED, {}) for r in Resource]
+        return [recommendation(name, evidence, 0, failed, settings)]
     # The recommendations without values of a resource of which one figure cannot be usage, by any strategy.
     workloads = [workload.ref for workload in evidence.workloads]
     garbage_checked = list(recommendations)
@@ -126,20 +132,15 @@ def _above_heaps(recommendations: list[Recommendation], evidence: Evidence) -> l
     highest = np.nan_to_num(evidence.highest_seen(Resource.MEMORY)) if heaps else ()
     checked = list(recommendations)
     for index, heap in heaps.items():
+        limit = recommendations[index].value(Resource.MEMORY, Field.LIMIT)
+        if limit is None or limit.action is not Action.SET or limit.amount is None:
+            continue
         floor = heap.maximum_bytes + heap.rest_bytes(highest[index])
-        checked[index] = _without_low_limit(recommendations[index], floor)
+        if limit.amount < (floor if limit.now is None else min(floor, limit.now)):
+            stays = withheld(limit.resource, limit.field, limit.now, Reason.HEAP, limit.inputs)
+            values = tuple(stays if value is limit else value for value in recommendations[index].values)
+            checked[index] = replace(recommendations[index], values=values)
     return checked
-
-
-def _without_low_limit(recommendation: Recommendation, floor_bytes: int) -> Recommendation:
-    """A memory limit that is lowered or set first, to less than the floor, is withheld."""
-    limit = recommendation.value(Resource.MEMORY, Field.LIMIT)
-    if limit is None or limit.action is not Action.SET or limit.amount is None:
-        return recommendation
-    if limit.amount >= (floor_bytes if limit.now is None else min(floor_bytes, limit.now)):
-        return recommendation
-    stays = withheld(limit.resource, limit.field, limit.now, Reason.HEAP, limit.inputs)
-    return replace(recommendation, values=tuple(stays if value is limit else value for value in recommendation.values))
 
 
 def recommendation(
@@ -167,7 +168,13 @@ def withheld(resource: Resource, which: Field, now: int | None, reason: Reason, 
 
 def display_inputs(**inputs: float | int | str) -> dict[str, float | int | str]:
     """Inputs of a value for display: what is not finite is left out, whole numbers lose their fraction."""
-    return {name: _tidy(value) for name, value in inputs.items() if isinstance(value, str) or isfinite(value)}
+    shown: dict[str, float | int | str] = {}
+    for name, value in inputs.items():
+        if isinstance(value, str):
+            shown[name] = value
+        elif isfinite(value):
+            shown[name] = int(value) if float(value).is_integer() else float(value)
+    return shown
 
 
 def rounded_up(amount: float, unit: int) -> int:
@@ -183,19 +190,3 @@ def proportional_limit(limit: int | None, request: int | None, proposed: int) ->
     if not limit:
         return None
     return min(limit * proposed // request, LARGEST) if request else proposed
-
-
-def _tidy(value: float | int | str) -> float | int | str:
-    if isinstance(value, str):
-        return value
-    return int(value) if float(value).is_integer() else float(value)
-
-
-def _failed_recommendation(
-    name: str, evidence: Evidence, settings: RecommenderSettings, error: Exception
-) -> Recommendation:
-    structlog.get_logger(__name__).error(
-        "no recommendation", strategy=name, container=str(evidence.containers[0]), error=repr(error), exc_info=error
-    )
-    values = [withheld(r, Field.REQUEST, evidence.now(0, r, Field.REQUEST), Reason.FAILED, {}) for r in Resource]
-    return recommendation(name, evidence, 0, values, settings)

@@ -14,17 +14,16 @@ from typing import Final
 import numpy as np
 import structlog
 
-from cotenant.base.cluster import Container, ContainerRole, Inventory
+from cotenant.base.cluster import ContainerRole, Inventory
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.quantity import format_amount
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
-from cotenant.base.severity import Waste
 from cotenant.base.text import counted
 from cotenant.recommender.backtest import backtest, present, record
 from cotenant.recommender.base import withheld
-from cotenant.recommender.evidence import Evidence, Floats
-from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.recommender.evidence import Evidence
+from cotenant.recommender.model.recommendation import Action, Field, Recommendation
 from cotenant.recommender.money import monthly_savings, prices
 from cotenant.recommender.restart import restart
 from cotenant.recommender.settings import RecommenderSettings
@@ -80,9 +79,8 @@ class _EnrichStage:
         self.place = {ref: index for index, ref in enumerate(evidence.containers)}
         self.siblings: dict[WorkloadRef, list[Recommendation]] = defaultdict(list)
         inits = [{c.name for c in w.containers if c.role is ContainerRole.INIT} for w in evidence.workloads]
-        self.is_init = np.array(
-            [ref.container in names for ref, names in zip(evidence.containers, inits, strict=True)], dtype=np.bool_
-        )
+        is_init = [ref.container in names for ref, names in zip(evidence.containers, inits, strict=True)]
+        self.is_init = np.array(is_init, dtype=np.bool_)
 
     def judge(self, recommendations: Sequence[Recommendation]) -> list[int]:
         """Back-test and price of all of them at once; positions of those whose numbers could be used."""
@@ -95,18 +93,24 @@ class _EnrichStage:
         self.outcome = backtest(self.recorded, now, then)
         requests = {r: (now.effective_request(r), then.effective_request(r)) for r in Resource}
         self.floors = self.outcome.floors
-        freed = {
-            r: np.maximum(before, self.floors[r]) - np.maximum(after, self.floors[r])
-            for r, (before, after) in requests.items()
-        }
-        self.pods = self._pods()
+        # Pods that are paid for, (n,): those that run now; of jobs, the mean number over the days looked at.
+        replicas = np.array([self.evidence.replicas(i) for i in range(len(self.evidence))], dtype=np.float64)
+        episodic = np.array([w.ref.kind in EPISODIC for w in self.evidence.workloads], dtype=np.bool_)
+        running = np.maximum(self.recorded.running[Resource.CPU], self.recorded.running[Resource.MEMORY])
+        self.pods = np.where(episodic, running, replicas)
         price = prices(self.evidence.workloads, self.inventory, self.settings.prices)
-        less = {r: self._less_than_present(r, before) for r, (before, _) in requests.items()}
-        self.before = {
-            r: np.where(self.is_init, np.maximum(before - self.floors[r], 0), before) * self.pods - less[r]
-            for r, (before, _) in requests.items()
-        }
-        self.freed = {r: amounts * self.pods - np.where(amounts, less[r], 0.0) for r, amounts in freed.items()}
+        owned = list(zip(self.evidence.workloads, self.evidence.containers, strict=True))
+        self.before, self.freed = {}, {}
+        for r, (before, after) in requests.items():
+            floor, less = self.floors[r], np.zeros(len(self.evidence))
+            for index, (workload, ref) in enumerate(owned):
+                container = workload.container(ref.container)
+                sums = container.running.get(r) if container else None
+                less[index] = sums.less_than(before[index]) if sums else 0.0
+            beyond_floor = np.where(self.is_init, np.maximum(before - floor, 0), before)
+            self.before[r] = beyond_floor * self.pods - less
+            amounts = np.maximum(before, floor) - np.maximum(after, floor)
+            self.freed[r] = amounts * self.pods - np.where(amounts, less, 0.0)
         self.savings = monthly_savings(self.freed, price)
         self.requested = self.requested or {r: float(column.sum()) for r, column in self.before.items()}
         return usable
@@ -119,6 +123,18 @@ class _EnrichStage:
         savings = {resource: float(money[index]) for resource, money in self.savings.items()}
         workload, version = self.evidence.workloads[index], self.inventory.server_version
         container = workload.container(recommendation.container.container)
+        levels = [
+            waste(r, float(self.before[r][index]), float(self.freed[r][index]), self.requested[r]) for r in Resource
+        ]
+        notes = [*recommendation.notes]
+        for resource, total in container.running.items() if container else ():
+            # What people see beside the present request where it is not that of each pod, or not in force.
+            amounts = [format_amount(resource, amount) for amount in (total.counted, total.in_force)]
+            pods, deferred = counted(total.pods, "pod"), "the node has deferred a resize"
+            if total.counted != total.in_force:
+                notes.append(f"{resource}: {deferred}: {pods} count with {amounts[0]} and have {amounts[1]}")
+            else:
+                notes.append(f"{resource}: pods do not request the same amount, {pods} request {amounts[0]} in all")
         return replace(
             recommendation,
             backtest=tried,
@@ -127,46 +143,12 @@ class _EnrichStage:
             monthly_saving=sum(savings.values()) if about else None,
             monthly_savings=savings if about else {},
             pods=float(self.pods[index]),
-            waste=self._waste(index),
+            waste=max(levels, key=lambda level: level.rank),
             present_limits=dict(container.limits) if container else {},
             running=container.running if container else {},
-            notes=(*recommendation.notes, *(_running_notes(container) if container else ())),
+            notes=tuple(notes),
             pod_floor={r: round(float(column[index])) for r, column in self.floors.items() if column[index] > 0},
         )
-
-    def _less_than_present(self, resource: Resource, present: Floats) -> Floats:
-        """Return what the pods of each container request in all less than each of them the present amount, (n,)."""
-        columns = np.zeros(len(self.evidence))
-        for index, (workload, ref) in enumerate(zip(self.evidence.workloads, self.evidence.containers, strict=True)):
-            container = workload.container(ref.container)
-            running = container.running.get(resource) if container else None
-            columns[index] = running.less_than(present[index]) if running else 0.0
-        return columns
-
-    def _waste(self, index: int) -> Waste:
-        """Return the waste level of the resource that wastes most."""
-        words = (
-            waste(r, float(self.before[r][index]), float(self.freed[r][index]), self.requested[r]) for r in Resource
-        )
-        return max(words, key=lambda word: word.rank)
-
-    def _pods(self) -> Floats:
-        """Pods that are paid for, (n,): those that run now; of jobs, the mean number over the days looked at."""
-        replicas = np.array([self.evidence.replicas(i) for i in range(len(self.evidence))], dtype=np.float64)
-        episodic = np.array([w.ref.kind in EPISODIC for w in self.evidence.workloads], dtype=np.bool_)
-        running = np.maximum(self.recorded.running[Resource.CPU], self.recorded.running[Resource.MEMORY])
-        return np.where(episodic, running, replicas)
-
-
-def _running_notes(container: Container) -> Iterator[str]:
-    """Yield what people see beside the present request where it is not that of each pod, or not in force."""
-    for resource, total in container.running.items():
-        amounts = [format_amount(resource, amount) for amount in (total.counted, total.in_force)]
-        pods = counted(total.pods, "pod")
-        if total.counted != total.in_force:
-            yield f"{resource}: the node has deferred a resize: {pods} count with {amounts[0]} and have {amounts[1]}"
-        else:
-            yield f"{resource}: pods do not request the same amount, {pods} request {amounts[0]} in all"
 
 
 @contextmanager
@@ -204,11 +186,12 @@ def without_cache_raises(recommendations: Sequence[Recommendation], evidence: Ev
         if amount is None or not limit or amount >= LEAST_SHARE_IN_USE * limit or found.container in killed:
             return found
         heap = found.heap if found.heap is None or found.heap.change <= 0 else None
-        return replace(found, values=tuple(map(_without_raise, found.values)), heap=heap)
+        values = tuple(
+            withheld(v.resource, v.field, v.now, Reason.PAGE_CACHE, v.inputs)
+            if v.resource is Resource.MEMORY and v.action is Action.SET and (v.change or 0) > 0
+            else v
+            for v in found.values
+        )
+        return replace(found, values=values, heap=heap)
 
     return [check(r) for r in recommendations] if most else list(recommendations)
-
-
-def _without_raise(value: Value) -> Value:
-    raised = value.resource is Resource.MEMORY and value.action is Action.SET and (value.change or 0) > 0
-    return withheld(value.resource, value.field, value.now, Reason.PAGE_CACHE, value.inputs) if raised else value

@@ -6,6 +6,7 @@ Amounts are in the resource's unit; a float column says "not known" or "not set"
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from dataclasses import field as attribute
@@ -15,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.cluster import Event, EventKind, Inventory, Workload
-from cotenant.base.identity import ContainerRef, PodContainerRef
+from cotenant.base.identity import ContainerRef, PodContainerRef, WorkloadRef
 from cotenant.base.resource import Resource
 from cotenant.base.usage.lives import Lives, SourceSilence
 from cotenant.base.usage.portrait import Portraits
@@ -156,6 +157,13 @@ class Evidence:
             if owner >= 0:
                 yield int(owner), self.usage[signal].values[order[start : start + count]]
 
+    def by_workload(self) -> Iterator[tuple[Workload, list[int]]]:
+        """(workload, positions of its containers) for each workload, in the order of their first containers."""
+        positions: dict[WorkloadRef, list[int]] = defaultdict(list)
+        for index, container in enumerate(self.containers):
+            positions[container.workload].append(index)
+        return ((self.workloads[own[0]], own) for own in positions.values())
+
     def pods_seen(self, signal: Signal) -> Integers:
         """Number of pods with a series, (n,), gone ones included."""
         rows = self.usage_rows.get(signal, np.empty(0, dtype=np.int64))
@@ -186,9 +194,8 @@ class Evidence:
         tails = {s: u.tail(int(seconds // u.grid.step_seconds)) for s, u in self.usage.items()}
         start = self.window.end_seconds - seconds
         kills = tuple(tuple(e for e in k if e.time_seconds >= start) for k in self.oom_kills)
-        return replace(
-            self, usage=tails, oom_kills=kills, window=self.window.last(int(seconds // self.window.step_seconds))
-        )
+        window = self.window.last(int(seconds // self.window.step_seconds))
+        return replace(self, usage=tails, oom_kills=kills, window=window)
 
     def scaled_by_autoscaler(self, resource: Resource) -> npt.NDArray[np.bool_]:
         """Return whether a HorizontalPodAutoscaler follows the utilization of this resource, by container, (n,)."""
@@ -223,9 +230,20 @@ def assemble(
     for event in sorted(inventory.events, key=lambda e: e.time_seconds):
         if event.kind is EventKind.OOM_KILL and (index := index_of(event.subject)) >= 0:
             kills[index].append(event)
-    rows = _rows_by_signal(usage, index_of)
-    by_portrait = {r: _rows_of(containers, p.refs) for r, p in portraits.items()}
-    covered = {r: np.nan_to_num(np.append(p.coverage, np.nan)[by_portrait[r]]) for r, p in portraits.items()}
+    rows: dict[Signal, Integers] = {}
+    looked_up: list[tuple[tuple[PodContainerRef, ...], Integers]] = []
+    for signal, series in usage.items():  # most signals have the same series, which are looked up once
+        found_rows = next((known for refs, known in looked_up if refs == series.refs), None)
+        if found_rows is None:
+            found_rows = np.array([index_of(ref) for ref in series.refs], dtype=np.int64)
+            looked_up.append((series.refs, found_rows))
+        rows[signal] = found_rows
+    by_portrait: dict[Resource, Integers] = {}
+    covered: dict[Resource, Floats] = {}
+    for resource, portrait in portraits.items():
+        row_of = {ref: row for row, ref in enumerate(portrait.refs)}
+        by_portrait[resource] = np.array([row_of.get(ref, -1) for ref in containers], dtype=np.int64)
+        covered[resource] = np.nan_to_num(np.append(portrait.coverage, np.nan)[by_portrait[resource]])
     gaps: dict[Resource, dict[ContainerRef, PodGap]] = {}
     if silence is not None:
         own = Lives.of(silence, inventory, usage)
@@ -253,21 +271,6 @@ def assemble(
     )
 
 
-def _rows_by_signal(
-    usage: Mapping[Signal, Usage[PodContainerRef]], index_of: Callable[[PodContainerRef], int]
-) -> dict[Signal, Integers]:
-    """Container of each row of each signal; most signals have the same series, which are looked up once."""
-    looked_up: list[tuple[tuple[PodContainerRef, ...], Integers]] = []
-    by_signal: dict[Signal, Integers] = {}
-    for signal, series in usage.items():
-        rows = next((rows for refs, rows in looked_up if refs == series.refs), None)
-        if rows is None:
-            rows = np.array([index_of(ref) for ref in series.refs], dtype=np.int64)
-            looked_up.append((series.refs, rows))
-        by_signal[signal] = rows
-    return by_signal
-
-
 def counted_requests(requests: Floats, limits: Floats) -> Floats:
     """`pod_request.effective_request` of n containers, (n,); NaN = not set."""
     return np.where(np.isfinite(requests), requests, limits)
@@ -288,9 +291,8 @@ def row_percentile(fraction: float) -> RowSummary:
         count = np.isfinite(ordered).sum(axis=1)
         rank = fraction * np.maximum(count - 1, 0)
         low = np.floor(rank).astype(np.int64)
-        ends = np.take_along_axis(
-            ordered, np.stack([low, np.minimum(low + 1, np.maximum(count - 1, 0))], axis=1), axis=1
-        )
+        pairs = np.stack([low, np.minimum(low + 1, np.maximum(count - 1, 0))], axis=1)
+        ends = np.take_along_axis(ordered, pairs, axis=1)
         between = ends[:, 0].astype(np.float64) * (1 - (rank - low)) + ends[:, 1].astype(np.float64) * (rank - low)
         return np.where(count > 0, between, np.nan)
 
@@ -299,8 +301,3 @@ def row_percentile(fraction: float) -> RowSummary:
 
 def _amounts(amounts: list[int | None]) -> Floats:
     return np.array([np.nan if amount is None else amount for amount in amounts], dtype=np.float64)
-
-
-def _rows_of(containers: tuple[ContainerRef, ...], refs: tuple[ContainerRef, ...]) -> Integers:
-    place = {ref: row for row, ref in enumerate(refs)}
-    return np.array([place.get(ref, -1) for ref in containers], dtype=np.int64)

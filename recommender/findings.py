@@ -13,9 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
-from cotenant.base.cluster import ContainerRole, Inventory, Node, Pod, Workload, pod_amount
+from cotenant.base.cluster import ContainerRole, Inventory, Pod, pod_amount
 from cotenant.base.identity import ContainerRef, NodeRef, WorkloadRef
 from cotenant.base.kubernetes.protocol import CONTROL_PLANE_KEYS
 from cotenant.base.kubernetes.qos import PriorityClass, with_default
@@ -101,21 +100,28 @@ def in_order(findings: Iterable[ClusterFinding]) -> list[ClusterFinding]:
 
 def rows(findings: Iterable[ClusterFinding]) -> list[dict[str, Any]]:
     """Rows of the FINDINGS table, in their order."""
-    # ("cpu_max_millicores", 3) -> "CPU max 3m"; a value that names a resource is written so too.
-    return [
-        {
+    records = []
+    for f in findings:
+        subject = f.subject
+        if isinstance(subject, NodeRef):
+            named = {"namespace": "", "kind": "Node", "workload": subject.name, "container": ""}
+        else:
+            ref = subject.workload if isinstance(subject, ContainerRef) else subject
+            container = subject.container if isinstance(subject, ContainerRef) else ""
+            named = {"namespace": ref.namespace, "kind": ref.kind, "workload": ref.name, "container": container}
+        # ("cpu_max_millicores", 3) -> "CPU max 3m"; a value that names a resource is written so too.
+        figures = [re.sub(r"\bcpu\b", "CPU", _plain_figure(name, value)) for name, value in f.evidence.items()]
+        record = {
             "finding": f.kind.value,
             "severity": f.severity.value,
-            **_subject_columns(f.subject),
+            **named,
             "proposal": f.proposal,
             "saving_month": f.monthly_saving,
             **{f"{r}_freed": f.freed.get(r) for r in Resource},
-            "evidence": "; ".join(
-                re.sub(r"\bcpu\b", "CPU", _plain_figure(name, value)) for name, value in f.evidence.items()
-            ),
+            "evidence": "; ".join(figures),
         }
-        for f in findings
-    ]
+        records.append(record)
+    return records
 
 
 def idle_workloads(evidence: Evidence, settings: FindingSettings) -> Iterator[ClusterFinding]:
@@ -128,7 +134,7 @@ def idle_workloads(evidence: Evidence, settings: FindingSettings) -> Iterator[Cl
     days = evidence.from_portrait(CPU, evidence.portraits[CPU].span_days)
     long_enough = (days >= settings.minimum_days) & (evidence.coverage[CPU] >= settings.minimum_coverage)
     static = {pod.workload for pod in evidence.inventory.pods if pod.belongs_to_node}
-    for workload, positions in _by_workload(evidence):
+    for workload, positions in evidence.by_workload():
         resting = workload.ref.kind in NEVER_IDLE or workload.ref in static
         if resting or not workload.replicas or _is_system(workload.ref, settings):
             continue
@@ -144,7 +150,11 @@ def idle_workloads(evidence: Evidence, settings: FindingSettings) -> Iterator[Cl
                 **{f"{r}_requested_{r.unit}": amount for r, amount in requested.items()},
                 "days": round(float(evidence.from_portrait(CPU, portrait.span_days)[running].min()), 1),
             }
-            yield ClusterFinding(FindingKind.IDLE_WORKLOAD, workload.ref, _waste(requested), figures, freed=requested)
+            # The severity of idle requests, by KRR's steps; waste alone is never critical.
+            levels = (absolute_severity(r, amount, 0).rank for r, amount in requested.items())
+            is_large = max(levels, default=Severity.OK.rank) >= Severity.WARNING.rank
+            level = Severity.WARNING if is_large else Severity.OK
+            yield ClusterFinding(FindingKind.IDLE_WORKLOAD, workload.ref, level, figures, freed=requested)
 
 
 def idle_nodes(
@@ -162,14 +172,14 @@ def idle_nodes(
         pods[pod.node].append(pod)
     for node in inventory.nodes:
         row, allocatable = row_of.get(node.name, -1), node.allocatable.get(CPU, 0)
-        if (
-            row < 0
-            or not allocatable
-            or seen_days[row] < settings.minimum_days
-            or any(k in node.labels for k in CONTROL_PLANE_KEYS)
-        ):
+        if row < 0 or not allocatable or seen_days[row] < settings.minimum_days:
             continue
-        share = _pod_share(pods[node.name], window)
+        others = [pod for pod in pods[node.name] if not pod.belongs_to_node]  # which could run elsewhere
+        if any(k in node.labels for k in CONTROL_PLANE_KEYS) or any(pod.running for pod in others):
+            continue
+        start, end = window.start_seconds, window.end_seconds
+        spans = (min(pod.end_seconds or 0, end) - max(pod.start_seconds, start) for pod in others)
+        share = sum(max(0, span) for span in spans) / max(1, end - start)
         if p95[row] <= IDLE_NODE_FRACTION * allocatable and share <= IDLE_NODE_POD_SHARE:
             figures: Figures = {
                 "cpu_p95_millicores": round(float(p95[row])),
@@ -204,17 +214,34 @@ def missing_value_findings(evidence: Evidence, settings: FindingSettings) -> Ite
         missing = [(FindingKind.MISSING_REQUEST, " and ".join(absent), absent)] if absent else []
         if no_limit[MEMORY][i] and not _is_system(workload.ref, settings):
             missing.append((FindingKind.MISSING_LIMIT, "memory limit", [MEMORY]))
+        of_role = {} if role is ContainerRole.MAIN else {"role": role.value}
         for kind, words, resources in missing:
-            figures: Figures = {"missing": words, **_highest_figures(observed_max, resources), **_about(workload, role)}
-            yield ClusterFinding(kind, evidence.containers[i], _by_usage(observed_max, resources), figures)
+            seen = {r: round(observed_max[r]) for r in resources if np.isfinite(observed_max[r])}
+            maxima = {f"{r}_max_of_a_pod_{r.unit}": amount for r, amount in seen.items()}
+            figures: Figures = {"missing": words, **maxima, "pods": workload.replicas, **of_role}
+            # OK for little or unknown use; a warning starts at KRR's smallest step.
+            is_used = any(absolute_severity(r, 0, amount).rank >= Severity.OK.rank for r, amount in seen.items())
+            level = Severity.WARNING if is_used else Severity.OK
+            yield ClusterFinding(kind, evidence.containers[i], level, figures)
 
 
 def unschedulable(inventory: Inventory) -> Iterator[ClusterFinding]:
     """Workloads of which one pod's requests fit on no node, however empty; taints and selectors are not looked at."""
-    shapes = _largest_shapes(inventory.nodes)
-    if not len(shapes):
+    # Allocatable (cpu, memory) of the nodes that no other node tops in both, (k, 2); k is small.
+    every = {(node.allocatable.get(CPU, 0), node.allocatable.get(MEMORY, 0)) for node in inventory.nodes}
+    tops: list[tuple[int, int]] = []
+    for shape in sorted(every, reverse=True):
+        if not tops or shape[1] > tops[-1][1]:
+            tops.append(shape)
+    if not tops:
         return
-    pod_requests = np.array([[_largest_pod(w, r) for r in Resource] for w in inventory.workloads], dtype=np.int64)
+    shapes, of_pods = np.array(tops, dtype=np.int64), []
+    for workload in inventory.workloads:
+        # Where pods differ, the largest request of any container, init containers excluded: a lower bound.
+        staying = [] if workload.one_template else workload.staying
+        least = [max((pod_amount([container], r) for container in staying), default=0) for r in Resource]
+        of_pods.append([workload.pod_amount(r) for r in Resource] if workload.one_template else least)
+    pod_requests = np.array(of_pods, dtype=np.int64)
     fits = np.any(np.all(pod_requests.reshape(-1, 1, 2) <= shapes[None], axis=2), axis=1)
     for i in np.flatnonzero(~fits).tolist():
         largest = dict(zip(Resource, (int(v) for v in shapes.max(axis=0)), strict=True))
@@ -303,10 +330,8 @@ def _spread(evidence: Evidence, signal: Signal, least_pods: int) -> Iterator[tup
     sample_counts = np.isfinite(day).sum(axis=1)
     rows = evidence.usage_rows[signal]
     counted_rows = np.flatnonzero((rows >= 0) & (sample_counts * 2 >= max(1, day.shape[1])))
-    means = (
-        np.where(np.isfinite(day[counted_rows]), day[counted_rows], 0).sum(axis=1, dtype=np.float64)
-        / sample_counts[counted_rows]
-    )
+    sums = np.where(np.isfinite(day[counted_rows]), day[counted_rows], 0).sum(axis=1, dtype=np.float64)
+    means = sums / sample_counts[counted_rows]
     order = np.lexsort((means, rows[counted_rows]))
     owners, starts, counts = np.unique(rows[counted_rows][order], return_index=True, return_counts=True)
     ranked = means[order]
@@ -316,42 +341,6 @@ def _spread(evidence: Evidence, signal: Signal, least_pods: int) -> Iterator[tup
             yield int(owner), float(own[-1]), float(np.median(own)), int(count)
 
 
-def _largest_shapes(nodes: Iterable[Node]) -> npt.NDArray[np.int64]:
-    """Allocatable (cpu, memory) of the nodes that no other node tops in both, (k, 2); k is small."""
-    shapes = sorted({(n.allocatable.get(CPU, 0), n.allocatable.get(MEMORY, 0)) for n in nodes}, reverse=True)
-    largest: list[tuple[int, int]] = []
-    for shape in shapes:
-        if not largest or shape[1] > largest[-1][1]:
-            largest.append(shape)
-    return np.array(largest, dtype=np.int64).reshape(-1, 2)
-
-
-def _by_workload(evidence: Evidence) -> Iterator[tuple[Workload, list[int]]]:
-    positions: dict[WorkloadRef, list[int]] = defaultdict(list)
-    for i, container in enumerate(evidence.containers):
-        positions[container.workload].append(i)
-    return ((evidence.workloads[own[0]], own) for own in positions.values())
-
-
-def _pod_share(pods: Iterable[Pod], window: TimeGrid) -> float:
-    """Pods that could run elsewhere and run or ran in the window, as pod-time / window; infinite when one runs now."""
-    others = [p for p in pods if not p.belongs_to_node]
-    if any(p.running for p in others):
-        return float("inf")
-    spans = (min(p.end_seconds or 0, window.end_seconds) - max(p.start_seconds, window.start_seconds) for p in others)
-    return sum(max(0, span) for span in spans) / max(1, window.end_seconds - window.start_seconds)
-
-
-def _largest_pod(workload: Workload, resource: Resource) -> int:
-    """Return the largest request of a pod of the workload, in the resource's unit.
-
-    Where pods differ, it is the largest request of any container, init containers excluded: a lower bound.
-    """
-    if workload.one_template:
-        return workload.pod_amount(resource)
-    return max((pod_amount([container], resource) for container in workload.staying), default=0)
-
-
 def _role(evidence: Evidence, index: int) -> ContainerRole:
     container = evidence.workloads[index].container(evidence.containers[index].container)
     return container.role if container else ContainerRole.MAIN
@@ -359,37 +348,6 @@ def _role(evidence: Evidence, index: int) -> ContainerRole:
 
 def _is_system(ref: WorkloadRef, settings: FindingSettings) -> bool:
     return ref.namespace in settings.system_namespaces
-
-
-def _highest_figures(highest: Mapping[Resource, float], resources: Iterable[Resource]) -> Figures:
-    return {f"{r}_max_of_a_pod_{r.unit}": round(highest[r]) for r in resources if np.isfinite(highest[r])}
-
-
-def _about(workload: Workload, role: ContainerRole) -> Figures:
-    return {"pods": workload.replicas, **({} if role is ContainerRole.MAIN else {"role": role.value})}
-
-
-def _by_usage(highest: Mapping[Resource, float], resources: Iterable[Resource]) -> Severity:
-    """Return the severity of usage without a request or limit: OK for little or unknown use, else WARNING.
-
-    A warning starts at KRR's smallest step.
-    """
-    used = (absolute_severity(r, 0, round(highest[r])) for r in resources if np.isfinite(highest[r]))
-    return Severity.WARNING if any(s.rank >= Severity.OK.rank for s in used) else Severity.OK
-
-
-def _waste(requested: Mapping[Resource, int]) -> Severity:
-    """Return the severity of idle requests, by KRR's steps; waste alone is never critical."""
-    worst = max((absolute_severity(r, amount, 0).rank for r, amount in requested.items()), default=Severity.OK.rank)
-    return Severity.WARNING if worst >= Severity.WARNING.rank else Severity.OK
-
-
-def _subject_columns(subject: ContainerRef | WorkloadRef | NodeRef) -> dict[str, str]:
-    if isinstance(subject, NodeRef):
-        return {"namespace": "", "kind": "Node", "workload": subject.name, "container": ""}
-    ref = subject.workload if isinstance(subject, ContainerRef) else subject
-    container = subject.container if isinstance(subject, ContainerRef) else ""
-    return {"namespace": ref.namespace, "kind": ref.kind, "workload": ref.name, "container": container}
 
 
 def _plain_figure(name: str, value: float | int | str) -> str:

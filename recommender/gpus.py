@@ -90,16 +90,12 @@ def find(containers: Sequence[GpuContainer], settings: FindingSettings, own: Gpu
     for container in (c for c in containers if c.devices > 0 and c.pods):
         if not container.measured:
             if container.requested_hours >= UNMEASURED_HOURS:
-                yield ClusterFinding(
-                    FindingKind.UNMEASURED_GPU, container.ref, Severity.OK, _requested_figures(container)
-                )
+                requested = _requested_figures(container)
+                yield ClusterFinding(FindingKind.UNMEASURED_GPU, container.ref, Severity.OK, requested)
         elif container.days >= settings.minimum_days and container.coverage >= settings.minimum_coverage:
             if container.core_maximum <= settings.idle_gpu_percent:
-                figures = {
-                    **_requested_figures(container),
-                    **_usage_figures(container),
-                    "threshold_percent": settings.idle_gpu_percent,
-                }
+                figures = {**_requested_figures(container), **_usage_figures(container)}
+                figures["threshold_percent"] = settings.idle_gpu_percent
                 # an instance is a part of a GPU, and which part is not known
                 saving = None if container.instances else container.monthly_price(container.devices)
                 yield ClusterFinding(FindingKind.IDLE_GPU, container.ref, Severity.WARNING, figures, "no GPU", saving)

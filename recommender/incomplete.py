@@ -48,12 +48,8 @@ FINDINGS_REST_ON: Final[Mapping[FindingKind, frozenset[Signal]]] = {
     FindingKind.UNMEASURED_GPU: frozenset({Signal.GPU_CORE_MEAN}),
 }
 """Signals behind the figures of each kind of finding."""
-REST_ON_LITTLE_USE: Final = frozenset(
-    {
-        *(FindingKind.IDLE_WORKLOAD, FindingKind.IDLE_NODE),
-        *(FindingKind.IDLE_GPU, FindingKind.OVERSIZED_GPU, FindingKind.UNMEASURED_GPU),
-    }
-)
+_OF_GPUS: Final = (FindingKind.IDLE_GPU, FindingKind.OVERSIZED_GPU, FindingKind.UNMEASURED_GPU)
+REST_ON_LITTLE_USE: Final = frozenset({FindingKind.IDLE_WORKLOAD, FindingKind.IDLE_NODE, *_OF_GPUS})
 """Kinds that state that something was not used."""
 NODE_FORECASTS_REST_ON: Final[Mapping[Resource, frozenset[Signal]]] = {
     Resource.CPU: frozenset({Signal.CPU_USAGE_MEAN, Signal.NODE_CPU_USAGE_MEAN}),
@@ -77,15 +73,18 @@ def without_decreases(
     affected = {resource for resource, signals in RESTS_ON.items() if not signals.isdisjoint(unread)}
     if not affected:
         return tuple(recommendations)
-    # A heap goes only with the memory request.
-    return tuple(
-        replace(
-            r,
-            values=tuple(_withhold_unfounded_value(v, affected) for v in r.values),
-            heap=None if r.heap is not None and r.heap.change < 0 and Resource.MEMORY in affected else r.heap,
+    founded = []
+    for r in recommendations:
+        values = tuple(
+            withheld(v.resource, v.field, v.now, Reason.HISTORY_INCOMPLETE, v.inputs)
+            if v.resource in affected and v.action is Action.SET and (_falls(v) or v.reason is Reason.HPA_SOLVED)
+            else v
+            for v in r.values
         )
-        for r in recommendations
-    )
+        # A heap goes only with the memory request.
+        heap_goes = r.heap is not None and r.heap.change < 0 and Resource.MEMORY in affected
+        founded.append(replace(r, values=values, heap=None if heap_goes else r.heap))
+    return tuple(founded)
 
 
 def founded_findings(
@@ -112,21 +111,14 @@ def node_forecast_incomplete(resource: Resource, unread: Collection[Signal]) -> 
 
 def with_incomplete_noted(amounts: Sequence[Reclaimable], unread: Collection[Signal]) -> tuple[Reclaimable, ...]:
     """The amounts that nodes can lend; those with a term of an incomplete forecast say so in their note."""
-    return tuple(_add_forecast_note(a) if node_forecast_incomplete(a.resource, unread) else a for a in amounts)
-
-
-def _add_forecast_note(amount: Reclaimable) -> Reclaimable:
-    if not any(TERMS[name].from_forecast for name in amount.terms if name in TERMS):
-        return amount
-    return replace(amount, note=f"{amount.note}; {NOTE}" if amount.note else NOTE)
-
-
-def _withhold_unfounded_value(value: Value, affected: Collection[Resource]) -> Value:
-    if value.resource not in affected or value.action is not Action.SET:
-        return value
-    if not _falls(value) and value.reason is not Reason.HPA_SOLVED:
-        return value
-    return withheld(value.resource, value.field, value.now, Reason.HISTORY_INCOMPLETE, value.inputs)
+    noted = []
+    for amount in amounts:
+        by_forecast = any(TERMS[name].from_forecast for name in amount.terms if name in TERMS)
+        if by_forecast and node_forecast_incomplete(amount.resource, unread):
+            noted.append(replace(amount, note=f"{amount.note}; {NOTE}" if amount.note else NOTE))
+        else:
+            noted.append(amount)
+    return tuple(noted)
 
 
 def gone_workloads(inventory: Inventory) -> frozenset[WorkloadRef]:
@@ -169,12 +161,12 @@ def withhold_failed(recommendations: Sequence[Recommendation], failed: Collectio
 def _withhold(
     recommendations: Sequence[Recommendation], workloads: Collection[WorkloadRef], reason: Reason
 ) -> list[Recommendation]:
-    return [
-        replace(r, values=tuple(withheld(v.resource, v.field, v.now, reason, {}) for v in r.values))
-        if r.container.workload in workloads
-        else r
-        for r in recommendations
-    ]
+    found = list(recommendations)
+    for place, r in enumerate(recommendations):
+        if r.container.workload in workloads:
+            values = tuple(withheld(v.resource, v.field, v.now, reason, {}) for v in r.values)
+            found[place] = replace(r, values=values)
+    return found
 
 
 def withhold_partial(recommendations: Sequence[Recommendation], workloads: Iterable[Workload]) -> list[Recommendation]:
@@ -188,16 +180,15 @@ def withhold_partial(recommendations: Sequence[Recommendation], workloads: Itera
 
 def without_partial(findings: Iterable[ClusterFinding], inventory: Inventory) -> tuple[ClusterFinding, ...]:
     """The findings less those that something is not used, not set or too large, where that may be untrue or in part."""
-    gaps = {w.ref: frozenset(w.gaps) for w in inventory.workloads if w.gaps}
-    return tuple(finding for finding in findings if not _is_unfounded(finding, gaps))
-
-
-def _is_unfounded(finding: ClusterFinding, gaps: Mapping[WorkloadRef, Collection[Reason]]) -> bool:
-    subject = finding.subject.workload if isinstance(finding.subject, ContainerRef) else finding.subject
-    own = gaps.get(subject, ()) if isinstance(subject, WorkloadRef) else ()
-    if Reason.AMOUNTS_UNKNOWN in own and finding.kind in _ON_AMOUNTS:
-        return True
-    return not {Reason.OWNER_UNKNOWN, Reason.PODS_UNNAMED}.isdisjoint(own) and finding.kind in REST_ON_LITTLE_USE
+    gaps, founded = {w.ref: frozenset(w.gaps) for w in inventory.workloads if w.gaps}, []
+    for finding in findings:
+        subject = finding.subject.workload if isinstance(finding.subject, ContainerRef) else finding.subject
+        own = gaps.get(subject, frozenset()) if isinstance(subject, WorkloadRef) else frozenset()
+        on_amounts = Reason.AMOUNTS_UNKNOWN in own and finding.kind in _ON_AMOUNTS
+        has_others = not own.isdisjoint({Reason.OWNER_UNKNOWN, Reason.PODS_UNNAMED})
+        if not on_amounts and not (has_others and finding.kind in REST_ON_LITTLE_USE):
+            founded.append(finding)
+    return tuple(founded)
 
 
 def _withhold_unfounded_values(recommendation: Recommendation, workload: Workload | None) -> Recommendation:

@@ -82,24 +82,16 @@ def replica_floors(
     workloads: Iterable[Workload], forecasts: Mapping[Resource, Forecasts[WorkloadRef]], settings: ReplicaSettings
 ) -> list[ReplicaFloor]:
     """One for each workload with an autoscaler on a forecast resource, or with many replicas; in their order."""
-    rows = {
-        r: {ref: row for row, ref in enumerate(resource_forecasts.refs)} for r, resource_forecasts in forecasts.items()
-    }
-    workload_targets = [(w, _targets(w, settings)) for w in workloads]
-    return [
-        _floor(w, targets, forecasts, rows, settings)
-        for w, targets in workload_targets
-        if targets or (w.autoscaler and w.autoscaler.unsolvable)
-    ]
-
-
-def _targets(workload: Workload, settings: ReplicaSettings) -> Mapping[Resource, int]:
-    """Utilisation in percent of the request that decides about replicas, by resource."""
-    if workload.autoscaler:
-        return workload.autoscaler.targets
-    asks = any(c.effective_requests.get(Resource.CPU) for c in workload.staying)
-    many = asks and workload.ref.kind in settings.kinds and workload.replicas >= MANY_REPLICAS
-    return {Resource.CPU: TARGET_PERCENT} if many else {}
+    rows = {r: {ref: row for row, ref in enumerate(found.refs)} for r, found in forecasts.items()}
+    floors = []
+    for w in workloads:
+        # Utilisation in percent of the request that decides about replicas, by resource.
+        asks = any(c.effective_requests.get(Resource.CPU) for c in w.staying)
+        many = asks and w.ref.kind in settings.kinds and w.replicas >= MANY_REPLICAS
+        targets = w.autoscaler.targets if w.autoscaler else {Resource.CPU: TARGET_PERCENT} if many else {}
+        if targets or (w.autoscaler and w.autoscaler.unsolvable):
+            floors.append(_floor(w, targets, forecasts, rows, settings))
+    return floors
 
 
 def _floor(

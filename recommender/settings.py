@@ -25,15 +25,13 @@ class ProfileSettings(Section, frozen=True):
 
     cpu_fraction: float = 0.95
     """Quantile of one pod's demand (usage + throttled). What the word means; recommender.cotenant.cpu_fraction sets a
-    quantile of your own.
-    """
+    quantile of your own."""
     cpu_margin_fraction: float = 0.0
     """Added to the CPU demand. What the word means; recommender.cotenant.cpu_margin_fraction sets a margin of your own.
     """
     memory_margin_fraction: float = 0.15
     """Added to the highest memory ever seen. What the word means; recommender.cotenant.memory_margin_fraction sets a
-    margin of your own.
-    """
+    margin of your own."""
     cpu_root_margin_millicores: float = 2.0
     """Added to the CPU demand: the square root of demand x this. Much for a small container, little for a large one, as
     bursts are. Part of the profile's meaning: small containers burst more, relative to their demand, than large ones.
@@ -63,8 +61,7 @@ class SeveritySettings(Section, frozen=True):
 
     throttled_share: float = 0.03
     """Share of the CPU demand refused by the limit from which throttling is a risk. Grade of a word on the page and of
-    a cause; it changes no amount.
-    """
+    a cause; it changes no amount."""
 
 
 class CotenantSettings(Section, frozen=True):
@@ -112,30 +109,24 @@ class CotenantSettings(Section, frozen=True):
     ] = None
     oom_bump_ratio: float = 1.2
     """Memory after an OOM kill, times what was used. Default of the Vertical Pod Autoscaler (oom-bump-up-ratio), so
-    that both answer an OOM kill alike.
-    """
+    that both answer an OOM kill alike."""
     oom_bump_bytes: int = 100 * MIB
     """Least that an OOM kill adds. Default of the Vertical Pod Autoscaler (oom-min-bump-up-bytes), so that both answer
-    an OOM kill alike.
-    """
+    an OOM kill alike."""
     pod_floor_millicores: int = 10
     """Lowest CPU request of a pod, split evenly over its containers. What a process needs to start at all; the
-    annotation cotenant.dev/min-cpu sets another for a workload.
-    """
+    annotation cotenant.dev/min-cpu sets another for a workload."""
     pod_floor_bytes: int = 64 * MIB
     """Lowest memory request of a pod, split evenly over its containers. What a process needs to start at all; the
-    annotation cotenant.dev/min-memory sets another for a workload.
-    """
+    annotation cotenant.dev/min-memory sets another for a workload."""
     minimum_days: float = 1.0
     """Days between first and last sample that a value needs. One whole day: less has not seen the daily peak."""
     minimum_coverage: float = 0.5
     """Share of the pods' time with samples that a value needs. With fewer than half of the samples the unseen part
-    decides, not the seen one.
-    """
+    decides, not the seen one."""
     dead_band_fraction: float = 0.1
     """Relative change below which the present value is kept. The share below which a change is not worth its unrest, as
-    actions.guardrails.least_change by default.
-    """
+    actions.guardrails.least_change by default."""
     lower_limits: Annotated[
         bool,
         setting(
@@ -151,8 +142,7 @@ class CotenantSettings(Section, frozen=True):
     ] = "keep"
     cpu_limit_margin_fraction: float = 1.0
     """Added to the highest CPU demand that a CPU limit has to let through. A limit twice the highest demand throttles
-    nothing that was ever seen; a limit holds no capacity.
-    """
+    nothing that was ever seen; a limit holds no capacity."""
     keep_qos_class: Annotated[
         bool,
         setting(
@@ -179,8 +169,7 @@ class CotenantSettings(Section, frozen=True):
     ] = msgspec.field(default_factory=list)
     heap_collecting_fraction: float = 0.05
     """Share of an hour spent in collections from which a heap is too small. Five percent of the time in collections is
-    what runtimes' own guides call too much.
-    """
+    what runtimes' own guides call too much."""
     severity: SeveritySettings = SeveritySettings()
     """How a change is graded."""
 
@@ -194,20 +183,16 @@ class FindingSettings(Section, frozen=True):
 
     minimum_days: float = 5.0
     """History that a statement about idleness, growth or skew needs. Five days hold one weekend's edge and four working
-    days: less cannot tell idle from a day off.
-    """
+    days: less cannot tell idle from a day off."""
     minimum_coverage: float = 0.5
     """Share of slots with a sample that it needs. With fewer than half of the samples the unseen part decides, not the
-    seen one.
-    """
+    seen one."""
     idle_pod_millicores: int = 5
     """A workload is idle when no pod ever used more CPU in 5 minutes. Five millicores is what a health check uses:
-    nobody works there.
-    """
+    nobody works there."""
     idle_gpu_percent: float = 3.0
     """GPUs are idle when they never computed for more of 5 minutes, all of a container's together. Three percent of one
-    device is what drivers and health checks use.
-    """
+    device is what drivers and health checks use."""
     system_namespaces: Annotated[
         list[str],
         setting(
@@ -224,12 +209,10 @@ class GpuSettings(Section, frozen=True):
     """Added to it. The margin that strategy cotenant uses for memory in profile balanced."""
     memory_margin_fraction: float = 0.15
     """Added to the highest GPU memory ever seen: beyond it an allocation fails. The margin that strategy cotenant uses
-    for memory in profile balanced.
-    """
+    for memory in profile balanced."""
     step_percent: Literal[1, 2, 5, 10, 20, 25, 50, 100] = 10
     """Steps that shares are rounded up to. Koordinator shares GPUs in hundredths; tenths leave remainders that other
-    pods can use.
-    """
+    pods can use."""
 
 
 class PatchSettings(Section, frozen=True):
@@ -345,7 +328,6 @@ class RecommenderSettings(Section, frozen=True):
     """Back-test and confidence of proposals."""
     renew_hours: float = 12.0
     """How long a scan keeps a recommendation while nothing new is seen of its workload; 0 = every scan makes all anew.
-    Half a day: a recommendation without news is the same; news of a workload renews it at once.
-    """
+    Half a day: a recommendation without news is the same; news of a workload renews it at once."""
     replicas: Annotated[ReplicaSettings, setting("Floors of replicas.")] = ReplicaSettings()
     prices: Annotated[PriceSettings, setting("Price sheet.")] = PriceSettings()

@@ -7,7 +7,7 @@ are notes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -96,12 +96,8 @@ def declared_objectives(client: KubeClient, live: Json, workload: WorkloadRef, e
             continue
         if objective is not None:
             bound[slo.title] = slo, objective
-    return Declared(
-        (*asked, *(objective for _, objective in bound.values())),
-        {title: slo for title, (slo, _) in bound.items()},
-        refused,
-        gaps,
-    )
+    objectives = (*asked, *(objective for _, objective in bound.values()))
+    return Declared(objectives, {title: slo for title, (slo, _) in bound.items()}, refused, gaps)
 
 
 def _is_near(slo: SloObject, workload: WorkloadRef) -> bool:
@@ -147,29 +143,28 @@ def read_slo_objects(client: KubeClient, namespace: str, everywhere: bool = Fals
     gaps: list[str] = []
     for tool, kind in KINDS.items():
         try:
-            made += _parse_bodies(client, tool, _bodies(client, kind, namespace, everywhere), gaps)
+            bodies = _bodies(client, kind, namespace, everywhere)
         except ClusterAbsent:
             absent.append(tool)
+            continue
         except ClusterForbidden:
             forbidden.append(tool)
+            continue
+        if tool == SLOTH:
+            made += [slo for body in bodies for slo in sloth_objectives(body)]
+        elif tool == PYRRA:
+            made += [slo for body in bodies for slo in pyrra_objectives(body)]
+        else:
+            owned = [(str((body.get("metadata") or {}).get("namespace") or ""), body) for body in bodies]
+            for owner in dict.fromkeys(space for space, _ in owned):
+                indicators, sources = (_by_name(client, kind, owner, gaps) for kind in (INDICATORS, SOURCES))
+                for body in (body for space, body in owned if space == owner):
+                    made += openslo_objectives(body, indicators, sources)
     if forbidden:
         gaps.append(f"SLO objects of {', '.join(forbidden)} were not searched: they may not be listed")
     if absent:
         gaps.append(f"SLO objects of {', '.join(absent)} were not searched: their kinds are not installed")
     return SloReading(made, gaps)
-
-
-def _parse_bodies(client: KubeClient, tool: str, bodies: Sequence[Json], gaps: list[str]) -> Iterator[SloObject]:
-    if tool == SLOTH:
-        yield from (slo for body in bodies for slo in sloth_objectives(body))
-    elif tool == PYRRA:
-        yield from (slo for body in bodies for slo in pyrra_objectives(body))
-    else:
-        for namespace in dict.fromkeys(str((body.get("metadata") or {}).get("namespace") or "") for body in bodies):
-            indicators, sources = (_by_name(client, kind, namespace, gaps) for kind in (INDICATORS, SOURCES))
-            for body in bodies:
-                if str((body.get("metadata") or {}).get("namespace") or "") == namespace:
-                    yield from openslo_objectives(body, indicators, sources)
 
 
 def _by_name(client: KubeClient, kind: str, namespace: str, gaps: list[str]) -> Mapping[str, Json]:
@@ -213,9 +208,8 @@ def read_surroundings(client: KubeClient, live: Json, workload: WorkloadRef) -> 
         return surroundings
     own = {pod["metadata"]["name"] for pod in workload_pods(pods, workload, str(live["metadata"].get("uid", "")))}
     heads = [pod["metadata"] for pod in pods if pod["metadata"]["name"] not in own]
-    surroundings = replace(
-        surroundings, others=others_of(((str(h.get("name")), h.get("labels") or {}) for h in heads), labels)
-    )
+    others = others_of(((str(head.get("name")), head.get("labels") or {}) for head in heads), labels)
+    surroundings = replace(surroundings, others=others)
     if services is None:
         return surroundings
     selectors = {str(service["metadata"]["name"]): (service.get("spec") or {}).get("selector") for service in services}

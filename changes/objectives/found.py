@@ -103,27 +103,32 @@ class Guards:
 
 def decide_objectives(week: ServiceWeek, settings: ActionSettings) -> list[FoundObjective]:
     """Both measures of one convention, by the rules of a change's verdict."""
-    return [_decide(measure, week, settings) for measure in week.queries]
+    found = []
+    for measure, query in week.queries.items():
+        values = week.measured[measure]
+        alarms = false_alarm_ratio(measure, values, settings)
+        refusal, served = _refusal(measure, week, alarms), median_hourly_count(week.requests)
+        found.append(FoundObjective(measure, week.source, query, *_figures(values), served, alarms, refusal))
+    return found
 
 
 def decide_objective(week: ObjectiveWeek, settings: ActionSettings) -> FoundObjective:
     """One objective that somebody has written, by the rule of a change's verdict."""
     objective, values = week.objective, week.values
-    known = values[np.isfinite(values)]
     alarms = false_alarm_ratio(objective.measure, values, settings, objective.ceiling)
+    refusal = _objective_refusal(week, values[np.isfinite(values)], alarms)
     return FoundObjective(
-        objective.measure,
-        objective.name,
-        objective.query,
-        tuple(float(v) if np.isfinite(v) else None for v in values),
-        float(known[-1]) if known.size else None,
-        float(np.median(known)) if known.size else None,
-        float(known.max()) if known.size else None,
-        None,
-        alarms,
-        _objective_refusal(week, known, alarms),
-        objective.ceiling,
+        objective.measure, objective.name, objective.query, *_figures(values), None, alarms, refusal, objective.ceiling
     )
+
+
+def _figures(values: Floats) -> tuple[tuple[float | None, ...], float | None, float | None, float | None]:
+    """Return the hourly values, and the latest, the median and the highest of them; None where there is none."""
+    known = values[np.isfinite(values)]
+    hourly = tuple(float(value) if np.isfinite(value) else None for value in values)
+    if not known.size:
+        return hourly, None, None, None
+    return hourly, float(known[-1]), float(np.median(known)), float(known.max())
 
 
 def _objective_refusal(week: ObjectiveWeek, known: Floats, alarms: float | None) -> str:
@@ -150,46 +155,21 @@ def _useless(measure: Measure, known: Floats, alarms: float | None) -> str:
     return ""
 
 
-def _decide(measure: Measure, week: ServiceWeek, settings: ActionSettings) -> FoundObjective:
-    values, requests = week.measured[measure], week.requests
-    known = values[np.isfinite(values)]
-    alarms = false_alarm_ratio(measure, values, settings)
-    return FoundObjective(
-        measure,
-        week.source,
-        week.queries[measure],
-        tuple(float(v) if np.isfinite(v) else None for v in values),
-        float(known[-1]) if known.size else None,
-        float(np.median(known)) if known.size else None,
-        float(known.max()) if known.size else None,
-        median_hourly_count(requests),
-        alarms,
-        _refusal(measure, week, alarms),
-    )
-
-
 def _refusal(measure: Measure, week: ServiceWeek, alarms: float | None) -> str:
     """Why the measure should guard nothing; "" where it may."""
-    values = week.measured[measure]
+    values, requests = week.measured[measure], week.requests
     known = values[np.isfinite(values)]
-    if refusal := _measurement_gap(measure, known, week.requests):
-        return refusal
-    if measure is Measure.LATENCY and (refusal := _unreadable(known, week.bounds_seconds)):
-        return refusal
-    return _useless(measure, known, alarms)
-
-
-def _measurement_gap(measure: Measure, known: Floats, requests: Floats) -> str:
-    """Why too little was measured; "" where it is enough."""
     if not np.isfinite(requests[-2:]).any():
         return "no request was counted in the last two hours"
     if not known.size:
         return "the histogram has no buckets" if measure is Measure.LATENCY else "no outcome of requests was recorded"
     if known.size < LEAST_HOURS:
         return f"measured for {known.size} hours; {LEAST_HOURS} are needed"
-    served = median_hourly_count(requests) or 0.0
-    enough = served >= LEAST_REQUESTS_PER_HOUR
-    return "" if enough else f"{served:.0f} requests in the median hour, {LEAST_REQUESTS_PER_HOUR} are needed"
+    if (served := median_hourly_count(requests) or 0.0) < LEAST_REQUESTS_PER_HOUR:
+        return f"{served:.0f} requests in the median hour, {LEAST_REQUESTS_PER_HOUR} are needed"
+    if measure is Measure.LATENCY and (refusal := _unreadable(known, week.bounds_seconds)):
+        return refusal
+    return _useless(measure, known, alarms)
 
 
 def median_hourly_count(requests: Floats) -> float | None:

@@ -52,10 +52,16 @@ def objectives_of_policies(policies: Iterable[Json], live: Json) -> tuple[list[O
     """
     objectives: list[Objective] = []
     refused: list[Compared] = []
+    labels = (live.get("metadata") or {}).get("labels") or {}
     for body in policies:
         spec = body.get("spec") or {}
         wanted = without_nulls(spec.get("objectives") or [])
-        if not wanted or spec.get("mode") == "Off" or not _selects(spec, live):
+        if not wanted or spec.get("mode") == "Off":
+            continue
+        try:
+            if not LabelSelector.parse(spec.get("selector") or {}).matches(labels):
+                continue
+        except UsageError:  # a selector that cannot be read selects nothing
             continue
         meta = body.get("metadata") or {}
         policy, namespace = str(meta.get("name") or ""), str(meta.get("namespace") or "")
@@ -75,12 +81,3 @@ def objectives_of_policies(policies: Iterable[Json], live: Json) -> tuple[list[O
             else:
                 objectives.append(Objective(measure, written.query, name, written.ceiling))
     return objectives, refused
-
-
-def _selects(spec: Json, live: Json) -> bool:
-    """Return whether a policy's selector selects the workload; one that cannot be read selects nothing."""
-    labels = (live.get("metadata") or {}).get("labels") or {}
-    try:
-        return LabelSelector.parse(spec.get("selector") or {}).matches(labels)
-    except UsageError:
-        return False

@@ -7,7 +7,7 @@ comes out is parsed once more, and refused where more than the labels differs.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -112,9 +112,12 @@ def put_labels(query: str, labels: Callable[[Selector], str], filled: Callable[[
     before = selectors_of(filled(query))
     bare = {selector.metric for selector in before if not selector.matchers}
     text = "".join(_pieces(query, bare, labels, filled))
-    expected = [_with_matchers(selector, filled(labels(selector))) for selector in before]
-    after = selectors_of(filled(text))
-    if [_sort_matchers(s) for s in after] != [_sort_matchers(s) for s in expected]:
+    expected = []
+    for selector in before:  # the added matchers come before its own
+        added = filled(labels(selector))
+        more = selectors_of(f"x{{{added}}}")[0].matchers if added else ()
+        expected.append((selector.metric, sorted((*more, *selector.matchers))))
+    if [(after.metric, sorted(after.matchers)) for after in selectors_of(filled(text))] != expected:
         raise UsageError("cannot be narrowed to the workload's namespace", fix="Write the namespace into it.")
     return text
 
@@ -137,14 +140,12 @@ def _pieces(
             place = end + 1
             continue
         yield token.group()
-        if token.lastgroup == "name" and token.group() in bare and _next_mark(tokens, place) not in ("{", "("):
-            added = labels(Selector(token.group()))
-            yield f"{{{added}}}" if added else ""
+        if token.lastgroup == "name" and token.group() in bare:
+            marks = (t.group() for t in tokens[place + 1 :] if t.lastgroup not in ("space", "comment"))
+            if next(marks, "") not in ("{", "("):
+                added = labels(Selector(token.group()))
+                yield f"{{{added}}}" if added else ""
         place += 1
-
-
-def _next_mark(tokens: Sequence[re.Match[str]], index: int) -> str:
-    return next((t.group() for t in tokens[index + 1 :] if t.lastgroup not in ("space", "comment")), "")
 
 
 def _selector(node: Any) -> Selector:
@@ -161,13 +162,3 @@ def _selector(node: Any) -> Selector:
     names = [value for label, operator, value in matchers if (label, operator) == ("__name__", "=")]
     rest = tuple(matcher for matcher in matchers if matcher[0] != "__name__" or matcher[1] != "=")
     return Selector(node.name or (names[0] if names else ""), rest)
-
-
-def _with_matchers(selector: Selector, added: str) -> Selector:
-    """Return the selector with more label matchers before its own; added: PromQL matchers without braces."""
-    more = selectors_of(f"x{{{added}}}")[0].matchers if added else ()
-    return Selector(selector.metric, (*more, *selector.matchers))
-
-
-def _sort_matchers(selector: Selector) -> tuple[str, list[tuple[str, str, str]]]:
-    return selector.metric, sorted(selector.matchers)

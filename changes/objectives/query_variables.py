@@ -21,8 +21,6 @@ def pod_names_pattern(workload: WorkloadRef) -> str:
 
 def fill_variables(query: str, workload: WorkloadRef, span: int) -> str:
     """A workload's own query with its variables filled in. span: seconds on each side of the change."""
-    # The value of each variable, escaped for use within quotation marks.
     names = {"namespace": workload.namespace, "workload": workload.name, "pods": pod_names_pattern(workload)}
-    return Template(query).safe_substitute(
-        {key: quote(value)[1:-1] for key, value in names.items()} | {"window": f"{span}s"}
-    )
+    values = {key: quote(value)[1:-1] for key, value in names.items()}  # escaped for use within quotation marks
+    return Template(query).safe_substitute(values, window=f"{span}s")

@@ -26,11 +26,8 @@ def ladders_of(
 
 def find_ladder(ladders: Mapping[str, LadderStatus], who: Person, id_: str) -> LadderStatus:
     """The ladder of that id, or of its unambiguous beginning; UsageError when the person reads none."""
-    found = [
-        status
-        for key, status in ladders.items()
-        if key.startswith(id_) and who.may(Right.READ, status.ladder.namespace)
-    ]
+    begun = (status for key, status in ladders.items() if key.startswith(id_))
+    found = [status for status in begun if who.may(Right.READ, status.ladder.namespace)]
     if len(found) != 1 or not id_:
         message = f"{len(found)} ladders begin with {id_!r}" if found else f"there is no ladder {id_!r}"
         raise UsageError(message, fix=FIX)

@@ -91,9 +91,8 @@ class Ladders:
                 LadderVerdict.WAIT: LadderEvent.WAITS,
             }
             happened = events[decision.verdict]
-            if happened is LadderEvent.WAITS and (
-                status.reason == decision.reason or decision.reason is Reason.LADDER_NO_VERDICT
-            ):
+            is_known = status.reason == decision.reason or decision.reason is Reason.LADDER_NO_VERDICT
+            if happened is LadderEvent.WAITS and is_known:
                 continue
             actions.journal.record_ladder(status, happened, decision.reason.value, decision.words)
             log.info("a ladder moved", ladder=status.ladder.id, happened=happened.value, words=decision.words)
@@ -106,9 +105,8 @@ class Ladders:
         """
 
         def check_write(workload: str, _done: int) -> None:
-            if any(str(status.ladder.ref) == workload for status in _under_way(actions)) and (
-                why := switch_reason(actions.client, self.switch_namespace)
-            ):
+            has_ladder = any(str(status.ladder.ref) == workload for status in _under_way(actions))
+            if has_ladder and (why := switch_reason(actions.client, self.switch_namespace)):
                 raise StepWithheld(why)
 
         return check_write

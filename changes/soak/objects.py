@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from cotenant.base.errors import ClusterForbidden
@@ -28,13 +29,7 @@ def read_object(actions: Actions, address: Address) -> Json | None:
     try:
         return actions.client.get(address.path)
     except ClusterForbidden:
-        if not address.namespace or not _is_namespace_gone(actions, address.namespace):
-            raise
-        return None
-
-
-def _is_namespace_gone(actions: Actions, namespace: str) -> bool:
-    try:
-        return actions.client.get(f"/api/v1/namespaces/{namespace}") is None
-    except ClusterForbidden:
-        return False
+        with suppress(ClusterForbidden):
+            if address.namespace and actions.client.get(f"/api/v1/namespaces/{address.namespace}") is None:
+                return None
+        raise

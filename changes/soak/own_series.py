@@ -67,18 +67,13 @@ def _problems(node: Any, namespace: str) -> list[tuple[str, str]]:
     if isinstance(node, promql_parser.Call) and node.func.name == "info":
         return [(f"reads more than namespace {namespace}: labels of target_info by info()", FIX)]
     if isinstance(node, promql_parser.VectorSelector):
-        import promql_parser
-
-        own = any(
-            matcher.name in NAMESPACE_LABELS
-            and matcher.op == promql_parser.MatchOp.Equal
-            and matcher.value == namespace
-            for matcher in node.matchers.matchers
-        )
+        equal = [(m.name, m.value) for m in node.matchers.matchers if m.op == promql_parser.MatchOp.Equal]
+        own = any(name in NAMESPACE_LABELS and value == namespace for name, value in equal)
         # Alternatives after `or` in a selector have matchers of their own, which need not name the namespace.
         if not own or node.matchers.or_matchers:
             return [(f"reads more than namespace {namespace}: {node}", FIX)]
-        return _too_far(node) if _is_named(node) else [(f"reads more than one metric: {node}", "Name the metric.")]
+        is_named = node.name or any(name == "__name__" and value for name, value in equal)
+        return _too_far(node) if is_named else [(f"reads more than one metric: {node}", "Name the metric.")]
     return []
 
 
@@ -86,17 +81,9 @@ def _of_subquery(node: Any) -> list[tuple[str, str]]:
     step = node.step
     if step is not None and step < SHORTEST_STEP:
         return [(f"evaluates every {step.total_seconds():g} s", "A step of a minute or more is enough.")]
-    return _too_long(node.range) + _too_far(node) + _too_often(node)
-
-
-def _is_named(node: Any) -> bool:
-    """Return whether the selector reads one metric, and not all that the namespace has."""
-    import promql_parser
-
-    return bool(node.name) or any(
-        matcher.name == "__name__" and matcher.op == promql_parser.MatchOp.Equal and matcher.value
-        for matcher in node.matchers.matchers
-    )
+    times, inner = _evaluations(node), "Record the inner one by a rule of Prometheus."
+    often = [(f"evaluates {times:,.0f} times in nested subqueries", inner)] if times > MOST_EVALUATIONS else []
+    return _too_long(node.range) + _too_far(node) + often
 
 
 def _too_far(node: Any) -> list[tuple[str, str]]:
@@ -106,13 +93,6 @@ def _too_far(node: Any) -> list[tuple[str, str]]:
     if node.offset is not None and abs(node.offset) > FARTHEST:
         return [(f"looks {abs(node.offset).total_seconds() / 86_400:.3g} days away (offset)", "A week is enough.")]
     return []
-
-
-def _too_often(node: Any) -> list[tuple[str, str]]:
-    times = _evaluations(node)
-    if times <= MOST_EVALUATIONS:
-        return []
-    return [(f"evaluates {times:,.0f} times in nested subqueries", "Record the inner one by a rule of Prometheus.")]
 
 
 def _evaluations(subquery: Any) -> float:

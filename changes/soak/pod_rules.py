@@ -17,7 +17,7 @@ from cotenant.changes.decide.field_changes import address_of, given_to_new_pods
 from cotenant.changes.decide.in_place import RESIZE, ResizeOutcome, answer, summarize_resize_answers
 from cotenant.changes.decide.patches import TEMPLATE_PATHS
 from cotenant.changes.decide.regression_check import MOST_RESTARTS
-from cotenant.changes.model.annotated_resources import ResourceSwap, states
+from cotenant.changes.model.annotated_resources import states
 from cotenant.changes.model.change import Change, Write
 from cotenant.changes.model.judgement import RuleResult, RuleVerdict
 
@@ -56,23 +56,16 @@ def pod_results(
         else:
             why_none = f": {rollout.still}" if rollout.still else ""
         return [_no_data(f"no pod has the new values yet{why_none}"), *resizes]
-    killed, restarts = kills_since(pods, since_seconds), _restarts(pods, since_seconds)
+    restarted = (status for status in container_statuses(pods) if status.get("restartCount"))
+    ends = (((status.get("lastState") or {}).get("terminated") or {}).get("finishedAt") for status in restarted)
+    killed, restarts = kills_since(pods, since_seconds), sum(_seconds(end) >= since_seconds for end in ends)
+    kills = agree(killed, "container was OOM-killed since", "containers were OOM-killed since")
+    again = f"{counted(restarts, 'container')} restarted since"
+    newest_seconds = max((_seconds(pod["metadata"].get("creationTimestamp")) for pod in pods), default=0.0)
     return [
-        _count_rule_result(
-            KILLS,
-            killed,
-            0,
-            "no OOM kill",
-            agree(killed, "container was OOM-killed since", "containers were OOM-killed since"),
-        ),
-        _count_rule_result(
-            RESTARTS,
-            restarts,
-            MOST_RESTARTS,
-            counted(restarts, "restart"),
-            f"{counted(restarts, 'container')} restarted since",
-        ),
-        _replica_result(rollout, carrying, _newest_seconds(pods), now_seconds),
+        _count_rule_result(KILLS, killed, 0, "no OOM kill", kills),
+        _count_rule_result(RESTARTS, restarts, MOST_RESTARTS, counted(restarts, "restart"), again),
+        _replica_result(rollout, carrying, newest_seconds, now_seconds),
         *resizes,
     ]
 
@@ -107,7 +100,9 @@ def _count_rule_result(rule: str, count: int, most: int, good: str, bad: str) ->
 
 def _carrying_count(change: Change, rollout: Rollout | None, pods: Sequence[Json], since_seconds: float) -> int:
     """Return the number of pods that have the values, by the controller's count and by the pods themselves."""
-    in_template = _writes_template(change)
+    path, start = address_of(change.ref).path, f"/{'/'.join(TEMPLATE_PATHS[change.kind])}/"
+    pointers = (pointer for write in change.writes if write.address.path == path for pointer in write.after)
+    in_template = any(pointer.startswith(start) for pointer in pointers)  # and not only on pods or in an annotation
     counted = rollout.updated if rollout and in_template else 0
     is_uncounted = in_template and (rollout is None or rollout.updated is None)
     resized = {str(pod["metadata"].get("uid")): write for pod, write in _resized_pods(pods, change)}
@@ -119,36 +114,18 @@ def _carrying_count(change: Change, rollout: Rollout | None, pods: Sequence[Json
             return answer(pod, write).answer is ResizeOutcome.DONE
         # Of a kind whose controller replaces no pod a new pod is of the present template.
         is_new = is_uncounted and _seconds(pod["metadata"].get("creationTimestamp")) >= int(since_seconds)
-        return is_new or _has_swaps(pod, swaps)
+        lists = (pod["spec"].get(name) or () for name in ("containers", "initContainers"))
+        now = {container["name"]: container.get("resources") for containers in lists for container in containers}
+        named = [(now[name], swap) for name, swap in swaps.items() if name in now]
+        return is_new or (bool(named) and all(states(resources, swap.after) for resources, swap in named))
 
     return max(counted or 0, sum(map(carries, pods)))
-
-
-def _writes_template(change: Change) -> bool:
-    """Return whether the change is in the workload's template, and not only on pods or in an annotation."""
-    path, start = address_of(change.ref).path, f"/{'/'.join(TEMPLATE_PATHS[change.kind])}/"
-    return any(
-        pointer.startswith(start) for write in change.writes if write.address.path == path for pointer in write.after
-    )
-
-
-def _has_swaps(pod: Json, swaps: Mapping[str, ResourceSwap]) -> bool:
-    """Return whether every container that an annotation names has what new pods get by it."""
-    lists = (pod["spec"].get(name) or () for name in ("containers", "initContainers"))
-    now = {container["name"]: container.get("resources") for containers in lists for container in containers}
-    named = [(now[name], swap) for name, swap in swaps.items() if name in now]
-    return bool(named) and all(states(resources, swap.after) for resources, swap in named)
 
 
 def _resized_pods(pods: Sequence[Json], change: Change) -> list[tuple[Json, Write]]:
     """Pods that were resized by the change and are still there."""
     by_uid = {(pod.get("metadata") or {}).get("uid"): pod for pod in pods}
     return [(by_uid[w.uid], w) for w in change.writes if w.subresource == RESIZE and w.uid in by_uid]
-
-
-def _newest_seconds(pods: Sequence[Json]) -> float:
-    """Return when the newest of the pods was created (Unix time); 0 without any."""
-    return max((_seconds(pod["metadata"].get("creationTimestamp")) for pod in pods), default=0.0)
 
 
 def kills_since(pods: Sequence[Json], since_seconds: float, names: Collection[str] | None = None) -> int:
@@ -169,14 +146,6 @@ def last_kills(pods: Sequence[Json]) -> dict[str, float]:
         if ends:
             kills[name] = max(kills.get(name, 0.0), *ends)
     return kills
-
-
-def _restarts(pods: Sequence[Json], since_seconds: float) -> int:
-    restarted = (status for status in container_statuses(pods) if status.get("restartCount"))
-    return sum(
-        _seconds(((status.get("lastState") or {}).get("terminated") or {}).get("finishedAt")) >= since_seconds
-        for status in restarted
-    )
 
 
 def _ends(status: Json) -> Iterator[Json]:

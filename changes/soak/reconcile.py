@@ -34,17 +34,15 @@ def settle(actions: Actions) -> list[ChangeStatus]:
     A change whose objects may not be read, or are refused for another reason of their own, keeps its state and has the
     reason as its words. ClusterUnreachable where nobody answers, StoreError where the ledger cannot be written.
     """
-    open_ones = [s for s in actions.journal.statuses().values() if not s.state.settled]
-    settle_or_explains = []
-    for status in open_ones:
+    found = []
+    for status in [s for s in actions.journal.statuses().values() if not s.state.settled]:
         try:
-            settle_or_explain = settle_change(actions, status)
+            found.append(settle_change(actions, status))
         except (ClusterUnreachable, NotLeader, StoreError):
             raise
         except CotenantError as error:
-            settle_or_explain = replace(status, words=str(error))
-        settle_or_explains.append(settle_or_explain)
-    return settle_or_explains
+            found.append(replace(status, words=str(error)))
+    return found
 
 
 def settle_change(actions: Actions, status: ChangeStatus) -> ChangeStatus:
@@ -65,10 +63,8 @@ def verify(actions: Actions, status: ChangeStatus) -> ChangeStatus:
     age = pace.verify_seconds if status.state is ChangeState.VERIFIED else pace.soak_seconds
     remaining_seconds = status.begun_seconds + age - now
     if remaining_seconds > 0:
-        raise NoData(
-            f"change {status.change.id} soaks for another {duration(math.ceil(remaining_seconds))}",
-            fix="Come back then.",
-        )
+        left = duration(math.ceil(remaining_seconds))
+        raise NoData(f"change {status.change.id} soaks for another {left}", fix="Come back then.")
     happened, message, verdict = compute_change_verdict(actions, status)
     if happened is ChangeEvent.UNJUDGED and status.words == message:
         return status
@@ -109,19 +105,15 @@ def _settle_change(actions: Actions, status: ChangeStatus) -> ChangeStatus:
     if back:
         return _rolled_back(actions, status, write_states)
     if complete:
-        why, message = (
-            summarize_resize_answers(resize_answers)
-            if (resize_answers := actions.resize_answers(live_writes))
-            else ("", "")
-        )
+        answers = actions.resize_answers(live_writes)
+        why, message = summarize_resize_answers(answers) if answers else ("", "")
         if why:
             return actions.roll_back_and_fail(status, live_writes, why)
         return actions.events.record(status, ChangeEvent.APPLIED, "; ".join(filter(None, (FOUND, message))))
     if status.change.wave and not live_writes:
         return actions.events.record(status, ChangeEvent.WAITING, "it never reached the cluster, and still waits")
-    return actions.roll_back_and_fail(
-        status, live_writes, "it never reached the cluster" if not live_writes else "it was done in part"
-    )
+    why = "it was done in part" if live_writes else "it never reached the cluster"
+    return actions.roll_back_and_fail(status, live_writes, why)
 
 
 def _rolled_back(

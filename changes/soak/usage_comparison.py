@@ -72,10 +72,8 @@ class PrometheusComparison:
         usual = [Objective(measure, query) for measure, query in queries.items()]
         given = {objective.rule for objective in objectives}
         asked = [*(objective for objective in usual if objective.rule not in given), *objectives]
-        answers = (
-            self._compare(objective, change, int(begun_seconds), int(now_seconds), objective.rule in given)
-            for objective in asked
-        )
+        begun, now = int(begun_seconds), int(now_seconds)
+        answers = (self._compare(o, change, begun, now, o.rule in given) for o in asked)
         return [compared for compared in answers if compared is not None]
 
     def _compare(self, objective: Objective, change: Change, begun: int, now: int, is_given: bool) -> Compared | None:

@@ -53,10 +53,17 @@ def compute_change_verdict(actions: Actions, status: ChangeStatus) -> tuple[Chan
     objects = read_objects(actions, [change])
     path = address_of(change.ref).path
     live = objects[path] if path in objects else read_object(actions, address_of(change.ref))
-    rules, compared = _of_pods(actions, change, live, since), list[Compared]()
+    rules, compared = [RuleResult(GONE, RuleVerdict.NO_DATA, words=GONE)], list[Compared]()
+    if live is not None:
+        own = _own_pods(actions, change, live)
+        rules = pod_results(change, live, own, since, actions.journal.clock.now_seconds())
     unready = next((rule.words for rule in rules if rule.verdict is RuleVerdict.NO_DATA), "")
     if not unready:
-        asked, refused = _objectives(actions, live, change.ref)
+        queries, refused = queries_of(live, change.ref, actions.settings.latency_query)
+        asked = [Objective(measure, query) for measure, query in queries.items()]
+        if live is not None:
+            declared = declared_objectives(actions.client, live, change.ref)
+            asked, refused = [*asked, *declared.objectives], [*refused, *declared.refused]
         compared = [*actions.parts.compare(change, since, now, asked), *refused]
         queried = [
             *(objective if objective.name else objective.measure for objective in asked if not objective.needs_week),
@@ -100,16 +107,6 @@ def why_not_send(actions: Actions, status: ChangeStatus) -> str:
     return f"it lowers memory, and {since} since it was accepted" if killed else ""
 
 
-def _objectives(actions: Actions, live: Json | None, workload: WorkloadRef) -> tuple[list[Objective], list[Compared]]:
-    """Return what guards a workload's changes: annotations, policies, SLO objects; and what is not asked, with why."""
-    queries, refused = queries_of(live, workload, actions.settings.latency_query)
-    asked = [Objective(measure, query) for measure, query in queries.items()]
-    if live is None:
-        return asked, refused
-    declared = declared_objectives(actions.client, live, workload)
-    return [*asked, *declared.objectives], [*refused, *declared.refused]
-
-
 def queries_of(live: Json | None, workload: WorkloadRef, latency: str) -> tuple[dict[Measure, str], list[Compared]]:
     """The queries that guard a workload's changes, and why those of its annotations that are not asked are not.
 
@@ -139,14 +136,6 @@ def annotate_command(workload: WorkloadRef, measure: Measure, query: str) -> str
     target = f"{workload.kind.lower()}/{workload.name}"
     annotation = shlex.quote(f"{ANNOTATIONS[measure]}={query}")
     return f"kubectl annotate -n {workload.namespace} {target} {annotation}"
-
-
-def _of_pods(actions: Actions, change: Change, live: Json | None, since_seconds: float) -> list[RuleResult]:
-    """Return the results of the rules about the workload's pods since that time (Unix time)."""
-    if live is None:
-        return [RuleResult(GONE, RuleVerdict.NO_DATA, words=GONE)]
-    own = _own_pods(actions, change, live)
-    return pod_results(change, live, own, since_seconds, actions.journal.clock.now_seconds())
 
 
 def _own_pods(actions: Actions, change: Change, live: Json) -> list[Json]:

@@ -228,20 +228,16 @@ def require_patching(actions: Actions, namespace: str, writes: Iterable[Write]) 
 
 
 def _perform_step(actions: Actions, step: DueStep) -> ChangeStatus:
+    status = step.status
     if step.due in (Due.RESUME, Due.ROLL_BACK):
-        require_patching(actions, step.status.change.namespace, step.status.change.writes)
-    doing: dict[Due, Callable[[], ChangeStatus]] = {
-        Due.SETTLE: lambda: settle_change(actions, step.status),
-        Due.VERIFY: lambda: verify(actions, step.status),
-        Due.RESUME: lambda: _resume(actions, step),
-        Due.CANCEL: lambda: actions.cancel(step.status, step.why),
-        Due.ROLL_BACK: lambda: actions.roll_back(step.status, step.why),
-    }
-    return doing[step.due]()
-
-
-def _resume(actions: Actions, step: DueStep) -> ChangeStatus:
-    """Send what has waited, unless something is against it that nobody knew of when it was accepted."""
-    if why := why_not_send(actions, step.status):
-        return actions.cancel(step.status, why)
-    return actions.resume(step.status, step.why)
+        require_patching(actions, status.change.namespace, status.change.writes)
+    if step.due is Due.SETTLE:
+        return settle_change(actions, status)
+    if step.due is Due.VERIFY:
+        return verify(actions, status)
+    if step.due is Due.ROLL_BACK:
+        return actions.roll_back(status, step.why)
+    # What has waited is sent, unless something is against it that nobody knew of when it was accepted.
+    if step.due is Due.RESUME and not (why := why_not_send(actions, status)):
+        return actions.resume(status, step.why)
+    return actions.cancel(status, why if step.due is Due.RESUME else step.why)

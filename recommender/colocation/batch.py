@@ -92,18 +92,14 @@ def batch_capacity(tables: Mapping[str, Relation], ahead: Table) -> LendableCapa
     capacity = {(r, level): _paths(ahead, place, r, level) for r in Resource for level in LEVELS}
     if not names or not starts.size or not any(np.isfinite(path).any() for path in capacity.values()):
         return None
-    return LendableCapacity(
-        names, int(starts.max()), capacity, {r: _batch_usage(tables[PODS.name], place, r) for r in Resource}
-    )
-
-
-def _batch_usage(pods: Relation, place: Mapping[str, int], resource: Resource) -> Floats:
-    """Return the present usage of batch pods on each node, (n,), in the resource's unit."""
-    columns = pods.read("node", f"{resource}_usage", where=batch_pods()).columns
-    where = np.array([place.get(str(node), -1) for node in columns["node"]], dtype=np.int64)
-    amounts = np.nan_to_num(columns[f"{resource}_usage"])
-    summed = np.bincount(where[where >= 0], weights=amounts[where >= 0], minlength=len(place))
-    return np.asarray(summed, dtype=np.float64)
+    used = {}
+    for resource in Resource:
+        columns = tables[PODS.name].read("node", f"{resource}_usage", where=batch_pods()).columns
+        at = np.array([place.get(str(node), -1) for node in columns["node"]], dtype=np.int64)
+        amounts = np.nan_to_num(columns[f"{resource}_usage"])
+        summed = np.bincount(at[at >= 0], weights=amounts[at >= 0], minlength=len(place))
+        used[resource] = np.asarray(summed, dtype=np.float64)
+    return LendableCapacity(names, int(starts.max()), capacity, used)
 
 
 def _paths(ahead: Table, place: Mapping[str, int], resource: Resource, level: str) -> Floats:
@@ -149,8 +145,13 @@ BOUNDS: Final[Mapping[str, tuple[float, float, str]]] = {
 
 def job_of(search: str) -> Job:
     """The job of a query string, `cores=4&gib=8&hours=3&deadline=12`; UsageError names a field that is not a number."""
-    fields = parse_qs(search.lstrip("?"))
-    return validate_job(Job(**{name: _number(name, fields[name][-1]) for name in BOUNDS if name in fields}))
+    fields, given = parse_qs(search.lstrip("?")), {}
+    for name in (name for name in BOUNDS if name in fields):
+        try:
+            given[name] = float(fields[name][-1])
+        except ValueError:
+            raise _field_error(name, fields[name][-1]) from None
+    return validate_job(Job(**given))
 
 
 def validate_job(job: Job) -> Job:
@@ -162,13 +163,6 @@ def validate_job(job: Job) -> Job:
         fix = "Give it more time, or a shorter run."
         raise UsageError(f"A job of {job.hours:g} hours cannot be done within {job.deadline:g} hours.", fix=fix)
     return job
-
-
-def _number(name: str, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise _field_error(name, text) from None
 
 
 def _field_error(name: str, text: str) -> UsageError:
@@ -227,8 +221,7 @@ def fit(rooms: LendableCapacity, job: Job, now_seconds: float) -> Fit:
     largest = {}
     for r in Resource:
         free = rooms.free(r, SURE)[:, first:after]
-        slots = job.slots
-        through = np.lib.stride_tricks.sliding_window_view(np.nan_to_num(free), slots, axis=1).min(axis=2)
+        through = np.lib.stride_tricks.sliding_window_view(np.nan_to_num(free), job.slots, axis=1).min(axis=2)
         largest[r] = float(through.max(initial=0.0))
     likely_starts = np.flatnonzero((likely >= 1).any(axis=0))
     soonest = _window(rooms, job, first, int(likely_starts[0]), (sure, likely)) if likely_starts.size else None

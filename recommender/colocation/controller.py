@@ -117,9 +117,8 @@ class ColocationController(Feature):
         zones = (patch for patch in self._zones(computed) if patch.address.name not in self._publishers)
         # The extended resources, as JSON, that the nodes have whose writes these are.
         amounts = {facts.node.name: facts.node.extended_allocatable for facts in self._state.facts}
-        present_amounts = {
-            i.address: msgspec.json.encode(current).decode() for i in intents if (current := amounts[i.address.name])
-        }
+        had = ((intent.address, amounts[intent.address.name]) for intent in intents)
+        present_amounts = {address: msgspec.json.encode(current).decode() for address, current in had if current}
         return ControllerDecision((*intents, *zones), notes, present_amounts)
 
     def _compare_clocks(self, changes: Changes) -> None:
@@ -143,11 +142,8 @@ class ColocationController(Feature):
         if topologies.error is not None or not topologies.wait_synced(0):
             return
         kept = self._state.kept(computed)
-        node_topologies = [
-            topology
-            for _, topology in sorted(topologies.snapshot().items())
-            if topology.node in self._state and topology.node not in kept
-        ]
+        reported = (topology for _, topology in sorted(topologies.snapshot().items()))
+        node_topologies = [t for t in reported if t.node in self._state and t.node not in kept]
         if not node_topologies:
             return
         threshold = max((s.diff_threshold for s in self._state.strategies), default=0.0)
@@ -194,9 +190,8 @@ class ColocationController(Feature):
 
         They name faults in the configuration and ignored annotations of single nodes.
         """
-        notes = [
-            ObjectNote(f"nodes/{f.node.name}", "IgnoredAnnotation", text) for f in self._state.facts for text in f.notes
-        ]
+        ignored = ((f"nodes/{facts.node.name}", text) for facts in self._state.facts for text in facts.notes)
+        notes = [ObjectNote(node, "IgnoredAnnotation", text) for node, text in ignored]
         # One note for all nodes whose amounts another program publishes: two would overwrite each other for ever.
         publishers = self._publishers
         if publishers:
@@ -207,9 +202,8 @@ class ColocationController(Feature):
             )
             notes.append(ObjectNote("nodes", "NotOurs", left_text, warning=True))
         if self._wrong is not None:
-            consequence = (
-                "The last valid value stays in effect." if self._config else "No valid value is known: nothing is done."
-            )
+            stays = "The last valid value stays in effect."
+            consequence = stays if self._config else "No valid value is known: nothing is done."
             text = f"{self._wrong.message}. {consequence} {self._wrong.fix}"
             notes.append(ObjectNote(SUBJECT, "InvalidConfig", text, warning=True))
         return (*notes, *notes_of(self._ineffective))

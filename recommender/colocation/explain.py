@@ -6,12 +6,12 @@ Signs and words of the terms are those of `reclaim_policies`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from cotenant.base.colocation.colocation_strategy import KEY_OF, ColocationStrategy
-from cotenant.base.colocation.reclaim_policies import TERMS, Band, FormulaTerm, LentAmount, Reclaimable
+from cotenant.base.colocation.colocation_strategy import KEY_OF
+from cotenant.base.colocation.reclaim_policies import TERMS, Band, LentAmount, Reclaimable
 from cotenant.base.json_documents.inherited import inherited_fields
 from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES
 from cotenant.base.reasons import SENTENCES, Reason
@@ -88,6 +88,7 @@ def explain(reclaimables: Sequence[Reclaimable], context: Context) -> NodeExplai
     reclaimables: the node's messages (batch and mid of both resources, in any order).
     """
     strategy, measured = context.resolved.strategy, context.measured_seconds
+    ordered = sorted(reclaimables, key=lambda reclaimable: (reclaimable.band, reclaimable.resource))
     is_measured = measured is not None and measured == measured  # noqa: PLR0124 - NaN is not known
     return NodeExplained(
         node=reclaimables[0].node,
@@ -95,9 +96,7 @@ def explain(reclaimables: Sequence[Reclaimable], context: Context) -> NodeExplai
         metric_age_seconds=context.now_seconds - measured if is_measured and measured is not None else None,
         degrade_seconds=strategy.degrade_minutes * 60,
         layers=tuple(layer.name for layer in context.resolved.layers if layer.values),
-        amounts=tuple(
-            _amount(reclaimable, context) for reclaimable in sorted(reclaimables, key=lambda r: (r.band, r.resource))
-        ),
+        amounts=tuple(_amount(reclaimable, context) for reclaimable in ordered),
         notes=(*context.resolved.notes, *context.notes),
     )
 
@@ -119,11 +118,9 @@ def formula(reclaimable: Reclaimable) -> str:
         text = f"{text} {TERMS[name].sign} {amount}"
     if "third_party" in after:
         text = f"max({text}, 0)"
-    return (
-        f"{text} = {reclaimable.amount}"
-        if reclaimable.reason is Reason.OK
-        else f"{text}, {'not used' if reclaimable.reason in DOUBTFUL else 'withdrawn'} ({reclaimable.reason})"
-    )
+    if reclaimable.reason is Reason.OK:
+        return f"{text} = {reclaimable.amount}"
+    return f"{text}, {'not used' if reclaimable.reason in DOUBTFUL else 'withdrawn'} ({reclaimable.reason})"
 
 
 def _amount(reclaimable: Reclaimable, context: Context) -> AmountExplained:
@@ -131,42 +128,31 @@ def _amount(reclaimable: Reclaimable, context: Context) -> AmountExplained:
 
     The capacity of mid is no line of its own, because mid's formula does not start from it.
     """
-    strategy = context.resolved.strategy
-    name = EXTENDED_RESOURCES[reclaimable.band, reclaimable.resource]
-    fill = _term_text(reclaimable, strategy)
-    shown = (
-        (term, amount)
-        for term, amount in reclaimable.terms.items()
-        if (reclaimable.band, term) != (Band.MID, "capacity")
-    )
+    resource, strategy = reclaimable.resource, context.resolved.strategy
+    name = EXTENDED_RESOURCES[reclaimable.band, resource]
+    percents = {  # of the strategy, for the words of the terms
+        "reclaim": strategy.reclaim_percent(resource),
+        "cap": (strategy.batch_percent if reclaimable.band is Band.BATCH else strategy.mid_percent)(resource),
+        "static": strategy.mid_static_percent(resource),
+        "unallocated": strategy.mid_unallocated_percent,
+    }
+    lines = []
+    for term, amount in reclaimable.terms.items():
+        if (reclaimable.band, term) != (Band.MID, "capacity"):
+            text = TERMS[term].words + TERMS[term].detail.format(**percents)
+            lines.append(TermLine(TERMS[term].sign, amount, term, text))
+    parameters = []
+    for attribute in (pattern.format(r=resource.value) for pattern in PARAMETERS[reclaimable.band]):
+        value = getattr(strategy, attribute)
+        text = "not set" if value is None else str(value)
+        parameters.append(Parameter(KEY_OF[attribute], text, context.resolved.origin(attribute)))
     return AmountExplained(
         **inherited_fields(reclaimable, LentAmount),
         name=name,
-        unit=reclaimable.resource.unit,
+        unit=resource.unit,
         formula=formula(reclaimable),
         sentence="" if reclaimable.reason is Reason.OK else SENTENCES[reclaimable.reason],
-        lines=tuple(TermLine(TERMS[term].sign, amount, term, fill(TERMS[term])) for term, amount in shown),
-        parameters=tuple(_parameters(reclaimable, context.resolved)),
+        lines=tuple(lines),
+        parameters=tuple(parameters),
         published=context.published.get(name),
     )
-
-
-def _term_text(reclaimable: Reclaimable, strategy: ColocationStrategy) -> Callable[[FormulaTerm], str]:
-    """Words of a term with the percentages of the strategy."""
-    r, batch = reclaimable.resource, reclaimable.band is Band.BATCH
-    values = {
-        "reclaim": strategy.reclaim_percent(r),
-        "cap": strategy.batch_percent(r) if batch else strategy.mid_percent(r),
-        "static": strategy.mid_static_percent(r),
-        "unallocated": strategy.mid_unallocated_percent,
-    }
-    return lambda term: term.words + term.detail.format(**values)
-
-
-def _parameters(reclaimable: Reclaimable, resolved: Resolved) -> Iterable[Parameter]:
-    """The strategy's parameters that the band's formula reads, each as text with the layer that set it."""
-    for pattern in PARAMETERS[reclaimable.band]:
-        attribute = pattern.format(r=reclaimable.resource.value)
-        value = getattr(resolved.strategy, attribute)
-        text = "not set" if value is None else str(value)
-        yield Parameter(KEY_OF[attribute], text, resolved.origin(attribute))

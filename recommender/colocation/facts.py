@@ -95,14 +95,20 @@ class _Annotations:
     def reservation(self) -> Amounts:
         """Amounts by name; reserved CPUs win over an amount of cpu. The policy of applying them is the scheduler's."""
         document = self._object(NODE_RESERVATION_ANNOTATION)
-        amounts = self._amounts(document.get("resources"), NODE_RESERVATION_ANNOTATION)
+        resources = document.get("resources")
+        amounts: dict[Resource, int] = {}
+        if isinstance(resources, Mapping):
+            for resource in (resource for resource in Resource if resource.value in resources):
+                try:
+                    amounts[resource] = parse_amount(resource, resources[resource.value], resource.value)
+                except QuantityError as error:
+                    self._ignore(NODE_RESERVATION_ANNOTATION, error.message)
         cpus = document.get("reservedCPUs")
         if cpus:
             count = cpu_count(cpus) if isinstance(cpus, str) else None
             if count is None:
-                self._ignore(
-                    NODE_RESERVATION_ANNOTATION, f"reservedCPUs {format_value(cpus)} is no list of CPUs such as 0-3,8"
-                )
+                why = f"reservedCPUs {format_value(cpus)} is no list of CPUs such as 0-3,8"
+                self._ignore(NODE_RESERVATION_ANNOTATION, why)
             else:
                 amounts[Resource.CPU] = count * MILLICORES_PER_CORE
         return amounts
@@ -134,33 +140,19 @@ class _Annotations:
         amounts: dict[tuple[Band, Resource], int] = {}
         for allocation in allocations if isinstance(allocations, list) else []:
             band = _BANDS.get(str(allocation.get("priority"))) if isinstance(allocation, Mapping) else None
-            if band is not None:
-                for resource, amount in self._parse_extended_amounts(allocation.get("resources"), band).items():
-                    amounts[band, resource] = amounts.get((band, resource), 0) + amount
-        return amounts
-
-    def _parse_extended_amounts(self, resources: Any, band: Band) -> dict[Resource, int]:
-        """Amounts of a band's resource names (old names too), in whole units; unreadable ones give a note."""
-        names = {EXTENDED_RESOURCES[band, r]: r for r in Resource}
-        amounts: dict[Resource, int] = {}
-        for name, text in resources.items() if isinstance(resources, Mapping) else ():
-            resource = names.get(RESOURCE_ALIASES.get(str(name), str(name)))
-            if resource is not None:
-                try:
-                    amounts[resource] = parse_bytes(text, name)
-                except QuantityError as error:
-                    self._ignore(THIRD_PARTY_ALLOCATIONS_ANNOTATION, error.message)
-        return amounts
-
-    def _amounts(self, resources: Any, annotation: str) -> dict[Resource, int]:
-        """CPU (millicores) and memory (bytes) of a resource list; unreadable ones are ignored with a note."""
-        amounts: dict[Resource, int] = {}
-        for resource in Resource if isinstance(resources, Mapping) else ():
-            if resource.value in resources:
-                try:
-                    amounts[resource] = parse_amount(resource, resources[resource.value], resource.value)
-                except QuantityError as error:
-                    self._ignore(annotation, error.message)
+            if band is None:
+                continue
+            names, resources = {EXTENDED_RESOURCES[band, r]: r for r in Resource}, allocation.get("resources")
+            own: dict[Resource, int] = {}
+            for name, text in resources.items() if isinstance(resources, Mapping) else ():
+                resource = names.get(RESOURCE_ALIASES.get(str(name), str(name)))  # old names too
+                if resource is not None:
+                    try:
+                        own[resource] = parse_bytes(text, name)
+                    except QuantityError as error:
+                        self._ignore(THIRD_PARTY_ALLOCATIONS_ANNOTATION, error.message)
+            for resource, amount in own.items():
+                amounts[band, resource] = amounts.get((band, resource), 0) + amount
         return amounts
 
     def _object(self, annotation: str) -> Mapping[str, Any]:

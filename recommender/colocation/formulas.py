@@ -88,7 +88,24 @@ class Parameters:
         """Each distinct strategy is read once; nodes of one strategy share its row."""
         number: dict[ColocationStrategy, int] = {}
         rows = np.array([number.setdefault(s, len(number)) for s in strategies], dtype=np.int64)
-        table = np.array([_row(s, resource) for s in number], dtype=np.float64).reshape(len(number), 11).T
+        distinct: list[tuple[float, ...]] = []  # in the order of the fields
+        for strategy in number:
+            cap = strategy.batch_percent(resource)
+            row = (
+                strategy.enable,
+                POLICY_CODES[strategy.policy(resource)],
+                strategy.reclaim_percent(resource),
+                np.nan if cap is None else cap,
+                strategy.mid_percent(resource),
+                strategy.mid_mode == "static",
+                strategy.mid_static_percent(resource),
+                strategy.mid_unallocated_percent,
+                strategy.degrade_minutes * 60,
+                strategy.forecast_origins,
+                strategy.forecast_violation_percent / 100,
+            )
+            distinct.append(row)
+        table = np.array(distinct, dtype=np.float64).reshape(len(number), 11).T
         return cls(*(table[:, rows]))
 
 
@@ -300,12 +317,13 @@ def pod_terms(columns: NodeColumns, parameters: Parameters) -> tuple[list[Term],
     any. Under `forecast` the larger of their sum and of present usage counts: an unproven forecast can only lower
     what is lent, and a proven one that is already exceeded no longer applies.
     """
-    by_forecast, alone = (
-        where_policy(parameters, lambda policy: policy.by_forecast),
-        peak_alone_mask(columns, parameters),
-    )
-    has_forecast = by_forecast & np.isfinite(columns.prod_peak)
-    peak = _peak(columns)
+    by_forecast = where_policy(parameters, lambda policy: policy.by_forecast)
+    alone, has_forecast = peak_alone_mask(columns, parameters), by_forecast & np.isfinite(columns.prod_peak)
+    # The forecast peak of prod's usage, and the present demand of what that forecast does not know: mid pods, pods
+    # without a metric (by request) and the CPUs that LSE pods keep; the highest use of mid pods counts instead where
+    # that is more. Prod pods that came after the forecast's history are in `announced`, as far as they replaced none.
+    unknown: Integers = np.maximum(columns.hp_used - columns.prod_used, 0)
+    peak = ceil_amounts(columns.prod_peak) + np.maximum(unknown, ceil_amounts(columns.mid_peak))
     ahead = has_forecast & (peak + columns.announced >= columns.hp_used)
     terms = [
         *(Term(t.name, ceil_amounts(t.amounts(columns)), _counts_with(parameters, t) & ~ahead) for t in POD_TERMS),
@@ -323,17 +341,6 @@ def where_policy(parameters: Parameters, applies: Callable[[ReclaimPolicy], bool
 
 def _counts_with(parameters: Parameters, term: PodTerm) -> Booleans:
     return where_policy(parameters, lambda policy: policy.pods is term)
-
-
-def _peak(columns: NodeColumns) -> Integers:
-    """Forecast peak of prod's usage, and the present demand of what that forecast does not know.
-
-    Not known are: mid pods, pods without a metric (by request) and the CPUs that LSE pods keep; the highest use of mid
-    pods counts instead where that is more. Prod pods that came after the forecast's history are in `announced` instead,
-    as far as they did not replace others.
-    """
-    unknown: Integers = np.maximum(columns.hp_used - columns.prod_used, 0)
-    return ceil_amounts(columns.prod_peak) + np.maximum(unknown, ceil_amounts(columns.mid_peak))
 
 
 def normalization(amount: Integers, ratio: Floats) -> Integers:
@@ -361,32 +368,12 @@ def _reasons(
     age = now_seconds - columns.measured_seconds
     with np.errstate(invalid="ignore"):
         late, ahead = age > parameters.degrade_seconds, age < -AHEAD_SECONDS
-    unknown = by_system & (columns.system_used == UNKNOWN)
-    implausible = columns.system_used == IMPLAUSIBLE
     cases = {
         Reason.COLOCATION_OFF: parameters.enabled == 0,
         Reason.METRIC_MISSING: np.isnan(age),
         Reason.METRIC_EXPIRED: late,
         Reason.METRIC_AHEAD: ahead,
-        Reason.METRIC_IMPLAUSIBLE: implausible,
-        Reason.METRIC_INCOMPLETE: unknown,
+        Reason.METRIC_IMPLAUSIBLE: columns.system_used == IMPLAUSIBLE,
+        Reason.METRIC_INCOMPLETE: by_system & (columns.system_used == UNKNOWN),
     }
     return np.asarray(np.select(list(cases.values()), [REASONS.index(reason) for reason in cases], 0))
-
-
-def _row(strategy: ColocationStrategy, resource: Resource) -> tuple[float, ...]:
-    """One strategy as a row of `Parameters`, in the order of its fields; NaN = no cap on batch."""
-    cap = strategy.batch_percent(resource)
-    return (
-        strategy.enable,
-        POLICY_CODES[strategy.policy(resource)],
-        strategy.reclaim_percent(resource),
-        np.nan if cap is None else cap,
-        strategy.mid_percent(resource),
-        strategy.mid_mode == "static",
-        strategy.mid_static_percent(resource),
-        strategy.mid_unallocated_percent,
-        strategy.degrade_minutes * 60,
-        strategy.forecast_origins,
-        strategy.forecast_violation_percent / 100,
-    )

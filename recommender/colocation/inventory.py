@@ -40,7 +40,9 @@ def node_columns(inventory: Inventory, resource: Resource, now: Usages, pods: Po
     sums = pods.sums(nodes, resource)
     terms: dict[str, Any] = {name: ceil_amounts(column) for name, column in sums.items()}
     used = ceil_amounts([now.nodes.get(name, 0.0) for name in nodes])
-    none = np.zeros(len(nodes), dtype=np.int64)
+    none, moments = np.zeros(len(nodes), dtype=np.int64), now.measured_seconds
+    is_known = [np.isfinite(now.nodes.get(name, np.nan)) for name in nodes]
+    measured = [moments.get(name, np.nan) if known else np.nan for name, known in zip(nodes, is_known, strict=True)]
     return NodeColumns(
         nodes=nodes,
         resource=resource,
@@ -50,7 +52,7 @@ def node_columns(inventory: Inventory, resource: Resource, now: Usages, pods: Po
         node_used=used,
         announced=none,
         prod_reclaimable=ceil_amounts([now.prod_reclaimable.get(name, 0.0) for name in nodes]),
-        measured_seconds=np.array([_moment(now, name) for name in nodes], dtype=np.float64),
+        measured_seconds=np.array(measured, dtype=np.float64),
         **forecast_columns(nodes, now.prod_peaks),
         **fact_columns(facts, resource),
         **terms,
@@ -79,8 +81,3 @@ def pod_columns(inventory: Inventory, used: Mapping[Resource, Mapping[tuple[str,
             measured[pod.node].append((*name, pod.effective_priority, row))
     columns.use(measured)
     return columns
-
-
-def _moment(now: Usages, node: str) -> float:
-    """Return the Unix time at which a node was measured; NaN if it was not, or if its usage is not finite."""
-    return now.measured_seconds.get(node, np.nan) if np.isfinite(now.nodes.get(node, np.nan)) else np.nan

@@ -57,11 +57,8 @@ class Lender:
 
     def at(self, rows: slice, moments: int) -> Lender:
         """These nodes, each once for every moment."""
-        return Lender(
-            _repeat_rows(self.now, rows, moments),
-            _repeat_rows(self.given, rows, moments),
-            np.repeat(self.allocatable[rows], moments),
-        )
+        now, given = (_repeat_rows(columns, rows, moments) for columns in (self.now, self.given))
+        return Lender(now, given, np.repeat(self.allocatable[rows], moments))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,22 +115,19 @@ def past(lender: Lender, use: PastUse) -> PastAmounts:
         # The columns of NodeColumns that are of the moment; the age of a report is its moment, as seen from 0.
         pods = {name: ceil_amounts(column[rows].ravel()) for name, column in use.pods.items()}
         node_used = ceil_amounts(use.node_used[rows].ravel())
-        columns = replace(
-            of_nodes.now,
-            **{
-                "system_used": np.maximum(node_used - pods.pop("all_used"), 0),
-                "node_used": node_used,
-                "announced": np.zeros(len(node_used), dtype=np.int64),
-                "measured_seconds": -use.age_seconds[rows].ravel(),
-                **pods,
-            },
-        )
-        least = _amounts(mid, replace(columns, prod_reclaimable=np.zeros_like(columns.capacity)), of_nodes.given)
+        of_moment: dict[str, Any] = {
+            "system_used": np.maximum(node_used - pods.pop("all_used"), 0),
+            "node_used": node_used,
+            "announced": np.zeros(len(node_used), dtype=np.int64),
+            "measured_seconds": -use.age_seconds[rows].ravel(),
+        }
+        columns, given = replace(of_nodes.now, **{**of_moment, **pods}), of_nodes.given
+        least = _amounts(mid, replace(columns, prod_reclaimable=np.zeros_like(columns.capacity)), given)
         promised = ceil_amounts(np.minimum(columns.prod_request, of_nodes.allocatable))
-        most = _amounts(mid, replace(columns, prod_reclaimable=promised), of_nodes.given)
-        shape = amounts[Band.MID][rows].shape
-        taken, by_forecast = _amounts(batch, columns, of_nodes.given), _batch_by_forecast(columns, of_nodes.given)
-        by_forecast &= np.isfinite(taken)
+        most = _amounts(mid, replace(columns, prod_reclaimable=promised), given)
+        shape, taken = amounts[Band.MID][rows].shape, _amounts(batch, columns, given)
+        by_forecast = where_policy(given, lambda policy: policy.by_forecast) & np.isfinite(columns.prod_peak)
+        by_forecast = np.asarray(by_forecast & (given.enabled > 0) & np.isfinite(taken))
         amounts[Band.BATCH][rows] = np.where(by_forecast, np.nan, taken).reshape(shape)
         amounts[Band.MID][rows] = _agreed_amount(least, most).reshape(shape)
         rested[Band.BATCH][rows] = by_forecast.reshape(shape)
@@ -170,12 +164,6 @@ def _amounts(formula: Formula, columns: NodeColumns, given: Parameters) -> Float
 def _agreed_amount(least: Floats, most: Floats) -> Floats:
     """The amount where what is not known cannot change it, else NaN."""
     return np.where(least == most, least, np.nan)
-
-
-def _batch_by_forecast(columns: NodeColumns, given: Parameters) -> Flags:
-    """True where the amount of batch rests on the node's forecast."""
-    by_forecast = where_policy(given, lambda policy: policy.by_forecast) & np.isfinite(columns.prod_peak)
-    return np.asarray(by_forecast & (given.enabled > 0))
 
 
 def _columns_ahead(now: NodeColumns, prod_used: Floats) -> NodeColumns:

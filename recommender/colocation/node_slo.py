@@ -144,8 +144,13 @@ def decide(view: NodeSloView) -> ControllerDecision:
                 "ownerReferences": [node.owned.reference()],
             }
             intents.append(Apply(address, address.manifest("NodeSLO", metadata, spec=rendering.spec), why=why))
-    notes = (*notes_of(view.config.findings), *_foreign(foreign), *_bandwidths(view.nodes))
-    return ControllerDecision(tuple(intents), notes)
+    notes = [*notes_of(view.config.findings), *_foreign(foreign)]
+    for node in view.nodes:
+        if node.bandwidth and (problem := _wrong(node.bandwidth)):
+            ignored = f"annotation {NETWORK_BANDWIDTH_ANNOTATION} is ignored: {problem}."
+            text = f"{ignored} Write bits per second, such as 10G."
+            notes.append(ObjectNote(f"nodes/{node.owned.name}", "InvalidBandwidth", text, warning=True))
+    return ControllerDecision(tuple(intents), tuple(notes))
 
 
 def entries_of(config: SloConfig, labels: Mapping[str, str]) -> Entries:
@@ -231,23 +236,11 @@ def _foreign(nodes: Mapping[str, tuple[str, ...]]) -> Iterable[ObjectNote]:
         writers = sorted({writer for later in nodes.values() for writer in later})
         who = f" ({', '.join(writers)})" if writers else ""
         remedy = " and name it in manager.take_over" if writers else ""
-        yield ObjectNote(
-            PLURAL,
-            "NotOurs",
+        text = (
             f"{len(nodes)} NodeSLOs, such as {min(nodes)}, belong to another manager{who} and are left alone. Once "
-            f"it is gone, delete them, or label them {MANAGED_BY_LABEL}={MANAGED_BY}{remedy}.",
-            warning=True,
+            f"it is gone, delete them, or label them {MANAGED_BY_LABEL}={MANAGED_BY}{remedy}."
         )
-
-
-def _bandwidths(nodes: Iterable[LabelledNode]) -> Iterable[ObjectNote]:
-    """One note for each node whose annotated bandwidth is no quantity."""
-    for node in nodes:
-        if node.bandwidth and (problem := _wrong(node.bandwidth)):
-            text = (
-                f"annotation {NETWORK_BANDWIDTH_ANNOTATION} is ignored: {problem}. Write bits per second, such as 10G."
-            )
-            yield ObjectNote(f"nodes/{node.owned.name}", "InvalidBandwidth", text, warning=True)
+        yield ObjectNote(PLURAL, "NotOurs", text, warning=True)
 
 
 def _wrong(bandwidth: str) -> str:

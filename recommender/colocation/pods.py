@@ -217,7 +217,15 @@ class PodColumns:
 
     def report(self, metrics: Iterable[NodeMetric]) -> None:
         """New reports; each replaces its node's last one."""
-        self.use({m.node: [(p.namespace, p.name, p.priority, _usages(p.usage)) for p in m.pods] for m in metrics})
+        measured: dict[str, list[Measured]] = {}
+        for metric in metrics:
+            measured[metric.node] = []
+            for pod in metric.pods:
+                # Every running pod has memory: one of which 0 bytes are reported was not measured, nor was a CPU of 0.
+                unmeasured, usage = pod.usage.get(Resource.MEMORY) == 0, pod.usage
+                row = tuple((usage.get(r) or np.nan) if unmeasured else usage.get(r, np.nan) for r in Resource)
+                measured[metric.node].append((pod.namespace, pod.name, pod.priority, row))
+        self.use(measured)
 
     def use(self, measured: Mapping[str, Sequence[Measured]]) -> None:
         """Replace the pods' measured usage of some nodes; nodes that are not named keep theirs.
@@ -309,23 +317,19 @@ class PodColumns:
         own, raw = self._request[row, used], self._usage[row, used]
         classes = np.where(active, self._class[used], self._metric_class[used])
         # Whether each pod's CPUs are its own and never lent, so that its request counts whatever it uses.
-        placeholder, exclusive = (
-            self._placeholder[used],
-            np.asarray((self._qos[used] == QOS_CODE[QosClass.LSE]) & (resource is Resource.CPU)),
+        exclusive = np.asarray((self._qos[used] == QOS_CODE[QosClass.LSE]) & (resource is Resource.CPU))
+        placeholder = self._placeholder[used]
+        pods = PodFacts(
+            active=active,
+            request=own,
+            mid_request=self._mid_request[row, used],
+            high=~_RECLAIMER[classes] & ~placeholder,
+            prod=_PROD[classes] & ~placeholder,
+            exclusive=exclusive,
+            counted_elsewhere=active & ~np.isfinite(raw) & ~exclusive & self._new(used),
         )
-        demand = demand_terms(
-            raw,
-            PodFacts(
-                active=active,
-                request=own,
-                mid_request=self._mid_request[row, used],
-                high=~_RECLAIMER[classes] & ~placeholder,
-                prod=_PROD[classes] & ~placeholder,
-                exclusive=exclusive,
-                counted_elsewhere=active & ~np.isfinite(raw) & ~exclusive & self._new(used),
-            ),
-        )
-        return PodTerms(node=self._node[used], zones=np.where(active, self._zones[used], 0), **demand)
+        zones = np.where(active, self._zones[used], 0)
+        return PodTerms(node=self._node[used], zones=zones, **demand_terms(raw, pods))
 
     def _slot(self, key: Key) -> int:
         slot = self._slots.get(key)
@@ -333,19 +337,9 @@ class PodColumns:
             if not self._free:
                 size = len(self._node)
                 self._free = list(range(size, 2 * size))[::-1]
-                self._node = np.append(self._node, np.full(size, -1, dtype=np.int64))
-                self._active = np.append(self._active, np.zeros(size, dtype=bool))
-                self._listed = np.append(self._listed, np.zeros(size, dtype=bool))
-                self._class = np.append(self._class, np.zeros(size, dtype=np.int8))
-                self._metric_class = np.append(self._metric_class, np.zeros(size, dtype=np.int8))
-                self._qos = np.append(self._qos, np.full(size, QOS_CODE[QosClass.NONE], dtype=np.int8))
-                self._zones = np.append(self._zones, np.zeros(size, dtype=np.int64))
-                self._place = np.append(self._place, np.zeros(size, dtype=np.int64))
-                self._start = np.append(self._start, np.zeros(size))
-                self._placeholder = np.append(self._placeholder, np.zeros(size, dtype=bool))
-                self._request = np.append(self._request, np.zeros((len(Resource), size)), axis=1)
-                self._mid_request = np.append(self._mid_request, np.zeros((len(Resource), size)), axis=1)
-                self._usage = np.append(self._usage, np.full((len(Resource), size), np.nan), axis=1)
+                for name, column in vars(PodColumns(size)).items():
+                    if isinstance(column, np.ndarray):
+                        setattr(self, name, np.append(getattr(self, name), column, axis=-1))
             slot = self._slots[key] = self._free.pop()
             self._node[slot] = self._numbers.setdefault(key[0], len(self._numbers))
         return slot
@@ -360,12 +354,3 @@ class PodColumns:
 
 def _sum(nodes: npt.NDArray[np.int64], amounts: Floats, size: int) -> Floats:
     return np.bincount(nodes, amounts, minlength=size).astype(np.float64, copy=False)
-
-
-def _usages(usage: Mapping[Resource, int]) -> tuple[float, ...]:
-    """Return the usage in the order of Resource, NaN = not measured.
-
-    Every running pod has memory: one of which 0 bytes are reported was not measured, nor was a CPU of 0 beside them.
-    """
-    unmeasured = usage.get(Resource.MEMORY) == 0
-    return tuple((usage.get(r) or np.nan) if unmeasured else usage.get(r, np.nan) for r in Resource)

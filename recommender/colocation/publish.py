@@ -89,7 +89,7 @@ def publish(
     policies = [policy_text(strategy) if lent else "" for strategy, lent in zip(strategies, lends, strict=True)]
     misnamed = [policy_on(f) != (policy or None) for f, policy in zip(facts, policies, strict=True)]
     verdict = find_write_reasons(published, strategies, since, np.array(misnamed))
-    whies = []
+    intents = []
     for i in map(int, np.flatnonzero(verdict.write)):
         # One sentence for the log and the Event.
         reason = REASONS[computed[KEYS[0]].reasons[i]]
@@ -101,16 +101,9 @@ def publish(
             why = f"{BATCH_CPU_POLICY_ANNOTATION} does not name the policy of batch-cpu"
         else:
             why = "amounts differ and updateTimeThresholdSeconds have passed"
-        whies.append(
-            _write(
-                facts[i],
-                policies[i],
-                (_texts(published.wanted[:, i]), _texts(published.original[:, i])),
-                verdict.policy_alone(i),
-                why,
-            )
-        )
-    return whies
+        amounts = _texts(published.wanted[:, i]), _texts(published.original[:, i])
+        intents.append(_write(facts[i], policies[i], amounts, verdict.policy_alone(i), why))
+    return intents
 
 
 def policy_text(strategy: ColocationStrategy) -> str:
@@ -193,9 +186,8 @@ def find_write_reasons(
     keys = (missing != np.isnan(published.allocatable)) | (missing != np.isnan(published.capacity))
     sides = [np.nan_to_num(np.abs(published.wanted - old)) for old in (published.allocatable, published.capacity)]
     olds = [np.nan_to_num(old) for old in (published.allocatable, published.capacity)]
-    moved = (
-        np.any([difference > old * threshold for difference, old in zip(sides, olds, strict=True)], axis=0) & ~missing
-    )
+    beyond = [difference > old * threshold for difference, old in zip(sides, olds, strict=True)]
+    moved = np.any(beyond, axis=0) & ~missing
     differs = (np.maximum(*sides) > 0) & ~missing
     late = differs.any(axis=0) & (since >= interval)
     return WriteReasons(keys.any(axis=0), moved.any(axis=0), late, misnamed)
@@ -214,7 +206,10 @@ def _write(
     """
     address = Address("v1", "nodes", facts.node.name)
     lent, original = amounts
-    gone = _paths(facts, EXTENDED_RESOURCES.values()) if not lent else _paths(facts, _withdrawn_resources(facts, lent))
+    names = frozenset(EXTENDED_RESOURCES.values())
+    if lent:  # what the Node carries and is no longer lent: apply takes away only what is ours
+        names &= facts.node.extended_capacity.keys() | facts.node.extended_allocatable.keys()
+    gone = _paths(facts, names - lent.keys())
     if removals := tuple({"op": "remove", "path": path} for path in gone):
         return Patch(address, removals, subresource="status", why=why)  # what is still lent follows in the next round
     if policy_alone and not policy:
@@ -226,12 +221,6 @@ def _write(
     metadata = {"annotations": annotations} if annotations else {}
     body = address.manifest("Node", metadata, status={"capacity": lent, "allocatable": lent})
     return Apply(address, body, subresource="status", why=why)
-
-
-def _withdrawn_resources(facts: ColocationNode, lent: Mapping[str, str]) -> frozenset[str]:
-    """Resources that the Node carries and that are no longer lent: apply takes away only what is ours."""
-    names = frozenset(EXTENDED_RESOURCES.values()) - lent.keys()
-    return names & (facts.node.extended_capacity.keys() | facts.node.extended_allocatable.keys())
 
 
 def _paths(facts: ColocationNode, names: Collection[str]) -> Iterator[str]:

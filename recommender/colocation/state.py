@@ -175,17 +175,16 @@ class ColocationState:
         now = now_seconds if self._steady is None else self._steady()
         expired = columns.expired & (self._steady is not None)
         since = np.full(len(columns.nodes), -np.inf)
-        for row, (name, is_doubtful, is_expired) in enumerate(
-            zip(columns.nodes, columns.doubtful, expired, strict=True)
-        ):
+        doubtful = columns.doubtful
+        for row, name in enumerate(columns.nodes):
             key = (columns.band, columns.resource, name)
-            if is_doubtful:
+            if doubtful[row]:
                 since[row] = self._doubted.setdefault(key, now)
                 continue
             self._doubted.pop(key, None)
-            if is_expired:
+            if expired[row]:
                 since[row] = self._seen.get(name, -np.inf)
-        return np.asarray((columns.doubtful | expired) & (now - since <= parameters.degrade_seconds))
+        return np.asarray((doubtful | expired) & (now - since <= parameters.degrade_seconds))
 
     def columns(self, resource: Resource) -> NodeColumns:
         """The inputs of the formulas for one resource, one column per term, in the order of `nodes`; see NodeColumns.
@@ -199,9 +198,10 @@ class ColocationState:
         terms: dict[str, Any] = {name: ceil_amounts(column) for name, column in sums.items() if name != "all_used"}
         moments = [np.nan if m.update_seconds is None else m.update_seconds for m in metrics]
         # NodeColumns.system_used of the nodes' reports, (n,).
-        used = []
+        used, node_used = [], []
         for metric, facts in zip(metrics, self._facts.values(), strict=True):
-            system = metric.system_used(resource)
+            system, whole = metric.system_used(resource), metric.node_used(resource)
+            node_used.append(UNKNOWN if whole is None else min(whole, AMOUNT_CAP))
             if metric.implausible_field(resource, facts.node.capacity.get(resource, 0)):
                 used.append(IMPLAUSIBLE)
             else:
@@ -212,7 +212,7 @@ class ColocationState:
             system_used=np.array(used, dtype=np.int64),
             host_batch=ceil_amounts([_hosts(m, resource, _ABOVE_BATCH) for m in metrics]),
             host_mid=ceil_amounts([_hosts(m, resource, _ABOVE_MID) for m in metrics]),
-            node_used=np.array([_node_used(m, resource) for m in metrics], dtype=np.int64),
+            node_used=np.array(node_used, dtype=np.int64),
             prod_reclaimable=ceil_amounts([m.prod_reclaimable.get(resource, 0) for m in metrics]),
             measured_seconds=np.array(moments, dtype=np.float64),
             announced=ceil_amounts(self._pods.announced(nodes, resource)),
@@ -240,12 +240,11 @@ class ColocationState:
 
     def kept(self, computed: Computed) -> frozenset[str]:
         """Nodes with a published amount that `compute` leaves unchanged."""
-        return frozenset(
-            name
-            for columns in computed.values()
-            for name, kept in zip(columns.nodes, columns.kept if columns.kept is not None else (), strict=True)
-            if kept
-        )
+        left: set[str] = set()
+        for columns in computed.values():
+            kept = columns.kept if columns.kept is not None else ()
+            left |= {name for name, is_kept in zip(columns.nodes, kept, strict=True) if is_kept}
+        return frozenset(left)
 
     def zones(self, node: str, resource: Resource, capacities: Sequence[int]) -> Integers:
         """Batch amount of each NUMA zone of a node, given the zones' capacities in order, (zones,)."""
@@ -269,9 +268,3 @@ class ColocationState:
 def _hosts(metric: NodeMetric, resource: Resource, classes: frozenset[PriorityClass]) -> int:
     """Usage of host applications of some classes."""
     return sum(h.usage.get(resource, 0) for h in metric.host_applications if h.priority in classes)
-
-
-def _node_used(metric: NodeMetric, resource: Resource) -> int:
-    """NodeColumns.node_used of one report."""
-    used = metric.node_used(resource)
-    return UNKNOWN if used is None else min(used, AMOUNT_CAP)

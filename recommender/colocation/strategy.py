@@ -90,9 +90,8 @@ class ColocationConfig:
         """The ConfigMap's key `colocation-config`; SettingsError names what is wrong, with its range."""
         layers = _layers(text, CONFIG_KEY)
         entries = (Entry(e.name or str(i), e.selector, _attributes(e.values)) for i, e in enumerate(layers.entries))
-        return cls(
-            cluster=StrategyLayer(f"ConfigMap {CONFIG_KEY}", _attributes(layers.cluster)), entries=tuple(entries)
-        )
+        cluster = StrategyLayer(f"ConfigMap {CONFIG_KEY}", _attributes(layers.cluster))
+        return cls(cluster=cluster, entries=tuple(entries))
 
     def resolve(self, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Resolved:
         """The strategy of a node with these labels and annotations; undecodable values are ignored and noted."""

@@ -99,11 +99,14 @@ def _operations(
 
     Removals are last and from the end of the list, so that the indices remain right.
     """
-    moves = [
-        (n, zone_amounts.get(n, {}).get(zone.place))
-        for n in _names()
-        if _has_amount_changed(zone, n, zone_amounts, threshold)
-    ]
+    moves: list[tuple[str, int | None]] = []
+    for name in _names():
+        amount, published = zone_amounts.get(name, {}).get(zone.place), zone.published.get(name)
+        if amount is None or published is None:
+            has_moved = (amount is None) != (name not in zone.places)
+        else:
+            has_moved = abs(amount - published) > threshold * published
+        moves += [(name, amount)] if has_moved else []
     if not moves:
         return
     base = f"/zones/{zone.place}"
@@ -122,13 +125,6 @@ def _operations(
         yield {"op": "remove", "path": f"{base}/resources/{place}"}
 
 
-def _has_amount_changed(zone: Zone, name: str, zone_amounts: Mapping[str, Mapping[int, int]], threshold: float) -> bool:
-    amount, published_amount = zone_amounts.get(name, {}).get(zone.place), zone.published.get(name)
-    if amount is None or published_amount is None:
-        return (amount is None) != (name not in zone.places)
-    return abs(amount - published_amount) > threshold * published_amount
-
-
 def _names() -> tuple[str, ...]:
     return tuple(EXTENDED_RESOURCES[Band.BATCH, resource] for resource in Resource)
 
@@ -138,26 +134,17 @@ def _zone(position: int, body: Mapping[str, Any]) -> Zone | None:
     entries = [entry for entry in body.get("resources") or [] if isinstance(entry, Mapping)]
     places = {str(entry.get("name")): index for index, entry in enumerate(entries)}
     try:
-        capacities = {
-            r: parse_amount(r, entries[places[r.value]].get("capacity", ""), f"zone {body.get('name')}")
-            for r in Resource
-            if r.value in places
-        }
+        amounts = ((r, entries[places[r.value]].get("capacity", "")) for r in Resource if r.value in places)
+        capacities = {r: parse_amount(r, amount, f"zone {body.get('name')}") for r, amount in amounts}
     except QuantityError:
         return None
-    ours = {name: _published_integer(entries[places[name]].get("allocatable")) for name in _names() if name in places}
+    ours = {}
+    for name in (name for name in _names() if name in places):
+        try:
+            ours[name] = int(str(entries[places[name]].get("allocatable")))
+        except ValueError:
+            ours[name] = 0  # it is written anew
     return Zone(position, str(body.get("name", "")), capacities, places, ours)
-
-
-def _published_integer(amount: Any) -> int:
-    """Return a published amount of ours as an integer.
-
-    An amount that is not an integer counts as 0 and is written anew.
-    """
-    try:
-        return int(str(amount))
-    except ValueError:
-        return 0
 
 
 def zone_batch(capacities: Sequence[int], pods: PodTerms, node: NodeColumns, strategy: ColocationStrategy) -> Integers:

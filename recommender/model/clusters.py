@@ -38,27 +38,26 @@ CLUSTERS: Final = Schema(
 
 def clusters_table(overviews: Mapping[str, Overview | None]) -> Table:
     """One row per cluster by name; None: it has no results yet."""
-    return Table.from_rows(
-        CLUSTERS, [{CLUSTER.name: name, **_figures(overview)} for name, overview in overviews.items()]
-    )
-
-
-def _figures(overview: Overview | None) -> Mapping[str, Any]:
-    if overview is None:
-        return {}
-    return {
-        "time": overview.time_seconds,
-        "nodes": overview.nodes,
-        "workloads": overview.workloads,
-        "pods": overview.pods,
-        "cpu_utilisation": overview.headline.cpu_utilisation,
-        "cpu_lendable": overview.cpu.batch_now,
-        "memory_lendable": overview.memory.batch_now,
-        "cpu_saving": overview.saving_cpu_millicores,
-        "memory_saving": overview.saving_memory_bytes,
-        "cpu_raised": overview.savings.all_steps.raises.millicores if overview.savings else None,
-        "memory_raised": overview.savings.all_steps.raises.bytes if overview.savings else None,
-        "critical": overview.severities.get("critical", 0),
-        "warning": overview.severities.get("warning", 0),
-        "coverage": overview.coverage,
-    }
+    rows: list[dict[str, Any]] = []
+    for name, overview in overviews.items():
+        rows.append({CLUSTER.name: name})
+        if overview is None:
+            continue
+        savings = overview.savings.all_steps if overview.savings else None
+        rows[-1] |= {
+            "time": overview.time_seconds,
+            "nodes": overview.nodes,
+            "workloads": overview.workloads,
+            "pods": overview.pods,
+            "cpu_utilisation": overview.headline.cpu_utilisation,
+            "cpu_lendable": overview.cpu.batch_now,
+            "memory_lendable": overview.memory.batch_now,
+            "cpu_saving": overview.saving_cpu_millicores,
+            "memory_saving": overview.saving_memory_bytes,
+            "cpu_raised": savings.raises.millicores if savings else None,
+            "memory_raised": savings.raises.bytes if savings else None,
+            "critical": overview.severities.get("critical", 0),
+            "warning": overview.severities.get("warning", 0),
+            "coverage": overview.coverage,
+        }
+    return Table.from_rows(CLUSTERS, rows)

@@ -23,9 +23,8 @@ def pod_floors(workload: Workload, then: Mapping[str, int], resource: Resource) 
     """
     own = [_with_request(c, resource, c.effective_requests.get(resource, 0)) for c in workload.containers]
     if not workload.one_template:
-        return {
-            c.name: max(c.requests[resource], then.get(c.name, 0)) if c.role is ContainerRole.INIT else 0 for c in own
-        }
+        inits = {c.name: c.requests[resource] for c in own if c.role is ContainerRole.INIT}
+        return {c.name: max(inits[c.name], then.get(c.name, 0)) if c.name in inits else 0 for c in own}
     floors = {}
     for place in sorted(range(len(own)), key=lambda i: own[i].role is ContainerRole.INIT):
         container = own[place]

@@ -69,9 +69,8 @@ class Backtest:
     would have refused is not counted); oom_kills: on each pod's day the recorded kills under a limit not below the
     proposed one, at least one if the working set exceeded it; evictions: pods' days on which the working set exceeded
     the proposed memory request and not the present one; freed_*: decrease of the pod's request of the resource, in the
-    resource's unit, mean of time, all pods together, negative when more is requested. The
-    `now_*` twins are the same for the present values, in these days by the same rules, which
-    `cotenant.recommender.backtest` defines.
+    resource's unit, mean of time, all pods together, negative when more is requested. The `now_*` twins are the same
+    for the present values, in these days by the same rules, which `cotenant.recommender.backtest` defines.
 
     cpu_pod_days: pods' days with a sample of CPU; short_pod_days, short_minutes: of these days those with CPU demand
     above the request, and the container-minutes of it; None = there is no request.
@@ -182,8 +181,8 @@ class Recommendation:
     """All proposed fields of one container by one strategy; `replicas` multiplies the effect.
 
     `backtest`, `trust`, `restart`, `monthly_saving`, `pods`, `waste`, `present_limits`, `running` and `pod_floor` are
-    added by the pipeline after the strategy's answer; `notes` are sentences of both (leak found,
-    replicas uneven...); `queries` what the source was asked.
+    added by the pipeline after the strategy's answer; `notes` are sentences of both (leak found, replicas uneven...);
+    `queries` what the source was asked.
     """
 
     container: ContainerRef
@@ -201,31 +200,22 @@ class Recommendation:
     restart: Restart = Restart.ROLLOUT
     monthly_saving: float | None = None
     """Money a month over all replicas in the price sheet's currency; negative when it costs more."""
-
     monthly_savings: Mapping[Resource, float] = attribute(default_factory=dict)
     """The same by resource; they sum up to `monthly_saving`."""
-
     pods: float | None = None
     """Pods that are paid for: those that run now, of jobs the mean number of the days looked at; None = `replicas`."""
-
     waste: Waste = Waste.NONE
     """Of the resource that wastes most."""
-
     present_limits: Mapping[Resource, int] = attribute(default_factory=dict)
     """Limits of the template, which the API server takes for a request that is not set."""
-
     running: Mapping[Resource, RunningSum] = attribute(default_factory=dict)
     """Requests of the pods that run, where they are not the present amount in each of them."""
-
     pod_floor: Mapping[Resource, int] = attribute(default_factory=dict)
     """Below these amounts the request frees nothing: the pod asks for as much at another time (init containers)."""
-
     heap: HeapProposal | None = None
     """Of the runtime inside, where it moves; the memory values hold only together with it."""
-
     gpu: GpuShareProposal | None = None
     """A share of a GPU, in a recommendation about that alone: no strategy proposes it, a person asks for it."""
-
     role: ContainerRole = ContainerRole.MAIN
     """Which list of the template the container stands in, if in any."""
 

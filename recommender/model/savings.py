@@ -141,14 +141,8 @@ def money_moved(recommendation: Recommendation) -> tuple[float | None, float | N
 
 def saving_cells(recommendation: Recommendation, when: When) -> dict[str, float | None]:
     """The cells of one recommendation in the columns of `COLUMNS`."""
-    names = COLUMNS[when]
-    return dict(
-        zip(
-            names.names,
-            (*(total_change(recommendation, r) for r in Resource), *money_moved(recommendation)),
-            strict=True,
-        )
-    )
+    cells = (*(total_change(recommendation, r) for r in Resource), *money_moved(recommendation))
+    return dict(zip(COLUMNS[when].names, cells, strict=True))
 
 
 def savings_of(recommendations: Iterable[Recommendation]) -> Savings:
@@ -178,9 +172,7 @@ def joined_savings(parts: Iterable[Savings]) -> Savings:
 def joined_plans(parts: Iterable[PlannedSavings]) -> PlannedSavings:
     """Return the sum of the planned savings of several parts."""
     listed = list(parts)
-    return PlannedSavings(
-        joined_savings(part.now for part in listed), joined_savings(part.all_steps for part in listed)
-    )
+    return PlannedSavings(joined_savings(p.now for p in listed), joined_savings(p.all_steps for p in listed))
 
 
 def worth_the_effort(savings: Sequence[int] | npt.NDArray[np.float64]) -> int:

@@ -13,7 +13,7 @@ from typing import Final
 from cotenant.base.resource import Resource
 from cotenant.base.severity import Severity
 from cotenant.base.table import Column, Kind
-from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.recommender.model.recommendation import Action, Field, Recommendation
 from cotenant.recommender.model.savings import request_change, request_now
 
 _SMALL: Final = (Severity.OK, Severity.GOOD)
@@ -42,11 +42,17 @@ def todo_list(recommendation: Recommendation) -> TodoList:
     changed = [value for value in recommendation.values if value.changes_template]
     if not changed:
         return TodoList.NOTHING
-    rising = [value for value in changed if _rises(recommendation, value)]
+    changes = {resource: request_change(recommendation, resource) or 0 for resource in Resource}
+    rising = [
+        value
+        for value in changed
+        if (value.action is Action.SET and (value.change or 0) > 0)
+        or (value.field is Field.REQUEST and changes[value.resource] > 0)
+    ]
     short = killed_first(recommendation)
     if any(value.severity not in _SMALL or (short and value.resource is Resource.MEMORY) for value in rising):
         return TodoList.RAISE
-    if min(request_change(recommendation, resource) or 0 for resource in Resource) < 0:
+    if min(changes.values()) < 0:
         return TodoList.CUT
     return TodoList.ADJUST if rising else TodoList.LIMITS
 
@@ -57,12 +63,6 @@ def killed_first(recommendation: Recommendation) -> bool:
     seen = memory.inputs.get("observed_max") if memory else None
     request = request_now(recommendation, Resource.MEMORY)
     return isinstance(seen, int | float) and 0 < request < seen
-
-
-def _rises(recommendation: Recommendation, value: Value) -> bool:
-    if value.action is Action.SET and (value.change or 0) > 0:
-        return True
-    return value.field is Field.REQUEST and (request_change(recommendation, value.resource) or 0) > 0
 
 
 ORDERS: Final[Mapping[str, tuple[str, ...]]] = {

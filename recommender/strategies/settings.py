@@ -24,8 +24,7 @@ class KrrSettings(Section, frozen=True):
     ] = 336.0
     step_seconds: int = 75
     """Step and rate window of the questions. Default of Robusta KRR (--timeframe-duration 1.25 minutes), which its
-    results depend on.
-    """
+    results depend on."""
     cpu_percentile: Annotated[
         float,
         setting(
@@ -38,12 +37,10 @@ class KrrSettings(Section, frozen=True):
     ] = 95.0
     cpu_request_percentile: float = 66.0
     """krr-simple-limit: percentile over all pods' points for the request. Default of Robusta KRR's simple_limit
-    (--cpu-request).
-    """
+    (--cpu-request)."""
     cpu_limit_percentile: float = 96.0
     """krr-simple-limit: percentile over all pods' points for the limit. Default of Robusta KRR's simple_limit
-    (--cpu-limit).
-    """
+    (--cpu-limit)."""
     memory_buffer_percent: Annotated[
         float,
         setting(
@@ -56,8 +53,7 @@ class KrrSettings(Section, frozen=True):
     ] = 15.0
     minimum_history_minutes: int = 125
     """Time with samples that a value needs: 100 steps of 75 s, however many pods. Default of Robusta KRR
-    (--points-required 100) at its own step of 75 seconds.
-    """
+    (--points-required 100) at its own step of 75 seconds."""
     allow_hpa: Annotated[
         bool,
         setting(
@@ -92,12 +88,10 @@ class VpaSettings(Section, frozen=True):
     """Half life of a sample's weight. Default of the Vertical Pod Autoscaler (cpu-histogram-decay-half-life)."""
     pod_floor_millicores: int = 25
     """Lowest CPU of a pod, split evenly over its containers. Default of the Vertical Pod Autoscaler
-    (pod-recommendation-min-cpu-millicores).
-    """
+    (pod-recommendation-min-cpu-millicores)."""
     pod_floor_bytes: int = 250 * MIB
     """Lowest memory of a pod, split evenly over its containers. Default of the Vertical Pod Autoscaler
-    (pod-recommendation-min-memory-mb).
-    """
+    (pod-recommendation-min-memory-mb)."""
     oom_bump_ratio: float = 1.2
     """Memory after an OOM kill, times what was used. Default of the Vertical Pod Autoscaler (oom-bump-up-ratio)."""
     oom_bump_bytes: int = 100 * MIB

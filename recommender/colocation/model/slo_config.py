@@ -137,13 +137,19 @@ class SloConfig:
         if texts == self._texts:
             return self
         layers: dict[SloKey, Layers] = {}
-        unread, findings = set(), list(_strangers(texts))
+        unread: set[SloKey] = set()
+        findings: list[SloConfigFinding] = []
+        key_names = [key.value for key in SloKey]
+        for name in (name for name in texts if name not in key_names):  # one that is like none may be an extension's
+            if guess := meant(name, key_names):
+                deviation = Deviation("data", name, f"is not a key of slo-controller-config{guess}", fatal=False)
+                fix = f"Rename or remove the key {format_value(name)}."
+                findings.append(SloConfigFinding(name, deviation, fix))
         for key in (k for k in SloKey if k.value in texts):
             parsed, wrong = parse(key, texts[key.value])
             in_force = self.layers.get(key) if parsed is None else parsed
-            findings += (
-                SloConfigFinding(w.key, w.deviation, w.fix, kept=parsed is None and in_force is not None) for w in wrong
-            )
+            is_kept = parsed is None and in_force is not None
+            findings += (SloConfigFinding(w.key, w.deviation, w.fix, kept=is_kept) for w in wrong)
             if in_force is None:
                 unread.add(key)
             else:
@@ -217,14 +223,13 @@ def parse(key: SloKey, text: str) -> tuple[Layers | None, tuple[SloConfigFinding
     """Return the layers in a key's text, None if it cannot be used, and the faults found in it. Never raises."""
     form = FORMS[key]
     try:
-        document = _decode_config(text)
-    except ValueError as error:
-        deviation = Deviation("$", text, f"is not JSON: {error}")
-        return None, (
-            SloConfigFinding(
-                key.value, deviation, "Write a JSON object; `cotenant config check slo-config` shows where."
-            ),
-        )
+        if len(text) > _LENGTH_CAP:
+            raise ValueError(f"longer than {_LENGTH_CAP} characters")
+        document = without_nulls(msgspec.json.decode(text.encode("utf-8")), _SELECTORS)
+    except (ValueError, RecursionError, *UNDECODABLE) as error:
+        problem = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        fix = "Write a JSON object; `cotenant config check slo-config` shows where."
+        return None, (SloConfigFinding(key.value, Deviation("$", text, f"is not JSON: {problem}"), fix),)
     # A deviation for each repeated member; none of a document that Python cannot hold.
     try:
         repetitions = list(_repeated_members(json.loads(text, object_pairs_hook=_Members)))
@@ -235,39 +240,21 @@ def parse(key: SloKey, text: str) -> tuple[Layers | None, tuple[SloConfigFinding
         layers = None
     else:
         # The valid document as layers: the cluster's values, and each entry's values with its selector.
-        layers_cluster = (
-            document.get(form.cluster, {}) if form.cluster else {k: v for k, v in document.items() if k != form.entries}
-        )
-        entries = (
-            Entry(
-                entry.get("name", ""),
-                LabelSelector.parse(entry.get("nodeSelector")),
-                {k: v for k, v in entry.items() if k not in _PROFILE},
-            )
-            for entry in document.get(form.entries, [])
-        )
-        layers = Layers(layers_cluster, tuple(entries))
+        own = {k: v for k, v in document.items() if k != form.entries}
+        entries = []
+        for entry in document.get(form.entries, []):
+            values = {k: v for k, v in entry.items() if k not in _PROFILE}
+            entries.append(Entry(entry.get("name", ""), LabelSelector.parse(entry.get("nodeSelector")), values))
+        layers = Layers(document.get(form.cluster, {}) if form.cluster else own, tuple(entries))
     if layers is not None:
         # Values that do not go together once the layers are joined.
         cluster = merge_objects(form.built_in, layers.cluster)
         wrong.extend(d for rule in form.rules for d in rule(cluster, f"$.{form.cluster}" if form.cluster else "$"))
-        for index, entry in enumerate(layers.entries):
-            joined = merge_objects(cluster, entry.values)
+        for index, of_nodes in enumerate(layers.entries):
+            joined = merge_objects(cluster, of_nodes.values)
             wrong.extend(d for rule in form.rules for d in rule(joined, f"$.{form.entries}[{index}]"))
         layers = None if any(d.fatal for d in wrong) else layers
     return layers, tuple(SloConfigFinding(key.value, d, _fix(form, d)) for d in wrong)
-
-
-def _decode_config(text: str) -> Any:
-    """The JSON value without nulls; ValueError says why there is none."""
-    if len(text) > _LENGTH_CAP:
-        raise ValueError(f"longer than {_LENGTH_CAP} characters")
-    try:
-        return without_nulls(msgspec.json.decode(text.encode("utf-8")), _SELECTORS)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-    except UNDECODABLE as error:
-        raise ValueError(str(error)) from error
 
 
 class _Members(dict[str, Any]):
@@ -346,13 +333,3 @@ def _fix(form: SloKeyForm, deviation: Deviation) -> str:
     if deviation.fatal:
         return f"Set {deviation.path} to an allowed value or leave it out."
     return f"Remove {deviation.path} or correct its name; {form.title} works without it."
-
-
-def _strangers(texts: Mapping[str, str]) -> Iterator[SloConfigFinding]:
-    """Keys nobody reads that look like a misspelt one; others may belong to an extension."""
-    key_names = [key.value for key in SloKey]
-    for name in texts:
-        guess = "" if name in key_names else meant(name, key_names)
-        if guess:
-            deviation = Deviation("data", name, f"is not a key of slo-controller-config{guess}", fatal=False)
-            yield SloConfigFinding(name, deviation, f"Rename or remove the key {format_value(name)}.")
