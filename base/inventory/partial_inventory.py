@@ -73,7 +73,12 @@ def _mark_gaps(workload: Workload, unowned: bool, suspect: bool) -> Workload:
 
 def _suspects(inventory: Inventory, lost: Iterable[Pod]) -> set[WorkloadRef]:
     """Workloads that a pod of unknown owner may belong to, its own one left out."""
-    strangers = [*_strangers(unnamed_pods(inventory), lost)]
+    # Pods without a known owner: namespace, name, the workload that stands for it, whether it may be anybody's. Where a
+    # direct owner is known, such as a ReplicaSet, its name begins with that of who owns it.
+    strangers: list[tuple[str, str, WorkloadRef | None, bool]] = [
+        *((stranger.namespace, stranger.name, None, True) for stranger in unnamed_pods(inventory)),
+        *((p.namespace, p.name, p.workload, p.workload == WorkloadRef(p.namespace, "Pod", p.name)) for p in lost),
+    ]
     namespaces = {namespace for namespace, *_ in strangers}
     by_name: dict[str, dict[str, list[WorkloadRef]]] = {namespace: {} for namespace in namespaces}
     for workload in inventory.workloads:
@@ -86,20 +91,6 @@ def _suspects(inventory: Inventory, lost: Iterable[Pod]) -> set[WorkloadRef]:
         everybody = anybodys and not named
         found |= {ref for refs in by_name[namespace].values() for ref in refs} - {own} if everybody else named
     return found
-
-
-def _strangers(
-    unnamed: Iterable[UnnamedPod], lost: Iterable[Pod]
-) -> Iterator[tuple[str, str, WorkloadRef | None, bool]]:
-    """(namespace, name, the workload that stands for it, whether it may be anybody's) of pods without a known owner.
-
-    Where a direct owner is known, such as a ReplicaSet, its name begins with that of who owns it.
-    """
-    for stranger in unnamed:
-        yield stranger.namespace, stranger.name, None, True
-    for pod in lost:
-        alone = pod.workload == WorkloadRef(pod.namespace, "Pod", pod.name)
-        yield pod.namespace, pod.name, pod.workload, alone
 
 
 def _stems(pod: str) -> Iterator[str]:

@@ -70,9 +70,13 @@ def template(pods: Sequence[Pod], containers: Mapping[Key, Sequence[Container]])
     alive = [pod for pod in described if pod.running]
     youngest = containers[described[0].namespace, described[0].name]
     serving = [containers[pod.namespace, pod.name] for pod in alive if pod.serving]
-    if not alive or _have_same_template(alive, containers):
-        return tuple(_with_running_sums(container, serving) for container in youngest)
-    return tuple(_with_running_sums(container, serving) for container in _merge_containers(alive, containers))
+    # One template makes pods of one role if their kind has one, or if they look alike; the youngest pod then shows it.
+    is_told = all(pod.workload.kind in ONE_TEMPLATE and pod.start_seconds for pod in alive)
+    if len({pod.role for pod in alive}) > 1 or not (
+        is_told or len({_shape(containers[pod.namespace, pod.name]) for pod in alive}) == 1
+    ):
+        return tuple(_with_running_sums(container, serving) for container in _merge_containers(alive, containers))
+    return tuple(_with_running_sums(container, serving) for container in youngest)
 
 
 def _with_running_sums(container: Container, serving: Iterable[Sequence[Container]]) -> Container:
@@ -90,15 +94,6 @@ def _with_running_sums(container: Container, serving: Iterable[Sequence[Containe
         if copies and total.differs_from(requests.get(resource, own)):
             running[resource] = total
     return replace(container, requests=requests, running=running)
-
-
-def _have_same_template(pods: Sequence[Pod], containers: Mapping[Key, Sequence[Container]]) -> bool:
-    """Return whether one template makes these pods, sorted youngest first; the first pod then shows it."""
-    if len({pod.role for pod in pods}) > 1:
-        return False
-    if pods[0].workload.kind in ONE_TEMPLATE and all(pod.start_seconds for pod in pods):
-        return True
-    return len({_shape(containers[pod.namespace, pod.name]) for pod in pods}) == 1
 
 
 def _merge_containers(pods: Sequence[Pod], containers: Mapping[Key, Sequence[Container]]) -> Iterable[Container]:

@@ -302,10 +302,26 @@ class KubeClient:
                 f"{path}: {self.access.server} is starting and cannot check rights yet ({answer.status})",
                 fix="The request is repeated automatically; `kubectl get --raw /readyz?verbose` says why it waits.",
             )
-        if verb not in _READING and _is_denial(answer):
-            what = f"cannot {verb} {_kind_of(path)} in {self.access.cluster}"
-            return _with_answer(ClusterDenied(f"{what}: {message_of(answer)}", fix=ADMISSION_FIX), answer)
-        return _forbidden_error(verb, path, answer, self.access)
+        cluster, what, why = self.access.cluster, f"{verb} {_kind_of(path)}", _status_of(answer).message
+        if answer.status == 401:
+            has_any = self.access.authorization() or self.access.cert_file
+            sent = "does not accept our credentials" if has_any else "got no credentials"
+            return ClusterForbidden(
+                f"{what}: {self.access.server} {sent} (401)",
+                fix=f"Log in again for cluster {cluster}, or create the deleted account again, then try "
+                f"`kubectl {what}`.",
+            )
+        refused = f"cannot {what} in {cluster}: {message_of(answer)}"
+        # A rule refuses the very object; an answer of authorization names the user instead.
+        if verb not in _READING and why and _MISSING_RIGHT[1] not in why.partition(_MISSING_RIGHT[0])[2]:
+            return _with_answer(ClusterDenied(refused, fix=ADMISSION_FIX), answer)
+        # The narrowest role with this right: of one namespace, and by name for kinds that hold others' secrets.
+        group, resource = _resource_of(path)
+        rule, within = f'apiGroups: ["{group}"], resources: ["{resource}"]', _IN_NAMESPACE.match(path)
+        if within and within["name"] and resource in _BY_NAME:
+            rule = f'{rule}, resourceNames: ["{within["name"]}"]'
+        role = f"a Role of namespace {within['namespace']}" if within else "a ClusterRole"
+        return _with_answer(ClusterForbidden(refused, fix=f'Grant it in {role}: {rule}, verbs: ["{verb}"].'), answer)
 
     def _is_starting(self) -> bool:
         """Return whether the server reports that it is not ready.
@@ -481,37 +497,6 @@ def _unreachable(path: str, access: Access, error: Exception) -> ClusterUnreacha
         f"{path}: no complete answer from {access.server}: {error or type(error).__name__}",
         fix="Check the network, the VPN and the kubeconfig's certificate-authority.",
     )
-
-
-def _is_denial(answer: ApiResponse) -> bool:
-    """Return whether a rule refuses the very object: an answer of authorization names the user instead."""
-    message = _status_of(answer).message
-    return answer.status == 403 and bool(message) and _MISSING_RIGHT[1] not in message.partition(_MISSING_RIGHT[0])[2]
-
-
-def _forbidden_error(verb: str, path: str, answer: ApiResponse, access: Access) -> ClusterForbidden:
-    what = _kind_of(path)
-    if answer.status == 401:
-        sent = "does not accept our credentials" if access.authorization() or access.cert_file else "got no credentials"
-        return ClusterForbidden(
-            f"{verb} {what}: {access.server} {sent} (401)",
-            fix=f"Log in again for cluster {access.cluster}, or create the deleted account again, then try "
-            f"`kubectl {verb} {what}`.",
-        )
-    fix = f'Grant it in {_role_for(path, *_resource_of(path))}, verbs: ["{verb}"].'
-    error = ClusterForbidden(f"cannot {verb} {what} in {access.cluster}: {message_of(answer)}", fix=fix)
-    return _with_answer(error, answer)
-
-
-def _role_for(path: str, group: str, resource: str) -> str:
-    """The narrowest role with this right: of one namespace, and by name for kinds that hold others' secrets."""
-    rule = f'apiGroups: ["{group}"], resources: ["{resource}"]'
-    within = _IN_NAMESPACE.match(path)
-    if within is None:
-        return f"a ClusterRole: {rule}"
-    if within["name"] and resource in _BY_NAME:
-        rule = f'{rule}, resourceNames: ["{within["name"]}"]'
-    return f"a Role of namespace {within['namespace']}: {rule}"
 
 
 def _kind_of(path: str) -> str:

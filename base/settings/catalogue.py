@@ -99,7 +99,8 @@ def mask_secrets(path: str, value: Any) -> Any:
 def _walk(cls: type[msgspec.Struct], prefix: str, defaults: Mapping[str, Any]) -> Iterator[Setting]:
     """Settings of a section; `defaults` are the values that its parent gives it."""
     for info in _fields(cls):
-        default = defaults.get(info.name, _default(info))
+        is_made = info.default is msgspec.NODEFAULT and info.default_factory is not msgspec.NODEFAULT
+        default = defaults.get(info.name, info.default_factory() if is_made else info.default)
         path = f"{prefix}{info.encode_name}"
         metas = [meta for part in _parts(info.type) for meta in _metas(part)]
         if any(m.extra and m.extra.get("constant") for m in metas):
@@ -112,12 +113,6 @@ def _walk(cls: type[msgspec.Struct], prefix: str, defaults: Mapping[str, Any]) -
                 next((m.extra[key] for m in metas if m.extra and m.extra.get(key)), "") for key in ("unit", "when")
             )
             yield Setting(path, info.type, default, doc, unit, _domain(info.type, metas), when)
-
-
-def _default(info: msgspec.structs.FieldInfo) -> Any:
-    if info.default is not msgspec.NODEFAULT:
-        return info.default
-    return info.default_factory() if info.default_factory is not msgspec.NODEFAULT else msgspec.NODEFAULT
 
 
 def _parts(annotation: Any) -> Iterator[Any]:

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
 
-from cotenant.base.settings.catalogue import Setting, catalogue, sections
+from cotenant.base.settings.catalogue import catalogue, sections
 from cotenant.base.settings.clusters import CLUSTERS, SHARED
 from cotenant.base.settings.document import API_VERSION, KIND
 
@@ -47,7 +46,15 @@ def settings_markdown(root: type[msgspec.Struct]) -> str:
     for path, section in sections(root):
         if any(key.startswith(f"{path}.") for key in settings):
             own = [setting for key, setting in settings.items() if key.rpartition(".")[0] == path]
-            pages.append("\n".join(_section(path, section, own)))
+            lines = [f"{'#' * (path.count('.') + 2)} {path}\n", f"{(section.__doc__ or '').strip()}\n"]
+            if own:
+                lines.append("| setting | default | unit | domain | meaning | change it when | environment variable |")
+                lines.append("|---|---|---|---|---|---|---|")
+            for s in own:
+                default = format_setting_value(s.default)
+                cells = (f"`{s.path}`", f"`{default}`", s.unit, s.domain, s.doc, s.when, f"`{s.env}`")
+                lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+            pages.append("\n".join([*lines, ""]))
     return "\n".join(pages)
 
 
@@ -91,15 +98,3 @@ def format_setting_value(value: Any) -> str:
     """A value as it would be written in a settings file on one line."""
     plain = msgspec.to_builtins(value)
     return plain if isinstance(plain, str) and plain else json.dumps(plain, ensure_ascii=False)
-
-
-def _section(path: str, section: type[msgspec.Struct], settings: list[Setting]) -> Iterator[str]:
-    yield f"{'#' * (path.count('.') + 2)} {path}\n"
-    yield f"{(section.__doc__ or '').strip()}\n"
-    if settings:
-        yield "| setting | default | unit | domain | meaning | change it when | environment variable |"
-        yield "|---|---|---|---|---|---|---|"
-    for s in settings:
-        cells = (f"`{s.path}`", f"`{format_setting_value(s.default)}`", s.unit, s.domain, s.doc, s.when, f"`{s.env}`")
-        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-    yield ""

@@ -148,7 +148,14 @@ def join(
     """
     known = _known_keys(type(root))
     settings = known.settings
-    overrides = dict((*_from_file(tree, "", known), *_from_env(env, known)))
+    overrides = dict(_from_file(tree, "", known))
+    # Names without a double underscore are not settings (such as COTENANT_CONFIG).
+    by_name = {setting.env: path for path, setting in settings.items()}
+    for name, text in env.items():
+        if name.startswith(ENV_PREFIX) and "__" in name:
+            if name not in by_name:
+                raise _unknown_setting_error(name, "the environment", by_name)
+            overrides[by_name[name]] = _Override(text, SettingOrigin(SettingSource.ENV, name))
     for path, override in _from_file(own, "", known) if own else ():
         of_all, value = overrides.get(path), override.value
         merged = (
@@ -221,17 +228,6 @@ def _from_file(tree: Tree, prefix: str, known: _Known) -> Iterator[tuple[str, _O
             yield from _from_file(value, f"{path}.", known)
         elif value is not None:
             raise SettingsError(f"{where}: {path} is a group of settings, not a value", fix=_LIST_FIX)
-
-
-def _from_env(env: Mapping[str, str], known: _Known) -> Iterator[tuple[str, _Override]]:
-    """Variables COTENANT_SECTION__KEY; names without a double underscore are not settings (such as COTENANT_CONFIG)."""
-    by_name = {setting.env: path for path, setting in known.settings.items()}
-    for name, value in env.items():
-        if name.startswith(ENV_PREFIX) and "__" in name:
-            path = by_name.get(name)
-            if path is None:
-                raise _unknown_setting_error(name, "the environment", by_name)
-            yield path, _Override(value, SettingOrigin(SettingSource.ENV, name))
 
 
 def _find(path: str, settings: Mapping[str, Setting]) -> tuple[Setting, str]:

@@ -103,7 +103,14 @@ def decode(
     file = open_parquet(pa.BufferReader(content))
     stamp = stamp_of(file)
     present_columns = None if columns is None else [c for c in columns if c in file.schema_arrow.names]
-    table = _rows(file, present_columns, where) if where else _read_all_rows(file, present_columns)
+    if where:
+        table = _rows(file, present_columns, where)
+    elif file.num_row_groups < 2:
+        table = file.read(columns=present_columns, use_threads=False)
+    else:  # group by group: read at once, pyarrow keeps every group's scratch till the end
+        numbers = range(file.num_row_groups)
+        groups = (file.read_row_group(i, columns=present_columns, use_threads=False) for i in numbers)
+        table = pa.concat_tables(groups)
     table.validate()
     return table, stamp
 
@@ -125,14 +132,6 @@ def group(file: File, number: int, columns: Sequence[str] | None = None) -> pa.T
     table = file.read_row_group(number, columns=None if columns is None else list(columns), use_threads=False)
     table.validate()
     return table
-
-
-def _read_all_rows(file: pq.ParquetFile, columns: Sequence[str] | None) -> pa.Table:
-    """All rows, group by group: read at once, pyarrow keeps every group's scratch till the end."""
-    if file.num_row_groups < 2:
-        return file.read(columns=columns, use_threads=False)
-    groups = (file.read_row_group(i, columns=columns, use_threads=False) for i in range(file.num_row_groups))
-    return pa.concat_tables(groups)
 
 
 def _rows(file: pq.ParquetFile, columns: Sequence[str] | None, where: Mapping[str, str]) -> pa.Table:

@@ -67,15 +67,11 @@ def remove_abandoned(parent: Path) -> None:
 def _folder() -> tempfile.TemporaryDirectory[str]:
     remove_abandoned(Path(tempfile.gettempdir()))
     folder = tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True)
-    _hold(Path(folder.name))
+    # Locked for as long as the process lives, before the file has the name by which others try it.
+    fresh = Path(folder.name) / f"{LOCK}.new"
+    fcntl.flock(open_private(fresh, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC), fcntl.LOCK_EX)
+    fresh.rename(fresh.with_name(LOCK))
     return folder
-
-
-def _hold(folder: Path) -> None:
-    """Take the lock for as long as the process lives, before the file has the name by which others try it."""
-    handle = open_private(folder / f"{LOCK}.new", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
-    fcntl.flock(handle, fcntl.LOCK_EX)
-    (folder / f"{LOCK}.new").rename(folder / LOCK)
 
 
 Index = npt.NDArray[np.int64]

@@ -58,32 +58,29 @@ class Trace:
         return tuple(self.names[i : i + size] for i in range(0, len(self.names), size))
 
     def read(self, names: Sequence[str], column: str) -> FloatMatrix:
-        """Values of some series (n, grid.size), gaps NaN."""
+        """Values of some series (n, grid.size), gaps NaN. UsageError where a series has two readings of one moment."""
         total, count = np.zeros((2, len(names), self.grid.size))
         ordered = np.array(names)
         for part in self._parts(names, column):
             row = np.searchsorted(ordered, part[0])
             slot = part[1] // 1000 // self.grid.step_seconds - self.grid.start_seconds // self.grid.step_seconds
             good = np.isfinite(part[2]) & (part[2] >= 0)
-            self._require_one_reading(part, good)
+            # A series may not have two readings of one moment: local times have an hour twice each autumn.
+            series, times, values = (column[good] for column in part)
+            order = np.lexsort((values, times, series))
+            again = (np.diff(times[order]) == 0) & (series[order][1:] == series[order][:-1])
+            again &= np.diff(values[order]) != 0
+            if again.any():
+                first = order[int(again.argmax())]
+                raise UsageError(
+                    f"{self.url}: series {series[first]} has two values at one time, {moment(times[first] / 1000)}",
+                    fix="Store UTC: local times repeat an hour when clocks are set back. Otherwise keep one of the two "
+                    "values.",
+                )
             np.add.at(total, (row[good], slot[good]), part[2][good])
             np.add.at(count, (row[good], slot[good]), 1)
         mean = np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
         return mean.astype(np.float32)
-
-    def _require_one_reading(self, part: tuple[Texts, Texts, Texts], good: npt.NDArray[np.bool_]) -> None:
-        """UsageError where a series has two readings of one moment: local times have an hour twice each autumn."""
-        names, times, values = (column[good] for column in part)
-        order = np.lexsort((values, times, names))
-        again = (np.diff(times[order]) == 0) & (names[order][1:] == names[order][:-1])
-        again &= np.diff(values[order]) != 0
-        if again.any():
-            first = order[int(again.argmax())]
-            raise UsageError(
-                f"{self.url}: series {names[first]} has two values at one time, {moment(times[first] / 1000)}",
-                fix="Store UTC: local times repeat an hour when clocks are set back. Otherwise keep one of the two "
-                "values.",
-            )
 
     def medians(self, names: Sequence[str], column: str) -> FloatMatrix:
         """Median of another column of each series over its rows, (n,), such as its limit; NaN without a value > 0."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -227,7 +228,11 @@ class Members(Generic[KeyT]):
         Every slot of its life then has one of its pods, so that nothing is unknown.
         """
         rows = self.own[key]
-        return key not in self.unsampled and self.incomplete.isdisjoint(rows) and _are_contiguous(self._spans(rows))
+        if key in self.unsampled or not self.incomplete.isdisjoint(rows):
+            return False
+        spans = self._spans(rows)
+        reached = accumulate((end for _, end in spans), max)
+        return all(begin <= until for (begin, _), until in zip(spans[1:], reached, strict=False))
 
     def _spans(self, rows: Sequence[int]) -> list[tuple[int, int]]:
         return sorted((int(self.ends.first[row]), int(self.ends.end[row])) for row in rows)
@@ -281,16 +286,6 @@ class Members(Generic[KeyT]):
             yield from zip([self.usage.refs[row] for row in rows], present, strict=True)
         nothing = np.zeros(self.usage.grid.size, dtype=bool)
         yield from ((ref, nothing) for ref in self.unsampled.get(key, ()))
-
-
-def _are_contiguous(spans: Sequence[tuple[int, int]]) -> bool:
-    """Return whether spans, sorted by their beginning, leave no slot out between them."""
-    until = spans[0][1]
-    for begin, end in spans[1:]:
-        if begin > until:
-            return False
-        until = max(until, end)
-    return True
 
 
 def longest_stretch(flags: Flags) -> int:
