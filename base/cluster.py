@@ -232,8 +232,7 @@ class Workload:
     def total(self, resource: Resource, side: str = "requests") -> int:
         """Return the sum that all its running pods ask for, in the resource's unit; side: "requests" or "limits".
 
-        Where pods differ, each container counts with what each pod that has it asks for; init containers then do not
-        count.
+        Where pods differ, each container counts with what each pod that has it asks for, init containers do not.
         """
         of_containers = side == "requests" and resource not in self.own.requests
         sums = {c.name: c.running[resource].counted for c in self.staying if of_containers and resource in c.running}

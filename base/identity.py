@@ -72,8 +72,7 @@ class WorkloadRef(Struct, frozen=True, order=True):
     def find_named(cls, text: str, known: Iterable[WorkloadRef]) -> WorkloadRef:
         """The one of these workloads that somebody means by NAME, NAMESPACE/NAME or NAMESPACE/KIND/NAME.
 
-        UsageError for another form, and where several are called so, which it lists; NoData where none is, with the
-        nearest.
+        UsageError for another form, and where several are called so, which it lists; NoData with the nearest for none.
         """
         parts = text.split("/")
         if len(parts) > 3 or not all(parts):

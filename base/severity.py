@@ -37,10 +37,7 @@ _MEANINGS: Final[Mapping[Severity, str]] = {
 
 
 class Waste(StrEnum):
-    """The share of what is requested that is not needed; a different scale than `Severity`.
-
-    `Severity` is about danger and size.
-    """
+    """The share of what is requested that is not needed; another scale than `Severity`, of danger and size."""
 
     NONE = "none"
     SMALL = "small"

@@ -98,8 +98,7 @@ class Column:
     """One column; `wide` columns appear in `-o wide` and in the column chooser, not by default.
 
     A terminal too narrow for all leaves out the `essential` ones after the others, of these the `uncut` ones later, and
-    last those of the schema's `identity`. It never cuts `uncut` ones: a text's parts, separated by "; ", stand there in
-    lines of their own.
+    last those of the schema's `identity`. It never cuts `uncut` ones: parts separated by "; " get lines of their own.
     """
 
     name: str

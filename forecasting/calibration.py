@@ -95,10 +95,7 @@ def compute_lifts(
 
 
 def apply_lift(path: Array, by: Floats, scale: Floats, most: Floats) -> Array:
-    """Path (n, H, L) with each level moved by its lift (n, L) x scale (n,), at most by `most` (n,).
-
-    Order of the levels and >= 0 are kept.
-    """
+    """Path (n, H, L) with each level moved by its lift (n, L) x scale (n,), at most `most` (n,); in order and >= 0."""
     move = np.minimum(scale[:, None] * by, most[:, None])
     moved = path + move[:, None, :].astype(np.float32)
     return in_order(moved)

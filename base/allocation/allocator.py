@@ -35,9 +35,8 @@ LONGEST_WISH: Final = 4096
 class NodeHardware:
     """A node as its objects describe it: labels and annotations of the Node, and documents.
 
-    documents: the object of the node's name in each collection that allocators ask for, by path of the collection; a
-    collection is missing where there is no such object. claimed: names of devices that its ResourceSlices offer, or
-    that a ResourceClaim still has.
+    documents: the object of the node's name in each collection that allocators ask for, by path of the collection;
+    missing where there is none. claimed: names of devices that its ResourceSlices offer, or a ResourceClaim still has.
     """
 
     name: str

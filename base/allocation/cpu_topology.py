@@ -161,8 +161,7 @@ def regular_topology(
 def parse_cpus(text: str, what: str = "") -> Cpus:
     """CPUs of a list such as "0-2,5"; blank text is the empty set.
 
-    UsageError names the part that is not a number or range, runs downwards or lies above LARGEST_CPU; `what` names
-    whose.
+    UsageError names the part that is not a number or range, runs downwards or is above LARGEST_CPU; `what`: whose.
     """
     if len(text) > LONGEST_LIST:
         raise UsageError(f"{what or 'CPUs'}: a list of {len(text)} characters is too long for a list of CPUs", fix=_FIX)

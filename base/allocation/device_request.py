@@ -121,8 +121,7 @@ class DeviceDemand:
     def most(self, kind: DeviceKind, leading: int) -> int | None:
         """Return the most devices of a kind that the pod may get; 0 = it asks for none, None = all that exist.
 
-        leading: how many devices of the leading kind it has. A kind that follows is given once for each of their
-        switches.
+        leading: how many devices of the leading kind it has; one that follows is given once for each of their switches.
         """
         request = self.requests.get(kind)
         if request is None or request.count is None:

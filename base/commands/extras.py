@@ -60,10 +60,7 @@ def part_of_lab(group: str, name: str) -> Any:
 
 
 def in_words(error: Exception) -> CotenantError | None:
-    """A CotenantError unchanged; a missing package of an extra or a denied file converted to one.
-
-    None for a fault that nobody foresaw.
-    """
+    """A CotenantError as it is; of a missing package of an extra or a denied file one; None for an unforeseen fault."""
     if isinstance(error, CotenantError):
         return error
     if isinstance(error, ModuleNotFoundError):

@@ -22,8 +22,8 @@ def believed_ahead_seconds(
 ) -> float:
     """Return how far the time for checking nodes' reports is ahead of our clock, in seconds; 0: use our clock.
 
-    That is the API server's where both are far apart, unless the reports agree with our clock alone. Arguments are
-    those of `server_disagrees`.
+    That is the API server's where both are far apart, unless reports agree with ours alone. For the arguments see
+    `server_disagrees`.
     """
     if server_seconds is None or abs(now_seconds - server_seconds) <= APART_SECONDS:
         return 0.0
@@ -43,8 +43,7 @@ def _reports_agree(server_seconds: float, now_seconds: float, reported_seconds: 
 def server_disagrees(now_seconds: float, server_seconds: float | None, reported_seconds: Iterable[float]) -> str:
     """Return a sentence on how our clock and the API server's differ and which of them is wrong; "" if they agree.
 
-    server_seconds: None = not known. reported_seconds: Unix times of nodes' reports, by which the wrong clock is
-    found.
+    server_seconds: None = not known. reported_seconds: Unix times of nodes' reports, which tell the wrong clock.
     """
     if server_seconds is None or abs(now_seconds - server_seconds) <= APART_SECONDS:
         return ""

@@ -184,8 +184,7 @@ class KubeClient:
     def sibling(self, settings: KubeSettings | None = None) -> KubeClient:
         """A client for another thread, with its own connection.
 
-        With other settings it is a client of another purpose, and a pause that a busy server asked of this one is none
-        of its own.
+        With other settings it is of another purpose: a pause that a busy server asked of this one is none of its own.
         """
         pause = None if settings else self._pause
         return KubeClient(
@@ -229,8 +228,8 @@ class KubeClient:
     def list(self, path: str, kind: Any = Json, *, limit: int | None = None, **query: str) -> Any:
         """All objects of a collection, page by page; `query` takes labelSelector and fieldSelector.
 
-        When the server forgets the list between two pages (410) everything is asked again in one answer, because pages
-        of two moments do not make one list.
+        When the server forgets the list between two pages (410) all is asked again in one answer: pages of two moments
+        do not make one list.
         """
         items: Many[Any] = []
         for page in self.pages(path, kind, limit=limit, **query):
@@ -413,10 +412,7 @@ def unread_objects() -> dict[str, str]:
 
 
 def _decode_page(answer: ApiResponse, kind: Any, path: str, unread: dict[str, str]) -> ListPage[Any]:
-    """Return the page without objects that cannot be read; ClusterError if none can, or it is not the API's JSON.
-
-    unread: gets why each of those cannot.
-    """
+    """The page without objects that cannot be read, and why in `unread`; ClusterError if none can, or it is no JSON."""
     try:
         page: ListPage[Any] = _decode_successful(answer, ListPage[kind], path)
     except ClusterError:

@@ -69,9 +69,8 @@ class LiveCluster(ListedFacts):
     """The current state of the cluster; None = could not be listed.
 
     `containers` has each pod's containers by (namespace, pod), `own_amounts` what pods themselves have, `marks` the
-    marks written on each workload that was seen; `unread`: pods that exist and of which an amount could not be read;
-    `listed_kinds`: those of LASTING that could be listed; `verticals`: why VerticalPodAutoscalers write the requests of
-    workloads.
+    marks written on each workload that was seen; `unread`: pods that exist and have an amount that cannot be read;
+    `listed_kinds`: those of LASTING that could be listed; `verticals`: why autoscalers write requests of workloads.
     """
 
     nodes: tuple[Node, ...] | None = None

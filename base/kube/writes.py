@@ -173,8 +173,7 @@ def send_all(
 class WriteConnections:
     """Several connections for writes, kept from one batch to the next: a TLS handshake costs more than a small write.
 
-    For one thread. Each worker has a sibling of the client; `client` itself is not used. workers: how many,
-    WRITE_CONNECTIONS unless given.
+    For one thread. Each worker has a sibling of the client, which itself is not used; WRITE_CONNECTIONS if not given.
     """
 
     def __init__(

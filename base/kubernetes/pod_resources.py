@@ -130,8 +130,7 @@ class PresentAmounts(NamedTuple):
 def present_amounts(pod: PodResources) -> dict[str, PresentAmounts]:
     """The amounts that each container has now, by its name, as `counted_requests` counts them.
 
-    Of a resource that the spec of a container does not name, nothing is said; of one that the kubelet has not reported,
-    the spec's amount counts.
+    Of a resource that a container's spec does not name nothing is said; of one without a report the spec's counts.
     """
     infeasible = pod.resize is ResizeState.INFEASIBLE
     is_pending = infeasible or pod.resize is ResizeState.DEFERRED
@@ -152,9 +151,8 @@ def _restrict(amounts: NamedAmounts, names: NamedAmounts) -> NamedAmounts:
 def is_resizing(pod: PodResources, name: str) -> bool:
     """Return whether the kubelet is resizing the pod's amount of a resource.
 
-    True while the kubelet carries a resize out, while what it has admitted is not in force, and from the time at
-    which the spec asks for something else until the kubelet has answered. A resize that it has deferred or refused
-    does not count.
+    True while the kubelet carries a resize out, while what it has admitted is not in force, and from when the spec asks
+    for something else until the kubelet has answered. A resize that it has deferred or refused does not count.
     """
     if pod.in_progress or pod.resize is ResizeState.IN_PROGRESS:
         return True

@@ -41,8 +41,8 @@ def pod_resources(
 ) -> PodResources:
     """Amounts of a Pod; `status`: None for a template, of which no kubelet knows.
 
-    read: how quantities are read; by default a cpu or memory that cannot be read is a QuantityError that names `what`,
-    and another resource's is left out.
+    read: how quantities are read; by default a cpu or memory that cannot be is a QuantityError that names `what`, and
+    another resource's is left out.
     """
     known = status or PodStatusWire()
     statuses = {s.name: s for s in known.each_status()}

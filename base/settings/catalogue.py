@@ -47,8 +47,7 @@ class Setting:
 def catalogue(root: type[msgspec.Struct]) -> Mapping[str, Setting]:
     """Path -> setting, in the order of declaration; read once a root, for reading types takes a tenth of a second.
 
-    Constants are left out, for no settings file can set them: a field without a description, and one whose metadata
-    have `constant`.
+    Constants, which no settings file can set, are left out: fields without a description, or with `constant`.
     """
     return types.MappingProxyType({setting.path: setting for setting in _walk(root, "", {})})
 

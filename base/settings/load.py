@@ -46,10 +46,7 @@ class SettingSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SettingOrigin:
-    """The source of a value and its position as text: "settings.yaml line 3", a variable's name.
-
-    The position is empty for a default.
-    """
+    """The source of a value and its position: "settings.yaml line 3", a variable's name; "" for a default."""
 
     source: SettingSource
     where: str = ""
@@ -101,8 +98,7 @@ def load(
 ) -> Loaded[SectionsT]:
     """Effective settings; `flags` maps paths ("section.key") to text or values. SettingsError names what is wrong.
 
-    root: the defaults. cluster: whose own settings count; None: the only declared one's. A name that is not declared
-    has none of its own.
+    root: the defaults. cluster: whose own settings count, if it is declared; None: the only declared one's.
     """
     tree = parse(_read(file), str(file)) if file else Tree("", {}, {})
     others, declared = clusters.split_clusters(tree)

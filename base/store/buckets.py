@@ -325,22 +325,15 @@ class BucketFiles:
         if code in _EXPIRED or isinstance(error, PermissionDeniedError | UnauthenticatedError):
             fix = f"Check the credentials, and grant the right to {verb} there (docs/storage.md)."
             return StoreForbidden(f"may not {verb} {where}: {_error_text(text, code)}", fix=fix)
-        return self._unreachable_error(verb, where, str(error), text, code)
-
-    def _unreachable_error(self, verb: str, where: str, details: str, text: str, code: str) -> StoreError:
-        """The error where the server did not answer, or answered with something else than a refusal.
-
-        verb: what was tried; where: address for people; details: the client's error in full, searched for its cause;
-        text, code: the same cut down for the message.
-        """
-        message = f"cannot {verb} {where}: {_error_text(text, code)}"
-        if "169.254." in text or "credential" in details.lower():
+        # The server did not answer, or answered with something else than a refusal.
+        if "169.254." in text or "credential" in str(error).lower():
             fix = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give the pod a role (docs/storage.md)."
             return StoreForbidden(f"cannot {verb} {where}: there are no credentials", fix=fix)
-        if re.search("certificate|InvalidContentType|InvalidMessage|tls|TLS", details):
+        why, fix = _error_text(text, code), "Check AWS_ENDPOINT_URL, AWS_REGION, the network and the server."
+        if re.search("certificate|InvalidContentType|InvalidMessage|tls|TLS", str(error)):
+            why = "no TLS connection"
             fix = "Name the authority's certificate in AWS_CA_BUNDLE; a server without TLS has an address with http://."
-            return StoreError(f"cannot {verb} {where}: no TLS connection", fix=fix)
-        return StoreError(message, fix="Check AWS_ENDPOINT_URL, AWS_REGION, the network and the server.")
+        return StoreError(f"cannot {verb} {where}: {why}", fix=fix)
 
 
 def plain(error: BaseException) -> str:

@@ -68,8 +68,7 @@ class DayFiles:
     def append(self, signal: Signal, new: Iterable[tuple[int, PartOfDay]]) -> None:
         """Add series to days, given by their midnight (Unix seconds); days without series are skipped.
 
-        A day that has a file gets a further part, which costs less than writing the file anew; at MOST_PARTS all are
-        merged.
+        A day that has a file gets a further part, which costs less than a new file; at MOST_PARTS all are merged.
         """
         listing = self.listing(signal)
         for start, part in new:

@@ -360,9 +360,8 @@ class CheckedFolder(Folder):
     ) -> ValueT:
         """Return what `decode` makes of a file.
 
-        `failure` returns an error if the storage, not the content, was at fault; it is raised as the folder's error
-        for an unreadable file. Raises StoreError for a file of a newer version, and StoreCorrupt for a file that
-        cannot be read, which is set aside.
+        `failure` returns an error if the storage, not the content, was at fault; it is raised as the folder's error for
+        an unreadable file. StoreError for a file of a newer version; StoreCorrupt for an unreadable one, set aside.
         """
         path = self.path(name)
         try:

@@ -145,10 +145,7 @@ def _rows(file: pq.ParquetFile, columns: Sequence[str] | None, where: Mapping[st
 
 
 def _matching_mask(file: pq.ParquetFile, group: int, where: Mapping[str, str]) -> pa.Array | None:
-    """Return a mask of the group's rows that match all texts; None if none does.
-
-    Reads as few columns as that takes.
-    """
+    """Return a mask of the group's rows that match all texts, from as few columns as that takes; None if none does."""
     mask: pa.Array | None = None
     for name, text in where.items():
         cells = file.read_row_group(group, columns=[name], use_threads=False)[name].combine_chunks()

@@ -186,8 +186,7 @@ class Store:
     def read(self, signal: Signal, grid: TimeGrid) -> Usage[Any]:
         """Series with at least one value in the grid, sorted by reference; gaps and lost days are NaN.
 
-        References are NodeRef when the signal is per node, else PodContainerRef. StoreError for another step than the
-        signal's.
+        References are NodeRef when the signal is per node, else PodContainerRef. StoreError for another step.
         """
         _checked_grid(signal, grid)
         listing = self._days.listing(signal)
@@ -208,8 +207,7 @@ class Store:
     def read_sparse(self, signal: Signal, grid: TimeGrid, between: Between | None = None) -> SparseUsage[Any]:
         """Read usage as `read` does, without the gaps before and after each series' samples.
 
-        It is meant for a history of short-lived pods. `between` keeps a range of keys and reads little more than that
-        from each file.
+        For a history of short-lived pods. `between` keeps a range of keys and reads little more from each file.
         """
         _checked_grid(signal, grid)
         listing = self._days.listing(signal)
@@ -257,15 +255,14 @@ class Store:
 
     def holes(self, signals: Iterable[Signal] = tuple(Signal)) -> tuple[Hole, ...]:
         """Days of these signals whose file was set aside because it could not be read, oldest first per signal."""
-        return tuple(hole for signal in signals for hole in self._holes_of(signal))
-
-    def _holes_of(self, signal: Signal) -> Iterator[Hole]:
-        folder = self._days.folder(signal)
-        for name in self._folder.names(folder):
-            aside = _ASIDE.fullmatch(name)
-            file = days.file_of(aside["name"]) if aside else None
-            if file is not None:
-                yield Hole(signal, file[0], self._folder.path(f"{folder}/{name}"))
+        holes = []
+        for signal in signals:
+            folder = self._days.folder(signal)
+            for name in self._folder.names(folder):
+                aside = _ASIDE.fullmatch(name)
+                if aside and (file := days.file_of(aside["name"])) is not None:
+                    holes.append(Hole(signal, file[0], self._folder.path(f"{folder}/{name}")))
+        return tuple(holes)
 
     def _value_spans(self, signal: Signal, listed: Iterable[tuple[int, tuple[str, ...]]]) -> Iterator[tuple[int, int]]:
         """[first, last) of the slots with a value, day by day in the order given."""

@@ -49,8 +49,7 @@ class MeasuredError:
     """The errors of forecasts of this kind on this series' own past; NaN if they could not be measured.
 
     relative_wql: weighted quantile loss relative to the seasonal naive forecast of the day with empirical residual
-    quantiles (< 1 is better); coverage_95: share of values at or below the forecast 0.95 quantile; origins: number of
-    back-tests behind it.
+    quantiles (< 1 is better); coverage_95: share of values at or below the 0.95 quantile; origins: of back-tests.
     """
 
     relative_wql: float
@@ -85,8 +84,7 @@ class ModelCard:
 class FinePath:
     """Quantiles of single values of `step_seconds` inside the slots of a path, kept in the size of the path.
 
-    quantiles: (n, slots, levels), of a value anywhere in the slot; profile: (n, slots, k), the factor of each of the k
-    values of a slot, around 1.
+    quantiles: (n, slots, levels), of any value in the slot; profile: (n, slots, k), factors around 1 of its values.
     """
 
     step_seconds: int
@@ -107,8 +105,7 @@ class FinePath:
 def fine_path(half_hours: Sequence[float | None], profile: Sequence[float | None]) -> npt.NDArray[np.float64]:
     """Return one quantile of each five-minute value of a path, from its quantile of each half hour.
 
-    half_hours: a value per half hour, NaN for None. profile: a factor per five minutes that its half hour's value is
-    multiplied by; empty where all are 1.
+    half_hours: a value per half hour, NaN for None. profile: the factor of each five minutes; empty where all are 1.
     """
     path = np.array(half_hours, dtype=np.float64)
     factors = np.array(profile, dtype=np.float64) if len(profile) else np.ones(len(path) * _VALUES_PER_HALF_HOUR)

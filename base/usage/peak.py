@@ -42,8 +42,7 @@ _WORDS = {Resource.CPU: "CPU", Resource.MEMORY: "Memory"}
 class PeakAhead:
     """The peak of the cluster's CPU in the next 24 hours, and the two hours in which it is most likely.
 
-    height_millicores: the peak that is named so above; above_now_millicores: more than is used now, negative: less;
-    above_mean: a ratio.
+    height_millicores: the peak; above_now_millicores: negative = less than is used now; above_mean: a ratio.
     """
 
     start_seconds: int

@@ -27,8 +27,7 @@ Integers = npt.NDArray[np.int64]
 class SparseUsage(Generic[RefT]):
     """Series of one signal; series i has the values `cells[bounds[i]:bounds[i + 1]]` from slot `first[i]` on.
 
-    Shapes: first (n,), bounds (n + 1,), cells (bounds[-1],) float32 in the resource's unit. NaN inside is a gap, and so
-    is every slot outside.
+    Shapes: first (n,), bounds (n + 1,), cells (bounds[-1],) float32 in the resource's unit; NaN or outside: a gap.
     """
 
     refs: tuple[RefT, ...]

@@ -22,8 +22,7 @@ class BacktestPlan:
 
     A series is forecast at an origin when at least `known_share` of its history is not a gap, and scored when half of
     its horizon is not: future values never decide what contenders see. `statistic` aggregates the measurement's slots
-    into the plan's, in the history and in the horizon: as the product serves it, the mean of CPU and the highest
-    memory.
+    into the plan's, in history and horizon: as the product serves it, the mean of CPU and the highest memory.
     """
 
     history_days: int = 14
@@ -57,8 +56,7 @@ HOURLY_WEEK: Final = BacktestPlan(horizon_hours=168, step_seconds=HOUR_SECONDS)
 class Past:
     """The history of n series that a contender sees, at the step of the measurement and at the plan's step.
 
-    fine: (n, fine_grid.size); coarse: (n, coarse_grid.size), aggregated by `statistic`; gaps are NaN. Both grids end
-    at the origin.
+    fine: (n, fine_grid.size); coarse: (n, coarse_grid.size), aggregated by `statistic`, to the origin; gaps are NaN.
     """
 
     fine: FloatMatrix

@@ -114,8 +114,7 @@ def window_starts(path: Floats, step_seconds: int) -> Flags:
 def count_matched_windows(real: Flags, forecast: Flags, step_seconds: int) -> npt.NDArray[np.intp]:
     """Count the windows of each day (n, H) that pair one to one with forecast starts within an hour, (n,).
 
-    On a line, assigning to each actual window in order the earliest free start in reach yields as many pairs as any
-    assignment can.
+    On a line, giving each actual window in order the earliest free start in reach makes as many pairs as can be.
     """
     reach, size = max(0, round(HOUR_SECONDS / step_seconds)), real.shape[1]
     free = forecast.copy()

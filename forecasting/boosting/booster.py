@@ -44,8 +44,7 @@ _LOW, _MIDDLE, _HIGH, _UPPER = (LEVELS.index(q) for q in (0.1, 0.5, 0.9, 0.95))
 class BoosterInput:
     """The data known at an origin: history (n, T), forecasts (M, n, H, L), and the mixture's path (n, H, L).
 
-    forecasts: of the M members. base (n,): mean absolute change from day to day before the origin. The slots may be
-    thinned: every `stride`-th.
+    forecasts: of the M members. base (n,): mean absolute change from day to day. Slots may be every `stride`-th alone.
     """
 
     history: FloatMatrix

@@ -88,8 +88,7 @@ class Calendar:
     def like_ahead(self, history: FloatMatrix) -> FloatMatrix:
         """History (n, grid.size x k), k values a slot, as the days that the highest value ahead is learned from.
 
-        These are the ordinary ones with events at the usual level, and all of them before a day of rest, whose like are
-        few.
+        These are the ordinary ones with events at the usual level; before a day of rest all, for its like are few.
         """
         return self._usual_level(history, rested=np.zeros_like(self.off) if self.rests else self.off)
 

@@ -17,7 +17,6 @@ import numpy.typing as npt
 from cotenant.base.usage.usage import FloatMatrix, TimeGrid
 
 Slots = npt.NDArray[np.intp]
-Array = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,7 +65,7 @@ class WallClock:
         shifted: FloatMatrix = np.where(count > 0, total / np.maximum(count, 1), np.float32(np.nan)).astype(np.float32)
         return shifted
 
-    def absolute(self, ahead: Array) -> Array:
+    def absolute(self, ahead: FloatMatrix) -> FloatMatrix:
         """Forecast (n, horizon, ...) by local slots, read at the slots that really come; a day repeats at its end."""
         if not self.ahead.any():
             return ahead

@@ -65,8 +65,7 @@ class SimilarMoments:
     ) -> Array:
         """Quantiles of what followed the `count` nearest moments, slot by slot: (n, horizon, L).
 
-        Distance: that of the standardised half days before, plus what age and another time of day add
-        (`time_distance`).
+        Distance: that of the standardised half days before, plus `time_distance` for age and another time of day.
         """
         # Logarithm of use in deviations of the series: half of a peak is as far from it as twice of it. Level and
         # deviation are such that a burst, however high, hardly moves them.

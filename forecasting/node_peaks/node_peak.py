@@ -141,8 +141,7 @@ def node_peaks(
 def has_own_record(reported: Flags, slots_per_day: int, settings: NodePeakSettings) -> Flags:
     """Nodes that surely need no formula of Koordinator's, (n,): their own days are enough.
 
-    reported: (n, slots), slots in which some of a node's pods have a sample. What its other pods and older days add can
-    only make the record longer.
+    reported: (n, slots), in which some of a node's pods have a sample; others and older days only make records longer.
     """
     of = _records(block_maxima(np.where(reported, np.float32(0), np.float32(np.nan)), slots_per_day), settings)
     result: Flags = of.days[:, -1] >= settings.minimum_days
@@ -162,10 +161,7 @@ def mid_peaks(high: Floats, prod: Floats, slots_per_day: int) -> Floats:
 
 
 def _records(blocks: Floats, settings: NodePeakSettings) -> Records:
-    """Return the records of all decisions that may be tested.
-
-    Nodes are processed in parts so that memory stays bounded.
-    """
+    """Return the records of all decisions that may be tested, of some nodes at a time, which bounds memory."""
     decisions = settings.calibration_days * BLOCKS_PER_DAY + 1
     parts = [records(blocks[i : i + _NODES_AT_ONCE], decisions) for i in range(0, max(1, len(blocks)), _NODES_AT_ONCE)]
     names = Records.__slots__

@@ -47,8 +47,8 @@ _LEAST_FREE: Final = 1e-3
 class PeakRule:
     """The rule on the records of n nodes at E decisions, per unit of each node's limit.
 
-    usual, free, least: parts of a peak, (n, E); after: the peak that came, NaN = not yet known; usable: decisions with
-    a long enough record and an outcome.
+    usual, free, least: parts of a peak, (n, E); after: the peak that came, NaN = not yet known; usable: with a record
+    that is long enough and an outcome.
     """
 
     usual: Floats

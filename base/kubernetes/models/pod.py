@@ -220,10 +220,7 @@ class EndedPodWire(msgspec.Struct):
     status: _EndedStatus = msgspec.field(default_factory=_EndedStatus)
 
     def run_seconds(self) -> float | None:
-        """Return the time from the pod's start to the end of its last container, seconds.
-
-        None if the status lacks either.
-        """
+        """Return the seconds from the pod's start to the end of its last container; None if the status lacks either."""
         ends = [c.state.terminated.finished_at for c in self.status.container_statuses or () if c.state.terminated]
         known_ends = [end for end in ends if end is not None]
         start = self.status.start_time
