@@ -241,10 +241,8 @@ def node_name(settings: EnforcerSettings, env: Mapping[str, str]) -> str:
 
 def _client(settings: SettingSections, env: Mapping[str, str]) -> KubeClient:
     own = settings.section(EnforcerSettings)
-    files = AccountFiles(own.token_file, own.ca_file, own.api_server)
-    return KubeClient(
-        service_account(files, env), settings.section(KubeSettings), reload=lambda: service_account(files, env)
-    )
+    files, kube = AccountFiles(own.token_file, own.ca_file, own.api_server), settings.section(KubeSettings)
+    return KubeClient(service_account(files, env), kube, reload=lambda: service_account(files, env))
 
 
 def _stopper(settings: SettingSections) -> EvictionQueue[str] | None:
@@ -272,9 +270,8 @@ def _reporter(
         publishers.append(TopologyPublisher(node, agent.node_uid, agent.cpus, Path(settings.sysfs_root), reserved))
     if settings.report_devices:
         devices = DevicePublisher(node, agent.node_uid, Nvml(NVML_LIBRARY), Path(settings.sysfs_root))
-        agent.parts.metrics.registry.register(
-            DeviceMetrics(lambda: (devices.state, devices.healthy, devices.unhealthy))
-        )
+        registry = agent.parts.metrics.registry
+        registry.register(DeviceMetrics(lambda: (devices.state, devices.healthy, devices.unhealthy)))
         publishers.append(devices)
     return Reporter(client, whose, agent.report, settings.report_interval_seconds, agent.note, publishers)
 

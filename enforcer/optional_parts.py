@@ -63,9 +63,8 @@ def device_driver(settings: SettingSections, assembly: Assembled) -> Iterator[Cl
         from cotenant.enforcer.runtime.dra_service import DraService
     except ModuleNotFoundError as missing:
         raise UsageError(f"enforcer.dra.on needs {missing.name}, which is missing", fix=INSTALL) from missing
-    node = assembly.node
     with contextlib.closing(_ClaimReader(assembly.client)) as reader:
-        claims = Claims(Path(settings.section(EnforcerSettings).state_dir), Path(own.cdi_dir), node, reader)
+        claims = Claims(Path(settings.section(EnforcerSettings).state_dir), Path(own.cdi_dir), assembly.node, reader)
 
         def offer(devices: Mapping[str, OfferedDevice]) -> None:
             claims.offers = devices
@@ -80,11 +79,10 @@ def device_driver(settings: SettingSections, assembly: Assembled) -> Iterator[Cl
                 offered_cores(read_topology(Path(settings.section(EnforcerSettings).sysfs_root)), cpus) if cpus else []
             )
 
-        publisher = SlicePublisher(assembly.client, node, own.device_file, cores, offer, claims.devices)
+        publisher = SlicePublisher(assembly.client, assembly.node, own.device_file, cores, offer, claims.devices)
         service = DraService(claims, Path(own.plugin_dir), Path(own.registry_dir), publisher.wake)
-        assembly.agent.parts.metrics.registry.register(
-            DraMetrics(lambda: (service.kubelet_knows, not publisher.problem, claims.count))
-        )
+        registry = assembly.agent.parts.metrics.registry
+        registry.register(DraMetrics(lambda: (service.kubelet_knows, not publisher.problem, claims.count)))
         publisher.start()
         try:
             with service, repeat_in_background("dra-sockets", HEAL_SECONDS, heal):

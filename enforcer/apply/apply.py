@@ -28,7 +28,6 @@ from cotenant.enforcer.contract import (
     GroupReading,
     Knob,
     Level,
-    MemoryUse,
     NodeReading,
     Observation,
     StrategyPlan,
@@ -178,7 +177,8 @@ class Applier:
             if knobs is None:
                 removed.add(path)
             elif not (listed and mine[0].level in (Level.POD, Level.CONTAINER) and pods.isdisjoint(ancestors(path))):
-                readings[path] = GroupReading(path, mine[0].level, memory=self._memory(path, knobs), knobs=knobs)
+                memory = self._hierarchy.memory_use(path) if Knob.MEMORY_LIMIT in knobs else None
+                readings[path] = GroupReading(path, mine[0].level, memory=memory, knobs=knobs)
         return readings, removed
 
     def _knobs(self, path: CgroupPath, knobs: Iterable[Knob]) -> dict[Knob, Value] | None:
@@ -194,10 +194,6 @@ class Applier:
             present.pop(Knob.CPU_SHARES, None)
         return present
 
-    def _memory(self, path: CgroupPath, knobs: Iterable[Knob]) -> MemoryUse | None:
-        """Return the memory used now, if a knob depends on it; None if it is not known or not needed."""
-        return self._hierarchy.memory_use(path) if Knob.MEMORY_LIMIT in knobs else None
-
     def _newer(self, settled: Settled, groups: dict[CgroupPath, GroupReading]) -> dict[CgroupPath, GroupReading]:
         """Cgroups whose knobs that are to be written, or memory in use, are not what they were when they were read."""
         newer = {}
@@ -208,7 +204,7 @@ class Applier:
             other = fresh is not None and any(fresh.get(knob) != before.get(knob) for knob in looked)
             if fresh is not None and (other or Knob.MEMORY_LIMIT in knobs):
                 other_knobs = {k: v for k, v in before.items() if k not in looked}
-                memory = self._memory(path, knobs) or groups[path].memory
+                memory = (Knob.MEMORY_LIMIT in knobs and self._hierarchy.memory_use(path)) or groups[path].memory
                 newer[path] = replace(groups[path], memory=memory, knobs={**other_knobs, **fresh})
         return newer
 
@@ -294,9 +290,8 @@ class Applier:
                     return
                 value = None if isinstance(reading, Unavailable) else reading
                 if value is None or not same(write.knob, value, write.value, self._hierarchy.dialect):
-                    writing.done.append(
-                        replace(_answer(write, WriteOutcome.FAILED, message=f"reads {value} afterwards"), found=value)
-                    )
+                    failed = _answer(write, WriteOutcome.FAILED, message=f"reads {value} afterwards")
+                    writing.done.append(replace(failed, found=value))
                     return
                 writing.settled.add(write.place)
                 if write.restores:

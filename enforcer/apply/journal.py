@@ -105,11 +105,10 @@ class OriginalValues:
             return {}
         # The notes that this version knows; the others are set apart and named.
         notes: dict[Place, OriginalValue] = {}
-        unusable, complaints = [], []
+        unusable, complaints, path = [], [], self._folder / FILE
         if file.version > VERSION:
-            complaints.append(
-                f"{self._folder / FILE} was written by a newer agent (version {file.version}, this one knows {VERSION})"
-            )
+            versions = f"version {file.version}, this one knows {VERSION}"
+            complaints.append(f"{path} was written by a newer agent ({versions})")
         for raw in file.notes:
             try:
                 note = msgspec.json.decode(raw, type=OriginalValue)
@@ -120,9 +119,7 @@ class OriginalValues:
                         raise UsageError(f"{note.path}: {wrong}")
             except UNUSABLE as bad:
                 unusable.append(raw.copy())
-                complaints.append(
-                    f"{self._folder / FILE}: {_describe_entry(raw)} cannot be used and is left as it is: {bad}"
-                )
+                complaints.append(f"{path}: {_describe_entry(raw)} cannot be used and is left as it is: {bad}")
             else:
                 notes[note.place] = note
         self._unusable, self.complaints, self.lost = tuple(unusable), tuple(complaints), bool(unusable)

@@ -115,9 +115,8 @@ class TrafficKeeper:
             yield from self._try(["tc", "class", "del", "dev", device, "classid", class_id])
 
     def _qdiscs(self, where: list[str]) -> list[dict[str, Any]]:
-        return msgspec.json.decode(
-            self._run(["tc", "-j", "qdisc", "show", *where], "") or "[]", type=list[dict[str, Any]]
-        )
+        listed = self._run(["tc", "-j", "qdisc", "show", *where], "")
+        return msgspec.json.decode(listed or "[]", type=list[dict[str, Any]])
 
     def _ours(self) -> list[str]:
         """Devices that have a root of ours."""

@@ -78,9 +78,8 @@ def _beat(folder: Path) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point: watch the agent's journal until SIGTERM or SIGINT; restore when the agent is silent for the TTL."""
-    parser = argparse.ArgumentParser(
-        prog="cotenant.enforcer.apply.watchdog", description=(__doc__ or "").partition("\n")[0]
-    )
+    about = (__doc__ or "").partition("\n")[0]
+    parser = argparse.ArgumentParser("cotenant.enforcer.apply.watchdog", description=about)
     parser.add_argument("--state-dir", type=Path, default=Path("/var/lib/cotenant/enforcer"))
     parser.add_argument("--cgroup-root", type=Path, default=Path("/sys/fs/cgroup"))
     parser.add_argument("--proc-root", type=Path, default=Path("/proc"))

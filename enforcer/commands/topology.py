@@ -76,9 +76,8 @@ def topology(
     cpu_owners = machine.cpus
     if output is Format.TABLE:
         devices = [*map(device_line, machine.devices), *(text for _, text in machine.notes)]
-        sys.stdout.writelines(
-            f"{line}\n" for line in (*cpu_drawing_lines(cpu_owners), *([""] if devices else []), *devices)
-        )
+        lines = (*cpu_drawing_lines(cpu_owners), *([""] if devices else []), *devices)
+        sys.stdout.writelines(f"{line}\n" for line in lines)
         return
     print_table(Table.from_rows(TOPOLOGY, cpu_rows(cpu_owners)), output, headers=not no_headers)
 

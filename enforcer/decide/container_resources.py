@@ -126,11 +126,10 @@ def decision(pod: PodSpec, policy: NodePolicy, cpu_ratio: float = 1.0) -> PodDec
     # A runtime's message has no requests: only where they are known can a pod claim more CPUs than it requests.
     has_requests = bool(pod.own_requests) or any("cpu" in (*c.requests, *c.limits) for c in counted_containers(pod))
     cpus = "" if has_requests and overclaims(pod) else format_cpus(pod_assignment(pod).cpus)
-    own = {
-        c.name: _without_kubelet_resets(_container_resources(c, amounts, pod_resources, policy, cpu_ratio), pod)
-        for c in inside
-    }
-    containers = {name: _with_cpus(resources, cpus) for name, resources in own.items()}
+    containers = {}
+    for c in inside:
+        own = _container_resources(c, amounts, pod_resources, policy, cpu_ratio)
+        containers[c.name] = _with_cpus(_without_kubelet_resets(own, pod), cpus)
     return PodDecision(replace(_with_cpus(pod_resources, cpus, of_pod=True), broken=broken), containers)
 
 

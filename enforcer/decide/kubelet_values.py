@@ -141,9 +141,8 @@ def unexplained_limits(observation: Observation) -> Iterator[tuple[CgroupPath, s
         for container in pod.containers:
             limits = {name: container_limit(pod.spec, container.spec, name) for name in (CPU, MEMORY)}
             yield from _narrower_than_granted(container.group, limits, f"{pod.spec.key}/{container.spec.name}")
-        yield from _narrower_than_granted(
-            pod.group, {name: pod_limit(pod.spec, name) for name in (CPU, MEMORY)}, pod.spec.key
-        )
+        limits = {name: pod_limit(pod.spec, name) for name in (CPU, MEMORY)}
+        yield from _narrower_than_granted(pod.group, limits, pod.spec.key)
 
 
 def _narrower_than_granted(

@@ -80,9 +80,8 @@ def mode_of(observation: Observation, policy: NodePolicy | None, ages: Ages) -> 
     """Return the mode by the ages of the policy and the pods."""
     if policy is None or observation.policy_age_seconds > ages.policy_ttl_seconds + ages.release_seconds:
         return AgentMode.RELEASE
-    stale = (
-        observation.policy_age_seconds > ages.policy_ttl_seconds or observation.pods_age_seconds > ages.pods_ttl_seconds
-    )
+    stale_pods = observation.pods_age_seconds > ages.pods_ttl_seconds
+    stale = stale_pods or observation.policy_age_seconds > ages.policy_ttl_seconds
     return AgentMode.HOLD if stale else AgentMode.ACT
 
 
@@ -90,12 +89,12 @@ def decide(
     observation: Observation, policy: NodePolicy | None, memory: Memory, strategies: Sequence[Strategy[Any]], ages: Ages
 ) -> tuple[TickDecision, Memory]:
     """The decision and the new memory; a strategy that raises steps without a few pods at fault, or keeps its wants."""
-    mode = mode_of(observation, policy, ages)
+    mode, node = mode_of(observation, policy, ages), observation.node.name
     if policy is None or mode is AgentMode.RELEASE:
-        reason, text = "PolicyGivenUp", "The policy was not confirmed for too long: every value is restored."
-        if policy is None:
-            reason, text = "NoPolicy", "No policy was received: nothing is changed on this node."
-        verdict = Verdict(observation.node.name, reason, text, warning=policy is not None)
+        verdict = Verdict(node, "NoPolicy", "No policy was received: nothing is changed on this node.")
+        if policy is not None:
+            text = "The policy was not confirmed for too long: every value is restored."
+            verdict = Verdict(node, "PolicyGivenUp", text, warning=True)
         return TickDecision(mode=mode, verdicts=(verdict,)), Memory()
     states, plans, failures = dict(memory.states), dict[str, StrategyPlan](), list[Verdict]()
     for strategy in strategies:
@@ -105,11 +104,11 @@ def decide(
             step, left_out = _step_without_failing(strategy, observation, policy, state, memory.plans.get(name, ()))
         except Exception as error:  # noqa: BLE001 - one broken idea must not let all the others go
             plans[name] = StrategyPlan(tuple(w for w in memory.plans.get(name, ()) if w.path in observation.groups()))
-            failures.append(Verdict(observation.node.name, FAILED, f"{name}: {type(error).__name__}: {error}", True))
+            failures.append(Verdict(node, FAILED, f"{name}: {type(error).__name__}: {error}", True))
         else:
             states[name], plans[name] = step.state, step.plan
             failures += left_out
-    wants, refused = merge_wants(plans.values(), observation.node.name)
+    wants, refused = merge_wants(plans.values(), node)
     evictions: tuple[Evict, ...] = tuple({e.uid: e for p in reversed(plans.values()) for e in p.evictions}.values())
     urgent = tuple(eviction for eviction in evictions if eviction.urgent)
     surfaces = {(s.surface, s.key): s for plan in reversed(plans.values()) for s in plan.surfaces}
@@ -117,12 +116,12 @@ def decide(
     if observation.recalled:
         what = " and ".join(observation.recalled)
         text = f"No {what} was received since the agent started: it uses the last known state."
-        verdicts.insert(0, Verdict(observation.node.name, "Recalled", text, warning=True))
+        verdicts.insert(0, Verdict(node, "Recalled", text, warning=True))
     if mode is AgentMode.HOLD:
         wants, evictions = keep_tighter_wants(wants, memory.wants, observation), ()
         what = "policy" if observation.policy_age_seconds > ages.policy_ttl_seconds else "list of pods"
         text = f"The {what} is stale: the API server is asked for no eviction, and best effort gets no more CPU."
-        verdicts.append(Verdict(observation.node.name, "Stale", text, warning=True))
+        verdicts.append(Verdict(node, "Stale", text, warning=True))
     new_memory = Memory(states, {name: plan.wants for name, plan in plans.items()}, wants)
     targets = (plan.best_effort_target_millicores for plan in plans.values())
     target = next((target for target in targets if target is not None), None)
@@ -146,10 +145,7 @@ def _step_without_failing(
     groups = replace(observation, kubepods=None, tiers={}, pods=pods, host_applications=()).groups()
     kept = tuple(want for want in before if want.path in groups)
     plan = replace(taken.plan, wants=(*taken.plan.wants, *kept))
-    verdicts = [
-        Verdict(f"{pod.spec.namespace}/{pod.spec.name}", FAILED, f"{strategy.name}: {failed[pod.spec.uid]}", True)
-        for pod in pods
-    ]
+    verdicts = [Verdict(p.spec.key, FAILED, f"{strategy.name}: {failed[p.spec.uid]}", True) for p in pods]
     return replace(taken, plan=plan), verdicts
 
 

@@ -20,16 +20,12 @@ from cotenant.enforcer.model.node_policy import PolicyPart
 
 PartT = TypeVar("PartT", bound=PolicyPart)
 UNREADABLE: Final = "AnnotationUnreadable"
-_BY_KUBE_QOS: Final = {
-    KubeQos.GUARANTEED: QosClass.LSR,
-    KubeQos.BURSTABLE: QosClass.LS,
-    KubeQos.BEST_EFFORT: QosClass.BE,
-}
+_CLASS: Final = {KubeQos.GUARANTEED: QosClass.LSR, KubeQos.BURSTABLE: QosClass.LS, KubeQos.BEST_EFFORT: QosClass.BE}
 
 
 def class_of(pod: PodSpec) -> QosClass:
     """Its label, else the equivalent of its Kubernetes class: Guaranteed LSR, Burstable LS, BestEffort BE."""
-    return _BY_KUBE_QOS[pod.kube_qos] if pod.qos_class is QosClass.NONE else pod.qos_class
+    return _CLASS[pod.kube_qos] if pod.qos_class is QosClass.NONE else pod.qos_class
 
 
 def live(pod: PodSpec) -> bool:

@@ -104,9 +104,7 @@ def settle(
             refused.append(no)
             continue
         value = round_for_write(want.knob, want.value)
-        targets[place] = _KnobTarget(
-            value, want.level, want.strategy, want.why, back_to=want.back_to, made_from=want.made_from
-        )
+        targets[place] = _KnobTarget(value, want.level, want.strategy, want.why, False, want.back_to, want.made_from)
     # Knobs that have, or may have, our value and are not wanted are restored; what others have set since stays.
     for place, note in notes.items():
         if place not in targets and note.path in groups and _holds_agent_value(note, groups[note.path], dialect):

@@ -98,9 +98,8 @@ class PreparedClaim(msgspec.Struct, frozen=True):
 
     def cpus(self) -> dict[str, Cpus]:
         """CPUs by `request_key`."""
-        return {
-            request_key(self.uid, request.name): parse_cpus(request.cpus) for request in self.requests if request.cpus
-        }
+        with_cpus = (request for request in self.requests if request.cpus)
+        return {request_key(self.uid, request.name): parse_cpus(request.cpus) for request in with_cpus}
 
 
 def request_key(uid: str, request: str) -> str:
@@ -119,11 +118,8 @@ def prepare_claim(
     meta, key = claim.metadata, f"claim {claim.metadata.namespace}/{claim.metadata.name}"
     if claim.status.allocation is None:
         raise ClaimRefused(f"{key} is not allocated", fix="The scheduler allocates it when it places a pod.")
-    results = [
-        result
-        for result in claim.status.allocation.devices.results or ()
-        if (result.driver, result.pool) == (DRIVER, node)
-    ]
+    allocated = claim.status.allocation.devices.results or ()
+    results = [result for result in allocated if (result.driver, result.pool) == (DRIVER, node)]
     for result in results:
         if result.device not in offers:
             raise ClaimRefused(

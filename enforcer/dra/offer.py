@@ -61,11 +61,8 @@ def offered_devices(
     inventory: DeviceInventory, edits: Mapping[DeviceKey, ContainerEdits] | None = None, claimed: Collection[str] = ()
 ) -> list[OfferedDevice]:
     """The healthy devices, and whatever is claimed; edits: what containers get beside the device's own id."""
-    return [
-        _device_offer(device, (edits or {}).get(device.key))
-        for device in inventory.devices
-        if device.healthy or device.name in claimed
-    ]
+    chosen = (device for device in inventory.devices if device.healthy or device.name in claimed)
+    return [_device_offer(device, (edits or {}).get(device.key)) for device in chosen]
 
 
 def offered_cores(topology: CpuTopology, cpus: Cpus) -> list[OfferedDevice]:
@@ -141,9 +138,8 @@ def publication(
         return []
     if slices:
         desired = _bodies(name, uid, offers, current + 1)
-    writes: list[Intent] = [
-        Apply(_address(key), body, why="the devices that the node offers") for key, body in desired.items()
-    ]
+    why = "the devices that the node offers"
+    writes: list[Intent] = [Apply(_address(key), body, why=why) for key, body in desired.items()]
     gone = [key for key in slices if key not in desired]
     return writes + [Delete(_address(key), why="the node offers fewer devices") for key in gone]
 

@@ -97,9 +97,8 @@ def _bound_action(act: AgentAction, event: EventWire, now_seconds: float) -> Age
     latest = now_seconds + EARLY_SECONDS
     moments = (act.time_seconds, *map(_seconds, (last, event.event_time or "", event.metadata.creation_timestamp)))
     time = next((at for at in moments if 0 < at <= latest), now_seconds)
-    short = {
-        name: getattr(act, name)[:NAME_LETTERS] for name in ("node", "pod", "reason", "strategy", "knob", "outcome")
-    }
+    names = ("node", "pod", "reason", "strategy", "knob", "outcome")
+    short = {name: getattr(act, name)[:NAME_LETTERS] for name in names}
     long = {name: getattr(act, name)[:LETTERS] for name in ("why", "subject", "before", "after")}
     total = max(event.series.count if event.series else 1, 1)
     changed: dict[str, Any] = {**short, **long, "pod": act.pod[: 2 * NAME_LETTERS]}

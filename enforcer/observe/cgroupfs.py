@@ -92,9 +92,8 @@ class Hierarchy:
         kinds = _file_systems()
         # Controller -> version and mount point. A pure v2 mount is root itself; beside v1 it is root/unified.
         unified = next((place for place in (root, root / "unified") if (place / "cgroup.controllers").is_file()), None)
-        mounts = {
-            name: (Version.V1, root / name) for name in V1_CONTROLLERS if (root / name).is_dir() and unified != root
-        }
+        folders = (name for name in V1_CONTROLLERS if (root / name).is_dir() and unified != root)
+        mounts = {name: (Version.V1, root / name) for name in folders}
         if unified is not None:
             with contextlib.suppress(OSError):
                 for name in (unified / "cgroup.controllers").read_text().split():

@@ -111,13 +111,10 @@ def forbidden_cpus(node: NodeReading, pods: Iterable[PodSpec]) -> Cpus:
     alone, or keeps free of the others.
     """
     system, exclusive = system_cpus(node.annotations, node.name)
-    closed = (
-        owned_cpus(pods, QosClass.LSE)
-        | reserved_cpus(node.annotations, node.name)
-        | (system if exclusive else frozenset())
-    )
+    closed = owned_cpus(pods, QosClass.LSE) | reserved_cpus(node.annotations, node.name)
     kept_free = online_cpus(node) - node.kubelet_shared if node.kubelet_shared else frozenset()
-    return closed.union(node.offered_cpus, kept_free, *node.kubelet_cpus.values())
+    own_system = system if exclusive else frozenset()
+    return closed.union(own_system, node.offered_cpus, kept_free, *node.kubelet_cpus.values())
 
 
 def may_have_claimed_cores(pod: PodSpec, node: NodeReading) -> bool:

@@ -43,11 +43,7 @@ class Runtime(StrEnum):
     CRIO = "cri-o"
 
 
-_TIERS: Final[dict[KubeQos, tuple[str, ...]]] = {
-    KubeQos.GUARANTEED: (),
-    KubeQos.BURSTABLE: ("burstable",),
-    KubeQos.BEST_EFFORT: ("besteffort",),
-}
+_TIERS: Final = {KubeQos.GUARANTEED: (), KubeQos.BURSTABLE: ("burstable",), KubeQos.BEST_EFFORT: ("besteffort",)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,11 +96,10 @@ def block_devices(proc: Path, sys: Path) -> dict[str, str]:
     first by name).
     """
     folder = sys / "class/block"
-    places = {name: (folder / name).resolve() for name in _names(folder)}
-    disk_numbers = {
-        name: text_of((place.parent if (place / "partition").exists() else place) / "dev")
-        for name, place in places.items()
-    }
+    disk_numbers = {}
+    for name in _names(folder):
+        place = (folder / name).resolve()
+        disk_numbers[name] = text_of((place.parent if (place / "partition").exists() else place) / "dev")
     numbers = {text_of(folder / name / "dev"): number for name, number in disk_numbers.items()}
     devices = {name: number for name, number in disk_numbers.items() if number}
     for name, number in disk_numbers.items():

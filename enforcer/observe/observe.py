@@ -228,11 +228,9 @@ class _TickReader:
 
     def _read_container(self, layout: Layout, pod: PodSpec, spec: ContainerSpec) -> GroupReading | None:
         """Read the cgroup of a container, and remember its path; None where the container has none."""
-        key = (pod.uid, spec.id)
+        key, whose = (pod.uid, spec.id), f"{pod.key}/{spec.name}"
         cached_path = self._of._paths.get(key)
-        path = cached_path or self._path(
-            f"{pod.key}/{spec.name}", lambda: layout.container(pod.uid, pod.kube_qos, spec.id)
-        )
+        path = cached_path or self._path(whose, lambda: layout.container(pod.uid, pod.kube_qos, spec.id))
         group = self.group(path, Level.CONTAINER, not pod.best_effort) if path else None
         self._keep(key, path, group)
         return group

@@ -113,16 +113,13 @@ def status(
     owners = {path: pod.spec.uid for pod in observation.pods for path in paths_of(pod)}
     of_pod: dict[str, list[ValueInForce]] = {}
     for want in what.wants:
-        note = originals.get(want.place)
-        original = getattr(note, "original", None)
-        of_pod.setdefault(owners.get(want.path, ""), []).append(
-            ValueInForce(want.path, want.knob.value, want.value, want.strategy, want.why, original)
-        )
+        original = getattr(originals.get(want.place), "original", None)
+        value = ValueInForce(want.path, want.knob.value, want.value, want.strategy, want.why, original)
+        of_pod.setdefault(owners.get(want.path, ""), []).append(value)
     verdicts_by_subject: dict[str, list[VerdictStatus]] = {}
     for verdict in what.verdicts:
-        verdicts_by_subject.setdefault(verdict.subject, []).append(
-            VerdictStatus(verdict.reason, verdict.message, verdict.warning)
-        )
+        told = VerdictStatus(verdict.reason, verdict.message, verdict.warning)
+        verdicts_by_subject.setdefault(verdict.subject, []).append(told)
     keys = {pod.spec.key for pod in observation.pods}
     age = observation.policy_age_seconds
     return NodeStatus(

@@ -216,15 +216,13 @@ class CriHooks:
     async def _start_container(self, raw: bytes, seconds: float) -> ForwardedCall:
         container_id = cri.ContainerId.FromString(raw).container_id
         await self._notify_container_hook("PreStartContainer", container_id, seconds)
-        return ForwardedCall(
-            raw, lambda _: self._notify_container_hook("PostStartContainer", container_id, self._bounded.seconds)
-        )
+        limit = self._bounded.seconds
+        return ForwardedCall(raw, lambda _: self._notify_container_hook("PostStartContainer", container_id, limit))
 
     async def _stop_container(self, raw: bytes, _: float) -> ForwardedCall:
         container_id = cri.ContainerId.FromString(raw).container_id
-        return ForwardedCall(
-            raw, lambda _: self._notify_container_hook("PostStopContainer", container_id, self._bounded.seconds)
-        )
+        limit = self._bounded.seconds
+        return ForwardedCall(raw, lambda _: self._notify_container_hook("PostStopContainer", container_id, limit))
 
     async def _remove_container(self, raw: bytes, _: float) -> ForwardedCall:
         async def done(_: bytes) -> None:

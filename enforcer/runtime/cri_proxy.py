@@ -212,9 +212,7 @@ async def serve(settings: RuntimeSettings, decide: Decide) -> bool:
 def options_of(arguments: list[str]) -> argparse.Namespace:
     """The command line's."""
     defaults = RuntimeSettings()
-    parser = argparse.ArgumentParser(
-        prog="python -m cotenant.enforcer.runtime.cri_proxy", description="CRI runtime proxy."
-    )
+    parser = argparse.ArgumentParser("python -m cotenant.enforcer.runtime.cri_proxy", description="CRI runtime proxy.")
     parser.add_argument("--socket", default=defaults.cri_socket, help="where to listen")
     parser.add_argument("--upstream", default=defaults.cri_upstream, help="the runtime's CRI socket")
     parser.add_argument("--hook-dir", default=defaults.cri_hook_dir, help="registrations of hook servers")

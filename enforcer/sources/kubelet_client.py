@@ -103,7 +103,5 @@ def add_assignments(inputs: AgentInputs, assignments: Assignments | None, before
     strangers = sorted(assignments.pods - pod_keys) if "pods" in inputs.recalled else []
     unknown = agree(len(strangers), "pod that is", "pods that are")
     note = f"the kubelet runs {unknown} not known here: {', '.join(strangers[:3])}"
-    return _add_note(
-        replace(inputs, kubelet=replace(assignments, exclusive={**retained, **assignments.exclusive})),
-        note if strangers else "",
-    )
+    assignments = replace(assignments, exclusive={**retained, **assignments.exclusive})
+    return _add_note(replace(inputs, kubelet=assignments), note if strangers else "")

@@ -81,16 +81,13 @@ class BeTotals(Stateless):
         """Weight, quota and memory limit of live BE pods and containers, decided again when something changed."""
         ratio, quotas_off = ratio_of(observation.node), sets_no_quotas(observation)
         pods = (p for p in observation.pods if p.spec.qos_class is QosClass.BE and live(p.spec))
-        pod_decisions = self._known.each(
-            pods, (policy, ratio, quotas_off), lambda pod: _pod(pod, decision(pod.spec, policy, ratio), quotas_off)
-        )
-        wants = tuple(
-            want for pod, of in pod_decisions for want in (of.newer_wants if _converts_newly(pod, of) else of.wants)
-        )
-        verdicts = (
-            Verdict(p.spec.key, "AnnotationUnreadable", of.broken, True) for p, of in pod_decisions if of.broken
-        )
-        return Step(StrategyPlan(wants, verdicts=tuple(verdicts)), state)
+        wants, verdicts, basis = list[Want](), list[Verdict](), (policy, ratio, quotas_off)
+        totals = self._known.each(pods, basis, lambda p: _pod(p, decision(p.spec, policy, ratio), quotas_off))
+        for pod, of in totals:
+            wants += of.newer_wants if _converts_newly(pod, of) else of.wants
+            if of.broken:
+                verdicts.append(Verdict(pod.spec.key, "AnnotationUnreadable", of.broken, True))
+        return Step(StrategyPlan(tuple(wants), verdicts=tuple(verdicts)), state)
 
 
 def _pod(pod: PodReading, of: PodDecision, quotas_off: bool) -> _PodTotals:

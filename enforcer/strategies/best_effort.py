@@ -11,7 +11,7 @@ old policy or an old list of pods still allows, `cotenant.enforcer.decide.loop` 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from cotenant.base.resource import Resource
@@ -87,11 +87,7 @@ class BestEffort:
             plan, eviction = evict(observation, policy.thresholds, state.eviction, findings, self.settings)
         verdicts = (*findings.verdicts, *suppress_step.plan.verdicts, *plan.verdicts)
         after = BestEffortState(interference, suppress_step.state, eviction)
-        target = suppress_step.plan.best_effort_target_millicores
-        return Step(
-            StrategyPlan(suppress_step.plan.wants, plan.evictions, verdicts, best_effort_target_millicores=target),
-            after,
-        )
+        return Step(replace(suppress_step.plan, evictions=plan.evictions, verdicts=verdicts), after)
 
 
 def evict(
@@ -105,14 +101,15 @@ def evict(
     samples = window(observation, thresholds, state.samples)
     starved, satisfaction_verdicts = satisfaction(observation, thresholds, samples)
     memory, trend = best_effort_memory(observation, thresholds, state.memory, settings)
-    tasks = [
-        *_as_tasks(memory),
+    in_order = (
+        memory,
         *by_allocatable(observation, thresholds, Resource.MEMORY),
-        *_as_tasks(by_use(observation, thresholds, Resource.MEMORY)),
-        *_as_tasks(starved),
+        by_use(observation, thresholds, Resource.MEMORY),
+        starved,
         *by_allocatable(observation, thresholds, Resource.CPU),
-        *_as_tasks(by_use(observation, thresholds, Resource.CPU)),
-    ]
+        by_use(observation, thresholds, Resource.CPU),
+    )
+    tasks = [task for task in in_order if task is not None]
     if uid := findings.antagonist:
         those = [candidate(p) for p in observation.pods if p.spec.uid == uid and best_effort_only(p.spec)]
         name, cpu = TaskName.INTERFERENCE, Resource.CPU
@@ -122,10 +119,6 @@ def evict(
     unmet = _unmet_verdicts(observation, tasks, evictions, leaving)
     verdicts = (*satisfaction_verdicts, *withdrawn_classes(observation, thresholds), *unmet)
     return StrategyPlan(evictions=evictions, verdicts=verdicts), EvictionState(samples, trend, choices)
-
-
-def _as_tasks(task: Task | None) -> tuple[Task, ...]:
-    return () if task is None else (task,)
 
 
 def _unmet_verdicts(

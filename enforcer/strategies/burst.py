@@ -175,9 +175,6 @@ class Burst:
         return Step(StrategyPlan(tuple(wants), verdicts=tuple(verdicts)), replace(going, tokens=used_tokens))
 
 
-# the node's guard
-
-
 def pool_samples(observation: Observation, before: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], ...]:
     """Use of the share pool in the window's ticks, this one's added when it is known."""
     window = min(WINDOW_TICKS * observation.elapsed_seconds, LONGEST_WINDOW_SECONDS)
@@ -215,9 +212,6 @@ def restrict_move(move: QuotaMove, load: PoolLoad) -> QuotaMove:
     return QuotaMove.REMAIN if move is QuotaMove.UP and load in {PoolLoad.COOLING, PoolLoad.UNKNOWN} else move
 
 
-# the limiter
-
-
 def update_tokens(
     strategy: CpuBurst, before: Tokens | None, use_percent: float, at_seconds: float, start: float
 ) -> Tokens:
@@ -240,9 +234,6 @@ def update_tokens(
 def random_part(seed: int, key: str) -> float:
     """0..1, the same for the same seed and key, in whatever order containers come."""
     return int.from_bytes(blake2b(f"{seed}/{key}".encode(), digest_size=8).digest()) / 2**64
-
-
-# quotas
 
 
 def _quotas(
@@ -270,10 +261,8 @@ def _quotas(
             move = restrict_move(QuotaMove.DOWN if period_seconds == 0 else move, moment.load)
         # What was not moved starts at its limit, whatever stands there: on a faster node that is the kubelet's quota,
         # and a reading may be of a moment before it was given back.
-        quota = next_quota(
-            strategy, base, now if key in before.moved else base, QuotaMove.RESET if pod.spec.resizing else move
-        )
-        quotas[key] = replace(quota, now=now, given=quota_of(limit))
+        begin, move = now if key in before.moved else base, QuotaMove.RESET if pod.spec.resizing else move
+        quotas[key] = replace(next_quota(strategy, base, begin, move), now=now, given=quota_of(limit))
     return quotas
 
 
@@ -337,9 +326,6 @@ def _quota_wants(
             quota = quotas[key]
             strict = quota.then <= quota.base
             yield _want(container.group, Knob.CPU_QUOTA, quota.then, quota.why, quota.given, never_looser=strict)
-
-
-# buffers
 
 
 def buffer_microseconds(limit_millicores: int, strategy: CpuBurst, base: int) -> int:

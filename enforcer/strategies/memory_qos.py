@@ -192,9 +192,6 @@ def _spec_dependent_values(
     return _Fixed(tuple(w for w in wants if w.knob in supported), verdicts, own, tuple(throttles))
 
 
-# which policy
-
-
 def template(pod: PodSpec, policy: NodePolicy) -> tuple[MemoryQos, tuple[Verdict, ...]]:
     """Return the policy of a pod: its class's policy while that is on, as modified by its annotation.
 
@@ -214,9 +211,6 @@ def template(pod: PodSpec, policy: NodePolicy) -> tuple[MemoryQos, tuple[Verdict
         return base, verdicts
     merged, complaint = replace_fields(base, fields, pod, MEMORY_QOS_ANNOTATION)
     return merged, (*verdicts, *complaint)
-
-
-# amounts
 
 
 def pod_amounts(pod: PodSpec, qos: MemoryQos) -> ProtectionBytes:
@@ -275,9 +269,6 @@ def page_cache_limit(pod: PodSpec, qos: MemoryQos) -> int:
     if qos.page_cache_limit_bytes:
         return min(qos.page_cache_limit_bytes, limit) if limit else qos.page_cache_limit_bytes
     return limit * (qos.page_cache_limit_percent or 0) // 100
-
-
-# wants
 
 
 def _pod(pod: PodReading, qos: MemoryQos, own: ProtectionBytes) -> Iterator[Want]:

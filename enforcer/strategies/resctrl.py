@@ -160,9 +160,8 @@ def _mb_line(shares: Mapping[int, int]) -> Iterator[str]:
 def pod_schemata(pod: PodSpec, offers: ResctrlReading) -> tuple[str, ...]:
     """Lines of a pod's own group; DecodeError when the annotation cannot be read."""
     annotation = msgspec.json.decode(pod.annotations[RESCTRL_ANNOTATION], type=_Annotation)
-    masks = {
-        d: cache_mask(offers.cache_mask, *(s.range or (0, 0))) for d, s in _shares(annotation.llc, offers.cache_ids)
-    }
+    ranges = {d: s.range or (0, 0) for d, s in _shares(annotation.llc, offers.cache_ids)}
+    masks = {d: cache_mask(offers.cache_mask, *bounds) for d, bounds in ranges.items()}
     shares = {d: bandwidth(s.percent or 0, offers.amd) for d, s in _shares(annotation.mb, offers.bandwidth_ids)}
     return (*_cache_line(masks), *_mb_line(shares))
 

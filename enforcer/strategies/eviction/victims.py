@@ -240,9 +240,8 @@ def choose(
 
 def refused_uids(observation: Observation) -> set[str]:
     """Pods that are not asked to leave now, because their eviction was refused."""
-    return {
-        uid for uid, refusal in observation.eviction_refusals.items() if observation.at_seconds < refusal.until_seconds
-    }
+    now = observation.at_seconds
+    return {uid for uid, refusal in observation.eviction_refusals.items() if now < refusal.until_seconds}
 
 
 def _last_seconds(requested: Iterable[RequestedEviction], before: Mapping[Resource, float]) -> Mapping[Resource, float]:

@@ -88,9 +88,8 @@ def demand(observation: Observation) -> NodeCpuDemand | None:
     best_effort = _sum(group for yields, group in parts if yields)
     others = _sum(group for yields, group in parts if not yields)
     system = max(int(observation.node.cpu.millicores) - best_effort - others, 0)
-    return NodeCpuDemand(
-        observation.node.cpu_millicores, others, best_effort, system, reserved_millicores(observation.node)
-    )
+    node = observation.node
+    return NodeCpuDemand(node.cpu_millicores, others, best_effort, system, reserved_millicores(node))
 
 
 def with_least(millicores: int, use: NodeCpuDemand, thresholds: Thresholds) -> int:
