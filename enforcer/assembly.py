@@ -66,7 +66,6 @@ RECORD_CAP_BYTES: Final = 64 * 1024**2
 NVML_LIBRARY: Final = "libnvidia-ml.so.1"
 """NVIDIA's management library, as the loader finds it or as a path. The name that NVIDIA's container toolkit and
 driver install."""
-
 BOOT_ID: Final = "sys/kernel/random/boot_id"
 FLUSH_SECONDS: Final = 1.0
 AROUND_SECONDS: Final = 60.0

@@ -64,8 +64,6 @@ class _RefusedValue:
 
 @dataclass(slots=True)
 class _Pass:
-    """One pass over writes."""
-
     done: list[Done] = field(default_factory=list)
     refused: list[tuple[KnobWrite, int]] = field(default_factory=list)
     """To be tried again, with errno."""
@@ -139,15 +137,8 @@ class Applier:
             first.done += second.done
             first.refused = second.refused
             first.tried |= second.tried
-        self._remember(first)
+        failures = self._remember(first)
         self._held = frozenset({*settled.values_in_force, *first.tried})
-        failures = []
-        for write, refused in first.refused:
-            if refused == errno.ENODEV and write.knob in BLOCK_DEVICES:
-                outcome, why = WriteOutcome.UNSUPPORTED, f"no such device: {write.value}"
-            else:
-                outcome, why = WriteOutcome.FAILED, f"the kernel refuses it: {os.strerror(refused)}"
-            failures.append(_answer(write, outcome, refused, why))
         return self._mark_repeated([*settled.refused, *first.done, *failures])
 
     def restore(self) -> list[Done]:
@@ -184,10 +175,7 @@ class Applier:
     def _knobs(self, path: CgroupPath, knobs: Iterable[Knob]) -> dict[Knob, Value] | None:
         """Present values; None when the cgroup is gone. Idle ones show no shares."""
         read = {knob: self._hierarchy.read_knob(path, knob) for knob in {*knobs, Knob.CPU_IDLE}}
-        if (
-            all(value in (Unavailable.GONE, Unavailable.ABSENT) for value in read.values())
-            and Unavailable.GONE in read.values()
-        ):
+        if Unavailable.GONE in read.values() and set(read.values()) <= {Unavailable.GONE, Unavailable.ABSENT}:
             return None
         present = {knob: value for knob, value in read.items() if not isinstance(value, Unavailable)}
         if present.get(Knob.CPU_IDLE) == 1:
@@ -261,18 +249,23 @@ class Applier:
             self._journal.save({place: note for place, note in notes.items() if place not in done})
         return writing
 
-    def _remember(self, writing: _Pass) -> None:
-        """Refused values wait longer each time; nothing is remembered of what is not noted any more."""
-        now, notes = self._monotonic(), self._journal.notes
+    def _remember(self, writing: _Pass) -> list[Done]:
+        """Refused values, which are returned, wait longer each time; of what is not noted any more nothing is kept."""
+        now, notes, failures = self._monotonic(), self._journal.notes, []
         failed = {p: f for p, f in self._failed.items() if p in notes and p not in writing.settled}
-        for write, _ in writing.refused:
+        for write, refused in writing.refused:
             before = failed.get(write.place)
             again = before is not None and before.value == write.value
             delay = min(max(2 * before.delay_seconds, 2.0), TOLD_SECONDS) if before and again else 0.0
             failed[write.place] = _RefusedValue(write.value, now + delay, delay)
+            outcome, why = WriteOutcome.FAILED, f"the kernel refuses it: {os.strerror(refused)}"
+            if refused == errno.ENODEV and write.knob in BLOCK_DEVICES:
+                outcome, why = WriteOutcome.UNSUPPORTED, f"no such device: {write.value}"
+            failures.append(_answer(write, outcome, refused, why))
         self._failed = failed
         self._written &= notes.keys()
         self._drifts = {place: times for place, times in self._drifts.items() if place in notes}
+        return failures
 
     def _put(self, write: KnobWrite, writing: _Pass) -> None:
         writing.tried.add(write.place)

@@ -91,7 +91,6 @@ class EvictionQueue(ABC, Generic[RequestT]):
             self._thread.join(timeout_seconds)
 
     def _requests(self) -> Iterator[tuple[Evict, RequestT]]:
-        """Yield the queued requests in order, until `stop`."""
         while (item := self._queue.get()) is not None:
             yield item
 

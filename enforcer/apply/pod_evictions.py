@@ -33,7 +33,6 @@ from cotenant.enforcer.settings import EnforcerSettings
 EVICTION_GRACE_SECONDS: Final = -1
 """How long an evicted pod's containers may take to end; -1 leaves it to the pod. The pod's own grace period; the
 API's deletion keeps its terms."""
-
 UNANSWERED_SECONDS: Final = 5.0
 """An API server that has not answered an urgent eviction by then does not keep the runtime from it."""
 ReportEviction = Callable[[Evict, str, str, float, PodSpec | None], None]

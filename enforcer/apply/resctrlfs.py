@@ -164,7 +164,6 @@ class ResctrlKeeper:
 
 
 def _group_names(text: bytes) -> frozenset[str]:
-    """Names of the groups that a note says are ours."""
     return frozenset(name for name in msgspec.json.decode(text, type=list[str]) if _NAME.fullmatch(name))
 
 

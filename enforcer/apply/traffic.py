@@ -119,7 +119,6 @@ class TrafficKeeper:
         return msgspec.json.decode(listed or "[]", type=list[dict[str, Any]])
 
     def _ours(self) -> list[str]:
-        """Devices that have a root of ours."""
         rows = self._qdiscs([])
         return [str(row["dev"]) for row in rows if row.get("root") and row["handle"] == HANDLE]
 

@@ -110,11 +110,10 @@ def decide(
             failures += left_out
     wants, refused = merge_wants(plans.values(), node)
     evictions: tuple[Evict, ...] = tuple({e.uid: e for p in reversed(plans.values()) for e in p.evictions}.values())
-    urgent = tuple(eviction for eviction in evictions if eviction.urgent)
+    urgent = tuple(e for e in evictions if e.urgent)
     surfaces = {(s.surface, s.key): s for plan in reversed(plans.values()) for s in plan.surfaces}
     verdicts = [*failures, *refused, *(v for plan in plans.values() for v in plan.verdicts)]
-    if observation.recalled:
-        what = " and ".join(observation.recalled)
+    if what := " and ".join(observation.recalled):
         text = f"No {what} was received since the agent started: it uses the last known state."
         verdicts.insert(0, Verdict(node, "Recalled", text, warning=True))
     if mode is AgentMode.HOLD:
@@ -122,11 +121,10 @@ def decide(
         what = "policy" if observation.policy_age_seconds > ages.policy_ttl_seconds else "list of pods"
         text = f"The {what} is stale: the API server is asked for no eviction, and best effort gets no more CPU."
         verdicts.append(Verdict(node, "Stale", text, warning=True))
-    new_memory = Memory(states, {name: plan.wants for name, plan in plans.items()}, wants)
     targets = (plan.best_effort_target_millicores for plan in plans.values())
     target = next((target for target in targets if target is not None), None)
-    everything = (wants, evictions, tuple(verdicts), tuple(surfaces.values()), target)
-    return TickDecision(*everything, mode=mode, urgent=urgent), new_memory
+    made = TickDecision(wants, evictions, tuple(verdicts), tuple(surfaces.values()), target, mode=mode, urgent=urgent)
+    return made, Memory(states, {name: plan.wants for name, plan in plans.items()}, wants)
 
 
 def _step_without_failing(

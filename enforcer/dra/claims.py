@@ -97,10 +97,9 @@ class Claims:
     def _noted_claims(self) -> list[PreparedClaim]:
         try:
             return msgspec.json.decode(self._note.read_bytes(), type=_Note).claims
-        except FileNotFoundError:
-            return list(self._claims_of_files())
         except UNUSABLE as bad:
-            _log.warning("claims are read from the runtime's files", problem=set_aside(self._note, bad))
+            if not isinstance(bad, FileNotFoundError):
+                _log.warning("claims are read from the runtime's files", problem=set_aside(self._note, bad))
             return list(self._claims_of_files())
 
     def _claims_of_files(self) -> Iterator[PreparedClaim]:

@@ -236,25 +236,15 @@ class EnforcementHistory:
 def row_of(act: AgentAction) -> dict[str, Any]:
     """A row of ENFORCEMENT."""
     namespace, _, pod = act.pod.rpartition("/")
-    return {
+    same = "node", "strategy", "reason", "why", "knob", "before", "after", "outcome", "count", "series", "id"
+    return {name: getattr(act, name) for name in same} | {
         "time": act.time_seconds,
-        "node": act.node,
         "namespace": namespace,
         "pod": pod,
         "lane": act.lane.value,
-        "strategy": act.strategy,
-        "reason": act.reason,
         "before_after": act.change,
-        "why": act.why,
         "mode": "dry-run" if act.dry else "real",
-        "knob": act.knob,
         "target": act.subject,
-        "before": act.before,
-        "after": act.after,
-        "outcome": act.outcome,
         "severity": "warning" if act.warning else "ok",
-        "count": act.count,
-        "series": act.series,
         "total": act.total or None,
-        "id": act.id,
     }

@@ -193,8 +193,6 @@ class Observer:
 
 
 class _TickReader:
-    """One tick over the cgroups."""
-
     def __init__(self, observer: Observer, fresh: Mapping[CgroupPath, list[Knob]], elapsed: float) -> None:
         self._of, self._fresh, self._elapsed = observer, fresh, elapsed
         self._files = observer._hierarchy

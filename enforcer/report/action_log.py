@@ -134,17 +134,8 @@ class ActionReporter:
         """Report an eviction that was requested, would be requested, or was refused. now_seconds: Unix time."""
         self._metrics.evictions.labels(eviction.strategy, outcome).inc()
         key = f"{eviction.namespace}/{eviction.name}"
-        action = ActionRecord(
-            time=stamp(now_seconds),
-            action="evict",
-            subject=key,
-            outcome=outcome,
-            strategy=eviction.strategy,
-            why=eviction.why,
-            pod=key,
-            message=message,
-            dry_run=self._dry_run,
-        )
+        action = ActionRecord(stamp(now_seconds), "evict", key, outcome, eviction.strategy, eviction.why, pod=key)
+        action = replace(action, message=message, dry_run=self._dry_run)
         self._keep(action)
         note = f"{eviction.strategy}: {eviction.why}" + (f" ({message})" if message else "")
         reason = EVICTION_REASONS.get(outcome, REFUSED)
@@ -177,17 +168,9 @@ class ActionReporter:
         """Put the outcome of a write outside cgroups into metric, log and Event; errors: why it failed, if it did."""
         self._count(want, outcome)
         subject, message = f"{want.surface.value}/{want.key}", "; ".join(errors)
-        action = ActionRecord(
-            time=stamp(now_seconds),
-            action="restore" if outcome is WriteOutcome.RESTORED else "write",
-            subject=subject,
-            outcome=outcome.value,
-            strategy=want.strategy,
-            why=want.why,
-            value=want.value,
-            message=message,
-            dry_run=self._dry_run,
-        )
+        act = "restore" if outcome is WriteOutcome.RESTORED else "write"
+        action = ActionRecord(stamp(now_seconds), act, subject, outcome.value, want.strategy, want.why)
+        action = replace(action, value=want.value, message=message, dry_run=self._dry_run)
         self._keep(action)
         note = f"{want.strategy}: {subject}: {want.why}" + (f" ({message})" if message else "")
         template = f"{want.strategy} {subject} {outcome.value}"

@@ -191,17 +191,8 @@ def changes(
 
 
 def _base_record(want: Want, time: str, pod: PodSpec | None) -> ActionRecord:
-    return ActionRecord(
-        time=time,
-        action="",
-        subject=want.path,
-        outcome="",
-        strategy=want.strategy,
-        why=want.why,
-        knob=want.knob.value,
-        pod=pod.key if pod else "",
-        dry_run=True,
-    )
+    key = pod.key if pod else ""
+    return ActionRecord(time, "", want.path, "", want.strategy, want.why, want.knob.value, pod=key, dry_run=True)
 
 
 AGAIN_SECONDS = 60.0

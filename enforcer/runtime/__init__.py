@@ -15,7 +15,6 @@ INSTALL: Final = "pip install 'cotenant[node]'"
 
 # How our gRPC channels and servers are set, so that they are never narrower or slower than a direct connection.
 _METADATA_BYTES: Final = 1 << 20
-
 _UNLIMITED: Final = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
@@ -23,7 +22,6 @@ _UNLIMITED: Final = (
     ("grpc.max_metadata_size", _METADATA_BYTES),
     ("grpc.absolute_max_metadata_size", 2 * _METADATA_BYTES),
 )
-
 CHANNEL_OPTIONS: Final = (
     *_UNLIMITED,
     # The defaults back off to minutes: a runtime that was away for long would be found again long after it is back.
@@ -32,7 +30,6 @@ CHANNEL_OPTIONS: Final = (
     ("grpc.max_reconnect_backoff_ms", 500),
     ("grpc.enable_retries", 0),
 )
-
 SERVER_OPTIONS: Final = (
     *_UNLIMITED,
     ("grpc.so_reuseport", 0),

@@ -137,7 +137,8 @@ class CriHooks:
 
         async def done(response: bytes) -> None:
             sandbox_facts = facts_of_config(cri.SandboxId.FromString(response).pod_sandbox_id, request.config)
-            self.store.add_sandbox(replace(sandbox_facts, runtime_handler=request.runtime_handler))
+            made = replace(sandbox_facts, runtime_handler=request.runtime_handler)
+            self.store.sandboxes[made.id] = made
 
         return ForwardedCall(request.SerializeToString() if changed else raw, done)
 
@@ -173,7 +174,7 @@ class CriHooks:
             self.store.sandboxes.setdefault(facts.id, facts)
             undecided = resources.SerializeToString() if decided is None else None
             container = KnownContainer(container_id, facts.id, name, applied, answered.SerializeToString(), undecided)
-            self.store.add_container(container)
+            self.store.containers[container_id] = container
 
         return ForwardedCall(request.SerializeToString() if changed else raw, done)
 
@@ -226,7 +227,7 @@ class CriHooks:
 
     async def _remove_container(self, raw: bytes, _: float) -> ForwardedCall:
         async def done(_: bytes) -> None:
-            self.store.drop_container(cri.ContainerId.FromString(raw).container_id)
+            self.store.containers.pop(cri.ContainerId.FromString(raw).container_id, None)
 
         return ForwardedCall(raw, done)
 
@@ -293,7 +294,7 @@ class CriHooks:
         if entry is None or entry[0].cgroup_parent or self.cgroup_parent is None:
             return entry
         facts = replace(entry[0], cgroup_parent=await self.cgroup_parent(entry[0].id, seconds))
-        self.store.add_sandbox(facts)
+        self.store.sandboxes[facts.id] = facts
         return facts, entry[1]
 
     async def _decide_in_time(
@@ -351,14 +352,6 @@ class SandboxStore:
     sandboxes: dict[str, RuntimePod] = field(default_factory=dict)
     containers: dict[str, KnownContainer] = field(default_factory=dict)
 
-    def add_sandbox(self, facts: RuntimePod) -> None:
-        """Add a sandbox that the runtime has made."""
-        self.sandboxes[facts.id] = facts
-
-    def add_container(self, container: KnownContainer) -> None:
-        """Add a container that the runtime has made."""
-        self.containers[container.id] = container
-
     def hold(
         self, container_id: str, applied: ContainerSettings, answered: bytes, undecided: bytes | None = None
     ) -> None:
@@ -381,10 +374,6 @@ class SandboxStore:
         self.sandboxes.pop(sandbox_id, None)
         for container_id in [c.id for c in self.containers.values() if c.sandbox_id == sandbox_id]:
             del self.containers[container_id]
-
-    def drop_container(self, container_id: str) -> None:
-        """Forget a container that the runtime has removed."""
-        self.containers.pop(container_id, None)
 
     def recover(self, sandboxes: Iterable[Any], containers: Iterable[Any]) -> None:
         """Take over the runtime's lists; what we know already, which is more, stays."""

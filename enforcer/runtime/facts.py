@@ -57,7 +57,8 @@ def pod_spec(facts: RuntimePod) -> PodSpec:
         namespace=facts.namespace,
         name=facts.name,
         uid=facts.uid,
-        kube_qos=kube_qos_of(facts.cgroup_parent),
+        # From where the kubelet puts the pod; Guaranteed ones lie directly below kubepods.
+        kube_qos=next((tier for word, tier in _TIERS if word in facts.cgroup_parent), KubeQos.GUARANTEED),
         qos_class=qos_of(labels),
         priority_class=priority_of(labels, None),
         labels=labels,
@@ -65,8 +66,3 @@ def pod_spec(facts: RuntimePod) -> PodSpec:
         containers=tuple(ContainerSpec(name) for name in names),
         resources_known=False,
     )
-
-
-def kube_qos_of(cgroup_parent: str) -> KubeQos:
-    """Kubernetes' class, from where the kubelet puts the pod; Guaranteed pods lie directly below kubepods."""
-    return next((tier for word, tier in _TIERS if word in cgroup_parent), KubeQos.GUARANTEED)

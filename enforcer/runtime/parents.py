@@ -8,6 +8,7 @@ uses ends one of its tasks at once, so that the limit of one that runs falls beh
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -50,14 +51,13 @@ class Parents:
         return decision
 
     def _memory_limit(self, limit: int, cgroup_parent: str, container_id: str) -> int | None:
-        try:
-            with Hierarchy(self.root, open_limit=0) as node:
-                for path in container_paths(cgroup_parent, container_id):
-                    memory, present = node.memory_use(path), node.read_knob(path, Knob.MEMORY_LIMIT)
-                    if memory is not None and isinstance(present, int):
-                        return int(at_least(limit_floor(memory), limit, present))
-        except CotenantError:
-            return None
+        with contextlib.suppress(CotenantError), Hierarchy(self.root, open_limit=0) as node:
+            # Possible paths of the container's cgroup, by drivers and runtimes.
+            names = {Layout(driver, runtime).container_name(container_id) for driver in Driver for runtime in Runtime}
+            for path in (f"{pod}/{name}" for pod in list(chain(cgroup_parent))[-1:] for name in sorted(names)):
+                memory, present = node.memory_use(path), node.read_knob(path, Knob.MEMORY_LIMIT)
+                if memory is not None and isinstance(present, int):
+                    return int(at_least(limit_floor(memory), limit, present))
         return None
 
     def _quota(self, quota: int, above: tuple[str, ...]) -> int | None:
@@ -96,13 +96,6 @@ def chain(cgroup_parent: str) -> Iterator[str]:
         parts = ["-".join(segments[:end]) + ".slice" for end in range(1, len(segments) + 1)]
     for end in range(1, len(parts) + 1):
         yield "/".join(parts[:end])
-
-
-def container_paths(cgroup_parent: str, container_id: str) -> Iterator[str]:
-    """Possible paths of a container's cgroup, by drivers and runtimes. UsageError for an invalid id."""
-    pod = list(chain(cgroup_parent))[-1:]
-    names = {Layout(driver, runtime).container_name(container_id) for driver in Driver for runtime in Runtime}
-    return (f"{path}/{name}" for path in pod for name in sorted(names))
 
 
 def _number(path: Path) -> int | None:

@@ -103,13 +103,10 @@ def documents(text: str, name: str) -> list[Any]:
 
 def _objects(parsed: list[Any], name: str) -> Iterator[Mapping[str, Any]]:
     for document in parsed:
-        if document is None:
-            continue
-        if isinstance(document, list):
-            yield from _objects(document, name)
-        elif isinstance(document, Mapping) and isinstance(document.get("items"), list):
-            yield from _objects(document["items"], name)
+        items = document.get("items") if isinstance(document, Mapping) else document
+        if isinstance(items, list):
+            yield from _objects(items, name)
         elif isinstance(document, Mapping):
             yield document
-        else:
+        elif document is not None:
             raise UsageError(f"{name} holds {str(document)[:40]!r}, not an object")

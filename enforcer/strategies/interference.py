@@ -182,7 +182,6 @@ def correlation(use: Iterable[float], signal: Iterable[float], bound: float) -> 
 
 
 def _possible_victims(observation: Observation) -> Iterator[PodReading]:
-    """Pods that may be victims."""
     for pod in observation.pods:
         spec = pod.spec
         if spec.phase == "Running" and not spec.deleting and not suppressible(spec):

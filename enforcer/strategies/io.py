@@ -106,15 +106,12 @@ def _wants(pod: PodReading, limits: Mapping[str, IoLimits]) -> Iterator[Want]:
     for knob, name in _FIELDS.items():
         amounts = {device: getattr(limit, name) for device, limit in limits.items() if getattr(limit, name)}
         if amounts:
-            text = ",".join(f"{device} {amounts[device]}" for device in sorted(amounts, key=_numbers))
+            in_order = sorted(amounts, key=lambda device: [int(part) for part in device.split(":")])
+            text = ",".join(f"{device} {amounts[device]}" for device in in_order)
             yield _want(pod, knob, text, "disk limits of its class")
     weights = [limit.io_weight_percent for limit in limits.values() if limit.io_weight_percent is not None]
     if weights and min(weights) != ORDINARY_WEIGHT:
         yield _want(pod, Knob.IO_WEIGHT, min(weights), "disk weight of its class")
-
-
-def _numbers(device: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in device.split(":"))
 
 
 def _want(pod: PodReading, knob: Knob, value: Value, why: str) -> Want:

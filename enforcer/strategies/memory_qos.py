@@ -129,16 +129,12 @@ class MemoryProtection:
 
     def step(self, observation: Observation, policy: NodePolicy, state: MemoryState) -> Step[MemoryState]:
         """Protection and throttling of every live pod, and the tiers' sums."""
-        wants: list[Want] = []
-        verdicts: list[Verdict] = []
-        watched: dict[str, ThrottledContainer] = {}
-        sums: dict[KubeQos, ProtectionBytes] = {}
+        wants, verdicts = list[Want](), list[Verdict]()
+        watched, sums = dict[str, ThrottledContainer](), dict[KubeQos, ProtectionBytes]()
         allocatable = observation.node.allocatable.get(_MEMORY, 0)
         pods = (p for p in observation.pods if live(p.spec))
         basis = (policy, allocatable, observation.supported)
-        for pod, fixed in self._known.each(
-            pods, basis, lambda p: _spec_dependent_values(p, policy, allocatable, observation.supported)
-        ):
+        for pod, fixed in self._known.each(pods, basis, lambda p: _spec_dependent_values(p, *basis)):
             sums[pod.spec.kube_qos] = _add_protections(sums.get(pod.spec.kube_qos, ProtectionBytes()), fixed.own)
             wants += fixed.wants
             verdicts += fixed.verdicts
@@ -147,8 +143,7 @@ class MemoryProtection:
                 high = None if group is None else safe_high(throttle.wanted, throttle.request, group)
                 if group is None or high is None:
                     continue
-                mark = watch(state.watched.get(group.path), group, observation.at_seconds)
-                watched[group.path] = mark
+                mark = watched[group.path] = watch(state.watched.get(group.path), group, observation.at_seconds)
                 if mark.relieved_until_seconds > observation.at_seconds:
                     seconds_left = mark.relieved_until_seconds - observation.at_seconds
                     why = f"not throttled for {seconds_left:.0f} s"

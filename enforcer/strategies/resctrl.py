@@ -53,10 +53,8 @@ class _Share(msgspec.Struct, frozen=True):
     range: tuple[int, int] | None = None
 
 
-class _CacheShare(msgspec.Struct, frozen=True):
+class _CacheShare(_Share, frozen=True, kw_only=True):
     cacheid: int
-    percent: int | None = None
-    range: tuple[int, int] | None = None
 
 
 class _Part(msgspec.Struct, frozen=True):
@@ -144,17 +142,13 @@ def class_schemata(qos: ResctrlQos, offers: ResctrlReading) -> tuple[str, ...]:
     if offers.cache_ids and not mask:
         return ()
     share = bandwidth(qos.mba_percent, offers.amd)
-    return (*_cache_line(dict.fromkeys(offers.cache_ids, mask)), *_mb_line(dict.fromkeys(offers.bandwidth_ids, share)))
+    masks, shares = dict.fromkeys(offers.cache_ids, mask), dict.fromkeys(offers.bandwidth_ids, share)
+    return (*_line("L3", masks, "x"), *_line("MB", shares, "d"))
 
 
-def _cache_line(masks: Mapping[int, int]) -> Iterator[str]:
-    if any(masks.values()):
-        yield "L3:" + ";".join(f"{domain}={mask:x}" for domain, mask in masks.items() if mask)
-
-
-def _mb_line(shares: Mapping[int, int]) -> Iterator[str]:
-    if any(shares.values()):
-        yield "MB:" + ";".join(f"{domain}={share}" for domain, share in shares.items() if share)
+def _line(resource: str, values: Mapping[int, int], form: str) -> Iterator[str]:
+    if any(values.values()):
+        yield f"{resource}:" + ";".join(f"{domain}={value:{form}}" for domain, value in values.items() if value)
 
 
 def pod_schemata(pod: PodSpec, offers: ResctrlReading) -> tuple[str, ...]:
@@ -163,10 +157,10 @@ def pod_schemata(pod: PodSpec, offers: ResctrlReading) -> tuple[str, ...]:
     ranges = {d: s.range or (0, 0) for d, s in _shares(annotation.llc, offers.cache_ids)}
     masks = {d: cache_mask(offers.cache_mask, *bounds) for d, bounds in ranges.items()}
     shares = {d: bandwidth(s.percent or 0, offers.amd) for d, s in _shares(annotation.mb, offers.bandwidth_ids)}
-    return (*_cache_line(masks), *_mb_line(shares))
+    return (*_line("L3", masks, "x"), *_line("MB", shares, "d"))
 
 
-def _shares(part: _Part | None, domains: tuple[int, ...]) -> Iterator[tuple[int, _Share | _CacheShare]]:
+def _shares(part: _Part | None, domains: tuple[int, ...]) -> Iterator[tuple[int, _Share]]:
     """The value of each domain: its own, else the default."""
     if part is not None:
         own = {share.cacheid: share for share in part.per_cache}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
-from cotenant.enforcer.contract import CgroupPath, PodReading
+from cotenant.enforcer.contract import PodReading
 
 AnswerT = TypeVar("AnswerT")
 Basis = tuple[object, ...]
@@ -27,7 +27,8 @@ class Unchanged(Generic[AnswerT]):
         """The pods with their answers; basis: what an answer is made from beside the pod and its cgroups' places."""
         cached, fresh, answers = self._known, {}, []
         for pod in pods:
-            made_from = (pod.spec, *basis, *cgroup_paths(pod))
+            groups = [pod.group, *[container.group for container in pod.containers]]
+            made_from = (pod.spec, *basis, *[None if group is None else group.path for group in groups])
             entry = cached.get(pod.spec.uid)
             if entry is None or entry[0] != made_from:
                 entry = made_from, answer(pod)
@@ -35,9 +36,3 @@ class Unchanged(Generic[AnswerT]):
             answers.append((pod, entry[1]))
         self._known = fresh
         return answers
-
-
-def cgroup_paths(pod: PodReading) -> list[CgroupPath | None]:
-    """Return the paths of the pod's cgroup and those of its containers, None for a missing cgroup."""
-    groups = [pod.group, *[container.group for container in pod.containers]]
-    return [None if group is None else group.path for group in groups]

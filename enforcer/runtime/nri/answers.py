@@ -91,7 +91,6 @@ def _differs(current: int, decided: int | None) -> bool:
 
 
 def _resources_of(facts: RuntimePod, container: Any, decide: Decide) -> ContainerSettings:
-    """Return the settings for a container that has been created."""
     return decide(pod_spec(facts), _spec(container, container.id), facts.cgroup_parent)
 
 

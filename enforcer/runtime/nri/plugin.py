@@ -148,8 +148,6 @@ class NriPlugin:
 
 
 class _Session:
-    """One connection, from registration to its end."""
-
     def __init__(self, plugin: NriPlugin, connection: socket.socket) -> None:
         self.plugin = plugin
         self.synchronized = False

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -126,8 +126,8 @@ class Suppress:
         after = self._starvation(observation, policy.thresholds, use, state)
         target = self._target(observation, policy.thresholds, use, cap_millicores)
         protection = self._protection(observation, tier, policy.thresholds, after)
-        verdicts = []
-        for pod in (p.spec for p in observation.pods):  # of these one escapes suppression, the other shares it
+        verdicts, node, pods = [], observation.node, [p.spec for p in observation.pods]
+        for pod in pods:  # of these one escapes suppression, the other shares it
             if pod.qos_class is QosClass.BE and pod.kube_qos is not KubeQos.BEST_EFFORT:
                 why = f"Kubernetes' class is {pod.kube_qos}: it has CPU requests and is not suppressed"
                 verdicts.append(Verdict(pod.key, "OutsideTier", f"labelled BE, but {why}", warning=True))
@@ -137,24 +137,22 @@ class Suppress:
         if policy.thresholds.cpu_suppress_policy == "cfsQuota":
             at_once = self._weight_decides(policy.thresholds) and not (target.capped or state.careful or after.lifted)
             # Microseconds per 100 ms; an unknown target keeps the last quota.
-            quota, capacity, reached = state.quota, observation.node.cpu_millicores, False
+            quota, reached = state.quota, False
             if target.millicores is not None:
                 before = _number_or_unlimited(tier.knobs.get(Knob.CPU_QUOTA)) if quota is None else quota
-                quota = quota_for(target.millicores, before, capacity, at_once)
-                # But for differences too small to move it.
-                least = (target.millicores - capacity * UNMOVED_PERCENT // 100) * MICROSECONDS_PER_MILLICORE
-                reached = quota >= least
+                quota = quota_for(target.millicores, before, node.cpu_millicores, at_once)
+                unmoved = node.cpu_millicores * UNMOVED_PERCENT // 100  # a difference too small to move it
+                reached = quota >= (target.millicores - unmoved) * MICROSECONDS_PER_MILLICORE
             careful = target.capped or (state.careful and not reached)
-            held = () if quota is None else (_want(tier, Knob.CPU_QUOTA, quota, target.why),)
-            cpus: Iterable[Want] = ()
+            held = [*protection] if quota is None else [*protection, _want(tier, Knob.CPU_QUOTA, quota, target.why)]
             if not careful:
-                cpus = _kept_off(observation, tier)
+                held += _kept_off(observation, tier)
             elif quota is not None:  # the fewest CPUs that the quota fills
                 fill = max(math.ceil(quota / (MICROSECONDS_PER_MILLICORE * MILLICORES_PER_CORE)), 1)
-                fewest = format_cpus(choose(fill, observation.node, (p.spec for p in observation.pods)).cpus)
-                cpus = [_want(g, Knob.CPUSET_CPUS, fewest, target.why) for g in _groups(observation, tier)]
-            after = replace(after, quota=quota, cpus=None, careful=careful)
-            return Step(_plan((*protection, *held, *cpus), tuple(verdicts), target), after)
+                fewest = format_cpus(choose(fill, node, pods).cpus)
+                held += [_want(g, Knob.CPUSET_CPUS, fewest, target.why) for g in _groups(observation, tier)]
+            plan = _plan(tuple(held), tuple(verdicts), target)
+            return Step(plan, replace(after, quota=quota, cpus=None, careful=careful))
         count, wants, short = _by_cpuset(observation, tier, target, state)
         return Step(_plan((*protection, *wants), (*verdicts, *short), target), replace(after, cpus=count, quota=None))
 
@@ -226,7 +224,12 @@ class Suppress:
         inside = [p for p in observation.pods if p.spec.kube_qos is KubeQos.BEST_EFFORT]
         has_work = any(p.spec.phase == "Running" for p in inside)
         short = use.best_effort * 100 < use.capacity * percent
-        starved = short and (busy or _has_cpu_waits(observation)) and has_work
+        groups = [p.group for p in inside]
+        pressures = (g.cpu_pressure for g in (observation.best_effort_root, *groups) if g)
+        pressed = any(p and p.some_avg10 >= WANTING_PERCENT for p in pressures)
+        delay = sum(g.run_delay_seconds or 0.0 for g in groups if g)
+        waits = pressed or delay * 100 >= observation.elapsed_seconds * WANTING_PERCENT
+        starved = short and (busy or waits) and has_work
         total = state.starved_seconds + observation.elapsed_seconds if starved else 0.0
         return replace(state, starved_seconds=total, eased_seconds=0.0, lifted=total >= limit)
 
@@ -313,12 +316,3 @@ def _want(group: GroupReading, knob: Knob, value: Value, why: str) -> Want:
 
 def _number_or_unlimited(value: Value | None) -> int:
     return value if isinstance(value, int) else NO_LIMIT
-
-
-def _has_cpu_waits(observation: Observation) -> bool:
-    """Return whether tasks of the tier waited for a CPU much of the time."""
-    tier = observation.best_effort_root
-    groups = [tier, *(p.group for p in observation.pods if p.spec.kube_qos is KubeQos.BEST_EFFORT)]
-    pressed = any(g and g.cpu_pressure and g.cpu_pressure.some_avg10 >= WANTING_PERCENT for g in groups)
-    delay = sum(g.run_delay_seconds or 0.0 for g in groups[1:] if g)
-    return pressed or delay * 100 >= observation.elapsed_seconds * WANTING_PERCENT
