@@ -18,6 +18,7 @@ from cotenant.base.kubernetes.qos import BANDS, PriorityClass
 from cotenant.base.kubernetes.quantity import parse_amount
 from cotenant.base.resource import BEYOND_CAPACITY, Amounts, Resource
 
+PLURAL: Final = "nodemetrics"
 AHEAD_SECONDS: Final = APART_SECONDS
 """A report further ahead than this is no small clock difference: its age is unknown."""
 
@@ -210,6 +211,16 @@ class CollectPolicy:
     def longest_seconds(self) -> int:
         """The age up to which samples are needed, in seconds."""
         return max(self.aggregate_seconds, *self.durations_seconds, 0)
+
+
+def spec_of(policy: CollectPolicy) -> dict[str, Any]:
+    """Return spec.metricCollectPolicy of a NodeMetric that is measured by the policy."""
+    return {
+        "aggregateDurationSeconds": policy.aggregate_seconds,
+        "reportIntervalSeconds": policy.report_seconds,
+        "nodeAggregatePolicy": {"durations": [go_duration(d) for d in policy.durations_seconds]},
+        "nodeMemoryCollectPolicy": policy.memory_policy,
+    }
 
 
 def from_spec(collect: Mapping[str, Any]) -> CollectPolicy:

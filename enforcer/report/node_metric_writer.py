@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import structlog
 
-from cotenant.base.colocation.nodemetric import CollectPolicy, from_spec
+from cotenant.base.colocation.nodemetric import PLURAL, CollectPolicy, from_spec
 from cotenant.base.errors import ClusterAbsent, CotenantError
 from cotenant.base.kube import KubeClient, Writer
 from cotenant.base.kubernetes.intent import Apply
@@ -23,7 +23,7 @@ from cotenant.base.kubernetes.protocol import SLO_GROUP
 from cotenant.enforcer.apply.eviction_worker import FIELD_MANAGER
 from cotenant.enforcer.report.device_writer import DevicePublisher
 from cotenant.enforcer.report.topology_writer import TopologyPublisher
-from cotenant.enforcer.report.usage import PLURAL, own_object
+from cotenant.enforcer.report.usage import own_object
 
 PATH: Final = f"/apis/{SLO_GROUP}/{PLURAL}"
 Made = Callable[[CollectPolicy], Apply | None]

@@ -14,14 +14,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from cotenant.base.colocation.nodemetric import CollectPolicy, go_duration
+from cotenant.base.colocation.nodemetric import PLURAL, CollectPolicy, go_duration, spec_of
 from cotenant.base.kubernetes.intent import Address, Apply
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.kubernetes.protocol import SLO_GROUP
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass
 from cotenant.enforcer.contract import GroupReading, Observation
 
-PLURAL: Final = "nodemetrics"
 BUCKET_SECONDS: Final = 10.0
 LEAST_APART_SECONDS: Final = 0.9
 """Samples of the node that come faster are not kept: half an hour of them fits in memory whatever the tick."""
@@ -148,15 +147,7 @@ def node_metric(observation: Observation, usage: UsageHistory, policy: CollectPo
 def own_object(node: str, node_uid: str, policy: CollectPolicy) -> Apply:
     """The NodeMetric itself, if there is none: it is owned by the Node and deleted with it."""
     owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": node_uid}
-    spec = {
-        "metricCollectPolicy": {
-            "aggregateDurationSeconds": policy.aggregate_seconds,
-            "reportIntervalSeconds": policy.report_seconds,
-            "nodeAggregatePolicy": {"durations": [go_duration(d) for d in policy.durations_seconds]},
-            "nodeMemoryCollectPolicy": policy.memory_policy,
-        }
-    }
-    address = Address(SLO_GROUP, PLURAL, node)
+    address, spec = Address(SLO_GROUP, PLURAL, node), {"metricCollectPolicy": spec_of(policy)}
     body = address.manifest("NodeMetric", {"ownerReferences": [owner]}, spec=spec)
     return Apply(address, body, force=False, why="how the node is measured")
 

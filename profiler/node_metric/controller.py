@@ -16,7 +16,7 @@ import msgspec
 
 from cotenant.base.cluster import Pod
 from cotenant.base.colocation.colocation_strategy import CollectFields
-from cotenant.base.colocation.nodemetric import CollectPolicy, NodeMetric, seconds_of
+from cotenant.base.colocation.nodemetric import PLURAL, CollectPolicy, NodeMetric, seconds_of
 from cotenant.base.controllers.clocks import source_disagrees
 from cotenant.base.controllers.contract import FIELD_MANAGER, ControllerDecision, ObjectNote
 from cotenant.base.controllers.loop import Changes, Feature
@@ -28,7 +28,7 @@ from cotenant.base.resource import Resource
 from cotenant.base.text import agree, counted
 from cotenant.base.usage.usage import DAY_SECONDS
 from cotenant.profiler.node_metric.status import Observed, ProdOutlook, Report, reports
-from cotenant.profiler.node_metric.turn import PLURAL, ReportContext, outlooks, steps, unreported_nodes
+from cotenant.profiler.node_metric.turn import ReportContext, outlooks, steps, unreported_nodes
 from cotenant.recommender.colocation.model.slo_config import SloConfig
 from cotenant.recommender.colocation.model.slo_forms import SloKey
 from cotenant.recommender.colocation.node_slo import config_data

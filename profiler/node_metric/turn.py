@@ -15,15 +15,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
-from cotenant.base.colocation.nodemetric import CollectPolicy, NodeMetric, go_duration
+from cotenant.base.colocation.nodemetric import PLURAL, CollectPolicy, NodeMetric, spec_of
 from cotenant.base.kubernetes.intent import Address, Apply
 from cotenant.base.kubernetes.protocol import NODE_AGENT, SLO_GROUP
 from cotenant.base.resource import Amounts
 from cotenant.profiler.node_metric.status import ProdOutlook, Report, outlook_status
 
-PLURAL: Final = "nodemetrics"
 SILENT_INTERVALS: Final = 2
 STALE_INTERVALS: Final = 1.5
 """Age from which ours is renewed though nothing moved: a round later, with the samples' own delay on top, it would be
@@ -63,7 +62,7 @@ def steps(reports: Iterable[Report], metrics: Mapping[str, NodeMetric], view: Re
         if turn is ReportDecision.AGENT:
             continue
         if current is not None:  # fields that others add to the spec do not matter
-            wanted, collected = _collect(view.policy), current.collect
+            wanted, collected = spec_of(view.policy), current.collect
             if view.nodes[report.node] not in current.owner_uids or any(
                 collected.get(k) != v for k, v in wanted.items()
             ):
@@ -145,17 +144,8 @@ def _have_amounts_changed(now: Amounts, before: Amounts) -> bool:
     return now.keys() != before.keys() or any(abs(now[r] - before[r]) > MOVED_FRACTION * before[r] for r in now)
 
 
-def _collect(policy: CollectPolicy) -> dict[str, Any]:
-    return {
-        "aggregateDurationSeconds": policy.aggregate_seconds,
-        "reportIntervalSeconds": policy.report_seconds,
-        "nodeAggregatePolicy": {"durations": [go_duration(d) for d in policy.durations_seconds]},
-        "nodeMemoryCollectPolicy": policy.memory_policy,
-    }
-
-
 def _spec(node: str, view: ReportContext) -> Apply:
     owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": view.nodes[node]}
-    address, spec = Address(SLO_GROUP, PLURAL, node), {"metricCollectPolicy": _collect(view.policy)}
+    address, spec = Address(SLO_GROUP, PLURAL, node), {"metricCollectPolicy": spec_of(view.policy)}
     body = address.manifest("NodeMetric", {"ownerReferences": [owner]}, spec=spec)
     return Apply(address, body, why="how the node is measured")
