@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -139,8 +139,23 @@ def table(ledger: BacktestScores, strata: Sequence[str] | None = None) -> Table:
 
 
 def curves(ledger: BacktestScores) -> Table:
-    """Coverage and loss of every contender and level."""
-    return Table.from_rows(CURVES, list(_curve_rows(ledger)))
+    """Coverage and loss of every contender and level; by hour NaN where there is no slot."""
+    rows = []
+    for contender in ledger.contenders:
+        coverage, worst = scores.coverage(ledger, contender), scores.worst_decile(ledger, contender)
+        loss, hourly = scores.pinball_by_level(ledger, contender), scores.hourly_coverage(ledger, contender)
+        for index, level in enumerate(LEVELS):
+            rows.append(
+                {
+                    "contender": contender,
+                    "level": level,
+                    "coverage": coverage[index],
+                    "worst_tenth": worst[index],
+                    "pinball": loss[index],
+                    "by_hour": hourly[:, index].tolist(),
+                }
+            )
+    return Table.from_rows(CURVES, rows)
 
 
 def _row(ledger: BacktestScores, contender: str, stratum: str, mask: Any) -> dict[str, Any]:
@@ -180,23 +195,3 @@ def _row(ledger: BacktestScores, contender: str, stratum: str, mask: Any) -> dic
         paired = scores.against(ledger, contender, strong, base, mask)
         row |= {"vs_b14": paired.value, "vs_b14_low": paired.low, "vs_b14_high": paired.high}
     return row
-
-
-def _curve_rows(ledger: BacktestScores) -> Iterator[dict[str, Any]]:
-    """Calibration: one row per contender and level, with the share of values at or below the forecast of that level.
-
-    worst_tenth: the same of the tenth of series where it is lowest; by_hour: of each UTC hour, 24 values, NaN = no
-    slot; pinball: mean loss in the unit of the values.
-    """
-    for contender in ledger.contenders:
-        coverage, worst = scores.coverage(ledger, contender), scores.worst_decile(ledger, contender)
-        loss, hourly = scores.pinball_by_level(ledger, contender), scores.hourly_coverage(ledger, contender)
-        for index, level in enumerate(LEVELS):
-            yield {
-                "contender": contender,
-                "level": level,
-                "coverage": coverage[index],
-                "worst_tenth": worst[index],
-                "pinball": loss[index],
-                "by_hour": hourly[:, index].tolist(),
-            }

@@ -8,7 +8,7 @@ not lent within the next 24 hours. Pods without a sample count with nothing here
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ from cotenant.base.resource import Resource
 from cotenant.base.usage.backtest import FORECAST, PolicyScore
 from cotenant.base.usage.usage import Statistic, TimeGrid, Usage
 from cotenant.forecasting.node_peaks.koordinator_peaks import koordinator_peaks
-from cotenant.forecasting.node_peaks.node_peak import NodeLimits, NodePeaks, mid_peaks, node_peaks
+from cotenant.forecasting.node_peaks.node_peak import NodeLimits, mid_peaks, node_peaks
 from cotenant.forecasting.node_peaks.peak_records import BLOCKS_PER_DAY, RECORD_DAYS, block_maxima
 from cotenant.forecasting.settings import NodePeakSettings
 from cotenant.recommender.colocation.columns import NodeColumns, ceil_amounts
@@ -101,7 +101,14 @@ def scores(
         tried.append(("maxUsageRequest", None, columns))
     tried += [(FORECAST, risk, replace(columns, **forecasts[risk])) for risk in risks_percent]
     evident = {"origins": np.full(columns.prod_peak.shape, 10**6), "violation": np.zeros(columns.prod_peak.shape)}
-    static = {**forecasts[risks_percent[0]], "prod_peak": _records(past, slots).ravel(), **evident}
+    # Highest use of prod in the 14 days before each decision, (n, D); NaN where nothing is known.
+    size = past.grid.slots_per_day // BLOCKS_PER_DAY
+    newer = block_maxima(past.prod[:, : past.grid.size // size * size], past.grid.slots_per_day)
+    blocks = np.concatenate([past.older, newer], axis=1)
+    ends = (slots // size + blocks.shape[1] - newer.shape[1]).tolist()
+    records = [np.fmax.reduce(blocks[:, max(0, end - RECORD_DAYS * BLOCKS_PER_DAY) : end], axis=1) for end in ends]
+    highest = np.stack(records, axis=1).astype(np.float64)
+    static = {**forecasts[risks_percent[0]], "prod_peak": highest.ravel(), **evident}
     tried.append((HIGHEST, None, replace(columns, **static)))
     return [_score(trial, policy, risk, of, reclaimable) for policy, risk, of in tried]
 
@@ -161,51 +168,30 @@ def forecasts_at(
     Each decision is forecast from the slots before it alone. `progress` advances once per decision.
     """
     served, system, mid = [], [], []
-    for index, usage in enumerate(_histories(past, slots, settings)):
+    refs, grid, values = tuple(NodeRef(name) for name in past.nodes), past.grid, past.prod.astype(np.float32)
+    longest = (settings.calibration_days + RECORD_DAYS) * grid.slots_per_day
+    risks = [risk / 100 for risk in risks_percent]
+    for index, slot in enumerate(slots.tolist()):
+        # Prod's totals before the decision, as long as calibration reads.
+        first = max(0, slot - longest)
+        part = TimeGrid(grid.start_seconds + first * grid.step_seconds, grid.step_seconds, slot - first)
+        usage = Usage(refs, part, values[:, first:slot], past.resource, Statistic.MEAN)
         limits = NodeLimits(past.capacity - past.reserved, past.cold[:, index].astype(np.float64))
-        risks = [risk / 100 for risk in risks_percent]
         served.append(node_peaks(usage, limits, risks, settings, older=past.older))
-        before, slots_per_day = slice(int(slots[index])), past.grid.slots_per_day
-        system.append(koordinator_peaks(past.system[:, before], slots_per_day, past.resource))
-        mid.append(mid_peaks(past.high[:, before], past.prod[:, before], slots_per_day))
+        system.append(koordinator_peaks(past.system[:, :slot], grid.slots_per_day, past.resource))
+        mid.append(mid_peaks(past.high[:, :slot], past.prod[:, :slot], grid.slots_per_day))
         progress.advance()
-    beside = {
+    beside: dict[str, Any] = {
         name: np.stack(columns, axis=1).astype(np.float64).ravel()
         for name, columns in (("system_peak", system), ("mid_peak", mid))
     }
-    return {r: {**_columns_of_risk(served, i), **beside} for i, r in enumerate(risks_percent)}
-
-
-def _columns_of_risk(served: Sequence[NodePeaks[NodeRef]], risk: int) -> dict[str, Any]:
-    """Peak, measured violation (ratio) and days of record at one risk, each (nodes * decisions,), node after node.
-
-    served: the peaks of all nodes at each decision; risk: index into the risks that they were computed for.
-    """
+    beside["origins"] = np.stack([p.days for p in served], axis=1).astype(np.int64).ravel()
+    # Peak and measured violation (ratio) at each risk, each (nodes * decisions,), node after node.
     return {
-        "prod_peak": np.stack([p.peaks[:, risk] for p in served], axis=1).astype(np.float64).ravel(),
-        "violation": np.stack([p.violation[:, risk] for p in served], axis=1).astype(np.float64).ravel(),
-        "origins": np.stack([p.days for p in served], axis=1).astype(np.int64).ravel(),
+        risk: {
+            "prod_peak": np.stack([p.peaks[:, i] for p in served], axis=1).astype(np.float64).ravel(),
+            "violation": np.stack([p.violation[:, i] for p in served], axis=1).astype(np.float64).ravel(),
+            **beside,
+        }
+        for i, risk in enumerate(risks_percent)
     }
-
-
-def _records(past: NodesPast, slots: npt.NDArray[np.intp]) -> Floats:
-    """Highest use of prod in the 14 days before each decision, (n, D); NaN where nothing is known."""
-    size = past.grid.slots_per_day // BLOCKS_PER_DAY
-    newer = block_maxima(past.prod[:, : past.grid.size // size * size], past.grid.slots_per_day)
-    blocks = np.concatenate([past.older, newer], axis=1)
-    ends = slots // size + blocks.shape[1] - newer.shape[1]
-    records = [
-        np.fmax.reduce(blocks[:, max(0, end - RECORD_DAYS * BLOCKS_PER_DAY) : end], axis=1) for end in ends.tolist()
-    ]
-    return np.stack(records, axis=1).astype(np.float64)
-
-
-def _histories(past: NodesPast, slots: npt.NDArray[np.intp], settings: NodePeakSettings) -> Iterator[Usage[NodeRef]]:
-    """Prod's totals before each decision, as long as calibration reads."""
-    refs, grid = tuple(NodeRef(name) for name in past.nodes), past.grid
-    longest = (settings.calibration_days + RECORD_DAYS) * grid.slots_per_day
-    values = past.prod.astype(np.float32)
-    for slot in slots.tolist():
-        first = max(0, slot - longest)
-        part = TimeGrid(grid.start_seconds + first * grid.step_seconds, grid.step_seconds, slot - first)
-        yield Usage(refs, part, values[:, first:slot], past.resource, Statistic.MEAN)

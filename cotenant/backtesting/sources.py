@@ -14,7 +14,7 @@ from cotenant.base.resource import Resource
 from cotenant.base.store import Store
 from cotenant.base.store.traces import SERIES_PER_SHARD, Trace
 from cotenant.base.usage.plausible import plausible_of_pods
-from cotenant.base.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, FloatMatrix, Signal, TimeGrid
+from cotenant.base.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, Signal, TimeGrid
 from cotenant.forecasting.backtest.run import Shard
 from cotenant.profiler.pool import by_workload, total
 
@@ -70,12 +70,11 @@ class TraceSeries:
         """Yield the shards as `Series.shards` describes."""
         for names in self.trace.shards():
             values = self.trace.read(names, self.column)
-            yield Shard(names, self.trace.grid, values, self._limits(names))
-
-    def _limits(self, names: tuple[str, ...]) -> FloatMatrix:
-        if self.limit_column:
-            return self.trace.medians(names, self.limit_column)
-        return np.full(len(names), np.nan if self.limit is None else self.limit, dtype=np.float32)
+            if self.limit_column:
+                limits = self.trace.medians(names, self.limit_column)
+            else:
+                limits = np.full(len(names), np.nan if self.limit is None else self.limit, dtype=np.float32)
+            yield Shard(names, self.trace.grid, values, limits)
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,17 +92,12 @@ def _unshown_use(
     window, nodes, shown = grids[FIVE_MINUTES_SECONDS], {}, {}
     for resource, signal in _OF_BOTH.items():
         nodes[resource] = node_usage[signal[0]]
-        days = (TimeGrid.from_span(start, end, window.step_seconds) for start, end in _days(window))
+        midnights = range(window.start_seconds // DAY_SECONDS * DAY_SECONDS, window.end_seconds, DAY_SECONDS)
+        spans = ((max(at, window.start_seconds), min(at + DAY_SECONDS, window.end_seconds)) for at in midnights)
+        days = (TimeGrid.from_span(start, end, window.step_seconds) for start, end in spans)
         parts = (plausible_of_pods(store.read_sparse(signal[1], day), inventory) for day in days)
         shown[resource] = shown_by_node(parts if nodes[resource].refs else (), inventory, nodes[resource])
     return unshown_use(nodes, shown, inventory, grids[HOUR_SECONDS])
-
-
-def _days(window: TimeGrid) -> Iterable[tuple[int, int]]:
-    """[start, end) of each UTC day in the window."""
-    first = window.start_seconds // DAY_SECONDS * DAY_SECONDS
-    for start in range(first, window.end_seconds, DAY_SECONDS):
-        yield max(start, window.start_seconds), min(start + DAY_SECONDS, window.end_seconds)
 
 
 def _silence(store: Store, nodes: Usage[NodeRef], grids: Mapping[int, TimeGrid]) -> SourceSilence | None:

@@ -63,33 +63,33 @@ def workloads(analysis: WorkloadAnalysis) -> Table:
     sparklines = [[float(v) for v in row] for row in recent.values]
     kills, restarts = (_events(analysis, kind) for kind in (EventKind.OOM_KILL, EventKind.RESTART))
     p95 = {r: p95_while_running(analysis, r) for r in Resource}
-    return Table.from_rows(
-        WORKLOADS,
-        [
+    forecast = analysis.forecasts[Resource.CPU]
+    peaks, workload_rows = shown_peaks(forecast), []
+    for i, ref in enumerate(analysis.workloads):
+        workload, window = by_ref.get(ref), forecast.peak_window(i)
+        workload_rows.append(
             {
                 **_name(ref),
-                **_identity(by_ref.get(ref)),
-                **_figures(analysis, i, by_ref.get(ref)),
-                **_forecast_cells(analysis, i),
+                "qos": workload.qos.value if workload else "",
+                "priority": workload.priority.value if workload else "",
+                "replicas": workload.replicas if workload else 0,
+                **_figures(analysis, i, workload),
+                "peak_time": window.start_seconds if window else None,
+                "peak_cpu": float(peaks[i]),
+                "model": forecast.model[i],
+                "forecast_error": forecast.error[i].relative_wql,
                 **{f"{r}_p95": float(p95[r][i]) for r in Resource},
                 "cpu_throttled_ratio": float(analysis.throttled[i]),
                 "oom_kills": kills[ref],
                 "restarts": restarts[ref],
                 "sparkline": sparklines[i],
             }
-            for i, ref in enumerate(analysis.workloads)
-        ],
-    )
+        )
+    return Table.from_rows(WORKLOADS, workload_rows)
 
 
 def _name(ref: WorkloadRef) -> dict[str, Any]:
     return {"namespace": ref.namespace, "kind": ref.kind, "workload": ref.name}
-
-
-def _identity(workload: Workload | None) -> dict[str, Any]:
-    if workload is None:
-        return {"qos": "", "priority": "", "replicas": 0}
-    return {"qos": workload.qos.value, "priority": workload.priority.value, "replicas": workload.replicas}
 
 
 def _figures(analysis: WorkloadAnalysis, i: int, workload: Workload | None) -> dict[str, Any]:
@@ -104,17 +104,6 @@ def _figures(analysis: WorkloadAnalysis, i: int, workload: Workload | None) -> d
     row["days"] = float(analysis.portraits[Resource.CPU].span_days[i])
     row["coverage"] = analysis.samples.get(analysis.workloads[i], NO_SAMPLES).samples_present
     return row
-
-
-def _forecast_cells(analysis: WorkloadAnalysis, i: int) -> dict[str, Any]:
-    forecast = analysis.forecasts[Resource.CPU]
-    window = forecast.peak_window(i)
-    return {
-        "peak_time": window.start_seconds if window else None,
-        "peak_cpu": float(shown_peaks(forecast)[i]),
-        "model": forecast.model[i],
-        "forecast_error": forecast.error[i].relative_wql,
-    }
 
 
 def _events(analysis: WorkloadAnalysis, kind: EventKind) -> Counter[WorkloadRef]:
@@ -206,7 +195,11 @@ def findings(records: Iterable[ClusterFinding]) -> Table:
 def nodes(analysis: Analysis) -> Table:
     """One row per node: allocatable, requested, used now, reclaimable, the peak ahead."""
     pods = Counter(pod.node for pod in analysis.history.inventory.pods if pod.running)
-    present = {r: _present(analysis, r) for r in Resource}
+    present: dict[Resource, dict[str, float]] = {resource: {} for resource in Resource}
+    for resource, signal in NODE_SIGNAL.items():
+        if (usage := analysis.history.node_usage.get(signal)) is not None:
+            values = zip(usage.refs, newest(usage)[0], strict=True)
+            present[resource] = {ref.name: float(value) for ref, value in values}
     requested = {r: analysis.history.inventory.known_requests_by_node(r) for r in Resource}
     forecast = analysis.node_forecasts.get(Resource.CPU)
     if forecast is None:
@@ -252,11 +245,6 @@ def pods(inventory: Inventory, present: Mapping[Resource, Mapping[tuple[str, str
     return Table.from_rows(PODS, rows)
 
 
-def _present(analysis: Analysis, resource: Resource) -> Mapping[str, float]:
-    usage = analysis.history.node_usage.get(NODE_SIGNAL[resource])
-    return {} if usage is None else {r.name: float(v) for r, v in zip(usage.refs, newest(usage)[0], strict=True)}
-
-
 def forecast_parts(analysis: Analysis) -> Iterator[stored_tables.Part]:
     """One row per cluster, node and workload, and resource; of GPUs one for the cluster. Of workloads by shard."""
     above: list[Forecasts[Any]] = [*analysis.cluster_forecasts.values()]
@@ -267,48 +255,42 @@ def forecast_parts(analysis: Analysis) -> Iterator[stored_tables.Part]:
 
 def forecast_table(series: Forecasts[Any]) -> Table:
     """One row per series of one forecast."""
-    return Table.from_rows(FORECASTS, _forecasts(series))
-
-
-def _forecasts(forecasts: Forecasts[Any]) -> list[dict[str, Any]]:
     levels = {f"q{int(q * 100)}": LEVELS.index(q) for q in (0.1, 0.5, 0.9, 0.95)}
-    paths = {name: forecasts.quantiles[..., place] for name, place in levels.items()}
-    if (fine := forecasts.fine) is not None:
+    paths = {name: series.quantiles[..., place] for name, place in levels.items()}
+    if (fine := series.fine) is not None:
         paths |= {f"fine_{name}": fine.quantiles[..., place] for name, place in levels.items()}
-    peak, median = shown_peaks(forecasts), forecasts.peak_level(0.5)
+    peak, median = shown_peaks(series), series.peak_level(0.5)
     forecast_rows = []
-    for i, ref in enumerate(forecasts.refs):
-        highest = forecasts.peak_window(i)
-        valleys = [w for w in forecasts.windows[i] if w.kind is WindowKind.VALLEY]
+    for i, ref in enumerate(series.refs):
+        highest = series.peak_window(i)
+        valleys = [w for w in series.windows[i] if w.kind is WindowKind.VALLEY]
         lowest = min(valleys, key=lambda window: window.height, default=None)
         # Every model and its loss, best first; "" where none was tested.
-        if forecasts.losses is None:
+        if series.losses is None:
             losses = ""
         else:
-            pairs = sorted(
-                (float(loss), name) for loss, name in zip(forecasts.losses[i], forecasts.members, strict=True)
-            )
+            pairs = sorted((float(loss), name) for loss, name in zip(series.losses[i], series.members, strict=True))
             losses = ", ".join(f"{name} {loss:.2f}" for loss, name in pairs if loss == loss)  # noqa: PLR0124 - NaN is not itself
         forecast_rows.append(
             {
                 **subject(ref),
-                "resource": forecasts.resource.value,
+                "resource": series.resource.value,
                 "peak": float(peak[i]),
                 "peak_median": float(median[i]),
                 "peak_time": highest.start_seconds if highest else None,
                 "peak_end": highest.end_seconds if highest else None,
                 "valley_time": lowest.start_seconds if lowest else None,
-                "model": forecasts.model[i],
-                "relative_wql": forecasts.error[i].relative_wql,
-                "coverage_95": forecasts.error[i].coverage_95,
-                "reason": forecasts.reason[i].value,
+                "model": series.model[i],
+                "relative_wql": series.error[i].relative_wql,
+                "coverage_95": series.error[i].coverage_95,
+                "reason": series.reason[i].value,
                 "losses": losses,
-                "start": forecasts.grid.start_seconds,
+                "start": series.grid.start_seconds,
                 **{name: path[i] for name, path in paths.items()},
                 "fine_profile": () if fine is None or (fine.profile[i] == 1).all() else fine.profile[i].ravel(),
             }
         )
-    return forecast_rows
+    return Table.from_rows(FORECASTS, forecast_rows)
 
 
 def subject(ref: ClusterRef | NodeRef | WorkloadRef) -> dict[str, str]:
@@ -340,31 +322,28 @@ def reclaimable(capacities: Iterable[Reclaimable]) -> Table:
 
 def replicas(floors: Iterable[ReplicaFloor]) -> Table:
     """One row per workload whose replicas follow what it uses."""
-    return Table.from_rows(REPLICAS, [_replicas(floor) for floor in floors])
-
-
-def _replicas(floor: ReplicaFloor) -> dict[str, Any]:
-    ref, targets = floor.workload, floor.targets or {}
-    row: dict[str, Any] = {
-        "namespace": ref.namespace,
-        "kind": ref.kind,
-        "workload": ref.name,
-        "replicas": floor.replicas,
-        "least": floor.least if floor.most else None,
-        "most": floor.most,
-        "target": ", ".join(f"{resource} {percent} %" for resource, percent in targets.items()),
-        "reason": floor.reason.value,
-    }
-    if not floor.floor:
-        return row
-    return row | {
-        "floor": floor.peak,
-        "floor_time": floor.peak_seconds,
-        "needed": floor.needed,
-        "by": floor.by.value if floor.by else "",
-        "start": floor.start_seconds,
-        "floors": [float(count) for count in floor.floor],
-    }
+    replica_rows = []
+    for floor in floors:
+        targets = floor.targets or {}
+        row: dict[str, Any] = {
+            **_name(floor.workload),
+            "replicas": floor.replicas,
+            "least": floor.least if floor.most else None,
+            "most": floor.most,
+            "target": ", ".join(f"{resource} {percent} %" for resource, percent in targets.items()),
+            "reason": floor.reason.value,
+        }
+        if floor.floor:
+            row |= {
+                "floor": floor.peak,
+                "floor_time": floor.peak_seconds,
+                "needed": floor.needed,
+                "by": floor.by.value if floor.by else "",
+                "start": floor.start_seconds,
+                "floors": [float(count) for count in floor.floor],
+            }
+        replica_rows.append(row)
+    return Table.from_rows(REPLICAS, replica_rows)
 
 
 def usage_while_running(analysis: WorkloadAnalysis, resource: Resource) -> HistogramBatch:

@@ -17,7 +17,7 @@ from cotenant.base.resource import Resource
 from cotenant.base.table import Table
 from cotenant.base.usage.forecast import LEVELS, Forecasts
 from cotenant.base.usage.usage import HOUR_SECONDS, Usage
-from cotenant.base.usage.week import WEEKS, WeekDecomposition, Weeks
+from cotenant.base.usage.week import WEEKS, WeekDecomposition
 from cotenant.forecasting.settings import ForecastingSettings
 from cotenant.forecasting.weeks.decomposition import parts
 from cotenant.forecasting.weeks.week import weeks
@@ -63,21 +63,18 @@ def analyse_weeks(
     """
     series: list[tuple[Resource, Usage[Any]]] = [*clusters.items()]
     series.append((Resource.CPU, largest(workloads, settings.week_workloads)))
-    return tuple(
-        WeekAnalysis(_with_day(weeks(usage, settings), days[resource]), parts(usage))
-        for resource, usage in series
-        if usage.refs
-    )
-
-
-def _with_day(week: Weeks[Any], day: DayHours) -> Weeks[Any]:
-    """Return the week with the values of the day's forecast in the hours that both have."""
-    quantiles = week.quantiles.copy()
-    first = (day.start_seconds - week.grid.start_seconds) // HOUR_SECONDS
-    for row, ref in enumerate(week.refs):
-        if (path := day.paths.get(ref)) is not None and np.isfinite(quantiles[row]).all():
-            quantiles[row, first : first + len(path)] = path
-    return replace(week, quantiles=quantiles)
+    analyses = []
+    for resource, usage in series:
+        if usage.refs:
+            week, day = weeks(usage, settings), days[resource]
+            # The values of the day's forecast in the hours that both have.
+            quantiles = week.quantiles.copy()
+            first = (day.start_seconds - week.grid.start_seconds) // HOUR_SECONDS
+            for row, ref in enumerate(week.refs):
+                if (path := day.paths.get(ref)) is not None and np.isfinite(quantiles[row]).all():
+                    quantiles[row, first : first + len(path)] = path
+            analyses.append(WeekAnalysis(replace(week, quantiles=quantiles), parts(usage)))
+    return tuple(analyses)
 
 
 def largest(usage: Usage[WorkloadRef], most: int) -> Usage[WorkloadRef]:
@@ -92,25 +89,24 @@ def largest(usage: Usage[WorkloadRef], most: int) -> Usage[WorkloadRef]:
 
 def table(analyses: tuple[WeekAnalysis, ...]) -> Table:
     """Rows of the series that have a week ahead."""
-    return Table.from_rows(WEEKS, [row for analysis in analyses for row in _rows(analysis)])
-
-
-def _rows(analysis: WeekAnalysis) -> list[dict[str, Any]]:
-    ahead = analysis.weeks
-    paths = {f"q{round(100 * q)}": ahead.quantiles[:, :, LEVELS.index(q)] for q in (0.1, 0.5, 0.9)}
-    return [
-        {
-            **subject(ref),
-            "resource": ahead.resource.value,
-            "relative_loss": float(ahead.relative_loss[index]),
-            "covered": float(ahead.covered[index]),
-            "start": ahead.grid.start_seconds,
-            **{name: [float(v) for v in path[index]] for name, path in paths.items()},
-            **_decomposition_columns(analysis.parts.get(ref)),
-        }
-        for index, ref in enumerate(ahead.refs)
-        if np.isfinite(ahead.quantiles[index]).all()
-    ]
+    rows: list[dict[str, Any]] = []
+    for analysis in analyses:
+        ahead = analysis.weeks
+        paths = {f"q{round(100 * q)}": ahead.quantiles[:, :, LEVELS.index(q)] for q in (0.1, 0.5, 0.9)}
+        rows += [
+            {
+                **subject(ref),
+                "resource": ahead.resource.value,
+                "relative_loss": float(ahead.relative_loss[index]),
+                "covered": float(ahead.covered[index]),
+                "start": ahead.grid.start_seconds,
+                **{name: [float(v) for v in path[index]] for name, path in paths.items()},
+                **_decomposition_columns(analysis.parts.get(ref)),
+            }
+            for index, ref in enumerate(ahead.refs)
+            if np.isfinite(ahead.quantiles[index]).all()
+        ]
+    return Table.from_rows(WEEKS, rows)
 
 
 def _decomposition_columns(parts: WeekDecomposition | None) -> dict[str, Any]:

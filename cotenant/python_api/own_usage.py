@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from numbers import Real
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from cotenant.backtesting.forecast_backtest import contenders, plan_of, run_backtest
@@ -134,16 +133,13 @@ def backtest(
         raise UsageError(f"horizon={horizon!r} is none", fix="Write '24h' or '7d'.") from error
     require_integer("origins", origins, "Write the number of times to forecast at.")
     named = require_sequence("baselines", baselines, "texts", "Write a sequence such as ('B1', 'B14').")
-    _require_share(known_share)
+    share: Any = known_share  # callers need not check types
+    if not isinstance(share, Real) or not 0 < float(share) <= 1:
+        raise UsageError(f"known_share={share!r} is not above 0 and at most 1", fix="Write 0.5 for half.")
     series = _FrameSeries(*_totals_and_requests(usage, of_resource))
     who = contenders(",".join(map(str, named)) or None, of_resource, ahead)
     plan = plan_of(ahead, of_resource, known_share)
     return as_frame(score_table(run_backtest(series, plan, who, origins, Silent())))
-
-
-def _require_share(share: Any) -> None:
-    if not isinstance(share, Real) or not 0 < float(share) <= 1:
-        raise UsageError(f"known_share={share!r} is not above 0 and at most 1", fix="Write 0.5 for half.")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -213,8 +209,14 @@ def _inventory(series: LongUsage) -> Inventory:
     A pod runs while it has samples: one without any in the last hour is gone, one that is there from the first slot on
     began earlier.
     """
-    end = series.grid.end_seconds
-    first, last = _spans(series)
+    grid, end = series.grid, series.grid.end_seconds
+    # [start of the first, end of the last) slot with a sample of each series, Unix seconds.
+    present = np.zeros((len(series.names), grid.size), dtype=bool)
+    for matrix in series.values.values():
+        present |= np.isfinite(matrix)
+    slots = present.argmax(axis=1)
+    ends = np.where(present.any(axis=1), grid.size - present[:, ::-1].argmax(axis=1), slots)
+    first, last = (grid.start_seconds + place * grid.step_seconds for place in (slots, ends))
     workloads, pods = [], []
     owners: dict[tuple[str, str], WorkloadRef] = {}
     for key, rows_of_workload in groupby(range(len(series.names)), key=lambda row: series.names[row][:3]):
@@ -248,17 +250,6 @@ def _inventory(series: LongUsage) -> Inventory:
                 containers[name] = own
         workloads.append(Workload(ref, running, tuple(containers[name] for name in sorted(containers))))
     return Inventory("DataFrame", end, (), tuple(workloads), tuple(pods))
-
-
-def _spans(series: LongUsage) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """[start of the first, end of the last) slot with a sample of each series, Unix seconds."""
-    present = np.zeros((len(series.names), series.grid.size), dtype=bool)
-    for matrix in series.values.values():
-        present |= np.isfinite(matrix)
-    size, step = series.grid.size, series.grid.step_seconds
-    first = present.argmax(axis=1)
-    last = np.where(present.any(axis=1), size - present[:, ::-1].argmax(axis=1), first)
-    return series.grid.start_seconds + first * step, series.grid.start_seconds + last * step
 
 
 def _amounts(series: LongUsage, row: int, side: str) -> dict[Resource, int]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from numbers import Real
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pandas as pd
@@ -45,7 +45,15 @@ def reclaim_decisions(
     actual above the expected peak, else 0). A decision with an excess was passed.
     """
     of_resource = resource_of(resource)
-    risks = _risks(risk_percent)
+    fix = "Write (0.1, 1, 5), say."
+    percents = require_sequence("risk_percent", risk_percent, "numbers", fix)
+    for percent in percents:
+        if not isinstance(percent, Real) or not 0 < float(percent) < 100:
+            raise UsageError(f"risk_percent={percent!r} is not between 0 and 100 %", fix=fix)
+    if not percents or len(set(percents)) < len(percents):
+        what = "holds a risk twice" if percents else "is empty"
+        raise UsageError(f"risk_percent={risk_percent!r} {what}", fix=fix)
+    risks = [float(percent) / 100 for percent in percents]
     nodes, trial = _trial(node_usage, of_resource)
     actual = highest_after(trial)
     start = nodes.grid.start_seconds
@@ -81,18 +89,6 @@ def reclaim_frontier(
     rows = [(c.name, p.label, p.violation, p.savings, c.ours) for c in curves for p in c.points]
     frame = pd.DataFrame(rows, columns=["curve", "setting", "violation_ratio", "savings_ratio", "ours"])
     return frame.astype({"curve": "str", "setting": "str", "ours": "bool"})
-
-
-def _risks(percents: Any) -> list[float]:
-    """Return the percents as shares; UsageError for anything but different numbers between 0 and 100."""
-    fix = "Write (0.1, 1, 5), say."
-    risks = require_sequence("risk_percent", percents, "numbers", fix)
-    for percent in risks:
-        if not isinstance(percent, Real) or not 0 < float(percent) < 100:
-            raise UsageError(f"risk_percent={percent!r} is not between 0 and 100 %", fix=fix)
-    if not risks or len(set(risks)) < len(risks):
-        raise UsageError(f"risk_percent={percents!r} {'holds a risk twice' if risks else 'is empty'}", fix=fix)
-    return [float(percent) / 100 for percent in risks]
 
 
 def _trial(frame: pd.DataFrame, resource: Resource) -> tuple[LongUsage, ReclaimTrial]:

@@ -111,10 +111,13 @@ class StoredUsage:
     def by_workload(self, refs: Sequence[WorkloadRef], resources: Sequence[Resource]) -> pd.DataFrame:
         """Sums over each workload's pods, and what the running ones request together."""
         values: dict[str, FloatMatrix] = {}
+        amounts: dict[str, npt.NDArray[np.float64]] = {}
         for resource in resources:
             usage = plausible_of_pods(self._read(POD_SIGNAL[resource], refs), self.inventory)
             values[COLUMN[resource]] = total(usage, by_workload(usage.refs, self.inventory, refs)).values
-        amounts = {AMOUNTS[r, "request"]: self._total_requests(refs, r) for r in resources}
+            requests = {w.ref: w.total_request(resource) for w in self.inventory.workloads}
+            total_requests = [requests.get(ref) or np.nan for ref in refs]  # NaN where nothing is requested
+            amounts[AMOUNTS[resource, "request"]] = np.array(total_requests, dtype=np.float64)
         identity = {
             "namespace": [ref.namespace for ref in refs],
             "kind": [ref.kind for ref in refs],
@@ -180,11 +183,6 @@ class StoredUsage:
         usage: SparseUsage[PodContainerRef] = self.store.read_sparse(signal, self.window, between)
         rows = [owners.get((ref.namespace, ref.pod)) in workloads for ref in usage.refs]
         return usage.select(np.array(rows, dtype=bool))
-
-    def _total_requests(self, refs: Sequence[WorkloadRef], resource: Resource) -> npt.NDArray[np.float64]:
-        """Return the total request of the running pods of each workload, (n,); NaN where nothing is requested."""
-        requests = {w.ref: w.total_request(resource) for w in self.inventory.workloads}
-        return np.array([requests.get(ref) or np.nan for ref in refs], dtype=np.float64)
 
 
 _NAMED_COLUMNS: Final = tuple(column.name for column in _NAMED.columns)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -65,7 +64,11 @@ def forecast_paths(forecasts: pd.DataFrame, *, fine: bool = False) -> pd.DataFra
     keys = [*(["cluster"] if "cluster" in forecasts.columns else []), *FORECASTS.key]
     parts = []
     for row in forecasts.to_dict("records"):
-        paths = {f"q{q}_{unit}": _path(row, q, unit, fine) for q in PATHS}
+        paths: dict[str, Any] = {}
+        for name in (f"q{q}_{unit}" for q in PATHS):
+            paths[name] = (
+                fine_path(row[f"fine_{name}"], row["fine_profile"]) if fine else np.asarray(row[name], dtype=np.float64)
+            )
         size = len(paths[f"q50_{unit}"])
         if not size:
             continue
@@ -76,12 +79,6 @@ def forecast_paths(forecasts: pd.DataFrame, *, fine: bool = False) -> pd.DataFra
         empty = {k: pd.Series(dtype="str") for k in keys} | {"time": times_of([])}
         return pd.DataFrame(empty | {f"q{q}_{unit}": pd.Series(dtype="float64") for q in PATHS})
     return pd.concat(parts, ignore_index=True)
-
-
-def _path(row: Mapping[str, Any], percent: int, unit: str, fine: bool) -> Any:
-    if not fine:
-        return np.asarray(row[f"q{percent}_{unit}"], dtype=np.float64)
-    return fine_path(row[f"fine_q{percent}_{unit}"], row["fine_profile"])
 
 
 def _series(column: Column, cells: Any) -> Any:

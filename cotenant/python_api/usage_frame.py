@@ -73,7 +73,6 @@ def read(
     names the column, the value, its unit and the fix; NoData for no rows, NotEnoughHistory for a single moment.
     """
     _require_frame(frame, identity, series)
-    _require_one_cluster(frame)
     _require_units(frame, (*series, *optional, *amounts))
     present = [name for name in (*series, *optional) if name in frame.columns]
     columns = {name: _numbers(frame, name) for name in present}
@@ -97,10 +96,14 @@ def read(
             f"{name} has two rows at {first[TIME]}",
             fix="Sum or average them with groupby, or distinguish pods by the columns pod and container.",
         )
+    values: dict[str, FloatMatrix] = {}
+    for name, column in columns.items():
+        values[name] = np.full((len(names), size), np.nan, dtype=np.float32)
+        values[name][rows, slots] = column
     return LongUsage(
         names=names,
         grid=grid,
-        values={name: _matrix(column, rows, slots, (len(names), grid.size)) for name, column in columns.items()},
+        values=values,
         amounts={name: _newest(column, rows, moments, len(names)) for name, column in of_amounts.items()},
     )
 
@@ -140,10 +143,7 @@ def _require_frame(frame: Any, identity: Sequence[str], series: Sequence[str]) -
     if not any(name in frame.columns for name in series):
         _require_units(frame, series)
         raise _missing_column_error(frame, series[0])
-
-
-def _require_one_cluster(frame: pd.DataFrame) -> None:
-    """FrameError for the frame of several clusters: namesakes in two of them are not one workload."""
+    # Namesakes in two clusters are not one workload.
     cells = frame[CLUSTER].unique() if CLUSTER in frame.columns else ()
     if len(cells) > 1:
         clusters = sorted("(none)" if pd.isna(cell) else str(cell) for cell in cells)
@@ -268,27 +268,23 @@ def _moments(frame: pd.DataFrame) -> npt.NDArray[np.int64]:
 def _series_of(
     frame: pd.DataFrame, identity: Sequence[str]
 ) -> tuple[tuple[tuple[str, ...], ...], npt.NDArray[np.int64]]:
-    """Names of the series, sorted, and the series of each row."""
+    """Names of the series, sorted, and the series of each row; FrameError for an empty name."""
     series = np.zeros(len(frame), dtype=np.int64)
     parts: list[npt.NDArray[np.object_]] = []
     for name in identity:
-        texts, codes = _texts(frame, name) if name in frame.columns else (np.array([_DEFAULTS[name]]), series * 0)
-        parts.append(texts.astype(object)[codes])
-        series = np.unique(series * len(texts) + codes, return_inverse=True)[1].astype(np.int64)
+        texts, place = np.array([_DEFAULTS.get(name)], dtype=object), series * 0
+        if name in frame.columns:  # its distinct texts, sorted, and the place of each row's among them
+            codes, values = pd.factorize(frame[name])
+            texts, places = np.unique(np.array([str(value) for value in values], dtype=object), return_inverse=True)
+            empty = (codes < 0) | np.isin(codes, np.flatnonzero(texts[places] == ""))
+            if empty.any():
+                fix = f"Drop the row, or fill in its {name}."
+                raise FrameError(name, f"{name} is empty in {_where(frame, empty)}", fix=fix)
+            place = places[codes].astype(np.int64)
+        parts.append(texts[place])
+        series = np.unique(series * len(texts) + place, return_inverse=True)[1].astype(np.int64)
     first = np.unique(series, return_index=True)[1]
     return tuple(tuple(str(part[row]) for part in parts) for row in first.tolist()), series
-
-
-def _texts(frame: pd.DataFrame, name: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
-    """Distinct texts of a column, sorted, and the place of each row's among them; FrameError for an empty one."""
-    codes, values = pd.factorize(frame[name])
-    texts, place = np.unique(np.array([str(value) for value in values], dtype=object), return_inverse=True)
-    empty = (codes < 0) | np.isin(codes, np.flatnonzero(texts[place] == ""))
-    if empty.any():
-        raise FrameError(
-            name, f"{name} is empty in {_where(frame, empty)}", fix=f"Drop the row, or fill in its {name}."
-        )
-    return texts, place[codes].astype(np.int64)
 
 
 def _grid(moments: npt.NDArray[np.int64]) -> TimeGrid:
@@ -318,14 +314,6 @@ def _grid(moments: npt.NDArray[np.int64]) -> TimeGrid:
             fix="Look for a time that is years away from the others: frame['time'].describe().",
         )
     return TimeGrid(start, step, size)
-
-
-def _matrix(
-    column: npt.NDArray[np.float64], rows: npt.NDArray[np.int64], slots: npt.NDArray[np.int64], shape: tuple[int, int]
-) -> FloatMatrix:
-    matrix = np.full(shape, np.nan, dtype=np.float32)
-    matrix[rows, slots] = column
-    return matrix
 
 
 def _newest(

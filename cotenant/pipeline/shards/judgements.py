@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import structlog
 
-from cotenant.base.cluster import Inventory, LimitRange, Node, Quota
+from cotenant.base.cluster import Inventory, LimitRange, Quota
 from cotenant.base.errors import StoreError
 from cotenant.base.identity import ContainerRef, PodContainerRef, WorkloadRef
 from cotenant.base.inventory.partial_inventory import unmeasured_pods
@@ -147,6 +147,11 @@ def basis(history: History, settings: Settings) -> str:
     sheets = (prices.core_hour_by_node_label, prices.gib_hour_by_node_label, prices.gpu_hour_by_node_label)
     labels = {*LABELS, *(key.partition("=")[0] for sheet in sheets for key in sheet)}
     daemons = (pod for pod in inventory.pods if pod.running and pod.workload.kind == "DaemonSet")
+    # What matters of a node to workloads that run anywhere: nodes of one kind are alike.
+    kinds = (
+        (node.capacity, node.allocatable, {name: node.labels[name] for name in labels if name in node.labels})
+        for node in inventory.nodes
+    )
     parts = (
         *(_FORM, __version__, inventory.server_version),
         *map(digest, (settings.portrait, settings.recommender, settings.actions.guardrails)),
@@ -154,7 +159,7 @@ def basis(history: History, settings: Settings) -> str:
         round(quality.slowest_seconds) if quality else 0,
         sorted(history.unread_seconds),
         [sorted(names) for names in history.unshown.parted.values()] if history.unshown else [],
-        sorted({_encode_deterministic(_shape(node, labels)) for node in inventory.nodes}),
+        sorted({_encode_deterministic(kind) for kind in kinds}),
         [largest_use(inventory, resource) for resource in Resource],
         sorted({_encode_deterministic((pod.workload, pod.requests)) for pod in daemons}),
         list(history.usage),
@@ -174,8 +179,14 @@ def reuse_results(
         return Kept(frozenset(), ContainerResults((), ()), np.full(len(rows), -1, dtype=np.int64))
     ends = {ref: int(before.end_seconds[row]) for ref, row in zip(containers.refs, rows.tolist(), strict=True)}
     wanted = {ref: ends[ref] for ref, row in zip(containers.refs, rows.tolist(), strict=True) if row >= 0}
+    said: dict[ContainerRef, Recommendation] = {}
     try:
-        said = {recommendation.container: recommendation for recommendation in _read_recommendations(store, wanted)}
+        for namespace in dict.fromkeys(ref.workload.namespace for ref in wanted):
+            # a namespace may have workloads of many shards: only those of this one are read in full
+            for text in store.read_document(stored_recommendations.document_name(namespace), list[msgspec.Raw]) or ():
+                address = msgspec.json.decode(text, type=_Address)
+                if wanted.get(address.container) == address.end_seconds:
+                    said[address.container] = msgspec.json.decode(text, type=Recommendation)
     except (StoreError, *UNDECODABLE) as error:
         structlog.get_logger(__name__).info("workloads are judged anew", reason=str(error))
         said = {}
@@ -258,16 +269,6 @@ def _reusable_rows(
     return np.where(holds, rows, nowhere)
 
 
-def _read_recommendations(store: Store, wanted: Mapping[ContainerRef, int]) -> Iterator[Recommendation]:
-    """Stored recommendations of these containers, if they were made from history up to the moment that each has."""
-    for namespace in dict.fromkeys(ref.workload.namespace for ref in wanted):
-        # a namespace may have workloads of many shards: only those of this one are read in full
-        for text in store.read_document(stored_recommendations.document_name(namespace), list[msgspec.Raw]) or ():
-            address = msgspec.json.decode(text, type=_Address)
-            if wanted.get(address.container) == address.end_seconds:
-                yield msgspec.json.decode(text, type=Recommendation)
-
-
 class _Address(msgspec.Struct):
     """The container of a stored recommendation, and the end of the history that it was made from."""
 
@@ -348,11 +349,6 @@ def _facts(inventory: Inventory, deleted: Collection[WorkloadRef], usage: Usages
     for workload in inventory.workloads:
         known: Sequence[bytes] = sorted(about[workload.ref] + bounds[workload.ref.namespace])
         yield _number(_encode_deterministic((workload, workload.ref in deleted, known)))
-
-
-def _shape(node: Node, labels: Collection[str]) -> object:
-    """Return the properties of a node that matter to workloads that run anywhere: nodes of one kind are alike."""
-    return node.capacity, node.allocatable, {name: node.labels[name] for name in labels if name in node.labels}
 
 
 def _highest_since(series: SparseUsage[PodContainerRef], seconds: int) -> Floats:

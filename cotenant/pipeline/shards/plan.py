@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final
@@ -69,25 +69,30 @@ class WorkloadShard:
 
         A pod that the inventory lacks belongs to the shard of its own name.
         """
-        places = _shard_keys(self.inventory.pods)
-        names = [(ref.namespace, ref.pod) for ref in series]
-        return np.array(
-            [name not in self.strangers and self._holds(places.get(name, name)) for name in names], dtype=bool
-        )
+        places, mine = _shard_keys(self.inventory.pods), []
+        for ref in series:
+            name = ref.namespace, ref.pod
+            place = places.get(name, name)
+            holds = (self.first is None or place >= self.first) and (self.last is None or place < self.last)
+            mine.append(holds and name not in self.strangers)
+        return np.array(mine, dtype=bool)
 
     def own_pods(self) -> list[Pod]:
         """Pods of the inventory whose series this shard has, also where they left none: each is one shard's alone."""
         names = [PodContainerRef(pod.namespace, pod.name, "") for pod in self.inventory.pods]
         return [pod for pod, own in zip(self.inventory.pods, self.mine(names), strict=True) if own]
 
-    def _holds(self, place: Place) -> bool:
-        return (self.first is None or place >= self.first) and (self.last is None or place < self.last)
-
 
 def divide(inventory: Inventory, before: Division | None, size: ShardSize) -> Division:
     """The division before where there is one whose shards are still of a fair size, else a new one."""
     weights = _weights(inventory, size)
-    new = _divide_by_weight(weights)
+    # As few shards as the weights need, of similar size.
+    places = sorted(weights)
+    each = np.array([weights[place] for place in places], dtype=np.float64)
+    # a thousand thousandths are a little more than one in floats, and no second shard
+    share = each.sum() / max(1.0, np.ceil(np.round(each.sum(), 6)))
+    numbers = np.floor((np.cumsum(each) - each / 2) / max(share, np.finfo(float).tiny))
+    new = Division(tuple(places[i] for i in (np.flatnonzero(np.diff(numbers)) + 1).tolist()))
     if before is None:
         return new
     loads = defaultdict[int, float](float)
@@ -175,16 +180,6 @@ class _Parts:
 
     def _number(self, place: Place) -> int:
         return bisect_right(self._firsts, place)
-
-
-def _divide_by_weight(weights: Mapping[Place, float]) -> Division:
-    """Return the division into as few shards as the weights need, of similar size."""
-    places = sorted(weights)
-    each = np.array([weights[place] for place in places], dtype=np.float64)
-    # a thousand thousandths are a little more than one in floats, and no second shard
-    share = each.sum() / max(1.0, np.ceil(np.round(each.sum(), 6)))
-    numbers = np.floor((np.cumsum(each) - each / 2) / max(share, np.finfo(float).tiny))
-    return Division(tuple(places[i] for i in (np.flatnonzero(np.diff(numbers)) + 1).tolist()))
 
 
 def _weights(inventory: Inventory, size: ShardSize) -> dict[Place, float]:

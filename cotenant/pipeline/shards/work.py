@@ -6,7 +6,7 @@ written.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.base.cluster import Inventory, Pod
+from cotenant.base.cluster import Inventory
 from cotenant.base.identity import ClusterRef, WorkloadRef
 from cotenant.base.inventory.partial_inventory import without_over
 from cotenant.base.process.memory import release_memory, return_early
@@ -27,7 +27,6 @@ from cotenant.base.usage.plausible import plausible_of_pods, plausible_signals
 from cotenant.base.usage.portrait import Portraits
 from cotenant.base.usage.server_quantiles import ServerQuantiles
 from cotenant.base.usage.usage import Signal, Usage
-from cotenant.forecasting.settings import NodePeakSettings
 from cotenant.pipeline import browse, learned, stored_history, tables, weeks
 from cotenant.pipeline.analysis import (
     Floats,
@@ -131,7 +130,10 @@ def compute(task: ShardTask, progress: Progress | None = None) -> ShardResult:
     evaluated = _evaluate_containers(task, store, history, of_pods)
     own = shard.own_pods()
     sums = _SumsOfPods(
-        {r: _pods(counted, r, own, settings.node_peak) for r in Resource},
+        {
+            r: partial_sums(of, shard.inventory, partial(running_peaks, shard.inventory, of, settings.node_peak), own)
+            for r, of in ((r, counted.usage[s]) for r, s in POD_SIGNAL.items())
+        },
         coverage(counted.usage[POD_SIGNAL[Resource.CPU]], counted.inventory, stored_history.lives(counted)),
         {r: browse.requested_by_hour(counted.usage[s], counted.inventory, r) for r, s in browse.REQUEST_SIGNAL.items()},
     )
@@ -141,7 +143,15 @@ def compute(task: ShardTask, progress: Progress | None = None) -> ShardResult:
     stage("Forecasts")
     of_groups: dict[Resource, GroupForecast] = {}
     for resource, signal in POD_SIGNAL.items():
-        of_groups[resource] = _forecast(store, shard, totals[signal], portraits[resource], settings)
+        of_workloads = totals[signal]
+        group = group_name("workloads", of_workloads, shard.index)
+        before = learned.read(store, group, learned.settings_of(group, settings.forecasting))
+        most_hours = settings.forecasting.relearn_hours
+        if before is None or not before.serves(before.names, of_workloads.grid.end_seconds, most_hours):
+            return_early()  # back-tests, which come now, and the libraries that learn take more memory than all else
+        most = ceilings(shard.inventory, of_workloads)
+        series = SeriesTask(group, of_workloads, settings, before, portraits=portraits[resource], ceiling=most)
+        of_groups[resource] = forecast_series(series)
         release_memory()
     forecasts = {r: group_forecast.forecasts for r, group_forecast in of_groups.items()}
     stage("Sums and tables")
@@ -188,18 +198,6 @@ def cluster_wide_members(cluster: str, count: int) -> PoolMembers[ClusterRef]:
         first_seconds=np.full(count, -np.inf),
         end_seconds=np.full(count, np.inf),
     )
-
-
-def _forecast(
-    store: Store, shard: WorkloadShard, usage: Usage[WorkloadRef], portraits: Portraits[WorkloadRef], settings: Settings
-) -> GroupForecast:
-    group = group_name("workloads", usage, shard.index)
-    before = learned.read(store, group, learned.settings_of(group, settings.forecasting))
-    most_hours = settings.forecasting.relearn_hours
-    if before is None or not before.serves(before.names, usage.grid.end_seconds, most_hours):
-        return_early()  # back-tests, which come now, and the libraries that learn take more memory than all else
-    most = ceilings(shard.inventory, usage)
-    return forecast_series(SeriesTask(group, usage, settings, before, portraits=portraits, ceiling=most))
 
 
 def ceilings(inventory: Inventory, usage: Usage[WorkloadRef]) -> Floats:
@@ -302,11 +300,6 @@ def _result(
         judgements={evaluated.group: evaluated.judgements},
         since_seconds=tuple(group.since_seconds for group in groups if group.since_seconds is not None),
     )
-
-
-def _pods(history: History, resource: Resource, own: Sequence[Pod], settings: NodePeakSettings) -> PartialPodSums:
-    usage = history.usage[POD_SIGNAL[resource]]
-    return partial_sums(usage, history.inventory, partial(running_peaks, history.inventory, usage, settings), own)
 
 
 def _variation(portraits: Portraits[WorkloadRef]) -> Floats:
