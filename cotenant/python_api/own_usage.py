@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from numbers import Real
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
