@@ -12,8 +12,7 @@ from msgspec import Struct
 from cotenant.base.errors import NoData, UsageError
 from cotenant.base.text import ask_for_closest
 
-_LISTED: Final = 5
-"""Workloads that an error names."""
+_LISTED: Final = 5  # workloads that an error names
 _FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:+-]{0,199}")
 MOST_LETTERS: Final = 150
 """Of a name that stands in a path itself."""

@@ -20,12 +20,10 @@ _UNSAFE_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 MOST_DIGITS: Final = 6
 _ALMOST: Final = 0.99
 LONGEST_VALUE: Final = 60
-_COMPARED: Final = 80
-"""Characters of a name that are compared: the time grows with the square of the length."""
+_COMPARED: Final = 80  # characters of a name that are compared: the time grows with the square of the length
 _COMPARED_TEXT: Final = 8_000
 """Characters of a message that are compared: no sentence is longer, and a page of a proxy begins like the next."""
-_ALIKE: Final = 0.6
-"""Least ratio of `difflib` for a guess, its own default: about every third letter may differ."""
+_ALIKE: Final = 0.6  # least ratio of `difflib` for a guess, its own default: about every third letter may differ
 _CHANGING: Final = re.compile(
     r"0x[0-9a-f]+"
     r"|\b(?:\d+h)?(?:\d+m)?\d+(?:\.\d+)?(?:[num\u00b5\u03bc]?s)\b|\b\d+h\d+m\b"  # a duration as Go writes it

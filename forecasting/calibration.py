@@ -28,8 +28,7 @@ _LIFTED: Final = {LEVELS.index(0.95): 0.1, LEVELS.index(0.98): 0.3}
 """Upper levels, and the lift that pools of series typically need, in scales: few series lean on it."""
 _SEASONAL_FROM: Final = (0.2, 0.5)
 """Autocorrelation at a day's lag from which a series counts as weakly, as strongly daily."""
-_PRIOR_SERIES: Final = 6
-"""Series that the typical lift counts for among all, and that all count for in each class."""
+_PRIOR_SERIES: Final = 6  # series that the typical lift counts for among all, and that all count for in each class
 _FEWEST_MISSES, _MOST_MISSES = 0.1, 1.5
 """How far the correction of one series goes, in promised misses."""
 

@@ -25,12 +25,10 @@ from cotenant.base.usage.usage import DAY_SECONDS, FloatMatrix, Statistic, Usage
 from cotenant.forecasting.base import LEVEL_ARRAY, Array, in_order
 from cotenant.forecasting.empirical import row_quantiles
 
-_BANDS: Final = 12
-"""Levels of a half hour that have a distribution of their own."""
+_BANDS: Final = 12  # levels of a half hour that have a distribution of their own
 _RATIO_DAYS: Final = 5
 _PROFILE_DAYS: Final = 7
-_RATIO_NODES: Final = (np.arange(12) + 0.5) / 12
-"""Quantiles that stand for the ratios of a band, of one weight each."""
+_RATIO_NODES: Final = (np.arange(12) + 0.5) / 12  # quantiles that stand for the ratios of a band, of one weight each
 _LEVEL_NODES: Final = (np.arange(32) + 0.5) / 32
 """Quantiles of a half hour's forecast that stand for it, of one weight each: so that sorting mixes them."""
 _READ: Final = np.array([np.interp(_LEVEL_NODES, LEVEL_ARRAY, unit) for unit in np.eye(len(LEVEL_ARRAY))], np.float32)

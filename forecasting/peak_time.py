@@ -28,19 +28,16 @@ PAST_DAYS: Final = 14
 _DAY_DECAY: Final = 0.93
 _WEEKDAY_WEIGHT: Final = 3.0
 _WEEK: Final = 7
-_SHARPNESS: Final = 0.2
-"""A run lower than the highest by this share of the day's swing has 1 / e of its votes."""
+_SHARPNESS: Final = 0.2  # a run lower than the highest by this share of the day's swing has 1 / e of its votes
 _VOTE_POWER: Final = 3.0
-_FLOOR: Final = 0.05
-"""Added to each start's share of votes: where no past day had its peak, the next one may."""
+_FLOOR: Final = 0.05  # added to each start's share of votes: where no past day had its peak, the next one may
 _START_WEIGHT, _START_LEVEL = 1.7, 0.5
 _END_WEIGHT, _END_LEVEL = 0.9, 1.0
 _HIGHEST_LEVEL: Final = 1.5
 """bench.forecasting.decisions_peaks says on what these were chosen."""
 _FARTHEST_WEIGHT: Final = 0.9
 """What the chance of a start an hour away counts, so that among starts close to each other the likeliest is taken."""
-_LEAST_PRESENT: Final = 0.7
-"""Share of a day's slots that must be known for it to count."""
+_LEAST_PRESENT: Final = 0.7  # share of a day's slots that must be known for it to count
 
 
 def past_days(history: FloatMatrix, slots_per_day: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:

@@ -33,8 +33,7 @@ restless series: its effect cannot be judged from outside."""
 _POOLED_POINTS = (np.arange(51) + 0.5) / 51
 _RATIO_LIMIT = 100.0
 _LOWEST_SHARE = 1e-3
-_FEWEST_DAYS = 3
-"""Days a base must rest on before its ratio counts as a score."""
+_FEWEST_DAYS = 3  # days a base must rest on before its ratio counts as a score
 _WIDEST_LOG: Final = float(np.log(3))
 """A day further from its level than this factor says no more about the spread than such a day."""
 

@@ -47,17 +47,14 @@ from cotenant.forecasting.selection import (
 from cotenant.forecasting.served_mixture import BLEND_SHARPNESS, booster_score, booster_share, measure, rehearse
 from cotenant.forecasting.settings import ForecastingSettings
 
-_NAMED_FROM: Final = 0.1
-"""Share of the booster from which it is named beside the members."""
+_NAMED_FROM: Final = 0.1  # share of the booster from which it is named beside the members
 _HOLDOUT_STRIDE: Final = 4
 """Slots of the booster's held-out day that are compared: every fourth tells as much at a quarter of the cost."""
 _DAILY_CLASSES: Final = 3
 _NARROW: Final = 0.3
 """Scale of a band, in usual changes from day to day, below which a series is parked: its misses are of another size."""
-_MOST_CHANGES: Final = 2.0
-"""Usual changes from day to day that an upper quantile is lifted by at most."""
-_LEAST_CHANGE: Final = 1e-9
-"""Change from day to day, relative to the level, below which a series counts as constant."""
+_MOST_CHANGES: Final = 2.0  # usual changes from day to day that an upper quantile is lifted by at most
+_LEAST_CHANGE: Final = 1e-9  # change from day to day, relative to the level, below which a series counts as constant
 
 
 @dataclass(frozen=True, slots=True, eq=False)

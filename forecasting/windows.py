@@ -44,10 +44,8 @@ _FLATTER: Final = 0.1
 _PATH_RANGE: Final = (0.2, 1000.0)
 """bench.forecasting.decisions_peaks says on what these were chosen."""
 _TOTAL_EXPECTED_FROM: Final = 0.5
-_REGULAR_FROM: Final = 0.3
-"""Correlation of the half hours with those a day before from which a total's days repeat."""
-_VALLEY_TO = 0.25
-"""A valley window is where the path is below valley + this x (peak - valley)."""
+_REGULAR_FROM: Final = 0.3  # correlation of the half hours with those a day before from which a total's days repeat
+_VALLEY_TO = 0.25  # a valley window is where the path is below valley + this x (peak - valley)
 
 
 def swing(path: Floats) -> npt.NDArray[np.float64]:

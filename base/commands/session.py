@@ -20,8 +20,7 @@ import typer
 from cotenant.base.errors import CotenantError, UsageError
 
 ServiceT = TypeVar("ServiceT")
-_CLUSTER: Final = "cotenant.cluster"
-"""Key of a typer context's `meta`."""
+_CLUSTER: Final = "cotenant.cluster"  # key of a typer context's `meta`
 _LEVEL: Final = "telemetry.log_level"
 _SERVERS: Final = frozenset(("serve", "dashboard", "demo", "enforcer", "cri-proxy"))
 """Words of commands that run until they are stopped."""

@@ -39,14 +39,10 @@ AS_LONG: Final = 10.0
 """As long as without any item may it take with some, once it took too long."""
 MOST_NAMED: Final = 16
 """Items that may be guilty and are noted each; of more all are."""
-_EACH: Final = "*"
-"""The part of all items; a longer one has those whose digests begin so."""
-_LONGEST: Final = 9
-"""Characters of the smallest part: of a part of several items with one digest all are left out."""
-_TOGETHER: Final = "+"
-"""Noted before parts that are in the computation together; else the first one was added last."""
-_NONE: Final = "-"
-"""Noted, with the hour, while the computation is tried without all that may be guilty."""
+_EACH: Final = "*"  # the part of all items; a longer one has those whose digests begin so
+_LONGEST: Final = 9  # characters of the smallest part: of a part of several items with one digest all are left out
+_TOGETHER: Final = "+"  # noted before parts that are in the computation together; else the first one was added last
+_NONE: Final = "-"  # noted, with the hour, while the computation is tried without all that may be guilty
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,12 +66,9 @@ MOST_ROUNDS: Final = 5
 
 Key = tuple[str, str]
 Changes = Mapping[str, set[Key]]
-_OF_OTHERS: Final = (ClusterError, SourceError, StoreError, NoData, MemoryError)
-"""Errors that are no object's fault."""
-_Place = tuple[str, Key]
-"""A mirror, and the object in it."""
-_LeftOutValue = tuple[object, str]
-"""What the mirror has of an object that is left out, and why it is."""
+_OF_OTHERS: Final = (ClusterError, SourceError, StoreError, NoData, MemoryError)  # errors that are no object's fault
+_Place = tuple[str, Key]  # a mirror, and the object in it
+_LeftOutValue = tuple[object, str]  # what the mirror has of an object that is left out, and why it is
 log = structlog.get_logger(__name__)
 
 

@@ -20,12 +20,10 @@ if TYPE_CHECKING:
     from requests import Response
 
 REDIRECTS: Final = 3
-_SAME_METHOD: Final = frozenset({307, 308})
-"""Redirects that keep a POST a POST; others would turn it into a GET."""
+_SAME_METHOD: Final = frozenset({307, 308})  # redirects that keep a POST a POST; others would turn it into a GET
 _SHOWN_BYTES: Final = 200
 _ADDRESS_BYTES: Final = 4096
-_SECRET_CHARACTERS: Final = 8
-"""A part of the address from this length on is not shown, not even its beginning."""
+_SECRET_CHARACTERS: Final = 8  # a part of the address from this length on is not shown, not even its beginning
 
 
 def post(url: str, body: bytes, settings: NotifySettings) -> None:

@@ -26,8 +26,7 @@ MEASURED_AFTER_SECONDS: Final = 3600
 _MARKS: Final = (Reason.OWNER_UNKNOWN, Reason.PODS_UNNAMED)
 _JOB_POD: Final = re.compile(r"-(\d+-)?[bcdfghjklmnpqrstvwxz2456789]{5}")
 """What a Job adds to its name for a pod, with the pod's index where it has one; longer names are cut before it."""
-_LONGEST_STEM: Final = 58
-"""Of a pod's name, before five random characters: longer names of controllers are cut in it."""
+_LONGEST_STEM: Final = 58  # of a pod's name, before five random characters: longer names of controllers are cut in it
 
 
 def unnamed_pods(inventory: Inventory) -> tuple[UnnamedPod, ...]:
@@ -102,8 +101,7 @@ def _stems(pod: str) -> Iterator[str]:
 
 RETRY_SECONDS: Final = 900
 """A Job's next pod follows a failed one after six minutes at most; one without a pod for longer is over."""
-_SHOWN: Final = 5
-"""Names that a note tells."""
+_SHOWN: Final = 5  # names that a note tells
 _RUNS: Final = (
     *("Workflow", "TaskRun", "PipelineRun", "Build"),
     *("TFJob", "PyTorchJob", "MPIJob", "XGBoostJob", "PaddleJob", "JAXJob", "Trial", "TestRun", "AnalysisRun"),

@@ -82,8 +82,7 @@ _READING: Final = frozenset({"get", "list", "watch"})
 """Verbs that no admission judges: their 403 is one of rights, whatever a proxy's words are."""
 _MISSING_RIGHT: Final = ('User "', '" cannot ')
 """Every authorizer's refusal is worded so by the API server (`apiserver/pkg/endpoints/handlers/responsewriters`)."""
-_BUSY: Final = frozenset({429, 503})
-"""Answers of a server that has done nothing."""
+_BUSY: Final = frozenset({429, 503})  # answers of a server that has done nothing
 BUDGET_CAUSE: Final = "DisruptionBudget"
 """Cause of a refusal by a PodDisruptionBudget."""
 
@@ -95,8 +94,7 @@ _KINDS: Final[dict[int, type[ClusterError]]] = {
     413: ClusterInvalid,
     422: ClusterInvalid,
 }
-_unread: Final[dict[str, dict[str, str]]] = {}
-"""Path of a collection -> objects that its newest list left out, and why."""
+_unread: Final[dict[str, dict[str, str]]] = {}  # path of a collection -> objects that its newest list left out, and why
 log = structlog.get_logger(__name__)
 
 

@@ -26,10 +26,8 @@ WORKLOAD_API_VERSIONS: Final = {
 """API version of each kind of workload whose objects we may list, and which can so own an object of ours."""
 MOST_LINKS: Final = 8
 """Longer chains of owners are loops."""
-_HASHED: Final = re.compile(r"-[a-z0-9]{1,10}$")
-"""A Deployment's ReplicaSets end in the hash of their template."""
-_NUMBERED: Final = re.compile(r"-\d+$")
-"""A DeploymentConfig's ReplicationControllers are named by its version."""
+_HASHED: Final = re.compile(r"-[a-z0-9]{1,10}$")  # a Deployment's ReplicaSets end in the hash of their template
+_NUMBERED: Final = re.compile(r"-\d+$")  # a DeploymentConfig's ReplicationControllers are named by its version
 _SCHEDULED_MINUTE: Final = re.compile(r"-\d{8}$")
 """A CronJob's Jobs are named by the minute for which they were scheduled, since 1970."""
 

@@ -28,8 +28,7 @@ from cotenant.base.settings.sections import TelemetrySettings
 
 TRACE_FRAMES: Final = 12
 """Frames of a traceback in one line of a console."""
-_COLORS: Final = {"debug": 90, "info": 32, "warning": 33, "error": 31, "critical": 31}
-"""Level -> ANSI colour."""
+_COLORS: Final = {"debug": 90, "info": 32, "warning": 33, "error": 31, "critical": 31}  # level -> ANSI colour
 
 
 _in_force: list[TelemetrySettings] = []

@@ -39,8 +39,7 @@ def try_lock(handle: int, path: Path, instead: str = LOCAL) -> bool:
     return True
 
 
-_STOPPED = ("T", "t")
-"""States of a process in `/proc/PID/stat`: by a signal, by a debugger."""
+_STOPPED = ("T", "t")  # states of a process in `/proc/PID/stat`: by a signal, by a debugger
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,8 +39,7 @@ garbage that may fall into it."""
 STILL_SECONDS: Final = 10.0
 """So long nothing of Python ran when the timer writes; a kubelet ends such a process only later."""
 BEAT_SECONDS: Final = 1.0
-_NOTES: Final = 64
-"""Objects that may be read at the same time; further ones are not recorded."""
+_NOTES: Final = 64  # objects that may be read at the same time; further ones are not recorded
 _NOTE_BYTES: Final = 2048
 _DELIVERY_TRIES: Final = 100
 MOST_LEFT_OUT: Final = 1000

@@ -28,8 +28,7 @@ from cotenant.base.text import closest_name
 
 _LIST_FIX = "`cotenant config show` lists every setting."
 _LEDGER: Final = "actions.ledger"
-_API: Final = ("kube.kubeconfig", "kube.context")
-"""Settings that select the cluster to read and write."""
+_API: Final = ("kube.kubeconfig", "kube.context")  # settings that select the cluster to read and write
 MANY_CLUSTERS: Final = 2
 """From so many declared clusters on, one has to be named, and each has its own ledger."""
 

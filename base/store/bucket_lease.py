@@ -33,8 +33,7 @@ RENEW_SECONDS: Final = 3.0
 _PAUSE_SECONDS: Final = (0.05, 0.25)
 _threads: defaultdict[tuple[int, str], threading.Lock] = defaultdict(threading.Lock)
 """Threads of one process wait here, so that only one of them asks the bucket. Keys: process, address."""
-_conditional: set[str] = set()
-"""Roots whose server has correctly refused a conflicting write."""
+_conditional: set[str] = set()  # roots whose server has correctly refused a conflicting write
 
 
 class LeaseHolder(msgspec.Struct):

@@ -47,8 +47,7 @@ GROUP_SERIES: Final = 1000
 MOST_SHARED: Final = 256
 """Row groups whose keys are kept for files that are read next."""
 _FILE: Final = re.compile(r"(?P<day>\d{4}-\d\d-\d\d)(?:\.part-(?P<part>\d{6,}))?\.parquet")
-_SLOTS: Final = "slots"
-"""Of the stamp: first and last slot with a value."""
+_SLOTS: Final = "slots"  # of the stamp: first and last slot with a value
 _POD_PARTS: Final = ("namespace", "pod", "container")
 _NODE_PARTS: Final = ("node",)
 

@@ -131,8 +131,7 @@ class Relation:
     _sql: str = field(repr=False)
     _parameters: tuple[Any, ...] = field(repr=False)
     _size: int
-    _bound: Mapping[str, pa.Table] = field(default_factory=dict, repr=False)
-    """Tables in memory that the SQL names."""
+    _bound: Mapping[str, pa.Table] = field(default_factory=dict, repr=False)  # tables in memory that the SQL names
     _file: _LocalFile | None = field(default=None, repr=False)
     _known: dict[Any, tuple[Any, ...]] = field(default_factory=dict, repr=False)
     """Question -> the sums that answered it: rows never change, and pages ask the same over and over."""

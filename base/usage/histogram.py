@@ -36,8 +36,7 @@ _YEAR_ONE: Final = datetime(1, 1, 1, tzinfo=UTC)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 YEAR_ONE_SECONDS: Final = int((_YEAR_ONE - _EPOCH).total_seconds())
 """Unix time of 0001-01-01: the reference time of a histogram that never saw a sample."""
-_CELLS_PER_BLOCK: Final = 1 << 18
-"""Samples that are binned in one go: small enough for the processor's cache."""
+_CELLS_PER_BLOCK: Final = 1 << 18  # samples that are binned in one go: small enough for the processor's cache
 
 
 def _go_power(base: float, exponent: int) -> float:

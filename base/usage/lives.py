@@ -48,8 +48,7 @@ LASTING: Final = frozenset(
 )
 """Kinds whose pods run until they are deleted; pods of others are listed, ended, for as long as somebody keeps them."""
 _HOUR_SLOTS: Final = 12
-_CHUNK: Final = 4096
-"""Rows made dense at once, so that working memory stays small."""
+_CHUNK: Final = 4096  # rows made dense at once, so that working memory stays small
 _EDGE_SLOTS: Final = 2
 """A rate needs two scrapes: a life that is listed may begin so many slots before its first sample, and end as many
 after the last."""

@@ -25,10 +25,8 @@ from cotenant.base.usage.usage import Flags
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 KeyT = TypeVar("KeyT", bound=Hashable)
-_CHUNK: Final = 512
-"""Rows processed together, so that working memory stays small."""
-_GRID: Final = 2.0**-20
-"""Samples due are multiples of it: their sum is the same in whatever order shards are added."""
+_CHUNK: Final = 512  # rows processed together, so that working memory stays small
+_GRID: Final = 2.0**-20  # samples due are multiples of it: their sum is the same in whatever order shards are added
 
 
 class SeriesEnds(NamedTuple):

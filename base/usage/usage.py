@@ -27,8 +27,7 @@ FIVE_MINUTES_SECONDS = 300
 HALF_HOUR_SECONDS = 1800
 HOUR_SECONDS = 3600
 DAY_SECONDS = 86_400
-_EXACT_BELOW: Final = 2**24
-"""Float32 holds every whole number below it."""
+_EXACT_BELOW: Final = 2**24  # float32 holds every whole number below it
 _WRITTEN_DIGITS: Final = {False: 6, True: 3}
 """Most decimal digits of an amount that somebody wrote so, by whether the nearest one is of whole MiB."""
 

@@ -27,8 +27,7 @@ SCORED_LEVELS: Final = tuple(level for level in LEVELS if level <= 0.9)
 PEAK_LEVELS: Final = (0.5, 0.95)
 _INNER: Final = len(SCORED_LEVELS)
 _LOW, _HIGH = LEVELS.index(0.1), LEVELS.index(0.9)
-_OUTSIDE_WEIGHT: Final = 2 / 0.2
-"""Winkler's penalty of the central 80 % interval."""
+_OUTSIDE_WEIGHT: Final = 2 / 0.2  # Winkler's penalty of the central 80 % interval
 
 
 @dataclass(frozen=True, slots=True, eq=False)

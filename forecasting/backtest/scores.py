@@ -21,8 +21,7 @@ from cotenant.forecasting.empirical import known_mean
 
 DRAWS: Final = 1000
 FEWEST_SERIES: Final = 20
-_DRAWN_AT_ONCE: Final = 2_000_000
-"""Numbers drawn at once: bounds memory."""
+_DRAWN_AT_ONCE: Final = 2_000_000  # numbers drawn at once: bounds memory
 RATIO_LIMIT: Final = float(np.log(100))
 
 

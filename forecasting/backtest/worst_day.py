@@ -18,8 +18,7 @@ from cotenant.forecasting.node_peaks.peak_records import BLOCKS_PER_DAY, PastPea
 
 FEWEST_DAYS: Final = 3
 """Tested days below which none is called the worst."""
-_ROUNDING: Final = 1e-6
-"""Of a limit, by which usage may be above a peak."""
+_ROUNDING: Final = 1e-6  # of a limit, by which usage may be above a peak
 
 
 def worst_span(of: PastPeaks) -> slice | None:

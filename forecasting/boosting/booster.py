@@ -32,10 +32,8 @@ TRAINED_LEVELS: Final = (0.1, 0.3, 0.5, 0.7, 0.9)
 """Levels with a model of their own; those between are linear between them, those above lie as in the mixture."""
 _ITERATIONS, _RATE, _LEAVES, _FEWEST_IN_LEAF, _BINS = 12, 0.25, 15, 60, 31
 _SERIES_PER_BLOCK: Final = 128
-_FARTHEST: Final = 60.0
-"""Targets are held within this many scales: one outlier must not bend a tree."""
-_ABSURD: Final = 1e9
-"""Where distances end: of a series that was constant and is no longer."""
+_FARTHEST: Final = 60.0  # targets are held within this many scales: one outlier must not bend a tree
+_ABSURD: Final = 1e9  # where distances end: of a series that was constant and is no longer
 _RECENT_SLOTS: Final = (1, 2, 6, 12, 24, 48, 336)
 _LOW, _MIDDLE, _HIGH, _UPPER = (LEVELS.index(q) for q in (0.1, 0.5, 0.9, 0.95))
 

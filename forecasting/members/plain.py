@@ -13,8 +13,7 @@ from cotenant.base.usage.usage import HOUR_SECONDS, FloatMatrix, TimeGrid
 from cotenant.forecasting.base import LEVEL_ARRAY, Array, conform
 from cotenant.forecasting.empirical import row_quantiles, weighted_quantiles
 
-_HALF_LIVES_KEPT = 10
-"""Older values weigh less than a thousandth."""
+_HALF_LIVES_KEPT = 10  # older values weigh less than a thousandth
 _SERIES_PER_BLOCK = 128
 
 

@@ -20,8 +20,7 @@ _BAND_ENDS: Final = (0, 1, 2, 4, 8, 16, 32)
 """Slots ahead at which a new band of errors begins: near errors are narrow and change fast."""
 _SLOTS_PER_BLOCK: Final = 32
 """Of the filter: short enough that its weights stay few, long enough that few steps depend on one another."""
-_ERRORS_KEPT: Final = 224
-"""Past errors behind each band, evenly spread over the history."""
+_ERRORS_KEPT: Final = 224  # past errors behind each band, evenly spread over the history
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,16 +19,11 @@ from cotenant.forecasting.empirical import count_known, fill_gaps, row_quantiles
 
 _FARTHEST: Final = 4.0
 """Squared distance of one slot, in variances of the series, beyond which it is just different; a gap is."""
-_GAP: Final = 1e9
-"""Stands for a gap, in deviations: its square is still a single precision number."""
-_SLOT_DECAY: Final = 0.95
-"""Weight of a slot relative to the one after it."""
-_AGE_PER_WEEK: Final = 0.3
-"""What a week adds to the distance of a moment: what was long ago must be more alike."""
-_OTHER_TIME: Final = 0.4
-"""What half a day apart on the clock adds to it."""
-_DEVIATION: Final = 1.25
-"""Standard deviation of normal noise / its mean absolute deviation."""
+_GAP: Final = 1e9  # stands for a gap, in deviations: its square is still a single precision number
+_SLOT_DECAY: Final = 0.95  # weight of a slot relative to the one after it
+_AGE_PER_WEEK: Final = 0.3  # what a week adds to the distance of a moment: what was long ago must be more alike
+_OTHER_TIME: Final = 0.4  # what half a day apart on the clock adds to it
+_DEVIATION: Final = 1.25  # standard deviation of normal noise / its mean absolute deviation
 _SERIES_PER_BLOCK: Final = 128
 
 

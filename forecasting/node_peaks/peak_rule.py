@@ -37,8 +37,7 @@ SHARES: Final[Mapping[Resource, tuple[float, ...]]] = {
 """Added to `usual`, of the limit for CPU, of what is free for memory."""
 _RESTLESS: Final = 2
 """Place of the rate at which a cluster's own scores are compared: rarer ones are few events, others no peaks."""
-_FULL_CLASS: Final = 10
-"""Nodes of which a day of decisions counts as a day of evidence."""
+_FULL_CLASS: Final = 10  # nodes of which a day of decisions counts as a day of evidence
 _PARTS: Final = 6
 _LEAST_FREE: Final = 1e-3
 

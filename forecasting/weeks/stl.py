@@ -18,10 +18,8 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 
-_ROUNDS: Final = 5
-"""Of the inner loop: as many as statsmodels takes by default, so that numbers can be compared."""
-_WINDOW: Final = 7
-"""Loess window of a single seasonal component, in periods."""
+_ROUNDS: Final = 5  # of the inner loop: as many as statsmodels takes by default, so that numbers can be compared
+_WINDOW: Final = 7  # loess window of a single seasonal component, in periods
 _WINDOW_STEP: Final = 4
 """Of several components the k-th, from 1 on, has a window of _WINDOW + _WINDOW_STEP x k periods (Bandara et al.)."""
 
