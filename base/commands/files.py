@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from cotenant.base.errors import CotenantError, UsageError
+from cotenant.base.process.files import replace_atomically
 from cotenant.base.text import counted
 
 
@@ -18,15 +17,8 @@ def save(folder: Path, path: str, text: str) -> None:
     target = folder / path
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=".cotenant-")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as stream:
-                stream.write(text)
-            Path(name).chmod(0o644)
-            Path(name).replace(target)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        replace_atomically(target, text.encode(), on_disk=False)
+        target.chmod(0o644)
     except OSError as error:
         raise CotenantError(
             f"{target} cannot be written: {error.strerror}", fix="Name another --output-dir."

@@ -103,7 +103,7 @@ def replace_atomically(
     """
     fresh = path.with_name(f".{path.name}.tmp")
     try:
-        with open(fresh, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+        with open(fresh, "wb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, mode)) as file:
             if isinstance(content, bytes):
                 file.write(content)
             else:

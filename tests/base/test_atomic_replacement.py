@@ -48,6 +48,15 @@ def test_what_fails_in_the_middle_leaves_the_old_file_and_no_draft(tmp_path: Pat
     assert contents(tmp_path) == {"note.json": b"old"}
 
 
+def test_a_link_in_the_place_of_the_draft_is_not_written_through(tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.write_bytes(b"theirs")
+    (tmp_path / ".note.json.tmp").symlink_to(theirs)
+    with pytest.raises(OSError, match="symbolic links"):
+        replace_atomically(tmp_path / "note.json", b"new")
+    assert contents(tmp_path) == {"theirs": b"theirs"}
+
+
 def test_a_file_of_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         replace_atomically(tmp_path / "absent" / "note.json", b"new")
