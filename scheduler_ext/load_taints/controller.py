@@ -85,15 +85,6 @@ class LoadTaintMetrics:
         self._changes.labels(effect.name.lower()).inc()
 
 
-REFUSE_PERCENT: Final = 97.0
-"""NoSchedule from this share of a threshold (extender.load_aware.usage) on: pods arrive before the taint does."""
-AVOID_PERCENT: Final = 60.0
-"""PreferNoSchedule on nodes from this share of a threshold on, the busiest first. Only the order among busy nodes
-depends on it; avoided_share_percent bounds how many it reaches."""
-LEAVE_PERCENT: Final = 8.0
-"""A taint goes when the node is so far below what it was set for; a node in the place of another is so much busier.
-Hysteresis above the noise of one NodeMetric to the next."""
-
 COLLECTIONS: Final = (*NEEDED, "forecasts")
 FIRST_LISTS_SECONDS: Final = 30.0
 DAEMON_SETS_SECONDS: Final = 60.0
@@ -139,7 +130,11 @@ class LoadTaintController(Feature):
         """Store the settings; nothing is read yet. rules: thresholds, and how far ahead forecasts are read."""
         self._client, self._settings, self._rules = client, settings, rules
         self._taints = NodeTaints(client, LOAD_TAINT)
-        self._arguments = arguments_of(settings)
+        self._arguments = LoadTaintArgs(
+            refused_share=settings.refused_share_percent / 100,
+            avoided_share=settings.avoided_share_percent / 100,
+            hold_seconds=settings.hold_seconds,
+        )
         self.interval_seconds = settings.interval_seconds
         self._metrics = LoadTaintMetrics(registry) if registry else None
         self._watching: Watching | None = None
@@ -270,18 +265,6 @@ class LoadTaintController(Feature):
             patch = self._taints.patch(change.name, EFFECTS[change.after], why)
             if patch is not None:
                 yield patch
-
-
-def arguments_of(settings: LoadTaintSettings) -> LoadTaintArgs:
-    """The settings as decisions read them: shares from 0 to 1."""
-    return LoadTaintArgs(
-        refuse_from=REFUSE_PERCENT,
-        avoid_from=AVOID_PERCENT,
-        leave=LEAVE_PERCENT,
-        refused_share=settings.refused_share_percent / 100,
-        avoided_share=settings.avoided_share_percent / 100,
-        hold_seconds=settings.hold_seconds,
-    )
 
 
 def _warnings(loads: NodeLoads, is_withheld: bool, kept_away: Sequence[str]) -> Iterator[ObjectNote]:

@@ -49,12 +49,17 @@ class LoadEffect(IntEnum):
 class LoadTaintArgs:
     """Bounds: loads in percent of a node's threshold, shares of the nodes from 0 to 1."""
 
+    refused_share: float
+    avoided_share: float
+    hold_seconds: float
     refuse_from: float = 97.0
+    """NoSchedule from here on: pods arrive before the taint does."""
     avoid_from: float = 60.0
+    """PreferNoSchedule from here on, the busiest first. Only the order among busy nodes depends on it; avoided_share
+    bounds how many it reaches."""
     leave: float = 8.0
-    refused_share: float = 0.1
-    avoided_share: float = 0.25
-    hold_seconds: float = 120.0
+    """A taint goes when the node is so far below what it was set for; a node in the place of another is so much busier.
+    Hysteresis above the noise of one NodeMetric to the next."""
 
 
 @dataclass(frozen=True, slots=True)

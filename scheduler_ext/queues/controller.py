@@ -176,9 +176,6 @@ class QueueGates(Feature):
         """Withdraw the promise and let every pod go."""
         return ControllerDecision(withdrawal(self._mirrors, now_seconds))
 
-    def sent(self, outcomes: Sequence[Outcome]) -> None:
-        """The mirrors show what became of it."""
-
 
 def withdrawal(mirrors: Mapping[str, Mirror[Any]], now_seconds: float) -> tuple[Any, ...]:
     """The end of the promise, and of the gates of every pod that waits."""

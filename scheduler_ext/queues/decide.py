@@ -54,7 +54,7 @@ def decide(view: QueueView, settings: QueueSettings) -> QueueWrites:
     """Let pods and gangs go whose quota admits them, take back what is used too long beyond runtime, and explain."""
     admission = quota_admission(view, settings)
     since, borrows = over_since(view, admission), borrows_since(view, admission)
-    revoked = revocation(view, settings, admission, since)
+    revoked, revocation_notes = revocation(view, settings, admission, since)
     gangs = gangs_decided(view, settings)
     # members of gangs first, for a gang goes as a whole; the others as queues go, whatever their quotas
     let_go = sorted(admission.admitted_pods, key=lambda admitted: (not admitted.pod.gang, *queue_order(admitted.pod)))
@@ -65,14 +65,14 @@ def decide(view: QueueView, settings: QueueSettings) -> QueueWrites:
     return QueueWrites(
         intents=(
             *(admitted.pod.gate_removal(admitted.why, QUOTA_GATE) for admitted in let_go),
-            *revoked.evictions,
+            *revoked,
             *preemptions(view, settings, admission),
             *gangs.intents,
             *root_quota_intents(view),
             *status_intents(view, admission, since, borrows),
             *pod_group_intents(gangs.statuses, view.now_seconds),
         ),
-        notes=(*quota_problems(admission), *gang_problems(gangs.statuses), *revoked.notes),
+        notes=(*quota_problems(admission), *gang_problems(gangs.statuses), *revocation_notes),
         report=with_gangs(report_of(view, admission, since, borrows), gangs.statuses, view, settings),
         over_since=since,
         borrows_since=borrows,

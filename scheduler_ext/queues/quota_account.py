@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from cotenant.base.kubernetes.protocol import GANG_LABEL, OWNER_WORKLOAD_ANNOTATION
 from cotenant.base.kubernetes.quota_tree import Amounts, QuotaNode, QuotaTree
@@ -54,20 +53,12 @@ class QuotaAccount:
             add_amounts(self.ungated[name], ungated or {})
 
 
-class QuotaCharges(NamedTuple):
-    """The use of each usable quota; of what has a node but no quota that can be used; what waiting pods have already.
+def charges_of(
+    view: QueueView, usable: Mapping[str, QuotaNode]
+) -> tuple[dict[str, QuotaCharge], dict[str, int], dict[str, Amounts]]:
+    """Return what is used when a round begins: of each usable quota, and with a node but of no quota that can be used.
 
-    covered: by uid of a pod that waits for its quota, the part of its request that a plan reserves for it there.
-    """
-
-    by_quota: dict[str, QuotaCharge]
-    unowned: dict[str, int]
-    covered: dict[str, Amounts]
-
-
-def charges_of(view: QueueView, usable: Mapping[str, QuotaNode]) -> QuotaCharges:
-    """Return what is used when a round begins.
-
+    The third part is, by uid of a pod that waits for its quota, what of its request a plan reserves for it there.
     Capacity that a plan reserves for a pod counts once: beside the pod where it was let go and takes the capacity over,
     and instead of it while it waits.
     """
@@ -98,7 +89,7 @@ def charges_of(view: QueueView, usable: Mapping[str, QuotaNode]) -> QuotaCharges
             charges.setdefault(owner.name, QuotaCharge()).add(reserved, firm=False, ungated=True)
         elif plan.status.node:
             add_amounts(unowned, reserved)
-    return QuotaCharges(charges, unowned, covered)
+    return charges, unowned, covered
 
 
 def _takers(view: QueueView) -> dict[str, QueuePod]:

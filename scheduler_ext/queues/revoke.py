@@ -8,7 +8,6 @@ be, nor for a pod that would find no capacity on the nodes afterwards.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from cotenant.base.kubernetes.intent import Address, Create, eviction_of
@@ -105,14 +104,6 @@ EVICTIONS_PER_ROUND: Final = 10
 end no workload at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class Revocation:
-    """Pods to evict, and Events (object, sentence) about quotas that cannot release enough."""
-
-    evictions: tuple[Create, ...] = ()
-    notes: tuple[tuple[str, str], ...] = ()
-
-
 def excess(use: QuotaUse) -> dict[str, int]:
     """Return by how much a quota's gated pods use more than it may use, by resource; only amounts above zero."""
     over = {r: u - use.ungated.get(r, 0) - use.limit.get(r, 0) for r, u in use.used.items()}
@@ -133,11 +124,12 @@ def borrows_since(view: QueueView, admission: QuotaAdmission) -> dict[str, float
 
 def revocation(
     view: QueueView, settings: QueueSettings, admission: QuotaAdmission, since: Mapping[str, float]
-) -> Revocation:
-    """Return the evictions that give capacity back now, with notes; nothing while `queues.revoke` is off."""
-    if not settings.revoke:
-        return Revocation()
-    pods = let_go_by_quota(view, since)
+) -> tuple[list[Create], list[tuple[str, str]]]:
+    """Return the evictions that give capacity back now, and Events (object, sentence) about quotas that cannot do so.
+
+    Nothing while `queues.revoke` is off.
+    """
+    pods = let_go_by_quota(view, since) if settings.revoke else {}
     evictions: list[Create] = []
     notes: list[tuple[str, str]] = []
     for quota in sorted(pods):
@@ -149,7 +141,7 @@ def revocation(
         if lacking:
             amounts = ", ".join(f"{quantity_of(r, amount)} of {r}" for r, amount in sorted(lacking.items()))
             notes.append((f"elasticquotas/{quota}", f"uses {amounts} too much, and no pod may be evicted for it now"))
-    return Revocation(tuple(evictions), tuple(notes))
+    return evictions, notes
 
 
 def preemptions(view: QueueView, settings: QueueSettings, admission: QuotaAdmission) -> Iterator[Create]:

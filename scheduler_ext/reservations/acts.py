@@ -132,7 +132,12 @@ def _approve(asked: ApprovePlan, context: PlanContext) -> Intent:
             f"the approval of plan {asked.plan} does not name the generation that was read",
             fix="Read the plan, then send its generation: what was changed since is not approved.",
         )
-    plans.require_seen(plan, asked.generation)
+    if asked.generation not in (None, plan.generation):
+        raise UsageError(
+            f"somebody has changed plan {plan.namespace}/{plan.name} since you read it: it is generation "
+            f"{plan.generation} now, and you saw {asked.generation}",
+            fix="Look at it again.",
+        )
     return plans.decide_plan(plan, approval, asked.standby)
 
 

@@ -7,7 +7,7 @@ deadline says when. A node on which a last-resort placeholder vanished is listed
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final, get_args
@@ -17,7 +17,6 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from cotenant.base.controllers.contract import ControllerDecision, ObjectNote
 from cotenant.base.controllers.loop import Changes, Feature
 from cotenant.base.kube import KubeClient, Mirror
-from cotenant.base.kubernetes.intent import Outcome
 from cotenant.base.kubernetes.protocol import SWAP_GUARD
 from cotenant.scheduler_ext.reservations.api_servers import ApiServers
 from cotenant.scheduler_ext.reservations.decide import (
@@ -108,9 +107,6 @@ class ReservationController(Feature):
         ]
         return ControllerDecision(plan.intents, tuple(notes))
 
-    def sent(self, outcomes: Sequence[Outcome]) -> None:
-        """The mirrors show what became of it."""
-
     def decide_at_shutdown(self, now_seconds: float) -> ControllerDecision:
         """Return what to write when the manager ends, so that no pod waits for a manager that is gone."""
         return ControllerDecision(
@@ -200,9 +196,6 @@ class Gates(Feature):
         return ControllerDecision(
             withdraw_reservation_promise(guard_of(self._mirrors["swapguards"]), pending, now_seconds)
         )
-
-    def sent(self, outcomes: Sequence[Outcome]) -> None:
-        """The mirrors show what became of it."""
 
 
 class ReservationMetrics:

@@ -58,7 +58,8 @@ def decide(view: ReservationView, settings: ReservationSettings) -> ReservationW
     # placeholders of Reservations that are gone; one that cannot be read keeps its own
     known_uids = {r.uid for r in view.reservations.values()} | {s.reservation_uid for s in view.guard.swaps}
     for placeholder in (p for uid, pods in view.placeholders.items() if uid not in known_uids for p in pods):
-        if not placeholder.deleting and not placeholder.holds_for(view.unreadable):
+        owners = {owner.name for owner in placeholder.identity.controllers if owner.kind == "Reservation"}
+        if not placeholder.deleting and owners.isdisjoint(view.unreadable):
             intents.append(placeholder_deletion(placeholder.as_placeholder(), "its reservation is gone"))
     # only the first write to each object and subresource; the next round makes the others
     first: dict[tuple[object, str], Intent] = {}

@@ -13,7 +13,7 @@ from typing import Final
 from cotenant.base.kubernetes.intent import Create, Delete, Intent
 from cotenant.base.kubernetes.moments import moment_of
 from cotenant.base.kubernetes.pod_identity import Condition
-from cotenant.base.kubernetes.pod_request import fits, format_quantities, sum_amounts
+from cotenant.base.kubernetes.pod_request import fits, format_quantities, select_amounts, sum_amounts
 from cotenant.base.kubernetes.protocol import ENDED_PHASES
 from cotenant.scheduler_ext.reservations.model.life_cycle import Phase
 from cotenant.scheduler_ext.reservations.model.reservation import Mode, Reservation, ReservationStatus
@@ -34,7 +34,6 @@ from cotenant.scheduler_ext.reservations.status import (
     READY,
     SCHEDULED,
     address_of,
-    allocated_of,
     condition,
     merge_conditions,
     references,
@@ -139,7 +138,7 @@ def desired_status(
         before,
         node=node,
         allocatable=reservation.size if node else {},
-        allocated=allocated_of(reservation, owners) if node else {},
+        allocated=select_amounts(sum_amounts(p.requests for p in owners), reservation.size) if node else {},
         owners=references(owners),
     )
     if reservation.allocate_once and owners:

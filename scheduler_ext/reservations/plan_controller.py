@@ -16,7 +16,6 @@ from cotenant.base.controllers.loop import Changes, Feature
 from cotenant.base.controllers.watched import BATCH_CPU
 from cotenant.base.errors import ClusterAbsent, ClusterForbidden, CotenantError, UsageError
 from cotenant.base.kube import KubeClient, Mirror
-from cotenant.base.kubernetes.intent import Outcome
 from cotenant.base.kubernetes.moments import moment_of
 from cotenant.base.kubernetes.owners import WORKLOAD_API_VERSIONS
 from cotenant.base.kubernetes.protocol import ENDED_PHASES
@@ -26,13 +25,7 @@ from cotenant.scheduler_ext.reservations import plan_decisions
 from cotenant.scheduler_ext.reservations.model.plan import PLAN_LABEL, Plan, Proposal, Realisation, key_of
 from cotenant.scheduler_ext.reservations.model.reservation import Reservation
 from cotenant.scheduler_ext.reservations.model.settings import PlanSettings
-from cotenant.scheduler_ext.reservations.plan_decisions import (
-    OwnerView,
-    PlanView,
-    needs_standby_reading,
-    needs_workload,
-    owner_key,
-)
+from cotenant.scheduler_ext.reservations.plan_decisions import OwnerView, PlanView, needs_workload, owner_key
 from cotenant.scheduler_ext.reservations.plans.realise import BUFFER_GROUP
 from cotenant.scheduler_ext.reservations.service.plans import quota_left, read_owner
 from cotenant.scheduler_ext.reservations.view import PodView
@@ -87,7 +80,8 @@ class PlanController(Feature):
         mirror = self._mirrors["plans"]
         all_plans: tuple[Plan, ...] = tuple(plan for _, plan in sorted(mirror.snapshot().items()))
         nearby = {plan.key for plan in all_plans if needs_workload(plan, now_seconds, NEAR_SECONDS)}
-        active = [plan for plan in all_plans if plan.key in nearby or needs_standby_reading(plan)]
+        # workloads are read now and then outside the windows, too, for the standby
+        active = [plan for plan in all_plans if plan.key in nearby or (plan.approved and plan.standby > 0)]
         self._forget(active, nearby, now_seconds)
         version, buffers = self._buffers(all_plans)
         owners, unknown = self._owners(active, now_seconds)
@@ -130,9 +124,6 @@ class PlanController(Feature):
             for (ns, name), why in mirror.refusals.items()
         ]
         return replace(decision, notes=(*decision.notes, *unknown, *unread))
-
-    def sent(self, outcomes: Sequence[Outcome]) -> None:
-        """The mirrors show what became of it."""
 
     def _forget(self, active: Sequence[Plan], nearby: Collection[str], now_seconds: float) -> None:
         """Keep of what was read that of plans with standby alone, and not for long: they are many, all day."""

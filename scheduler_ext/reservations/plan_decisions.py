@@ -147,11 +147,6 @@ def needs_workload(plan: Plan, now_seconds: float, ahead_seconds: float) -> bool
     return plan.approved and (status.window is None or now_seconds >= status.reserve_at_seconds - ahead_seconds)
 
 
-def needs_standby_reading(plan: Plan) -> bool:
-    """Return whether a plan's workload has to be read now and then outside its windows, for its standby."""
-    return plan.approved and plan.standby > 0
-
-
 def owner_key(plan: Plan) -> tuple[str, str, str]:
     """Key of `PlanView.owners` and `PlanView.autoscalers`."""
     return plan.namespace, plan.owner.kind, plan.owner.name

@@ -9,7 +9,7 @@ from typing import Any, Final
 from cotenant.base.kubernetes.intent import Address, Apply
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.kubernetes.pod_identity import Condition, Reference
-from cotenant.base.kubernetes.pod_request import format_quantities, select_amounts, sum_amounts
+from cotenant.base.kubernetes.pod_request import format_quantities
 from cotenant.base.kubernetes.protocol import SCHEDULING_GROUP
 from cotenant.scheduler_ext.reservations.model.life_cycle import Phase
 from cotenant.scheduler_ext.reservations.model.reservation import Reservation, ReservationStatus
@@ -29,11 +29,6 @@ def address_of(reservation: Reservation) -> Address:
 def condition(type_: str, holds: bool, reason: str, message: str = "") -> Condition:
     """One condition; its moment is filled in when it is merged."""
     return Condition(type_, "True" if holds else "False", reason, message)
-
-
-def allocated_of(reservation: Reservation, owners: Sequence[PodView]) -> dict[str, int]:
-    """Return what owners use, of the reserved resources only."""
-    return select_amounts(sum_amounts(owner.requests for owner in owners), reservation.size)
 
 
 def references(owners: Sequence[PodView]) -> tuple[Reference, ...]:

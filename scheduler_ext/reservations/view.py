@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
@@ -103,10 +103,6 @@ class PodView(PodState):
     def reservation_uid(self) -> str:
         """UID of the Reservation that a placeholder belongs to."""
         return next((c.uid for c in self.identity.controllers if c.kind == "Reservation"), "")
-
-    def holds_for(self, names: Collection[str]) -> bool:
-        """Return whether it is a placeholder of one of these Reservations."""
-        return any(c.kind == "Reservation" and c.name in names for c in self.identity.controllers)
 
     @property
     def allocated_from(self) -> str:

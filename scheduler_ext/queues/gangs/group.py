@@ -9,11 +9,10 @@ from functools import cached_property
 from typing import Final
 
 from cotenant.base.kubernetes.intent import Create
-from cotenant.base.kubernetes.protocol import GANG_GATE, RESERVATION_GATE
+from cotenant.base.kubernetes.protocol import GANG_GATE, GANG_LABEL, RESERVATION_GATE
 from cotenant.scheduler_ext.queues.gangs.reservations import (
     GANG_ANNOTATION,
     asker_of,
-    gang_reservations,
     has_reserved_capacity,
     member_uid,
 )
@@ -208,7 +207,7 @@ def gang_groups(view: QueueView) -> tuple[tuple[GangGroup, ...], tuple[Reservati
     for pod in view.pods:
         if pod.gang and not pod.deleting and not pod.placeholder:
             pods.setdefault(pod.gang, []).append(pod)
-    reservations = gang_reservations(view.reservations)
+    reservations = [r for r in view.reservations if GANG_LABEL in r.labels and GANG_ANNOTATION in r.annotations]
     by_uid = {member_uid(reservation): reservation for reservation in reservations}
     living = {pod.uid for group in pods.values() for pod in group}
     memberless = tuple(reservation for reservation in reservations if member_uid(reservation) not in living)

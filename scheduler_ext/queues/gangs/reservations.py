@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Iterable
 from typing import Final
 
-from cotenant.base.kubernetes.intent import Address, Create, Delete
+from cotenant.base.kubernetes.intent import Address, Create
 from cotenant.base.kubernetes.pod_request import format_quantities
 from cotenant.base.kubernetes.protocol import GANG_LABEL, SCHEDULING_GROUP
 from cotenant.scheduler_ext.queues.model.gang import Gang
@@ -21,7 +21,7 @@ from cotenant.scheduler_ext.reservations.guard import MANAGED
 from cotenant.scheduler_ext.reservations.model.life_cycle import Phase
 from cotenant.scheduler_ext.reservations.model.reservation import MODE_ANNOTATION, Mode, Reservation
 from cotenant.scheduler_ext.reservations.placeholder import fresh_name, label_of
-from cotenant.scheduler_ext.reservations.status import READY, SCHEDULED, address_of
+from cotenant.scheduler_ext.reservations.status import READY, SCHEDULED
 
 GANG_ANNOTATION: Final = GANG_LABEL
 """On a gang's Reservation: "namespace/name" of the gang, in full."""
@@ -30,15 +30,12 @@ SPARE_SECONDS: Final = 600.0
 _NAME_LENGTH: Final = 200
 
 
-def reservation_name(pod: QueuePod) -> str:
-    """The one name for this very pod, so that a second write makes no second Reservation."""
-    digest = hashlib.sha256(pod.uid.encode()).hexdigest()[:12]
-    return f"gang-{pod.namespace}-{pod.name}"[:_NAME_LENGTH].rstrip(".-") + f"-{digest}"
-
-
 def member_reservation_creation(pod: QueuePod, gang: Gang, settings: QueueSettings) -> Create:
     """Reserve capacity for one member: its requests, on nodes where it may run."""
-    address = Address(SCHEDULING_GROUP, "reservations", reservation_name(pod))
+    # the one name for this very pod, so that a second write makes no second Reservation
+    digest = hashlib.sha256(pod.uid.encode()).hexdigest()[:12]
+    name = f"gang-{pod.namespace}-{pod.name}"[:_NAME_LENGTH].rstrip(".-") + f"-{digest}"
+    address = Address(SCHEDULING_GROUP, "reservations", name)
     metadata = {
         "labels": MANAGED | {GANG_LABEL: label_of(gang.name)},
         "annotations": {GANG_ANNOTATION: gang.key, MODE_ANNOTATION: Mode.PINNED.value},
@@ -70,16 +67,6 @@ def member_reservation_creation(pod: QueuePod, gang: Gang, settings: QueueSettin
 def asker_of(pod: QueuePod, gang: Gang) -> str:
     """Return the object for an Event when there is no capacity for a member: the PodGroup, else the pod."""
     return f"podgroups/{gang.key}" if gang.from_pod_group else f"pods/{pod.place}"
-
-
-def reservation_deletion(reservation: Reservation, why: str) -> Delete:
-    """Give a member's capacity back; its placeholder follows at once."""
-    return Delete(address_of(reservation), reservation.uid, why)
-
-
-def gang_reservations(reservations: Iterable[Reservation]) -> tuple[Reservation, ...]:
-    """Return the Reservations that reserve capacity for members of gangs."""
-    return tuple(r for r in reservations if GANG_LABEL in r.labels and GANG_ANNOTATION in r.annotations)
 
 
 def member_uid(reservation: Reservation) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from cotenant.base.kubernetes.intent import Intent
+from cotenant.base.kubernetes.intent import Delete, Intent
 from cotenant.base.kubernetes.pod_request import sum_amounts
 from cotenant.base.kubernetes.protocol import GANG_GATE
 from cotenant.base.reasons import Reason
@@ -26,7 +26,6 @@ from cotenant.scheduler_ext.queues.gangs.reservations import (
     member_reservation_creation,
     placeholder_stems,
     refusal,
-    reservation_deletion,
 )
 from cotenant.scheduler_ext.queues.model.queue_pod import Placement, QueuePod
 from cotenant.scheduler_ext.queues.model.report import GangState
@@ -35,6 +34,7 @@ from cotenant.scheduler_ext.queues.packing import FreeCapacity, MemberGroup, mem
 from cotenant.scheduler_ext.queues.view import QueueView
 from cotenant.scheduler_ext.reservations.model.life_cycle import Phase
 from cotenant.scheduler_ext.reservations.model.reservation import Reservation
+from cotenant.scheduler_ext.reservations.status import address_of
 
 LONGEST_SECONDS: Final = 30.0
 WAITING: Final = frozenset({GangState.INCOMPLETE, GangState.QUEUED, GangState.NO_CAPACITY, GangState.SCHEDULING})
@@ -133,11 +133,14 @@ class _GangRound:
         """Let all ready members start one by one, since those that must start together have started."""
         self.attempts.pop(group.key, None)
         self.let_go((pod for members in group.gangs for pod in members.ready), f"gang {group.key} has started")
-        if self.awaits_scheduler(group):
-            return
+        # the scheduler has it and has not placed its minimum
+        entrusted = (m for m in group.gangs if m.entrusted and len(m.bound) < m.gang.min_available)
+        if (waiting := next(entrusted, None)) is not None:
+            text = (waiting.native and waiting.native.message) or LEFT
+            return self.stand(group, GangState.SCHEDULING, Reason.GANG_LEFT_TO_SCHEDULER, text)
         landing = any(members.landing for members in group.gangs)
         state = GangState.OPENING if landing else GangState.RUNNING
-        self.stand(group, state, Reason.GANG_OPENING if landing else Reason.OK)
+        return self.stand(group, state, Reason.GANG_OPENING if landing else Reason.OK)
 
     def entrust(self, group: GangGroup) -> None:
         """Let a complete gang go that the scheduler places, once the PodGroup is there that makes it do so."""
@@ -150,14 +153,6 @@ class _GangRound:
             self.let_go(members.ready, f"gang {group.key} is left to the scheduler")
         text = LEFT if native is not None else self.with_refusals(LEFT, group, members.ready)
         return self.release_all(group, GangState.SCHEDULING, Reason.GANG_LEFT_TO_SCHEDULER, text)
-
-    def awaits_scheduler(self, group: GangGroup) -> bool:
-        """Return whether the scheduler has the gang and has not placed its minimum; records that state."""
-        waiting = [m for m in group.gangs if m.entrusted and len(m.bound) < m.gang.min_available]
-        for members in waiting[:1]:
-            text = (members.native and members.native.message) or LEFT
-            self.stand(group, GangState.SCHEDULING, Reason.GANG_LEFT_TO_SCHEDULER, text)
-        return bool(waiting)
 
     def advance(self, group: GangGroup) -> None:
         """Advance a group whose capacity is being reserved: open it when all is reserved, else go on or release all."""
@@ -242,10 +237,8 @@ class _GangRound:
         self.intents += [pod.gate_removal(why, GANG_GATE) for pod in pods]
 
     def release(self, reservations: Iterable[Reservation], why: str) -> None:
-        """Delete Reservations; their placeholders follow."""
-        self.intents += [
-            reservation_deletion(reservation, why) for reservation in reservations if not reservation.deleting
-        ]
+        """Delete Reservations; their placeholders follow at once."""
+        self.intents += [Delete(address_of(each), each.uid, why) for each in reservations if not each.deleting]
 
     def stand(self, group: GangGroup, state: GangState, code: Reason, text: str = "", position: int = 0) -> None:
         """Note where it stands."""

@@ -51,8 +51,7 @@ class QueueSettings(Section, frozen=True):
     ] = True
     min_scaling: bool = True
     """Guarantees (min) shrink in proportion when the cluster has less than their sum. As Koordinator scales guarantees;
-    without it the guarantees of a cluster that shrank cannot be kept.
-    """
+    without it the guarantees of a cluster that shrank cannot be kept."""
     revoke: Annotated[
         bool,
         setting(
@@ -91,16 +90,13 @@ class QueueSettings(Section, frozen=True):
     ] = "own"
     gang_place_seconds: float = 30.0
     """Longest that a gang's capacity is reserved piece by piece; if not complete by then, all is released. Longer than
-    placing some hundreds of pods takes; other pods wait meanwhile.
-    """
+    placing some hundreds of pods takes; other pods wait meanwhile."""
     back_off_seconds: float = 5.0
     """A gang that was not placed is tried again after this time, twice as late after each further failure. Pacing of
-    further tries, doubled each time.
-    """
+    further tries, doubled each time."""
     longest_back_off_seconds: float = 300.0
     """The longest of these times. Pacing of further tries: kube-scheduler's unschedulable pods wait five minutes, too.
     """
     served_seconds: float = 30.0
     """The webhook holds pods back for so long after the manager's last sign of life, and no longer. Twice a leader
-    election's lease: a manager that is replaced is not taken for gone.
-    """
+    election's lease: a manager that is replaced is not taken for gone."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
@@ -144,23 +145,9 @@ def plan_table(plans: Sequence[Plan]) -> Table:
 def score_table(plan: Plan) -> Table:
     """Scores of a plan, newest first."""
     rows = [
-        {
-            "namespace": plan.namespace,
-            "plan": plan.name,
-            "start": int(score.start_seconds),
-            "planned": score.planned,
-            "needed": score.needed,
-            "others_waiting": score.others_waiting,
-            "held": score.reserved,
-            "used": score.used,
-            "missed": score.missed,
-            "coverage": score.coverage if is_needed(score) else None,
-            "hit": score.hit_ratio,
-            "idle_core_hours": score.idle_core_hours,
-            "lent_core_hours": score.lent_core_hours,
-            "cost": score.cost,
-            "lead_seconds": score.lead_seconds,
-        }
+        asdict(score)
+        | {"namespace": plan.namespace, "plan": plan.name, "start": int(score.start_seconds), "held": score.reserved}
+        | {"hit": score.hit_ratio, "coverage": score.coverage if is_needed(score) else None}
         for score in plan.status.scores
     ]
     return Table.from_rows(SCORES, rows)
@@ -200,13 +187,11 @@ def report_table(report: OccurrenceReport, currency: str) -> Table:
 
 def preview_table(preview: Preview, currency: str) -> Table:
     """Question and answer, one a row."""
-    late = preview.unplaced_then
+    late, displaced = preview.unplaced_then, preview.displaced_core_hours
+    then = "no forecast of then" if late is None else _placement_text(preview.count, late, preview.nodes_then)
     rows = [
         ("fits now", _placement_text(preview.count, preview.unplaced, preview.nodes)),
-        (
-            "fits at the start",
-            "no forecast of then" if late is None else _placement_text(preview.count, late, preview.nodes_then),
-        ),
+        ("fits at the start", then),
         *((("windows", f"{window_text(preview.windows)} (UTC)"),) if preview.windows else ()),
         ("reserved", f"{preview.reserved_core_hours:.1f} core-hours, {preview.reserved_cost:.2f} {currency}"),
         (
@@ -217,20 +202,15 @@ def preview_table(preview: Preview, currency: str) -> Table:
         )
         if preview.standby
         else ("standby", "none"),
-        (
-            "batch displaced",
-            f"at most {preview.displaced_core_hours:.1f} core-hours, {preview.displaced_cost:.2f} {currency}",
-        ),
+        ("batch displaced", f"at most {displaced:.1f} core-hours, {preview.displaced_cost:.2f} {currency}"),
         *(
             (f"quota left, {name}", f"{amount / 1000:g} cores" if name == "cpu" else f"{amount / (1 << 30):.1f} GiB")
             for name, amount in sorted(preview.quota_left.items())
         ),
     ]
-    if preview.expected:
-        expected = preview.expected
-        rows.append(
-            ("back-test", f"{percent(expected.hit_ratio)} used, {expected.idle_core_hours:.1f} core-hours idle a day")
-        )
+    if expected := preview.expected:
+        idle = f"{expected.idle_core_hours:.1f} core-hours idle a day"
+        rows.append(("back-test", f"{percent(expected.hit_ratio)} used, {idle}"))
     rows += [(v.guard, f"{'passed' if v.passed else 'STOPS IT'}: {v.message}") for v in preview.guards]
     rows += [("note", note) for note in (*preview.notes, preview.without) if note]
     return Table.from_rows(PREVIEWS, [{"what": what, "answer": answer} for what, answer in rows])

@@ -50,14 +50,9 @@ def by_need(plans: Iterable[Plan]) -> list[Plan]:
     return sorted(plans, key=key)
 
 
-def available_reservations(plan: Plan) -> int:
-    """Number of the occurrence's Reservations whose capacity is there, used ones included."""
-    return sum(unit.phase in _THERE for unit in plan.status.units)
-
-
 def available_pods(plan: Plan) -> int:
     """Return for how many of the wanted pods capacity is there; capacity taken earlier does not count beyond them."""
-    return min(available_reservations(plan), wanted_pods(plan))
+    return min(sum(unit.phase in _THERE for unit in plan.status.units), wanted_pods(plan))
 
 
 def used_reservations(plan: Plan) -> int:

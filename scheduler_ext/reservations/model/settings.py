@@ -53,12 +53,10 @@ class ReservationSettings(Section, frozen=True):
     ] = "default-scheduler"
     placeholders_per_node: int = 10
     """Further placeholders avoid a node that has so many. Keeps pods that hold capacity below a tenth of the kubelet's
-    110 pods.
-    """
+    110 pods."""
     swap_settle_seconds: float = 0.05
     """Between the guard's entry and the end of the placeholder: every API server must have seen the entry. Time that an
-    entry of the guard takes to reach every API server's cache.
-    """
+    entry of the guard takes to reach every API server's cache."""
     api_servers: Annotated[
         list[Annotated[str, msgspec.Meta(pattern="^https://")]],
         setting(
@@ -69,12 +67,10 @@ class ReservationSettings(Section, frozen=True):
     ] = msgspec.field(default_factory=list)
     gate_seconds: float = 60.0
     """Longest that a new pod waits for the capacity it matches. A pod that waits longer is better placed by the
-    scheduler without the reservation.
-    """
+    scheduler without the reservation."""
     served_seconds: float = 30.0
     """The webhook holds pods back for so long after the manager's last sign of life, and no longer. Twice a leader
-    election's lease: a manager that is replaced is not taken for gone.
-    """
+    election's lease: a manager that is replaced is not taken for gone."""
     keep_ended_seconds: float = 86_400.0
     """Reservations that have ended are deleted after this time. One day: what ended can still be read the next morning.
     """
@@ -108,8 +104,7 @@ class PlanSettings(Section, frozen=True):
     ] = 19.0
     minimum_coverage: float = 0.9
     """Share of the needed pod-time that a proposal has to have covered in its back-test. Nine tenths of the needed
-    pod-time: less is no plan to rely on.
-    """
+    pod-time: less is no plan to rely on."""
     backtest_days: int = 7
     """Days behind the quantile of a proposal and its expected figures. One week: each weekday is tried once."""
     standby_pods: Annotated[
@@ -125,8 +120,7 @@ class PlanSettings(Section, frozen=True):
     ] = 1
     waiting_fraction: float = 0.05
     """Share of the new pods that may find no capacity in the back-test: standby is sized by it. One pod in twenty, as
-    the newsvendor quantile of plans.miss_cost_ratio's default.
-    """
+    the newsvendor quantile of plans.miss_cost_ratio's default."""
     minimum_window_minutes: int = 30
     """Shortest window that a plan is proposed for. One half hour is the grid of the forecast."""
     cluster_budget_fraction: Annotated[
@@ -140,17 +134,13 @@ class PlanSettings(Section, frozen=True):
     ] = 0.1
     minimum_skill: float = 0.0
     """Least skill against the same time last week (1 - cost / its cost) that a forecast plan needs. Zero: not worse
-    than the same time last week.
-    """
+    than the same time last week."""
     pod_start_seconds: float = 120.0
     """Time from a pod's creation to ready (p95) where none was measured. Used only where no start was measured; two
-    minutes are slow for an image that is there.
-    """
+    minutes are slow for an image that is there."""
     scheduler_seconds: float = 10.0
     """Time (p95) that the scheduler takes to place a placeholder. Placing one pod on a busy kube-scheduler, with its
-    queue.
-    """
+    queue."""
     interval_seconds: float = 30.0
     """Control period: all plans are looked at again after this time. Control period: shorter than any window, longer
-    than an API server's answer.
-    """
+    than an API server's answer."""

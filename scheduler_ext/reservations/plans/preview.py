@@ -53,8 +53,13 @@ def preview(plan: Plan, window: Span, place: PreviewContext, guards: tuple[PlanG
     reserved_core_hours = sum(peak.count * cores * peak.span.seconds / HOUR_SECONDS for peak in plan.windows)
     reserved_core_hours = reserved_core_hours or plan.count * cores * hours
     missing = plan.count - int(counts.sum())
-    then = forecast_pods_per_node(plan, place.nodes)
-    late = None if then is None else plan.count - int(then.sum())
+    # when the window begins, by capacity of now without a forecast; none where no node has one
+    nodes_then: tuple[tuple[str, int], ...] = ()
+    late: int | None = None
+    if any(node.then is not None for node in place.nodes):
+        ahead = [replace(node, free=node.free if node.then is None else node.then) for node in place.nodes]
+        counts_then = pods_per_node(plan.per_pod, plan.count, ahead)
+        nodes_then, late = _counts_by_node(place.nodes, counts_then), plan.count - int(counts_then.sum())
     expected = plan.status.expected
     without = "Without it, pods of this workload compete for free capacity when the peak begins"
     without += f"; today {missing} of {plan.count} would wait." if missing else "; today all of them would find it."
@@ -74,7 +79,7 @@ def preview(plan: Plan, window: Span, place: PreviewContext, guards: tuple[PlanG
         window=window,
         nodes=_counts_by_node(place.nodes, counts),
         unplaced=missing,
-        nodes_then=() if then is None else _counts_by_node(place.nodes, then),
+        nodes_then=nodes_then,
         unplaced_then=late,
         quota_left={n: remaining - plan.count * plan.per_pod.get(n, 0) for n, remaining in place.quota_left.items()},
         displaced_core_hours=displaced,
@@ -90,14 +95,6 @@ def preview(plan: Plan, window: Span, place: PreviewContext, guards: tuple[PlanG
         standby_core_hours=plan.standby_core_hours,
         standby_cost=plan.standby_core_hours * place.price_per_core_hour,
     )
-
-
-def forecast_pods_per_node(plan: Plan, nodes: Sequence[FreeNode]) -> Counts | None:
-    """Pods on each node when the window begins, by capacity of now without a forecast; None where no node has one."""
-    if all(node.then is None for node in nodes):
-        return None
-    ahead = [replace(node, free=node.free if node.then is None else node.then) for node in nodes]
-    return pods_per_node(plan.per_pod, plan.count, ahead)
 
 
 def forecast_free_capacity(

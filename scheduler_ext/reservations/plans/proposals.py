@@ -146,7 +146,7 @@ def contest(size: Size, past: Rehearsal, settings: PlanSettings) -> list[tuple[s
     chosen, step = tested(size, past, settings).tau, past.step_seconds
     contestants = [
         (f"forecast p{100 * tau:g}", account(need, reserved, step), tau == chosen)
-        for tau, reserved in zip(TAUS, _reserved_pods(size, past, TAUS), strict=True)
+        for tau, reserved in zip(TAUS, _by_standby(size, past, TAUS, 0)[0], strict=True)
     ]
     cron = pods(past.a_week_before, size.base, size.capacity)
     finite_need = need[np.isfinite(need)]
@@ -165,17 +165,12 @@ def need_of(demand: Floats, size: Size) -> Floats:
 
 def kept(size: Size, past: Rehearsal, tau: float) -> Counts:
     """Pods that would have been reserved at a quantile, (T,): the forecast's or the present need, with hysteresis."""
-    reserved: Counts = _reserved_pods(size, past, (tau,))[0]
+    reserved: Counts = _by_standby(size, past, (tau,), 0)[0][0]
     return reserved
 
 
-def _reserved_pods(size: Size, past: Rehearsal, taus: Sequence[float]) -> Counts:
-    """The same of several quantiles, (taus, T)."""
-    return _by_standby(size, past, taus, 0)[0]
-
-
 def _by_standby(size: Size, past: Rehearsal, taus: Sequence[float], most: int) -> list[Counts]:
-    """The same with 0 to `most` pods on top of those that ran a reaction time before."""
+    """The same of several quantiles, (taus, T), with 0 to `most` pods beyond those that ran a reaction time before."""
     late = -(-past.reaction_seconds // past.step_seconds)
     present = np.zeros(past.demand.size, dtype=np.int64)
     present[late:] = np.nan_to_num(need_of(past.demand, size))[: present.size - late]

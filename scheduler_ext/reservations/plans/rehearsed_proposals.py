@@ -221,7 +221,8 @@ def table(proposals: Sequence[Proposal]) -> Table:
         memory = proposal.per_pod.get("memory")
         windows = [(peak.span.start_seconds, peak.span.end_seconds, peak.count) for peak in proposal.windows]
         rows.append(
-            {
+            dataclasses.asdict(proposal)
+            | {
                 "namespace": ref.namespace,
                 "kind": ref.kind,
                 "workload": ref.name,
@@ -230,21 +231,14 @@ def table(proposals: Sequence[Proposal]) -> Table:
                 "pods": proposal.count,
                 "cpu": parse_millicores(proposal.per_pod["cpu"]),
                 "memory": parse_bytes(memory) if memory else None,
-                "quantile": proposal.quantile,
                 "hit_ratio": expected.hit_ratio if expected else None,
-                "coverage": proposal.coverage,
                 "idle_core_hours": expected.idle_core_hours if expected else None,
                 "cost": expected.cost if expected else None,
-                "skill": proposal.skill,
-                "reason": proposal.reason,
-                "base_pods": proposal.base_pods,
                 "occurrences": expected.occurrences if expected else 0,
-                "words": proposal.words,
                 "path_start": proposal.start_seconds,
                 "wanted": [float(v) for v in proposal.wanted],
                 "median": [float(v) for v in proposal.median],
                 "windows": [float(v) for window in windows for v in window],
-                "standby": proposal.standby,
             }
         )
     return Table.from_rows(PLANS, rows)

@@ -95,16 +95,6 @@ def plan(client: KubeClient, namespace: str, name: str) -> Plan:
     return parse_plan(body)
 
 
-def require_seen(plan: Plan, generation: int | None) -> None:
-    """Raise UsageError when the plan is no longer of the generation that somebody decides about; None: of any."""
-    if generation is not None and plan.generation != generation:
-        raise UsageError(
-            f"somebody has changed plan {plan.namespace}/{plan.name} since you read it: it is generation "
-            f"{plan.generation} now, and you saw {generation}",
-            fix="Look at it again.",
-        )
-
-
 def decide_plan(plan: Plan, approval: Approval, standby: int | None = None) -> Apply:
     """The approval or rejection of a plan; UsageError for an occurrence that is already over.
 

@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice, takewhile
 from typing import Any, Final
 
@@ -22,7 +22,6 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient, Writer
 from cotenant.base.kubernetes.intent import Intent
 from cotenant.base.kubernetes.pod_request import parse_quantities
-from cotenant.base.ledger.bucket_ledger import LedgerPlace
 from cotenant.base.people import Person, Right
 from cotenant.base.process.clock import Clock, SystemClock
 from cotenant.base.settings.base import SettingSections
@@ -57,24 +56,11 @@ _AT: Final = "spec/approval/at"
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class PlanServiceConfig:
-    """Dependencies of a `ClusterPlanService`. anchor_namespace: where the ledger's head is kept; "": nowhere."""
-
-    door: ClusterAccess
-    ledger: LedgerPlace
-    settings: SettingSections
-    clock: Clock
-    anchor_namespace: str = ""
-    ahead: plans.Ahead = plans.nothing_ahead
-
-
 class ClusterPlanService:
     """Plans of one cluster."""
 
-    def __init__(self, config: PlanServiceConfig, acts: AuditedActs | None = None) -> None:
-        self._config = config
-        self._acts = acts or AuditedActs(config.door, config.ledger, config.anchor_namespace)
+    def __init__(self, acts: AuditedActs, settings: SettingSections, clock: Clock, ahead: plans.Ahead) -> None:
+        self._acts, self._settings, self._clock, self._ahead = acts, settings, clock, ahead
         self._listing = threading.Lock()
         self._lists: dict[tuple[str, str, tuple[str, ...]], tuple[float, PlanListing]] = {}
 
@@ -87,7 +73,7 @@ class ClusterPlanService:
         who.require(Right.READ)
         everywhere = any(not grant.namespaces for grant in who.grants)
         where = () if everywhere else tuple(sorted({name for grant in who.grants for name in grant.namespaces}))
-        key, now = (who.name, who.token, where), self._config.clock.now_seconds()
+        key, now = (who.name, who.token, where), self._now()
         with self._listing:
             at, listed = self._lists.get(key, (float("-inf"), PlanListing()))
             if 0 <= now - at < FRESH_SECONDS:
@@ -156,7 +142,7 @@ class ClusterPlanService:
     def do(self, who: Person, asked: Any) -> Plan:
         """Ledger, cluster, ledger: what is asked by a request of `ACTS`; the plan as the server has it afterwards."""
         act = self._acceptable(who, asked)
-        with _in_words(asked), self._acts.acting(who, act.event, self._config.clock) as (client, subject):
+        with _in_words(asked), self._acts.acting(who, act.event, self._clock) as (client, subject):
             row = subject(str(asked.plan))
             events = ActEvents(PlanEvent.ASKED, act.event, PlanEvent.REFUSED, f"{act.event}: ")
             writer = Writer(client, plans.FIELD_MANAGER)
@@ -191,13 +177,13 @@ class ClusterPlanService:
 
     # --- inside -------------------------------------------------------------------------------------------------------
     def _preview_with_notes(self, client: KubeClient, plan: Plan) -> Preview:
-        preview = plans.preview_plan(client, plan, self._now(), self._config.settings, self._config.ahead)
+        preview = plans.preview_plan(client, plan, self._now(), self._settings, self._ahead)
         short = plan.ttl_seconds is not None and plan.ttl_seconds < preview.window.seconds + plan.lead_seconds
         early = "The TTL ends before the window does: the capacity is released early."
         return msgspec.structs.replace(preview, notes=(*preview.notes, early)) if short else preview
 
     def _now(self) -> float:
-        return self._config.clock.now_seconds()
+        return self._clock.now_seconds()
 
 
 @contextmanager
@@ -223,7 +209,5 @@ def plan_service_of(
 
     ledger = ledger_location(settings.section(ActionSettings), os.environ)
     ahead = plans.nothing_ahead if store is None else ahead_of(store)
-    config = PlanServiceConfig(
-        door or door_of(settings), ledger, settings, clock or SystemClock(), anchor_namespace(settings), ahead
-    )
-    return ClusterPlanService(config)
+    acts = AuditedActs(door or door_of(settings), ledger, anchor_namespace(settings))
+    return ClusterPlanService(acts, settings, clock or SystemClock(), ahead)
