@@ -142,7 +142,5 @@ def log(rows: Sequence[Row]) -> Component:
             str(row["strategy"]),
         ]
         body.append(html.Tr([html.Td(cell) for cell in entry]))
-    head = html.Thead(html.Tr([html.Th(title, scope="col") for title in titles]))
     more = f"Also stored: {measures.left_out_count(len(rows), LOG_ROWS):,} older ones." if len(rows) > LOG_ROWS else ""
-    table = html.Div(html.Table([head, html.Tbody(body)], className="rows"), className="scroll", tabIndex=0)
-    return html.Div([table, *([html.P(more, className="panel-note")] if more else [])])
+    return html.Div([panels.table(titles, body), *([html.P(more, className="panel-note")] if more else [])])

@@ -263,8 +263,7 @@ def outcome(statuses: Sequence[ChangeStatus], base: str, soak_minutes: float, wh
         words = html.Td([html.P(text), *details, *soaks])
         rows.append(html.Tr([html.Th(workload, scope="row"), chip, words, html.Td([link, back])]))
     titles = ("Workload", "State", "What happened", "")
-    head = html.Thead(html.Tr([html.Th(title, scope="col") for title in titles]))
-    table = html.Div(html.Table([head, html.Tbody(rows)], className="facts"), className="scroll tall", tabIndex=0)
+    table = panels.table(titles, rows, "facts", tall=True)
     force = [status for status in statuses if status.state.in_force]
     buttons = [
         html.Button(

@@ -109,13 +109,11 @@ def more_of(count: int) -> list[Component]:
 
 def _moves(review: WorkloadReview, highs: Mapping[Resource, float], currency: str) -> list[Component]:
     titles = ("Container", "Field", "Now", "New", "Highest seen, one pod", "Change over all pods")
-    head = html.Thead(html.Tr([html.Th(title, scope="col") for title in titles]))
     rows = [_row(line) for line in reviewing.lines(review.recommendations)]
     for recommendation in review.recommendations:
         if gpu := recommendation.gpu:
             cells = (visible(recommendation.container.container), GPU_TITLE, str(gpu.now), html.Strong(str(gpu.share)))
             rows.append(html.Tr([html.Td(cell) for cell in (*cells, display.MISSING, display.MISSING)]))
-    table = html.Div(html.Table([head, html.Tbody(rows)], className="rows"), className="scroll", tabIndex=0)
     # A workload in one line: its replicas, p99 of the use of all its pods, what the change frees and raises.
     replicas = workload_story.replicas_count(review.recommendations)
     amounts = ", ".join(f"{display.amount(v, r)}{' CPU' if r is Resource.CPU else ''}" for r, v in highs.items())
@@ -123,7 +121,7 @@ def _moves(review: WorkloadReview, highs: Mapping[Resource, float], currency: st
     worth = [f"{When.NOW}: {saving_text(review.savings, currency)}"]
     facts = html.P(" · ".join([display.counted(replicas, "replica"), *usage, *worth]) + ".", className="panel-note")
     return [
-        table,
+        panels.table(titles, rows),
         *all_written(review.lines),
         *steps(review.next_steps),
         facts,
@@ -245,8 +243,7 @@ def _rule(
 def dry_run(looks: Sequence[WorkloadReview]) -> list[Component]:
     """The server's answer, workload by workload; a refusal in its words, with what helps."""
     rows = [html.Tr([html.Th(visible(str(review.workload)), scope="row"), *_answer(review)]) for review in looks]
-    head = html.Thead(html.Tr([html.Th(t, scope="col") for t in ("Workload", "Answer", "In words")]))
-    return [html.Div(html.Table([head, html.Tbody(rows)], className="facts"), className="scroll tall", tabIndex=0)]
+    return [panels.table(("Workload", "Answer", "In words"), rows, "facts", tall=True)]
 
 
 def _answer(review: WorkloadReview) -> list[Component]:

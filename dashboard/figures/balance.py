@@ -56,24 +56,17 @@ def chart(columns: Mapping[str, npt.NDArray[Any]], resource: Resource) -> Chart:
         yaxis=_axis("used, %", top),
         hovermode="closest",
     )
-    return Chart(
-        {"data": [dots], "layout": layout},
-        _summary(requested[measured], used[measured], columns["node"][measured], resource),
-    )
+    ends = extremes(y)
+    summary = f"No node reports {WORDS[resource]} usage."
+    if ends is not None:
+        most, least = (columns["node"][measured][at] for at in (ends.most_at, ends.least_at))
+        summary = (
+            f"{display.counted(len(y), 'node')}: {median_of(x):.0f} % of {WORDS[resource]} requested and "
+            f"{median_of(y):.0f} % used at the median; most used {most} ({ends.most:.0f} %), least {least} "
+            f"({ends.least:.0f} %)."
+        )
+    return Chart({"data": [dots], "layout": layout}, summary)
 
 
 def _axis(title: str, top: float) -> dict[str, Any]:
     return {"range": [0, top], "title": {"text": title, "standoff": 6}, "fixedrange": True, "zeroline": False}
-
-
-def _summary(requested: npt.NDArray[np.float64], used: npt.NDArray[np.float64], names: Any, resource: Resource) -> str:
-    """The chart in a sentence; requested, used: percent of allocatable of each node, (nodes,), as `names`."""
-    if not len(used):
-        return f"No node reports {WORDS[resource]} usage."
-    ends = extremes(used)
-    assert ends is not None
-    return (
-        f"{display.counted(len(used), 'node')}: {median_of(requested):.0f} % of {WORDS[resource]} requested and "
-        f"{median_of(used):.0f} % used at the median; most used {names[ends.most_at]} ({ends.most:.0f} %), "
-        f"least {names[ends.least_at]} ({ends.least:.0f} %)."
-    )

@@ -134,16 +134,18 @@ def signs(figure: Figure) -> list[Sign]:
     """Return the entries of plotly's legend in its order; empty for a chart without a legend."""
     if not figure["layout"].get("showlegend"):
         return []
-    # Whether a trace is in the legend: plotly leaves out traces without a point.
-    named = [trace for trace in figure["data"] if trace.get("name") and trace.get("showlegend", True)]
-    return [_sign(trace) for trace in named if len(trace["x"]) > 0]
-
-
-def _sign(trace: Mapping[str, Any]) -> Sign:
-    name, line = unescape(trace["name"]), trace.get("line", {})
-    if "lines" not in trace.get("mode", ""):
+    found = []
+    for trace in figure["data"]:
+        if not (trace.get("name") and trace.get("showlegend", True) and len(trace["x"]) > 0):
+            continue  # plotly leaves out traces without a point, too
+        name, line = unescape(trace["name"]), trace.get("line", {})
+        if "lines" in trace.get("mode", ""):
+            stroke = STROKES[line.get("dash", "solid")] if line.get("width", 2) else "none"
+            ground, hatched = trace.get("fillcolor", ""), "fillpattern" in trace
+            found.append(Sign(name, line["color"], stroke, ground, hatched=hatched))
+            continue
         colour = trace["marker"]["color"]
         colour = colour if isinstance(colour, str) else colour[0]
-        return Sign(name, colour, ground=colour) if trace["type"] == "bar" else Sign(name, colour, marks=True)
-    stroke = STROKES[line.get("dash", "solid")] if line.get("width", 2) else "none"
-    return Sign(name, line["color"], stroke, trace.get("fillcolor", ""), hatched="fillpattern" in trace)
+        is_bar = trace["type"] == "bar"
+        found.append(Sign(name, colour, ground=colour if is_bar else "", marks=not is_bar))
+    return found

@@ -31,14 +31,16 @@ def chart(
     bounds: Floats, weights: Floats, ladder: Sequence[float], stands: Mapping[str, float], resource: Resource
 ) -> Chart:
     """The histogram from bucket bounds and shares, the ladder's rungs below, and marks such as {"Request": amount}."""
-    scale = SCALE[resource]
-    starts, ends = bounds / scale, _ends(bounds, resource) / scale
+    scale, unit = SCALE[resource], UNIT[resource]
+    # Each bucket ends where the next one of the resource's layout begins.
+    edges = total_buckets_of(resource).starts
+    place = np.clip(np.searchsorted(edges, bounds * (1 - 1e-9)), 0, len(edges) - 2)
+    starts, ends = bounds / scale, edges[place + 1] / scale
     rungs = {name: v / scale for name, v in zip(RUNGS, ladder, strict=False) if not np.isnan(v)}
     top = max([*ends.tolist(), *rungs.values()], default=1.0)
     marks = {name: v / scale for name, v in stands.items() if v / scale <= FAR * top}
     axis_end = 1.04 * max([top, *marks.values()])
-    layout = _layout(UNIT[resource], axis_end, marks)
-    unit = UNIT[resource]
+    layout = _layout(unit, axis_end, marks)
     bars = {
         "type": "bar",
         "name": "Share of time",
@@ -49,16 +51,8 @@ def chart(
         "marker": {"color": base.with_alpha(base.BLUE, 0.6), "line": {"width": 0}},
         "hovertemplate": f"%{{customdata[0]:,.3~g}}–%{{customdata[1]:,.3~g}} {unit}: %{{y:.2~g}} %<extra></extra>",
     }
-    traces = [bars, _rungs(rungs, axis_end, UNIT[resource])]
+    traces = [bars, _rungs(rungs, axis_end, unit)]
     return Chart({"data": traces, "layout": layout}, summary(ladder, stands, resource))
-
-
-def _ends(bounds: Floats, resource: Resource) -> Floats:
-    """Upper ends of the buckets that begin at these bounds, by the resource's bucket layout."""
-    starts = total_buckets_of(resource).starts
-    place = np.clip(np.searchsorted(starts, bounds * (1 - 1e-9)), 0, len(starts) - 2)
-    ends: Floats = starts[place + 1]
-    return ends
 
 
 def _rungs(rungs: Mapping[str, float], axis_end: float, unit: str) -> dict[str, Any]:
@@ -88,23 +82,12 @@ def _layout(unit: str, axis_end: float, marks: Mapping[str, float]) -> dict[str,
     shapes = [
         lines.vertical(marks[n], color=STANDS[n][0], dash=STANDS[n][1], width=2) | {"yref": "y domain"} for n in order
     ]
-    notes = [
-        {
-            "x": marks[name],
-            "y": 1.0 + 0.075 * height,
-            "yref": "y domain",
-            "yanchor": "bottom",
-            "xanchor": "right"
-            if marks[name] > 0.85 * axis_end
-            else "left"
-            if marks[name] < 0.1 * axis_end
-            else "center",
-            "text": name,
-            "showarrow": False,
-            "font": {"size": 11},
-        }
-        for name, height in zip(order, _heights([marks[n] for n in order], axis_end), strict=True)
-    ]
+    notes = []
+    for name, height in zip(order, _heights([marks[n] for n in order], axis_end), strict=True):
+        x = marks[name]
+        anchor = "right" if x > 0.85 * axis_end else "left" if x < 0.1 * axis_end else "center"
+        place = {"x": x, "y": 1.0 + 0.075 * height, "yref": "y domain", "yanchor": "bottom", "xanchor": anchor}
+        notes.append({"text": name, "showarrow": False, "font": {"size": 11}, **place})
     ticks = {"ticksuffix": f" {unit}", "nticks": 6}
     return base.layout(
         meta=base.amounts(unit, "x"),

@@ -92,15 +92,7 @@ def chart(shown: Shown) -> Chart:
         "cores" if cpu else "",
         ends,
         xaxis={"type": "date", "range": ends, "fixedrange": True, **ticks},
-        yaxis2={
-            "domain": [0, share if cpu else 1.0],
-            "range": [len(rows) - 0.4, -0.6],
-            "tickvals": list(range(len(rows))),
-            "ticktext": [STYLES[lane][0] for lane in rows],
-            "fixedrange": True,
-            "showgrid": False,
-            "zeroline": False,
-        },
+        yaxis2={"domain": [0, share if cpu else 1.0], **lines.rows_axis([STYLES[lane][0] for lane in rows])},
         hovermode="closest",
         margin={"l": 92, "r": 12, "t": 34, "b": 30},
     )
@@ -120,22 +112,19 @@ def _cpu(shown: Shown) -> list[Trace]:
     lanes = shown.lanes
     if lanes is None:
         return []
-    times = lanes.start_seconds + lanes.step_seconds * np.arange(
-        max((len(values) for values in lanes.values.values()), default=0)
-    )
+    size = max((len(values) for values in lanes.values.values()), default=0)
+    times = lanes.start_seconds + lanes.step_seconds * np.arange(size)
     inside = (times >= shown.since - lanes.step_seconds) & (times <= shown.until)
     if not inside.any():
         return []
     dry = " (dry run)" if lanes.dry else ""
-    limit_style = {"dash": "dot"} if lanes.dry else {}
+    limit_style = {"shape": "hv", **({"dash": "dot"} if lanes.dry else {})}
     used = {"fill": "tozeroy", "fillcolor": base.with_alpha(base.VIOLET, 0.18)}
     traces = [
         *_line(lanes, "best_effort", times, inside, ("Best effort uses", base.VIOLET), used),
         *_line(lanes, "others", times, inside, ("All others use", base.BLUE)),
         *_line(lanes, "target", times, inside, ("Target", base.TEAL), {"dash": "dash"}),
-        *_line(
-            lanes, "limit", times, inside, (f"Limit of best effort{dry}", base.ORANGE), {"shape": "hv", **limit_style}
-        ),
+        *_line(lanes, "limit", times, inside, (f"Limit of best effort{dry}", base.ORANGE), limit_style),
         *_line(lanes, "burst", times, inside, ("Burst granted", base.GREY), {"shape": "hv", "dash": "dashdot"}),
     ]
     ends = [1000 * shown.since, 1000 * shown.until]
@@ -217,9 +206,8 @@ def _bars(shown: Shown, rows: Sequence[Lane], dry: bool) -> list[Trace]:
 
 def _marks(shown: Shown, rows: Sequence[Lane], lane: Lane, dry: bool) -> list[Trace]:
     """A row of marks; near ones share one that says how many and tells the first of them."""
-    inside = [
-        m for m in shown.marks if m.lane is lane and m.dry is dry and shown.since <= m.time_seconds <= shown.until
-    ]
+    mine = [mark for mark in shown.marks if mark.lane is lane and mark.dry is dry]
+    inside = [mark for mark in mine if shown.since <= mark.time_seconds <= shown.until]
     if not inside:
         return []
     width = max((shown.until - shown.since) / SLOTS, 1e-3)

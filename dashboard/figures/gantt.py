@@ -123,14 +123,7 @@ def chart(
         legend=lines.LEGEND,
         hovermode="closest",
         xaxis=axis(start_seconds, days),
-        yaxis={
-            "range": [len(names) - 0.4, -0.6],
-            "tickvals": list(range(len(names))),
-            "ticktext": [base.plain(base.cut_name(name, LABEL)) for name in names],
-            "fixedrange": True,
-            "showgrid": False,
-            "zeroline": False,
-        },
+        yaxis=lines.rows_axis([base.plain(base.cut_name(name, LABEL)) for name in names]),
         shapes=[] if now_seconds is None else [lines.vertical(1000 * now_seconds)],
     )
     labels = _bar_labels(placed, start_seconds, days)
@@ -178,50 +171,40 @@ def _bar_labels(placed: Sequence[tuple[int, Bar]], start_seconds: int, days: int
     """Return the trace of the labels beside the bars, drawn where they fit; hovering shows the text of every bar."""
     end_seconds = start_seconds + days * DAY_SECONDS
     free: dict[int, float] = {}
-    places = []
+    moments, positions, texts, hovers = [], [], [], []
     for at, bar in placed:
+        text = base.plain(bar.words if len(bar.words) <= BESIDE else f"{bar.words[: BESIDE - 1]}…")
         later = [b.start_seconds for y, b in placed if y == at and b.start_seconds > bar.start_seconds]
-        gap = (free.get(at, start_seconds), min([end_seconds, *later]))
-        need = days * DAY_SECONDS * LETTER * (len(_label(bar)) + 2)
-        places.append(_label_position(bar, need, gap))
-        free[at] = max(bar.end_seconds, places[-1][0] + need if places[-1][1] == "middle right" else 0)
+        first, after = free.get(at, start_seconds), min([end_seconds, *later])
+        need_seconds = days * DAY_SECONDS * LETTER * (len(text) + 2)
+        taken_seconds = 0.0
+        # After the bar, else before it; nowhere else: on the hatching of the bar itself nobody could read it.
+        if after - bar.end_seconds >= need_seconds:
+            moment, position, taken_seconds = bar.end_seconds, "middle right", bar.end_seconds + need_seconds
+        elif bar.start_seconds - first >= need_seconds:
+            moment, position = bar.start_seconds, "middle left"
+        else:
+            moment = (max(bar.start_seconds, int(first)) + min(bar.end_seconds, int(after))) // 2
+            position, text = "middle center", ""
+        free[at] = max(bar.end_seconds, taken_seconds)
+        early = f", reserved from {display.clock(bar.reserve_at_seconds)}" if bar.reserve_at_seconds else ""
+        moments.append(moment)
+        positions.append(position)
+        texts.append(f"  {text}  " if text else "")
+        hovers.append(f"{base.plain(bar.name)}: {base.plain(bar.words)}{early}")
     return {
         "type": "scatter",
         "mode": "markers+text",
         "marker": {"opacity": 0},
-        "x": base.milliseconds([place[0] for place in places]),
+        "x": base.milliseconds(moments),
         "y": [at for at, _ in placed],
-        "text": [f"  {_label(b)}  " if place[1] else "" for (_, b), place in zip(placed, places, strict=True)],
-        "textposition": [place[1] or "middle center" for place in places],
+        "text": texts,
+        "textposition": positions,
         "textfont": {"size": 12},
-        "customdata": [_hover(b) for _, b in placed],
+        "customdata": hovers,
         "hovertemplate": "%{customdata}<extra></extra>",
         "showlegend": False,
     }
-
-
-def _label(bar: Bar) -> str:
-    return base.plain(bar.words if len(bar.words) <= BESIDE else f"{bar.words[: BESIDE - 1]}…")
-
-
-def _label_position(bar: Bar, need_seconds: float, gap: tuple[float, float]) -> tuple[int, str]:
-    """Return the time and text position of a bar's label within the free space around it.
-
-    The order of preference is after the bar, before it; the position is "" where the label fits nowhere: on the
-    hatching of the bar itself nobody could read it.
-    """
-    first, after = gap
-    middle = (max(bar.start_seconds, int(first)) + min(bar.end_seconds, int(after))) // 2
-    if after - bar.end_seconds >= need_seconds:
-        return bar.end_seconds, "middle right"
-    if bar.start_seconds - first >= need_seconds:
-        return bar.start_seconds, "middle left"
-    return middle, ""
-
-
-def _hover(bar: Bar) -> str:
-    early = f", reserved from {display.clock(bar.reserve_at_seconds)}" if bar.reserve_at_seconds else ""
-    return f"{base.plain(bar.name)}: {base.plain(bar.words)}{early}"
 
 
 def _summary(bars: Sequence[Bar], shown: Sequence[str], days: int) -> str:
@@ -329,16 +312,14 @@ def pods(plan_pods: Pods) -> Chart:
     ]
     for trace in traces:
         trace["hovertemplate"] = "%{y:,.1f} pods"
-    shapes = [_reserved_from(plan_pods.reserve_at_seconds)] if plan_pods.reserve_at_seconds else []
+    shapes = []
+    if begin := plan_pods.reserve_at_seconds:
+        place = {"textposition": "start", "textangle": 0, "xanchor": "left", "yanchor": "bottom", "padding": 4}
+        label = {"text": f"start − lead: {display.clock(begin)}", "font": {"size": 12}, **place}
+        shapes = [lines.vertical(1000 * begin, dash="dash", width=1.5) | {"label": label}]
     ticks = axis(plan_pods.start_seconds) | {"dtick": 6 * 3_600_000}
     layout = lines.over_time("pods", x, xaxis=ticks, meta=base.IN_TIME, shapes=shapes)
     return Chart({"data": traces, "layout": layout}, _pod_words(plan_pods))
-
-
-def _reserved_from(seconds: float) -> dict[str, Any]:
-    place = {"textposition": "start", "textangle": 0, "xanchor": "left", "yanchor": "bottom", "padding": 4}
-    label = {"text": f"start − lead: {display.clock(seconds)}", "font": {"size": 12}, **place}
-    return lines.vertical(1000 * seconds, dash="dash", width=1.5) | {"label": label}
 
 
 def _pod_words(plan_pods: Pods) -> str:

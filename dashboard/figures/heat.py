@@ -49,8 +49,8 @@ def _map(values: np.ndarray, hover: str, unit: str, meta: Mapping[str, Any]) -> 
             "outlinewidth": 0,
             "title": title,
             "len": 1,
-            "tickfont": {"size": 11},
             "nticks": 5,
+            "tickfont": {"size": 11},
         },
     }
     layout = base.layout(

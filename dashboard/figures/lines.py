@@ -58,11 +58,8 @@ def area(x: Sequence[float], low: Floats, top: Floats, colour: str) -> Trace:
         part = slice(begin, end)
         around += [*x[part], *x[part][::-1], x[end - 1]]
         heights += [*top[part], *low[part][::-1], np.nan]
-    return (
-        line(around, np.array(heights, dtype=np.float64), "", colour, width=0)
-        | HIDDEN
-        | {"fill": "toself", "fillcolor": colour}
-    )
+    edge = line(around, np.array(heights, dtype=np.float64), "", colour, width=0)
+    return edge | HIDDEN | {"fill": "toself", "fillcolor": colour}
 
 
 def level(x: Sequence[float], height: float, name: str, colour: str = base.GREY, **style: Any) -> Trace:
@@ -125,12 +122,18 @@ def batch_area(
     return [filled, top | heights(amount, unit) | {"fillcolor": filled["fillcolor"]}]
 
 
+def rows_axis(words: Sequence[str]) -> dict[str, Any]:
+    """A vertical axis with a row for each of the words, from the top down."""
+    marks = {"tickvals": list(range(len(words))), "ticktext": list(words)}
+    return {"range": [len(words) - 0.4, -0.6], **marks, "fixedrange": True, "showgrid": False, "zeroline": False}
+
+
 def over_time(unit: str, x: Sequence[float], **more: Any) -> dict[str, Any]:
     """Layout of a chart over days: one hover box, legend above, days on the axis."""
     both = sorted(x)
     # Whole days between two marks, so that their words have space in a narrow drawer.
     days = (both[-1] - both[0]) / DAY_MILLISECONDS if both else 0.0
-    comma = "," if unit == "cores" else None
+    comma = {"tickformat": "," if unit == "cores" else None}
     defaults: dict[str, Any] = {
         "meta": base.amounts(unit, "y") | base.IN_TIME,
         "hovermode": "x unified",
@@ -146,11 +149,6 @@ def over_time(unit: str, x: Sequence[float], **more: Any) -> dict[str, Any]:
             "hoverformat": "%a %d %b %H:%M UTC",
             "fixedrange": True,
         },
-        "yaxis": {
-            "rangemode": "tozero",
-            "title": {"text": unit, "standoff": 6},
-            "fixedrange": True,
-            "tickformat": comma,
-        },
+        "yaxis": {"rangemode": "tozero", "title": {"text": unit, "standoff": 6}, "fixedrange": True, **comma},
     }
     return base.layout(**(defaults | more))

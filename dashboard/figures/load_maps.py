@@ -61,14 +61,23 @@ def _chart(rows: Sequence[Row], resource: str, states: Sequence[tuple[str, str]]
     nodes = drawn_nodes(rows, resource)
     values = [_percents(nodes, f"{resource}_{name}") for name, _ in states]
     high = _percents(nodes, f"{resource}_high")
+    # Percent in the cells, marked where it is above the threshold; nothing for NaN.
+    texts = [
+        ["" if np.isnan(v) else f"{v:.0f}{ABOVE if v > limit else ''}" for v, limit in zip(row, high, strict=True)]
+        for row in values
+    ]
+    names = [str(node["node"]) for node in nodes]
+    thresholds = ["" if np.isnan(limit) else f", threshold {limit:.0f} %" for limit in high]
+    hovers = [[base.plain(name), threshold] for name, threshold in zip(names, thresholds, strict=True)]
+    short = [base.plain(name if len(name) <= LABEL else f"…{name[-LABEL:]}") for name in names]
     trace = {
         "type": "heatmap",
         "x": list(range(len(nodes))),
         "y": [label for _, label in states],
         "z": [base.gaps(row) for row in values],
-        "text": [[_cell(value, limit) for value, limit in zip(row, high, strict=True)] for row in values],
+        "text": texts,
         "texttemplate": "%{text}",
-        "customdata": [[_hover(node, limit) for node, limit in zip(nodes, high, strict=True)] for _ in states],
+        "customdata": [hovers for _ in states],
         "hovertemplate": "%{customdata[0]}<br>%{y}: %{z:.0f} %%{customdata[1]}<extra></extra>",
         "textfont": {"color": INK, "size": 11},
         "colorscale": SCALE,
@@ -82,7 +91,7 @@ def _chart(rows: Sequence[Row], resource: str, states: Sequence[tuple[str, str]]
         margin={"l": 56, "r": 4, "t": 6, "b": 64},
         xaxis={
             "tickvals": list(range(len(nodes))),
-            "ticktext": [base.plain(_short(str(node["node"]))) for node in nodes],
+            "ticktext": short,
             "tickangle": -60,
             "tickfont": {"size": 10},
             "fixedrange": True,
@@ -96,22 +105,6 @@ def _chart(rows: Sequence[Row], resource: str, states: Sequence[tuple[str, str]]
 def _percents(rows: Sequence[Row], column: str) -> np.ndarray:
     """A column of ratios in percent, (rows,), missing = NaN."""
     return np.array([np.nan if row[column] is None else 100 * row[column] for row in rows], dtype=np.float64)
-
-
-def _cell(value: float, high: float) -> str:
-    """Text in a cell: percent, marked where it is above the threshold `high`; nothing for NaN."""
-    if np.isnan(value):
-        return ""
-    return f"{value:.0f}{ABOVE if value > high else ''}"
-
-
-def _hover(row: Row, high: float) -> list[str]:
-    """The node's whole name, and its threshold in percent where it has one."""
-    return [base.plain(str(row["node"])), "" if np.isnan(high) else f", threshold {high:.0f} %"]
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= LABEL else f"…{name[-LABEL:]}"
 
 
 def _summary(rows: Sequence[Row], resource: str, states: Sequence[tuple[str, str]], what: str) -> str:

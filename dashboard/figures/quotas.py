@@ -56,16 +56,25 @@ def chart(rows: Sequence[QuotaRow], resource: str) -> Chart:
     limits = [None if row.maximum is None else row.maximum / scale for row in shown]
     outline = {"color": base.with_alpha(base.GREY, 0.08), "line": {"width": 1, "color": base.GREY}}
     colours = [base.RED if row.used > row.runtime else base.TEAL for row in shown]
+    runtime = [row.runtime / scale for row in shown]
+    # Guarantees, as upright strokes over the bars.
+    stroke = {"symbol": "line-ns", "size": 18, "line": {"width": 2, "color": base.VIOLET}}
+    marks = {"type": "scatter", "mode": "markers", "name": "Min", "marker": {"color": base.VIOLET, **stroke}}
     traces = [
         _bars(names, limits, "Max", outline, 0.8),
-        _bars(
-            names, [row.runtime / scale for row in shown], "May use", {"color": base.with_alpha(base.BLUE, 0.3)}, 0.6
-        ),
+        _bars(names, runtime, "May use", {"color": base.with_alpha(base.BLUE, 0.3)}, 0.6),
         _bars(names, [row.used / scale for row in shown], "Uses", {"color": colours}, 0.3),
-        _marks(names, [row.minimum / scale for row in shown]),
+        {**marks, "x": [row.minimum / scale for row in shown], "y": names},
     ]
+    hovers = []
+    for row in shown:
+        amounts = {"min": row.minimum, "may use": row.runtime, "uses": row.used, "requests": row.request,
+                   "borrowed": row.borrowed, "lent": row.lent}  # fmt: skip
+        texts = [f"{name} {amount_words(row.resource, amount)}" for name, amount in amounts.items()]
+        most = "none" if row.maximum is None else amount_words(row.resource, row.maximum)
+        hovers.append(f"{base.plain(row.quota)}: {', '.join([*texts, f'max {most}'])}")
     for trace in traces:
-        trace["customdata"] = [_hover(row) for row in shown]
+        trace["customdata"] = hovers
         trace["hovertemplate"] = "%{customdata}<extra></extra>"
     layout = base.layout(
         meta=base.amounts(unit, "x") if unit in ("cores", "GiB") else {},
@@ -188,21 +197,6 @@ def _bars(
 ) -> dict[str, Any]:
     bars = {"type": "bar", "orientation": "h", "name": name, "width": width, "marker": marker}
     return {**bars, "x": list(values), "y": list(names)}
-
-
-def _marks(names: Sequence[str], values: Sequence[float]) -> dict[str, Any]:
-    """Guarantees, as upright strokes over the bars."""
-    symbol = {"symbol": "line-ns", "size": 18, "line": {"width": 2, "color": base.VIOLET}}
-    marks = {"type": "scatter", "mode": "markers", "name": "Min", "marker": {"color": base.VIOLET, **symbol}}
-    return {**marks, "x": list(values), "y": list(names)}
-
-
-def _hover(row: QuotaRow) -> str:
-    maximum = "none" if row.maximum is None else amount_words(row.resource, row.maximum)
-    amounts = {"min": row.minimum, "may use": row.runtime, "uses": row.used, "requests": row.request,
-               "borrowed": row.borrowed, "lent": row.lent}  # fmt: skip
-    texts = [f"{name} {amount_words(row.resource, amount)}" for name, amount in amounts.items()]
-    return f"{base.plain(row.quota)}: {', '.join([*texts, f'max {maximum}'])}"
 
 
 def _floats(past: QuotaHistory, name: str) -> lines.Floats:

@@ -81,10 +81,14 @@ def chart(line: Line) -> Chart:
     scale, unit = SCALE[line.resource], UNIT[line.resource]
     past, ahead = base.milliseconds(line.times), base.milliseconds(line.ahead)
     both = [*past, *ahead]
+    # The 95 % quantile of 5-minute values is drawn beside that of half hours.
+    fine_step = DAY_SECONDS // max(1, line.fine_95.size)
+    fine = [second + fine_step * k for second in line.ahead[:1] for k in range(line.fine_95.size)]
+    faint = base.with_alpha(base.VIOLET, 0.45)
     traces = [
         *lines.fan({q: path / scale for q, path in line.quantiles.items()}, ahead),
         *_thin_line(line.highest / scale, past, "Highest 5 min", base.with_alpha(base.BLUE, 0.45), width=1),
-        *_fine(line, scale),
+        *_thin_line(line.fine_95[: len(fine)] / scale, base.milliseconds(fine), "p95 of 5 min", faint, width=1),
         *_thin_line(line.mean / scale, past, "Usage", base.BLUE, width=2),
         *_thin_line(line.request / scale, past, "Request", base.ORANGE, dash="dash"),
         *_proposed_request(line, past, both, scale),
@@ -95,10 +99,8 @@ def chart(line: Line) -> Chart:
         trace.setdefault("hovertemplate", f"%{{y:,.3~g}} {unit}")
     lane, shown = _lane(line.events, both), [k for k in EVENTS if any(k == kind for _, kind in line.events)]
     now = [lines.vertical(ahead[0])] if ahead and past else []
-    # The peak window, named.
-    if line.window is None:
-        shade = []
-    else:
+    shade = []
+    if line.window is not None:
         start, end = base.milliseconds(line.window)
         label = {"text": "peak", "textposition": "top center", "font": {"size": 11}}
         shade = [lines.ground(start, end, base.ORANGE, 0.12, label=label)]
@@ -128,14 +130,6 @@ def _thin_line(values: Floats, x: Sequence[float], name: str, colour: str, **sty
         return []
     positions = base.drawn_positions(values)
     return [lines.line([x[i] for i in positions], values[positions], name, colour, **style)]
-
-
-def _fine(line: Line, scale: int) -> list[Trace]:
-    """Return the trace of the 95 % quantile of 5-minute values, beside that of half hours."""
-    step = DAY_SECONDS // max(1, line.fine_95.size)
-    times = [second + step * k for second in line.ahead[:1] for k in range(line.fine_95.size)]
-    colour = base.with_alpha(base.VIOLET, 0.45)
-    return _thin_line(line.fine_95[: len(times)] / scale, base.milliseconds(times), "p95 of 5 min", colour, width=1)
 
 
 def _proposed_request(line: Line, past: Sequence[float], both: Sequence[float], scale: int) -> list[Trace]:
@@ -202,9 +196,8 @@ def summary(line: Line) -> str:
     if line.proposed is not None:
         parts.append(f"proposed {display.amount(line.proposed, resource)}")
     if line.limit is not None:
-        parts.append(
-            f"limit {display.amount(line.limit, resource)}" + (" (above the chart)" if _limit_is_far(line) else "")
-        )
+        where = " (above the chart)" if _limit_is_far(line) else ""
+        parts.append(f"limit {display.amount(line.limit, resource)}{where}")
     counts = Counter(kind for _, kind in line.events)
     event_parts = [
         display.counted(counts[kind], word if word.startswith("OOM") else word.lower())

@@ -30,9 +30,9 @@ def amount(row: NamespaceWaste, measure: Measure) -> float:
 
 def words(value: float, measure: Measure) -> str:
     """An amount that `amount` gives, for people: money, or the resource's amount with its unit."""
-    return (
-        display.money(value, measure.currency) if isinstance(measure, PriceSettings) else display.amount(value, measure)
-    )
+    if isinstance(measure, PriceSettings):
+        return display.money(value, measure.currency)
+    return display.amount(value, measure)
 
 
 def most_wasteful(waste: Sequence[NamespaceWaste], measure: Measure, limit: int) -> list[NamespaceWaste]:
@@ -46,6 +46,7 @@ def chart(waste: Sequence[NamespaceWaste], measure: Measure, limit: int) -> Char
     rows = most_wasteful(waste, measure, limit)
     texts = [words(amount(w, measure), measure) for w in rows]
     money = isinstance(measure, PriceSettings)
+    what = "a month for unused requests" if money else "requested but not used"
     unit, scale = (measure.currency, 1) if isinstance(measure, PriceSettings) else (UNIT[measure], SCALE[measure])
     trace = {
         "type": "bar",
@@ -59,9 +60,7 @@ def chart(waste: Sequence[NamespaceWaste], measure: Measure, limit: int) -> Char
         "cliponaxis": False,
         "marker": {"color": base.with_alpha(base.ORANGE, 0.85)},
         "hovertext": [base.plain(w.namespace) for w in rows],
-        "hovertemplate": "%{hovertext}: %{text} "
-        + ("a month for unused requests" if money else "requested but not used")
-        + "<extra></extra>",
+        "hovertemplate": f"%{{hovertext}}: %{{text}} {what}<extra></extra>",
     }
     ticks = {"ticksuffix": f" {base.plain(unit)}", "nticks": 3, "tickangle": 0}
     layout = base.layout(
@@ -72,7 +71,5 @@ def chart(waste: Sequence[NamespaceWaste], measure: Measure, limit: int) -> Char
         yaxis={"autorange": "reversed", "automargin": True, "fixedrange": True, "type": "category", "showgrid": False},
     )
     largest = ", ".join(f"{w.namespace} {t}" for w, t in zip(rows[:3], texts[:3], strict=True))
-    return Chart(
-        {"data": [trace], "layout": layout},
-        f"Most requested but unused: {largest}." if rows else "There are no unused requests.",
-    )
+    summary = f"Most requested but unused: {largest}." if rows else "There are no unused requests."
+    return Chart({"data": [trace], "layout": layout}, summary)

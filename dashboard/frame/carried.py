@@ -33,12 +33,12 @@ def carried_parts(search: str, *keys: str) -> str:
 
 def idle_parts(search: str, schema: Schema) -> tuple[str, ...]:
     """Carried parts, as they are written, that say nothing about this table."""
-    understood = filters.keys_of(schema)
-    return tuple(part for part in filters.query_parts(search) if _is_idle(*filters.read(part)[:2], understood))
-
-
-def _is_idle(key: str, value: str, understood: tuple[str, ...]) -> bool:
-    return key in KEYS and (key not in understood or (key == time_span.RANGE and value in OF_CHARTS))
+    understood, idle = filters.keys_of(schema), []
+    for part in filters.query_parts(search):
+        key, value, _ = filters.read(part)
+        if key in KEYS and (key not in understood or (key == time_span.RANGE and value in OF_CHARTS)):
+            idle.append(part)
+    return tuple(idle)
 
 
 def about(search: str, schema: Schema) -> str:

@@ -112,7 +112,11 @@ def notes(overview: Overview | None, obeyed: Obeyed, search: str) -> list[str]:
     present, sentences = carried.range_of(search), []
     if chosen_namespaces(search) and obeyed.namespace:
         sentences.append(f"Namespace: {obeyed.namespace}")
-    sentences += [] if obeyed.spans else _unread_spans(search)
+    if not obeyed.spans:
+        parts = map(filters.read, filters.query_parts(search))
+        unread = ", ".join(f"{key}={visible(value)}" for key, value, _ in parts if key in time_span.KEYS)
+        instead = f"since and until narrow lists, charts take {time_span.RANGE}=. {time_span.RANGE_FIX}"
+        sentences += [f"{unread} has no effect on this page: {instead}"] if unread else []
     if not present:
         return sentences
     try:
@@ -126,14 +130,6 @@ def notes(overview: Overview | None, obeyed: Obeyed, search: str) -> list[str]:
     elif why := _too_long(back_seconds, overview):
         sentences.append(f"Time range: {why}; all of it is shown.")
     return sentences
-
-
-def _unread_spans(search: str) -> list[str]:
-    """Return a note on `since` and `until` in the address, for a page that does not read them."""
-    parts = map(filters.read, filters.query_parts(search))
-    given = [f"{key}={visible(value)}" for key, value, _ in parts if key in time_span.KEYS]
-    instead = f"since and until narrow lists, charts take {time_span.RANGE}=. {time_span.RANGE_FIX}"
-    return [f"{', '.join(given)} has no effect on this page: {instead}"] if given else []
 
 
 def state(overview: Overview | None, obeyed: Obeyed, search: str) -> Mapping[str, Any]:

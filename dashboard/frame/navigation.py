@@ -6,7 +6,7 @@ Every page has a link, also those of places that are folded: a key of `g` + lett
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote
 
 from dash import dcc, html
@@ -97,8 +97,11 @@ class _Links:
             by_command.setdefault(page.switch_on, []).append(page)
         lines = []
         for command, listed in by_command.items():
-            ways = [self._named(page) for page in listed]
-            words = [part for way in ways for part in (", ", way)][1:]
+            words: list[Any] = []
+            for page in listed:
+                here = {"className": "nav-link current", "aria-current": "page"} if page.path == self._marked else {}
+                named = html.Span([dcc.Link(page.title, href=f"{self._base}{page.path}")], **here)
+                words += [", ", named] if words else [named]
             lines.append(html.P([*words, ": not switched on. ", html.Code(command)], className="switched-off"))
         parts = [below, *lines]
         return html.Li([way, html.Div(parts, className="place-below", hidden=not on), rest], className="place")
@@ -127,11 +130,6 @@ class _Links:
             className="nav-link current" if on else "nav-link",
             id=id_ or f"nav-{page.letter}",
         )
-
-    def _named(self, page: Page) -> Component:
-        """A link within a sentence, marked where it is of the present page."""
-        here = {"className": "nav-link current", "aria-current": "page"} if page.path == self._marked else {}
-        return html.Span([dcc.Link(page.title, href=f"{self._base}{page.path}")], **here)
 
 
 def tabs(view: View, search: str, ways: Sequence[tuple[str, str]], here: str) -> Component:

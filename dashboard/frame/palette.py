@@ -96,18 +96,21 @@ def find(view: View, pages: Sequence[Page], text: str) -> list[Hit]:
             found.append(Hit("Pages", page.title, place, f"{view.settings.base_path}{page.path}"))
     if words:
         snapshot, base = view.source.snapshot(), view.settings.base_path
-        found += _workloads(snapshot, text, base)
+        rows, query = _find_rows(snapshot, WORKLOADS, text, NAMES)
+        hits = [_of_workload("Workloads", row, f"{base}workload/{_path(row)}") for row in rows]
+        count = snapshot.count(WORKLOADS.name, query)
+        found += _with_all(hits, "Workloads", count, f"{base}workloads?{_search_query(text)}")
         rows, query = _find_rows(snapshot, NODES, text, ("node",))
         hits = [Hit("Nodes", row["node"], "", f"{base}nodes/{quote(row['node'], safe='')}") for row in rows]
         found += _with_all(hits, "Nodes", snapshot.count(NODES.name, query), f"{base}nodes?{_search_query(text)}")
         names = (option["label"] for option in extent.names(snapshot))
         named = [name for name in names if all(word in name.lower() for word in words)]
-        namespaces = [
-            Hit("Namespaces", name, "its workloads", f"{base}workloads?{urlencode({'ns': filters.literal(name)})}")
-            for name in named[:MOST_OF_A_KIND]
-        ]
-        found += namespaces
-        found += _plans(snapshot, text, base)
+        for name in named[:MOST_OF_A_KIND]:
+            href = f"{base}workloads?{urlencode({'ns': filters.literal(name)})}"
+            found.append(Hit("Namespaces", name, "its workloads", href))
+        rows, _ = _find_rows(snapshot, PLANS, text, NAMES)
+        plans = f"{base}reservations?"
+        found += [_of_workload("Plans", row, f"{plans}{urlencode({'open': _path(row)})}") for row in rows]
         for command, does in COMMANDS:
             if all(word in f"{command} {does}".lower() for word in words):
                 found.append(Hit("Commands", command, does, copies=command))
@@ -118,17 +121,6 @@ def _find_rows(snapshot: Snapshot, schema: Schema, text: str, names: tuple[str, 
     """The first rows that a list shows for a text, by name, and its query."""
     query = filters.parse(urlencode({"q": text, "sort": names[-1]}), schema)
     return list(snapshot.page(schema.name, query, slice(0, MOST_OF_A_KIND), names).rows()), query
-
-
-def _workloads(snapshot: Snapshot, text: str, base: str) -> list[Hit]:
-    rows, query = _find_rows(snapshot, WORKLOADS, text, NAMES)
-    hits = [_of_workload("Workloads", row, f"{base}workload/{_path(row)}") for row in rows]
-    return _with_all(hits, "Workloads", snapshot.count(WORKLOADS.name, query), f"{base}workloads?{_search_query(text)}")
-
-
-def _plans(snapshot: Snapshot, text: str, base: str) -> list[Hit]:
-    rows, _ = _find_rows(snapshot, PLANS, text, NAMES)
-    return [_of_workload("Plans", row, f"{base}reservations?{urlencode({'open': _path(row)})}") for row in rows]
 
 
 def _of_workload(kind: str, row: Row, href: str) -> Hit:
@@ -170,16 +162,16 @@ def lines(hits: Sequence[Hit], text: str) -> list[Component]:
     """The hits below a heading for each kind; words where there is none."""
     if not hits:
         return [html.P(f"Nothing is called “{visible(text.strip())}”.", className="palette-none")]
-    kinds = dict.fromkeys(hit.kind for hit in hits)
-    lists = {kind: html.Ul([html.Li(_line(hit)) for hit in hits if hit.kind == kind]) for kind in kinds}
-    return [html.Section([html.H3(kind), listed], className="palette-kind") for kind, listed in lists.items()]
-
-
-def _line(hit: Hit) -> Component:
-    words = [html.Span(visible(hit.words), className="palette-words"), html.Span(visible(hit.beside), className="dim")]
-    if hit.copies:
-        return html.Button(words, className="palette-line", title="Copy", **{"data-copies": hit.copies})
-    return dcc.Link(words, href=hit.href, className="palette-line")
+    lists: dict[str, list[Component]] = {}
+    for hit in hits:
+        beside = html.Span(visible(hit.beside), className="dim")
+        words = [html.Span(visible(hit.words), className="palette-words"), beside]
+        if hit.copies:
+            line = html.Button(words, className="palette-line", title="Copy", **{"data-copies": hit.copies})
+        else:
+            line = dcc.Link(words, href=hit.href, className="palette-line")
+        lists.setdefault(hit.kind, []).append(html.Li(line))
+    return [html.Section([html.H3(kind), html.Ul(items)], className="palette-kind") for kind, items in lists.items()]
 
 
 def register(app: Dash, view: View, pages: Sequence[Page]) -> None:

@@ -24,7 +24,7 @@ from cotenant.base.severity import Severity
 from cotenant.base.text import visible
 from cotenant.dashboard.access import faults
 from cotenant.dashboard.figures import base, display
-from cotenant.dashboard.figures.base import Chart, Sign
+from cotenant.dashboard.figures.base import Chart
 
 Children: TypeAlias = Any
 """What Dash takes as children: text, a component, or a list of them."""
@@ -65,12 +65,20 @@ def figure(chart: Chart, id_: str, height: int) -> Component:
     picture = html.Div(graph, role="img", **{"aria-label": chart.summary})
     save = html.Button("PNG", className="quiet-link png", title="Save the chart as a picture", **{"data-figure": id_})
     # The chart's numbers as a table, which `assets/tables.js` fills when it is opened.
-    where = html.Div(
-        className="scroll chart-table", tabIndex=0, role="region", **{"aria-label": "The chart as a table"}
-    )
+    region = {"role": "region", "aria-label": "The chart as a table"}
+    where = html.Div(className="scroll chart-table", tabIndex=0, **region)
     as_table = html.Details([html.Summary("As a table"), where], className="more as-table", **{"data-figure": id_})
+    # The names of its traces: `cotenant.css` shows them on a telephone, where plotly's legend does not fit.
+    items = []
+    for sign in base.signs(chart.figure):
+        form = "mark" if sign.marks else "ground" if sign.ground else "stroke"
+        style = {"color": sign.colour, "borderTopStyle": sign.stroke, "backgroundColor": sign.ground}
+        form += " hatched" * sign.hatched
+        swatch = html.Span(className=f"swatch {form}", style=style, **{"aria-hidden": "true"})
+        items.append(html.Li([swatch, sign.name]))
+    names = [html.Ul(items, className="chart-names", **{"aria-label": "Names in the chart"})] if items else []
     below = [html.Figcaption(chart.summary), html.Div([as_table, save], className="outs")]
-    return html.Figure([picture, *_names(chart), *below])
+    return html.Figure([picture, *names, *below])
 
 
 def tall_figure(chart: Chart, id_: str, height: int, most: int) -> Component:
@@ -78,18 +86,6 @@ def tall_figure(chart: Chart, id_: str, height: int, most: int) -> Component:
     drawn = figure(chart, id_, height)
     frame = {"className": "scroll tall", "tabIndex": 0, "role": "region", "aria-label": chart.summary}
     return html.Div(drawn, **frame) if height > most else drawn
-
-
-def _names(chart: Chart) -> list[Component]:
-    """The names of a chart's traces: `cotenant.css` shows them on a telephone, where plotly's legend does not fit."""
-    items = [html.Li([_swatch(sign), sign.name]) for sign in base.signs(chart.figure)]
-    return [html.Ul(items, className="chart-names", **{"aria-label": "Names in the chart"})] if items else []
-
-
-def _swatch(sign: Sign) -> Component:
-    form = "mark" if sign.marks else "ground" if sign.ground else "stroke"
-    style = {"color": sign.colour, "borderTopStyle": sign.stroke, "backgroundColor": sign.ground}
-    return html.Span(className=f"swatch {form}{' hatched' * sign.hatched}", style=style, **{"aria-hidden": "true"})
 
 
 def facts(
@@ -111,6 +107,13 @@ def facts(
     table = html.Table([head, html.Tbody(body), *foot], className=f"facts {kind}".strip(), **named)
     frame = "scroll tall" if tall else "scroll"
     return html.Div(table, className=frame, tabIndex=0, role="region", **{"aria-label": label})
+
+
+def table(titles: Sequence[str], rows: Sequence[Component], kind: str = "rows", *, tall: bool = False) -> Component:
+    """Rows that are drawn already, below their titles, in a frame that scrolls. kind: a class of the table."""
+    head = html.Thead(html.Tr([html.Th(title, scope="col") for title in titles]))
+    frame = "scroll tall" if tall else "scroll"
+    return html.Div(html.Table([head, html.Tbody(rows)], className=kind), className=frame, tabIndex=0)
 
 
 def notes(lines: Iterable[str]) -> Component:
@@ -136,10 +139,8 @@ def severity(level: Severity) -> Component:
 
 def severity_legend() -> Component:
     """Explain each severity, the worst first, behind a line that opens the list."""
-    lines = [
-        html.Li([severity(level), f" {level.meaning}"])
-        for level in sorted(Severity, key=lambda severity_: -severity_.rank)
-    ]
+    levels = sorted(Severity, key=lambda level: -level.rank)
+    lines = [html.Li([severity(level), f" {level.meaning}"]) for level in levels]
     summary = html.Summary("What the severities mean")
     return html.Details([summary, html.Ul(lines, className="notes")], className="more legend")
 
@@ -165,9 +166,8 @@ def moment(seconds: float) -> Component:
 
 def clock(seconds: float) -> Component:
     """A time of day in UTC ("18:00 UTC") that follows the time-zone switch."""
-    return html.Time(
-        f"{display.clock(seconds)} UTC", dateTime=to_wire(seconds), className="moment", **{"data-form": "clock"}
-    )
+    text = f"{display.clock(seconds)} UTC"
+    return html.Time(text, dateTime=to_wire(seconds), className="moment", **{"data-form": "clock"})
 
 
 def window(start_seconds: float, end_seconds: float) -> Component:
@@ -232,17 +232,13 @@ def stat(
     label: str, value: Children, detail: Children = "", *, bar: float | None = None, over: str = "red"
 ) -> Component:
     """A headline number with its name and a detail line; of a share a bar from 0 to 100 %, in colour `over` beyond."""
-    meter = [] if bar is None or math.isnan(bar) else [_bar(bar, "blue" if bar <= 1 else over)]
-    return html.Div(
-        [html.Div(label, className="stat-label"), html.Div(value, className="stat-value"), *meter]
-        + ([html.Div(detail, className="stat-detail")] if detail else []),
-        className="stat",
-    )
-
-
-def _bar(ratio: float, tone: str) -> Component:
-    fill = html.Div(className=f"meter-fill tone-fill-{tone}", style={"width": f"{min(1.0, ratio):.1%}"})
-    return html.Div(fill, className="meter")
+    parts = [html.Div(label, className="stat-label"), html.Div(value, className="stat-value")]
+    if bar is not None and not math.isnan(bar):
+        tone = "blue" if bar <= 1 else over
+        fill = html.Div(className=f"meter-fill tone-fill-{tone}", style={"width": f"{min(1.0, bar):.1%}"})
+        parts.append(html.Div(fill, className="meter"))
+    parts += [html.Div(detail, className="stat-detail")] if detail else []
+    return html.Div(parts, className="stat")
 
 
 def empty(headline: str, *, why: Children = "", command: str = "", link: tuple[str, str] | None = None) -> Component:
@@ -261,34 +257,26 @@ def no_match(noun: str, clear: str = "?") -> Component:
 
 def no_results() -> Component:
     """The empty state of a store in which nothing was computed yet."""
-    return empty(
-        "No results yet.",
-        why="This store holds no analysis of a cluster. Scan one, or look at a synthetic one:",
-        command="cotenant scan --prometheus URL\ncotenant demo",
-    )
+    why = "This store holds no analysis of a cluster. Scan one, or look at a synthetic one:"
+    return empty("No results yet.", why=why, command="cotenant scan --prometheus URL\ncotenant demo")
 
 
 def failure_state(message: str, fix: str = "") -> Component:
     """A short cause and a fix; the page polls, so it recovers automatically."""
     retry = "The page tries again automatically; the server's log has the details."
-    return html.Div(
-        [html.P(message, className="empty-headline"), html.P(fix or retry)], className="empty failed", role="alert"
-    )
+    parts = [html.P(message, className="empty-headline"), html.P(fix or retry)]
+    return html.Div(parts, className="empty failed", role="alert")
 
 
 def forbidden_state(message: str, fix: str = "") -> Component:
     """Show who refused access, with the right that is missing, and the command that shows all rights."""
-    default_fix = "The permission named above is missing; an administrator can grant it."
-    return html.Div(
-        [
-            html.P([chip("forbidden", "orange"), f" {message}"], className="empty-headline"),
-            html.P(fix or default_fix),
-            html.P("Every right that is needed, checked one by one:"),
-            html.Pre(html.Code(RIGHTS_COMMAND), className="command"),
-        ],
-        className="empty forbidden",
-        role="alert",
-    )
+    parts = [
+        html.P([chip("forbidden", "orange"), f" {message}"], className="empty-headline"),
+        html.P(fix or "The permission named above is missing; an administrator can grant it."),
+        html.P("Every right that is needed, checked one by one:"),
+        html.Pre(html.Code(RIGHTS_COMMAND), className="command"),
+    ]
+    return html.Div(parts, className="empty forbidden", role="alert")
 
 
 def trouble(error: CotenantError) -> Component:

@@ -87,6 +87,10 @@ def layout(view: View, pages: Sequence[Page]) -> Component:
     every = [replace(page, installed=everywhere) for page in pages]
     links = html.Ul(id="nav", children=navigation(view, every, "", ""))
     navbar = dmc.AppShellNavbar(html.Nav(links, className="places", **{"aria-label": "Pages"}))
+    keys = [*((f"g {page.letter}", page.title) for page in pages if page.letter), *KEYS_HELP]
+    rows = [html.Tr([html.Th(html.Kbd(key), scope="row"), html.Td(text)]) for key, text in keys]
+    table = html.Table(html.Tbody(rows), className="inputs")
+    closed: dict[str, Any] = {"opened": False, "size": "sm", "closeButtonProps": panels.CLOSE}
     return dmc.MantineProvider(
         [
             dcc.Location(id="url", refresh=False),
@@ -103,7 +107,7 @@ def layout(view: View, pages: Sequence[Page]) -> Component:
                 id="shell",
                 transitionDuration=0,
             ),
-            _help(pages),
+            dmc.Modal(table, id="help", title="Keyboard", **closed),
             _display(),
             palette.dialog(view, pages),
         ],
@@ -118,9 +122,8 @@ def _header(view: View) -> Component:
     words = {"placeholder": "Search names  ( / )", "aria-label": "Search workloads by name"}
     search = dmc.TextInput(id="search", debounce=250, size="xs", w=150, **words)
     burger = dmc.Burger(id="burger", size="sm", hiddenFrom="sm", opened=False, **{"aria-label": "Navigation"})
-    brand = html.Div(
-        [html.Img(src=f"{base}assets/logo.svg", alt="", height=22), html.Span("cotenant")], className="brand"
-    )
+    logo = html.Img(src=f"{base}assets/logo.svg", alt="", height=22)
+    brand = html.Div([logo, html.Span("cotenant")], className="brand")
     theme = dmc.ColorSchemeToggle(
         id="theme",
         lightIcon=html.Span("☀", **{"aria-hidden": "true"}),
@@ -131,7 +134,13 @@ def _header(view: View) -> Component:
     )
     display_button = _icon_button("⚙", "display-button", "Units and time zone")
     copy = html.Button("Copy link", id="copy-link", className="button copy", title="Link to exactly this view")
-    views = html.Details([html.Summary("Views", className="button"), _views()], className="chooser views", id="views")
+    # Addresses under names, which `assets/views.js` keeps in the browser.
+    label = "Name of this view"
+    name = dmc.TextInput(id="view-name", placeholder=label, size="xs", **{"aria-label": label})
+    save = html.Button("Save", id="view-save", className="button", title="Keep this page, its filters and its columns")
+    status = html.P(id="views-said", className="panel-note", role="status")
+    kept = html.Div([html.Div([name, save], className="view-form"), html.Ul(id="view-list"), status])
+    views = html.Details([html.Summary("Views", className="button"), kept], className="chooser views", id="views")
     help_button = dmc.ActionIcon("?", id="help-button", variant="default", size="md", **{"aria-label": "Keyboard help"})
     chips = html.Div(id="chips", className="chips")
     search_box = html.Div(search, role="search", className="search")
@@ -165,37 +174,17 @@ def _switch(view: View) -> list[Component]:
     return [html.Details([summary, html.Ul(items)], className="chooser views", id="clusters")]
 
 
-def _views() -> Component:
-    """Addresses under names, which `assets/views.js` keeps in the browser."""
-    label = "Name of this view"
-    name = dmc.TextInput(id="view-name", placeholder=label, size="xs", **{"aria-label": label})
-    save = html.Button("Save", id="view-save", className="button", title="Keep this page, its filters and its columns")
-    status = html.P(id="views-said", className="panel-note", role="status")
-    return html.Div([html.Div([name, save], className="view-form"), html.Ul(id="view-list"), status])
-
-
-def _help(pages: Sequence[Page]) -> Component:
-    keys = [*((f"g {p.letter}", p.title) for p in pages if p.letter), *KEYS_HELP]
-    rows = [html.Tr([html.Th(html.Kbd(key), scope="row"), html.Td(text)]) for key, text in keys]
-    table = html.Table(html.Tbody(rows), className="inputs")
-    return dmc.Modal(table, id="help", title="Keyboard", opened=False, size="sm", closeButtonProps=panels.CLOSE)
-
-
 def _display() -> Component:
     """Return the dialog of the units and the time zone, which the browser keeps."""
     persist: dict[str, Any] = {"persistence": True, "persistence_type": "local", "size": "xs"}
     units = dmc.SegmentedControl(id="units", value="whole", data=UNITS, **persist)
     zone = dmc.SegmentedControl(id="zone", value="utc", data=ZONES, **persist)
-    rows = [
-        html.Tr([html.Th(name, scope="row"), html.Td(control)])
-        for name, control in (("Amounts", units), ("Times", zone))
-    ]
     note = html.P(
         "The choice applies to all times, and to amounts in tables, charts and headline numbers. Amounts in "
         "sentences stay in cores and GiB, with their unit; exports and the API in millicores, bytes and Unix seconds.",
         className="panel-note",
     )
-    inside = [html.Table(html.Tbody(rows), className="inputs"), note]
+    inside = [panels.pairs((("Amounts", units), ("Times", zone))), note]
     closed: dict[str, Any] = {"opened": False, "keepMounted": True, "size": "md", "closeButtonProps": panels.CLOSE}
     return dmc.Modal(inside, id="display", title="Units and time zone", **closed)
 
@@ -218,7 +207,11 @@ def register(app: Dash, view: View, pages: Sequence[Page]) -> None:
     )
     def _show(pathname: str | None, _redraw: int | None, search: str | None) -> Component:
         render = _renderer(by_path, path_of(pathname or "/", view.settings), view, search or "")
-        return _not_found_page(view.settings) if render is None else panels.render_guarded(render)
+        if render is not None:
+            return panels.render_guarded(render)
+        why, home = f"Request {faults.request_id()}.", ("To Home", view.settings.base_path)
+        state = panels.empty("Nothing is served at this address.", why=why, link=home)
+        return html.Div([html.H1("Page not found"), state], className="page")
 
     @app.callback(
         Output("nav", "children"),
@@ -232,7 +225,10 @@ def register(app: Dash, view: View, pages: Sequence[Page]) -> None:
     )
     def _navigate(pathname: str | None, search: str | None, _version: str | None) -> tuple[Any, ...]:
         path, text = path_of(pathname or "/", view.settings), search or ""
-        overview, obeyed = extent.overview_of(view), _obeyed_choices(by_path, path)
+        first, _, below = path.partition("/")
+        overview, page, obeyed = extent.overview_of(view), by_path.get(first), Obeyed()
+        if page is not None:
+            obeyed = page.obeyed_below if below and page.obeyed_below else page.obeyed
         links = navigation(view, pages, path, text)
         limits = [html.P(sentence) for sentence in extent.notes(overview, obeyed, text)]
         title = tab_title(pages, path, text, "" if overview is None else overview.cluster)
@@ -252,12 +248,27 @@ def register(app: Dash, view: View, pages: Sequence[Page]) -> None:
         except CotenantError as error:
             return _chips(None, view), panels.trouble(error), no_update
         version = no_update if shown_version == snapshot.version else snapshot.version
-        return _chips(snapshot.overview, view), _stale(snapshot.overview, view), version
+        overview, stale = snapshot.overview, None
+        if overview is not None and not overview.demo:
+            age = measures.age_seconds(view.now_seconds(), overview.time_seconds)
+            if age >= view.settings.red_after_seconds:
+                text = f"The newest sample is {display.duration(age)} old: the figures may be out of date."
+                parts = [html.Strong("Stale. "), text, html.Code("cotenant scan")]
+                stale = html.Div(parts, className="banner", role="status")
+        return _chips(overview, view), stale, version
 
     extent.register(app, view)
     palette.register(app, view, pages)
     demo_clock.register(app, view)
-    _register_clientside(app)
+    # What the browser does alone: search, menu, help, units, zone, retries of an empty page.
+    in_browser(app, "again", Output("redraw", "data"), Input("tick", "n_intervals"), prevent_initial_call=False)
+    in_browser(app, "search", Input("search", "value"))
+    in_browser(app, "searched", Output("search", "value"), Input("url", "search"), prevent_initial_call=False)
+    in_browser(app, "menu", Output("shell", "navbar"), Input("burger", "opened"), State("shell", "navbar"))
+    in_browser(app, "titled", Input("tab-title", "data"))
+    in_browser(app, "help", Input("help-button", "n_clicks"))
+    in_browser(app, "display", Input("display-button", "n_clicks"))
+    in_browser(app, "written", Input("units", "value"), Input("zone", "value"), prevent_initial_call=False)
 
 
 def _renderer(by_path: Mapping[str, Page], path: str, view: View, search: str) -> Callable[[], Component] | None:
@@ -270,33 +281,6 @@ def _renderer(by_path: Mapping[str, Page], path: str, view: View, search: str) -
         return lambda: page.render(view, search)
     below, parts = page.below, tuple(unquote(part) for part in rest)
     return lambda: below(view, parts, search)
-
-
-def _obeyed_choices(by_path: Mapping[str, Page], path: str) -> Obeyed:
-    first, _, below = path.partition("/")
-    page = by_path.get(first)
-    if page is None:
-        return Obeyed()
-    return page.obeyed_below if below and page.obeyed_below else page.obeyed
-
-
-def _register_clientside(app: Dash) -> None:
-    """Register what the browser does alone: search, menu, help, units, zone, retries of an empty page."""
-    in_browser(app, "again", Output("redraw", "data"), Input("tick", "n_intervals"), prevent_initial_call=False)
-    in_browser(app, "search", Input("search", "value"))
-    in_browser(app, "searched", Output("search", "value"), Input("url", "search"), prevent_initial_call=False)
-    in_browser(app, "menu", Output("shell", "navbar"), Input("burger", "opened"), State("shell", "navbar"))
-    in_browser(app, "titled", Input("tab-title", "data"))
-    in_browser(app, "help", Input("help-button", "n_clicks"))
-    in_browser(app, "display", Input("display-button", "n_clicks"))
-    in_browser(app, "written", Input("units", "value"), Input("zone", "value"), prevent_initial_call=False)
-
-
-def _not_found_page(settings: DashboardSettings) -> Component:
-    home = ("To Home", settings.base_path)
-    why = f"Request {faults.request_id()}."
-    state = panels.empty("Nothing is served at this address.", why=why, link=home)
-    return html.Div([html.H1("Page not found"), state], className="page")
 
 
 def _chips(overview: Overview | None, view: View) -> list[Component]:
@@ -320,13 +304,3 @@ def age_chip(time_seconds: float, view: View, *, demo: bool) -> Component:
     settings = view.settings
     tone = "red" if age >= settings.red_after_seconds else "orange" if age >= AMBER_AFTER_SECONDS else "teal"
     return panels.chip(f"data {display.duration(age)} old", tone, f"Newest sample: {display.moment(time_seconds)}")
-
-
-def _stale(overview: Overview | None, view: View) -> Component | None:
-    if overview is None or overview.demo:
-        return None
-    age = measures.age_seconds(view.now_seconds(), overview.time_seconds)
-    if age < view.settings.red_after_seconds:
-        return None
-    text = f"The newest sample is {display.duration(age)} old: the figures may be out of date."
-    return html.Div([html.Strong("Stale. "), text, html.Code("cotenant scan")], className="banner", role="status")

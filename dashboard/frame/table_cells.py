@@ -43,12 +43,12 @@ def cells(schema: Schema, row: Mapping[str, Any], drawn: Drawn | None = None) ->
 
 def without_empty_columns(heads: Sequence[str], lines: Sequence[Sequence[Any]]) -> tuple[list[str], list[list[Any]]]:
     """The table without columns that say nothing, so that it fits a laptop's window; the first names the line."""
-    columns = [n for n in range(len(heads)) if n == 0 or any(_has_content(line[n]) for line in lines)]
+    columns = []
+    for n in range(len(heads)):
+        contents = [getattr(line[n], "children", line[n]) for line in lines]
+        if n == 0 or any(content not in ("", display.MISSING) for content in contents):
+            columns.append(n)
     return [heads[n] for n in columns], [[line[n] for n in columns] for line in lines]
-
-
-def _has_content(cell: Any) -> bool:
-    return getattr(cell, "children", cell) not in ("", display.MISSING)
 
 
 def rows_of(schema: Schema, rows: Sequence[Mapping[str, Any]], label: str, drawn: Drawn | None = None) -> Component:

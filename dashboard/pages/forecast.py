@@ -171,7 +171,6 @@ def models(row: Row) -> list[Component]:
     if not compared:
         return [html.P("No model was tested on this series.")]
     most = max(loss for _, loss in compared)
-    head = html.Tr([html.Th(text, scope="col") for text in ("Model", "Error (same time yesterday = 1)", "Serves")])
     rows = []
     for name, loss in compared:
         bar = html.Span(className="bar", style={"width": f"{measures.ratio_of(loss, max(most, 1e-9)):.0%}"})
@@ -179,8 +178,7 @@ def models(row: Row) -> list[Component]:
         rows.append(html.Tr([html.Th(name, scope="row"), *cells]))
     best, error = compared[0]
     summary = f"{len(compared)} models compared: best {best}, {error:.2f} x the error of repeating yesterday."
-    body = html.Table([html.Thead(head), html.Tbody(rows)], className="facts models")
-    table = html.Div(body, className="scroll", tabIndex=0)
+    table = panels.table(("Model", "Error (same time yesterday = 1)", "Serves"), rows, "facts models")
     mixed = html.P(
         "A series is forecast by a mixture of models and the trained booster, weighted by their results on held-out "
         f"days: here mostly {row['model']}."

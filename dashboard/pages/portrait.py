@@ -219,9 +219,8 @@ def over_time(workload_story: Story, resource: Resource, back_seconds: float = m
         newest = sorted(events, key=lambda e: -(e["time"] or 0))[:EVENT_ROWS]
         cells = [(panels.moment(e["time"]), str(e["event"]), visible(f"{e['pod']} {e['container']}")) for e in newest]
         body = [html.Tr([html.Td(cell) for cell in row]) for row in cells]
-        head = html.Thead(html.Tr([html.Th(t, scope="col") for t in ("When", "What", "Where")]))
         shown = f"{len(newest)} of {len(events)}" if len(events) > len(newest) else f"{len(events)}"
-        table = html.Div(html.Table([head, html.Tbody(body)], className="rows"), className="scroll", tabIndex=0)
+        table = panels.table(("When", "What", "Where"), body)
         listed = html.Details([html.Summary(f"Events as a table ({shown})"), table], className="more")
     return panels.panel("Usage and forecast", figure, listed, note=note)
 
