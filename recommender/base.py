@@ -15,7 +15,6 @@ from typing import Any, Final, Protocol
 import numpy as np
 import structlog
 
-from cotenant.base.cluster import ContainerRole
 from cotenant.base.errors import CotenantError, SettingsError
 from cotenant.base.kubernetes.quantity import LARGEST
 from cotenant.base.reasons import Reason
@@ -147,17 +146,16 @@ def recommendation(
     strategy: str, evidence: Evidence, index: int, values: list[Value], settings: RecommenderSettings
 ) -> Recommendation:
     """The values of one container with the span they rest on and the digest of the settings."""
-    window, ref = evidence.window, evidence.containers[index]
-    container = evidence.workloads[index].container(ref.container)
+    window = evidence.window
     return Recommendation(
-        container=ref,
+        container=evidence.containers[index],
         strategy=strategy,
         replicas=evidence.replicas(index),
         values=tuple(values),
         window_seconds=window.end_seconds - window.start_seconds,
         settings_digest=digest(settings),
         end_seconds=window.end_seconds,
-        role=container.role if container else ContainerRole.MAIN,
+        role=evidence.role(index),
     )
 
 

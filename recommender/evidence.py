@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.base.cluster import Event, EventKind, Inventory, Workload
+from cotenant.base.cluster import ContainerRole, Event, EventKind, Inventory, Workload
 from cotenant.base.identity import ContainerRef, PodContainerRef, WorkloadRef
 from cotenant.base.resource import Resource
 from cotenant.base.usage.lives import Lives, SourceSilence
@@ -106,6 +106,11 @@ class Evidence:
         workload = self.workloads[index]
         container = workload.container(self.containers[index].container)
         return workload.replicas if container is None else workload.pods_with(container)
+
+    def role(self, index: int) -> ContainerRole:
+        """Return the role of the container in its pods; that of a main one where the template does not have it."""
+        container = self.workloads[index].container(self.containers[index].container)
+        return container.role if container else ContainerRole.MAIN
 
     def from_portrait(self, resource: Resource, column: Floats) -> Floats:
         """A column of the resource's portraits in the order of `containers`; NaN where there is no portrait."""

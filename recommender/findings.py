@@ -138,7 +138,7 @@ def idle_workloads(evidence: Evidence, settings: FindingSettings) -> Iterator[Cl
         resting = workload.ref.kind in NEVER_IDLE or workload.ref in static
         if resting or not workload.replicas or _is_system(workload.ref, settings):
             continue
-        running = [i for i in positions if _role(evidence, i) in AT_WORK]
+        running = [i for i in positions if evidence.role(i) in AT_WORK]
         used = float(highest[running].sum()) if running else np.nan
         if long_enough[running].all() and used <= settings.idle_pod_millicores:
             is_known = workload.described and Reason.AMOUNTS_UNKNOWN not in workload.gaps
@@ -205,7 +205,7 @@ def missing_value_findings(evidence: Evidence, settings: FindingSettings) -> Ite
     no_request = {r: np.isnan(evidence.requests[r]) & no_limit[r] for r in Resource}
     highest = {r: evidence.from_portrait(r, evidence.portraits[r].maximum) for r in Resource}
     for i in np.flatnonzero(no_request[CPU] | no_request[MEMORY] | no_limit[MEMORY]).tolist():
-        workload, role = evidence.workloads[i], _role(evidence, i)
+        workload, role = evidence.workloads[i], evidence.role(i)
         skipped = role is ContainerRole.INIT or not workload.described
         if skipped or with_default(workload.qos, workload.priority) in ON_RECLAIMED:
             continue
@@ -339,11 +339,6 @@ def _spread(evidence: Evidence, signal: Signal, least_pods: int) -> Iterator[tup
         if count >= least_pods:
             own = ranked[start : start + count]
             yield int(owner), float(own[-1]), float(np.median(own)), int(count)
-
-
-def _role(evidence: Evidence, index: int) -> ContainerRole:
-    container = evidence.workloads[index].container(evidence.containers[index].container)
-    return container.role if container else ContainerRole.MAIN
 
 
 def _is_system(ref: WorkloadRef, settings: FindingSettings) -> bool:

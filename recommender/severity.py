@@ -58,11 +58,8 @@ def severity(resource: Resource, now: int | None, amount: int | None, replicas: 
     if now is None or amount is None:
         return absolute_severity(resource, now, amount)
     difference, ratio = abs(amount - now), abs(amount - now) / max(amount, now, 1)
-    reached = (
-        level
-        for least, level in KRR_STEPS[resource]
-        if difference * max(replicas, 1) >= least and ratio >= RELATIVE_STEPS[level]
-    )
+    total = difference * max(replicas, 1)
+    reached = (level for least, level in KRR_STEPS[resource] if total >= least and ratio >= RELATIVE_STEPS[level])
     return next(reached, Severity.GOOD)
 
 

@@ -29,7 +29,7 @@ from cotenant.base.kubernetes.quantity import format_millicores, human_bytes
 from cotenant.base.resource import MIB, Resource
 from cotenant.recommender.base import rounded_up
 from cotenant.recommender.evidence import Evidence, Floats
-from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.recommender.model.recommendation import Action, Field, Recommendation
 from cotenant.recommender.model.sibling import SIBLING_INPUT, Family, Sibling, family
 
 SETTLED_DAYS: Final = 7.0
@@ -65,12 +65,15 @@ def siblings_of(recommendations: Iterable[Recommendation]) -> Iterator[Sibling]:
     for recommendation in recommendations:
         for resource in Resource:
             value = recommendation.value(resource, Field.REQUEST)
-            if value is not None and _is_settled(value):
+            if value is None or value.action is not Action.SET or value.amount is None:
+                continue
+            days = float(value.inputs.get("days", 0.0))
+            if days >= SETTLED_DAYS and not {SIBLING_INPUT, "hpa", "leak_bytes_per_day"} & value.inputs.keys():
                 yield Sibling(
                     recommendation.container,
                     resource,
-                    value.clamps[0].before if value.clamps else value.amount or 0,
-                    float(value.inputs["days"]),
+                    value.clamps[0].before if value.clamps else value.amount,
+                    days,
                     value.now or recommendation.present_limits.get(resource, 0),
                     recommendation.replicas,
                     recommendation.end_seconds,
@@ -115,8 +118,10 @@ def priors(
 
 def prior(young: Young, siblings: Sequence[Sibling]) -> Prior:
     """Return the largest sibling's prior where the evidence agrees, else why there is none; siblings in any order."""
-    resource = young.resource
-    alike = sorted((s for s in siblings if _is_alike(young, s)), key=lambda s: (-s.amount, str(s.container)))
+    resource, request = young.resource, young.request if isfinite(young.request) else 0.0
+    # Those of which neither the request nor the number of pods speaks against the same size.
+    as_large = (s for s in siblings if not _is_apart(request, s.request) and not _is_apart(young.replicas, s.replicas))
+    alike = sorted(as_large, key=lambda s: (-s.amount, str(s.container)))
     if not alike:
         nearest = min(siblings, key=lambda s: str(s.container))
         return Prior(None, f"{resource}: sibling {nearest}, is no prior: requests or replicas are too different")
@@ -144,21 +149,6 @@ def for_next_analysis(
     there = frozenset(present)
     yield from made
     yield from (s for s in before if s.container.workload not in there and s.end_seconds >= since_seconds)
-
-
-def _is_settled(value: Value) -> bool:
-    is_own = value.action is Action.SET and value.amount is not None and SIBLING_INPUT not in value.inputs
-    return (
-        is_own
-        and float(value.inputs.get("days", 0.0)) >= SETTLED_DAYS
-        and not {"hpa", "leak_bytes_per_day"} & value.inputs.keys()
-    )
-
-
-def _is_alike(young: Young, sibling: Sibling) -> bool:
-    """Return whether what is asked for and how many pods run say nothing against the same size."""
-    request = young.request if isfinite(young.request) else 0.0
-    return not _is_apart(request, sibling.request) and not _is_apart(young.replicas, sibling.replicas)
 
 
 def _is_apart(first: float, second: float) -> bool:

@@ -106,23 +106,17 @@ class Explanations:
         parts = text.split("/")
         if len(parts) not in (2, 3) or not all(parts):
             raise UsageError(f"{text!r} is not NAMESPACE/KIND/NAME", fix="Write it as in shop/Deployment/checkout.")
-        matches = [r for r in self.of_namespace(parts[0]) if _matches(r.container.workload, parts)]
+        namespace, name, kind = parts[0], parts[-1], parts[1].lower() if len(parts) == 3 else ""
+        named = [r for r in self.of_namespace(namespace) if r.container.workload.name == name]
+        matches = [r for r in named if kind in ("", r.container.workload.kind.lower())]
         kinds = sorted({r.container.workload.kind for r in matches})
         if len(kinds) > 1:
-            raise UsageError(
-                f"{text} is of several kinds: {', '.join(kinds)}", fix=f"Write {parts[0]}/{kinds[0]}/{parts[-1]}."
-            )
+            fix = f"Write {namespace}/{kinds[0]}/{name}."
+            raise UsageError(f"{text} is of several kinds: {', '.join(kinds)}", fix=fix)
         if not matches:
-            raise NoData(f"no recommendation for {text}", fix=self._fix_for_unknown(parts[0], parts[-1]))
+            names = {str(r.container.workload) for r in self.of_namespace(namespace)}
+            fix = f"Namespace {namespace} has none at all: `cotenant recs list` shows those that have."
+            if names:
+                fix = ask_for_closest(name, names) or "Run cotenant scan --offline -o csv for the names."
+            raise NoData(f"no recommendation for {text}", fix=fix)
         return matches
-
-    def _fix_for_unknown(self, namespace: str, name: str) -> str:
-        """Return what helps where a namespace has no workload of this name: the closest names, or a command."""
-        names = {str(r.container.workload) for r in self.of_namespace(namespace)}
-        if not names:
-            return f"Namespace {namespace} has none at all: `cotenant recs list` shows those that have."
-        return ask_for_closest(name, names) or "Run cotenant scan --offline -o csv for the names."
-
-
-def _matches(ref: WorkloadRef, parts: list[str]) -> bool:
-    return ref.name == parts[-1] and (len(parts) == 2 or ref.kind.lower() == parts[1].lower())

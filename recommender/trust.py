@@ -89,7 +89,20 @@ class Grounds:
     @cached_property
     def halves(self) -> dict[Resource, tuple[Floats, Floats]]:
         """Demand of the older and the newer half of the history, (n,) each; NaN where a half has no sample."""
-        return {r: self._halves(r) for r in self.evidence.portraits}
+        halves: dict[Resource, tuple[Floats, Floats]] = {}
+        window = self.evidence.window
+        first_day, last_day = window.start_seconds // DAY_SECONDS, (window.end_seconds - 1) // DAY_SECONDS
+        for resource, portrait in self.evidence.portraits.items():
+            days = portrait.daily_maxima[:, -(last_day - first_day + 1) :]
+            joined = []
+            for half in (days[:, : days.shape[1] // 2], days[:, days.shape[1] // 2 :]):
+                finite = np.isfinite(half)
+                sums, counts = np.where(finite, half, 0.0).sum(axis=1), finite.sum(axis=1)
+                highest = np.fmax.reduce(half, axis=1, initial=np.nan)
+                column = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan) if resource is CPU else highest
+                joined.append(self.evidence.from_portrait(resource, column))
+            halves[resource] = joined[0], joined[1]
+        return halves
 
     @cached_property
     def pods(self) -> Integers:
@@ -107,15 +120,6 @@ class Grounds:
             return TrustFactor(1.0, "Peaks inside the stored steps are known.")
         score = 1.0 if seconds <= MINUTE_SECONDS else 0.5 + 0.5 * MINUTE_SECONDS / seconds
         return TrustFactor(score, f"One sample in {seconds:g} s; shorter peaks are not seen.")
-
-    def _halves(self, resource: Resource) -> tuple[Floats, Floats]:
-        portrait, window = self.evidence.portraits[resource], self.evidence.window
-        first_day, last_day = window.start_seconds // DAY_SECONDS, (window.end_seconds - 1) // DAY_SECONDS
-        days = portrait.daily_maxima[:, -(last_day - first_day + 1) :]
-        middle = days.shape[1] // 2
-        join = _mean if resource is CPU else _maximum
-        older, newer = (self.evidence.from_portrait(resource, join(d)) for d in (days[:, :middle], days[:, middle:]))
-        return older, newer
 
 
 def trust(grounds: Grounds, index: int, recommendation: Recommendation, backtest: Backtest | None) -> Trust | None:
@@ -207,16 +211,3 @@ def _least(columns: dict[Resource, Floats], about: Sequence[Resource], index: in
     """Smallest of the resources' values, 0 where one is unknown."""
     values = (float(columns[r][index]) for r in about if r in columns)
     return min((0.0 if isnan(value) else value for value in values), default=0.0)
-
-
-def _mean(days: Floats) -> Floats:
-    """Mean of each row's finite values, NaN without one."""
-    finite = np.isfinite(days)
-    counts = finite.sum(axis=1)
-    return np.where(counts > 0, np.where(finite, days, 0.0).sum(axis=1) / np.maximum(counts, 1), np.nan)
-
-
-def _maximum(days: Floats) -> Floats:
-    """Highest of each row's values, NaN without one."""
-    highest: Floats = np.fmax.reduce(days, axis=1, initial=np.nan)
-    return highest

@@ -40,7 +40,7 @@ from cotenant.recommender.base import withheld
 from cotenant.recommender.evidence import Evidence
 from cotenant.recommender.incomplete import REST_ON_LITTLE_USE
 from cotenant.recommender.model.finding import ClusterFinding
-from cotenant.recommender.model.recommendation import Action, Recommendation, Value
+from cotenant.recommender.model.recommendation import Action, Recommendation
 from cotenant.recommender.trust import EPISODIC
 
 LEAST_SAMPLES: Final = 3
@@ -85,10 +85,8 @@ def _all_doubts(evidence: Evidence) -> Iterator[_Doubt]:
     doubtful: dict[WorkloadRef | None, set[Resource]] = {}
     for row in rows:
         doubtful.setdefault(owners.get((row.namespace, row.name)), set()).update(row.beyond)
-    pods_above_containers = [
-        (ref, resource) for ref in evidence.containers for resource in doubtful.get(ref.workload, ())
-    ]
-    yield from (_Doubt(ref, (resource,), Reason.POD_USES_MORE) for ref, resource in pods_above_containers)
+    above = ((ref, resource) for ref in evidence.containers for resource in doubtful.get(ref.workload, ()))
+    yield from (_Doubt(ref, (resource,), Reason.POD_USES_MORE) for ref, resource in above)
     awake = (ref for series, ref in _zeros(evidence, cpu) if not _sleeps(series, evidence))
     yield from (_Doubt(ref, (Resource.CPU,), Reason.CPU_UNMEASURED) for ref in (*awake, *_of_brief_pods(evidence)))
     for ref, pod in _of_silent_pods(evidence, cpu):
@@ -129,21 +127,28 @@ def withhold_unmeasured(recommendations: Sequence[Recommendation], evidence: Evi
     why, parts = _by_container(every), defaultdict[ContainerRef, dict[str, None]](dict)
     for doubt in every:
         parts[doubt.container] |= {doubt.part: None} if doubt.part else {}
-    return [
-        _measured_part(recommendation, why[recommendation.container], tuple(parts[recommendation.container]))
-        if recommendation.container in why
-        else recommendation
-        for recommendation in recommendations
-    ]
+    checked = list(recommendations)
+    for place, found in enumerate(recommendations):
+        if found.container not in why:
+            continue
+        of_container, heap = why[found.container], found.heap
+        values = tuple(
+            withheld(v.resource, v.field, v.now, of_container[v.resource], v.inputs)
+            if v.resource in of_container and v.action is not Action.WITHHELD and (v.change or 0) <= 0
+            else v
+            for v in found.values
+        )
+        lowered = heap is not None and heap.change < 0 and Resource.MEMORY in of_container
+        notes = (*found.notes, *parts[found.container])
+        checked[place] = replace(found, values=values, heap=None if lowered else heap, notes=notes)
+    return checked
 
 
 def without_unmeasured(findings: Iterable[ClusterFinding], evidence: Evidence) -> list[ClusterFinding]:
     """The findings without those that call something idle of which the usage is not measured."""
     why = doubts(evidence)
     subjects: set[ContainerRef | WorkloadRef] = {*why, *(container.workload for container in why)}
-    return [
-        finding for finding in findings if finding.kind not in REST_ON_LITTLE_USE or finding.subject not in subjects
-    ]
+    return [found for found in findings if found.kind not in REST_ON_LITTLE_USE or found.subject not in subjects]
 
 
 def _unseen_pods(pod: Pod, how_long: str) -> str:
@@ -198,9 +203,8 @@ def _of_silent_pods(evidence: Evidence, signal: Signal) -> list[tuple[ContainerR
     if usage is None or not usage.values.size:
         return []
     sampled = np.isfinite(usage.values)
-    newest = (
-        usage.grid.start_seconds + int(np.flatnonzero(sampled.any(axis=0)).max(initial=0)) * usage.grid.step_seconds
-    )
+    last_slot = int(np.flatnonzero(sampled.any(axis=0)).max(initial=0))
+    newest = usage.grid.start_seconds + last_slot * usage.grid.step_seconds
     measured = {(usage.refs[i].namespace, usage.refs[i].pod) for i in np.flatnonzero(sampled.any(axis=1))}
     silent = {pod.workload: pod for pod in unmeasured_pods(evidence.inventory, measured, newest)}
     return [(ref, silent[ref.workload]) for ref in evidence.containers if ref.workload in silent]
@@ -235,22 +239,3 @@ def _sleeps(series: PodContainerRef, evidence: Evidence) -> bool:
     """
     rows = (r for r in evidence.inventory.pod_rows if (r.namespace, r.name) == (series.namespace, series.pod))
     return any(not {"", series.container}.isdisjoint(row.idle) for row in rows)
-
-
-def _measured_part(
-    recommendation: Recommendation, why: Mapping[Resource, Reason], parts: tuple[str, ...]
-) -> Recommendation:
-    heap = recommendation.heap
-    lowered = heap is not None and heap.change < 0 and Resource.MEMORY in why
-    return replace(
-        recommendation,
-        values=tuple(_withhold_unmeasured(value, why) for value in recommendation.values),
-        heap=None if lowered else heap,
-        notes=(*recommendation.notes, *parts),
-    )
-
-
-def _withhold_unmeasured(value: Value, why: Mapping[Resource, Reason]) -> Value:
-    if value.resource not in why or value.action is Action.WITHHELD or (value.change is not None and value.change > 0):
-        return value
-    return withheld(value.resource, value.field, value.now, why[value.resource], value.inputs)

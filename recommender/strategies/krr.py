@@ -21,7 +21,6 @@ from math import isclose
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from cotenant.base.identity import PodContainerRef
 from cotenant.base.reasons import Reason
@@ -111,13 +110,11 @@ class _Column:
                 points[place] = max(points[place], answer.cpu_points if resource is CPU else answer.memory_points)
             self.observed = np.fmax(stored, points[:-1] * evidence.server.step_seconds)
         # Why a value is withheld, or OK; the first that applies.
-        reasons_measured = measured.request
         scaled = evidence.scaled_by_autoscaler(resource) & (not krr.allow_hpa)
         too_short = self.observed < krr.minimum_history_minutes * 60
-        cases = [~np.isfinite(reasons_measured), too_short, scaled]
-        names = [Reason.NO_DATA, Reason.NOT_ENOUGH_HISTORY, Reason.HPA_ON_RESOURCE]
-        picked = np.select(cases, [0, 1, 2], default=3)
-        self.reasons = [[*names, Reason.OK][p] for p in picked]
+        cases = [~np.isfinite(measured.request), too_short, scaled]
+        names = [Reason.NO_DATA, Reason.NOT_ENOUGH_HISTORY, Reason.HPA_ON_RESOURCE, Reason.OK]
+        self.reasons = [names[place] for place in np.select(cases, [0, 1, 2], default=3)]
         self.highest = evidence.highest_seen(resource)
         self.pods = evidence.pods_seen(SOURCE[resource])
 
@@ -169,23 +166,23 @@ def _pooled_percentiles(evidence: Evidence, krr: KrrSettings) -> MeasuredUsage:
     percentiles = (krr.cpu_request_percentile, krr.cpu_limit_percentile)
     pooled = evidence.server.pooled if evidence.server is not None else {}
     answers = np.array([[pooled.get(c, {}).get(p / 100, np.nan) for c in evidence.containers] for p in percentiles])
-    answers[:, _lacks_answer(evidence, CPU)] = np.nan
+    # None of a container with a pod that has stored samples and no answer of the server.
+    usage, missing = evidence.usage.get(SOURCE[CPU]), np.zeros(len(evidence) + 1, dtype=bool)
+    if usage is not None and usage.values.size:
+        answered = _answers(evidence, CPU)
+        seen = np.isfinite(usage.values).any(axis=1) & np.array([pod not in answered for pod in usage.refs], dtype=bool)
+        missing[evidence.usage_rows[SOURCE[CPU]][seen]] = True
+    answers[:, missing[:-1]] = np.nan
     stored = np.full((2, len(evidence)), np.nan)
     for container, values in evidence.by_container(SOURCE[CPU]):
         points = values[np.isfinite(values)].astype(np.float64)
         stored[:, container] = np.quantile(points, [p / 100 for p in percentiles]) if points.size else np.nan
     # The server's answer where it has one, else the number from the stored series.
-    percentile_values = np.where(np.isfinite(answers), answers, stored)
+    request, limit = np.where(np.isfinite(answers), answers, stored)
     request_rule, limit_rule = (f"p{p:g} over all pods' points of CPU usage" for p in percentiles)
-    # Step of the points behind each number, seconds, (n,).
-    resolution_answers = answers[0]
     step = evidence.server.step_seconds if evidence.server is not None else 0
-    return MeasuredUsage(
-        percentile_values[0],
-        percentile_values[1],
-        np.where(np.isfinite(resolution_answers), step, SOURCE[CPU].spec.step_seconds),
-        (request_rule, limit_rule),
-    )
+    resolution = np.where(np.isfinite(answers[0]), step, SOURCE[CPU].spec.step_seconds)
+    return MeasuredUsage(request, limit, resolution, (request_rule, limit_rule))
 
 
 def _memory(evidence: Evidence, krr: KrrSettings) -> MeasuredUsage:
@@ -242,13 +239,3 @@ def _highest_of_pods(
     step = evidence.server.step_seconds if evidence.server is not None else 0
     steps = np.where(fine & np.isfinite(highest), step, SOURCE[CPU].spec.step_seconds)
     return np.where(np.isfinite(highest), highest, np.nan), steps
-
-
-def _lacks_answer(evidence: Evidence, resource: Resource) -> npt.NDArray[np.bool_]:
-    """Flag the containers with a pod that has stored samples and no answer of the server, (n,)."""
-    usage, missing = evidence.usage.get(SOURCE[resource]), np.zeros(len(evidence) + 1, dtype=bool)
-    if usage is not None and usage.values.size:
-        answers = _answers(evidence, resource)
-        seen = np.isfinite(usage.values).any(axis=1) & np.array([pod not in answers for pod in usage.refs], dtype=bool)
-        missing[evidence.usage_rows[SOURCE[resource]][seen]] = True
-    return missing[:-1]

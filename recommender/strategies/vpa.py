@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -182,10 +182,8 @@ class Vpa:
             containers = np.array([max(1, len(w.staying)) for w in evidence.workloads], dtype=np.float64)
             estimates = estimate(batch, days, _truncate_amounts(least * (1.0 / containers)), own)
             columns.append(_VpaColumn(evidence, estimates, days, own, starts[resource]))
-        rows = range(len(evidence))
-        return [
-            recommendation(self.name, evidence, i, [v for c in columns for v in c.values(i)], settings) for i in rows
-        ]
+        values = ([v for column in columns for v in column.values(index)] for index in range(len(evidence)))
+        return [recommendation(self.name, evidence, i, of_one, settings) for i, of_one in enumerate(values)]
 
 
 def confidence(evidence: Evidence, start: VpaStart) -> Floats:
@@ -312,10 +310,6 @@ class _VpaColumn:
         now = self.evidence.now(index, self.resource, which)
         rule = severity if which is Field.REQUEST else limit_severity
         level = rule(self.resource, now, amount, self.evidence.replicas(index))
-        inputs = self._inputs(index)
-        return Value(self.resource, which, now, amount, Action.SET, Reason.OK, level, inputs, formula)
-
-    def _inputs(self, index: int) -> dict[str, Any]:
         inputs = display_inputs(
             lower_bound=int(self.estimates.lower[index]),
             upper_bound=int(self.estimates.upper[index]),
@@ -324,7 +318,8 @@ class _VpaColumn:
         )
         scaled = "an autoscaler follows this resource; VPA's documentation advises against using both"
         notes = [*([scaled] if self.scaled[index] else []), *filter(None, [self.start.note(index)])]
-        return inputs | ({"note": "; ".join(notes)} if notes else {})
+        inputs |= {"note": "; ".join(notes)} if notes else {}
+        return Value(self.resource, which, now, amount, Action.SET, Reason.OK, level, inputs, formula)
 
 
 def _all_peaks(evidence: Evidence, own: VpaSettings, start: VpaStart) -> tuple[Integers, Integers, Floats]:
@@ -336,30 +331,24 @@ def _all_peaks(evidence: Evidence, own: VpaSettings, start: VpaStart) -> tuple[I
             recorded = evidence.at(Signal.MEMORY_REQUEST, kill.subject, kill.time_seconds)
             request = np.nan_to_num(recorded if np.isfinite(recorded) else evidence.effective_request(MEMORY)[index])
             kills.setdefault(kill.subject, (index, []))[1].append((kill.time_seconds, float(request)))
+    # (container, times, whole bytes) of each pod with samples; a pod with a kill alone has empty ones.
+    nothing = np.empty(0, dtype=np.int64), np.empty(0)
+    series_by_pod = {pod: (container, *nothing) for pod, (container, _) in kills.items()}
+    if MEASURED[MEMORY] in evidence.usage:
+        usage, rows = evidence.usage[MEASURED[MEMORY]], evidence.usage_rows[MEASURED[MEMORY]]
+        grid_times, newer = usage.grid.times(), start.newer(evidence, _UNSAVED_SECONDS)
+        for pod, row, series in zip(usage.refs, rows.tolist(), _valid(newer), strict=True):
+            finite = np.isfinite(series)
+            if row >= 0 and finite.any():
+                series_by_pod[pod] = (row, grid_times[finite], np.floor(series[finite], dtype=np.float64))
     columns = []
-    for pod, (container, times, values) in _memory_of_pods(evidence, kills, start).items():
+    for pod, (container, times, values) in series_by_pod.items():
         ends, peaks = pod_peaks(times, values, kills.get(pod, _NO_KILLS)[1], own)
         columns.append((np.full(len(ends), container), ends, peaks))
     if not columns:
         return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0)
     owners, all_ends, all_peaks = (np.concatenate(part) for part in zip(*columns, strict=True))
     return owners, all_ends, all_peaks
-
-
-def _memory_of_pods(
-    evidence: Evidence, kills: Mapping[PodContainerRef, tuple[int, Any]], start: VpaStart
-) -> dict[PodContainerRef, tuple[int, Integers, Floats]]:
-    """(container, times, whole bytes) of each pod with samples; a pod with a kill alone has empty ones."""
-    nothing = np.empty(0, dtype=np.int64), np.empty(0)
-    series_by_pod = {pod: (container, *nothing) for pod, (container, _) in kills.items()}
-    if MEASURED[MEMORY] in evidence.usage:
-        usage, rows = evidence.usage[MEASURED[MEMORY]], evidence.usage_rows[MEASURED[MEMORY]]
-        times, newer = usage.grid.times(), start.newer(evidence, _UNSAVED_SECONDS)
-        for pod, row, series in zip(usage.refs, rows.tolist(), _valid(newer), strict=True):
-            finite = np.isfinite(series)
-            if row >= 0 and finite.any():
-                series_by_pod[pod] = (row, times[finite], np.floor(series[finite], dtype=np.float64))
-    return series_by_pod
 
 
 def _valid(values: FloatMatrix) -> FloatMatrix:

@@ -123,7 +123,9 @@ def parse(annotations: Mapping[str, str]) -> tuple[dict[str, Any], tuple[str, ..
         rule = RULES.get(name)
         if rule is None:
             if name not in ELSEWHERE:
-                notes.append(f"annotation {_printable_text(key)} is not known and was ignored{_nearest(name)}")
+                near = closest_name(name, RULES)
+                meant = f"; did you mean {PREFIX}{near}?" if near else ""
+                notes.append(f"annotation {_printable_text(key)} is not known and was ignored{meant}")
             continue
         try:
             if not isinstance(text, str) or len(text) > LENGTH_CAP:
@@ -142,8 +144,3 @@ def _printable_text(text: object) -> str:
     """Safe to print: control and bidi characters escaped, at most 48 characters."""
     shown = ascii(text)
     return shown if len(shown) <= 48 else f"{shown[:45]}..."
-
-
-def _nearest(name: str) -> str:
-    near = closest_name(name, RULES)
-    return f"; did you mean {PREFIX}{near}?" if near else ""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import ceil
 
-from cotenant.base.cluster import Autoscaler, ContainerRole, Workload
+from cotenant.base.cluster import ContainerRole, Workload
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import MIB, Resource
 from cotenant.recommender.base import rounded_up
@@ -73,20 +73,31 @@ def solve(
     """
     scaler = workload.autoscaler
     assert scaler is not None
-    slots = {
-        c.name: Slot(places.get(c.name, -1), resource, Field.REQUEST)
-        for c in workload.containers
-        if c.role is not ContainerRole.INIT
-    }
+    staying = [c.name for c in workload.containers if c.role is not ContainerRole.INIT]
+    slots = {name: Slot(places.get(name, -1), resource, Field.REQUEST) for name in staying}
     present = [c.effective_requests.get(resource) for c in workload.containers if c.name in slots]
-    target = scaler.targets.get(resource)
-    if not target or target < 0 or not all(present):
+    target_now = scaler.targets.get(resource)
+    if not target_now or target_now < 0 or not all(present):
         return {s: d for s, d in drafts.items() if s.resource is not resource}, None
     before = sum(amount for amount in present if amount)
-    staying = (c for c in workload.containers if c.name in slots and slots[c.name] not in drafts)
-    fixed = sum(c.effective_requests[resource] for c in staying)
-    mine = {slot: drafts[slot] for slot in slots.values() if slot in drafts}
-    return _keep_trigger(drafts, list(mine), (before, fixed), _Pod(scaler, resource, target, max(most, target)))
+    unchanged = (c for c in workload.containers if c.name in slots and slots[c.name] not in drafts)
+    fixed = sum(c.effective_requests[resource] for c in unchanged)
+    mine = list(dict.fromkeys(slot for slot in slots.values() if slot in drafts))
+    # The requests of `mine` so that their sum with the fixed ones times the new target is the old trigger.
+    trigger = before * target_now / 100
+    requested = sum(drafts[slot].amount for slot in mine)
+    if fixed + requested == before:
+        return drafts, Solution(resource, scaler.name, target_now, target_now, trigger)
+    target = max(1, min(max(most, target_now), int(100 * trigger / (fixed + requested))))
+    missing = max(0, ceil(trigger * 100 / target) - fixed - requested)
+    unit = MIB if resource is Resource.MEMORY else 1
+    solved_drafts = dict(drafts)
+    for slot in mine:
+        share = drafts[slot].amount / requested if requested else 1 / len(mine)
+        more = rounded_up(missing * share, unit)
+        moved = drafts[slot].moved(f"autoscaler {scaler.name}", drafts[slot].amount + more, Reason.HPA_SOLVED)
+        solved_drafts[slot] = replace(moved, reason=Reason.HPA_SOLVED)
+    return solved_drafts, Solution(resource, scaler.name, target_now, target, trigger)
 
 
 def finalize_target(solution: Solution, drafts: Drafts, workload: Workload, places: dict[str, int]) -> Solution:
@@ -97,30 +108,3 @@ def finalize_target(solution: Solution, drafts: Drafts, workload: Workload, plac
             draft = drafts.get(Slot(places.get(container.name, -1), solution.resource, Field.REQUEST))
             total += draft.amount if draft else container.effective_requests[solution.resource]
     return replace(solution, target=max(1, round(100 * solution.trigger / max(total, 1))))
-
-
-@dataclass(frozen=True, slots=True)
-class _Pod:
-    scaler: Autoscaler
-    resource: Resource
-    target: int
-    most: int
-
-
-def _keep_trigger(drafts: Drafts, mine: list[Slot], sums: tuple[int, int], pod: _Pod) -> tuple[Drafts, Solution | None]:
-    """The requests of `mine` so that their sum with the fixed ones times the new target is the old trigger."""
-    before, fixed = sums
-    trigger = before * pod.target / 100
-    requested = sum(drafts[slot].amount for slot in mine)
-    if fixed + requested == before:
-        return drafts, Solution(pod.resource, pod.scaler.name, pod.target, pod.target, trigger)
-    target = max(1, min(pod.most, int(100 * trigger / (fixed + requested))))
-    missing = max(0, ceil(trigger * 100 / target) - fixed - requested)
-    unit = MIB if pod.resource is Resource.MEMORY else 1
-    solved_drafts = dict(drafts)
-    for slot in mine:
-        share = drafts[slot].amount / requested if requested else 1 / len(mine)
-        more = rounded_up(missing * share, unit)
-        moved = drafts[slot].moved(f"autoscaler {pod.scaler.name}", drafts[slot].amount + more, Reason.HPA_SOLVED)
-        solved_drafts[slot] = replace(moved, reason=Reason.HPA_SOLVED)
-    return solved_drafts, Solution(pod.resource, pod.scaler.name, pod.target, target, trigger)

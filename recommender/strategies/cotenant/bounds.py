@@ -10,7 +10,7 @@ all replicas takes no more than what is left.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil, floor
 
@@ -80,7 +80,11 @@ def bounded(drafts: Drafts, workload: Workload, names: Mapping[int, str], bounds
             drafts = in_pod_range(drafts, workload, names, limit_range)
         else:
             drafts = _in_range(drafts, limit_range)
-    for capacity in _node_capacities(workload, bounds):
+    own = bounds.rooms_of_daemons.get(workload.ref, {})
+    rooms = bounds.largest if workload.ref.kind == "DaemonSet" else bounds.rooms
+    for resource, most in rooms.items():
+        rule = "smallest of its nodes" if resource in own else "largest node"
+        capacity = _NodeCapacity(resource, own.get(resource, most), most, rule)
         drafts = _on_a_node(drafts, workload, names, capacity)
     for quota in bounds.quotas.get(namespace, ()):
         drafts = _in_quota(drafts, quota, max(1, workload.replicas))
@@ -95,17 +99,6 @@ def cap_requests_at_limits(drafts: Drafts) -> Drafts:
         if slot.field is Field.REQUEST and limit is not None:
             bounded[slot] = draft.at_most("the proposed limit", limit.amount, limit.reason_beside)
     return bounded
-
-
-def _node_capacities(workload: Workload, bounds: Bounds) -> Iterator[_NodeCapacity]:
-    """Yield what a pod of the workload may come to on the nodes, by resource."""
-    is_daemon = workload.ref.kind == "DaemonSet"
-    own = bounds.rooms_of_daemons.get(workload.ref, {})
-    for resource, capacity in (bounds.largest if is_daemon else bounds.rooms).items():
-        if resource in own:
-            yield _NodeCapacity(resource, own[resource], capacity, "smallest of its nodes")
-        else:
-            yield _NodeCapacity(resource, capacity, capacity, "largest node")
 
 
 def _largest_node_capacities(inventory: Inventory, taken: Mapping[str, Mapping[Resource, int]]) -> dict[Resource, int]:
@@ -167,19 +160,13 @@ def _in_range(drafts: Drafts, bound: LimitRange) -> Drafts:
         for slot, draft in list(bounded.items()):
             request = bounded.get(Slot(slot.index, slot.resource, Field.REQUEST))
             if slot.field is Field.LIMIT and slot.resource is bound.resource and request is not None:
-                bounded |= _in_ratio((slot, draft), request, max(bound.max_ratio, 1.0), f"{rule}: limit / request")
+                # Less of a cut of the request first, then a lower limit.
+                ratio, why = max(bound.max_ratio, 1.0), f"{rule}: limit / request"
+                least = min(ceil(draft.amount / ratio), max(request.amount, request.now or 0))
+                raised = request.at_least(why, least, Reason.LIMIT_RANGE)
+                bounded[Slot(slot.index, slot.resource, Field.REQUEST)] = raised
+                bounded[slot] = draft.at_most(why, floor(raised.amount * ratio), Reason.LIMIT_RANGE)
     return bounded
-
-
-def _in_ratio(limit: tuple[Slot, Draft], request: Draft, ratio: float, rule: str) -> Drafts:
-    """Less of a cut of the request first, then a lower limit."""
-    slot, draft = limit
-    least = min(ceil(draft.amount / ratio), max(request.amount, request.now or 0))
-    raised = request.at_least(rule, least, Reason.LIMIT_RANGE)
-    return {
-        Slot(slot.index, slot.resource, Field.REQUEST): raised,
-        slot: draft.at_most(rule, floor(raised.amount * ratio), Reason.LIMIT_RANGE),
-    }
 
 
 def _on_a_node(drafts: Drafts, workload: Workload, names: Mapping[int, str], bound: _NodeCapacity) -> Drafts:

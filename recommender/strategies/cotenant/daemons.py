@@ -16,7 +16,7 @@ import numpy as np
 from cotenant.base.cluster import Node
 from cotenant.base.resource import GIB, MILLICORES_PER_CORE, Resource
 from cotenant.base.usage.usage import Signal
-from cotenant.recommender.evidence import Evidence, Integers
+from cotenant.recommender.evidence import Evidence
 from cotenant.recommender.strategies.cotenant.pods import demand_of, throttled_rows
 
 LABELS: Final = ("cotenant.dev/node-group", "node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
@@ -50,21 +50,12 @@ def by_group(evidence: Evidence, resource: Resource, fractions: Sequence[float])
             members[int(owners[row]), name].append(row)
     needs: dict[int, dict[str, float]] = defaultdict(dict)
     for (container, name), rows in sorted(members.items()):
-        amount = _needed_amount(evidence, resource, np.array(rows), fractions[container])
-        if np.isfinite(amount):
-            needs[container][name] = amount
+        if resource is Resource.CPU:
+            of_rows, fraction = np.array(rows), fractions[container]
+            _, values, _ = demand_of(evidence, of_rows, throttled_rows(evidence), np.zeros_like(of_rows))
+        else:  # a container that is short of memory is killed
+            values, fraction = usage.values[rows], 1.0
+        samples = values[np.isfinite(values)]
+        if samples.size:
+            needs[container][name] = float(np.quantile(samples, fraction))
     return {container: amounts for container, amounts in needs.items() if len(amounts) > 1}
-
-
-def _needed_amount(evidence: Evidence, resource: Resource, rows: Integers, fraction: float) -> float:
-    """Return the amount that these series need: a quantile of CPU demand, or the highest memory sample.
-
-    CPU takes the `fraction` quantile of the demand of all samples. Memory takes the highest because a container that
-    is short of it is killed. NaN without a sample.
-    """
-    if resource is Resource.CPU:
-        values = demand_of(evidence, rows, throttled_rows(evidence), np.zeros_like(rows))[1]
-    else:
-        values, fraction = evidence.usage[SOURCE[resource]].values[rows], 1.0
-    samples = values[np.isfinite(values)]
-    return float(np.quantile(samples, fraction)) if samples.size else np.nan

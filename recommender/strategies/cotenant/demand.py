@@ -76,12 +76,18 @@ def cpu_demand(evidence: Evidence, policies: Sequence[Policy], own: CotenantSett
     portrait, group = evidence.portraits[CPU], jobs.groups(evidence)
     fractions = np.array([(p.cpu_fraction, RISK_FRACTION, GUARANTEED_FRACTION) for p in policies]).reshape(-1, 3)
     pods = summarise(evidence, fractions)
-    quantile, high, reserved = (
-        _of_both(_decaying_quantiles(evidence, fractions[:, k]), pods.quantiles[:, k]) for k in range(3)
-    )
+    blended = []
+    for k in range(3):  # the quantile of the whole window, moved towards the decaying one where that is higher
+        decayed, whole = _decaying_quantiles(evidence, fractions[:, k]), pods.quantiles[:, k]
+        both = np.fmax(whole, whole * (1 - RISEN) + decayed * RISEN)
+        blended.append(np.where(np.isfinite(both), both, np.fmax(decayed, whole)))
+    quantile, high, reserved = blended
     grown = trend.growth(evidence)
     uneven = pods.highest_p95 > UNEVEN_RATIO * pods.median_p95
     groups = daemons.by_group(evidence, CPU, fractions[:, 0].tolist())
+    neediest = np.full(len(evidence), np.nan)
+    for container, of_groups in groups.items():
+        neediest[container] = max(of_groups.values())
     daily = _outlying_peaks(pods.daily_half_hour, quantile)
     weekly = _outlying_peaks(pods.weekly_hour, np.fmax(quantile, daily))
     terms = {
@@ -89,7 +95,7 @@ def cpu_demand(evidence: Evidence, policies: Sequence[Policy], own: CotenantSett
         "daily_peak": daily * grown.mean_factor,
         "weekly_peak": weekly,
         "highest_pod_if_uneven": np.where(uneven, pods.highest_p95, np.nan),
-        "neediest_node_group": _neediest(len(evidence), groups),
+        "neediest_node_group": neediest,
     }
     startup = jobs.group_maximum(evidence.from_portrait(CPU, portrait.startup_max), group)
     steady = jobs.group_maximum(np.fmax.reduce(list(terms.values()), axis=0), group)
@@ -127,19 +133,12 @@ def memory_demand(evidence: Evidence, policies: Sequence[Policy], own: CotenantS
     """Highest working set of any pod, start-up and short peaks included, with margin; raised by OOM kills."""
     group = jobs.groups(evidence)
     highest = jobs.group_maximum(_highest(evidence, MEMORY), group)
-    kills = enumerate(evidence.oom_kills)
-    after = []
-    for i, k in kills:
-        # Memory required after OOM kills: more than the limit in force at each; NaN without a kill or without a
-        # figure.
-        kills_highest = float(highest[i])
-        needed = np.nan
-        for kill in k:
-            limit = evidence.limit_at(i, kill)
-            used = limit if np.isfinite(limit) else kills_highest
-            needed = np.fmax(needed, after_kill(used, own))
-        after.append(float(needed))
-    urgent = jobs.group_maximum(np.array(after, dtype=np.float64), group)
+    # Memory required after OOM kills: more than the limit in force at each; NaN without a kill or without a figure.
+    after = np.full(len(evidence), np.nan)
+    for i, kills in enumerate(evidence.oom_kills):
+        for limit in (evidence.limit_at(i, kill) for kill in kills):
+            after[i] = np.fmax(after[i], after_kill(limit if np.isfinite(limit) else float(highest[i]), own))
+    urgent = jobs.group_maximum(after, group)
     margin = 1 + np.array([p.memory_margin_fraction for p in policies])
     amounts, leak = np.fmax(highest * margin, urgent), trend.leak(evidence).per_day
     return ResourceDemand(
@@ -193,12 +192,6 @@ def _outlying_peaks(peak: Floats, usual: Floats) -> Floats:
     return np.where(peak > RETURNING_PEAK_RATIO * usual, peak, np.nan)
 
 
-def _of_both(decayed: Floats, whole_window: Floats) -> Floats:
-    """The quantile of the whole window, moved towards the decaying one where that is higher, (n,)."""
-    both = np.fmax(whole_window, whole_window * (1 - RISEN) + decayed * RISEN)
-    return np.where(np.isfinite(both), both, np.fmax(decayed, whole_window))
-
-
 def _largest_node(evidence: Evidence, resource: Resource) -> int:
     return largest_capacity(evidence.inventory.nodes, resource)
 
@@ -221,13 +214,6 @@ def _highest(evidence: Evidence, resource: Resource) -> Floats:
     portrait = evidence.portraits[resource]
     remembered = evidence.from_portrait(resource, np.fmax(portrait.maximum, portrait.startup_max))
     return np.fmax(remembered, evidence.highest(FINEST[resource]))
-
-
-def _neediest(size: int, groups: Groups) -> Floats:
-    column = np.full(size, np.nan)
-    for container, amounts in groups.items():
-        column[container] = max(amounts.values())
-    return column
 
 
 def after_kill(limit_bytes: float, own: CotenantSettings) -> float:

@@ -27,7 +27,7 @@ from cotenant.recommender.model.recommendation import Field
 from cotenant.recommender.settings import CotenantSettings
 from cotenant.recommender.strategies.cotenant import autoscaler, size
 from cotenant.recommender.strategies.cotenant.demand import ResourceDemand
-from cotenant.recommender.strategies.cotenant.draft import Draft, Drafts, Slot
+from cotenant.recommender.strategies.cotenant.draft import Drafts, Slot
 from cotenant.recommender.strategies.cotenant.size import ContainerContext
 
 HEAP_LIVE_FACTOR: Final = 2.5
@@ -59,12 +59,23 @@ def largest_heap(heap: ManagedHeap, own: CotenantSettings) -> int:
 
 
 def heaps_of(places: Mapping[int, ContainerContext], drafts: Drafts, demand: ResourceDemand) -> Heaps:
-    """The heap of each container with a runtime and a memory request to propose."""
-    return {
-        index: _proposal(place, place.container.heap, request, demand)
-        for index, place in places.items()
-        if place.container.heap is not None and (request := drafts.get(Slot(index, MEMORY, Field.REQUEST)))
-    }
+    """The heap of each container with a runtime and a memory request to propose.
+
+    Its size is that of `largest_heap`; as it is where it cannot move, or needs no other. rest: bytes that the process
+    needs beside its heap, by the pods' highest usage and the margin, rounded up to MiB.
+    """
+    heaps = {}
+    for index, place in places.items():
+        heap, request = place.container.heap, drafts.get(Slot(index, MEMORY, Field.REQUEST))
+        if heap is None or request is None:
+            continue
+        highest = float(np.nan_to_num(demand.highest[place.index]))
+        rest = rounded_up(heap.rest_bytes(highest) * (1 + place.policy.margin_fraction(MEMORY)), MIB)
+        is_fixed = place.guaranteed or autoscaler.follows(place.workload, MEMORY) or place.container.role not in MOVABLE
+        is_short = request.reason is Reason.OOM_BUMP or bool(np.isfinite(demand.leak[place.index]))
+        amount = largest_heap(heap, place.own) if not is_fixed and not is_short else heap.maximum_bytes
+        heaps[index] = HeapProposal(heap.runtime, heap.maximum_bytes, amount, rest)
+    return heaps
 
 
 def with_heaps(drafts: Drafts, heaps: Heaps, places: Mapping[int, ContainerContext]) -> Drafts:
@@ -102,15 +113,10 @@ def settle_heaps(drafts: Drafts, heaps: Heaps) -> tuple[Drafts, Heaps]:
         elif heap.change or not fits:
             # Memory drafts at their present amounts; is_all: the request's too, which went with a heap.
             is_all = bool(heap.change)
-            fields = (Field.REQUEST, Field.LIMIT) if is_all else (Field.LIMIT,)
-            slots = [Slot(index, MEMORY, field) for field in fields]
-            present = {slot: (drafts[slot], drafts[slot].now) for slot in slots if slot in drafts}
-            unchanged_memory_drafts = {
-                slot: draft.moved(RULE, now, Reason.HEAP)
-                for slot, (draft, now) in present.items()
-                if now is not None and (is_all or draft.amount < now)
-            }
-            final |= unchanged_memory_drafts
+            for slot in (Slot(index, MEMORY, field) for field in Field if is_all or field is Field.LIMIT):
+                draft = drafts.get(slot)
+                if draft is not None and draft.now is not None and (is_all or draft.amount < draft.now):
+                    final[slot] = draft.moved(RULE, draft.now, Reason.HEAP)
     return final, moving
 
 
@@ -127,16 +133,3 @@ def notes(heap: HeapProposal | None, now: ManagedHeap | None) -> Iterator[str]:
         f"{heap.runtime}: the largest heap{flag} goes from {human_bytes(heap.now_bytes)} to "
         f"{human_bytes(heap.amount_bytes)} in the same change: {why}; {human_bytes(heap.rest_bytes)} beside it"
     )
-
-
-def _proposal(place: ContainerContext, heap: ManagedHeap, request: Draft, demand: ResourceDemand) -> HeapProposal:
-    """The container's largest heap, bytes, by `largest_heap`; as it is where it cannot move, or needs no other.
-
-    rest: bytes that the process needs beside its heap, by the pods' highest usage and the margin, rounded up to MiB.
-    """
-    highest = float(np.nan_to_num(demand.highest[place.index]))
-    rest = rounded_up(heap.rest_bytes(highest) * (1 + place.policy.margin_fraction(MEMORY)), MIB)
-    is_fixed = place.guaranteed or autoscaler.follows(place.workload, MEMORY) or place.container.role not in MOVABLE
-    is_short = request.reason is Reason.OOM_BUMP or bool(np.isfinite(demand.leak[place.index]))
-    amount = largest_heap(heap, place.own) if not is_fixed and not is_short else heap.maximum_bytes
-    return HeapProposal(heap.runtime, heap.maximum_bytes, amount, rest)

@@ -34,14 +34,9 @@ def episodic(evidence: Evidence) -> npt.NDArray[np.bool_]:
 
     True for containers of jobs, and for init containers, which run once per pod.
     """
-    pairs = zip(evidence.containers, evidence.workloads, strict=True)
-    flags = (w.ref.kind in EPISODIC or _role(w, c.container) is ContainerRole.INIT for c, w in pairs)
+    kinds = (workload.ref.kind for workload in evidence.workloads)
+    flags = (kind in EPISODIC or evidence.role(index) is ContainerRole.INIT for index, kind in enumerate(kinds))
     return np.fromiter(flags, dtype=np.bool_, count=len(evidence))
-
-
-def _role(workload: Workload, name: str) -> ContainerRole:
-    container = workload.container(name)
-    return container.role if container else ContainerRole.MAIN
 
 
 def groups(evidence: Evidence) -> Integers:

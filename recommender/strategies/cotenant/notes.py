@@ -29,28 +29,43 @@ def of(
 ) -> tuple[str, ...]:
     """All notes of one container, those about ignored annotations first."""
     by_field = {(v.resource, v.field): v for v in values}
-    sentences = [*policy.notes, *_of_role(evidence, demand[CPU], index), *_of_start(demand[CPU], index, by_field)]
-    sentences += _of_memory(demand[MEMORY], index)
-    sentences += _of_usage(demand[CPU], index)
-    sentences += _of_groups(demand, index)
-    sentences += _of_class(values)
-    sentences += (
-        f"{v.resource} {v.field} is larger than any node: {_amount(v.resource, v.now)}"
-        for v in values
-        if v.field is Field.REQUEST and v.now is not None and 0 < demand[v.resource].largest_node < v.now
-    )
+    cpu, memory, workload, role = demand[CPU], demand[MEMORY], evidence.workloads[index], evidence.role(index)
+    sentences = [*policy.notes]
+    if role is ContainerRole.INJECTED:
+        sentences.append("injected into the pods by a webhook: a patch of the workload's template does not reach it")
+    if role is ContainerRole.INIT:
+        sentences.append("init container: the pod requests the larger of it and the sum of the others, not both")
+    if workload.ref.kind == "Job" and cpu.runs[index] > cpu.pods[index]:
+        sentences.append(f"one of the runs of {template(workload)}: sized by all of them")
+    sentences += _of_start(cpu, index, by_field)
+    if np.isfinite(memory.leak[index]):
+        growth = f"memory grows by {human_bytes(memory.leak[index])} a day since the last restart"
+        sentences.append(f"{growth} and does not come back: no cut until the leak is found")
+    highest, median = (float(cpu.columns[name][index]) for name in ("highest_pod_p95", "median_pod_p95"))
+    if np.isfinite(highest):
+        p95 = f"p95 of the highest pod is {_amount(CPU, highest)}, of the median pod {_amount(CPU, median)}"
+        sentences.append(f"replicas are uneven: {p95}; the request is for the highest")
+    weekly = float(cpu.columns["growth_per_week"][index])
+    if np.isfinite(weekly):
+        sentences.append(f"CPU demand grows by {percent(weekly)} a week; the request is for the days ahead")
+    for resource, of_resource in demand.items():
+        if groups := of_resource.groups.get(index):
+            most, least = max(groups, key=lambda g: groups[g]), min(groups, key=lambda g: groups[g])
+            sentences.append(
+                f"{resource} by node group: {_amount(resource, groups[most])} on {most}, "
+                f"{_amount(resource, groups[least])} on {least}; one template serves all, so the largest counts"
+            )
+    requests = [v for v in values if v.field is Field.REQUEST]
+    for v in requests:
+        if clamp := next((clamp for clamp in v.clamps if clamp.rule == KEPT), None):
+            sentences.append(
+                f"{v.resource} would need {_amount(v.resource, clamp.before)}; the pod is Guaranteed, so its request "
+                f"stays at the limit, which is not lowered ({PREFIX}lower-limits or {PREFIX}keep-qos-class change that)"
+            )
+    for v in requests:
+        if v.now is not None and 0 < demand[v.resource].largest_node < v.now:
+            sentences.append(f"{v.resource} {v.field} is larger than any node: {_amount(v.resource, v.now)}")
     return tuple(sentences)
-
-
-def _of_role(evidence: Evidence, demand: ResourceDemand, index: int) -> Iterator[str]:
-    workload = evidence.workloads[index]
-    container = workload.container(evidence.containers[index].container)
-    if container is not None and container.role is ContainerRole.INJECTED:
-        yield "injected into the pods by a webhook: a patch of the workload's template does not reach it"
-    if container is not None and container.role is ContainerRole.INIT:
-        yield "init container: the pod requests the larger of it and the sum of the others, not both"
-    if workload.ref.kind == "Job" and demand.runs[index] > demand.pods[index]:
-        yield f"one of the runs of {template(workload)}: sized by all of them"
 
 
 def _of_start(demand: ResourceDemand, index: int, values: Mapping[tuple[Resource, Field], Value]) -> Iterator[str]:
@@ -66,48 +81,6 @@ def _of_start(demand: ResourceDemand, index: int, values: Mapping[tuple[Resource
         yield f"{text}; the limit covers the start"
     else:
         yield f"{text}; the limit does not cover the start, which will take longer"
-
-
-def _of_memory(demand: ResourceDemand, index: int) -> Iterator[str]:
-    if np.isfinite(demand.leak[index]):
-        yield (
-            f"memory grows by {human_bytes(demand.leak[index])} a day since the last restart and does not come back: "
-            "no cut until the leak is found"
-        )
-
-
-def _of_usage(demand: ResourceDemand, index: int) -> Iterator[str]:
-    highest, median = (float(demand.columns[name][index]) for name in ("highest_pod_p95", "median_pod_p95"))
-    if np.isfinite(highest):
-        yield (
-            f"replicas are uneven: p95 of the highest pod is {_amount(CPU, highest)}, of the median pod "
-            f"{_amount(CPU, median)}; the request is for the highest"
-        )
-    weekly = float(demand.columns["growth_per_week"][index])
-    if np.isfinite(weekly):
-        yield f"CPU demand grows by {percent(weekly)} a week; the request is for the days ahead"
-
-
-def _of_class(values: Sequence[Value]) -> Iterator[str]:
-    """Yield a sentence for each request that the pod's Guaranteed class keeps from falling."""
-    for v in values:
-        clamp = next((c for c in v.clamps if c.rule == KEPT and v.field is Field.REQUEST), None)
-        if clamp is not None:
-            yield (
-                f"{v.resource} would need {_amount(v.resource, clamp.before)}; the pod is Guaranteed, so its request "
-                f"stays at the limit, which is not lowered ({PREFIX}lower-limits or {PREFIX}keep-qos-class change that)"
-            )
-
-
-def _of_groups(demand: Mapping[Resource, ResourceDemand], index: int) -> Iterator[str]:
-    for resource, resource_demand in demand.items():
-        groups = resource_demand.groups.get(index)
-        if groups:
-            most, least = max(groups, key=lambda g: groups[g]), min(groups, key=lambda g: groups[g])
-            yield (
-                f"{resource} by node group: {_amount(resource, groups[most])} on {most}, "
-                f"{_amount(resource, groups[least])} on {least}; one template serves all, so the largest counts"
-            )
 
 
 def _amount(resource: Resource, amount: float | None) -> str:

@@ -58,28 +58,22 @@ class _RangedPod:
 
     def together(self, drafts: Drafts, field: Field) -> dict[Slot, Draft]:
         """Drafts of containers that run at the same time."""
-        slots = (
-            Slot(i, self.resource, field) for i, container in self.parts if container.role is not ContainerRole.INIT
-        )
+        staying = (index for index, container in self.parts if container.role is not ContainerRole.INIT)
+        slots = (Slot(index, self.resource, field) for index in staying)
         return {slot: drafts[slot] for slot in slots if slot in drafts}
 
     def limit(self, drafts: Drafts, slot: Slot) -> int | None:
         """The limit above a request: the draft's, else the template's."""
         draft = drafts.get(replace(slot, field=Field.LIMIT))
-        own = next(
-            (container.limits.get(self.resource) for index, container in self.parts if index == slot.index), None
-        )
-        return own if draft is None else draft.amount
+        own = (container.limits.get(self.resource) for index, container in self.parts if index == slot.index)
+        return next(own, None) if draft is None else draft.amount
 
     def _apply_drafts(self, drafts: Drafts, index: int, container: Container) -> Container:
-        requests, limits = (
-            {
-                **own,
-                **({self.resource: drafts[slot].amount} if (slot := Slot(index, self.resource, f)) in drafts else {}),
-            }
-            for f, own in ((Field.REQUEST, container.requests), (Field.LIMIT, container.limits))
-        )
-        return replace(container, requests=requests, limits=limits)
+        amounts = {field: dict(getattr(container, side)) for field, side in SIDES.items()}
+        for field, of_field in amounts.items():
+            if draft := drafts.get(Slot(index, self.resource, field)):
+                of_field[self.resource] = draft.amount
+        return replace(container, requests=amounts[Field.REQUEST], limits=amounts[Field.LIMIT])
 
 
 def in_pod_range(drafts: Drafts, workload: Workload, names: Mapping[int, str], bound: LimitRange) -> Drafts:
@@ -103,11 +97,8 @@ def _at_most(pod: _RangedPod, drafts: Drafts, field: Field, maximum: int) -> Dra
     """Raises scaled down until the sum is at most the maximum; an init container's, to the maximum."""
     bounded = dict(drafts)
     excess = pod.total(bounded, field, mains=True) - maximum
-    raises = {
-        slot: draft.amount - (draft.counted or 0)
-        for slot, draft in pod.together(bounded, field).items()
-        if draft.amount > (draft.counted or 0)
-    }
+    more_by_slot = {slot: d.amount - (d.counted or 0) for slot, d in pod.together(bounded, field).items()}
+    raises = {slot: more for slot, more in more_by_slot.items() if more > 0}
     total_raise = sum(raises.values())
     for slot, more in raises.items() if excess > 0 else ():
         draft = bounded[slot]
@@ -115,20 +106,17 @@ def _at_most(pod: _RangedPod, drafts: Drafts, field: Field, maximum: int) -> Dra
         least = draft.counted or 1  # an amount that is set for the first time cannot be zero
         bounded[slot] = draft.at_most(pod.rule, max((draft.counted or 0) + share, least), Reason.LIMIT_RANGE)
     for position, (_, init) in enumerate(pod.parts):
-        if init.role is ContainerRole.INIT:
-            _start_at_most(pod, bounded, field, position, maximum)
+        if init.role is not ContainerRole.INIT:
+            continue
+        # Raises of the init container, then of the sidecars before it, cut until their sum is at most the maximum.
+        sidecars = [index for index, part in pod.parts[:position] if part.role is ContainerRole.SIDECAR]
+        for slot in (Slot(index, pod.resource, field) for index in (pod.parts[position][0], *sidecars)):
+            excess = pod.before_mains(bounded, field, position) - maximum
+            if slot in bounded and excess > 0:
+                draft = bounded[slot]
+                least = max(draft.amount - excess, draft.counted or 1)
+                bounded[slot] = draft.at_most(pod.rule, least, Reason.LIMIT_RANGE)
     return bounded
-
-
-def _start_at_most(pod: _RangedPod, drafts: Drafts, field: Field, position: int, maximum: int) -> None:
-    """Raises of an init container, then of the sidecars before it, cut until their sum is at most the maximum."""
-    sidecars = [index for index, container in pod.parts[:position] if container.role is ContainerRole.SIDECAR]
-    for index in (pod.parts[position][0], *sidecars):
-        slot = Slot(index, pod.resource, field)
-        excess = pod.before_mains(drafts, field, position) - maximum
-        if slot in drafts and excess > 0:
-            draft = drafts[slot]
-            drafts[slot] = draft.at_most(pod.rule, max(draft.amount - excess, draft.counted or 1), Reason.LIMIT_RANGE)
 
 
 def _at_least(pod: _RangedPod, drafts: Drafts, field: Field, minimum: int) -> Drafts:

@@ -66,10 +66,8 @@ def policy(annotations: Mapping[str, str], own: CotenantSettings) -> Policy:
     profile: ProfileSettings = getattr(own.profiles, name)
     numbers: dict[str, Any] = {}
     for number in NUMBERS:
-        annotated, chosen = wishes.get(NUMBERS[number][0]), getattr(own, number)
-        numbers[number] = float(
-            annotated if annotated is not None else chosen if chosen is not None else getattr(profile, number)
-        )
+        given = (wishes.get(NUMBERS[number][0]), getattr(own, number), getattr(profile, number))
+        numbers[number] = float(next(found for found in given if found is not None))
     choices = {word: wishes.get(key, getattr(own, word)) for word, (key, _) in WORDS.items()}
     return Policy(
         **numbers,

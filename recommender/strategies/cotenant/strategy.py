@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from cotenant.base.cluster import Container, ContainerRole, Workload
+from cotenant.base.cluster import Container, ContainerRole
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.base.severity import Severity
@@ -73,23 +73,14 @@ class Cotenant:
 
     def recommend(self, evidence: Evidence, settings: RecommenderSettings) -> list[Recommendation]:
         """One recommendation a container, in the order of `evidence`; a workload's containers are solved together."""
-        # The data that all containers of a run share, each computed once. They are policies, demand, reasons, bounds
-        # and severities.
+        # What all containers of a run share is computed once.
         own = settings.cotenant
-        resolved_policies = policies(evidence.workloads, own)
-        demand = {
-            CPU: cpu_demand(evidence, resolved_policies, own),
-            MEMORY: memory_demand(evidence, resolved_policies, own),
-        }
-        run = Run(
-            evidence,
-            own,
-            resolved_policies,
-            demand,
-            {r: reasons(evidence, d, resolved_policies, own) for r, d in demand.items()},
-            bounds.bounds_of(evidence.inventory),
-            {r: _priors(evidence, d) for r, d in demand.items()},
-        )
+        resolved = policies(evidence.workloads, own)
+        demand = {CPU: cpu_demand(evidence, resolved, own), MEMORY: memory_demand(evidence, resolved, own)}
+        why = {r: reasons(evidence, d, resolved, own) for r, d in demand.items()}
+        all_bounds = bounds.bounds_of(evidence.inventory)
+        priors = {r: _priors(evidence, d) for r, d in demand.items()}
+        run = Run(evidence, own, resolved, demand, why, all_bounds, priors)
         recommendations = []
         for _, members in groupby(range(len(evidence)), key=lambda i: evidence.workloads[i].ref):
             indices = list(members)
@@ -98,14 +89,14 @@ class Cotenant:
                 values = _values(run, index, solved)
                 plain = recommendation(self.name, evidence, index, values, settings)
                 sentences = notes.of(run.evidence, run.demand, run.policies[index], index, values)
-                sentences += tuple(s.sentence for s in solved.solutions.values() if _moves(solved, index, s))
-                # Sentences on the priors of a container, those that came to nothing included.
-                sentences += tuple(
-                    of[index].sentence
-                    + (RAISES_NOTHING if of[index].sibling and (index, resource) not in solved.raised else "")
-                    for resource, of in run.priors.items()
-                    if index in of
-                )
+                for solution in solved.solutions.values():
+                    draft = solved.drafts.get(Slot(index, solution.resource, REQUEST))
+                    if draft is not None and draft.now != draft.amount:
+                        sentences += (solution.sentence,)
+                for resource, of in run.priors.items():
+                    if index in of:  # also a prior that came to nothing
+                        is_idle = of[index].sibling and (index, resource) not in solved.raised
+                        sentences += (of[index].sentence + (RAISES_NOTHING if is_idle else ""),)
                 own_heap = solved.heaps.get(index)
                 sentences += tuple(heap.notes(own_heap, _container_context(run, index).container.heap))
                 profile = run.policies[index].profile
@@ -134,9 +125,13 @@ def _solve(run: Run, indices: Sequence[int]) -> WorkloadDrafts:
     if not given:
         return plain
     more = _drafts(run, indices, given)
-    if not _is_no_less(more, plain):
+    if (more.heaps, more.solutions, more.unsolved) != (plain.heaps, plain.solutions, plain.unsolved):
         return plain
-    moved = {slot: draft for slot, draft in more.drafts.items() if _amount_of(plain, slot) != draft.amount}
+    before = {slot: draft.amount for slot, draft in plain.drafts.items()}
+    least = {slot: before.get(slot, draft.counted or 0) for slot, draft in more.drafts.items()}
+    if not before.keys() <= least.keys() or any(d.amount < least[slot] for slot, d in more.drafts.items()):
+        return plain
+    moved = {slot: draft for slot, draft in more.drafts.items() if before.get(slot) != draft.amount}
     raised = {key: sibling for key, sibling in given.items() if Slot(*key, REQUEST) in moved}
     return replace(more, drafts=plain.drafts | moved, raised=raised)
 
@@ -151,23 +146,6 @@ def _is_open(run: Run, index: int, resource: Resource, sibling: Sibling) -> bool
     return bool(measured and sibling.amount > now * (1 + run.own.dead_band_fraction))
 
 
-def _is_no_less(more: WorkloadDrafts, plain: WorkloadDrafts) -> bool:
-    """Return whether each value is at least what it is without siblings, or else now, and nothing else moves."""
-    if (more.heaps, more.solutions, more.unsolved) != (plain.heaps, plain.solutions, plain.unsolved):
-        return False
-    if not plain.drafts.keys() <= more.drafts.keys():
-        return False
-    return all(
-        draft.amount >= (plain.drafts[slot].amount if slot in plain.drafts else draft.counted or 0)
-        for slot, draft in more.drafts.items()
-    )
-
-
-def _amount_of(solved: WorkloadDrafts, slot: Slot) -> int | None:
-    draft = solved.drafts.get(slot)
-    return draft.amount if draft else None
-
-
 def _drafts(run: Run, indices: Sequence[int], given: Given) -> WorkloadDrafts:
     """All values of one workload: requests, autoscaler, limits, bounds."""
     workload = run.evidence.workloads[indices[0]]
@@ -178,18 +156,29 @@ def _drafts(run: Run, indices: Sequence[int], given: Given) -> WorkloadDrafts:
             sibling = given.get((index, resource))
             if sibling is not None or run.reasons[resource][index] is Reason.OK:
                 drafts[Slot(index, resource, REQUEST)] = size.request(place, demand, sibling)
-    drafts, solutions, unsolved = _solve_autoscaled_requests(drafts, workload, places)
+    names = {i: place.container.name for i, place in places.items()}
+    by_name = {name: index for index, name in names.items()}
+    solutions, unsolved = {}, set()
+    for resource in (resource for resource in Resource if autoscaler.follows(workload, resource)):
+        drafts, solution = autoscaler.solve(drafts, workload, by_name, resource, HPA_TARGET_MAX_PERCENT)
+        if solution is None:  # the resource has no draft any more
+            unsolved.add(resource)
+        else:
+            solutions[resource] = solution
     for index, place in places.items():
         drafts |= _limits(run, place, drafts, index)
     heaps = heap.heaps_of(places, drafts, run.demand[MEMORY])
     drafts = heap.with_heaps(drafts, heaps, places)
-    names = {i: place.container.name for i, place in places.items()}
     drafts = bounds.bounded(drafts, workload, names, run.bounds)
-    drafts = _equal(drafts) if places[indices[0]].guaranteed else drafts
+    if places[indices[0]].guaranteed:  # request and limit of each container and resource at the smaller of the two
+        unequal = dict(drafts)
+        for slot, draft in unequal.items():
+            other = unequal.get(Slot(slot.index, slot.resource, LIMIT if slot.field is REQUEST else REQUEST))
+            if other is not None:
+                drafts[slot] = draft.at_most("request = limit", other.amount, Reason.QOS_CLASS)
     drafts, heaps = heap.settle_heaps(drafts, heaps)
-    by_name = {name: index for index, name in names.items()}
     final = {r: autoscaler.finalize_target(s, drafts, workload, by_name) for r, s in solutions.items()}
-    return WorkloadDrafts(drafts, final, unsolved, heaps)
+    return WorkloadDrafts(drafts, final, frozenset(unsolved), heaps)
 
 
 def _container_context(run: Run, index: int) -> ContainerContext:
@@ -198,25 +187,8 @@ def _container_context(run: Run, index: int) -> ContainerContext:
     return ContainerContext(index, workload, container, run.policies[index], run.own)
 
 
-def _solve_autoscaled_requests(
-    drafts: Drafts, workload: Workload, places: Mapping[int, ContainerContext]
-) -> tuple[Drafts, Mapping[Resource, autoscaler.Solution], frozenset[Resource]]:
-    """Requests under an autoscaler, with its targets; a resource without a solution has no draft any more."""
-    by_name = {place.container.name: index for index, place in places.items()}
-    solutions, unsolved = {}, set()
-    for resource in Resource:
-        if autoscaler.follows(workload, resource):
-            drafts, solution = autoscaler.solve(drafts, workload, by_name, resource, HPA_TARGET_MAX_PERCENT)
-            if solution is None:
-                unsolved.add(resource)
-            else:
-                solutions[resource] = solution
-    return drafts, solutions, frozenset(unsolved)
-
-
 def _limits(run: Run, place: ContainerContext, drafts: Drafts, index: int) -> Drafts:
     """The limits that go with the requests; a CPU limit that is to be removed has no draft."""
-    limit_drafts: Drafts = {}
     memory, cpu = drafts.get(Slot(index, MEMORY, REQUEST)), drafts.get(Slot(index, CPU, REQUEST))
     limits: dict[Resource, Draft | None] = {}
     if memory and run.reasons[MEMORY][index] in TOO_EARLY:
@@ -230,25 +202,7 @@ def _limits(run: Run, place: ContainerContext, drafts: Drafts, index: int) -> Dr
         limits[CPU] = size.cpu_limit(place, cpu, run.demand[CPU])
     elif run.reasons[CPU][index] in TOO_EARLY:
         limits[CPU] = size.raised_cpu_limit(place, run.demand[CPU])
-    return limit_drafts | {
-        Slot(index, resource, LIMIT): limit for resource, limit in limits.items() if limit is not None
-    }
-
-
-def _equal(drafts: Drafts) -> Drafts:
-    """Request and limit of each container and resource at the smaller of the two."""
-    equalised = dict(drafts)
-    for slot, draft in drafts.items():
-        other = drafts.get(Slot(slot.index, slot.resource, LIMIT if slot.field is REQUEST else REQUEST))
-        if other is not None:
-            equalised[slot] = draft.at_most("request = limit", other.amount, Reason.QOS_CLASS)
-    return equalised
-
-
-def _moves(solved: WorkloadDrafts, index: int, solution: autoscaler.Solution) -> bool:
-    """Return whether the autoscaler's solution changes this container's request."""
-    draft = solved.drafts.get(Slot(index, solution.resource, REQUEST))
-    return draft is not None and draft.now != draft.amount
+    return {Slot(index, resource, LIMIT): limit for resource, limit in limits.items() if limit is not None}
 
 
 def _values(run: Run, index: int, solved: WorkloadDrafts) -> list[Value]:
@@ -259,7 +213,11 @@ def _values(run: Run, index: int, solved: WorkloadDrafts) -> list[Value]:
         now = run.evidence.now(index, resource, field)
         draft = solved.drafts.get(Slot(index, resource, field))
         if draft is not None:
-            values.append(_value(run, Slot(index, resource, field), draft, inputs[resource]))
+            risk = at_risk(run.evidence, run.demand[resource], index, run.own.severity)
+            level = grade(resource, field, draft.now, draft.amount, run.evidence.replicas(index), risk)
+            value = Value(resource, field, draft.now, draft.amount, Action.SET, draft.reason, level, inputs[resource])
+            overrides = run.policies[index].overrides[resource]
+            values.append(replace(value, formula=draft.formula, clamps=draft.clamps, overrides=overrides))
             continue
         if field is LIMIT and now is None:
             continue
@@ -271,53 +229,34 @@ def _values(run: Run, index: int, solved: WorkloadDrafts) -> list[Value]:
     return values
 
 
-def _value(run: Run, slot: Slot, draft: Draft, inputs: Mapping[str, float | int | str]) -> Value:
-    """A draft as a proposed Value with severity, inputs, formula, clamps and the annotations that overrode settings."""
-    evidence, policy = run.evidence, run.policies[slot.index]
-    risk = at_risk(evidence, run.demand[slot.resource], slot.index, run.own.severity)
-    replicas = evidence.replicas(slot.index)
-    return Value(
-        slot.resource,
-        slot.field,
-        draft.now,
-        draft.amount,
-        Action.SET,
-        draft.reason,
-        grade(slot.resource, slot.field, draft.now, draft.amount, replicas, risk),
-        inputs,
-        draft.formula,
-        draft.clamps,
-        policy.overrides[slot.resource],
-    )
-
-
 def _inputs(run: Run, index: int, resource: Resource, solved: WorkloadDrafts) -> dict[str, float | int | str]:
     """All figures behind the values of one resource."""
     demand, place = run.demand[resource], _container_context(run, index)
+    # The margin in a demand: of memory a share, of CPU the amount that its share and its root come to.
+    if resource is MEMORY:
+        margins: dict[str, float | int] = {"margin_fraction": place.policy.margin_fraction(MEMORY)}
+    else:
+        margin = size.cpu_margin(place, demand)
+        margins = {} if margin is None else {"margin_millicores": margin}
     inputs = display_inputs(
         **{name: float(column[index]) for name, column in demand.columns.items()},
         observed_max=float(demand.seen[index]),
         **({"demand_max": float(demand.highest[index])} if resource is CPU else {}),
-        **_margin(place, demand),
+        **margins,
         days=float(demand.span_days[index]),
         coverage=float(demand.coverage[index]),
         pods_seen=int(demand.pods[index]),
     )
     if resource is MEMORY:
         inputs["oom_kills"] = len(run.evidence.oom_kills[index])
-        # Figures of the runtime inside; none without one.
-        own = place.container.heap
-        if own is None:
-            heap_inputs = {}
-        else:
-            heap_inputs = display_inputs(
+        if (own := place.container.heap) is not None:
+            inputs |= display_inputs(
                 heap_maximum_bytes=own.maximum_bytes,
                 heap_live_bytes=own.live_bytes,
                 heap_committed_bytes=own.committed_bytes,
                 beside_heap_bytes=own.other_bytes,
                 collecting_fraction=own.collecting_fraction,
             )
-        inputs |= heap_inputs
     if demand.runs[index]:
         inputs["runs"] = int(demand.runs[index])
     inputs |= {f"{NODE_GROUP_INPUT}{name}": round(amount) for name, amount in demand.groups.get(index, {}).items()}
@@ -326,14 +265,6 @@ def _inputs(run: Run, index: int, resource: Resource, solved: WorkloadDrafts) ->
     if sibling := solved.raised.get((index, resource)):
         inputs |= {SIBLING_INPUT: str(sibling.container), "sibling_days": sibling.days}
     return inputs | _of_the_pod(run, index, resource, solved)
-
-
-def _margin(place: ContainerContext, demand: ResourceDemand) -> dict[str, float | int]:
-    """The margin in a demand: of memory a share, of CPU the amount that its share and its root come to."""
-    if demand.resource is MEMORY:
-        return {"margin_fraction": place.policy.margin_fraction(MEMORY)}
-    margin = size.cpu_margin(place, demand)
-    return {} if margin is None else {"margin_millicores": margin}
 
 
 def _of_the_pod(run: Run, index: int, resource: Resource, solved: WorkloadDrafts) -> dict[str, float | int | str]:
@@ -347,14 +278,8 @@ def _of_the_pod(run: Run, index: int, resource: Resource, solved: WorkloadDrafts
     own = roles.get(run.evidence.containers[index].container)
     if own is None or own.role is not ContainerRole.INIT:
         return {}
-    proposed = {
-        run.evidence.containers[s.index].container: d.amount
-        for s, d in solved.drafts.items()
-        if s.resource is resource and s.field is REQUEST
-    }
-    rest = [
-        proposed.get(c.name, c.effective_requests.get(resource, 0))
-        for c in roles.values()
-        if c.role is not ContainerRole.INIT
-    ]
-    return {"pod_request_without_it": int(np.sum(rest)) if rest else 0}
+    drafts = ((s.index, d) for s, d in solved.drafts.items() if s.resource is resource and s.field is REQUEST)
+    proposed = {run.evidence.containers[i].container: draft.amount for i, draft in drafts}
+    staying = (c for c in roles.values() if c.role is not ContainerRole.INIT)
+    rest = sum(proposed.get(c.name, c.effective_requests.get(resource, 0)) for c in staying)
+    return {"pod_request_without_it": rest}

@@ -17,7 +17,7 @@ from cotenant.base.cluster import EventKind
 from cotenant.base.identity import PodContainerRef
 from cotenant.base.resource import Resource
 from cotenant.base.usage.usage import DAY_SECONDS, FloatMatrix, Signal
-from cotenant.recommender.evidence import Evidence, Floats, Integers
+from cotenant.recommender.evidence import Evidence, Floats
 
 GROWTH_WEEKLY_FRACTION: Final = 0.05
 """Growth of the CPU demand from week to week, over three weeks or more, that is projected on. Less than five
@@ -66,7 +66,12 @@ def growth(evidence: Evidence) -> Growth:
     means = portrait.daily_means
     fullest = portrait.daily_counts.max(axis=1, initial=0.0, keepdims=True)
     days = np.where(portrait.daily_counts >= FULL_DAY * fullest, means, np.nan)
-    slope, agreement, pairs = _seasonal_slope(days)
+    # Median slope per day, number of pairs whole weeks apart, and the share of these that rise, (n,) each.
+    lags = range(WEEK_DAYS, days.shape[1], WEEK_DAYS)
+    changes = [(days[:, lag:] - days[:, :-lag]) / lag for lag in lags]
+    slopes = np.concatenate(changes, axis=1) if changes else np.full((len(days), 1), np.nan)
+    slope, pairs = _median(slopes), np.isfinite(slopes).sum(axis=1)
+    agreement = (slopes > 0).sum(axis=1) / np.maximum(pairs, 1)
     newest_is_full = np.isfinite(days[:, -1:])  # the newest day is often only half over
     values = np.where(newest_is_full, days[:, -WEEK_DAYS:], days[:, -WEEK_DAYS - 1 : -1])
     count = np.isfinite(values).sum(axis=1)
@@ -129,11 +134,10 @@ def leak(evidence: Evidence) -> Leaks:
         first_day = grid.start_seconds // DAY_SECONDS
         after = (first_day + np.arange(block.shape[1])) * DAY_SECONDS >= since[:, None]
         slopes[start : start + len(part)] = _leak_of_rows(np.where(full & after, block.max(axis=2), np.float32(np.nan)))
-    measurable, leaking = (
-        np.bincount(rows[owned_rows][which], minlength=len(evidence)) for which in (np.isfinite(slopes), slopes > 0)
-    )
-    leaks = 2 * leaking >= measurable
-    of_leaks = (slopes > 0) & leaks[rows[owned_rows]]
+    owners = rows[owned_rows]
+    measurable = np.bincount(owners[np.isfinite(slopes)], minlength=len(evidence))
+    leaks = 2 * np.bincount(owners[slopes > 0], minlength=len(evidence)) >= measurable
+    of_leaks = (slopes > 0) & leaks[owners]
     pod_rows, slopes = owned_rows[of_leaks], slopes[of_leaks]
     owners = rows[pod_rows]
     # Highest value of the last 24 hours of each row, in bytes; NaN without any, and of pods that do not run.
@@ -147,16 +151,6 @@ def leak(evidence: Evidence) -> Leaks:
     order = np.lexsort((slopes, -days_left, np.isfinite(levels)))
     found.per_day[owners[order]], found.level[owners[order]] = slopes[order], levels[order]
     return found
-
-
-def _seasonal_slope(days: Floats) -> tuple[Floats, Floats, Integers]:
-    """(median slope per day, share of rising pairs, number of pairs) over pairs whole weeks apart, (n,) each."""
-    size = days.shape[1]
-    pairs = [(days[:, lag:] - days[:, :-lag]) / lag for lag in range(WEEK_DAYS, size, WEEK_DAYS)]
-    slopes = np.concatenate(pairs, axis=1) if pairs else np.full((len(days), 1), np.nan)
-    count = np.isfinite(slopes).sum(axis=1)
-    rising = (slopes > 0).sum(axis=1) / np.maximum(count, 1)
-    return _median(slopes), rising, count
 
 
 def _median(values: Floats) -> Floats:

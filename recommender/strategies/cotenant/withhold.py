@@ -29,26 +29,23 @@ def reasons(
     urgent = np.isfinite(demand.urgent) & ~(demand.urgent <= present)
     episodic = jobs.episodic(evidence)
     short = (demand.span_days < own.minimum_days) & ~(episodic & (demand.runs >= MINIMUM_RUNS))
+    refs = [workload.ref for workload in evidence.workloads]
+    excluded = (c.container in p.excluded or p.skip for c, p in zip(evidence.containers, policies, strict=True))
+    # Best effort by its label, without a request or limit anywhere.
+    asks_nothing = (
+        p.keep_qos_class and w.qos is QosClass.BE and not any(c.requests or c.limits for c in w.containers)
+        for w, p in zip(evidence.workloads, policies, strict=True)
+    )
     cases = {
-        Reason.EXCLUDED: _flags(
-            c.container in p.excluded or p.skip for c, p in zip(evidence.containers, policies, strict=True)
-        ),
+        Reason.EXCLUDED: _flags(excluded),
         Reason.NO_DATA: ~np.isfinite(demand.wanted),
-        Reason.IMPLAUSIBLE: beyond_any_node(
-            demand.highest, [w.ref for w in evidence.workloads], evidence.inventory, resource
-        ),
-        Reason.BEST_EFFORT: _flags(_asks_for_nothing(evidence, i) and p.keep_qos_class for i, p in enumerate(policies)),
+        Reason.IMPLAUSIBLE: beyond_any_node(demand.highest, refs, evidence.inventory, resource),
+        Reason.BEST_EFFORT: _flags(asks_nothing),
         Reason.NOT_ENOUGH_HISTORY: short & ~urgent,
         Reason.LOW_COVERAGE: ~(demand.coverage >= own.minimum_coverage) & ~(urgent | episodic),
     }
     names = [*cases, Reason.OK]
     return [names[i] for i in np.select(list(cases.values()), range(len(cases)), default=len(cases))]
-
-
-def _asks_for_nothing(evidence: Evidence, index: int) -> bool:
-    """Return whether a workload is best effort by its label and sets no request and no limit anywhere."""
-    workload = evidence.workloads[index]
-    return workload.qos is QosClass.BE and not any(c.requests or c.limits for c in workload.containers)
 
 
 def _flags(values: object) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
