@@ -56,7 +56,10 @@ class ApiConnection:
     """A kept-alive connection to one API server; for one thread."""
 
     def __init__(self, access: Access, settings: KubeSettings) -> None:
-        """Create a connection that opens later; raise ClusterError if the address or certificate files are unusable."""
+        """Create a connection that opens later: plain or TLS, direct or by CONNECT through the kubeconfig's http proxy.
+
+        ClusterError if the address, the certificate files or the proxy cannot be used.
+        """
         self._access = access
         self._settings = settings
         self._base = urlsplit(access.server)
@@ -64,9 +67,28 @@ class ApiConnection:
             raise ClusterError(
                 f"{access.server!r} is not the address of an API server", fix="Correct the kubeconfig's server."
             )
-        self._connection = self._make_connection()
         self._socket: socket.socket | None = None
         self.sent = False
+        host, port = self._base.hostname, self._base.port
+        proxy = urlsplit(access.proxy) if access.proxy else None
+        if proxy and (proxy.scheme != "http" or not proxy.hostname):
+            raise ClusterError(f"proxy {access.proxy!r} is not supported", fix="Use an http:// proxy-url.")
+        near = (proxy.hostname or "", proxy.port or http.client.HTTP_PORT) if proxy else (host, port)
+        timeout = settings.timeout_seconds
+        if self._base.scheme == "http":
+            self._connection: _Whole = _Whole(*near, timeout=timeout)
+        else:
+            try:
+                context = cluster_tls(access, access.ca_file, verify=access.verify)
+            except (OSError, ssl.SSLError) as error:
+                raise ClusterError(
+                    f"certificates for {access.server} cannot be used: {error}",
+                    fix="Check the kubeconfig's certificate entries.",
+                ) from error
+            self._connection = secure = _NamedHTTPSConnection(*near, timeout=timeout, context=context)
+            secure.server_name = access.server_name
+        if proxy:
+            self._connection.set_tunnel(host, port)
 
     def exchange(self, request: ApiRequest, before: Callable[[], None] | None = None) -> ApiResponse:
         """Ask; OSError or HTTPException when no complete answer came, then `sent` says whether it may have arrived.
@@ -120,33 +142,6 @@ class ApiConnection:
             self.sent = True
             flush()
         return self._connection.getresponse()
-
-    def _make_connection(self) -> _Whole:
-        """A connection, not open yet: plain or TLS, direct or by CONNECT through an http proxy of the kubeconfig.
-
-        ClusterError for a proxy of another kind.
-        """
-        host, port = self._base.hostname or "", self._base.port
-        proxy = urlsplit(self._access.proxy) if self._access.proxy else None
-        if proxy and (proxy.scheme != "http" or not proxy.hostname):
-            raise ClusterError(f"proxy {self._access.proxy!r} is not supported", fix="Use an http:// proxy-url.")
-        near = (proxy.hostname or "", proxy.port or http.client.HTTP_PORT) if proxy else (host, port)
-        timeout = self._settings.timeout_seconds
-        if self._base.scheme == "http":
-            opened: _Whole = _Whole(*near, timeout=timeout)
-        else:
-            try:
-                context = cluster_tls(self._access, self._access.ca_file, verify=self._access.verify)
-            except (OSError, ssl.SSLError) as error:
-                raise ClusterError(
-                    f"certificates for {self._access.server} cannot be used: {error}",
-                    fix="Check the kubeconfig's certificate entries.",
-                ) from error
-            opened = secure = _NamedHTTPSConnection(*near, timeout=timeout, context=context)
-            secure.server_name = self._access.server_name
-        if proxy:
-            opened.set_tunnel(host, port)
-        return opened
 
 
 class Stream:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from datetime import datetime
 from math import isfinite
 from typing import Final
@@ -106,18 +105,7 @@ def containers_of(pod: PodObject) -> tuple[Container, ...]:
         for c in pod.spec.init_containers or []
     ]
     present = present_amounts(pod_resources(pod.spec, pod.status, what))
-    return tuple(_with_present(_container(c, role, what), present[c.name]) for c, role in [*main, *init])
-
-
-def _with_present(container: Container, present: PresentAmounts) -> Container:
-    requests = {r: present.requests.get(r.value, amount) for r, amount in container.requests.items()}
-    in_force = {r: present.in_force.get(r.value, amount) for r, amount in requests.items()}
-    return replace(
-        container,
-        requests=requests,
-        limits={r: present.limits.get(r.value, amount) for r, amount in container.limits.items()},
-        running={r: RunningSum(1, requests[r], in_force[r]) for r in requests if requests[r] != in_force[r]},
-    )
+    return tuple(_container(c, role, present[c.name], what) for c, role in [*main, *init])
 
 
 def own_amounts_of(pod: PodObject) -> OwnAmounts:
@@ -127,15 +115,18 @@ def own_amounts_of(pod: PodObject) -> OwnAmounts:
     return OwnAmounts(limits | _amounts(own.requests, what), limits)
 
 
-def _container(spec: ResizableContainer, role: ContainerRole, what: str) -> Container:
+def _container(spec: ResizableContainer, role: ContainerRole, present: PresentAmounts, what: str) -> Container:
     restarting = {p.resource_name for p in spec.resize_policy or [] if p.restart_policy == "RestartContainer"}
     resources = spec.resources or ResourcesWire()
+    requests = {r: present.requests.get(r.value, amount) for r, amount in _amounts(resources.requests, what).items()}
+    in_force = {r: present.in_force.get(r.value, amount) for r, amount in requests.items()}
     return Container(
         spec.name,
-        _amounts(resources.requests, what),
-        _amounts(resources.limits, what),
+        requests,
+        {r: present.limits.get(r.value, amount) for r, amount in _amounts(resources.limits, what).items()},
         role,
         tuple(r for r in Resource if r.value in restarting),
+        running={r: RunningSum(1, requests[r], in_force[r]) for r in requests if requests[r] != in_force[r]},
     )
 
 

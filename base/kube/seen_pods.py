@@ -110,16 +110,15 @@ def shape_of(pod: PodObject) -> PodShape:
     meta = pod.metadata
     shape = PodShape(None, {}, {}, pod.status.phase)
     try:
-        shape_meta, status = pod.metadata, pod.status
-        labels = shape_meta.labels or {}
+        status, labels = pod.status, meta.labels or {}
         shape = PodShape(
-            controller=projection.controller_of(shape_meta),
+            controller=projection.controller_of(meta),
             labels=labels,
-            annotations=projection.own_annotations(shape_meta),
+            annotations=projection.own_annotations(meta),
             phase=status.phase,
             qos=qos_of(labels),
             priority=priority_of(labels, pod.spec.priority),
-            zones=projection.zones_of(shape_meta.annotations or {}),
+            zones=projection.zones_of(meta.annotations or {}),
             best_effort=status.qos_class == PodQos.BEST_EFFORT,
             reported=tuple(sys.intern(state.name) for state in status.each_status()),
         )

@@ -11,7 +11,7 @@ import json
 import logging
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, TextIO
@@ -103,25 +103,21 @@ def end() -> None:
 def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     if issubclass(kind, KeyboardInterrupt):
         return
-    _log(logging.getLogger("stderr").critical, "unhandled exception", (kind, error, trace))
+    _log(logging.CRITICAL, "unhandled exception", (kind, error, trace))
 
 
 def _uncaught_in_thread(given: threading.ExceptHookArgs) -> None:
     if given.exc_type is SystemExit or given.exc_value is None:
         return
     name = given.thread.name if given.thread else "?"
-    _log(
-        logging.getLogger("stderr").error,
-        f"thread {name} ended by an exception",
-        (given.exc_type, given.exc_value, given.exc_traceback),
-    )
+    _log(logging.ERROR, f"thread {name} ended by an exception", (given.exc_type, given.exc_value, given.exc_traceback))
 
 
 def _unraisable(given: sys.UnraisableHookArgs) -> None:
     what = given.err_msg or "exception ignored"
     error = given.exc_value or given.exc_type()
-    _log(logging.getLogger("stderr").error, f"{what}: {given.object!r}", (type(error), error, given.exc_traceback))
+    _log(logging.ERROR, f"{what}: {given.object!r}", (type(error), error, given.exc_traceback))
 
 
-def _log(write: Callable[..., None], text: str, exc_info: Any) -> None:
-    write("%s", text, exc_info=exc_info)
+def _log(level: int, text: str, exc_info: Any) -> None:
+    logging.getLogger("stderr").log(level, "%s", text, exc_info=exc_info)

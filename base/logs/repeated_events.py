@@ -137,9 +137,10 @@ def _last_word(key: Key, seen: _Seen) -> logging.LogRecord:
         REPEATED: seen.total - 1,
         "since": _moment(seen.first_seconds),
         "until": _moment(seen.last_seconds),
+        "ts": _moment(seen.last_seconds),
+        "level": logging.getLevelName(level).lower(),
+        "logger": name,
     }
-    at_seconds = seen.last_seconds
-    event |= {"ts": _moment(at_seconds), "level": logging.getLevelName(level).lower(), "logger": name}
     logger = logging.getLogger(name)
     # as `structlog.stdlib.ProcessorFormatter.wrap_for_formatter` marks its own
     return logger.makeRecord(name, level, "", 0, event, (), None, extra={"_logger": None, "_name": event["level"]})

@@ -126,10 +126,7 @@ class PolicySwitch:
 
 
 def acceptable(score: PolicyScore, now: PolicyScore) -> bool:
-    """Return whether the policy was violated no more often than the present policy.
-
-    TOLERATED_VIOLATION replaces the rate of the policy in force if it is higher.
-    """
+    """Return whether the policy was violated no more often than the present one, or than TOLERATED_VIOLATION."""
     return score.violation <= max(now.violation, TOLERATED_VIOLATION)
 
 
