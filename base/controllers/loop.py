@@ -98,8 +98,9 @@ class Feature(Protocol):
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:
         """Return what to write; changes: the differences in each mirror since the last call that returned."""
 
-    def sent(self, outcomes: Sequence[Outcome]) -> None:
-        """Receive the outcomes of the last decision's intents."""
+    def sent(self, outcomes: Sequence[Outcome]) -> None:  # noqa: ARG002 - for those that remember writes
+        """Receive the outcomes of the last decision's intents; by default the mirrors show what became of them."""
+        return
 
     def decide_at_shutdown(self, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - for those that depend on time
         """Return what to write at an orderly shutdown, by default nothing; called until nothing is left."""
