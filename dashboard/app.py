@@ -80,12 +80,8 @@ def create_app(
     )
     app.state.source = view.source
     app.add_middleware(Faults)  # before Dash adds its own, so that it is inside of that
-    app.include_router(results.router(view, f"{base}api/v1"))
-    app.include_router(api_acts.router(view, f"{base}api/v1"))
-    app.include_router(plans.router(view, f"{base}api/v1"))
-    app.include_router(queues.router(view, f"{base}api/v1"))
-    app.include_router(autopilot.router(view, f"{base}api/v1"))
-    app.include_router(rebalance.router(view, f"{base}api/v1"))
+    for router_of in (results.router, api_acts.router, plans.router, queues.router, autopilot.router, rebalance.router):
+        app.include_router(router_of(view, f"{base}api/v1"))
     app.include_router(login.router(gate, resolved.current_user, base))
     app.add_api_route(f"{base}docs", lambda: HTMLResponse(reference.page(app.openapi(), base)), include_in_schema=False)
     app.add_exception_handler(CotenantError, _error_response)
@@ -93,12 +89,9 @@ def create_app(
     health = Health(replace(view, source=source))
     health.add_to(app, base)
     gate.serve(base, _add_pages(app, view))
+    cap_bytes, seconds = settings.body_cap_bytes, settings.read_seconds
     app.add_middleware(
-        Incoming,
-        cap_bytes=settings.body_cap_bytes,
-        seconds=settings.read_seconds,
-        base=base,
-        callbacks=lambda: app.state.dash.callback_map,
+        Incoming, cap_bytes=cap_bytes, seconds=seconds, base=base, callbacks=lambda: app.state.dash.callback_map
     )
     app.add_middleware(PackedAnswers, base=base)
     app.add_middleware(gate.middleware)

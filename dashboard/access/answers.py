@@ -87,9 +87,8 @@ def refusal_response(
     title, message, fix = escape(_name(refused.status)), escape(refused.words), escape(refused.fix)
     # Who gives the token is sent on to our own name, which the form's page must not know yet.
     more = {"Content-Security-Policy": policy(forms=("http://*.localhost:*",))} if token_form else {}
-    return Response(
-        _PAGE.format(title=title, words=message, fix=fix, rest=rest), refused.status, more, media_type="text/html"
-    )
+    page = _PAGE.format(title=title, words=message, fix=fix, rest=rest)
+    return Response(page, refused.status, more, media_type="text/html")
 
 
 def wants_page(headers: Mapping[str, str]) -> bool:

@@ -67,9 +67,8 @@ class Faults:
 
 def unknown_file(headers: front.Headers) -> Response:
     """A 404 for a file that no component library has."""
-    return answers.refusal_response(
-        answers.RefusedRequest(404, "Nothing is served at this address.", f"Request {request_id()}."), headers
-    )
+    refused = answers.RefusedRequest(404, "Nothing is served at this address.", f"Request {request_id()}.")
+    return answers.refusal_response(refused, headers)
 
 
 def answer(headers: front.Headers) -> Response:

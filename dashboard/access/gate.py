@@ -226,9 +226,8 @@ class Gate:
                 fix = "Log in." if self.provider else "Open it through the proxy that identifies you."
                 raise RefusedRequest(401, "You are not logged in.", fix)
             if not person.may(Right.READ):
-                raise RefusedRequest(
-                    403, f"{person.name} has no role here.", "Ask for one: access.roles (docs/access.md)."
-                )
+                fix = "Ask for one: access.roles (docs/access.md)."
+                raise RefusedRequest(403, f"{person.name} has no role here.", fix)
         if not visit.bearer:
             expected = "" if visit.fresh else self.token(visit)
             public = self.settings.public_url
@@ -267,9 +266,8 @@ class Gate:
             if header.lower() in visit.repeated:
                 raise NotAllowed(f"{header} came twice", fix="The proxy has to replace the headers that browsers send.")
         groups = visit.headers.get(proxy.groups_header.lower(), "") if proxy.groups_header else ""
-        return grants.person_with_grants(
-            name, [g.strip() for g in groups.split(",")], IdentitySource.PROXY, self.settings
-        )
+        listed = [group.strip() for group in groups.split(",")]
+        return grants.person_with_grants(name, listed, IdentitySource.PROXY, self.settings)
 
     def _by_bearer(self, token: str) -> Person:
         assert self.provider is not None
@@ -318,10 +316,8 @@ class Gate:
         link = ("Log in", login) if login else None
         if refused.status == 421 and self.launch.name and visit.front.hostname.endswith(BELOW):
             # Most likely the name of a process before this one, in a page that is open or a bookmark.
-            link = (
-                "Open this dashboard",
-                f"http://localhost:{port_of(visit.front) or 80}{_request_address(visit.front)}",
-            )
+            address = f"http://localhost:{port_of(visit.front) or 80}{_request_address(visit.front)}"
+            link = ("Open this dashboard", address)
             refused = RefusedRequest(421, f"{refused.words} Each start has its own address.", refused.fix)
             return answers.refusal_response(refused, visit.headers, link, former_name=True)
         return answers.refusal_response(refused, visit.headers, link, token_form=asks)
@@ -337,11 +333,13 @@ class Gate:
         async def sent(message: Any) -> None:
             if message["type"] == "http.response.start":
                 header_names = {name.lower() for name, _ in message["headers"]}
-                added = [*more, *((("Cache-Control", "no-store"),) if private else ())]
-                added += [("Content-Security-Policy", policy)]
-                added_headers = [
-                    (n.lower().encode(), v.encode()) for n, v in added if n.lower().encode() not in header_names
+                added = [
+                    *more,
+                    *((("Cache-Control", "no-store"),) if private else ()),
+                    ("Content-Security-Policy", policy),
                 ]
+                encoded = [(name.lower().encode(), value.encode()) for name, value in added]
+                added_headers = [(name, value) for name, value in encoded if name not in header_names]
                 cookies = self._cookies(visit, header_names) if keep else []
                 message = {**message, "headers": [*message["headers"], *added_headers, *cookies]}
             await send(message)

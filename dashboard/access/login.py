@@ -38,7 +38,17 @@ def router(gate: Gate, current_user: Callable[[], Person], base: str) -> APIRout
             gate.launch.end()
             name = gate.launch.cookie_name(visit.front)
             response.headers.append("Set-Cookie", gate.cookie(name, "", visit, seconds=0))
-        return {"to": _end_session(gate, visit)}
+        ended, home = gate.sessions.end(visit.session), gate.base
+        if gate.provider is None:
+            return {"to": gate.settings.proxy.logout_url or home}
+        try:
+            where = gate.provider.end_url()
+        except ProviderSilent:
+            return {"to": home}
+        if not where or ended is None:
+            return {"to": home}
+        back = {"client_id": gate.settings.oidc.client_id, "post_logout_redirect_uri": _origin(gate, visit) + home}
+        return {"to": f"{where}{'&' if '?' in where else '?'}{urlencode(back)}"}
 
     if gate.provider is not None:
         provider = gate.provider
@@ -105,21 +115,6 @@ def _callback(gate: Gate, provider: Provider, visit: Visit, params: Mapping[str,
     answer = Response(status_code=303, headers={"Location": after, "Set-Cookie": cookie})
     answer.headers.append("Set-Cookie", gate.cookie(LOGIN, "", visit, seconds=0))
     return answer
-
-
-def _end_session(gate: Gate, visit: Visit) -> str:
-    """End the session; where the browser goes then."""
-    ended, home = gate.sessions.end(visit.session), gate.base
-    if gate.provider is None:
-        return gate.settings.proxy.logout_url or home
-    try:
-        where = gate.provider.end_url()
-    except ProviderSilent:
-        return home
-    if not where or ended is None:
-        return home
-    back = {"client_id": gate.settings.oidc.client_id, "post_logout_redirect_uri": _origin(gate, visit) + home}
-    return f"{where}{'&' if '?' in where else '?'}{urlencode(back)}"
 
 
 def safe_next(after: str, base: str) -> str:

@@ -45,11 +45,9 @@ def roles(grants: Sequence[Grant]) -> list[str]:
     order = list(Role)
     ranked = sorted(grants, key=lambda grant: -order.index(grant.role))
     shown = [grant for grant in ranked if grant.role is not Role.VIEWER] or ranked[:1]
-    return [_grant_text(grant) for grant in shown]
-
-
-def _grant_text(grant: Grant) -> str:
-    if not grant.namespaces:
-        return f"{grant.role.value} in all namespaces"
-    shown, more = grant.namespaces[:SHOWN_NAMESPACES], len(grant.namespaces) - SHOWN_NAMESPACES
-    return f"{grant.role.value} in {visible(', '.join(shown))}" + (f" and {more} more" if more > 0 else "")
+    texts = []
+    for grant in shown:
+        named, more = grant.namespaces[:SHOWN_NAMESPACES], len(grant.namespaces) - SHOWN_NAMESPACES
+        where = f"{visible(', '.join(named))}{f' and {more} more' if more > 0 else ''}"
+        texts.append(f"{grant.role.value} in {where if named else 'all namespaces'}")
+    return texts

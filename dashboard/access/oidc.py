@@ -226,10 +226,8 @@ class Provider:
         settings = self._settings
         name = claim(claims, settings.user_claim)
         if not isinstance(name, str) or not name:
-            raise LoginRefused(
-                f"the token has no claim {settings.user_claim!r} with a name",
-                fix="Name another in access.oidc.user_claim, or ask for its scope in access.oidc.scopes.",
-            )
+            fix = "Name another in access.oidc.user_claim, or ask for its scope in access.oidc.scopes."
+            raise LoginRefused(f"the token has no claim {settings.user_claim!r} with a name", fix=fix)
         if settings.user_claim == "email" and claims.get("email_verified") is False:
             raise LoginRefused(f"the provider has not verified {name}", fix="Verify the address there.")
         groups = claim(claims, settings.groups_claim)
@@ -239,15 +237,12 @@ class Provider:
     def _session(self, redirect_uri: str) -> OAuth2Session:
         settings = self._settings
         # The client's secret, read each time, as it is rotated.
-        if not settings.client_secret_file:
-            secret = ""
-        else:
+        file, secret = settings.client_secret_file, ""
+        if file:
             try:
-                secret = Path(settings.client_secret_file).read_text().strip()
+                secret = Path(file).read_text().strip()
             except (OSError, ValueError) as error:
-                raise SettingsError(
-                    f"access.oidc.client_secret_file {settings.client_secret_file} cannot be read: {error}"
-                ) from error
+                raise SettingsError(f"access.oidc.client_secret_file {file} cannot be read: {error}") from error
         session = OAuth2Session(
             settings.client_id,
             secret or None,
@@ -283,10 +278,8 @@ class Provider:
         issuer = self._settings.issuer
         document: Mapping[str, Any] = self._fetch_json(f"{issuer.rstrip('/')}/.well-known/openid-configuration")
         if document.get("issuer") != issuer:
-            raise ProviderSilent(
-                f"{issuer} says it is the issuer {document.get('issuer')!r}",
-                fix="Set access.oidc.issuer to exactly that value.",
-            )
+            fix = "Set access.oidc.issuer to exactly that value."
+            raise ProviderSilent(f"{issuer} says it is the issuer {document.get('issuer')!r}", fix=fix)
         return document
 
     def _fetch_json(self, url: str) -> Any:
@@ -318,7 +311,5 @@ def _with_refresh(claimed: ClaimedIdentity, refresh_token: str) -> ClaimedIdenti
 
 
 def _silent(issuer: str, error: Exception) -> ProviderSilent:
-    return ProviderSilent(
-        f"the login provider {issuer} did not answer: {type(error).__name__}: {error}",
-        fix="Try again; an administrator checks access.oidc.issuer, access.oidc.ca_file and the network.",
-    )
+    fix = "Try again; an administrator checks access.oidc.issuer, access.oidc.ca_file and the network."
+    return ProviderSilent(f"the login provider {issuer} did not answer: {type(error).__name__}: {error}", fix=fix)

@@ -246,10 +246,8 @@ class SharedSessions(Sessions):
         try:
             return msgspec.json.decode(self._fernet(id_).decrypt(content), type=LoginRecord)
         except (InvalidToken, *UNDECODABLE):
-            _log.warning(
-                "session_unreadable",
-                fix="Give all replicas the same access.session_key_file; otherwise somebody else wrote there.",
-            )
+            fix = "Give all replicas the same access.session_key_file; otherwise somebody else wrote there."
+            _log.warning("session_unreadable", fix=fix)
             return None
 
     def _remember(self, id_: str, copy: _Copy) -> None:
@@ -269,8 +267,5 @@ class SharedSessions(Sessions):
 def _name(id_: str) -> str:
     """File of an id; "" for an id of a browser that never logged in."""
     ends, dot, _ = id_.partition(".")
-    return (
-        f"{ends}-{hashlib.sha256(id_.encode()).hexdigest()}"
-        if dot and len(ends) == 12 and ends.isascii() and ends.isdigit()
-        else ""
-    )
+    is_of_login = dot and len(ends) == 12 and ends.isascii() and ends.isdigit()
+    return f"{ends}-{hashlib.sha256(id_.encode()).hexdigest()}" if is_of_login else ""

@@ -90,16 +90,13 @@ def button(view: View, act: str, name: str = EVERYTHING) -> Component:
     reason = callbacks.missing_role_sentence(view, Right.APPROVE, namespace)
     if not reason and act == RESUME and not namespace:
         reason = _not_everywhere(view)
+    label = text.button if name == EVERYTHING else f"{text.button}: {visible(name)}"
     return html.Button(
         text.button,
         className=f"button {text.tone}".strip(),
         disabled=bool(reason),
         title=reason or text.note,
-        **{
-            "data-opens": CONFIRM,
-            **panels.asks(ASKED, act=act, name=name),
-            "aria-label": text.button if name == EVERYTHING else f"{text.button}: {visible(name)}",
-        },
+        **{"data-opens": CONFIRM, **panels.asks(ASKED, act=act, name=name), "aria-label": label},
     )
 
 
@@ -116,17 +113,11 @@ def confirm_step(act: str, name: str, agreed: Sequence[Component]) -> Component:
     """The question, what follows, a reason for the ledger, and the button that does it. agreed: what is agreed to."""
     text = TEXTS[act]
     reason = dmc.TextInput(id=REASON, label="Why (the ledger keeps it)", size="xs", value="", debounce=True, maw=520)
-    confirm = html.Button(
-        "Pause everything" if act == PAUSE else text.button, id=CONFIRM, className=f"button primary {text.tone}".strip()
-    )
+    label = "Pause everything" if act == PAUSE else text.button
+    confirm = html.Button(label, id=CONFIRM, className=f"button primary {text.tone}".strip())
     cancel = html.Button("Cancel", id="autopilot-cancel", className="button")
-    parts = [
-        html.H3(text.question.format(name=_policy_label(name))),
-        html.P(text.note, className="panel-note"),
-        *agreed,
-        reason,
-    ]
-    parts.append(html.Div([confirm, cancel], className="plan-buttons"))
+    head = [html.H3(text.question.format(name=_policy_label(name))), html.P(text.note, className="panel-note")]
+    parts = [*head, *agreed, reason, html.Div([confirm, cancel], className="plan-buttons")]
     return html.Section(parts, className="panel plan-form", **{"aria-label": "Confirm"})
 
 

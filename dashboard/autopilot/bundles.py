@@ -40,16 +40,10 @@ def offer(view: View, rows: Iterable[Mapping[str, Any]]) -> list[Component]:
     reviewable = [row for row, refusal in zip(of_gitops, refusals, strict=True) if not refusal]
     namespaces = ",".join(sorted({row["namespace"] for row in reviewable}))
     why = "" if reviewable else refusals[0]
-    buttons = [
-        html.Button(
-            label,
-            className="button",
-            disabled=bool(why),
-            title=why,
-            **panels.asks(ASKED, form=form.value, namespaces=namespaces),
-        )
-        for form, label in FORMS.items()
-    ]
+    buttons = []
+    for form, label in FORMS.items():
+        asks = panels.asks(ASKED, form=form.value, namespaces=namespaces)
+        buttons.append(html.Button(label, className="button", disabled=bool(why), title=why, **asks))
     yours = f", of which you may review {len(reviewable)}" if len(reviewable) < len(of_gitops) else ""
     workloads = display.counted(len(of_gitops), "workload")
     lead = f"A GitOps tool manages {workloads}{yours}. Their steps as files for its repository:"
@@ -63,10 +57,8 @@ def register(app: Dash, view: View) -> None:
     @acts(view, Right.REVIEW)
     def _bundle(asked: Mapping[str, Any]) -> Any:
         try:
-            namespaces = asked["namespaces"].split(",")
-            files = in_cluster(view.given.autopilot).bundle(
-                view.given.current_user(), BundleForm(asked["form"]), namespaces
-            )
+            form, namespaces = BundleForm(asked["form"]), asked["namespaces"].split(",")
+            files = in_cluster(view.given.autopilot).bundle(view.given.current_user(), form, namespaces)
         except CotenantError as error:
             return [no_update, panels.trouble(error)]
         announce("The bundle is in your downloads.")

@@ -99,10 +99,8 @@ def editor(view: View, name: str) -> Component:
         styles={"input": {"fontFamily": "var(--ct-mono, monospace)", "fontSize": "13px"}},
     )
     problem = html.P(id=PROBLEM, className="panel-note", role="status")
-    beside = html.Div(
-        [policy_form.form(body, existing=before is not None), html.Div([text, problem])],
-        className="row halves policy-editor",
-    )
+    form = policy_form.form(body, existing=before is not None)
+    beside = html.Div([form, html.Div([text, problem])], className="row halves policy-editor")
     preview = html.Button("Preview tonight", id="policy-preview", className="button primary")
     close = dcc.Link("Close", href="?", className="button")
     parts = [dcc.Store(id="policy-before", data=before), beside, html.Div([preview, close], className="plan-buttons")]
@@ -116,17 +114,11 @@ def tonight(view: View, text: str, before: Mapping[str, Any] | None, result: Aut
     """
     body = parse_policy(text)
     may_not = callbacks.missing_role_sentence(view, Right.APPROVE, body["metadata"]["namespace"])
-    save = html.Button(
-        "Save this policy",
-        id="policy-save",
-        className="button primary",
-        disabled=bool(may_not),
-        title=may_not or FIELDS,
-    )
+    named = {"id": "policy-save", "className": "button primary", "title": may_not or FIELDS}
+    save = html.Button("Save this policy", disabled=bool(may_not), **named)
     who = view.given.current_user()
-    why = [html.P(may_not, className="panel-note")] if may_not else act_lines(
-        view, lambda tried: tried.save_policy(who, body, before)
-    )  # fmt: skip
+    why = [html.P(may_not, className="panel-note")] if may_not else []
+    why = why or act_lines(view, lambda tried: tried.save_policy(who, body, before))
     store = dcc.Store(id="policy-previewed", data=text)
     shown = [html.H3("Tonight"), *queue_parts(result, view.currency), *why]
     return html.Div([*shown, html.Div(save, className="plan-buttons"), store])
@@ -184,15 +176,12 @@ def queue_parts(result: AutopilotRound, currency: str) -> list[Component]:
     if not rows:
         why = "It selects no workload of its namespace that has a recommendation."
         return [*notes, panels.empty("Nothing to do.", why=why, command="cotenant recs list")]
-    go, wait = (
-        measures.matching_count((row["decision"] == "wait") == waits for row in rows) for waits in (False, True)
-    )
+    go, wait = (measures.matching_count((row["decision"] == "wait") == w for row in rows) for w in (False, True))
     waiting = f"{agree(wait, 'waits', 'wait')}, each with its reason."
     lead = f"{display.counted(go, 'workload')} would be changed, in this order; {waiting}"
     waits = [str(row["reason"]) for row in rows if row["reason"]]
-    table = panels.facts(
-        *without_empty_columns(titles(LISTED), [queue_cells(row) for row in rows[:MOST_ROWS]]), "Tonight's queue"
-    )
+    lines = [queue_cells(row) for row in rows[:MOST_ROWS]]
+    table = panels.facts(*without_empty_columns(titles(LISTED), lines), "Tonight's queue")
     sums = html.P(totals_parts(result, currency), className="lead-words", id="tonight-sum")
     return [*notes, sums, html.P(lead, className="verdict"), reason_chips(waits), table]
 

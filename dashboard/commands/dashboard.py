@@ -167,10 +167,8 @@ def action_services(settings: SettingSections, store: Store) -> dict[str, Any]:
     from cotenant.scheduler_ext.rebalance.moves.service import move_service_of
     from cotenant.scheduler_ext.reservations.service.service import plan_service_of
 
-    arguments: dict[str, Any] = {
-        "changes": change_service_of(settings, store),
-        "plans": plan_service_of(settings, store=store),
-    }
+    arguments: dict[str, Any] = {"changes": change_service_of(settings, store)}
+    arguments |= {"plans": plan_service_of(settings, store=store)}
     arguments |= {"queues": queue_service_of(settings), "moves": move_service_of(settings)}
     arguments |= {"autopilot": autopilot_service_of(settings, recommendations_of(store), stored=lambda: store)}
     arguments |= {"guards": guard_finder(door_of(settings), settings)}
@@ -231,6 +229,5 @@ def manifest(*recommendations: Recommendation) -> str:
     """YAML of one workload for `kubectl apply --server-side`; empty when nothing changes."""
     from cotenant.changes.decide.gitops.manifests import as_yaml, server_side_apply
 
-    return "---\n".join(
-        as_yaml(file) for file in server_side_apply(recommendations, {r.container for r in recommendations})
-    )
+    files = server_side_apply(recommendations, {r.container for r in recommendations})
+    return "---\n".join(map(as_yaml, files))

@@ -74,17 +74,14 @@ def chart(line: CapacitySeries, now_seconds: float | None) -> Chart:
     mark = [] if now_seconds is None else [lines.vertical(1000 * now_seconds)]
     axis = DAY_AXIS | {"range": [min(both), max(both)] if both else None}
     layout = lines.over_time(unit, both, shapes=mark, xaxis=axis)
-    return Chart({"data": traces, "layout": layout}, _summary(line))
-
-
-def _summary(line: CapacitySeries) -> str:
     name = "CPU" if line.resource is Resource.CPU else "Memory"
-    ends = extremes_ahead(line.now, line.sure.tolist())
-    if ends is None:
-        return f"{name}: there is no forecast of what batch pods may use."
-    worded = [_amount_with_moment(line, ends.least, ends.least_at), _amount_with_moment(line, ends.most, ends.most_at)]
-    used = "" if line.used is None else f"; batch pods use {display.amount(line.used, line.resource)} now"
-    return f"{name}, at each node's 95 % value: batch may use from {worded[0]} to {worded[1]}{used}."
+    summary = f"{name}: there is no forecast of what batch pods may use."
+    if ends := extremes_ahead(line.now, line.sure.tolist()):
+        least = _amount_with_moment(line, ends.least, ends.least_at)
+        most = _amount_with_moment(line, ends.most, ends.most_at)
+        used = "" if line.used is None else f"; batch pods use {display.amount(line.used, line.resource)} now"
+        summary = f"{name}, at each node's 95 % value: batch may use from {least} to {most}{used}."
+    return Chart({"data": traces, "layout": layout}, summary)
 
 
 def _amount_with_moment(line: CapacitySeries, amount: float, index: int) -> str:

@@ -91,8 +91,13 @@ def chart(line: Line) -> Chart:
         *_thin_line(line.fine_95[: len(fine)] / scale, base.milliseconds(fine), "p95 of 5 min", faint, width=1),
         *_thin_line(line.mean / scale, past, "Usage", base.BLUE, width=2),
         *_thin_line(line.request / scale, past, "Request", base.ORANGE, dash="dash"),
-        *_proposed_request(line, past, both, scale),
     ]
+    # The proposed request of each hour's pods, as the line of requests is; of the present ones if none is known.
+    style = {"dash": "solid", "width": 2}
+    if len(line.proposed_past) and not np.isnan(line.proposed_past).all():
+        traces += _thin_line(line.proposed_past / scale, past, "Proposed request", base.TEAL, **style)
+    elif line.proposed is not None:
+        traces.append(lines.level(both, line.proposed / scale, "Proposed request", base.TEAL, **style))
     if line.limit is not None and not _limit_is_far(line):
         traces.append(lines.level(both, line.limit / scale, "Limit", base.RED))
     for trace in traces:
@@ -130,16 +135,6 @@ def _thin_line(values: Floats, x: Sequence[float], name: str, colour: str, **sty
         return []
     positions = base.drawn_positions(values)
     return [lines.line([x[i] for i in positions], values[positions], name, colour, **style)]
-
-
-def _proposed_request(line: Line, past: Sequence[float], both: Sequence[float], scale: int) -> list[Trace]:
-    """The proposed request of each hour's pods, as the line of requests is; of the present ones if none is known."""
-    name, style = "Proposed request", {"dash": "solid", "width": 2}
-    if len(line.proposed_past) and not np.isnan(line.proposed_past).all():
-        return _thin_line(line.proposed_past / scale, past, name, base.TEAL, **style)
-    if line.proposed is None:
-        return []
-    return [lines.level(both, line.proposed / scale, name, base.TEAL, **style)]
 
 
 def _limit_is_far(line: Line) -> bool:

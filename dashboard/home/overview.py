@@ -152,11 +152,9 @@ def _waste(page: OverviewPage, chosen: str) -> Component:
 def _outcome(page: OverviewPage) -> Component:
     counts, total = page.all_severities, page.all_severities.total()
     note = f"{display.counted(total, 'container')}, strategy {page.overview.strategy}."
-    if not total and len(page.advice):
-        return panels.panel("Recommendations", panels.no_match("recommendation"))
     if not total:
         none = panels.empty("No recommendation was made.", command="cotenant scan --prometheus URL")
-        return panels.panel("Recommendations", none)
+        return panels.panel("Recommendations", panels.no_match("recommendation") if len(page.advice) else none)
     severities = []
     for word in SEVERITY_ORDER:
         if count := counts[word]:
@@ -192,12 +190,11 @@ def _worth_most(page: OverviewPage) -> list[Component]:
 def _findings(page: OverviewPage) -> Component:
     counts = page.counts(FINDINGS.name, "finding")
     note = "What a person should know in addition to recommendations."
-    if not counts and len(page.snapshot.tables[FINDINGS.name]):
-        return panels.panel("Findings", panels.no_match("finding"), note=note)
     if not counts:
         link = ("What can be lent", page.href("batch"))
-        state = panels.empty("Nothing was found.", why="No workload or node is conspicuous.", link=link)
-        return panels.panel("Findings", state, note=note)
+        none = panels.empty("Nothing was found.", why="No workload or node is conspicuous.", link=link)
+        has_others = len(page.snapshot.tables[FINDINGS.name]) > 0
+        return panels.panel("Findings", panels.no_match("finding") if has_others else none, note=note)
     rows = []
     for kind, count in counts.items():
         link = dcc.Link([panels.chip(label(kind)), f" {count:,}"], href=page.href("findings", f"finding={kind}"))

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from dash import html
 from dash.development.base_component import Component
 
 from cotenant.base.allocation.cpu_ownership import (
-    CpuLegendEntry,
-    CpuOwner,
     CpuState,
-    DeviceOwnership,
     NodeTopology,
     core_groups,
     legend,
@@ -44,10 +40,21 @@ def panel(view: View, node: str) -> Component:
 def topology_drawing(topology: NodeTopology) -> Component:
     """All of it: a grid a NUMA node, the legend with the CPUs of each pod and state, the devices."""
     entries = legend(topology.cpus)
-    tones = _tones(entries)
+    pods = [entry.label for entry in entries if entry.pod]
+    tones = {label: TONES[number % len(TONES)] for number, label in enumerate(pods)}
+    for entry in entries:
+        if not entry.pod:
+            tones[entry.label] = "free" if entry.state is CpuState.SHARED else UNAVAILABLE
     grids = []
     for group in core_groups(topology.cpus):
-        cores = [html.Span([_cell(owner, entries, tones) for owner in core], className="core") for core in group.cores]
+        cores = []
+        for core in group.cores:
+            cells = []
+            for owner in core:
+                whose = owner.pod or owner.state.value
+                title = f"CPU {owner.cpu}, core {owner.core}: {visible(whose)}"
+                cells.append(html.Span(sign_of(owner, entries), className=f"cpu tone-{tones[whose]}", title=title))
+            cores.append(html.Span(cells, className="core"))
         label = f"{group.title}; the table below names the owners"
         grid = html.Div(cores, className="cores", role="img", **{"aria-label": label})
         grids.append(html.Figure([html.Figcaption(group.title, className="panel-note"), grid], className="cpu-figure"))
@@ -56,34 +63,10 @@ def topology_drawing(topology: NodeTopology) -> Component:
     rows = [[sign, label, entry.cpus] for sign, label, entry in zip(signs, labels, entries, strict=True)]
     words = panels.facts(("Sign", "Whose", "CPUs"), rows, "Whose the CPUs are")
     notes = [html.P(visible(text), className="panel-note") for _, text in topology.notes]
-    return html.Div([*grids, words, *_devices(topology.devices), *notes])
-
-
-def _tones(entries: Sequence[CpuLegendEntry]) -> dict[str, str]:
-    pods = [entry.label for entry in entries if entry.pod]
-    tones = {label: TONES[number % len(TONES)] for number, label in enumerate(pods)}
-    return tones | {
-        entry.label: "free" if entry.state is CpuState.SHARED else UNAVAILABLE for entry in entries if not entry.pod
-    }
-
-
-def _cell(owner: CpuOwner, entries: Sequence[CpuLegendEntry], tones: dict[str, str]) -> Component:
-    whose = owner.pod or owner.state.value
-    title = f"CPU {owner.cpu}, core {owner.core}: {visible(whose)}"
-    return html.Span(sign_of(owner, entries), className=f"cpu tone-{tones[whose]}", title=title)
-
-
-def _devices(devices: Sequence[DeviceOwnership]) -> list[Component]:
-    if not devices:
-        return []
-    rows = [
-        [
-            device.name,
-            visible(device.id),
-            visible(device.place),
-            device.state,
-            ", ".join(f"{visible(pod)} {percent} %" for pod, percent in device.pods) or "nobody",
-        ]
-        for device in devices
-    ]
-    return [html.H3("Devices"), panels.facts(("Device", "Id", "Place", "State", "Whose"), rows, "Devices")]
+    devices = []
+    for device in topology.devices:
+        users = ", ".join(f"{visible(pod)} {percent} %" for pod, percent in device.pods) or "nobody"
+        devices.append([device.name, visible(device.id), visible(device.place), device.state, users])
+    titles = ("Device", "Id", "Place", "State", "Whose")
+    table = [html.H3("Devices"), panels.facts(titles, devices, "Devices")] if devices else []
+    return html.Div([*grids, words, *table, *notes])

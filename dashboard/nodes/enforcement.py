@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -45,9 +45,8 @@ def agents_known(view: View) -> bool:
     except CotenantError:
         return True
     gathering = snapshot.gathering
-    return len(snapshot.tables[ENFORCEMENT.name]) > 0 or (
-        gathering is not None and bool(gathering.agents or gathering.trouble)
-    )
+    is_told = gathering is not None and bool(gathering.agents or gathering.trouble)
+    return is_told or len(snapshot.tables[ENFORCEMENT.name]) > 0
 
 
 def empty_state(view: View) -> Component | None:
@@ -55,9 +54,8 @@ def empty_state(view: View) -> Component | None:
     gathering = view.source.snapshot().gathering
     if gathering is None:
         why = "Agents report their actions as Events of the cluster, and in their logs. Collect them:"
-        return panels.empty(
-            "The node agents' actions have not been collected yet.", why=why, command=f"{GATHER}\n{IMPORT}"
-        )
+        headline = "The node agents' actions have not been collected yet."
+        return panels.empty(headline, why=why, command=f"{GATHER}\n{IMPORT}")
     if gathering.forbidden:
         return panels.forbidden_state(gathering.trouble, gathering.fix)
     if gathering.trouble:
@@ -141,40 +139,26 @@ def _window(times: Any, lanes: NodeLanes | None, span: tuple[float, float]) -> t
     return since - edge, until + edge
 
 
-def marks_of(columns: Any) -> list[Mark]:
+def marks_of(columns: Mapping[str, Any]) -> list[Mark]:
     """Rows of ENFORCEMENT as marks."""
-    names = (
-        "time",
-        "lane",
-        "reason",
-        "why",
-        "before_after",
-        "namespace",
-        "pod",
-        "target",
-        "knob",
-        "outcome",
-        "mode",
-        "count",
-    )
-    rows = zip(*(columns[name] for name in names), strict=True)
-    return [_mark(dict(zip(names, row, strict=True))) for row in rows]
-
-
-def _mark(row: dict[str, Any]) -> Mark:
-    change = f" ({row['before_after']})" if row["before_after"] else ""
-    outcome = str(row["outcome"])
-    return Mark(
-        time_seconds=float(row["time"]),
-        lane=Lane(row["lane"]),
-        reason=str(row["reason"]),
-        words=f"{row['why']}{change}",
-        who=f"{row['namespace']}/{row['pod']}" if row["pod"] else "",
-        place=f"{row['target']}|{row['knob']}",
-        holds=False if outcome == "restored" else True if outcome in ("written", "would-write") else None,
-        dry=row["mode"] == "dry-run",
-        count=int(row["count"]) if np.isfinite(row["count"]) else 1,
-    )
+    marks = []
+    for cells in zip(*columns.values(), strict=True):
+        row = dict(zip(columns, cells, strict=True))
+        change, outcome = f" ({row['before_after']})" if row["before_after"] else "", str(row["outcome"])
+        holds = True if outcome in ("written", "would-write") else None
+        mark = Mark(
+            time_seconds=float(row["time"]),
+            lane=Lane(row["lane"]),
+            reason=str(row["reason"]),
+            words=f"{row['why']}{change}",
+            who=f"{row['namespace']}/{row['pod']}" if row["pod"] else "",
+            place=f"{row['target']}|{row['knob']}",
+            holds=False if outcome == "restored" else holds,
+            dry=row["mode"] == "dry-run",
+            count=int(row["count"]) if np.isfinite(row["count"]) else 1,
+        )
+        marks.append(mark)
+    return marks
 
 
 def address(query: Query, node: str, **changed: Any) -> str:
@@ -227,17 +211,12 @@ def on_node(view: View, node: str) -> Component:
     if not drawn.marks:
         state = empty_state(view) if not len(snapshot.tables[ENFORCEMENT.name]) else None
         gathering = snapshot.gathering
-        quiet = panels.empty(
-            "No action of an agent is known on this node.",
-            why=f"Agents were asked {display.moment(gathering.gathered_seconds)}." if gathering else "",
-            command=GATHER,
-        )
+        why = f"Agents were asked {display.moment(gathering.gathered_seconds)}." if gathering else ""
+        quiet = panels.empty("No action of an agent is known on this node.", why=why, command=GATHER)
         return panels.panel(TITLE, state or quiet, aside=link, id_="node-enforcement")
-    strip = chart.lane_strip(drawn)
-    return panels.panel(
-        TITLE, panels.figure(strip, "node-lanes", chart.height(Shown(node, 0, 1, drawn.marks))), aside=link,
-        id_="node-enforcement",
-    )  # fmt: skip
+    height = chart.height(Shown(node, 0, 1, drawn.marks))
+    strip = panels.figure(chart.lane_strip(drawn), "node-lanes", height)
+    return panels.panel(TITLE, strip, aside=link, id_="node-enforcement")
 
 
 def newest(snapshot: Snapshot, node: str) -> float:

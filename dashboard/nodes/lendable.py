@@ -65,10 +65,8 @@ def formula(lent: LentPaths) -> str:
     else:
         shown = [figures.get(name, display.MISSING) for name in ("prod_reclaimable", "unused", "unallocated_share")]
         inner, bounds = f"min({shown[0]}, {shown[1]}) + {shown[2]}", [f"at most {figures.get('cap', display.MISSING)}"]
-    limits = ", ".join(
-        [*bounds, "at least 0", *(f"then {AFTERWARDS[n]} {figures[n]}" for n in AFTERWARDS if n in figures)]
-    )
-    return f"{inner}, {limits} = {display.amount(lent.amount, lent.resource)}"
+    after = [f"then {AFTERWARDS[n]} {figures[n]}" for n in AFTERWARDS if n in figures]
+    return f"{inner}, {', '.join([*bounds, 'at least 0', *after])} = {display.amount(lent.amount, lent.resource)}"
 
 
 def signs(lent: LentPaths) -> Mapping[str, str]:
@@ -91,18 +89,14 @@ def why_not_more(lent: LentPaths) -> str:
     taken = {name: value for name, value in lent.terms.items() if name != "cap" and limit_words(name)}
     if not taken:
         return "The results do not say what limits it."
-    largest = _binding_term(lent, taken)
+    # The term that leaves least: the cap where it is below what is free, else the largest of those that take.
+    free = lent.terms["capacity"] - sum(taken.values())
+    largest = "cap" if lent.terms.get("cap", free) < free else max(taken, key=lambda name: taken[name])
     amount = display.amount(lent.terms[largest], lent.resource)
     share = display.percent(measures.ratio_of(lent.terms[largest], lent.terms["capacity"]))
     text = f"Not more because {limit_words(largest).format(amount=amount)} ({share} of capacity)"
     setting = SETTING.get(largest, "").format(resource=lent.resource, risk=RISK[lent.resource])
     return f"{text}; setting {setting}." if setting else f"{text}."
-
-
-def _binding_term(lent: LentPaths, taken: Mapping[str, int]) -> str:
-    """The term that leaves least: the cap where it is below what is free, else the largest of those that take."""
-    free = lent.terms["capacity"] - sum(taken.values())
-    return "cap" if lent.terms.get("cap", free) < free else max(taken, key=lambda name: taken[name])
 
 
 def past_words(hours: Mapping[str, Any]) -> list[str]:

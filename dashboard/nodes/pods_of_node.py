@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, Final
-from urllib.parse import quote, urlencode
+from typing import Final
+from urllib.parse import urlencode
 
 from dash import dcc
 from dash.development.base_component import Component
@@ -16,6 +16,7 @@ from cotenant.base.tables.filters import FilterCondition, Query
 from cotenant.base.text import visible
 from cotenant.dashboard.figures import display
 from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame.carried import workload_address
 from cotenant.dashboard.sources.source import Snapshot
 from cotenant.dashboard.sources.workload_story import Row
 from cotenant.recommender.model.views import PODS
@@ -24,16 +25,8 @@ SHOWN: Final = 120
 """Rows on the node's own page; the list has them all."""
 TITLE: Final = "Pods on it now"
 HEADS: Final = (
-    "Pod",
-    "Workload",
-    "QoS",
-    "Class",
-    "CPU requested",
-    "CPU used",
-    "Memory requested",
-    "Memory used",
-    "Since",
-)
+    "Pod", "Workload", "QoS", "Class", "CPU requested", "CPU used", "Memory requested", "Memory used", "Since"
+)  # fmt: skip
 
 
 def of_node(snapshot: Snapshot, node: str) -> list[Row]:
@@ -54,19 +47,18 @@ def panel(snapshot: Snapshot, node: str, base: str) -> Component:
     note = f"Requests of the whole pod and its present usage; {classes}{more}."
     address = f"{base}pods?{urlencode({'node': filters.literal(node)})}"
     link = dcc.Link("Filter and export", href=address, className="quiet-link", id="to-pods")
-    cells = [_row(row, base, node) for row in rows[:SHOWN]]
+    cells = []
+    for row in rows[:SHOWN]:
+        ref = WorkloadRef(str(row["namespace"]), str(row["kind"]), str(row["workload"]))
+        href = workload_address(base, ref, urlencode({"node": filters.literal(node)}), "pods")
+        words = f"{visible(ref.namespace)}/{visible(ref.name)}"
+        class_names = [str(row[k]) for k in ("qos", "priority")]
+        cells.append([
+            visible(str(row["pod"])),
+            dcc.Link(words, href=href, title="All about this workload"),
+            *(panels.chip(name, name.lower()) if name else display.MISSING for name in class_names),
+            *(panels.amount(row[f"{r}_{what}"], r) for r in Resource for what in ("request", "usage")),
+            panels.moment(row["start"]) if row["start"] else display.MISSING,
+        ])  # fmt: skip
     framed = panels.facts(HEADS, cells, f"Pods on {visible(node)}", tall=True, kind="pods")
     return panels.panel(TITLE, framed, aside=link, note=note, id_="node-pods")
-
-
-def _row(row: Row, base: str, node: str) -> list[Any]:
-    ref = WorkloadRef(str(row["namespace"]), str(row["kind"]), str(row["workload"]))
-    name = "/".join(quote(part, safe="") for part in (ref.namespace, ref.kind, ref.name))
-    address = f"{base}workload/{name}?{urlencode({'node': filters.literal(node), 'from': 'pods'})}"
-    return [
-        visible(str(row["pod"])),
-        dcc.Link(f"{visible(ref.namespace)}/{visible(ref.name)}", href=address, title="All about this workload"),
-        *(panels.chip(str(row[k]), str(row[k]).lower()) if row[k] else display.MISSING for k in ("qos", "priority")),
-        *(panels.amount(row[f"{r}_{what}"], r) for r in Resource for what in ("request", "usage")),
-        panels.moment(row["start"]) if row["start"] else display.MISSING,
-    ]

@@ -27,11 +27,8 @@ WHY: Final = (
 def body(row: Row | None) -> Component:
     """Both panels side by side."""
     if row is None:
-        none = panels.empty(
-            "No forecast of the next week for this series.",
-            why=WHY,
-            command="cotenant config settings forecasting.week",
-        )
+        command = "cotenant config settings forecasting.week"
+        none = panels.empty("No forecast of the next week for this series.", why=WHY, command=command)
         return panels.panel(AHEAD, none)
     week = week_of(row)
     drawn = panels.figure(chart.ahead(week), "week-figure", HEIGHT)
@@ -48,14 +45,13 @@ def week_of(row: Row) -> chart.Week:
     past = workload_story.floats(row["observed"] or [])
     ahead = workload_story.floats(row["q50"] or [])
     parts = {name: workload_story.floats(row[name]) for name in chart.PARTS if row[name]}
+    paths = {level: name for level, name in workload_story.PATHS.items() if row.get(name)}
     return chart.Week(
         resource=Resource(row["resource"]),
         past=workload_story.hours(int(row["past_start"] or 0), len(past)),
         observed=past,
         ahead=workload_story.hours(int(row["start"]), len(ahead)),
-        quantiles={
-            level: workload_story.floats(row[name]) for level, name in workload_story.PATHS.items() if row.get(name)
-        },
+        quantiles={level: workload_story.floats(row[name]) for level, name in paths.items()},
         parts=parts,
         daily_strength=float(row["daily_strength"] or 0.0),
         weekly_strength=float(row["weekly_strength"] or 0.0),

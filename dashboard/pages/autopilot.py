@@ -129,12 +129,11 @@ def queue_panel(view: View, now: AutopilotRound, search: str) -> Component:
     aside = panels.choices("When", ways, search)
     includes = carried.admits(search)
     rows = [row for row in now.queue.rows() if includes(row["namespace"])]
-    if not rows and len(now.queue):
-        return panels.panel(QUEUE_TITLE, panels.no_match("workload"), aside=aside)
     if not rows:
         why = "No workload that a policy selects has a recommendation."
         link = ("To the recommendations", f"{view.settings.base_path}recommendations")
-        return panels.panel(QUEUE_TITLE, panels.empty("The queue is empty.", why=why, link=link), aside=aside)
+        none = panels.empty("The queue is empty.", why=why, link=link)
+        return panels.panel(QUEUE_TITLE, panels.no_match("workload") if len(now.queue) else none, aside=aside)
     lines = []
     for row in rows[:MOST_ROWS]:
         name = f"{row['namespace']}/{row['kind']}/{row['workload']}"
@@ -152,12 +151,10 @@ def report_panel(report: Table, search: str) -> Component:
     """Return the panel of what changed, counted by namespace."""
     includes = carried.admits(search)
     rows = [row for row in report.rows() if includes(row["namespace"])]
-    if not rows and len(report):
-        return panels.panel(REPORT_TITLE, panels.no_match("workload"))
     if not rows:
         why = "A policy that observes or acts records its proposals and actions from the manager's first round on."
-        nothing = panels.empty("Nothing was proposed or changed.", why=why, command="cotenant autopilot status")
-        return panels.panel(REPORT_TITLE, nothing)
+        none = panels.empty("Nothing was proposed or changed.", why=why, command="cotenant autopilot status")
+        return panels.panel(REPORT_TITLE, panels.no_match("workload") if len(report) else none)
     # Separate what was done from what a week has said of it since: together they are wider than a laptop's window.
     name, *others = REPORT.columns
     first = next(n for n, column in enumerate(others) if column.name == "weeks")

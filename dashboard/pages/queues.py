@@ -91,11 +91,11 @@ def contents(view: View, search: str) -> Component:
 # --- quotas -----------------------------------------------------------------------------------------------------------
 def quota_panel(report: QueueReport, search: str) -> Component:
     """Bars of one resource, and the table of all."""
-    if not report.quotas and report.narrowed:
-        none = panels.empty("No quota belongs only to your namespaces.", why=NARROWED_WHY, command=ALL_QUOTAS)
-        return panels.panel(TREE, none)
     if not report.quotas:
-        return panels.panel(TREE, panels.empty("No quota is defined.", why=NO_QUOTA_WHY, command=APPLY))
+        none = panels.empty("No quota is defined.", why=NO_QUOTA_WHY, command=APPLY)
+        if report.narrowed:
+            none = panels.empty("No quota belongs only to your namespaces.", why=NARROWED_WHY, command=ALL_QUOTAS)
+        return panels.panel(TREE, none)
     resource = shown_resource(report, search)
     rows = [row for row in report.quotas if row.resource == resource]
     drawn = panels.figure(figures.chart(rows, resource), "quota-figure", figures.height(len(rows)))
@@ -156,12 +156,10 @@ def waiting_panel(report: QueueReport, search: str) -> Component:
     """Pods in the order of their queues, each with its reason."""
     includes = carried.admits(search)
     rows = [row for row in report.waiting if includes(row.namespace)]
-    if not rows and report.waiting:
-        return panels.panel(WAITING, panels.no_match("waiting pod"))
     if not rows:
         why = "Waiting pods are listed here with their reason, and on the command line:"
-        state = panels.empty("No pod waits for quota or for its gang.", why=why, command="cotenant get waiting")
-        return panels.panel(WAITING, state)
+        none = panels.empty("No pod waits for quota or for its gang.", why=why, command="cotenant get waiting")
+        return panels.panel(WAITING, panels.no_match("waiting pod") if report.waiting else none)
     _namespace, *heads = titles(WAITING_PODS)
     lines = []
     for row in rows[:MOST_ROWS]:
@@ -180,11 +178,10 @@ def gang_panel(report: QueueReport, search: str) -> Component:
     """Return the panel of gangs, counted by state."""
     includes = carried.admits(search)
     rows = [row for row in report.gangs if includes(row.namespace)]
-    if not rows and report.gangs:
-        return panels.panel(GANGS_TITLE, panels.no_match("gang"))
     if not rows:
         why = "A PodGroup, or a pod's label or annotations, make pods a gang: all are placed, or none."
-        return panels.panel(GANGS_TITLE, panels.empty("There is no gang.", why=why, command=GANG))
+        none = panels.empty("There is no gang.", why=why, command=GANG)
+        return panels.panel(GANGS_TITLE, panels.no_match("gang") if report.gangs else none)
     states = Counter(row.state for row in rows)
     chips = [panels.chip(f"{s.value} {states[s]:,}", TONES.get(s, "gray")) for s in GangState if states[s]]
     lines: list[list[Any]] = []

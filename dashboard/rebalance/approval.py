@@ -145,9 +145,8 @@ def form(outcomes: Sequence[MoveOutcome], texts: Approval = MOVES) -> Component:
     passed, prefix = [outcome.pod for outcome in outcomes if not outcome.error], f"{texts.subject}s"
     counted = display.counted(len(passed), texts.noun)
     lead = f"Dry run on the server: {counted} of {len(outcomes)} would be {texts.done}. Nothing was written."
-    reason = dmc.TextInput(
-        id=f"{prefix}-reason", label="Reason (for later readers)", size="xs", value="", debounce=True
-    )
+    words = "Reason (for later readers)"
+    reason = dmc.TextInput(id=f"{prefix}-reason", label=words, size="xs", value="", debounce=True)
     label = f"{texts.does} {counted}"
     confirm = html.Button(label, id=f"{prefix}-approve-now", className="button primary", disabled=not passed)
     close = html.Button("Cancel", id=f"{prefix}-cancel", className="button")
@@ -173,17 +172,11 @@ def _summary(outcomes: Sequence[MoveOutcome], texts: Approval) -> str:
 
 
 def _lines(outcomes: Sequence[MoveOutcome], done: str) -> Component:
-    lines = [
-        html.Li(
-            [
-                html.Strong(visible(outcome.pod)),
-                f": {visible(outcome.error)}. {outcome.fix}"
-                if outcome.error
-                else f": {f'job {outcome.job} ' if outcome.job else ''}{done}",
-            ]
-        )
-        for outcome in outcomes[:MOST_LINES]
-    ]
+    lines = []
+    for outcome in outcomes[:MOST_LINES]:
+        job = f"job {outcome.job} " if outcome.job else ""
+        words = f": {visible(outcome.error)}. {outcome.fix}" if outcome.error else f": {job}{done}"
+        lines.append(html.Li([html.Strong(visible(outcome.pod)), words]))
     more = measures.left_out_count(len(outcomes), MOST_LINES)
     return html.Ul([*lines, *([html.Li(f"and {more} more")] if more > 0 else [])], className="notes")
 

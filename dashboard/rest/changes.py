@@ -31,7 +31,6 @@ from cotenant.changes.model.service import (
     LedgerHealth,
     Method,
     Permission,
-    PostponedRecommendation,
     WorkloadReview,
 )
 from cotenant.changes.model.tables import CHANGES, ENTRIES, changes_table, moves
@@ -153,16 +152,7 @@ def router(view: View, prefix: str) -> APIRouter:
     """The API below `prefix`."""
     routes = APIRouter(prefix=prefix, tags=["acting"])
     source = change_tables.Changing(view)
-    _add_reads(routes, view, source)
-    _add_ledger(routes, view, source)
-    _add_previews(routes, view)
-    _add_writes(routes, view)
-    _add_ladders(routes, view)
-    _add_postponing(routes, view)
-    return routes
 
-
-def _add_reads(routes: APIRouter, view: View, source: change_tables.Changing) -> None:
     def answer_changes(search: str, form: str, window: slice) -> Response:
         results.require_format(CHANGES, form)
         return results.answer(source.snapshot(), CHANGES, search, form, window)
@@ -170,11 +160,8 @@ def _add_reads(routes: APIRouter, view: View, source: change_tables.Changing) ->
     summary = "Accepted changes, and the state of each"
     results.add_table(routes, "changes", CHANGES, summary, answer_changes, name="changes", responses=_rows_of(CHANGES))
 
-    @routes.get(
-        "/changes/{change}",
-        summary="One change: its row, the changed values, its rows of the ledger",
-        **_doc(ChangeDetail, 404),
-    )
+    @routes.get("/changes/{change}", summary="One change: its row, the changed values, its rows of the ledger",
+                **_doc(ChangeDetail, 404))  # fmt: skip
     def change(change: str) -> Response:
         service, who = _service(view), view.given.current_user()
         status = next((s for s in service.changes(who) if s.change.id == change), None)
@@ -182,10 +169,8 @@ def _add_reads(routes: APIRouter, view: View, source: change_tables.Changing) ->
             raise NoData(f"there is no change {change!r} that you may read", fix="GET changes for all.")
         return json_answer(ChangeDetail(_rows([status])[0], moves(status.change), service.story(who, change)))
 
-
-def _add_ledger(routes: APIRouter, view: View, source: change_tables.Changing) -> None:
     @routes.get("/ledger", summary="Whether the ledger is unchanged, by the head in the cluster",
-              **_doc(LedgerHealth, 403))  # fmt: skip
+                **_doc(LedgerHealth, 403))  # fmt: skip
     def ledger() -> Response:
         who = view.given.current_user()
         who.require(Right.READ)
@@ -196,35 +181,33 @@ def _add_ledger(routes: APIRouter, view: View, source: change_tables.Changing) -
         results.require_format(ENTRIES, form)
         return results.answer(source.entries(), ENTRIES, search, form, window)
 
-    results.add_table(
-        routes,
-        "ledger/entries",
-        ENTRIES,
-        "Every row of the ledger",
-        answer_entries,
-        name="entries",
-        responses=_rows_of(ENTRIES),
-    )
+    words = {"name": "entries", "responses": _rows_of(ENTRIES)}
+    results.add_table(routes, "ledger/entries", ENTRIES, "Every row of the ledger", answer_entries, **words)
 
     @routes.get("/permissions", summary="What the cluster allows the caller, by SelfSubjectAccessReview",
-              **_doc(list[Permission], 403, 503))  # fmt: skip
+                **_doc(list[Permission], 403, 503))  # fmt: skip
     @_in_words
     def permissions(namespaces: Namespaces = None) -> Response:
         asked = list(dict.fromkeys(namespaces or []))
         require_short_lists({"namespace": asked}, MOST_NAMESPACES)
         return json_answer(_service(view).permissions(view.given.current_user(), asked))
 
+    _add_acts(routes, view)
+    _add_ladders(routes, view)
+    _add_postponing(routes, view)
+    return routes
 
-def _add_previews(routes: APIRouter, view: View) -> None:
+
+def _add_acts(routes: APIRouter, view: View) -> None:
     @routes.post("/reviews", summary="What would change, each guardrail, and with dry_run the server's answer",
-               **_doc(list[WorkloadReview], 403, 422, 503, body=ChangeRequestBody))  # fmt: skip
+                 **_doc(list[WorkloadReview], 403, 422, 503, body=ChangeRequestBody))  # fmt: skip
     @_in_words
     def reviews(body: Raw) -> Response:
         request, service, who = read_body(body, ChangeRequestBody), _service(view), view.given.current_user()
         return json_answer((service.dry_run if request.dry_run else service.review)(who, request.wanted()))
 
     @routes.post("/bundles", summary="Files for a GitOps repository as a zip; commands as text",
-               **_doc(bytes, 403, 404, 422, 503, body=BundleBody))  # fmt: skip
+                 **_doc(bytes, 403, 404, 422, 503, body=BundleBody))  # fmt: skip
     @_in_words
     def bundles(body: Raw) -> Response:
         request = read_body(body, BundleBody)
@@ -232,19 +215,14 @@ def _add_previews(routes: APIRouter, view: View) -> None:
         return bundle_answer(files, request.form)
 
     @routes.post("/bundles/commit", summary="A commit on a new branch that changes the manifests there; its diff first",
-               **_doc(BundleCommit, 403, 404, 422, 503, body=CommitBody))  # fmt: skip
+                 **_doc(BundleCommit, 403, 404, 422, 503, body=CommitBody))  # fmt: skip
     @_in_words
     def commit(body: Raw) -> Response:
         request, who = read_body(body, CommitBody), view.given.current_user()
         return json_answer(_service(view).commit(who, request.wanted(), request.branch, write=request.write))
 
-
-def _add_writes(routes: APIRouter, view: View) -> None:
-    @routes.post(
-        "/changes",
-        summary="Accept: recorded in the ledger first, then applied",
-        **_doc(_CHANGED, 403, 409, 422, 503, body=ChangeRequestBody, created=True),
-    )
+    @routes.post("/changes", summary="Accept: recorded in the ledger first, then applied",
+                 **_doc(_CHANGED, 403, 409, 422, 503, body=ChangeRequestBody, created=True))  # fmt: skip
     @_in_words
     def accept(body: Raw, key: Key) -> Response:
         service, who = _service(view), view.given.current_user()
@@ -261,11 +239,8 @@ def _add_writes(routes: APIRouter, view: View) -> None:
 
     who = view.given.current_user
     add_act("/changes/{change}/rollback", "Restore the values from before", lambda d, id_: d.roll_back(who(), [id_]))
-    add_act(
-        "/changes/{change}/verify",
-        "Verify it now; nothing while its soak time runs",
-        lambda d, id_: d.verify(who(), [id_]),
-    )
+    add_act("/changes/{change}/verify", "Verify it now; nothing while its soak time runs",
+            lambda d, id_: d.verify(who(), [id_]))  # fmt: skip
     add_act("/changes/{change}/confirm", "As the second person: apply it, and all that was accepted with it",
           lambda d, id_: d.confirm(who(), id_))  # fmt: skip
     add_act("/changes/{change}/decline", "Cancel what waits for a second person", lambda d, id_: d.decline(who(), id_))
@@ -324,8 +299,12 @@ def _add_postponing(routes: APIRouter, view: View) -> None:
     def listed() -> Response:
         who = view.given.current_user()
         who.require(Right.READ)
-        postponed = _service(view).postponed().values()
-        return json_answer([_hidden(entry) for entry in postponed if who.may(Right.READ, entry.workload.namespace)])
+        hidden = [
+            HiddenRecommendation(str(p.workload), p.until_seconds, p.actor, p.reason, p.since_seconds)
+            for p in _service(view).postponed().values()
+            if who.may(Right.READ, p.workload.namespace)
+        ]
+        return json_answer(hidden)
 
     @routes.post("/postponements", summary="Hide recommendations, for days or permanently", status_code=204,
                **_doc(None, 403, 422, body=SnoozeBody))  # fmt: skip
@@ -376,18 +355,11 @@ def _rows(statuses: Sequence[ChangeStatus]) -> list[dict[str, Any]]:
 
 
 def _in_force(service: ChangeService, view: View, batch: str) -> list[str]:
-    change_ids = [
-        s.change.id for s in service.changes(view.given.current_user()) if s.change.batch == batch and s.state.in_force
-    ]
+    statuses = service.changes(view.given.current_user())
+    change_ids = [s.change.id for s in statuses if s.change.batch == batch and s.state.in_force]
     if not change_ids:
         raise NoData(f"nothing of a batch {batch!r} can be rolled back", fix="GET changes for all.")
     return change_ids
-
-
-def _hidden(entry: PostponedRecommendation) -> HiddenRecommendation:
-    return HiddenRecommendation(
-        str(entry.workload), entry.until_seconds, entry.actor, entry.reason, entry.since_seconds
-    )
 
 
 def bundle_answer(files: Mapping[str, str], form: BundleForm) -> Response:

@@ -39,7 +39,7 @@ from cotenant.scheduler_ext.reservations.model.plan import (
     Span,
 )
 from cotenant.scheduler_ext.reservations.model.plan_scores import reports
-from cotenant.scheduler_ext.reservations.model.plan_service import PlanListing, PlanRef, PlanService, PlanTerms
+from cotenant.scheduler_ext.reservations.model.plan_service import PlanRef, PlanService, PlanTerms
 from cotenant.scheduler_ext.reservations.model.plan_states import (
     available_pods,
     phase_of,
@@ -122,16 +122,14 @@ class SkipOccurrenceBody(msgspec.Struct, forbid_unknown_fields=True):
 def router(view: View, prefix: str) -> APIRouter:
     """Return the routes of these endpoints, all below `prefix`."""
     api = APIRouter(prefix=f"{prefix}/reservations", tags=["reservations"])
-    _add_reads(api, view)
-    _add_acts(api, view)
-    return api
 
-
-def _add_reads(api: APIRouter, view: View) -> None:
     @api.get("", summary="Plans of the cluster with their phases, scores and next occurrences")
     def plans(days: Days = CALENDAR_DAYS) -> Response:
         service, who = _service(view), view.given.current_user()
-        return json_answer(_list_body(service, service.plans(who), days))
+        listed = service.plans(who)
+        readable = [_plan_body(service, plan, days) for plan in listed.plans]
+        names = [({"namespace": p.namespace, "name": p.name}, p.reason) for p in listed.unreadable]
+        return json_answer([*readable, *({"plan": name, "unreadable": reason} for name, reason in names)])
 
     @api.get("/calendar.ics", summary="Occurrences of the next days as an iCalendar file")
     def calendar_file(days: Days = CALENDAR_DAYS) -> Response:
@@ -149,6 +147,9 @@ def _add_reads(api: APIRouter, view: View) -> None:
     @api.get("/{namespace}/{name}/preview", summary="The effect of approving it now")
     def preview(namespace: str, name: str) -> Response:
         return json_answer(_service(view).preview(view.given.current_user(), PlanRef(namespace, name)))
+
+    _add_acts(api, view)
+    return api
 
 
 def _add_acts(api: APIRouter, view: View) -> None:
@@ -175,54 +176,21 @@ def _add_acts(api: APIRouter, view: View) -> None:
     def start(body: SkipOccurrenceBody) -> float:
         return moment_of(body.start, "start") or 0.0
 
-    add(
-        "POST",
-        "approve",
-        "Approve it: its capacity is reserved at start - lead",
-        PlanDecisionBody,
-        lambda plan, body: ApprovePlan(plan, body.scope, body.reason, generation=body.generation),
-    )
-    add(
-        "POST",
-        "reject",
-        "Reject it: release reserved capacity, and reserve no more",
-        PlanDecisionBody,
-        lambda plan, body: RejectPlan(plan, body.reason, body.scope),
-    )
-    add(
-        "POST",
-        "skip",
-        "Leave out one occurrence",
-        SkipOccurrenceBody,
-        lambda plan, body: SkipOccurrence(plan, start(body), body.reason),
-    )
-    add(
-        "POST",
-        "unskip",
-        "Do not skip an occurrence after all",
-        SkipOccurrenceBody,
-        lambda plan, body: RestoreOccurrence(plan, start(body)),
-    )
-    add(
-        "PUT",
-        "edit",
-        "Change it, if its generation is still the given one",
-        EditPlanBody,
-        lambda plan, body: EditPlan(plan, body.terms(), body.generation),
-    )
+    add("POST", "approve", "Approve it: its capacity is reserved at start - lead", PlanDecisionBody,
+        lambda plan, body: ApprovePlan(plan, body.scope, body.reason, generation=body.generation))  # fmt: skip
+    add("POST", "reject", "Reject it: release reserved capacity, and reserve no more", PlanDecisionBody,
+        lambda plan, body: RejectPlan(plan, body.reason, body.scope))  # fmt: skip
+    add("POST", "skip", "Leave out one occurrence", SkipOccurrenceBody,
+        lambda plan, body: SkipOccurrence(plan, start(body), body.reason))  # fmt: skip
+    add("POST", "unskip", "Do not skip an occurrence after all", SkipOccurrenceBody,
+        lambda plan, body: RestoreOccurrence(plan, start(body)))  # fmt: skip
+    add("PUT", "edit", "Change it, if its generation is still the given one", EditPlanBody,
+        lambda plan, body: EditPlan(plan, body.terms(), body.generation))  # fmt: skip
     add("PUT", "policy", "When it may approve itself", ApprovalPolicy, SetPlanPolicy)
 
 
 def _service(view: View) -> PlanService:
     return in_cluster(view.given.plans)
-
-
-def _list_body(service: PlanService, listed: PlanListing, days: float) -> list[dict[str, Any]]:
-    """Return the plans as JSON, and after them those that cannot be read: which, and why."""
-    return [
-        *(_plan_body(service, plan, days) for plan in listed.plans),
-        *({"plan": {"namespace": p.namespace, "name": p.name}, "unreadable": p.reason} for p in listed.unreadable),
-    ]
 
 
 def _plan_body(service: PlanService, plan: Plan, days: float) -> dict[str, Any]:

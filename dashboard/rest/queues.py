@@ -11,7 +11,6 @@ from cotenant.base.errors import NoData
 from cotenant.base.table import Schema, Table
 from cotenant.dashboard.frame.view import View, in_cluster
 from cotenant.dashboard.rest import results
-from cotenant.dashboard.rest.results import LiveTable
 from cotenant.dashboard.rest.wire import json_answer
 from cotenant.scheduler_ext.queues.model.explanation import gang_of, row_of
 from cotenant.scheduler_ext.queues.model.tables import GANGS, QUOTAS, WAITING_PODS, tables_of
@@ -23,7 +22,12 @@ def router(view: View, prefix: str) -> APIRouter:
     """Return the routes of these endpoints, all below `prefix`."""
     api = APIRouter(prefix=f"{prefix}/queues", tags=["queues"])
     for path, schema in (("quotas", QUOTAS), ("pods", WAITING_PODS), ("gangs", GANGS)):
-        results.add_live_table(api, path, schema, _reader(view, schema))
+
+        def read(schema: Schema = schema) -> tuple[float, Table]:
+            report = in_cluster(view.given.queues, COMMAND).report(view.given.current_user())
+            return report.at_seconds, tables_of(report)[schema.name]
+
+        results.add_live_table(api, path, schema, read)
 
     @api.get("/quotas/{quota}/history", summary="A quota's last day: runtime, used, request, waiting pods")
     def history(quota: str, resource: str = "cpu") -> Response:
@@ -40,11 +44,3 @@ def router(view: View, prefix: str) -> APIRouter:
         return json_answer({"pod": row, "gang": gang_of(report, row.gang), "quotas": quotas})
 
     return api
-
-
-def _reader(view: View, schema: Schema) -> LiveTable:
-    def read() -> tuple[float, Table]:
-        report = in_cluster(view.given.queues, COMMAND).report(view.given.current_user())
-        return report.at_seconds, tables_of(report)[schema.name]
-
-    return read

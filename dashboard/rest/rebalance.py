@@ -16,7 +16,6 @@ from cotenant.base.people import Person
 from cotenant.base.table import Schema, Table
 from cotenant.dashboard.frame.view import View, in_cluster
 from cotenant.dashboard.rest import results
-from cotenant.dashboard.rest.results import LiveTable
 from cotenant.dashboard.rest.wire import JsonBody, body_doc, json_answer, read_body
 from cotenant.scheduler_ext.rebalance.model.move_service import MoveService
 from cotenant.scheduler_ext.rebalance.model.tables import EMPTYING, JOBS, MOVES, NODES
@@ -48,32 +47,34 @@ def router(view: View, prefix: str) -> APIRouter:
     """Return the routes of these endpoints, all below `prefix`."""
     api = APIRouter(prefix=f"{prefix}/rebalance", tags=["rebalance"])
     for path, schema in (("nodes", NODES), ("moves", MOVES), ("jobs", JOBS), ("emptying", EMPTYING)):
-        results.add_live_table(api, path, schema, _reader(view, schema))
-    _add_reads(api, view)
-    _add_acts(api, view)
-    return api
 
+        def read(schema: Schema = schema) -> tuple[float, Table]:
+            who = view.given.current_user()
+            if schema is JOBS:
+                jobs = in_cluster(view.given.moves).jobs(who)
+                return jobs.at_seconds, jobs.jobs
+            if schema is EMPTYING:
+                emptying = in_cluster(view.given.moves).emptying(who)
+                return emptying.at_seconds, emptying.emptying
+            report = in_cluster(view.given.moves).report(who)
+            return report.at_seconds, report.nodes if schema is NODES else report.moves
 
-def _add_reads(api: APIRouter, view: View) -> None:
+        results.add_live_table(api, path, schema, read)
+
     @api.get("", summary="The rules of the round, what could not be read, and which program executes moves")
     def overview() -> Response:
         who = view.given.current_user()
         report, jobs = in_cluster(view.given.moves).report(who), in_cluster(view.given.moves).jobs(who)
         carrier = {"carries": jobs.carrier.carries, "why_not": jobs.carrier.why_not, "command": jobs.carrier.command}
-        return json_answer(
-            {
-                "decided_seconds": report.at_seconds,
-                "moves": report.move_count,
-                "nodes": len(report.nodes),
-                "notes": report.notes,
-                "gaps": report.gaps,
-                "carrier": carrier,
-            }
-        )
+        counts = {"decided_seconds": report.at_seconds, "moves": report.move_count, "nodes": len(report.nodes)}
+        return json_answer({**counts, "notes": report.notes, "gaps": report.gaps, "carrier": carrier})
 
     @api.get("/history", summary="Who approved and withdrew moves, the newest first")
     def history() -> Response:
         return json_answer(in_cluster(view.given.moves).history(view.given.current_user()))
+
+    _add_acts(api, view)
+    return api
 
 
 def _add_acts(api: APIRouter, view: View) -> None:
@@ -99,18 +100,3 @@ def _add_acts(api: APIRouter, view: View) -> None:
     @api.post("/emptying/{node}/withdrawal", summary="Give a marked node back", **body_doc(MoveWithdrawalBody))
     def withdraw_node(node: str, body: JsonBody) -> Response:
         return answer(body, MoveWithdrawalBody, lambda moves, who, asked: moves.withdraw_node(who, node, asked.reason))
-
-
-def _reader(view: View, schema: Schema) -> LiveTable:
-    def read() -> tuple[float, Table]:
-        who = view.given.current_user()
-        if schema is JOBS:
-            jobs = in_cluster(view.given.moves).jobs(who)
-            return jobs.at_seconds, jobs.jobs
-        if schema is EMPTYING:
-            emptying = in_cluster(view.given.moves).emptying(who)
-            return emptying.at_seconds, emptying.emptying
-        report = in_cluster(view.given.moves).report(who)
-        return report.at_seconds, report.nodes if schema is NODES else report.moves
-
-    return read

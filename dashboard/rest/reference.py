@@ -41,18 +41,15 @@ def _endpoints(spec: Mapping[str, Any]) -> Iterator[str]:
                 endpoint_method = method.upper()
                 operation = item[method]
                 summary = f"<code>{endpoint_method} {escape(path)}</code> {escape(str(operation.get('summary', '')))}"
-                description = (
-                    f"<pre>{escape(str(operation['description']))}</pre>" if operation.get("description") else ""
-                )
-                rows = "".join(_parameter(parameter) for parameter in operation.get("parameters", ()))
+                about = operation.get("description")
+                description = f"<pre>{escape(str(about))}</pre>" if about else ""
+                rows = ""
+                for parameter in operation.get("parameters", ()):
+                    where = "" if parameter.get("in") == "query" else f" ({parameter.get('in')})"
+                    must = " <strong>needed</strong>" if parameter.get("required") else ""
+                    words = parameter.get("description") or parameter.get("schema", {}).get("description") or ""
+                    name = f"<code>{escape(str(parameter.get('name', '')))}</code>{escape(where)}{must}"
+                    rows += f'<tr><th scope="row">{name}</th><td>{escape(str(words))}</td></tr>'
                 table = f"<table><tbody>{rows}</tbody></table>" if rows else ""
                 body = "<p>Takes a JSON body: see openapi.json.</p>" if "requestBody" in operation else ""
                 yield f"<details><summary>{summary}</summary>{description}{table}{body}</details>"
-
-
-def _parameter(parameter: Mapping[str, Any]) -> str:
-    where = "" if parameter.get("in") == "query" else f" ({parameter.get('in')})"
-    must = " <strong>needed</strong>" if parameter.get("required") else ""
-    description = parameter.get("description") or parameter.get("schema", {}).get("description") or ""
-    name = escape(str(parameter.get("name", "")))
-    return f'<tr><th scope="row"><code>{name}</code>{escape(where)}{must}</th><td>{escape(str(description))}</td></tr>'

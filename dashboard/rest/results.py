@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Query, Request, Response
@@ -32,7 +32,7 @@ from cotenant.base.errors import (
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.people import NotAllowed
 from cotenant.base.resource import Resource
-from cotenant.base.table import Column, Kind, Schema, Table, unit_of
+from cotenant.base.table import Kind, Schema, Table, unit_of
 from cotenant.base.tables import filters, queries
 from cotenant.base.tables.quantity import Sign
 from cotenant.base.tables.queries import Relation
@@ -47,7 +47,7 @@ from cotenant.recommender.colocation import batch
 from cotenant.recommender.colocation.batch import Job
 from cotenant.recommender.colocation.model.batch_totals import why_unknown
 from cotenant.recommender.model.recommendation import Recommendation
-from cotenant.recommender.model.views import RECLAIMABLE, RECOMMENDATIONS, Overview
+from cotenant.recommender.model.views import RECLAIMABLE, RECOMMENDATIONS
 from cotenant.scheduler_ext.cluster_size.model import RequestLevel
 from cotenant.scheduler_ext.cluster_size.report import (
     COMPUTING,
@@ -73,6 +73,18 @@ FILTER_WORDS: Final = {
     "reason": "Rows that carry this reason code for CPU or memory.",
     "range": "Rows of this time up to the newest row: 24h, 7d, 90m, all.",
 }
+STATUSES: Final = (
+    (UnseenVersion, 428),
+    (UsageError, 400),
+    (NoData, 404),
+    (ClusterAbsent, 404),
+    ((SourceForbidden, ClusterForbidden, StoreForbidden, NotAllowed), 403),
+    (ClusterConflict, 409),
+    (ClusterUnreachable, 503),
+    (StoreError, 503),
+    (SourceError, 503),
+)
+"""Kinds of errors, the first that fits decides -> the status of their answer."""
 PAGE_ROWS: Final = 1_000
 """More are read, and sent, piece by piece."""
 MAX_MANIFESTS: Final = 2_000
@@ -89,20 +101,16 @@ Limit = Annotated[int, Query(ge=0, le=MAX_LIMIT, description="Most rows to retur
 Scope = Annotated[Literal["cluster", "node", "workload"], Query(description="What the forecast is of.")]
 
 
-def _overview(snapshot: Snapshot) -> Overview:
-    """Return the overview with the savings that pages show; raises NoData before the first scan."""
-    if snapshot.overview is None:
-        raise NoData("there are no results yet", fix="Run `cotenant scan` or `cotenant demo`.")
-    return with_savings(snapshot.overview, snapshot.tables[RECOMMENDATIONS.name])
-
-
 def router(view: View, prefix: str) -> APIRouter:
     """The API below `prefix`: overview, one endpoint per table, explain, one node's hours, health."""
     api, source = APIRouter(prefix=prefix, tags=["results"]), view.source
 
     @api.get("/overview", summary="Everything on the overview page")
     def overview() -> Response:
-        return json_answer(_overview(source.snapshot()))
+        snapshot = source.snapshot()
+        if snapshot.overview is None:
+            raise NoData("there are no results yet", fix="Run `cotenant scan` or `cotenant demo`.")
+        return json_answer(with_savings(snapshot.overview, snapshot.tables[RECOMMENDATIONS.name]))
 
     @api.get("/explain", summary="One container's recommendation with reasons, inputs and formulas")
     def explain(namespace: str, kind: str, workload: str, container: str) -> Response:
@@ -293,17 +301,16 @@ def manifests(view: View, schema: Schema, search: str, window: slice) -> Respons
             ref = recommendation.container.workload
             if (ref.namespace, ref.kind, ref.name, recommendation.container.container) in chosen:
                 by_workload.setdefault(ref, []).append(recommendation)
-    texts = [_manifest(view, ref, recommendations) for ref, recommendations in by_workload.items()]
+    texts = []
+    for ref, recommendations in by_workload.items():
+        try:
+            texts.append(view.given.manifest(*recommendations))
+        except UsageError as error:
+            name = f"{visible(ref.namespace)}/{visible(ref.kind)}/{visible(ref.name)}"
+            texts.append(f"# {name}: {visible(error.message)}\n")
     body = "---\n".join(text for text in texts if text) or "# Nothing changes in these rows.\n"
     headers = {"Content-Disposition": f'attachment; filename="{snapshot.file_name(schema.name, "yaml")}"'}
     return Response(body, media_type="application/yaml; charset=utf-8", headers=headers)
-
-
-def _manifest(view: View, ref: WorkloadRef, recommendations: Sequence[Recommendation]) -> str:
-    try:
-        return view.given.manifest(*recommendations)
-    except UsageError as error:
-        return f"# {visible(ref.namespace)}/{visible(ref.kind)}/{visible(ref.name)}: {visible(error.message)}\n"
 
 
 def to_csv(pages: Iterable[Table]) -> Iterator[bytes]:
@@ -328,7 +335,8 @@ def _cell(value: Any) -> Any:
 
 def problem(error: CotenantError) -> Response:
     """An error of ours as JSON: what happened and what helps."""
-    return json_answer(ErrorAnswer.of(error), _status(error))
+    status = next((status for kind, status in STATUSES if isinstance(error, kind)), 500)
+    return json_answer(ErrorAnswer.of(error), status)
 
 
 def invalid_request_response(message: str) -> Response:
@@ -336,39 +344,22 @@ def invalid_request_response(message: str) -> Response:
     return json_answer(ErrorAnswer("UsageError", message, "See /docs for its parameters."), 422)
 
 
-def _status(error: CotenantError) -> int:
-    forbidden = (SourceForbidden, ClusterForbidden, StoreForbidden, NotAllowed)
-    kinds = (
-        (UnseenVersion, 428),
-        (UsageError, 400),
-        (NoData, 404),
-        (ClusterAbsent, 404),
-        (forbidden, 403),
-        (ClusterConflict, 409),
-        (ClusterUnreachable, 503),
-        (StoreError, 503),
-        (SourceError, 503),
-    )
-    return next((status for kind, status in kinds if isinstance(error, kind)), 500)
-
-
 def table_description(schema: Schema) -> str:
     """The grammar and the columns of a table, in words."""
-    lines = (f"- `{c.name}` ({_unit(c)}): {c.doc}" for c in schema.columns)
+    lines = []
+    for c in schema.columns:
+        shape, sign = "list, " * (c.kind is Kind.LIST), f"; {c.sign}" * (c.sign is not Sign.NEVER_NEGATIVE)
+        lines.append(f"- `{c.name}` ({shape}{unit_of(c) or c.kind}{sign}): {c.doc}")
     return GRAMMAR + "\n\nColumns:\n\n" + "\n".join(lines)
-
-
-def _unit(column: Column) -> str:
-    shape, sign = "list, " * (column.kind is Kind.LIST), f"; {column.sign}" * (column.sign is not Sign.NEVER_NEGATIVE)
-    return f"{shape}{unit_of(column) or column.kind}{sign}"
 
 
 def filter_parameters(schema: Schema) -> list[Mapping[str, Any]]:
     """A table's filters as OpenAPI has parameters."""
-    keys: Iterable[tuple[str, str]] = [
-        (k, FILTER_WORDS.get(k, f"Rows with this {k}.")) for k in filters.keys_of(schema)
+    parameters = [
+        *((k, FILTER_WORDS.get(k, f"Rows with this {k}.")) for k in filters.keys_of(schema)),
+        ("columns", "Columns to return, in this order, separated by commas; all where none is named."),
+        ("q", "Words that the row's name must contain."),
+        ("sort", "Column to sort by; - descends."),
     ]
-    keys = [*keys, ("columns", "Columns to return, in this order, separated by commas; all where none is named.")]
-    parameters = [*keys, ("q", "Words that the row's name must contain."), ("sort", "Column to sort by; - descends.")]
     many = {"type": "array", "items": {"type": "string"}}
     return [{"name": n, "in": "query", "required": False, "description": d, "schema": many} for n, d in parameters]

@@ -40,7 +40,13 @@ class ApiTool:
     @property
     def input_schema(self) -> dict[str, Any]:
         """JSON Schema of the arguments."""
-        properties = {name: _schema(name, parameter) for name, parameter in self.parameters.items()}
+        properties = {}
+        for name, parameter in self.parameters.items():
+            schema = dict(parameter["schema"])
+            if name == "limit":  # its bounds are ours
+                schema |= {"default": ROWS, "maximum": MOST_ROWS}
+            description = parameter.get("description") or schema.get("description")
+            properties[name] = schema | ({"description": description} if description else {})
         required = [name for name, parameter in self.parameters.items() if parameter.get("required")]
         return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
@@ -50,11 +56,13 @@ class ApiTool:
         if unknown:
             fix = f"It takes {', '.join(self.parameters) or 'no arguments'}."
             raise UsageError(f"{self.name} takes no argument {', '.join(unknown)}", fix=fix)
-        missing = [
-            name for name, parameter in self.parameters.items() if parameter.get("required") and name not in arguments
-        ]
+        missing = []
+        for name, parameter in self.parameters.items():
+            if parameter.get("required") and name not in arguments:
+                choice = parameter["schema"].get("enum", ())
+                missing.append(f"{name} ({', '.join(choice)})" if choice else name)
         if missing:
-            raise UsageError(f"{self.name} needs {', '.join(map(self._with_choice, missing))}")
+            raise UsageError(f"{self.name} needs {', '.join(missing)}")
         values = {**({"limit": ROWS} if "limit" in self.parameters else {}), **arguments}
         if "limit" in values and not (isinstance(values["limit"], int) and 0 <= values["limit"] <= MOST_ROWS):
             fix = f"Use offset for the rows after the first {MOST_ROWS}, or narrow the filters."
@@ -72,10 +80,6 @@ class ApiTool:
                 fix="Ask for fewer at a time.",
             )
         return address
-
-    def _with_choice(self, name: str) -> str:
-        choice = self.parameters[name]["schema"].get("enum", ())
-        return f"{name} ({', '.join(choice)})" if choice else name
 
 
 def tools_of(spec: Mapping[str, Any]) -> tuple[ApiTool, ...]:
@@ -104,12 +108,3 @@ def _segment(name: str, value: object) -> str:
     if text in ("", ".", ".."):
         raise UsageError(f"{name} {text!r} is no name", fix="Write the name as in the tables.")
     return text
-
-
-def _schema(name: str, parameter: Mapping[str, Any]) -> dict[str, Any]:
-    """A parameter's JSON Schema with its description; the bounds of `limit` are ours."""
-    schema = dict(parameter["schema"])
-    if name == "limit":
-        schema |= {"default": ROWS, "maximum": MOST_ROWS}
-    description = parameter.get("description") or schema.get("description")
-    return schema | ({"description": description} if description else {})

@@ -39,11 +39,8 @@ def read_body(raw: Any, kind: type[BodyT]) -> BodyT:
     # Lists of texts of a body without repetitions: what is named twice is done once.
     body = raw
     if isinstance(raw, dict):
-        texts = {
-            key: value
-            for key, value in raw.items()
-            if isinstance(value, list) and all(isinstance(v, str) for v in value)
-        }
+        lists = {key: value for key, value in raw.items() if isinstance(value, list)}
+        texts = {key: value for key, value in lists.items() if all(isinstance(v, str) for v in value)}
         body = raw | {key: list(dict.fromkeys(value)) for key, value in texts.items()}
     require_short_lists(body, MOST_LISTED)
     try:

@@ -18,7 +18,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from cotenant.base.errors import CotenantError, NoData, UsageError
 from cotenant.base.resource import Resource
-from cotenant.base.table import CLUSTER, Column, Kind
+from cotenant.base.table import CLUSTER, Kind
 from cotenant.base.text import visible
 from cotenant.dashboard.access import login
 from cotenant.dashboard.access.faults import Faults
@@ -131,7 +131,11 @@ def _front(dashboards: Mapping[str, FastAPI], gate: Gate) -> FastAPI:
 
     async def elsewhere(request: Request, path: str) -> Response:
         if path.startswith(_API):
-            return results.problem(_unknown_cluster_error(request, dashboards))
+            names, name = ", ".join(dashboards), request.query_params.get(PARAMETER, "")
+            if name:
+                return results.problem(NoData(f"there is no cluster {visible(name)!r}", fix=f"There are {names}."))
+            fix = f"Name one: ?{PARAMETER}=, of {names}."
+            return results.problem(UsageError("this dashboard shows several clusters", fix=fix))
         return RedirectResponse(base, 303)
 
     methods = ["GET", "POST", "PUT", "PATCH", "DELETE"]
@@ -139,14 +143,6 @@ def _front(dashboards: Mapping[str, FastAPI], gate: Gate) -> FastAPI:
     front.add_middleware(GZipMiddleware, minimum_size=1000, compresslevel=6)
     front.add_middleware(gate.middleware)
     return front
-
-
-def _unknown_cluster_error(request: Request, dashboards: Mapping[str, FastAPI]) -> NoData | UsageError:
-    """Why an endpoint is not answered: no cluster is named, or one that is not here."""
-    names, name = ", ".join(dashboards), request.query_params.get(PARAMETER, "")
-    if name:
-        return NoData(f"there is no cluster {visible(name)!r}", fix=f"There are {names}.")
-    return UsageError("this dashboard shows several clusters", fix=f"Name one: ?{PARAMETER}=, of {names}.")
 
 
 def front_openapi(dashboards: Mapping[str, FastAPI], front: dict[str, Any], base: str) -> dict[str, Any]:
@@ -191,20 +187,21 @@ def _page(overviews: Mapping[str, Overview | None], unread: Mapping[str, str], b
     table = clusters_table(overviews)
     columns = [column for column in table.schema.columns if not column.wide]
     heads = "".join(f'<th scope="col" title="{escape(c.doc)}">{escape(c.title)}</th>' for c in columns)
-    rows = "".join(f"<tr>{''.join(_cell(column, row, base) for column in columns)}</tr>" for row in table.rows())
-    lines = "".join(f"<p>Cluster {name} cannot be read: {escape(visible(why))}</p>" for name, why in unread.items())
-    return _PAGE.format(heads=heads, rows=rows, base=escape(base), unread=lines)
-
-
-def _cell(column: Column, row: Mapping[str, Any], base: str) -> str:
-    value = row[column.name]
-    if column.name == CLUSTER.name:
-        return f'<td><a href="{escape(base_of(base, value))}">{escape(visible(value))}</a></td>'
     write: dict[Kind, Callable[[Any], str]] = {
         Kind.MILLICORES: lambda amount: display.amount(amount, Resource.CPU),
         Kind.BYTES: lambda amount: display.amount(amount, Resource.MEMORY),
         Kind.RATIO: display.percent,
         Kind.TIME: display.moment,
     }
-    text = "-" if value is None else write.get(column.kind, str)(value)
-    return f"<td>{escape(text)}</td>"
+    rows = ""
+    for row in table.rows():
+        cells = []
+        for column in columns:
+            value = row[column.name]
+            text = escape("-" if value is None else write.get(column.kind, str)(value))
+            if column.name == CLUSTER.name:
+                text = f'<a href="{escape(base_of(base, value))}">{escape(visible(value))}</a>'
+            cells.append(f"<td>{text}</td>")
+        rows += f"<tr>{''.join(cells)}</tr>"
+    lines = "".join(f"<p>Cluster {name} cannot be read: {escape(visible(why))}</p>" for name, why in unread.items())
+    return _PAGE.format(heads=heads, rows=rows, base=escape(base), unread=lines)

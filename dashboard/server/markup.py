@@ -7,7 +7,7 @@ components times callbacks. `join` puts each maximal tree of HTML and links into
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from copy import copy
 from itertools import groupby
 from typing import Any, ClassVar, Final
@@ -52,34 +52,27 @@ def _inside(part: Any, addressed: Collection[str]) -> tuple[Any, bool]:
     """The part with the plain trees below it joined, and whether it is plain itself: then it is as passed in."""
     if isinstance(part, list | tuple):
         insides = [_inside(component, addressed) for component in part]
-        return (part, True) if all(plain for _, plain in insides) else (_runs(insides), False)
+        if all(plain for _, plain in insides):
+            return part, True
+        children: list[Any] = []  # siblings, neighbours that are plain joined
+        for plain, run in groupby(insides, key=lambda inside: inside[1]):
+            parts = [component for component, _ in run]
+            joined = _markup(parts) if plain else parts
+            children += joined if isinstance(joined, list) else [joined]
+        return children, False
     if not isinstance(part, Component):
         return part, part is None or isinstance(part, str | int | float)
     below = getattr(part, "children", None)
     joined, plain = _inside(below, addressed)
-    if plain and _is_element(part, addressed):
-        return part, True
+    # An element, its children excepted, is drawn from its properties alone.
+    if plain and (part._namespace == HTML or isinstance(part, dcc.Link)):
+        id_ = getattr(part, "id", None)
+        if id_ is None or (isinstance(id_, str) and id_ not in addressed):
+            return part, True
     changed = copy(part)
     if below is not None:
         changed.children = _markup(below) if plain else joined
     return changed, False
-
-
-def _is_element(part: Component, addressed: Collection[str]) -> bool:
-    """Return whether a component, its children excepted, is drawn from its properties alone."""
-    id_ = getattr(part, "id", None)
-    fixed = id_ is None or (isinstance(id_, str) and id_ not in addressed)
-    return fixed and (part._namespace == HTML or isinstance(part, dcc.Link))
-
-
-def _runs(insides: Iterable[tuple[Any, bool]]) -> list[Any]:
-    """Siblings, neighbours that are plain joined."""
-    children: list[Any] = []
-    for plain, run in groupby(insides, key=lambda inside: inside[1]):
-        parts = [part for part, _ in run]
-        joined = _markup(parts) if plain else parts
-        children += joined if isinstance(joined, list) else [joined]
-    return children
 
 
 def _markup(content: Any) -> Any:

@@ -54,12 +54,7 @@ class PackedAnswers:
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Answer one request."""
-        if not (
-            scope["type"] == "http"
-            and scope["method"] == "GET"
-            and self._is_file(scope)
-            and _requests_complete_file(scope)
-        ):
+        if not self._asks_for_file(scope):
             await self._packing(scope, receive, send)
             return
         name = (scope["path"], scope["query_string"])
@@ -69,17 +64,18 @@ class PackedAnswers:
         else:
             await self._packing(scope, receive, _capturing_send(name, send) if len(kept) < MOST_KEPT else send)
 
-    def _is_file(self, scope: MutableMapping[str, Any]) -> bool:
+    def _asks_for_file(self, scope: MutableMapping[str, Any]) -> bool:
+        """Return whether it is for a complete file that is the same for everybody, in gzip."""
+        if scope["type"] != "http" or scope["method"] != "GET":
+            return False
         path, query = scope["path"], scope["query_string"]
         if path.startswith(self._packages):
-            return not query
-        return path.startswith(self._assets) and _CHANGED.fullmatch(query) is not None
-
-
-def _requests_complete_file(scope: MutableMapping[str, Any]) -> bool:
-    """Return whether the request is for the complete file and accepts gzip."""
-    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-    return "gzip" in headers.get("accept-encoding", "") and not any(name in headers for name in _PER_REQUEST)
+            is_fixed = not query
+        else:
+            is_fixed = path.startswith(self._assets) and _CHANGED.fullmatch(query) is not None
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        accepts = "gzip" in headers.get("accept-encoding", "")
+        return is_fixed and accepts and not any(name in headers for name in _PER_REQUEST)
 
 
 def _capturing_send(name: tuple[str, bytes], send: Send) -> Send:
@@ -89,18 +85,13 @@ def _capturing_send(name: tuple[str, bytes], send: Send) -> Send:
     async def keep(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = dict(message["headers"])
-            if (
-                message["status"] == 200
-                and headers.get(b"content-encoding") == b"gzip"
-                and b"set-cookie" not in headers
-            ):
+            is_packed = message["status"] == 200 and headers.get(b"content-encoding") == b"gzip"
+            if is_packed and b"set-cookie" not in headers:
                 packed.append(_Packed({**message}))
         elif packed:
             packed[0].body += message.get("body", b"")
-            if (
-                not message.get("more_body")
-                and sum(len(entry.body) for entry in kept.values()) + len(packed[0].body) <= MOST_BYTES
-            ):
+            size = sum(len(entry.body) for entry in kept.values()) + len(packed[0].body)
+            if not message.get("more_body") and size <= MOST_BYTES:
                 kept[name] = packed[0]
         await send(message)
 

@@ -132,9 +132,8 @@ def _properties(sent: Iterable[_Property | list[_Property]]) -> Iterator[_Proper
     for item in sent:
         if isinstance(item, list):
             if len(item) > MOST_MEMBERS:
-                raise Unreadable(
-                    400, f"{len(item):,} parts of a page, at most {MOST_MEMBERS:,}", "Load the page again."
-                )
+                reason = f"{len(item):,} parts of a page, at most {MOST_MEMBERS:,}"
+                raise Unreadable(400, reason, "Load the page again.")
             yield from item
         else:
             yield item

@@ -115,9 +115,8 @@ class Narrowing:
         if namespaces is None:
             return record
         pulls = tuple(replace(pull, notes=()) for pull in record.pulls)
-        return replace(
-            record, pulls=pulls, namespaces=tuple(r for r in record.namespaces if r["namespace"] in namespaces)
-        )
+        readable = tuple(row for row in record.namespaces if row["namespace"] in namespaces)
+        return replace(record, pulls=pulls, namespaces=readable)
 
     def recorder_status(self) -> RecorderStatus | None:
         """Sums over all pods, and nodes."""
@@ -152,9 +151,13 @@ def filter_snapshot(full: Snapshot, namespaces: Namespaces) -> Snapshot:
     """The results of these namespaces. Pure."""
     all_namespaces = {name for table in full.tables.values() for name in table.texts("namespace")}
     others = named_in(all_namespaces - namespaces - {""})
-    tables = {
-        name: _hide_other_namespaces(_rows_of(relation, namespaces), others) for name, relation in full.tables.items()
-    }
+    # Rows of these namespaces, and those that are of none: of the cluster, or of a node.
+    names = ("", *sorted(namespaces))
+    readable = RowCondition(f"namespace IN ({', '.join('?' * len(names))})", names)
+    tables = {}
+    for table, relation in full.tables.items():
+        has_namespace = any(column.name == "namespace" for column in relation.schema.columns)
+        tables[table] = _hide_other_namespaces(relation.restrict(readable) if has_namespace else relation, others)
     digest = zlib.crc32("/".join(sorted(namespaces)).encode())
     overview = full.overview
     if overview is not None:  # what is of the whole cluster stays, and is said to be
@@ -170,14 +173,6 @@ def named_in(namespaces: set[str]) -> re.Pattern[str] | None:
     if not namespaces:
         return None
     return re.compile(rf"(?<![\w.-])(?:{'|'.join(map(re.escape, sorted(namespaces)))})/[\w./-]+")
-
-
-def _rows_of(relation: Relation, namespaces: Namespaces) -> Relation:
-    """Rows of these namespaces, and those that are of none: of the cluster, or of a node."""
-    if all(column.name != "namespace" for column in relation.schema.columns):
-        return relation
-    names = ("", *sorted(namespaces))
-    return relation.restrict(RowCondition(f"namespace IN ({', '.join('?' * len(names))})", names))
 
 
 def _hide_other_namespaces(relation: Relation, others: re.Pattern[str] | None) -> Relation:

@@ -136,9 +136,8 @@ class Snapshot:
     def count(self, name: str, query: Query) -> int:
         """Rows of a table under a query."""
         unsorted = replace(query, sort=())
-        return self._answers.of(
-            ("count", name, unsorted), lambda: queries.count(self.tables[name], unsorted), lambda _: 1
-        )
+        question = ("count", name, unsorted)
+        return self._answers.of(question, lambda: queries.count(self.tables[name], unsorted), lambda _: 1)
 
     def facets(self, name: str, query: Query, keys: tuple[str, ...]) -> Mapping[str, Sequence[tuple[str, int]]]:
         """`queries.facets` of a table."""
@@ -151,19 +150,13 @@ class Snapshot:
 
     def row(self, name: str, where: Mapping[str, str], columns: tuple[str, ...] = ()) -> Row | None:
         """`queries.row_of` a table."""
-        return self._answers.of(
-            ("row", name, tuple(where.items()), columns),
-            lambda: row_of(self.tables[name], where, columns),
-            lambda row: len(row or ()),
-        )
+        question = ("row", name, tuple(where.items()), columns)
+        return self._answers.of(question, lambda: row_of(self.tables[name], where, columns), lambda row: len(row or ()))
 
     def page(self, name: str, query: Query, window: slice, columns: tuple[str, ...]) -> Table:
         """`queries.page` of a table."""
-        return self._answers.of(
-            ("page", name, query, window.start, window.stop, columns),
-            lambda: queries.page(self.tables[name], query, window, columns),
-            _cells,
-        )
+        question = ("page", name, query, window.start, window.stop, columns)
+        return self._answers.of(question, lambda: queries.page(self.tables[name], query, window, columns), _cells)
 
 
 def _cells(page: Table) -> int:
@@ -276,7 +269,22 @@ class StoreSource:
         before = self._store
         try:
             self._store = self._newest.pinned()
-            self._read()
+            overview = self._store.read_document("overview", views.Overview)
+            version = ""
+            if overview:
+                version = f"{overview.computed_seconds}-{overview.time_seconds}-{overview.settings_digest}"
+            gathering, last = self._store.read_document(ENFORCEMENT.name, Gathering), self._snapshot
+            if version != last.version:
+                # One table after the other: each is checked as a whole before anybody asks it.
+                tables = {n: self._table(s) for n, s in SCHEMAS.items()}
+                self._snapshot = Snapshot(version, overview, tables, gathering=gathering)
+                release_memory()
+            elif gathering != last.gathering:
+                # The same results with the newest enforcement events; nothing else is read again.
+                tables, heard = dict(last.tables), last.gathering
+                if gathering is None or heard is None or gathering.revision != heard.revision:
+                    tables[ENFORCEMENT.name] = self._table(ENFORCEMENT)
+                self._snapshot = Snapshot(last.version, last.overview, tables, gathering=gathering)
         except StoreCorrupt:
             self._store = before
             raise
@@ -285,26 +293,6 @@ class StoreSource:
             if not self._newest.shared or self._snapshot.overview is None:
                 raise
             _log.warning("store_away", error=error.message, fix=error.fix)  # what was read stays, with its age
-
-    def _read(self) -> None:
-        overview = self._store.read_document("overview", views.Overview)
-        version = f"{overview.computed_seconds}-{overview.time_seconds}-{overview.settings_digest}" if overview else ""
-        gathering = self._store.read_document(ENFORCEMENT.name, Gathering)
-        if version != self._snapshot.version:
-            # One table after the other: each is checked as a whole before anybody asks it.
-            tables = {n: self._table(s) for n, s in SCHEMAS.items()}
-            self._snapshot = Snapshot(version, overview, tables, gathering=gathering)
-            release_memory()
-        elif gathering != self._snapshot.gathering:
-            self._snapshot = self._heard(gathering)
-
-    def _heard(self, gathering: Gathering | None) -> Snapshot:
-        """The same results with the newest enforcement events; nothing else is read again."""
-        last, before = self._snapshot, self._snapshot.gathering
-        tables = last.tables
-        if gathering is None or before is None or gathering.revision != before.revision:
-            tables = {**tables, ENFORCEMENT.name: self._table(ENFORCEMENT)}
-        return Snapshot(last.version, last.overview, tables, gathering=gathering)
 
     def _table(self, schema: Schema) -> Relation:
         try:
@@ -348,12 +336,15 @@ class StoreSource:
                 self._stories.popitem(last=False)
         return self._stories[key]
 
-    def _rows(self, schema: Schema, where: Mapping[str, str] | None = None) -> list[Row]:
-        """Rows of a table that hold these texts; none when the table was never written."""
+    def _read_table(self, schema: Schema, where: Mapping[str, str] | None = None) -> Table:
+        """The rows that hold these texts; none when the table was never written."""
         try:
-            return list(self._store.read_table(schema, where).rows())
+            return self._store.read_table(schema, where)
         except NoData:
-            return []
+            return Table.from_rows(schema, [])
+
+    def _rows(self, schema: Schema, where: Mapping[str, str] | None = None) -> list[Row]:
+        return list(self._read_table(schema, where).rows())
 
     def ladders(self, refs: Sequence[WorkloadRef]) -> Mapping[WorkloadRef, Mapping[Resource, Sequence[float]]]:
         """Three columns of the portraits of each namespace, of these workloads alone."""
@@ -372,9 +363,8 @@ class StoreSource:
     def foreseen(self, subject: Subject) -> ForecastDetail | None:
         """The forecast's row, and the history of the same workload, node or cluster."""
         snapshot = self.snapshot()
-        return snapshot.kept(
-            ("foreseen", subject), lambda: self._read_forecast(subject, snapshot), lambda _: DETAIL_CELLS
-        )
+        question = ("foreseen", subject)
+        return snapshot.kept(question, lambda: self._read_forecast(subject, snapshot), lambda _: DETAIL_CELLS)
 
     def _read_forecast(self, subject: Subject, snapshot: Snapshot) -> ForecastDetail | None:
         if row_of(snapshot.tables[views.FORECASTS.name], subject.where) is None:
@@ -382,9 +372,8 @@ class StoreSource:
         rows, weeks = self._rows(views.FORECASTS, subject.where), self._rows(WEEKS, subject.where)
         if not rows:
             return None
-        return replace(
-            ForecastDetail.of(rows[0], self._past_means(subject, snapshot)), week=weeks[0] if weeks else None
-        )
+        detail = ForecastDetail.of(rows[0], self._past_means(subject, snapshot))
+        return replace(detail, week=weeks[0] if weeks else None)
 
     def node_history(self, node: str) -> Mapping[str, Row]:
         """Read when asked for: the hours of all nodes are too many to keep."""
@@ -399,14 +388,8 @@ class StoreSource:
         """Computed once a run, when somebody asks: it reads the paths of all nodes."""
         snapshot = self.snapshot()
         if self._room[0] != snapshot.version:
-            self._room = (snapshot.version, batch.batch_capacity(snapshot.tables, self._batch_forecast()))
+            self._room = (snapshot.version, batch.batch_capacity(snapshot.tables, self._read_table(batch.AHEAD)))
         return self._room[1]
-
-    def _batch_forecast(self) -> Table:
-        try:
-            return self._store.read_table(batch.AHEAD)
-        except NoData:
-            return Table.from_rows(batch.AHEAD, [])
 
     def upkeep(self) -> Upkeep:
         """Read when asked for; a table that was never written is empty."""
@@ -450,9 +433,8 @@ class StoreSource:
             overview = snapshot.overview
             bands = {"cpu": overview.cpu, "memory": overview.memory} if overview else {}
             band = bands.get(subject.resource)
-            history = (
-                [{"start": band.times[0], "mean": band.usage, "request": band.request}] if band and band.times else []
-            )
+            known = band if band and band.times else None
+            history = [{"start": known.times[0], "mean": known.usage, "request": known.request}] if known else []
         return history[0] if history else None
 
 

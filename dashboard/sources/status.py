@@ -82,16 +82,14 @@ def _jobs(overview: Overview | None, pulls: Sequence[QualityRecord], now_seconds
         return UpkeepJob(name, last, None if last is None else max(0.0, now_seconds - last), detail)
 
     complete_pulls = [p for p in pulls if not p.defects.get(Defect.QUERY_FAILED)]
-    pulled = (
-        f"{complete_pulls[-1].samples:,} samples from {complete_pulls[-1].source}"
-        if complete_pulls
-        else "no pull without a failed query"
-    )
-    analysed = (
-        f"strategy {overview.strategy}, {counted(overview.containers, 'container')}" if overview else "no results yet"
-    )
+    last, pulled = complete_pulls[-1] if complete_pulls else None, "no pull without a failed query"
+    if last:
+        pulled = f"{last.samples:,} samples from {last.source}"
+    analysed = "no results yet"
+    if overview:
+        analysed = f"strategy {overview.strategy}, {counted(overview.containers, 'container')}"
     return [
-        job(PULL, complete_pulls[-1].time_seconds if complete_pulls else None, pulled),
+        job(PULL, last.time_seconds if last else None, pulled),
         job("Newest sample", overview.time_seconds if overview else None, "end of the history shown"),
         job("Analysis", overview.computed_seconds if overview else None, analysed),
     ]

@@ -130,7 +130,10 @@ def body(listing: Listing, view: View, search: str) -> Component:
         first = grid.FirstRows(search, _first(snapshot, name, query, PAGE_ROWS))
     except UsageError:
         query, first = listing.query("", schema), None
-    shown = _columns(listing, schema, search)
+    try:
+        shown = filters.columns(search, schema) or listing.shown
+    except UsageError:
+        shown = listing.shown
     table = grid.component(schema, shown, query, PAGE_ROWS, first)
     if listing.subject:
         name_column, *places = listing.subject
@@ -141,26 +144,26 @@ def body(listing: Listing, view: View, search: str) -> Component:
         if unit_of(schema.column(column_def["field"])) in (Unit.MONTHLY, Unit.DAILY):
             column_def["headerName"] = column_def["headerName"].replace("/", f", {view.currency}/")
     listing.shape(table.columnDefs)
-    table.columnDefs = _move_revealed_columns(listing, table.columnDefs)
+    # Columns that may be revealed stand behind the name, where they are in sight.
+    revealed = [column_def for column_def in table.columnDefs if column_def["field"] in listing.revealed]
+    rest = [column_def for column_def in table.columnDefs if column_def["field"] not in listing.revealed]
+    table.columnDefs = [*rest[:REVEALED_AT], *revealed, *rest[REVEALED_AT:]]
     if listing.bar():
         table.dashGridOptions = {**table.dashGridOptions, **grid.BOXES}
-    frame = html.Div(
-        [table, html.Div(id=f"trouble-{name}", className="trouble", role="alert", hidden=True)],
-        className="grid-frame",
-        id=f"frame-{name}",
-        **{
-            "data-path": listing.path,
-            "data-order": listing.order,
-            "data-columns": ",".join(listing.shown),
-            "data-key": ",".join(listing.schema.key),
-            "data-opens": listing.opens,
-            "data-pinned": ",".join(listing.pinned),
-            "data-hidden": listing.hidden if listing.hiding("", schema) else "",
-            "data-revealed": ",".join(listing.revealed),
-            "data-idle": ",".join(key for key in carried.KEYS if key not in filters.keys_of(schema)),
-            "data-shown": "",
-        },
-    )
+    data = {
+        "data-path": listing.path,
+        "data-order": listing.order,
+        "data-columns": ",".join(listing.shown),
+        "data-key": ",".join(listing.schema.key),
+        "data-opens": listing.opens,
+        "data-pinned": ",".join(listing.pinned),
+        "data-hidden": listing.hidden if listing.hiding("", schema) else "",
+        "data-revealed": ",".join(listing.revealed),
+        "data-idle": ",".join(key for key in carried.KEYS if key not in filters.keys_of(schema)),
+        "data-shown": "",
+    }
+    trouble = html.Div(id=f"trouble-{name}", className="trouble", role="alert", hidden=True)
+    frame = html.Div([table, trouble], className="grid-frame", id=f"frame-{name}", **data)
     side = html.Aside(panels.skeleton(160, 160), id=f"facets-{name}", className="facets", **{"aria-label": "Filters"})
     tools = html.Div(panels.skeleton(34), id=f"tools-{name}", className="tools")
     head = html.Div([tools, _chooser(listing, schema, shown)], className="list-head")
@@ -177,20 +180,6 @@ def _first(snapshot: Snapshot, name: str, query: Query, most: int) -> str:
         return b"".join(queries.json_rows({"total": total}, [page])).decode()
 
     return snapshot.kept(("first", name, query, most), read, lambda text: len(text) // CELL_BYTES)
-
-
-def _move_revealed_columns(listing: Listing, definitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Columns that may be revealed stand behind the name, where they are in sight."""
-    rest = [column_def for column_def in definitions if column_def["field"] not in listing.revealed]
-    return [*rest[:REVEALED_AT], *(m for m in definitions if m["field"] in listing.revealed), *rest[REVEALED_AT:]]
-
-
-def _columns(listing: Listing, schema: Schema, search: str) -> tuple[str, ...]:
-    """The columns of the URL, else the list's own."""
-    try:
-        return filters.columns(search, schema) or listing.shown
-    except UsageError:
-        return listing.shown
 
 
 def _chooser(listing: Listing, schema: Schema, shown: Sequence[str]) -> Component:
@@ -249,33 +238,22 @@ def facets(listing: Listing, snapshot: Snapshot, search: str) -> Component:
         return html.Div([html.P(f"{error.message} {error.fix}"), clear], className="panel", role="alert")
     link = _links(search, relation.schema)
     counts = snapshot.facets(listing.schema.name, query, tuple(key for key, _ in listing.facets))
-    groups = [
-        _facet(link, query, key, title, counts[key], first=not place)
-        for place, (key, title) in enumerate(listing.facets)
-    ]
+    # Each group folds, open where it is the first or chosen from: its most frequent values, then the others.
+    groups: list[Component] = []
+    for key, title in listing.facets:
+        values = counts[key]
+        rows = [_facet_value(link, query, (key, title), value, count) for value, count in values[:FACET_VALUES]]
+        chosen = {*query.values(key), *query.values(key, negated=True)}
+        parts = [html.Summary(html.H2(title)), _facet_list(title, rows[:FACET_FIRST])]
+        if rest := rows[FACET_FIRST:]:
+            left_out = measures.left_out_count(len(values), FACET_FIRST)
+            more = [html.Summary(f"{left_out} more", className="facet-more"), _facet_list(f"More {title}", rest)]
+            is_open = any(value in chosen for value, _ in values[FACET_FIRST:FACET_VALUES])
+            parts.append(html.Details(more, open=is_open))
+            if len(values) > FACET_VALUES:
+                parts.append(html.P("Others: use the search", className="facet-more"))
+        groups.append(html.Details(parts, open=not groups or bool(chosen), className="facet"))
     return html.Div(groups)
-
-
-def _facet(
-    link: Href, query: Query, key: str, title: str, counts: Sequence[tuple[str, int]], *, first: bool
-) -> Component:
-    """A group that folds, open where it is the first or chosen from: its most frequent values, then the others."""
-    rows = [_facet_value(link, query, (key, title), value, count) for value, count in counts[:FACET_VALUES]]
-    frequent, rest = rows[:FACET_FIRST], rows[FACET_FIRST:]
-    chosen = {*query.values(key), *query.values(key, negated=True)}
-    more = html.Details(
-        [
-            html.Summary(f"{measures.left_out_count(len(counts), FACET_FIRST)} more", className="facet-more"),
-            _facet_list(f"More {title}", rest),
-        ],
-        open=any(value in chosen for value, _ in counts[FACET_FIRST:FACET_VALUES]),
-    )
-    beyond = [html.P("Others: use the search", className="facet-more")] if len(counts) > FACET_VALUES else []
-    return html.Details(
-        [html.Summary(html.H2(title)), _facet_list(title, frequent), *([more, *beyond] if rest else [])],
-        open=first or bool(chosen),
-        className="facet",
-    )
 
 
 def _facet_list(title: str, rows: Sequence[Component]) -> Component:
@@ -291,10 +269,8 @@ def _facet_value(link: Href, query: Query, of: tuple[str, str], value: str, coun
     words = f"{name}: {visible(label(value))}"
     chosen, excluded = value in query.values(key), value in query.values(key, negated=True)
     state = "chosen" if chosen else "excluded" if excluded else ""
-    inside = [
-        html.Span(visible(label(value)), className="facet-word"),
-        html.Span(f"{count:,}", className="facet-count"),
-    ]
+    number = html.Span(f"{count:,}", className="facet-count")
+    inside = [html.Span(visible(label(value)), className="facet-word"), number]
     href = link(filters.toggle_pattern(query, key, value, negated=excluded))
     title = f"{'Remove' if state else 'Show only'} {words}"
     pick = dcc.Link(inside, href=href, className=f"facet-link {state}", title=title)
@@ -314,16 +290,11 @@ def tools(listing: Listing, view: View, search: str) -> Component:
     except UsageError as error:
         return html.Div(f"{error.message} {error.fix}", role="alert")
     count, of = snapshot.count(listing.schema.name, query), len(snapshot.tables[listing.schema.name])
-    count_text = (
-        display.counted(of, listing.noun) if count == of else f"{count:,} of {display.counted(of, listing.noun)}"
-    )
-    hidden_note = _put_off(listing, snapshot, search)
-    lists = tabs(listing, snapshot, query, _links(search, schema))
-    line = [
-        html.Strong(count_text, id=f"count-{listing.schema.name}", role="status"),
-        *hidden_note,
-        *_active(listing, query, _links(search, schema)),
-    ]
+    count_text = ("" if count == of else f"{count:,} of ") + display.counted(of, listing.noun)
+    hidden_note, link = _put_off(listing, snapshot, search), _links(search, schema)
+    lists = tabs(listing, snapshot, query, link)
+    count_line = html.Strong(count_text, id=f"count-{listing.schema.name}", role="status")
+    line = [count_line, *hidden_note, *_active(listing, query, link)]
     if not count:
         return html.Div([*lists, html.Div(line, className="tool-line"), _empty_state(listing, view, query)])
     totals = [*listing.totals(snapshot, query, view.currency)]
@@ -332,9 +303,8 @@ def tools(listing: Listing, view: View, search: str) -> Component:
     exports = _exports(listing, view, snapshot, filters.encode(listing.query(search, schema)))
     sums = [html.Div(totals, className="totals")] if totals else []
     if lists:
-        return html.Div(
-            [html.Div([*lists, exports], className="tool-line"), html.Div([*line, *sums], className="tool-line")]
-        )
+        first = html.Div([*lists, exports], className="tool-line")
+        return html.Div([first, html.Div([*line, *sums], className="tool-line")])
     return html.Div([html.Div([*line, exports], className="tool-line"), *sums])
 
 
@@ -413,24 +383,16 @@ def _exports(listing: Listing, view: View, snapshot: Snapshot, encoded: str) -> 
     base = f"{view.settings.base_path}api/v1/{name}"
     forms = ("csv", "json", "yaml") if listing.patches else ("csv", "json")
     titles = {"csv": "These rows and columns as CSV", "json": "These rows and columns as JSON", "yaml": PATCHES}
-    links = [
-        html.A(
-            form.upper(),
-            href=f"{base}?{encoded}&format={form}",
-            className="quiet-link export",
-            download=snapshot.file_name(name, form),
-            title=titles[form],
-            id=f"export-{form}-{name}",
-            **{"data-grid": name},
-        )
-        for form in forms
-    ]
-    address = html.A("API", href=f"{base}?{encoded}", className="quiet-link export", title="The same rows for scripts",
-                     id=f"export-api-{name}", target="_blank", **{"data-grid": name})  # fmt: skip
+    style = {"className": "quiet-link export", "data-grid": name}
+    links = []
+    for form in forms:
+        href, file = f"{base}?{encoded}&format={form}", snapshot.file_name(name, form)
+        named = {"title": titles[form], "id": f"export-{form}-{name}", **style}
+        links.append(html.A(form.upper(), href=href, download=file, **named))
+    named = {"title": "The same rows for scripts", "id": f"export-api-{name}", **style}
+    links.append(html.A("API", href=f"{base}?{encoded}", target="_blank", **named))
     picked = html.Span(id=f"picked-{name}", className="picked", role="status")
-    ways = html.Details(
-        [html.Summary("Export", className="button"), html.Div([*links, address])], className="chooser export-ways"
-    )
+    ways = html.Details([html.Summary("Export", className="button"), html.Div(links)], className="chooser export-ways")
     return html.Span([picked, ways], className="exports")
 
 
