@@ -22,23 +22,18 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 from scipy.optimize import linprog
 from scipy.sparse import coo_array
 
+from cotenant.scheduler_ext.arrays import Floats, Ints
 from cotenant.scheduler_ext.cluster_size.constraints import CompiledCluster, compile_cluster
 from cotenant.scheduler_ext.cluster_size.decide import find_stays
 from cotenant.scheduler_ext.cluster_size.model import SizedCluster
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-INFEASIBLE: Final = 2
-"""The status of SciPy's `linprog` that no values obey the constraints."""
-MOST_UNKNOWNS: Final = 200_000
-"""Beyond them the program takes too long: there is no bound then."""
+INFEASIBLE: Final = 2  # the status of SciPy's `linprog` that no values obey the constraints
+MOST_UNKNOWNS: Final = 200_000  # beyond them the program takes too long: there is no bound then
 TOO_LITTLE: Final = "the pods request more than the nodes have now"
-ROUNDING: Final = 1e-6
-"""What a solver's sum may be above a whole number that it means."""
+ROUNDING: Final = 1e-6  # what a solver's sum may be above a whole number that it means
 
 
 @dataclass(frozen=True, slots=True)

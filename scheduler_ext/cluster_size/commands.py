@@ -77,8 +77,7 @@ ShapesOption = Annotated[
         help="CSV of the machine types that are allowed: columns of --prices, and cpu, memory, pods, provider.",
     ),
 ]
-ROWS: Final = 10
-"""Rows of a table where nobody asks for another number; `-o wide` and the formats of programs have all."""
+ROWS: Final = 10  # rows of a table where nobody asks for another number; `-o wide` and the formats of programs have all
 
 
 @app.command(

@@ -17,20 +17,16 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from cotenant.base.kubernetes.quantity import LARGEST
 from cotenant.base.kubernetes.selector import LabelSelector, Operator
+from cotenant.scheduler_ext.arrays import Flags, Floats, Ints, Rows
 from cotenant.scheduler_ext.cluster_size.model import PODS, ZONE_LABEL, AffinityTerm, SizedCluster, SizedNode, SizedPod
 from cotenant.scheduler_ext.extender.stock_rules import refusals
 from cotenant.scheduler_ext.volumes.bound_volumes import can_use
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
 _NONE: Final[Ints] = np.zeros(0, dtype=np.int64)
-SCORED: Final = ("cpu", "memory")
-"""Resources by which kube-scheduler's default scores compare nodes."""
+SCORED: Final = ("cpu", "memory")  # resources by which kube-scheduler's default scores compare nodes
 
 
 class CounterKey(NamedTuple):
@@ -120,19 +116,15 @@ class CompiledCluster:
     masks: list[Flags]
     domain_counts: list[DomainCount]
     counters: list[CounterKey]
-    domains: dict[str, npt.NDArray[np.intp]]
+    domains: dict[str, Rows]
     pods_of_owner: dict[str, list[int]]
     priority_of: Ints
-    requested: Ints
-    """Amounts that the pods on each node request, (resources, nodes)."""
+    requested: Ints  # amounts that the pods on each node request, (resources, nodes)
     demand: Ints
     class_sizes: Floats
-    classes_of_counter: list[Ints]
-    """Numbers of the classes whose pods count in each counter."""
-    nodes_of_class: list[Ints]
-    """Node of each pod of each class that has a node."""
-    pods_of_node: list[Ints]
-    """Pods on each node, those that leave with it too."""
+    classes_of_counter: list[Ints]  # numbers of the classes whose pods count in each counter
+    nodes_of_class: list[Ints]  # node of each pod of each class that has a node
+    pods_of_node: list[Ints]  # pods on each node, those that leave with it too
 
     def class_of_pod(self, pod: int) -> PodClass:
         """Return the class of a pod."""
@@ -167,7 +159,7 @@ def compile_cluster(state: SizedCluster) -> CompiledCluster:
         median[len(SCORED)] = np.inf  # the number of pods, of which each is one, does not count
         median[median <= 0] = np.inf
         class_sizes = np.asarray((demand / median).max(axis=1, initial=0.0))
-    domains: dict[str, npt.NDArray[np.intp]] = {}
+    domains: dict[str, Rows] = {}
     for key in {ZONE_LABEL, *(domain.topology_key for domain in builder.domain_counts)}:
         values: dict[str, int] = {}
         labels = [node.facts.labels.get(key) for node in state.nodes]

@@ -17,13 +17,13 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from cotenant.base.kubernetes.quantity import format_millicores, human_bytes
 from cotenant.base.progress import Progress, Silent
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.base.table import Kind, kind_of
+from cotenant.scheduler_ext.arrays import Flags, Floats
 from cotenant.scheduler_ext.cluster_size.constraints import CompiledCluster, compile_cluster
 from cotenant.scheduler_ext.cluster_size.model import (
     PODS,
@@ -46,15 +46,10 @@ from cotenant.scheduler_ext.cluster_size.placing import (
 )
 from cotenant.scheduler_ext.cluster_size.reserve import Exemptions, Turnover, find_exemptions, find_unplaced
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
 NAMED_FAILURES: Final = 3
 """Failures of nodes, the fullest first, in which a pod is searched that would wait: all of them take too long."""
-MOST_PLACEMENTS: Final = 40_000
-"""Placements after which no further nodes are tried beyond the first answer."""
-FIRST_GUESS: Final = 0.7
-"""Share of the nodes that amounts alone would let go of; the longest run is first tried there."""
+MOST_PLACEMENTS: Final = 40_000  # placements after which no further nodes are tried beyond the first answer
+FIRST_GUESS: Final = 0.7  # share of the nodes that amounts alone would let go of; the longest run is first tried there
 RESOLUTION: Final = 0.01
 """Share of the candidates to which the longest run is found; what is left of it is tried afterwards."""
 SEARCHED_FAILURES: Final = 40
@@ -65,8 +60,7 @@ FEWEST_UNSEEN: Final = 10
 """Trials that did not guide the search and that the answer passes however large the cluster is."""
 MOST_UNSEEN: Final = 80_000
 """Placements after which no further ones of them are tried; half of it with a reserve, whose turnover is tried too."""
-SHRINK: Final = 0.02
-"""Share of the leaving nodes that stay after all when a trial refuses; doubled each time."""
+SHRINK: Final = 0.02  # share of the leaving nodes that stay after all when a trial refuses; doubled each time
 _MEMORY: Final = Resource.MEMORY.value
 
 

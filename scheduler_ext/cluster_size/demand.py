@@ -128,10 +128,8 @@ class BusiestMoment:
 
     seconds: int
     pods: tuple[Pod, ...]
-    workloads: Mapping[tuple[str, str], WorkloadRef]
-    """(namespace, name) -> workload."""
-    standing: tuple[Pod, ...] = ()
-    """The pods that ran when the record ended."""
+    workloads: Mapping[tuple[str, str], WorkloadRef]  # (namespace, name) -> workload
+    standing: tuple[Pod, ...] = ()  # the pods that ran when the record ended
 
 
 def busiest_moment(inventory: Inventory) -> BusiestMoment | None:

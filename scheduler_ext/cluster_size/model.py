@@ -21,19 +21,15 @@ PODS: Final = "pods"
 HOST_PORT: Final = "host port "
 ATTACHED: Final = "volumes of "
 ZONE_LABEL: Final = "topology.kubernetes.io/zone"
-UNLIMITED: Final = 1 << 40
-"""Capacity of what a node does not limit."""
+UNLIMITED: Final = 1 << 40  # capacity of what a node does not limit
 
 
 class RequestLevel(StrEnum):
     """The requests that count."""
 
-    NOW = "now"
-    """Those of the pods."""
-    READY = "after what is ready"
-    """With the steps of recommendations that the guardrails allow now."""
-    ALL_STEPS = "after all steps"
-    """With all recommendations as they are."""
+    NOW = "now"  # those of the pods
+    READY = "after what is ready"  # with the steps of recommendations that the guardrails allow now
+    ALL_STEPS = "after all steps"  # with all recommendations as they are
 
     @property
     def option(self) -> str:
@@ -52,8 +48,7 @@ class Stay:
 
     reason: Reason
     words: str
-    pod: str = ""
-    """The pod that binds, NAMESPACE/NAME; "" where the node itself does."""
+    pod: str = ""  # the pod that binds, NAMESPACE/NAME; "" where the node itself does
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,20 +104,14 @@ class SizedPod:
     rules: PodRules = PodRules()
     labels: Mapping[str, str] = field(default_factory=dict)
     owner: str = ""
-    priority: int = 0
-    """A scheduler tries pods of higher priority first."""
+    priority: int = 0  # a scheduler tries pods of higher priority first
     goes_with_node: bool = False
     stays: Stay | None = None
-    ending: bool = False
-    """Whether it is being deleted."""
-    temporary_storage: bool = False
-    """Whether it has an emptyDir, whose content a move loses."""
-    unmodelled: str = ""
-    """The rule of its own that is not modelled; "" when all are."""
-    batch: bool = False
-    """Whether it is batch work, which runs on what others lend: it binds no node for good."""
-    marks: PodMarks = field(default_factory=PodMarks)
-    """The facts about it that only autoscalers read."""
+    ending: bool = False  # whether it is being deleted
+    temporary_storage: bool = False  # whether it has an emptyDir, whose content a move loses
+    unmodelled: str = ""  # the rule of its own that is not modelled; "" when all are
+    batch: bool = False  # whether it is batch work, which runs on what others lend: it binds no node for good
+    marks: PodMarks = field(default_factory=PodMarks)  # the facts about it that only autoscalers read
     later: Mapping[RequestLevel, Mapping[str, int]] = field(default_factory=dict)
     """Its requests at the levels that change them."""
 
@@ -139,8 +128,7 @@ class SizedNode:
     facts: ExtenderNode
     allocatable: Mapping[str, int]
     stays: Stay | None = None
-    annotations: Mapping[str, str] = field(default_factory=dict)
-    """Those that an autoscaler reads."""
+    annotations: Mapping[str, str] = field(default_factory=dict)  # those that an autoscaler reads
 
     @property
     def name(self) -> str:
@@ -189,10 +177,8 @@ class LeavingNode:
     turn: int
     allocatable: Mapping[str, int]
     places: tuple[PodOfNode, ...]
-    price_month: float | None = None
-    """Money a month; None where its price is not known."""
-    filled: float = 0.0
-    """Share of its CPU or memory, whichever is more, that its pods request."""
+    price_month: float | None = None  # money a month; None where its price is not known
+    filled: float = 0.0  # share of its CPU or memory, whichever is more, that its pods request
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,10 +190,8 @@ class StayingNode:
     stay: Stay
     allocatable: Mapping[str, int]
     price_month: float | None = None
-    filled: float = 0.0
-    """Share of its CPU or memory, whichever is more, that its pods request now."""
-    filled_after: float = 0.0
-    """The same with the pods of the leaving nodes, in the first of the trials."""
+    filled: float = 0.0  # share of its CPU or memory, whichever is more, that its pods request now
+    filled_after: float = 0.0  # the same with the pods of the leaving nodes, in the first of the trials
 
 
 @dataclass(frozen=True, slots=True)

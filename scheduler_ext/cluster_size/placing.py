@@ -19,16 +19,13 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from cotenant.scheduler_ext.arrays import Flags, Floats, Ints, Rows
 from cotenant.scheduler_ext.cluster_size.constraints import SCORED, CompiledCluster, PodClass
 from cotenant.scheduler_ext.cluster_size.model import ZONE_LABEL
 from cotenant.scheduler_ext.cluster_size.stock_scores import COUNTED_KINDS, most_scored, resource_scores, spread_scores
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
 Counts = npt.NDArray[np.int16]
-NOISE: Final = 0.02
-"""Scores that differ by less count as equal: kube-scheduler rounds them to whole numbers of 100."""
+NOISE: Final = 0.02  # scores that differ by less count as equal: kube-scheduler rounds them to whole numbers of 100
 _NOISE_LENGTH, _NOISE_STEP = 8_191, 7_919
 
 
@@ -90,7 +87,7 @@ UNSEEN: Final = tuple(PlacingTrial(order, ScoreRule.STOCK, seed) for seed, order
 class _DomainState:
     """A DomainCount while pods are placed: sums by domain, the last one a place for nodes without the label."""
 
-    of_node: npt.NDArray[np.intp]
+    of_node: Rows
     eligible: Flags | None
     sums: Ints
 
@@ -120,8 +117,7 @@ class PlacingState:
     """Of a copy: places of its nodes among the parent's."""
     gone: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """Of a copy: the pods that went with the other nodes."""
-    _log: list[int] = field(default_factory=list)
-    """Place of each put, in their order."""
+    _log: list[int] = field(default_factory=list)  # place of each put, in their order
     _free_shares: Floats | None = None
     _shares_of: dict[tuple[int, ...], Floats] = field(default_factory=dict)
     """Amounts of the scored resources -> their shares of each living node, (scored resources, alive)."""

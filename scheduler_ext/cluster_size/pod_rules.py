@@ -68,8 +68,7 @@ class ClusterObjects:
     volumes: ClaimedVolumes | None = field(default_factory=dict)
     attach_limits: Mapping[str, Mapping[str, int]] | None = field(default_factory=dict)
     namespaces: Mapping[str, Mapping[str, str]] | None = field(default_factory=dict)
-    now_seconds: float = 0.0
-    """Unix time at which they were read."""
+    now_seconds: float = 0.0  # Unix time at which they were read
 
 
 class NotModelledError(Exception):

@@ -12,6 +12,7 @@ from typing import Any, Final
 from cotenant.base.amount_text import cores, gib, money
 from cotenant.base.table import Table
 from cotenant.base.text import agree, counted
+from cotenant.scheduler_ext.cluster_size import tables
 from cotenant.scheduler_ext.cluster_size.autoscalers.model import Obstacle
 from cotenant.scheduler_ext.cluster_size.machines.bills import NO_SHAPES, BatchAlone, Bill, four_bills
 from cotenant.scheduler_ext.cluster_size.machines.mix import Mix
@@ -25,21 +26,8 @@ from cotenant.scheduler_ext.cluster_size.model import (
 )
 from cotenant.scheduler_ext.cluster_size.prices import NodePrices
 from cotenant.scheduler_ext.cluster_size.steps import SizeStep, steps_note
-from cotenant.scheduler_ext.cluster_size.tables import (
-    bill_table,
-    count_text,
-    headline_of,
-    mix_table,
-    move_table,
-    node_table,
-    notes_of,
-    obstacle_table,
-    step_table,
-    summary_of,
-)
 
-REPORT: Final = "cluster-size"
-"""Name of the stored document, a SizeReport."""
+REPORT: Final = "cluster-size"  # name of the stored document, a SizeReport
 NEVER: Final = "the number of removable nodes was never computed"
 FIX: Final = "Run `cotenant size`."
 COMPUTING: Final = "the number of removable nodes is being computed"
@@ -104,10 +92,8 @@ class SizedLevel:
     reason: str = ""
     bound: int | None = None
     bound_reason: str = ""
-    steps: tuple[SizeStep, ...] = ()
-    """The way there; none where no node could leave."""
-    mix: Mix | None = None
-    """The cheapest mix of machine types that was found; None where no list of them was given."""
+    steps: tuple[SizeStep, ...] = ()  # the way there; none where no node could leave
+    mix: Mix | None = None  # the cheapest mix of machine types that was found; None where no list of them was given
     beside_batch: int | None = None
     """Nodes that could leave while batch pods stay where they are today; None where no batch pod is in the way."""
 
@@ -128,11 +114,9 @@ class SizeReport:
     peaks: tuple[PeakUse, ...] = ()
     notes: tuple[str, ...] = ()
     obstacles: tuple[Obstacle, ...] = ()
-    autoscaler_notes: tuple[str, ...] = ()
-    """What autoscalers do by themselves, and what of them could not be read."""
+    autoscaler_notes: tuple[str, ...] = ()  # what autoscalers do by themselves, and what of them could not be read
     batch: BatchAlone = field(default_factory=BatchAlone)
-    machine_notes: tuple[str, ...] = ()
-    """Machine types of the list that are left out, and why."""
+    machine_notes: tuple[str, ...] = ()  # machine types of the list that are left out, and why
 
     def at(self, level: RequestLevel) -> SizedLevel:
         """The answer at a level; one without a size where it was not asked for."""
@@ -173,19 +157,18 @@ def short_sentence(report: SizeReport, level: RequestLevel) -> str:
     if size is None:
         return ""
     if now is None:
-        return f"{count_text(size)} could leave {level.value}"
+        return f"{tables.count_text(size)} could leave {level.value}"
     further = further_count(now, size)
-    more = "no more"
-    if further:
-        more = f"{abs(further)} {'more' if further > 0 else 'fewer'}"
-    return f"{count_text(now)} could leave now" + ("" if level is RequestLevel.NOW else f", {more} {level.value}")
+    more = f"{abs(further)} {'more' if further > 0 else 'fewer'}" if further else "no more"
+    then = "" if level is RequestLevel.NOW else f", {more} {level.value}"
+    return f"{tables.count_text(now)} could leave now{then}"
 
 
 def batch_condition(sized: SizedLevel) -> str:
     """Say how the number depends on batch pods, and give the number without that; "" without batch pods."""
     if sized.size is None or sized.beside_batch is None:
         return ""
-    apart = f"{count_text(sized.size)} when batch work runs on lent capacity of the rest"
+    apart = f"{tables.count_text(sized.size)} when batch work runs on lent capacity of the rest"
     return f"{apart}; {sized.beside_batch} while today's batch pods stay where they are"
 
 
@@ -203,7 +186,7 @@ def level_sentences(report: SizeReport) -> list[str]:
             sentences.append(f"No number {when}: {sized.reason}")
         else:
             worth = worth_of(sized.size, report.currency)
-            sentences.append(f"{count_text(sized.size)} could leave {when}{f' ({worth})' if worth else ''}")
+            sentences.append(f"{tables.count_text(sized.size)} could leave {when}{f' ({worth})' if worth else ''}")
     return sentences
 
 
@@ -294,12 +277,12 @@ def tables_of(report: SizeReport, sized: SizedLevel) -> dict[str, Table]:
     if size is None:
         return {}
     return {
-        "nodes": node_table(size),
-        "moves": move_table(size),
-        "steps": step_table(sized.steps),
-        "obstacles": obstacle_table(report.obstacles, size),
-        "mix": mix_table(sized.mix),
-        "bills": bill_table(bills_of(report, sized.level)),
+        "nodes": tables.node_table(size),
+        "moves": tables.move_table(size),
+        "steps": tables.step_table(sized.steps),
+        "obstacles": tables.obstacle_table(report.obstacles, size),
+        "mix": tables.mix_table(sized.mix),
+        "bills": tables.bill_table(bills_of(report, sized.level)),
     }
 
 
@@ -316,7 +299,7 @@ def _totals(report: SizeReport, sized: SizedLevel) -> dict[str, Any]:
         "mix_lower_bound_month": sized.mix.bound_month if sized.mix else None,
         "mix_reason": sized.mix.reason if sized.mix else NO_SHAPES,
         "peaks_fit": fits_at_peaks(report, sized.size) if sized.size is not None else None,
-        "summary": summary_of(sized.size) if sized.size is not None else None,
+        "summary": tables.summary_of(sized.size) if sized.size is not None else None,
     }
 
 
@@ -325,11 +308,11 @@ def sentences_of(report: SizeReport, level: RequestLevel) -> list[str]:
     sized = report.at(level)
     if sized.size is None:
         return [sized.reason]
-    lines = [headline_of(sized.size, report.currency), batch_condition(sized), bound_sentence(sized)]
+    lines = [tables.headline_of(sized.size, report.currency), batch_condition(sized), bound_sentence(sized)]
     lines += peak_sentences(report, sized.size)
     lines += [mix_sentence(sized.mix, report.currency), bill_sentence(bills_of(report, level), report.currency)]
-    lines += [batch_sentence(report.batch, report.currency), *report.machine_notes]
-    lines += [*notes_of(sized.size), *report.notes, steps_note(sized.steps), obstacle_sentence(report, sized.size)]
+    lines += [batch_sentence(report.batch, report.currency), *report.machine_notes, *tables.notes_of(sized.size)]
+    lines += [*report.notes, steps_note(sized.steps), obstacle_sentence(report, sized.size)]
     return [line for line in lines if line]
 
 

@@ -20,10 +20,10 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from cotenant.base.errors import UsageError
 from cotenant.base.text import counted, format_value
+from cotenant.scheduler_ext.arrays import Flags
 from cotenant.scheduler_ext.cluster_size.constraints import SCORED, CompiledCluster, move_pods
 from cotenant.scheduler_ext.cluster_size.model import ZONE_LABEL, SizedNode, SizeOptions
 from cotenant.scheduler_ext.cluster_size.placing import (
@@ -35,14 +35,10 @@ from cotenant.scheduler_ext.cluster_size.placing import (
     place_pods,
 )
 
-Flags = npt.NDArray[np.bool_]
-NODE_FAILURE: Final = ""
-"""Name of the failure of single nodes; that of a zone has the zone's name."""
-Exemptions = Mapping[str, frozenset[int]]
-"""Failure -> pods that would wait after the same failure of today's cluster."""
+NODE_FAILURE: Final = ""  # name of the failure of single nodes; that of a zone has the zone's name
+Exemptions = Mapping[str, frozenset[int]]  # failure -> pods that would wait after the same failure of today's cluster
 REPLACEMENTS: Final = tuple(PlacingTrial(Order.RANDOM, ScoreRule.STOCK, seed) for seed in range(201, 211))
-MOST_REPLACED: Final = 30_000
-"""Placements after which no further trials are made for the same nodes."""
+MOST_REPLACED: Final = 30_000  # placements after which no further trials are made for the same nodes
 
 
 class UnplacedPod(NamedTuple):
@@ -142,8 +138,7 @@ class Turnover:
     options: SizeOptions
     exemptions: Exemptions
     trials: list[PlacingTrial] = field(default_factory=lambda: list(REPLACEMENTS))
-    checked: set[PlacingTrial] = field(default_factory=set)
-    """Trials that the whole cluster passes."""
+    checked: set[PlacingTrial] = field(default_factory=set)  # trials that the whole cluster passes
 
     @classmethod
     def of(

@@ -15,18 +15,14 @@ import math
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
+from cotenant.scheduler_ext.arrays import Floats, Ints
+
 COUNTED_KINDS: Final = frozenset({"ReplicaSet", "StatefulSet", "ReplicationController"})
 """Kinds of controllers by whose selector pods are counted."""
-FEWEST_SCORED: Final = 100
-"""Nodes that fit, of which a scheduler scores all."""
-ROUNDING: Final = 1e-9
-"""What a share may be below the whole per cent that it is."""
-HOST_SKEW, ZONE_SKEW = 3, 5
-"""maxSkew of the default constraints."""
+FEWEST_SCORED: Final = 100  # nodes that fit, of which a scheduler scores all
+ROUNDING: Final = 1e-9  # what a share may be below the whole per cent that it is
+HOST_SKEW, ZONE_SKEW = 3, 5  # maxSkew of the default constraints
 
 
 def most_scored(nodes: int) -> int:

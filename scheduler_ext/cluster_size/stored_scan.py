@@ -26,22 +26,12 @@ from cotenant.base.text import counted, moment
 from cotenant.base.usage.peak import PEAK_NAME
 from cotenant.recommender.model.views import NODES, RECOMMENDATIONS, BandSeries, Overview
 from cotenant.recommender.money import HOURS_PER_MONTH
+from cotenant.scheduler_ext.cluster_size import demand
 from cotenant.scheduler_ext.cluster_size.autoscalers.model import NodeAutoscalers
 from cotenant.scheduler_ext.cluster_size.autoscalers.obstacles import find_obstacles
 from cotenant.scheduler_ext.cluster_size.cluster_bound import fewest_nodes
 from cotenant.scheduler_ext.cluster_size.decide import decide_size
-from cotenant.scheduler_ext.cluster_size.demand import (
-    Amounts,
-    BusiestMoment,
-    as_recorded,
-    busiest_moment,
-    proposals_of,
-    proposed_of,
-    services_of,
-    state_at,
-    with_batch_fixed,
-    with_returning,
-)
+from cotenant.scheduler_ext.cluster_size.demand import Amounts, BusiestMoment, services_of, state_at
 from cotenant.scheduler_ext.cluster_size.machines.bills import batch_alone
 from cotenant.scheduler_ext.cluster_size.machines.mix import cheapest_mix
 from cotenant.scheduler_ext.cluster_size.machines.prototypes import Prototypes, prototypes_of
@@ -85,11 +75,11 @@ def read_scan(store: Store) -> StoredScan:
         return StoredScan(store.cluster, reason=error.message)
     return StoredScan(
         store.cluster,
-        proposals_of(recommendations.rows()),
+        demand.proposals_of(recommendations.rows()),
         overview,
         frozenset(str(row["node"]) for row in nodes.rows()),
-        proposed=proposed_of(recommendations.rows()),
-        busiest=None if inventory is None else busiest_moment(inventory),
+        proposed=demand.proposed_of(recommendations.rows()),
+        busiest=None if inventory is None else demand.busiest_moment(inventory),
     )
 
 
@@ -110,8 +100,7 @@ class Asked:
     prices: NodePrices
     autoscalers: NodeAutoscalers = field(default_factory=NodeAutoscalers)
     pace: StepPace = field(default_factory=StepPace)
-    types: tuple[MachineType, ...] = ()
-    """Allowed machine types; none where no list of them was given."""
+    types: tuple[MachineType, ...] = ()  # allowed machine types; none where no list of them was given
 
 
 def size_report(asked: Asked, levels: Sequence[RequestLevel], now_seconds: float, progress: Progress) -> SizeReport:
@@ -120,8 +109,8 @@ def size_report(asked: Asked, levels: Sequence[RequestLevel], now_seconds: float
     busy = None if reason else scan.busiest
     returning: tuple[str, ...] = ()
     if busy is not None:
-        recorded = as_recorded(asked.state, busy)
-        asked = replace(asked, state=with_returning(recorded, busy))
+        recorded = demand.as_recorded(asked.state, busy)
+        asked = replace(asked, state=demand.with_returning(recorded, busy))
         if more := asked.state.pods[len(recorded.pods) :]:
             cpu, memory = (add(pod.requests.get(resource.value, 0) for pod in more) for resource in Resource)
             ran = f"{counted(len(more), 'pod')} of the busiest moment, {moment(busy.seconds)}"
@@ -176,7 +165,7 @@ def beside_batch(asked: Asked, level: RequestLevel, size: ClusterSize, progress:
     """Return the number of nodes that could leave while batch pods stay where they are; None without any batch pod."""
     if not size.leaving or not any(pod.batch and pod.node for pod in asked.state.pods):
         return None
-    fixed = state_at(with_batch_fixed(asked.state), level)
+    fixed = state_at(demand.with_batch_fixed(asked.state), level)
     return min(len(decide_size(fixed, asked.options, progress).leaving), len(size.leaving))
 
 

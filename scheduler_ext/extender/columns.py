@@ -19,9 +19,9 @@ from typing import Final
 from zlib import crc32
 
 import numpy as np
-import numpy.typing as npt
 
 from cotenant.base.colocation.reclaim_policies import AMPLE_PERCENT
+from cotenant.scheduler_ext.arrays import Floats
 from cotenant.scheduler_ext.extender.metric import (
     BATCH_NAMES,
     ExtenderNode,
@@ -36,40 +36,30 @@ from cotenant.scheduler_ext.extender.settings import USAGE_PERCENTAGES, Aggregat
 from cotenant.scheduler_ext.extender.turnover import UNWATCHED, Watch, addition, plus
 from cotenant.scheduler_ext.extender.watch.frame import ShareOf
 
-Floats = npt.NDArray[np.float64]
-
 
 class SnapshotColumn(IntEnum):
     """Columns of a snapshot; pairs stand together, CPU (millicores) before memory (bytes). NaN: not known."""
 
     CAPACITY_CPU = 0
     CAPACITY_MEMORY = 1
-    UPDATED = 2
-    """Unix time of the NodeMetric; -inf: it was never filled; NaN: there is none."""
-    MEASURED = 3
-    """1 when the NodeMetric says what the node uses."""
+    UPDATED = 2  # Unix time of the NodeMetric; -inf: it was never filled; NaN: there is none
+    MEASURED = 3  # 1 when the NodeMetric says what the node uses
     USED_CPU = 4
     USED_MEMORY = 5
-    LIMIT_CPU = 6
-    """Threshold in percent of capacity, 0 = not looked at."""
+    LIMIT_CPU = 6  # threshold in percent of capacity, 0 = not looked at
     LIMIT_MEMORY = 7
-    AGGREGATED = 8
-    """1 when USED is an aggregated usage."""
+    AGGREGATED = 8  # 1 when USED is an aggregated usage
     PROD_USED_CPU = 9
     PROD_USED_MEMORY = 10
     PROD_LIMIT_CPU = 11
     PROD_LIMIT_MEMORY = 12
-    RANKED_CPU = 13
-    """What ranking takes for used."""
+    RANKED_CPU = 13  # what ranking takes for used
     RANKED_MEMORY = 14
-    SINCE_CPU = 15
-    """What pods are expected to use beyond what the forecast holds (`turnover`)."""
+    SINCE_CPU = 15  # what pods are expected to use beyond what the forecast holds (`turnover`)
     SINCE_MEMORY = 16
-    PLAIN_CPU = 17
-    """Plain thresholds: what forecasts are held against."""
+    PLAIN_CPU = 17  # plain thresholds: what forecasts are held against
     PLAIN_MEMORY = 18
-    BATCH_CPU = 19
-    """Requested batch resources."""
+    BATCH_CPU = 19  # requested batch resources
     BATCH_MEMORY = 20
     BATCH_OFFERED_CPU = 21
     BATCH_OFFERED_MEMORY = 22
@@ -78,22 +68,15 @@ class SnapshotColumn(IntEnum):
     REQUESTED_MEMORY = 25
     ALLOCATABLE_CPU = 26
     ALLOCATABLE_MEMORY = 27
-    PLACEHOLDERS = 28
-    """Pods that reserve capacity here."""
-    ZONE = 29
-    """A number that nodes of one zone share; 0: it says none."""
-    REPORTED_CPU = 30
-    """What USED rests on without any estimate of ours; NaN: not reported."""
+    PLACEHOLDERS = 28  # pods that reserve capacity here
+    ZONE = 29  # a number that nodes of one zone share; 0: it says none
+    REPORTED_CPU = 30  # what USED rests on without any estimate of ours; NaN: not reported
     REPORTED_MEMORY = 31
-    PROD_REPORTED_CPU = 32
-    """The same of PROD_USED_CPU and PROD_USED_MEMORY."""
+    PROD_REPORTED_CPU = 32  # the same of PROD_USED_CPU and PROD_USED_MEMORY
     PROD_REPORTED_MEMORY = 33
-    BATCH_LIMIT_CPU = 34
-    """Threshold for pods of reclaimed capacity; 0: they have none of their own."""
-    RECLAIMED_CPU = 35
-    """What they use of USED_CPU, where other pods are not held against it."""
-    RECLAIMED_REPORTED_CPU = 36
-    """The same of REPORTED_CPU: without estimates."""
+    BATCH_LIMIT_CPU = 34  # threshold for pods of reclaimed capacity; 0: they have none of their own
+    RECLAIMED_CPU = 35  # what they use of USED_CPU, where other pods are not held against it
+    RECLAIMED_REPORTED_CPU = 36  # the same of REPORTED_CPU: without estimates
 
 
 WIDTH = len(SnapshotColumn)
@@ -123,8 +106,7 @@ class _PodSums:
     prod_reported: Pair = NOTHING
     requested: Pair = NOTHING
     batch: Pair = NOTHING
-    reclaimed: float = 0.0
-    """CPU that pods of reclaimed capacity use."""
+    reclaimed: float = 0.0  # CPU that pods of reclaimed capacity use
     reclaimed_reported: float = 0.0
     placeholders: int = 0
 
@@ -144,24 +126,18 @@ def node_row(state: NodeState, settings: LoadAwareSettings) -> Floats:
         metric = replace(metric, aggregated=possible_statistics(metric, node))
         state = replace(state, metric=metric)
     sums = _sums(state)
-    row[SnapshotColumn.CAPACITY_CPU : SnapshotColumn.CAPACITY_MEMORY + 1] = node.capacity
+    _put(row, SnapshotColumn.CAPACITY_CPU, node.capacity)
     row[SnapshotColumn.UPDATED] = np.nan if metric is None else -np.inf
     if metric is not None and metric.updated_seconds is not None:
         row[SnapshotColumn.UPDATED] = metric.updated_seconds
     row[SnapshotColumn.MEASURED] = metric is not None and metric.usage is not None
     _put_load(row, state, sums, settings)
-    row[SnapshotColumn.SINCE_CPU : SnapshotColumn.SINCE_MEMORY + 1] = addition(
-        state.pods, state.outlook, metric, state.watch
-    )
-    row[SnapshotColumn.BATCH_CPU : SnapshotColumn.BATCH_MEMORY + 1] = sums.batch
-    row[SnapshotColumn.BATCH_OFFERED_CPU : SnapshotColumn.BATCH_OFFERED_MEMORY + 1] = [
-        node.allocatable.get(n, 0) for n in BATCH_NAMES
-    ]
+    _put(row, SnapshotColumn.SINCE_CPU, addition(state.pods, state.outlook, metric, state.watch))
+    _put(row, SnapshotColumn.BATCH_CPU, sums.batch)
+    _put(row, SnapshotColumn.BATCH_OFFERED_CPU, [node.allocatable.get(n, 0) for n in BATCH_NAMES])
     row[SnapshotColumn.SUPPRESSED] = node.suppressed
-    row[SnapshotColumn.REQUESTED_CPU : SnapshotColumn.REQUESTED_MEMORY + 1] = sums.requested
-    row[SnapshotColumn.ALLOCATABLE_CPU : SnapshotColumn.ALLOCATABLE_MEMORY + 1] = [
-        node.allocatable.get(r, 0) for r in RESOURCES
-    ]
+    _put(row, SnapshotColumn.REQUESTED_CPU, sums.requested)
+    _put(row, SnapshotColumn.ALLOCATABLE_CPU, [node.allocatable.get(r, 0) for r in RESOURCES])
     row[SnapshotColumn.PLACEHOLDERS] = sums.placeholders
     row[SnapshotColumn.ZONE] = crc32(node.labels.get(ZONE_LABEL, "").encode())
     return np.array(row)
@@ -185,6 +161,11 @@ def share_of(pod: NewPod, metric: LoadMetric | None) -> ShareOf:
     return ShareOf(*used, *prod_used, used[0] if pod.reclaimer else 0.0)
 
 
+def _put(row: list[float], cpu: SnapshotColumn, pair: Iterable[float]) -> None:
+    """Write a pair of amounts, CPU at its column and memory behind it."""
+    row[cpu], row[cpu + 1] = pair
+
+
 def _put_load(row: list[float], state: NodeState, sums: _PodSums, settings: LoadAwareSettings) -> None:
     """USED, RANKED, PROD_USED and the thresholds."""
     own, metric = state.node.thresholds, state.metric or LoadMetric()
@@ -194,19 +175,17 @@ def _put_load(row: list[float], state: NodeState, sums: _PodSums, settings: Load
         aggregated = _pair(settings.aggregated_usage)
         statistic = (settings.aggregation, float(settings.aggregated_seconds))
     row[SnapshotColumn.AGGREGATED] = aggregated is not None
-    row[SnapshotColumn.LIMIT_CPU : SnapshotColumn.LIMIT_MEMORY + 1] = plain if aggregated is None else aggregated
-    row[SnapshotColumn.PLAIN_CPU : SnapshotColumn.PLAIN_MEMORY + 1] = plain
-    row[SnapshotColumn.PROD_LIMIT_CPU : SnapshotColumn.PROD_LIMIT_MEMORY + 1] = own.prod or _pair(settings.prod_usage)
+    _put(row, SnapshotColumn.LIMIT_CPU, plain if aggregated is None else aggregated)
+    _put(row, SnapshotColumn.PLAIN_CPU, plain)
+    _put(row, SnapshotColumn.PROD_LIMIT_CPU, own.prod or _pair(settings.prod_usage))
     looked_at = statistic if aggregated is not None else ("", 0.0)
-    row[SnapshotColumn.USED_CPU : SnapshotColumn.USED_MEMORY + 1] = _usage_with_estimates(metric, looked_at, sums)
-    row[SnapshotColumn.REPORTED_CPU : SnapshotColumn.REPORTED_MEMORY + 1] = (
-        _reported_usage(metric, looked_at) or UNKNOWN
-    )
+    _put(row, SnapshotColumn.USED_CPU, _usage_with_estimates(metric, looked_at, sums))
+    _put(row, SnapshotColumn.REPORTED_CPU, _reported_usage(metric, looked_at) or UNKNOWN)
     ranked_by = (settings.score_aggregation, float(settings.score_aggregated_seconds))
-    row[SnapshotColumn.RANKED_CPU : SnapshotColumn.RANKED_MEMORY + 1] = _usage_with_estimates(metric, ranked_by, sums)
+    _put(row, SnapshotColumn.RANKED_CPU, _usage_with_estimates(metric, ranked_by, sums))
     system = metric.system if settings.prod_usage_includes_system else (0.0, 0.0)
-    row[SnapshotColumn.PROD_USED_CPU : SnapshotColumn.PROD_USED_MEMORY + 1] = plus(sums.prod, system)
-    row[SnapshotColumn.PROD_REPORTED_CPU : SnapshotColumn.PROD_REPORTED_MEMORY + 1] = plus(sums.prod_reported, system)
+    _put(row, SnapshotColumn.PROD_USED_CPU, plus(sums.prod, system))
+    _put(row, SnapshotColumn.PROD_REPORTED_CPU, plus(sums.prod_reported, system))
     if state.node.lends_forecast and own == LoadThresholds():
         if aggregated is None and settings.usage.cpu == USAGE_PERCENTAGES.cpu:
             row[SnapshotColumn.BATCH_LIMIT_CPU] = AMPLE_PERCENT

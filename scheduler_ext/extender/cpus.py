@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from cotenant.base.allocation.allocator import HardwareClaim, Holding, NodeHardware
 from cotenant.base.allocation.cpu_accumulator import (
@@ -31,10 +30,11 @@ from cotenant.base.allocation.cpu_allocator import (
 )
 from cotenant.base.allocation.topology_document import STATIC, UNKNOWN, parse_topology
 from cotenant.base.errors import UsageError
+from cotenant.scheduler_ext.arrays import Codes, Rows
 from cotenant.scheduler_ext.extender.judgement import Code
 from cotenant.scheduler_ext.extender.pod import NewPod
 from cotenant.scheduler_ext.extender.settings import CpuAllocationSettings
-from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, Rows
+from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot
 from cotenant.scheduler_ext.extender.watch.frame import FreeCpus
 
 BIND_POLICY: Final = "FullPCPUs"
@@ -44,7 +44,6 @@ NUMA_STRATEGY: Final = "LeastAllocated"
 """Which NUMA node is filled first where the node does not say. Default of Koordinator's NodeNUMAResource
 (scoringStrategy); nodes still say their own."""
 
-Codes = npt.NDArray[np.int8]
 _REFUSED: Final = {"topology": Code.NO_CPU_TOPOLOGY, "kubelet": Code.KUBELET_CPUS}
 
 

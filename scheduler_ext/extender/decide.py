@@ -17,8 +17,8 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 import numpy as np
-import numpy.typing as npt
 
+from cotenant.scheduler_ext.arrays import Floats, Rows
 from cotenant.scheduler_ext.extender import cpus, devices, guard
 from cotenant.scheduler_ext.extender.columns import SnapshotColumn
 from cotenant.scheduler_ext.extender.judgement import NodeVerdicts
@@ -26,14 +26,11 @@ from cotenant.scheduler_ext.extender.judgement_cache import Opinions
 from cotenant.scheduler_ext.extender.load import load_aware, load_rules
 from cotenant.scheduler_ext.extender.pod import NewPod
 from cotenant.scheduler_ext.extender.settings import ExtenderSettings
-from cotenant.scheduler_ext.extender.snapshot import RESERVING, NodeSnapshot, Rows
+from cotenant.scheduler_ext.extender.snapshot import RESERVING, NodeSnapshot
 from cotenant.scheduler_ext.extender.watch.frame import ShareOf
 
-Floats = npt.NDArray[np.float64]
-GOLDEN: Final = np.uint32(2_654_435_769)
-"""2 ** 32 divided by the golden ratio: its multiples modulo 2 ** 32 lie evenly."""
-MOST: Final = 10
-"""Points of the best node in an answer; the scheduler takes any number, and multiplies it on."""
+GOLDEN: Final = np.uint32(2_654_435_769)  # 2 ** 32 divided by the golden ratio: its multiples modulo 2 ** 32 lie evenly
+MOST: Final = 10  # points of the best node in an answer; the scheduler takes any number, and multiplies it on
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ from functools import lru_cache
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from cotenant.base.allocation.allocator import HardwareClaim, Holding, NodeHardware
 from cotenant.base.allocation.device_allocator import DeviceAllocator, inventory_on, taken_by
@@ -25,13 +24,12 @@ from cotenant.base.allocation.device_request import DeviceDemand, KindRequest
 from cotenant.base.allocation.devices import DeviceInventory, TakenDevices
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.pod_request import fits
+from cotenant.scheduler_ext.arrays import Codes, Rows
 from cotenant.scheduler_ext.extender.judgement import Code
 from cotenant.scheduler_ext.extender.pod import NewPod
 from cotenant.scheduler_ext.extender.settings import DeviceAllocationSettings
-from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, Rows
+from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot
 from cotenant.scheduler_ext.extender.watch.frame import FreeDevices
-
-Codes = npt.NDArray[np.int8]
 
 
 def free_devices(node: NodeHardware, pods: Iterable[NewPod]) -> FreeDevices | None:

@@ -9,13 +9,11 @@ refused by load where capacity is held for them.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from cotenant.scheduler_ext.arrays import Codes, Rows
 from cotenant.scheduler_ext.extender.judgement import Code
 from cotenant.scheduler_ext.extender.pod import NewPod
 from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot
-
-Codes = npt.NDArray[np.int8]
 
 
 def codes(snapshot: NodeSnapshot, pod: NewPod, stale: bool) -> dict[int, Code]:
@@ -39,7 +37,7 @@ def owns(snapshot: NodeSnapshot, pod: NewPod, reservation: str) -> bool:
     return record is not None and record.usable_by(pod.identity)
 
 
-def let_owners_in(snapshot: NodeSnapshot, pod: NewPod, rows: npt.NDArray[np.intp], codes: Codes) -> None:
+def let_owners_in(snapshot: NodeSnapshot, pod: NewPod, rows: Rows, codes: Codes) -> None:
     """Take back refusals by load where capacity is held for the pod: a Reservation holds also on a busy node."""
     if not snapshot.reserved and not snapshot.guards:  # nearly always
         return
@@ -56,7 +54,7 @@ def let_owners_in(snapshot: NodeSnapshot, pod: NewPod, rows: npt.NDArray[np.intp
             codes[rows == row] = Code.PASS
 
 
-def apply(codes: Codes, rows: npt.NDArray[np.intp], refused: dict[int, Code]) -> None:
+def apply(codes: Codes, rows: Rows, refused: dict[int, Code]) -> None:
     """Write refusals into `codes` in place. rows: snapshot row of each code, (n,); refused: code by snapshot row."""
     for row, code in refused.items():
         codes[rows == row] = code

@@ -12,14 +12,12 @@ from time import gmtime, strftime
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from cotenant.base.allocation.cpu_allocator import KUBELET_OWNS, NO_TOPOLOGY, OTHER_POLICY, TOO_FEW
 from cotenant.base.allocation.device_allocator import NO_DEVICES
+from cotenant.scheduler_ext.arrays import Codes, Flags, Ints, Rows
 from cotenant.scheduler_ext.extender.watch.frame import SLOT_SECONDS
 
-Codes = npt.NDArray[np.int8]
-Integers = npt.NDArray[np.int64]
 LARGEST_PERCENT: Final = 0xFFFF
 
 
@@ -47,28 +45,6 @@ class Code(IntEnum):
     DEVICES_UNFIT = 18
 
 
-RULES: Final[dict[Code, str]] = {
-    Code.EXPIRED: "load-aware",
-    Code.CPU: "load-aware",
-    Code.MEMORY: "load-aware",
-    Code.AGGREGATED_CPU: "load-aware",
-    Code.AGGREGATED_MEMORY: "load-aware",
-    Code.PEAK_CPU: "prediction",
-    Code.PEAK_MEMORY: "prediction",
-    Code.RESERVED: "reservation",
-    Code.MAY_BE_RESERVED: "reservation",
-    Code.NO_CPU_TOPOLOGY: "cpus",
-    Code.KUBELET_CPUS: "cpus",
-    Code.CPU_POLICY: "cpus",
-    Code.NO_CPUS: "cpus",
-    Code.CPU_REQUEST: "cpus",
-    Code.NO_DEVICES: "devices",
-    Code.FEW_DEVICES: "devices",
-    Code.DEVICE_REQUEST: "devices",
-    Code.DEVICES_UNFIT: "devices",
-}
-"""The rule behind each refusal."""
-
 BY_FORECAST: Final = (Code.PEAK_CPU, Code.PEAK_MEMORY)
 BY_USE: Final = (Code.CPU, Code.MEMORY, Code.AGGREGATED_CPU, Code.AGGREGATED_MEMORY)
 """Refusals that rest on a node's use, some of it estimated."""
@@ -91,6 +67,14 @@ BY_CPUS: Final = frozenset({Code.NO_CPU_TOPOLOGY, Code.KUBELET_CPUS, Code.CPU_PO
 BY_DEVICES: Final = frozenset({Code.NO_DEVICES, Code.FEW_DEVICES, Code.DEVICE_REQUEST, Code.DEVICES_UNFIT})
 UNRESOLVABLE: Final = frozenset({Code.RESERVED, Code.MAY_BE_RESERVED}) | BY_CPUS | BY_DEVICES
 """Refusals that no preemption mends: the preempt verb looks neither at CPUs nor at devices."""
+RULES: Final[dict[Code, str]] = {
+    **dict.fromkeys((Code.EXPIRED, *BY_USE), "load-aware"),
+    **dict.fromkeys(BY_FORECAST, "prediction"),
+    **dict.fromkeys((Code.RESERVED, Code.MAY_BE_RESERVED), "reservation"),
+    **dict.fromkeys(BY_CPUS, "cpus"),
+    **dict.fromkeys(BY_DEVICES, "devices"),
+}
+"""The rule behind each refusal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +85,8 @@ class NodeVerdicts:
     """
 
     codes: Codes
-    percent: Integers
-    slot: Integers
+    percent: Ints
+    slot: Ints
 
     @classmethod
     def passing(cls, count: int) -> NodeVerdicts:
@@ -110,16 +94,16 @@ class NodeVerdicts:
         return cls(np.zeros(count, np.int8), np.zeros(count, np.int64), np.zeros(count, np.int64))
 
     @property
-    def passed(self) -> npt.NDArray[np.bool_]:
+    def passed(self) -> Flags:
         """The mask of nodes that pass, (n,)."""
-        mask: npt.NDArray[np.bool_] = self.codes == Code.PASS
+        mask: Flags = self.codes == Code.PASS
         return mask
 
-    def let_pass(self, which: npt.NDArray[np.bool_]) -> None:
+    def let_pass(self, which: Flags) -> None:
         """Let these pass, (n,)."""
         self.codes[which], self.percent[which], self.slot[which] = Code.PASS, 0, 0
 
-    def put(self, places: npt.NDArray[np.intp], other: NodeVerdicts) -> None:
+    def put(self, places: Rows, other: NodeVerdicts) -> None:
         """Replace what is said of some nodes, (m,), by another judgement, of these m."""
         self.codes[places], self.percent[places], self.slot[places] = other.codes, other.percent, other.slot
 
@@ -128,7 +112,7 @@ class NodeVerdicts:
         at = np.flatnonzero(self.codes)
         if not len(at):
             return NodeRefusals(at, at, (), ())
-        keys: Integers = (self.slot[at] << 24) | (self.percent[at] << 8) | self.codes[at]
+        keys: Ints = (self.slot[at] << 24) | (self.percent[at] << 8) | self.codes[at]
         distinct, which = np.unique(keys, return_inverse=True)
         parts = [(key & 0xFF, (key >> 8) & LARGEST_PERCENT, key >> 24) for key in distinct.tolist()]
         return NodeRefusals(
@@ -151,8 +135,8 @@ class NodeVerdicts:
 class NodeRefusals:
     """Refused nodes: their places (m,), which of the distinct refusals each has (m,), and those with their words."""
 
-    at: npt.NDArray[np.intp]
-    which: npt.NDArray[np.intp]
+    at: Rows
+    which: Rows
     codes: tuple[Code, ...]
     words: tuple[str, ...]
 
@@ -162,7 +146,7 @@ class NodeRefusals:
         return [reasons[i] for i in self.which.tolist()]
 
 
-def _ends(values: Integers) -> tuple[int, int]:
+def _ends(values: Ints) -> tuple[int, int]:
     return int(values.min()), int(values.max())
 
 

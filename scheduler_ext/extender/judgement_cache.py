@@ -13,22 +13,19 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
+from cotenant.scheduler_ext.arrays import Flags, Floats, Rows
 from cotenant.scheduler_ext.extender.columns import SnapshotColumn
 from cotenant.scheduler_ext.extender.judgement import Code, NodeVerdicts
 from cotenant.scheduler_ext.extender.load import load_rules
-from cotenant.scheduler_ext.extender.load.load_rules import Floats, PodKind
+from cotenant.scheduler_ext.extender.load.load_rules import PodKind
 from cotenant.scheduler_ext.extender.pod import NewPod
 from cotenant.scheduler_ext.extender.settings import ExtenderSettings
-from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, Rows
+from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot
 
-KINDS: Final = 32
-"""Kinds whose opinions are kept; one takes 34 bytes a node."""
-REMEMBERED: Final = 256
-"""Kinds of which it is remembered that one pod came."""
-MARGIN_SECONDS: Final = 0.001
-"""So long before a report expires nothing is taken from memory: sums of times are rounded."""
+KINDS: Final = 32  # kinds whose opinions are kept; one takes 34 bytes a node
+REMEMBERED: Final = 256  # kinds of which it is remembered that one pod came
+MARGIN_SECONDS: Final = 0.001  # so long before a report expires nothing is taken from memory: sums of times are rounded
 
 
 @dataclass(slots=True)
@@ -47,7 +44,7 @@ class Opinion:
     verdicts: NodeVerdicts
     points: Floats
     standings: Floats
-    changed: npt.NDArray[np.bool_]
+    changed: Flags
     stale: bool = False
 
     def follow(self, snapshot: NodeSnapshot, now_seconds: float) -> bool:

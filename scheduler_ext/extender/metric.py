@@ -14,7 +14,6 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from cotenant.base.colocation.reclaim_policies import BY_FORECAST, Band
 from cotenant.base.errors import CotenantError, UsageError
@@ -36,9 +35,8 @@ from cotenant.base.kubernetes.protocol import (
 )
 from cotenant.base.kubernetes.quantity import parse_amount
 from cotenant.base.resource import BEYOND_CAPACITY
+from cotenant.scheduler_ext.arrays import Floats
 from cotenant.scheduler_ext.extender.pod import RESOURCES, Pair
-
-Floats = npt.NDArray[np.float64]
 
 THRESHOLDS_ANNOTATION: Final = "scheduling.koordinator.sh/usage-thresholds"
 DEFAULT_REPORT_SECONDS: Final = 60.0
@@ -240,10 +238,8 @@ class ExtenderNode:
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[tuple[str, str, str], ...] = ()
     unschedulable: bool = False
-    cpu_annotations: Mapping[str, str] = field(default_factory=dict)
-    """Those that keep CPUs from pods."""
-    whole: Pair = (0.0, 0.0)
-    """All that the machine has, what is reserved too, (millicores, bytes); 0 = not known."""
+    cpu_annotations: Mapping[str, str] = field(default_factory=dict)  # those that keep CPUs from pods
+    whole: Pair = (0.0, 0.0)  # all that the machine has, what is reserved too, (millicores, bytes); 0 = not known
 
 
 _KEEPING_CPUS: Final = (

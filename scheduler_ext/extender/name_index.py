@@ -14,10 +14,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-Rows = npt.NDArray[np.intp]
+from cotenant.scheduler_ext.arrays import Rows
+
 HASH_BITS: Final = 64
-SPREAD_BITS: Final = 3
-"""Eight buckets and more for each name, so that nearly all names are alone in theirs."""
+SPREAD_BITS: Final = 3  # eight buckets and more for each name, so that nearly all names are alone in theirs
 
 
 class NameIndex:

@@ -45,8 +45,7 @@ from cotenant.base.kubernetes.quantity import parse_amount
 from cotenant.base.resource import MIB, Resource
 from cotenant.scheduler_ext.extender.settings import LoadAwareSettings
 
-RESOURCES: Final = (Resource.CPU, Resource.MEMORY)
-"""Order of every pair of amounts: (millicores, bytes)."""
+RESOURCES: Final = (Resource.CPU, Resource.MEMORY)  # order of every pair of amounts: (millicores, bytes)
 Pair = tuple[float, float]
 
 SCALING_FACTORS_ANNOTATION: Final = "scheduling.koordinator.sh/load-estimated-scaling-factors"

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from cotenant.base.errors import CotenantError
 from cotenant.base.json_documents.json_decoders import UNDECODABLE
+from cotenant.scheduler_ext.arrays import Flags, Floats, Rows
 from cotenant.scheduler_ext.extender.columns import WIDTH, SnapshotColumn
 from cotenant.scheduler_ext.extender.name_index import NameIndex
 from cotenant.scheduler_ext.extender.watch.frame import (
@@ -33,15 +34,10 @@ from cotenant.scheduler_ext.extender.watch.frame import (
 from cotenant.scheduler_ext.reservations.model.life_cycle import Phase
 from cotenant.scheduler_ext.reservations.model.reservation import Reservation
 
-Floats = npt.NDArray[np.float64]
 FreeT = TypeVar("FreeT", FreeCpus, FreeDevices)
-Rows = npt.NDArray[np.intp]
-NEEDED: Final = ("nodes", "pods", "nodemetrics")
-"""Collections that load rules rest on."""
-RESERVING: Final = ("guard", "pods", "reservations")
-"""Collections that rules about reservations rest on."""
-TRAIL: Final = 256
-"""Changes of rows that are remembered: some seconds of a busy cluster."""
+NEEDED: Final = ("nodes", "pods", "nodemetrics")  # collections that load rules rest on
+RESERVING: Final = ("guard", "pods", "reservations")  # collections that rules about reservations rest on
+TRAIL: Final = 256  # changes of rows that are remembered: some seconds of a busy cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +67,7 @@ class NodeSnapshot:
     placeholders: Mapping[str, PlaceholderOf] = field(default_factory=dict)
     reservations: Mapping[str, Reservation] = field(default_factory=dict)
     reserved: Mapping[str, tuple[Reservation, ...]] = field(default_factory=dict)
-    reserved_rows: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+    reserved_rows: Flags = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
     sources: Mapping[str, CollectionState] = field(default_factory=dict)
     rooms: Mapping[str, FreeCpus] = field(default_factory=dict)
     device_rooms: Mapping[str, FreeDevices] = field(default_factory=dict)
@@ -210,5 +206,4 @@ def slot_of(seconds: float) -> int:
     return int(seconds // SLOT_SECONDS)
 
 
-Shares = dict[str, ShareOf]
-"""What each pod counts, by uid: changed in place by the feed, read one by one."""
+Shares = dict[str, ShareOf]  # what each pod counts, by uid: changed in place by the feed, read one by one

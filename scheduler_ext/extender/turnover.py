@@ -47,8 +47,7 @@ class Watch:
     now_seconds: float = 0.0
 
 
-UNWATCHED: Final = Watch()
-"""Nobody left."""
+UNWATCHED: Final = Watch()  # nobody left
 
 
 def relevant_departures(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from cotenant.base.allocation.allocator import HardwareClaim
 from cotenant.base.allocation.cpu_allocator import CpuAllocator
 from cotenant.base.allocation.device_allocator import DeviceAllocator
+from cotenant.scheduler_ext.arrays import Flags
 from cotenant.scheduler_ext.extender import decide
 from cotenant.scheduler_ext.extender.columns import SnapshotColumn
 from cotenant.scheduler_ext.extender.decide import Instant, Posture
@@ -27,8 +28,7 @@ from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot
 
 _HEAD: Final = re.compile(r"^(\d+)/(\d+) nodes are available: (.*?)(?:\. preemption: (.*))?\.?$", re.DOTALL)
 _PART: Final = re.compile(r"(\d{1,9}) ((?:[^,.]|\.(?!\s)|,(?! \d+ ))+)")
-BEST: Final = 3
-"""Nodes that are named as the best places."""
+BEST: Final = 3  # nodes that are named as the best places
 FITTING: Final = {
     "cpu": (SnapshotColumn.ALLOCATABLE_CPU, SnapshotColumn.REQUESTED_CPU),
     "memory": (SnapshotColumn.ALLOCATABLE_MEMORY, SnapshotColumn.REQUESTED_MEMORY),
@@ -55,8 +55,7 @@ class PodVerdict(msgspec.Struct, frozen=True):
     passed: int
     refusals: list[RuleRefusal]
     load_rules_off: str = ""
-    yielded: str = ""
-    """The rule that had no say, for by its own estimates it would have refused every node; or ""."""
+    yielded: str = ""  # the rule that had no say, for by its own estimates it would have refused every node; or ""
 
     @classmethod
     def of(
@@ -80,8 +79,7 @@ class Explanation(msgspec.Struct, frozen=True):
     refusals: list[RuleRefusal]
     scheduler: list[RuleRefusal] = []
     notes: list[str] = []
-    best: list[str] = []
-    """Nodes that take it, best first."""
+    best: list[str] = []  # nodes that take it, best first
 
 
 def refusals_of(counts: Mapping[tuple[str, str], int]) -> list[RuleRefusal]:
@@ -139,7 +137,7 @@ def explain_placement(
     )
 
 
-def insufficient_resources(snapshot: NodeSnapshot, pod: NewPod) -> dict[str, np.ndarray[Any, np.dtype[np.bool_]]]:
+def insufficient_resources(snapshot: NodeSnapshot, pod: NewPod) -> dict[str, Flags]:
     """Resource -> nodes on which less of it is free than the pod requests, (nodes,)."""
     missing = {}
     for name, (capacity, taken) in FITTING.items():

@@ -15,8 +15,7 @@ from typing import Final
 from cotenant.base.kubernetes.moments import seconds_of
 from cotenant.scheduler_ext.rebalance.arguments import AnomalyCondition
 
-DEFAULT_TIMEOUT_SECONDS: Final = 60.0
-"""Counts where a condition's timeout is zero."""
+DEFAULT_TIMEOUT_SECONDS: Final = 60.0  # counts where a condition's timeout is zero
 
 
 @dataclass(frozen=True, slots=True)

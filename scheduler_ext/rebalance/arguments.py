@@ -238,8 +238,7 @@ SELECTOR_KEYS: Final = frozenset({"nodeSelector", "selector", "labelSelector"})
 """Fields that hold a LabelSelector, whose values are text."""
 DURATION_KEYS: Final = frozenset({"defaultJobTTL", "detectorCacheTimeout", "duration", "timeout"})
 """Fields that hold a duration, which is a text also where it is 0."""
-PAUSE_SECONDS: Final = 1800.0
-"""A pod younger than this may have been moved just now; it stays."""
+PAUSE_SECONDS: Final = 1800.0  # a pod younger than this may have been moved just now; it stays
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,25 +13,21 @@ from enum import StrEnum
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from cotenant.base.colocation.nodemetric import AHEAD_SECONDS
 from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.base.reasons import Reason
+from cotenant.scheduler_ext.arrays import Flags, Floats, Rows
 from cotenant.scheduler_ext.extender.metric import exceeds_capacity, measured_together
 from cotenant.scheduler_ext.rebalance.arguments import LowNodeLoadArgs, NodePoolArgs, ResourcePercents
 from cotenant.scheduler_ext.rebalance.load import NodeLoad, RebalanceInputs, unmeasured_use, usage_of
 
-Floats = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
 Confirm = Callable[[Sequence[str], bool], frozenset[str]]
 """(high nodes, whether of the prod pass) -> those that are acted on."""
 HALF_HOUR: Final = 1800
 DAY_STEPS: Final = 48
-AHEAD_STEPS: Final = 3
-"""Half hours after the present one that a coming overload must last to count."""
-LEAST_SHARE: Final = 0.01
-"""A forecast that begins below this share of capacity says nothing of the level."""
+AHEAD_STEPS: Final = 3  # half hours after the present one that a coming overload must last to count
+LEAST_SHARE: Final = 0.01  # a forecast that begins below this share of capacity says nothing of the level
 LEVEL_RANGE: Final = (0.25, 2.0)
 """A present load that is further from its forecast than this counts as a moment's spike or gap."""
 
@@ -73,7 +69,7 @@ class PoolThresholds:
     """Thresholds of one pool's nodes as amounts, (nodes, 2) of the whole table; rows: which nodes are of the pool."""
 
     pool: NodePoolArgs
-    rows: npt.NDArray[np.intp]
+    rows: Rows
     low: Floats
     high: Floats
     prod_low: Floats
@@ -91,8 +87,8 @@ class Classification:
 
     high: tuple[int, ...]
     prod_high: tuple[int, ...]
-    low: npt.NDArray[np.intp]
-    prod_low: npt.NDArray[np.intp]
+    low: Rows
+    prod_low: Rows
     expected: frozenset[int]
     forecast: frozenset[int]
     stopped: Reason
@@ -187,7 +183,7 @@ def _amounts(
     high_percents: ResourcePercents,
     table: LoadTable,
     usage: Floats,
-    rows: npt.NDArray[np.intp],
+    rows: Rows,
 ) -> tuple[Floats, Floats]:
     """(low, high) as amounts. Not set: 100 % of capacity.
 
@@ -236,9 +232,7 @@ def classify(
     )
 
 
-def _confirm_high_nodes(
-    table: LoadTable, rows: npt.NDArray[np.intp], high: Flags, confirm: Confirm | None, *, prod: bool
-) -> Flags:
+def _confirm_high_nodes(table: LoadTable, rows: Rows, high: Flags, confirm: Confirm | None, *, prod: bool) -> Flags:
     """Return the mask of the high rows that are acted on, (rows,)."""
     if confirm is None:
         return high
@@ -259,7 +253,7 @@ def soon(table: LoadTable, rows: int | slice) -> Floats:
     return least
 
 
-def _by_usage(table: LoadTable, rows: npt.NDArray[np.intp], usage: Floats, pool: NodePoolArgs) -> tuple[int, ...]:
+def _by_usage(table: LoadTable, rows: Rows, usage: Floats, pool: NodePoolArgs) -> tuple[int, ...]:
     """Rows by weighted utilisation, highest first."""
     weights = np.array([pool.resource_weights.cpu, pool.resource_weights.memory], dtype=np.float64)
     score = (usage[rows] / table.capacity[rows]) @ weights

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from cotenant.base.kubernetes.protocol import PREDICTED_USAGE_ANNOTATION
+from cotenant.scheduler_ext.arrays import Flags, Floats, Rows
 from cotenant.scheduler_ext.extender.metric import measured_together
 from cotenant.scheduler_ext.rebalance.classification import DAY_STEPS, HALF_HOUR, LoadTable
 from cotenant.scheduler_ext.rebalance.load import (
@@ -32,10 +32,6 @@ from cotenant.scheduler_ext.rebalance.load import (
 )
 from cotenant.scheduler_ext.rebalance.price import step_seconds
 
-Floats = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
-Rows = npt.NDArray[np.intp]
-
 
 class PodUse(NamedTuple):
     """The present usage of a pod, (2,): millicores and bytes; row: of its node in the table."""
@@ -44,20 +40,17 @@ class PodUse(NamedTuple):
     usage: Floats
 
 
-SPREAD: Final = 0.03
-"""Standard deviation of load around its path, as a share of capacity."""
+SPREAD: Final = 0.03  # standard deviation of load around its path, as a share of capacity
 LEVEL_WEIGHT: Final = 0.2
 """Exponent of (usage now / forecast of now) by which a pod's path is scaled: one report is mostly noise."""
-SURPRISE_KEPT: Final = 0.75
-"""Part of the difference between usage and path that is left half an hour later."""
+SURPRISE_KEPT: Final = 0.75  # part of the difference between usage and path that is left half an hour later
 LEVEL_RANGE: Final = (0.25, 4.0)
 LEAST_SPARED_SECONDS: Final = 2700.0
 """A node that is expected above its threshold for less in a day is left alone, and so is a pod that spares it less."""
 NEAR_STEPS: Final = 5
 """The present half hour and the four after it. An overload that lies further ahead waits: forecasts get better until
 then, and a move that turns out to be needless is one too many."""
-LEAST_NEAR_SECONDS: Final = 1800.0
-"""A node that is expected above its threshold for less in those half hours waits."""
+LEAST_NEAR_SECONDS: Final = 1800.0  # a node that is expected above its threshold for less in those half hours waits
 
 
 @dataclass(slots=True)

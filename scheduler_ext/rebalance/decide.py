@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from cotenant.base.reasons import Reason
+from cotenant.scheduler_ext.arrays import Flags, Floats
 from cotenant.scheduler_ext.rebalance.anomaly import AnomalyDetectors, AnomalyRule, DetectorRound
 from cotenant.scheduler_ext.rebalance.arguments import RebalanceArgs
 from cotenant.scheduler_ext.rebalance.classification import (
@@ -58,9 +58,6 @@ from cotenant.scheduler_ext.rebalance.round_state import (
     path_of,
     shares_of,
 )
-
-Floats = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
 
 
 def decide(
@@ -289,19 +286,5 @@ def _outlooks(
         reason = state_of(work.inputs.loads[row], work.inputs.now_seconds, expiration)
         node_class = NodeClass.HIGH if row in high_rows else NodeClass.LOW if row in low_rows else NodeClass.BETWEEN
         node_class = node_class if work.inputs.loads[row].mark is None else NodeClass.EMPTYING
-        high, now, after, peak, peak_after = (share[index] for share in shares)
-        yield (
-            row,
-            RebalancedNode(
-                name=table.names[row],
-                pool=pool.pool.name,
-                load=node_class if reason is Reason.OK else NodeClass.UNKNOWN,
-                by_forecast=row in classes.forecast,
-                reason=reason,
-                high=high,
-                now=now,
-                after=after,
-                peak=peak,
-                peak_after=peak_after,
-            ),
-        )
+        load, own = node_class if reason is Reason.OK else NodeClass.UNKNOWN, [share[index] for share in shares]
+        yield row, RebalancedNode(table.names[row], pool.pool.name, load, row in classes.forecast, reason, *own)

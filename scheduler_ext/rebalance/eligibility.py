@@ -7,13 +7,11 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-import numpy.typing as npt
-
 from cotenant.base.kubernetes.pod_qos import PodQos
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass, qos_of
 from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.base.reasons import Reason
+from cotenant.scheduler_ext.arrays import Floats
 from cotenant.scheduler_ext.extender.metric import ExtenderNode
 from cotenant.scheduler_ext.rebalance.arguments import (
     PAUSE_SECONDS,
@@ -28,10 +26,8 @@ from cotenant.scheduler_ext.volumes.bound_volumes import can_use
 if TYPE_CHECKING:
     from cotenant.scheduler_ext.rebalance.emptying.arguments import HighNodeLoadArgs
 
-Floats = npt.NDArray[np.float64]
 Rule = Callable[[RebalancePod], bool]
-SYSTEM_CRITICAL: Final = SYSTEM_PRIORITIES["system-cluster-critical"]
-"""Pods of this priority and above are not moved."""
+SYSTEM_CRITICAL: Final = SYSTEM_PRIORITIES["system-cluster-critical"]  # pods of this priority and above are not moved
 _CLASSES: Final = (PriorityClass.FREE, PriorityClass.BATCH, PriorityClass.MID, PriorityClass.PROD, PriorityClass.NONE)
 _KUBE_QOS: Final = {PodQos.BEST_EFFORT: 1, PodQos.BURSTABLE: 2, PodQos.GUARANTEED: 3}
 _QOS: Final = {QosClass.BE: 1, QosClass.LS: 2, QosClass.LSR: 3, QosClass.LSE: 4, QosClass.SYSTEM: 4, QosClass.NONE: 5}

@@ -25,8 +25,7 @@ from cotenant.scheduler_ext.volumes.bound_volumes import ClaimedVolumes, affinit
 
 EVICTION_COST_ANNOTATION: Final = "scheduling.koordinator.sh/eviction-cost"
 DELETION_COST_ANNOTATION: Final = "controller.kubernetes.io/pod-deletion-cost"
-NEVER: Final = 2**31 - 1
-"""Eviction cost of a pod that must not be evicted."""
+NEVER: Final = 2**31 - 1  # eviction cost of a pod that must not be evicted
 REPLACED_AT_ONCE: Final = frozenset({"DaemonSet", "Job", "ReplicaSet", "ReplicationController"})
 """Kinds that count a pod as gone from its deletion on; others, like StatefulSets, create its successor afterwards."""
 _PLACEMENT: Final = ("nodeSelector", "affinity", "tolerations", "topologySpreadConstraints")

@@ -8,7 +8,6 @@ seconds above its own threshold. A move spares LEAST_SPARED_SECONDS at least, an
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from cotenant.base.reasons import Reason
 from cotenant.scheduler_ext.rebalance.classification import Classification, PoolThresholds
@@ -31,8 +30,6 @@ from cotenant.scheduler_ext.rebalance.round_state import (
     path_of,
     shares_of,
 )
-
-Floats = npt.NDArray[np.float64]
 
 
 def spare_next_day(work: RebalanceRound, pool: PoolThresholds, classes: Classification) -> None:
@@ -91,40 +88,32 @@ def _find_worthwhile_move(
     spared: seconds of a day that the node then is no longer above its threshold.
     """
     assert work.day is not None
-    table = work.table
+    table, rows = work.table, current.receivers.rows
     usage = np.array(usage_of(pod, work.inputs.loads[row].metric))
-    place, harm = _least_harmed(work, current, PodUse(row, usage), pod)
-    if place is None or spared - harm <= LEAST_SPARED_SECONDS:
-        return None
-    shares = shares_of(work, pod, row)
-    cost = price(pod, shares, (spared - harm) * float(shares.max()), spared, work.inputs.now_seconds)
-    if cost.gain < FORECAST_MARGIN * cost.cost:
-        return None
-    target = int(current.receivers.rows[place])
-    by_forecast = not (table.usage[row] > current.high[row]).any()
-    apply_move(work, pod, NodeRows(row, target), path_of(work, pod, PodUse(row, usage)))
-    current.receivers.take(place, pod)
-    nodes, (cpu, memory) = (table.names[row], table.names[target]), usage.tolist()
-    return PlannedMove(pod.key, *nodes, (cpu, memory), cost, by_forecast, False, pod.unjudged())
-
-
-def _least_harmed(
-    work: RebalanceRound, current: ThresholdPass, present: PodUse, pod: RebalancePod
-) -> tuple[int | None, float]:
-    """The receiver's place that the pod brings the least seconds above its threshold in a day, and these seconds."""
-    assert work.day is not None
-    (row, usage), table, rows = present, work.table, current.receivers.rows
+    # The receiver's place that the pod brings the least seconds above its threshold in a day, and these seconds.
     high, path = current.pool.high[rows], work.day.path(pod)
     possible = fits_on(work, current, pod) & (rows != row) & both(table.usage[rows] + usage <= high)
     if pod.facts.prod:
         possible &= both(table.prod[rows] + usage <= current.pool.prod_high[rows])
     places = np.flatnonzero(possible)
     if not len(places):
-        return None, 0.0
-    chosen = rows[places]
-    fullest = larger((table.peak[chosen] + path.max(axis=0)) / table.capacity[chosen])
+        return None
     if len(places) > SHORT_LIST:
+        chosen = rows[places]
+        fullest = larger((table.peak[chosen] + path.max(axis=0)) / table.capacity[chosen])
         places = places[np.argpartition(fullest, SHORT_LIST)[:SHORT_LIST]]
     chosen = rows[places]
-    harm = work.day.above(current.high, chosen, path[:, None]) - work.day.above(current.high, chosen)
-    return int(places[np.argmin(harm)]), float(harm.min())
+    seconds = work.day.above(current.high, chosen, path[:, None]) - work.day.above(current.high, chosen)
+    place, harm = int(places[np.argmin(seconds)]), float(seconds.min())
+    if spared - harm <= LEAST_SPARED_SECONDS:
+        return None
+    shares = shares_of(work, pod, row)
+    cost = price(pod, shares, (spared - harm) * float(shares.max()), spared, work.inputs.now_seconds)
+    if cost.gain < FORECAST_MARGIN * cost.cost:
+        return None
+    target = int(rows[place])
+    by_forecast = not (table.usage[row] > current.high[row]).any()
+    apply_move(work, pod, NodeRows(row, target), path_of(work, pod, PodUse(row, usage)))
+    current.receivers.take(place, pod)
+    nodes, (cpu, memory) = (table.names[row], table.names[target]), usage.tolist()
+    return PlannedMove(pod.key, *nodes, (cpu, memory), cost, by_forecast, False, pod.unjudged())

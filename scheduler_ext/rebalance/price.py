@@ -15,15 +15,13 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from cotenant.base.kubernetes.qos import PriorityClass
+from cotenant.scheduler_ext.arrays import Flags, Floats
 from cotenant.scheduler_ext.rebalance.classification import AHEAD_STEPS, HALF_HOUR
 from cotenant.scheduler_ext.rebalance.load import RebalancePod
 
-Floats = npt.NDArray[np.float64]
-USUAL_RESTART_SECONDS: Final = 60.0
-"""Counted for a pod whose own start cannot be read from its conditions."""
+USUAL_RESTART_SECONDS: Final = 60.0  # counted for a pod whose own start cannot be read from its conditions
 LONGEST_START_SECONDS: Final = 3600.0
 """A pod that became ready later than this after it was placed was ready before: its start is not known."""
 RISKS: Final = {PriorityClass.PROD: 10.0, PriorityClass.MID: 5.0, PriorityClass.BATCH: 2.0, PriorityClass.FREE: 1.0}
@@ -96,14 +94,14 @@ def restart_seconds(pod: RebalancePod, now_seconds: float) -> float:
     return start
 
 
-def overload_seconds(ahead: Floats, high: Floats, over: npt.NDArray[np.bool_], now_seconds: float) -> float:
+def overload_seconds(ahead: Floats, high: Floats, over: Flags, now_seconds: float) -> float:
     """Return how long the resources in `over` stay above the threshold, seconds.
 
     They do until the first half hour that is not above. ahead: load of half hours from the present one on, (steps,
     2); high: (2,). An overload still to come counts from its beginning. Half an hour where there is no forecast, or
     where it does not know of the overload.
     """
-    above: npt.NDArray[np.bool_] = np.logical_or.reduce((ahead > high) & over, axis=1)
+    above: Flags = np.logical_or.reduce((ahead > high) & over, axis=1)
     begins = int(np.argmax(above)) if above.any() else len(above)
     if begins > AHEAD_STEPS:
         return float(HALF_HOUR)
@@ -113,9 +111,9 @@ def overload_seconds(ahead: Floats, high: Floats, over: npt.NDArray[np.bool_], n
     return float(steps * HALF_HOUR - passed)
 
 
-def after_overload_mask(ahead: Floats, high: Floats) -> npt.NDArray[np.bool_]:
+def after_overload_mask(ahead: Floats, high: Floats) -> Flags:
     """Return a mask of the half hours after the first overload, (steps,). ahead: (steps, 2); high: (2,)."""
-    above: npt.NDArray[np.bool_] = np.logical_or.reduce(ahead > high, axis=1)
+    above: Flags = np.logical_or.reduce(ahead > high, axis=1)
     has_begun = np.logical_or.accumulate(above)
-    over: npt.NDArray[np.bool_] = np.logical_or.accumulate(has_begun & ~above)
+    over: Flags = np.logical_or.accumulate(has_begun & ~above)
     return over

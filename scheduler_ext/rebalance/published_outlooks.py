@@ -22,8 +22,7 @@ from cotenant.scheduler_ext.reservations.guard import MANAGED
 
 OUTLOOKS_CONFIG_MAP: Final = "cotenant-workload-forecasts"
 KEY: Final = "forecasts"
-MOST_BYTES: Final = 900_000
-"""An object of the API server holds 1 MiB."""
+MOST_BYTES: Final = 900_000  # an object of the API server holds 1 MiB
 
 
 class _PublishedOutlook(msgspec.Struct, array_like=True):

@@ -7,17 +7,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
+from cotenant.scheduler_ext.arrays import Flags, Floats, Rows
 from cotenant.scheduler_ext.extender.stock_rules import refusals
 from cotenant.scheduler_ext.rebalance.load import NodeLoad, RebalancePod
 from cotenant.scheduler_ext.volumes.bound_volumes import can_use
 
-Floats = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
 PODS: Final = "pods"
-UNLIMITED_PODS: Final = 10**9
-"""Where a node does not say how many pods it takes."""
+UNLIMITED_PODS: Final = 10**9  # where a node does not say how many pods it takes
 
 
 @dataclass(slots=True)
@@ -25,15 +22,13 @@ class Receivers:
     """loads: of all nodes; rows: those that may take pods. free: unrequested amounts by resource name, (receivers,)."""
 
     loads: Sequence[NodeLoad]
-    rows: npt.NDArray[np.intp]
+    rows: Rows
     free: dict[str, Floats]
     permitted: dict[bytes, Flags] = field(default_factory=dict)
     usable: dict[bytes, Flags] = field(default_factory=dict)
 
     @classmethod
-    def of(
-        cls, loads: Sequence[NodeLoad], rows: npt.NDArray[np.intp], arrivals: Iterable[tuple[RebalancePod, int]] = ()
-    ) -> Receivers:
+    def of(cls, loads: Sequence[NodeLoad], rows: Rows, arrivals: Iterable[tuple[RebalancePod, int]] = ()) -> Receivers:
         """Receivers with what their pods leave; arrivals: pods that were moved to a row before."""
         free: dict[str, Floats] = {}
         for index, row in enumerate(rows):

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from cotenant.base.reasons import Reason
+from cotenant.scheduler_ext.arrays import Flags, Floats
 from cotenant.scheduler_ext.rebalance.anomaly import DetectorRound
 from cotenant.scheduler_ext.rebalance.arguments import RebalanceArgs
 from cotenant.scheduler_ext.rebalance.classification import LoadTable, PoolThresholds
@@ -19,12 +19,8 @@ from cotenant.scheduler_ext.rebalance.load import RebalanceInputs, RebalancePod,
 from cotenant.scheduler_ext.rebalance.plan import MoveRefusal, PlannedMove
 from cotenant.scheduler_ext.rebalance.receivers import Receivers
 
-Floats = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
-FORECAST_MARGIN: Final = 3.0
-"""How many times its cost a move must gain where the overload is not there yet."""
-SHORT_LIST: Final = 32
-"""Receivers whose whole day is looked at where none stays under its threshold."""
+FORECAST_MARGIN: Final = 3.0  # how many times its cost a move must gain where the overload is not there yet
+SHORT_LIST: Final = 32  # receivers whose whole day is looked at where none stays under its threshold
 
 
 @dataclass(slots=True)

@@ -41,8 +41,7 @@ class NodePool:
     policy: str = ""
     consolidate_after: str = ""
     budgets: tuple[NodeBudget, ...] = ()
-    annotations: Mapping[str, str] = field(default_factory=dict)
-    """Those that its nodes get."""
+    annotations: Mapping[str, str] = field(default_factory=dict)  # those that its nodes get
     replicas: int | None = None
 
 
@@ -62,8 +61,7 @@ class NodeGroup:
     name: str
     smallest: int
     target: int | None
-    source: str
-    """The object that says so."""
+    source: str  # the object that says so
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -199,37 +199,23 @@ def _pod_rules(pod: SizedPod, node: SizedNode, autoscalers: NodeAutoscalers) -> 
     if len(budgets) > 1:
         names = " and ".join(name for name, _ in budgets)
         yield _Rule(f"PodDisruptionBudgets {names}", BOTH, "a pod with two budgets cannot be evicted")
-    if NodeAutoscaler.CLUSTER_AUTOSCALER in autoscalers.found and not karpenter_node:
-        yield from _cluster_autoscaler_rules(pod, autoscalers)
-
-
-def _cluster_autoscaler_rules(pod: SizedPod, autoscalers: NodeAutoscalers) -> Iterator[_Rule]:
-    """Rules of cluster-autoscaler alone; `safe-to-evict: "true"` on the pod overrides each."""
-    if pod.marks.annotations.get(SAFE_TO_EVICT) == "true":
+    # The rules of cluster-autoscaler alone; `safe-to-evict: "true"` on the pod overrides each.
+    is_kept_by_it = NodeAutoscaler.CLUSTER_AUTOSCALER in autoscalers.found and not karpenter_node
+    if not is_kept_by_it or pod.marks.annotations.get(SAFE_TO_EVICT) == "true":
         return
-    own = (NodeAutoscaler.CLUSTER_AUTOSCALER,)
-    unread = "" if autoscalers.flags is not None else ", unless its flag allows it, which could not be read"
-    rules: Mapping[str, tuple[Callable[[], bool], str]] = {
-        "skip-nodes-with-local-storage": (lambda: bool(_unsafe_volumes(pod)), "pods with volumes on the node"),
-        "skip-nodes-with-system-pods": (
-            lambda: pod.namespace == "kube-system" and pod.marks.budgets == (),
-            "pods of kube-system without a disruption budget",
-        ),
-        "skip-nodes-with-custom-controller-pods": (
-            lambda: bool(pod.marks.kind) and pod.marks.kind not in STOCK_CONTROLLERS,
-            "pods of controllers outside of Kubernetes",
-        ),
-    }
-    if not pod.marks.kind:
+    own, kind = (NodeAutoscaler.CLUSTER_AUTOSCALER,), pod.marks.kind
+    if not kind:
         yield _Rule("no controller", own, "no controller would create the pod again")
-    for flag, (holds, what) in rules.items():
-        if autoscalers.flag(flag, "true") != "false" and holds():
-            volumes = f" ({', '.join(_unsafe_volumes(pod))})" if flag == "skip-nodes-with-local-storage" else ""
-            words = f"cluster-autoscaler keeps nodes with {what}{unread}"
-            yield _Rule(f"flag --{flag}=true{volumes}", own, words)
-
-
-def _unsafe_volumes(pod: SizedPod) -> tuple[str, ...]:
-    """Volumes on the node that no annotation allows to lose."""
     safe = {name.strip() for name in pod.marks.annotations.get(SAFE_VOLUMES, "").split(",")}
-    return tuple(name for name in pod.marks.local if name not in safe)
+    volumes = [name for name in pod.marks.local if name not in safe]
+    without_budget = pod.namespace == "kube-system" and pod.marks.budgets == ()
+    foreign = bool(kind) and kind not in STOCK_CONTROLLERS
+    unread = "" if autoscalers.flags is not None else ", unless its flag allows it, which could not be read"
+    for flag, holds, what, which in (
+        ("skip-nodes-with-local-storage", bool(volumes), "pods with volumes on the node", f" ({', '.join(volumes)})"),
+        ("skip-nodes-with-system-pods", without_budget, "pods of kube-system without a disruption budget", ""),
+        ("skip-nodes-with-custom-controller-pods", foreign, "pods of controllers outside of Kubernetes", ""),
+    ):
+        if holds and autoscalers.flag(flag, "true") != "false":
+            words = f"cluster-autoscaler keeps nodes with {what}{unread}"
+            yield _Rule(f"flag --{flag}=true{which}", own, words)

@@ -13,8 +13,7 @@ from typing import Final, NamedTuple
 from cotenant.base.resource import GIB, MIB
 
 EVICTION: Final = 100 * MIB
-GKE_PODS: Final = 110
-"""Pods a node beyond which GKE keeps 400 millicores more."""
+GKE_PODS: Final = 110  # pods a node beyond which GKE keeps 400 millicores more
 _AKS_CPU: Final = ((1, 60), (2, 100), (4, 140), (8, 180), (16, 260), (32, 420), (64, 740))
 
 

@@ -19,9 +19,9 @@ from typing import Final
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from cotenant.base.progress import Progress, Silent
+from cotenant.scheduler_ext.arrays import Flags, Floats
 from cotenant.scheduler_ext.cluster_size.cluster_bound import (
     NodeKind,
     Solved,
@@ -37,20 +37,13 @@ from cotenant.scheduler_ext.cluster_size.placing import TRIALS, PlacingState, Pl
 from cotenant.scheduler_ext.cluster_size.prices import SPOT, capacity_of
 from cotenant.scheduler_ext.cluster_size.reserve import Exemptions, find_exemptions, find_unplaced
 
-Ints = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
-MOST_PLACEMENTS: Final = 200_000
-"""Placements for each start, after which the mix that was found so far is the answer."""
+MOST_PLACEMENTS: Final = 200_000  # placements for each start, after which the mix that was found so far is the answer
 MOST_ROUNDS, FEWEST_ROUNDS = 40.0, 6.0
 """Placements of all pods in all trials that a start may take, whatever the number of pods."""
-MOST_TYPES: Final = 4
-"""Machine types that are tried alone, the cheapest by the linear program."""
-SPARE: Final = 1.4
-"""Nodes of a type that the search may use, as a multiple of what the linear program would take."""
-MORE_NODES: Final = 6
-"""Nodes of a type in a zone that the search may use beyond that."""
-GROWTH: Final = 0.04
-"""Share of the new nodes that are added when a trial refuses a pod."""
+MOST_TYPES: Final = 4  # machine types that are tried alone, the cheapest by the linear program
+SPARE: Final = 1.4  # nodes of a type that the search may use, as a multiple of what the linear program would take
+MORE_NODES: Final = 6  # nodes of a type in a zone that the search may use beyond that
+GROWTH: Final = 0.04  # share of the new nodes that are added when a trial refuses a pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +74,7 @@ class Mix:
     reason: str = ""
     pod: str = ""
     placed: int = 0
-    kept_month: float | None = None
-    """Money a month of the kept nodes that have a price; None where there is no mix."""
+    kept_month: float | None = None  # money a month of the kept nodes that have a price; None where there is no mix
 
     @property
     def nodes(self) -> int:
@@ -323,7 +315,7 @@ def _search(question: _Question, solved: Solved, progress: Progress) -> Mix:
     )
 
 
-def _starts(question: _Question, solved: Solved) -> list[tuple[float, npt.NDArray[np.float64]]]:
+def _starts(question: _Question, solved: Solved) -> list[tuple[float, Floats]]:
     """(least cost, nodes of each prototype to begin with): of all types, and of each of the cheapest types alone."""
     by_type: dict[str, list[int]] = defaultdict(list)
     for number, prototype in enumerate(question.prototypes):
@@ -338,7 +330,7 @@ def _starts(question: _Question, solved: Solved) -> list[tuple[float, npt.NDArra
     return [(solved.value, _level_zones(solved.kept, by_type.values())), *alone[:MOST_TYPES]]
 
 
-def _level_zones(kept: npt.NDArray[np.float64], groups: Iterable[Sequence[int]]) -> npt.NDArray[np.float64]:
+def _level_zones(kept: Floats, groups: Iterable[Sequence[int]]) -> Floats:
     """The nodes of each type levelled over its zones: the program does not care which zone it fills."""
     start = np.zeros(len(kept))
     for numbers in groups:
@@ -346,7 +338,7 @@ def _level_zones(kept: npt.NDArray[np.float64], groups: Iterable[Sequence[int]])
     return start
 
 
-def _grow(search: _MixSearch, start: npt.NDArray[np.float64]) -> list[int] | None:
+def _grow(search: _MixSearch, start: Floats) -> list[int] | None:
     """A mix that holds all pods, beginning with a start; None where the nodes at hand are used up first.
 
     Nodes are added that the refused pod may use, of the start's types where they will do, zone by zone in turns.

@@ -8,13 +8,12 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
+from cotenant.scheduler_ext.arrays import Floats
 from cotenant.scheduler_ext.extender.columns import SnapshotColumn
 from cotenant.scheduler_ext.extender.load.load_aware import HIGHEST
 from cotenant.scheduler_ext.extender.settings import BalanceSettings
 
-Floats = npt.NDArray[np.float64]
 UNKNOWN: Final = HIGHEST / 2
 
 

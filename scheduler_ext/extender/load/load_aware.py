@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from cotenant.base.colocation.nodemetric import AHEAD_SECONDS
+from cotenant.scheduler_ext.arrays import Flags, Floats
 from cotenant.scheduler_ext.extender.columns import SnapshotColumn
 from cotenant.scheduler_ext.extender.judgement import LARGEST_PERCENT, Code, NodeVerdicts
 from cotenant.scheduler_ext.extender.pod import NewPod
@@ -21,21 +21,18 @@ BREAKER_FRACTION: Final = 0.5
 """When a larger share of the reporting nodes is expired, it is the reporting that is broken: the load rules are off
 until it is back. When half of the nodes stop reporting it is the reporting that broke, not the nodes."""
 
-Floats = npt.NDArray[np.float64]
-Booleans = npt.NDArray[np.bool_]
 _RECLAIMED: Final = {
     SnapshotColumn.USED_CPU: SnapshotColumn.RECLAIMED_CPU,
     SnapshotColumn.REPORTED_CPU: SnapshotColumn.RECLAIMED_REPORTED_CPU,
 }
-HIGHEST: Final = 100
-"""Points of an idle node."""
+HIGHEST: Final = 100  # points of an idle node
 
 
-def expired_metric_mask(columns: Floats, now_seconds: float, settings: LoadAwareSettings) -> Booleans:
+def expired_metric_mask(columns: Floats, now_seconds: float, settings: LoadAwareSettings) -> Flags:
     """Nodes whose NodeMetric is too old, of the future or was never filled; a node without one is not expired."""
     age = now_seconds - columns[SnapshotColumn.UPDATED]
     # a comparison with NaN is false
-    mask: Booleans = (age >= settings.metric_expiration_seconds) | (age < -AHEAD_SECONDS)
+    mask: Flags = (age >= settings.metric_expiration_seconds) | (age < -AHEAD_SECONDS)
     return mask
 
 
@@ -74,7 +71,7 @@ def check_usage(columns: Floats, pod: NewPod, now_seconds: float, settings: Load
     return verdicts
 
 
-def over_by_report(columns: Floats, pod: NewPod) -> Booleans:
+def over_by_report(columns: Floats, pod: NewPod) -> Flags:
     """Nodes whose reported use alone, without any estimate of ours, is above a threshold of the pod's, (n,)."""
     prod = _by_prod(columns, pod)
     over = np.zeros(columns.shape[1], dtype=np.bool_)
@@ -89,15 +86,15 @@ def over_by_report(columns: Floats, pod: NewPod) -> Booleans:
     return over
 
 
-def _by_prod(columns: Floats, pod: NewPod) -> Booleans:
+def _by_prod(columns: Floats, pod: NewPod) -> Flags:
     """Nodes on which the pod is held against the thresholds of prod, (n,)."""
-    mask: Booleans = pod.prod & (
+    mask: Flags = pod.prod & (
         (columns[SnapshotColumn.PROD_LIMIT_CPU] > 0) | (columns[SnapshotColumn.PROD_LIMIT_MEMORY] > 0)
     )
     return mask
 
 
-def _limit(columns: Floats, pod: NewPod, prod: Booleans, offset: int) -> Floats:
+def _limit(columns: Floats, pod: NewPod, prod: Flags, offset: int) -> Floats:
     """Threshold of each node in percent; offset: 0 CPU, 1 memory."""
     limits: Floats = np.where(
         prod,

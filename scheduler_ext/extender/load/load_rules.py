@@ -9,15 +9,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from cotenant.scheduler_ext.arrays import Floats, Rows
 from cotenant.scheduler_ext.extender.judgement import BY_FORECAST, BY_USE, RULES, Code, NodeVerdicts
 from cotenant.scheduler_ext.extender.load import balance, load_aware, prediction
 from cotenant.scheduler_ext.extender.pod import NewPod, Pair
 from cotenant.scheduler_ext.extender.settings import ExtenderSettings
-from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, Rows
+from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot
 
-Floats = npt.NDArray[np.float64]
 Part = Rows | slice
 
 

@@ -10,17 +10,15 @@ instantaneous rule holds beside this one, as a floor.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from cotenant.scheduler_ext.arrays import Floats, Rows
 from cotenant.scheduler_ext.extender.columns import SnapshotColumn
 from cotenant.scheduler_ext.extender.judgement import LARGEST_PERCENT, Code, NodeVerdicts
 from cotenant.scheduler_ext.extender.load.load_aware import for_pod, percent_of
 from cotenant.scheduler_ext.extender.pod import NewPod
 from cotenant.scheduler_ext.extender.settings import PredictionSettings
-from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, Rows, slot_of
+from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, slot_of
 from cotenant.scheduler_ext.extender.watch.frame import SLOTS
-
-Floats = npt.NDArray[np.float64]
 
 
 def window(snapshot: NodeSnapshot, pod: NewPod, now_seconds: float, settings: PredictionSettings) -> slice:

@@ -44,13 +44,10 @@ from cotenant.scheduler_ext.extender.why import Explanation, PodVerdict, explain
 if TYPE_CHECKING:
     from cotenant.base.logs.metrics import Metrics
 
-REMEMBERED: Final = 2_000
-"""Pods whose last refusal is remembered for /why."""
-QUIET_SECONDS: Final = 0.05
-"""Garbage is collected when nobody has asked for so long."""
+REMEMBERED: Final = 2_000  # pods whose last refusal is remembered for /why
+QUIET_SECONDS: Final = 0.05  # garbage is collected when nobody has asked for so long
 STANCE_SECONDS: Final = 0.5
-YIELDED_SECONDS: Final = 60.0
-"""Pause between two log records of a rule that has no say in question after question."""
+YIELDED_SECONDS: Final = 60.0  # pause between two log records of a rule that has no say in question after question
 BUCKETS: Final = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.5, 1.0)
 JSON: Final = "application/json"
 _PROBES: Final = {"/healthz": "livez", "/livez": "livez", "/readyz": "readyz"}
@@ -195,7 +192,7 @@ class ExtenderApp:
         victims = args.victims()
         uids = {node: [p.uid for p in node_victims.pods or ()] for node, node_victims in victims.items()}
         spared = decide.protected_nodes(view.snapshot, pod, uids, view.shares, (self._now(), self._settings))
-        self.counts.spared(len(spared))
+        self.counts.spared.inc(len(spared))
         return wire.preempt_answer(victims, spared)
 
     def _bind(self, body: bytes) -> bytes:
@@ -241,7 +238,7 @@ class ExtenderApp:
         """
         self._report_stance(stance)
         if rule := stance.yielded:
-            self.counts.yielded(rule)
+            self.counts.yielded.labels(rule).inc()
             now = monotonic()
             if now - self._yielded_at.get(rule, -math.inf) >= YIELDED_SECONDS:
                 self._yielded_at[rule] = now
@@ -282,20 +279,20 @@ class Counts:
             registry=registry,
         )
         self._refused = counter("cotenant_extender_refused_nodes_total", "Nodes refused to pods, by rule.", ["rule"])
-        self._yielded = counter(
+        self.yielded = counter(
             "cotenant_extender_rule_yielded_total",
             "Calls in which a rule was ignored, because by its own estimates it would have refused every node.",
             ["rule"],
         )
-        self._spared = counter("cotenant_extender_spared_nodes_total", "Nodes taken out of preemption.")
+        self.spared = counter("cotenant_extender_spared_nodes_total", "Nodes taken out of preemption.")
         self._nodes = gauge("cotenant_extender_nodes", "Nodes in the view.")
         self._age = gauge("cotenant_extender_view_age_seconds", "Age of the view of the cluster.")
         self._off = gauge("cotenant_extender_load_rules_off", "1 while load rules are inactive, else 0.")
-        self._expires = gauge(
+        self.certificate_expires = gauge(
             "cotenant_extender_certificate_expiry_timestamp_seconds",
             "Unix time at which the served certificate expires; NaN without one.",
         )
-        self._expires.set(math.nan)
+        self.certificate_expires.set(math.nan)
         # strangers' paths may be any: of those few are kept
         self._of_verb = lru_cache(maxsize=32)(self._verb_metrics)
         self._of_rule = lru_cache(maxsize=32)(self._refused.labels)
@@ -315,18 +312,6 @@ class Counts:
         """Nodes were refused to a pod: by (rule, words)."""
         for (rule, _), number in counts.items():
             self._of_rule(rule).inc(number)
-
-    def yielded(self, rule: str) -> None:
-        """A rule was ignored in a request."""
-        self._yielded.labels(rule).inc()
-
-    def certificate_shown(self, expires_at: float) -> None:
-        """A certificate that ends at this Unix time is shown from now on."""
-        self._expires.set(expires_at)
-
-    def spared(self, nodes: int) -> None:
-        """So many nodes were taken out of a preemption."""
-        self._spared.inc(nodes)
 
     def set_view(self, nodes: int, age_seconds: float, load_rules_off: bool) -> None:
         """Set the gauges of the cluster as the extender knows it: nodes, age of the data in seconds, load rules off."""

@@ -19,10 +19,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from cotenant.base.errors import UsageError
 
-AUTHORITY_DAYS: Final = 3650
-"""Validity of the CA."""
-DAYS: Final = 365
-"""Validity of the two others."""
+AUTHORITY_DAYS: Final = 3650  # validity of the CA
+DAYS: Final = 365  # validity of the two others
 _USES: Final = {"server": ExtendedKeyUsageOID.SERVER_AUTH, "scheduler": ExtendedKeyUsageOID.CLIENT_AUTH}
 
 

@@ -16,8 +16,7 @@ from cotenant.base.kubernetes.protocol import BIND_RESOURCE
 from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 
 API_VERSION = "kubescheduler.config.k8s.io/v1"
-BIND_SECONDS = 1.0
-"""A bind is waited for at least so long: it writes to the API server before it answers."""
+BIND_SECONDS = 1.0  # a bind is waited for at least so long: it writes to the API server before it answers
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,7 +168,7 @@ class ExtenderService:
         self.app = ExtenderApp(
             ExtenderDependencies(self.view, settings, clock, metrics, Binder(client.sibling, allocation))
         )
-        shown = self.app.counts.certificate_shown
+        shown = self.app.counts.certificate_expires.set
         self.server = ExtenderServer(self.app, settings, self.app.collect_garbage, shown=shown)
         self.feed = Feed(self.view, client, settings, telemetry)
         self._settings = settings

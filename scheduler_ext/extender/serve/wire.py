@@ -16,11 +16,11 @@ import numpy.typing as npt
 
 from cotenant.base.kubernetes.models.metadata import LabelledObject
 from cotenant.base.kubernetes.models.pod import PodWire
+from cotenant.scheduler_ext.arrays import Rows
 from cotenant.scheduler_ext.extender.judgement import UNRESOLVABLE, NodeRefusals
-from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, Rows
+from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot
 
-Pieces = npt.NDArray[np.object_]
-"""Parts of an answer, bytes."""
+Pieces = npt.NDArray[np.object_]  # parts of an answer, bytes
 _TAILS: Final = np.array([b"%d}," % score for score in range(11)], dtype=object)
 """The end of a node's entry in a prioritize answer, by its score, with the comma behind it."""
 

@@ -13,8 +13,7 @@ import msgspec
 from cotenant.base.allocation.devices import DeviceInventory, TakenDevices
 
 SLOT_SECONDS: Final = 1800
-SLOTS: Final = 50
-"""Half hours of a forecast that a snapshot holds: a day, the present one, and one to pass meanwhile."""
+SLOTS: Final = 50  # half hours of a forecast that a snapshot holds: a day, the present one, and one to pass meanwhile
 
 
 class PlaceholderOf(msgspec.Struct, frozen=True, array_like=True):
@@ -108,8 +107,7 @@ class Frame(msgspec.Struct, frozen=True):
     """CPUs that are free, of nodes where that changed; None where a node is gone."""
     device_rooms: dict[str, FreeDevices | None] | None = None
     """Devices that are free, of nodes where that changed; None where a node is gone."""
-    gone: list[str] | None = None
-    """uids of pods that left."""
+    gone: list[str] | None = None  # uids of pods that left
     clock_ahead_seconds: float = 0.0
 
 

@@ -71,15 +71,13 @@ class NodeTable:
     _other_nodes: bool = True
     _other_guards: bool = True
     _other_placeholders: bool = True
-    _documents: set[Key] = field(default_factory=set)
-    """Collection and node of documents that changed."""
+    _documents: set[Key] = field(default_factory=set)  # collection and node of documents that changed
     _hardware: set[str] = field(default_factory=set)
     """Nodes whose pods, labels or slices changed, so that their free hardware has to be computed again."""
     _reservations: set[str] = field(default_factory=set)
     _fresh: bool = True
     _slot: int = -1
-    _index: dict[str, int] = field(default_factory=dict)
-    """Row of each node, as the last whole frame had it."""
+    _index: dict[str, int] = field(default_factory=dict)  # row of each node, as the last whole frame had it
 
     def put_node(self, name: str, node: ExtenderNode | None) -> None:
         """A node appeared, changed or (None) vanished; when the set of nodes changes, the next frame is a whole one."""

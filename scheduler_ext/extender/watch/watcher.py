@@ -67,8 +67,7 @@ PATHS: Final = {
     "slices": RESOURCE_SLICES,
 }
 """Collections that are watched."""
-OUR_SLICES: Final = f"spec.driver={CLAIM_DRIVER}"
-"""Field selector: ResourceSlices of the node agents."""
+OUR_SLICES: Final = f"spec.driver={CLAIM_DRIVER}"  # field selector: ResourceSlices of the node agents
 
 
 class WatchedKind(NamedTuple):

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from cotenant.base.kubernetes.node_taints import APPROVED
 from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.base.reasons import Reason
 from cotenant.base.usage.usage import DAY_SECONDS
+from cotenant.scheduler_ext.arrays import Flags, Floats
 from cotenant.scheduler_ext.rebalance.classification import HALF_HOUR, NodeClass, forecast_high, state_of, table_of
 from cotenant.scheduler_ext.rebalance.day_ahead import PodUse, day_of
 from cotenant.scheduler_ext.rebalance.eligibility import Eligibility
@@ -40,8 +40,6 @@ from cotenant.scheduler_ext.rebalance.price import MovePrice, price
 from cotenant.scheduler_ext.rebalance.receivers import Receivers
 from cotenant.scheduler_ext.rebalance.round_state import RoundState, movable_usage, path_of, shares_of
 
-Floats = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
 NEEDED: Final = (Reason.PODS_WAIT, Reason.LOAD_RISES, Reason.PEAK_NOT_COVERED, Reason.REBALANCE_PAUSED)
 """Stops that take the marks away."""
 PASSING: Final = (
@@ -56,8 +54,7 @@ PASSING: Final = (
     Reason.METRIC_IMPLAUSIBLE,
 )
 """What keeps a pod or a node for a while: a node that is begun waits."""
-STAYING: Final = (Reason.STATIC_POD, Reason.DAEMON_POD)
-"""Pods that go with their node."""
+STAYING: Final = (Reason.STATIC_POD, Reason.DAEMON_POD)  # pods that go with their node
 
 
 RECEIVER_MARGIN: Final = 0.12
@@ -372,5 +369,4 @@ def _emptied_nodes(work: _EmptyingRound, before: tuple[Floats, Floats]) -> Itera
             node_class = NodeClass.EMPTYING
         elif (before[0][row] > work.high[row]).any():
             node_class = NodeClass.HIGH
-        high, now, after, peak_before, peak_after = (share[row] for share in shares)
-        yield RebalancedNode(name, "", node_class, False, reason, high, now, after, peak_before, peak_after)
+        yield RebalancedNode(name, "", node_class, False, reason, *(share[row] for share in shares))

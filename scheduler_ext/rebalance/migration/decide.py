@@ -24,8 +24,7 @@ from cotenant.scheduler_ext.rebalance.migration.step import JobAdvance, advance_
 from cotenant.scheduler_ext.rebalance.migration.view import MigrationView
 from cotenant.scheduler_ext.reservations.guard import MANAGED
 
-LONGEST_SECONDS = 5.0
-"""Between two looks when nothing happens: times run out by then."""
+LONGEST_SECONDS = 5.0  # between two looks when nothing happens: times run out by then
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,7 @@ Json = Mapping[str, Any]
 
 JOBS: Final = "podmigrationjobs"
 KIND: Final = "PodMigrationJob"
-TARGET_ANNOTATION: Final = "cotenant.dev/target-node"
-"""On a job: the one node that its pod is to move to."""
+TARGET_ANNOTATION: Final = "cotenant.dev/target-node"  # on a job: the one node that its pod is to move to
 SOURCE_ANNOTATION: Final = "cotenant.dev/source-node"
 """On a job: the node that its pod was on when the move was decided."""
 

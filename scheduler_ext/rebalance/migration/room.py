@@ -25,10 +25,8 @@ from cotenant.scheduler_ext.reservations.status import READY, SCHEDULED, address
 
 Json = Mapping[str, Any]
 
-SPARE_SECONDS: Final = 60.0
-"""A Reservation outlives its job's time by so much: the job's end comes first, and says why."""
-LONGEST_SECONDS: Final = 86_400.0
-"""The capacity of a job without an end is given back after a day."""
+SPARE_SECONDS: Final = 60.0  # a Reservation outlives its job's time by so much: the job's end comes first, and says why
+LONGEST_SECONDS: Final = 86_400.0  # the capacity of a job without an end is given back after a day
 _NODE_NAME: Final = "metadata.name"
 
 

@@ -37,11 +37,9 @@ from cotenant.scheduler_ext.reservations.model.life_cycle import Phase
 from cotenant.scheduler_ext.reservations.model.reservation import Reservation
 from cotenant.scheduler_ext.reservations.status import merge_conditions
 
-LAG_SECONDS: Final = 10.0
-"""A job this young may be seen before its pod is."""
+LAG_SECONDS: Final = 10.0  # a job this young may be seen before its pod is
 COMPLETE: Final = "Complete"
-MOST_CHARACTERS: Final = 1024
-"""Of a message."""
+MOST_CHARACTERS: Final = 1024  # of a message
 _EVICTING: Final = Condition(EVICTION, "False", JobReason.EVICTING)
 
 

@@ -47,8 +47,7 @@ class MigrationView:
     evictions_refused: Mapping[Key, EvictionRefusal] = field(default_factory=dict)
     evictions_now: int = 1
     served_until_seconds: float = float("inf")
-    unmade: Mapping[str, str] = field(default_factory=dict)
-    """Why what a job needs could not be made, by its address."""
+    unmade: Mapping[str, str] = field(default_factory=dict)  # why what a job needs could not be made, by its address
     most_per_hour: int = DEFAULT_CHURN.least
     pause_seconds: float = 0.0
     now_seconds: float = 0.0

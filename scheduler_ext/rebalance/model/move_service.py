@@ -19,15 +19,11 @@ from cotenant.base.table import Table
 from cotenant.changes.model.service import FieldMove
 from cotenant.scheduler_ext.rebalance.model.tables import RebalanceReport
 
-FEATURE: Final = "migrations"
-"""The manager's feature that carries jobs out."""
-EMPTYING_FEATURE: Final = "descheduler"
-"""The one that goes on with nodes that people approved to be emptied."""
-TO_BE_EMPTIED: Final = "set"
-"""In column `decision` of EMPTYING: nodes that the round begins, and a person may approve."""
+FEATURE: Final = "migrations"  # the manager's feature that carries jobs out
+EMPTYING_FEATURE: Final = "descheduler"  # the one that goes on with nodes that people approved to be emptied
+TO_BE_EMPTIED: Final = "set"  # in column `decision` of EMPTYING: nodes that the round begins, and a person may approve
 NARROWED: Final = "rows about pods of namespaces that you may not read are hidden"
-PLACE: Final = re.compile(r"(?<![\w./-])([a-z0-9](?:[a-z0-9-]*[a-z0-9])?)/[a-z0-9][\w.-]*")
-"""NAMESPACE/NAME in a text."""
+PLACE: Final = re.compile(r"(?<![\w./-])([a-z0-9](?:[a-z0-9-]*[a-z0-9])?)/[a-z0-9][\w.-]*")  # NAMESPACE/NAME in a text
 ENABLE_COMMAND: Final = "cotenant --set descheduler.enabled=true serve manager --write"
 
 

@@ -18,10 +18,8 @@ from cotenant.scheduler_ext.rebalance.model.move_service import ENABLE_COMMAND, 
 
 Json = Mapping[str, Any]
 APPROVED_BY_ANNOTATION: Final = "cotenant.dev/approved-by"
-UNREADABLE: Final = "unreadable"
-"""Phase shown for a job that cannot be read; its reason says why."""
-WORKING: Final = frozenset({"Up", "Degraded"})
-"""States of a feature that does its work."""
+UNREADABLE: Final = "unreadable"  # phase shown for a job that cannot be read; its reason says why
+WORKING: Final = frozenset({"Up", "Degraded"})  # states of a feature that does its work
 
 
 def withdraw_job(body: Json) -> Delete:

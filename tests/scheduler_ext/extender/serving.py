@@ -58,7 +58,7 @@ def serving(
     chosen = msgspec.structs.replace(settings or ExtenderSettings(), port=0)
     metrics = Metrics("test", "3")
     app = ExtenderApp(ExtenderDependencies(view, chosen, SystemClock(), metrics, binder))
-    server = ExtenderServer(app, chosen, app.collect_garbage, shown=app.counts.certificate_shown)
+    server = ExtenderServer(app, chosen, app.collect_garbage, shown=app.counts.certificate_expires.set)
     server.start()
     try:
         yield Serving(server, app, metrics)
