@@ -71,9 +71,9 @@ def matches_terms(required: Json, node: ExtenderNode) -> bool:
     name = {"metadata.name": node.name}
     for term in required.get("nodeSelectorTerms") or ():
         if isinstance(term, Mapping):
-            held = [_holds(expression, node.labels) for expression in term.get("matchExpressions") or ()]
-            held += [_holds(expression, name) for expression in term.get("matchFields") or ()]
-            if held and all(held):
+            satisfied = [_holds(expression, node.labels) for expression in term.get("matchExpressions") or ()]
+            satisfied += [_holds(expression, name) for expression in term.get("matchFields") or ()]
+            if satisfied and all(satisfied):
                 return True
     return False
 

@@ -130,11 +130,11 @@ def read(
 
 
 def _optional(
-    client: KubeClient, path: str, kind: Any, project: Callable[[Any], _ValueT], gaps: list[str], all_of: str, one: str
+    client: KubeClient, path: str, kind: Any, project: Callable[[Any], _ValueT], gaps: list[str], all_of: str, each: str
 ) -> dict[Key, _ValueT]:
     """The values of a collection that may be missing; none where its kind is not installed.
 
-    all_of: the gap where it is forbidden; one: that of each object that cannot be read, with {} for its name.
+    all_of: the gap where it is forbidden; each: that of each object that cannot be read, with {} for its name.
     """
     try:
         values, refused = read_each(client, path, kind, project)
@@ -143,7 +143,7 @@ def _optional(
     except ClusterForbidden as error:
         gaps.append(f"{all_of}: {error.message}")
         return {}
-    gaps.extend(f"{one.format(name)}: {why}" for (_, name), why in refused.items())
+    gaps.extend(f"{each.format(name)}: {why}" for (_, name), why in refused.items())
     return values
 
 
