@@ -153,14 +153,13 @@ def patches(
     except UsageError as error:
         return html.P(f"No patch: {error.message}", className="panel-note")
     if not command:
-        return html.P(
-            "No patch: nothing changes, or the kind has no template that can be patched.", className="panel-note"
-        )
+        why = "No patch: nothing changes, or the kind has no template that can be patched."
+        return html.P(why, className="panel-note")
     note = html.P("Text to copy into a shell. Nothing is applied from here.", className="panel-note")
-    yaml = (
-        [copyable_command(html.H3("YAML for kubectl apply --server-side"), document, "copy-yaml")] if document else []
-    )
-    return html.Div([note, copyable_command(html.H3("Patch"), command, "copy-patch"), *yaml])
+    parts = [note, copyable_command(html.H3("Patch"), command, "copy-patch")]
+    if document:
+        parts.append(copyable_command(html.H3("YAML for kubectl apply --server-side"), document, "copy-yaml"))
+    return html.Div(parts)
 
 
 def copyable_command(title: Component, text: str, id_: str) -> Component:

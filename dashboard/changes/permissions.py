@@ -82,15 +82,13 @@ def _cluster(view: View) -> Component:
     service, who = view.given.changes, view.given.current_user()
     if service is None:
         why = "A read-only dashboard needs no right. One that may change things checks these:"
-        return panels.panel(
-            title, panels.empty("The cluster is not asked.", why=why, command="cotenant dashboard --act")
-        )
+        none = panels.empty("The cluster is not asked.", why=why, command="cotenant dashboard --act")
+        return panels.panel(title, none)
     permissions = service.permissions(who, ())
     spaces: Sequence[str] = ()
     if any(p.allowed is False for p in permissions):
-        spaces = [name or EMPTY for name in view.source.snapshot().tables[WORKLOADS.name].texts("namespace")][
-            :NAMESPACES_SHOWN
-        ]
+        names = view.source.snapshot().tables[WORKLOADS.name].texts("namespace")
+        spaces = [name or EMPTY for name in names][:NAMESPACES_SHOWN]
         permissions = service.permissions(who, spaces) if spaces else permissions
     heads = ("Feature", "Needs", "Everywhere", *(visible(namespace) for namespace in spaces))
     note = "By SelfSubjectAccessReview, with your own rights where the login provides them."

@@ -88,8 +88,7 @@ def layout(view: View, pages: Sequence[Page]) -> Component:
     links = html.Ul(id="nav", children=navigation(view, every, "", ""))
     navbar = dmc.AppShellNavbar(html.Nav(links, className="places", **{"aria-label": "Pages"}))
     keys = [*((f"g {page.letter}", page.title) for page in pages if page.letter), *KEYS_HELP]
-    rows = [html.Tr([html.Th(html.Kbd(key), scope="row"), html.Td(text)]) for key, text in keys]
-    table = html.Table(html.Tbody(rows), className="inputs")
+    table = panels.pairs((html.Kbd(key), text) for key, text in keys)
     closed: dict[str, Any] = {"opened": False, "size": "sm", "closeButtonProps": panels.CLOSE}
     return dmc.MantineProvider(
         [

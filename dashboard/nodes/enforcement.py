@@ -195,8 +195,7 @@ def reasons(marks: Sequence[Mark]) -> Component:
     lanes = [lane for lane in Lane if any(mark.lane is lane for mark in marks)]
     rows = [(chart.STYLES[lane][0], LANE_SENTENCES[lane]) for lane in lanes]
     rows += [(code, REASON_SENTENCES.get(code, "A finding; its text describes it.")) for code in codes]
-    cells = [html.Tr([html.Th(visible(code), scope="row"), html.Td(text)]) for code, text in rows]
-    table = html.Table(html.Tbody(cells), className="inputs")
+    table = panels.pairs((visible(code), text) for code, text in rows)
     return html.Details([html.Summary("What lanes and reasons mean"), table], className="more")
 
 

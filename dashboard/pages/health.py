@@ -85,8 +85,7 @@ def _first_row(now: Status) -> Component:
 def _process(now: Status) -> Component:
     rows = [("settings", now.settings_digest or display.MISSING), ("strategy", now.strategy or display.MISSING)]
     rows += list(now.versions.items())
-    listed = [html.Tr([html.Th(name, scope="row"), html.Td(value)]) for name, value in rows]
-    return panels.panel("Settings and versions", html.Table(html.Tbody(listed), className="inputs"))
+    return panels.panel("Settings and versions", panels.pairs(rows))
 
 
 def _pulls(pulls: Sequence[QualityRecord]) -> Component:

@@ -53,11 +53,6 @@ def render(view: View, search: str) -> Component:
     return html.Div(parts, className="page tall-page")
 
 
-def below(view: View, parts: tuple[str, ...], search: str) -> Component:
-    """A plan's own page."""
-    return plan_page.render(view, parts, search)
-
-
 def register(app: Dash, view: View) -> None:
     """The list's callbacks; board and plan follow the URL, newer results and the cluster."""
     list_page.register(app, view, LIST)
@@ -120,4 +115,4 @@ def _refresh_page(view: View, state: tuple[float, str, str], path: str, search: 
 
 
 OBEYED: Final = Obeyed(time_range="plans cover the next 24 hours or 7 days, by the page's own switch.", forecast=True)
-PAGE: Final[Page] = Page(PATH, "Plans", "v", render, register, below, place=Place.PEAKS, obeyed=OBEYED)
+PAGE: Final[Page] = Page(PATH, "Plans", "v", render, register, plan_page.render, place=Place.PEAKS, obeyed=OBEYED)

@@ -118,7 +118,7 @@ def terms(form: Mapping[str, Any], base: PlanTerms | None = None) -> PlanTerms:
     return PlanTerms(
         pods=int(_number(form, "pods", "Pods")),
         window=None if by_schedule else _span(form, old.window),
-        recurring=_recurrence(form, old.recurring) if by_schedule else None,
+        recurring=recurrence(form, old.recurring) if by_schedule else None,
         quantile=_number(form, "quantile", "Quantile") if "quantile" in form else old.quantile,
         lead_seconds=60 * _number(form, "lead", "Lead"),
         ttl_seconds=None if form.get("ttl") in (None, "") else 60 * _number(form, "ttl", "TTL"),
@@ -129,12 +129,8 @@ def terms(form: Mapping[str, Any], base: PlanTerms | None = None) -> PlanTerms:
     )
 
 
-def recurrence(form: Mapping[str, Any]) -> Recurrence:
-    """The schedule that was typed."""
-    return _recurrence(form, None)
-
-
-def _recurrence(form: Mapping[str, Any], old: Recurrence | None) -> Recurrence:
+def recurrence(form: Mapping[str, Any], old: Recurrence | None = None) -> Recurrence:
+    """The schedule that was typed; what has no field is as in `old`. UsageError for an empty or unreadable field."""
     minutes = _number(form, "minutes", "Minutes long")
     schedule, zone = (" ".join(str(form.get(key) or "").split()) for key in ("schedule", "zone"))
     if not schedule:

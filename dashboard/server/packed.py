@@ -69,13 +69,11 @@ class PackedAnswers:
         if scope["type"] != "http" or scope["method"] != "GET":
             return False
         path, query = scope["path"], scope["query_string"]
-        if path.startswith(self._packages):
-            is_fixed = not query
-        else:
-            is_fixed = path.startswith(self._assets) and _CHANGED.fullmatch(query) is not None
+        is_asset = path.startswith(self._assets) and _CHANGED.fullmatch(query) is not None
+        if not (is_asset or (path.startswith(self._packages) and not query)):
+            return False
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        accepts = "gzip" in headers.get("accept-encoding", "")
-        return is_fixed and accepts and not any(name in headers for name in _PER_REQUEST)
+        return "gzip" in headers.get("accept-encoding", "") and not any(name in headers for name in _PER_REQUEST)
 
 
 def _capturing_send(name: tuple[str, bytes], send: Send) -> Send:
