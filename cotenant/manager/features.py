@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
@@ -30,7 +31,8 @@ from cotenant.recommender.colocation.controller import ColocationController
 from cotenant.recommender.colocation.node_slo import NodeSloController, NodeSloObject
 from cotenant.recommender.colocation.zones import Topology
 from cotenant.scheduler_ext.load_taints.controller import LoadTaintController
-from cotenant.scheduler_ext.queues.controller import QueueController, QueueGates
+from cotenant.scheduler_ext.queues.controller import QueueController
+from cotenant.scheduler_ext.queues.controller import withdrawal as queues_withdrawal
 from cotenant.scheduler_ext.queues.queue_objects import QUEUE_MIRRORS, QUEUING, queue_mirror
 from cotenant.scheduler_ext.rebalance.arguments import arguments_from_settings
 from cotenant.scheduler_ext.rebalance.cluster_reading import MIGRATING, migration_mirror
@@ -38,6 +40,7 @@ from cotenant.scheduler_ext.rebalance.controllers.descheduler_controller import 
 from cotenant.scheduler_ext.rebalance.controllers.migration_controller import MigrationController
 from cotenant.scheduler_ext.rebalance.emptying.arguments import emptying_configured
 from cotenant.scheduler_ext.reservations.controller import Gates, ReservationController
+from cotenant.scheduler_ext.reservations.controller import withdrawal as reservations_withdrawal
 from cotenant.scheduler_ext.reservations.plan_controller import PlanController
 from cotenant.scheduler_ext.reservations.service.mirrors import RESERVING, reservation_mirror
 from cotenant.settings import Settings
@@ -157,13 +160,13 @@ MAKERS: Final[Mapping[str, Callable[[FeatureDependencies], Feature]]] = {
     "recommendations": lambda of: RecommendationController(of.client.sibling(), of.results, of.published_until),
     "forecasts": lambda of: ForecastController(of.client.sibling(), of.mirrors["nodes"], of.results, of.manager),
     "reservations": lambda of: (
-        Gates(of.mirrors)
+        Gates("reservations", ("pending-pods",), partial(reservations_withdrawal, of.mirrors))
         if of.settings.reservations.handled_by == "koordinator"
         else ReservationController(of.client.sibling(), of.mirrors, of.settings.reservations, of.registry)
     ),
     "plans": lambda of: PlanController(of.client.sibling(), of.mirrors, of.results, of.settings),
     "queues": lambda of: (
-        QueueGates(of.mirrors)
+        Gates("queues", ("queue-pods",), partial(queues_withdrawal, of.mirrors))
         if of.settings.queues.handled_by == "koordinator"
         else QueueController(of.mirrors, of.settings.queues, of.registry)
     ),

@@ -1,8 +1,7 @@
 """EDGE: the feature `load-taints`: busy nodes get a taint that keeps a scheduler without extender away.
 
 What the extender's watcher keeps is kept here too, with the same numbers. Taints stay when the manager ends: they are
-few by their caps, and the next manager goes on with them. Where the feature is off, or a dry run, what an earlier one
-left is taken away.
+few by their caps, and the next one goes on with them. Where the feature is off, or a dry run, such taints are removed.
 """
 
 from __future__ import annotations

@@ -55,8 +55,7 @@ class LoadTaintArgs:
     refuse_from: float = 97.0
     """NoSchedule from here on: pods arrive before the taint does."""
     avoid_from: float = 60.0
-    """PreferNoSchedule from here on, the busiest first. Only the order among busy nodes depends on it; avoided_share
-    bounds how many it reaches."""
+    """PreferNoSchedule from here on, the busiest first; avoided_share bounds how many it reaches."""
     leave: float = 8.0
     """A taint goes when the node is so far below what it was set for; a node in the place of another is so much busier.
     Hysteresis above the noise of one NodeMetric to the next."""

@@ -17,7 +17,7 @@ from cotenant.base.controllers.contract import ControllerDecision, ObjectNote
 from cotenant.base.controllers.loop import Changes, Feature
 from cotenant.base.errors import ClusterAbsent, ClusterConflict, ClusterForbidden, ClusterInvalid, NotLeader
 from cotenant.base.kube import Mirror
-from cotenant.base.kubernetes.intent import Outcome
+from cotenant.base.kubernetes.intent import Intent, Outcome
 from cotenant.base.kubernetes.protocol import NATIVE_GANG_GROUP
 from cotenant.scheduler_ext.queues.decide import (
     QueueWrites,
@@ -161,24 +161,8 @@ def _is_refused(error: Exception | None) -> bool:
     return isinstance(error, REFUSED) or getattr(error, "status", None) == 429
 
 
-class QueueGates(Feature):
-    """Feature `queues` with `queues.handled_by: koordinator`: takes back what an earlier manager promised."""
-
-    name = "queues"
-    needs: tuple[str, ...] = ("queue-pods",)
-    interval_seconds = 30.0
-
-    def __init__(self, mirrors: Mapping[str, Mirror[Any]]) -> None:
-        """mirrors: those of feature `queues`; SwapGuards need not be installed."""
-        self._mirrors = mirrors
-
-    def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - it looks at everything
-        """Withdraw the promise and let every pod go."""
-        return ControllerDecision(withdrawal(self._mirrors, now_seconds))
-
-
-def withdrawal(mirrors: Mapping[str, Mirror[Any]], now_seconds: float) -> tuple[Any, ...]:
-    """The end of the promise, and of the gates of every pod that waits."""
+def withdrawal(mirrors: Mapping[str, Mirror[Any]], now_seconds: float) -> tuple[Intent, ...]:
+    """Return the end of the promise, and of the gates of every pod that waits; SwapGuards need not be installed."""
     pods = (watched.pod for watched in mirrors["queue-pods"].snapshot().values())
     existing = mirrors["native-gangs"].snapshot()
     return withdraw_queue_promise(guard_of(mirrors["swapguards"]), pods, now_seconds, existing)

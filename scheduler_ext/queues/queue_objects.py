@@ -15,6 +15,7 @@ from typing import Any, Final
 from cotenant.base.controllers.watched import is_placeholder
 from cotenant.base.errors import ClusterAbsent, ClusterForbidden
 from cotenant.base.kube import KubeClient, Mirror
+from cotenant.base.kubernetes import quota_tree
 from cotenant.base.kubernetes.models.node import QueueNodeWire
 from cotenant.base.kubernetes.models.pod import EndedPodWire, QueuePodWire
 from cotenant.base.kubernetes.observed import node_of, pod_of
@@ -30,14 +31,7 @@ from cotenant.base.kubernetes.protocol import (
     RESERVATION_ALLOCATED_ANNOTATION,
     RESERVATION_GATE,
 )
-from cotenant.base.kubernetes.quota_tree import (
-    BORROWS_SINCE_ANNOTATION,
-    NAME_LABEL,
-    OVER_SINCE_ANNOTATION,
-    PREEMPTIBLE_LABEL,
-    QuotaNode,
-    QuotaTree,
-)
+from cotenant.base.kubernetes.quota_tree import QuotaNode, QuotaTree
 from cotenant.scheduler_ext.queues.model.gang import (
     POD_GROUP_LABEL,
     NativeGroup,
@@ -115,7 +109,7 @@ def queue_pod(wire: QueuePodWire) -> WatchedQueuePod:
         requests=observed.requests,
         priority=spec.priority or 0,
         sub_priority=sub_priority(labels),
-        preemptible=labels.get(PREEMPTIBLE_LABEL) != "false",
+        preemptible=labels.get(quota_tree.PREEMPTIBLE_LABEL) != "false",
         preempts=spec.preemption_policy != "Never",
         started_seconds=wire.status.start_time.timestamp() if wire.status.start_time else None,
         deadline_seconds=spec.active_deadline_seconds,
@@ -130,7 +124,10 @@ def queue_pod(wire: QueuePodWire) -> WatchedQueuePod:
         owner_uid=sys.intern(meta.controller_uid) if gang else "",
         identity=identity,
     )
-    quota_label, gated_for = sys.intern(labels.get(NAME_LABEL, "")), sys.intern(annotations.get(QUEUED_ANNOTATION, ""))
+    quota_label, gated_for = (
+        sys.intern(labels.get(quota_tree.NAME_LABEL, "")),
+        sys.intern(annotations.get(QUEUED_ANNOTATION, "")),
+    )
     return WatchedQueuePod(pod, quota_label, gated_for, never_gated=observed.owner[0] in ("DaemonSet", "Node"))
 
 
@@ -227,8 +224,8 @@ class QueueViewBuilder:
             reservations=tuple(r for r in self._mirrors["reservations"].snapshot().values() if counts(r)),
             ended_members=Counter(self._mirrors["ended-members"].snapshot().values()),
             native_groups=self.native_groups(),
-            over_since=published_since(self._tree.quotas, OVER_SINCE_ANNOTATION),
-            borrows_since=published_since(self._tree.quotas, BORROWS_SINCE_ANNOTATION),
+            over_since=published_since(self._tree.quotas, quota_tree.OVER_SINCE_ANNOTATION),
+            borrows_since=published_since(self._tree.quotas, quota_tree.BORROWS_SINCE_ANNOTATION),
             unreadable=tuple(unreadable),
         )
 
@@ -248,12 +245,11 @@ class QueueViewBuilder:
 def resolve_quota(watched: WatchedQueuePod, tree: QuotaTree) -> QueuePod:
     """The pod with the quota that it counts against.
 
-    A pod that none names counts against the one that it was gated for while that cannot be read: its namespaces may
-    be what is not known.
+    A pod that none names counts against the one that it was gated for while that, and so its namespaces, is unreadable.
     """
     if watched.pod.placeholder:
         return watched.pod
-    labels = {NAME_LABEL: watched.quota_label} if watched.quota_label else {}
+    labels = {quota_tree.NAME_LABEL: watched.quota_label} if watched.quota_label else {}
     quota = tree.of_pod(watched.pod.namespace, labels, watched.gated_for)
     if quota is None:
         quota = tree.quotas.get(watched.gated_for)

@@ -205,8 +205,7 @@ class _TreeRound:
     def _divide(self, requests: Mapping[str, Amounts]) -> RuntimeQuota:
         """Runtime for these requests of the pods right in each quota.
 
-        What a quota uses of its first share it keeps: with largest remainders a share can shrink by one when another
-        quota asks for less.
+        What a quota uses of its first share it keeps: with largest remainders it can shrink by one if others ask less.
         """
         use = {name: self.account.used[name] for name in self.layout.names}
         used = None if self.shares is None else np.minimum(self.layout.array(use), self.shares)

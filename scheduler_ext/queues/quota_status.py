@@ -17,28 +17,11 @@ import msgspec
 from cotenant.base.errors import UsageError
 from cotenant.base.json_documents.difference import escape_pointer_key
 from cotenant.base.json_documents.json_decoders import UNDECODABLE
+from cotenant.base.kubernetes import quota_tree
 from cotenant.base.kubernetes.intent import Address, Apply, Create, Patch
 from cotenant.base.kubernetes.moments import moment, moment_of
 from cotenant.base.kubernetes.protocol import QUOTA_GROUP
-from cotenant.base.kubernetes.quota_tree import (
-    BORROWS_SINCE_ANNOTATION,
-    CHILD_REQUEST_ANNOTATION,
-    IS_PARENT_LABEL,
-    IS_ROOT_LABEL,
-    NON_PREEMPTIBLE_REQUEST_ANNOTATION,
-    NON_PREEMPTIBLE_USED_ANNOTATION,
-    OVER_SINCE_ANNOTATION,
-    PROFILE_LABEL,
-    REQUEST_ANNOTATION,
-    RUNTIME_ANNOTATION,
-    TOTAL_ANNOTATION,
-    TREE_LABEL,
-    UNSCHEDULABLE_ANNOTATION,
-    Amounts,
-    QuotaNode,
-    amounts_of,
-    quantity_of,
-)
+from cotenant.base.kubernetes.quota_tree import Amounts, QuotaNode
 from cotenant.scheduler_ext.queues.quota_admission import QuotaAdmission
 from cotenant.scheduler_ext.queues.quota_trees import profile_capacity
 from cotenant.scheduler_ext.queues.view import QueueView
@@ -56,20 +39,23 @@ def status_intents(
     intents = []
     for name, use in admission.uses.items():
         annotations = {
-            RUNTIME_ANNOTATION: use.limit,
-            REQUEST_ANNOTATION: use.request,
-            CHILD_REQUEST_ANNOTATION: use.child_request,
-            NON_PREEMPTIBLE_REQUEST_ANNOTATION: use.firm_request,
-            NON_PREEMPTIBLE_USED_ANNOTATION: use.firm_used,
+            quota_tree.RUNTIME_ANNOTATION: use.limit,
+            quota_tree.REQUEST_ANNOTATION: use.request,
+            quota_tree.CHILD_REQUEST_ANNOTATION: use.child_request,
+            quota_tree.NON_PREEMPTIBLE_REQUEST_ANNOTATION: use.firm_request,
+            quota_tree.NON_PREEMPTIBLE_USED_ANNOTATION: use.firm_used,
         }
         if name in profiles:
             amount, unschedulable = profile_capacity(profiles[name], view.nodes)
-            annotations |= {TOTAL_ANNOTATION: amount, UNSCHEDULABLE_ANNOTATION: unschedulable}
-        moments = {OVER_SINCE_ANNOTATION: over.get(name), BORROWS_SINCE_ANNOTATION: borrows.get(name)}
+            annotations |= {quota_tree.TOTAL_ANNOTATION: amount, quota_tree.UNSCHEDULABLE_ANNOTATION: unschedulable}
+        moments = {
+            quota_tree.OVER_SINCE_ANNOTATION: over.get(name),
+            quota_tree.BORROWS_SINCE_ANNOTATION: borrows.get(name),
+        }
         texts = {key: moment(seconds) for key, seconds in moments.items() if seconds is not None}
         quota = view.quotas[name]
         if f"elasticquotaprofiles/{quota.namespace}/{quota.profile}" in unread:
-            kept = (TOTAL_ANNOTATION, UNSCHEDULABLE_ANNOTATION)
+            kept = (quota_tree.TOTAL_ANNOTATION, quota_tree.UNSCHEDULABLE_ANNOTATION)
             texts |= {key: quota.published[key] for key in kept if key in quota.published}
         if (
             _nonzero(quota.used) != _nonzero(use.used)
@@ -95,15 +81,19 @@ def root_quota_intents(view: QueueView) -> Iterator[Create | Patch]:
         address = Address(QUOTA_GROUP, "elasticquotas", profile.quota, profile.namespace)
         why = f"root of the tree of elasticquotaprofile {profile.namespace}/{profile.name}"
         if quota is None:
-            labels = {PROFILE_LABEL: profile.name, IS_ROOT_LABEL: "true", TREE_LABEL: profile.tree_id}
-            metadata = {"labels": {**profile.quota_labels, **labels, IS_PARENT_LABEL: "true"}}
+            labels = {
+                quota_tree.PROFILE_LABEL: profile.name,
+                quota_tree.IS_ROOT_LABEL: "true",
+                quota_tree.TREE_LABEL: profile.tree_id,
+            }
+            metadata = {"labels": {**profile.quota_labels, **labels, quota_tree.IS_PARENT_LABEL: "true"}}
             spec = {"min": _quantities(size), "max": _quantities(size)}
             asker = f"elasticquotaprofiles/{profile.namespace}/{profile.name}"
             yield Create(address, address.manifest("ElasticQuota", metadata, spec=spec), why=why, asker=asker)
         elif (quota.profile, quota.namespace, quota.problem) == (profile.name, profile.namespace, "") and (
             quota.minimum != size or quota.maximum != size
         ):
-            label = "/metadata/labels/" + escape_pointer_key(PROFILE_LABEL)
+            label = "/metadata/labels/" + escape_pointer_key(quota_tree.PROFILE_LABEL)
             same = {"op": "test", "path": label, "value": profile.name}
             written = (
                 {"op": "replace", "path": f"/spec/{name}", "value": _quantities(size)} for name in ("min", "max")
@@ -122,7 +112,7 @@ def published_since(quotas: Mapping[str, QuotaNode], annotation: str) -> dict[st
 
 def _differs(text: str | None, amounts: Amounts) -> bool:
     try:
-        before = amounts_of(msgspec.json.decode(text), "annotation") if text else {}
+        before = quota_tree.amounts_of(msgspec.json.decode(text), "annotation") if text else {}
     except (UsageError, *UNDECODABLE):
         return True
     return _nonzero(before) != _nonzero(amounts)
@@ -133,4 +123,4 @@ def _nonzero(amounts: Amounts) -> dict[str, int]:
 
 
 def _quantities(amounts: Amounts) -> dict[str, str]:
-    return {resource: quantity_of(resource, amount) for resource, amount in sorted(amounts.items())}
+    return {resource: quota_tree.quantity_of(resource, amount) for resource, amount in sorted(amounts.items())}

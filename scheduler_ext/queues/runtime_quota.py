@@ -4,8 +4,7 @@ From Koordinator's rules (`pkg/scheduler/plugins/elasticquota/core`). Requests g
 children request, each child at most its max; one that does not lend requests at least its min. Amounts come down: of
 what a parent has, each child first gets min(request, min); one that does not lend its whole min. The remainder is
 divided by shared weight with largest remainders, ties by name; what a child does not request goes on to the others,
-until nobody is hungry or nothing is left. Where the parent has less than the sum of its children's min, these shrink in
-proportion, truncated.
+until none is hungry or nothing is left. Where the parent has less than its children's min, they shrink in proportion.
 
 Beyond Koordinator: children never get more than their parent has. Without min scaling, or with guarantees, first
 amounts may exceed it; they are cut in proportion.

@@ -52,8 +52,7 @@ class QuotaProfile:
     def parse(cls, body: Mapping[str, Any]) -> QuotaProfile:
         """Read an ElasticQuotaProfile object; UsageError names the first field that cannot be used.
 
-        A tree id that is not given is the FNV-1a hash of namespace/name, and a ratio beyond 0..1 counts as 1: both as
-        in Koordinator.
+        As in Koordinator a missing tree id is the FNV-1a hash of namespace/name, and a ratio beyond 0..1 counts as 1.
         """
         metadata, spec = body.get("metadata") or {}, body.get("spec") or {}
         namespace, name = str(metadata.get("namespace") or ""), str(metadata.get("name") or "")
@@ -104,15 +103,13 @@ class QueueView:
 
     quotas: by name. gangs: by "namespace/name". reservations: those that we made for gangs, and those of plans.
     over_since, borrows_since: Unix time since which a quota's use exceeds its runtime, or its min, by quota, as the
-    last round left it.
-    released: uids of pods whose quota gate was taken away by an answer that the mirror of pods does not show yet; they
-    count as let go. evicted: uids of pods whose eviction was taken, or may have been, and that the mirror does not show
-    as ending yet. evictions_refused: Unix time before which a pod's eviction is not tried again, by uid.
-    attempts: (attempts that failed, Unix time before which the gang is not tried again), by gang group's first key.
-    ended_members: how many pods of a PodGroup ended so, by (gang's key, phase, uid of their owner).
-    native_groups: Kubernetes' own PodGroups by "namespace/name"; None where the server offers none.
-    runs: how long (seconds, ascending) pods of a quota ran that have ended, by quota; None where
-    nobody asks when pods are likely to go.
+    last round left it. released: uids of pods whose quota gate was taken away by an answer that the mirror of pods does
+    not show yet; they count as let go. evicted: uids of pods whose eviction was taken, or may have been, and that the
+    mirror does not show as ending yet. evictions_refused: Unix time before which a pod's eviction is not tried again,
+    by uid. attempts: (attempts that failed, Unix time before which the gang is not tried again), by gang group's first
+    key. ended_members: how many pods of a PodGroup ended so, by (gang's key, phase, uid of their owner). native_groups:
+    Kubernetes' own PodGroups by "namespace/name"; None where the server offers none. runs: how long (seconds,
+    ascending) pods of a quota ran that have ended, by quota; None where nobody asks when pods are likely to go.
     unreadable: (object, why) of objects that could not be read; the rest goes on without them. unmade: why what an
     object needs could not be made, by its address.
     """

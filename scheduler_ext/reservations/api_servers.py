@@ -75,8 +75,7 @@ class _ApiServer:
     def _ask(self, ids: Sequence[str]) -> None:
         """Ask the server whether it knows all of these, and record the answer.
 
-        A server that refuses the connection counts as knowing them: where no server listens, none lets a binding
-        through.
+        A server that refuses the connection counts as knowing them: where none listens, none lets a binding through.
         """
         confirmed: frozenset[str] = frozenset()
         problem = ""

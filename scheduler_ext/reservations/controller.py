@@ -7,7 +7,7 @@ deadline says when. A node on which a last-resort placeholder vanished is listed
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final, get_args
@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from cotenant.base.controllers.contract import ControllerDecision, ObjectNote
 from cotenant.base.controllers.loop import Changes, Feature
 from cotenant.base.kube import KubeClient, Mirror
+from cotenant.base.kubernetes.intent import Intent
 from cotenant.base.kubernetes.protocol import SWAP_GUARD
 from cotenant.scheduler_ext.reservations.api_servers import ApiServers
 from cotenant.scheduler_ext.reservations.decide import (
@@ -109,12 +110,10 @@ class ReservationController(Feature):
 
     def decide_at_shutdown(self, now_seconds: float) -> ControllerDecision:
         """Return what to write when the manager ends, so that no pod waits for a manager that is gone."""
-        return ControllerDecision(
-            withdraw_reservation_promise(self._guard(), self._mirrors["pending-pods"].snapshot().values(), now_seconds)
-        )
+        return ControllerDecision(withdrawal(self._mirrors, now_seconds))
 
     def _view(self, now_seconds: float) -> ReservationView:
-        guard = self._guard()
+        guard = guard_of(self._mirrors["swapguards"])
         ids = {swap.id for swap in guard.swaps}
         self._noticed = {id_: self._noticed.get(id_, now_seconds) for id_ in ids}
         settled = {i for i, since in self._noticed.items() if now_seconds - since >= self._settings.swap_settle_seconds}
@@ -164,9 +163,6 @@ class ReservationController(Feature):
             now_seconds=now_seconds,
         )
 
-    def _guard(self) -> Guard:
-        return guard_of(self._mirrors["swapguards"])
-
 
 def guard_of(mirror: Mirror[Any]) -> Guard:
     """The one SwapGuard; ValueError for an unreadable one, because a guess could assign capacity twice."""
@@ -179,23 +175,24 @@ def guard_of(mirror: Mirror[Any]) -> Guard:
 CHECK_SECONDS: Final = 30.0
 
 
-class Gates(Feature):
-    """Feature `reservations` with `reservations.handled_by: koordinator`."""
+def withdrawal(mirrors: Mapping[str, Mirror[Any]], now_seconds: float) -> tuple[Intent, ...]:
+    """Return the end of the promise, and of the gates of every pod that waits; SwapGuards need not be installed."""
+    pending = mirrors["pending-pods"].snapshot().values()
+    return withdraw_reservation_promise(guard_of(mirrors["swapguards"]), pending, now_seconds)
 
-    name = "reservations"
-    needs: tuple[str, ...] = ("pending-pods",)
+
+class Gates(Feature):
+    """A feature whose objects Koordinator handles (`handled_by`): takes back what an earlier manager promised."""
+
     interval_seconds = CHECK_SECONDS
 
-    def __init__(self, mirrors: Mapping[str, Mirror[Any]]) -> None:
-        """mirrors: those of feature `reservations`; SwapGuards need not be installed."""
-        self._mirrors = mirrors
+    def __init__(self, name: str, needs: tuple[str, ...], withdraw: Callable[[float], tuple[Intent, ...]]) -> None:
+        """Store the arguments; nothing is read yet. withdraw: returns the writes that do so at a Unix time."""
+        self.name, self.needs, self._withdraw = name, needs, withdraw
 
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - it looks at everything
-        """Withdraw what an earlier manager promised."""
-        pending = self._mirrors["pending-pods"].snapshot().values()
-        return ControllerDecision(
-            withdraw_reservation_promise(guard_of(self._mirrors["swapguards"]), pending, now_seconds)
-        )
+        """Withdraw the promise and let every pod go."""
+        return ControllerDecision(self._withdraw(now_seconds))
 
 
 class ReservationMetrics:

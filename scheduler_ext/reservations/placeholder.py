@@ -242,7 +242,19 @@ def _affinity(reservation: Reservation, template: Json, node: str, avoid: Sequen
         kind: _inside(template_affinity.get(kind) or {}, reservation.namespace)
         for kind in ("podAffinity", "podAntiAffinity")
     }
-    if own := _apart_from_alike(reservation, affinity["podAntiAffinity"].get(REQUIRED_TERMS) or ()):
+    # Placeholders of like pods keep apart by the terms by which such pods do: required ones, which name namespaces
+    # now. Those of one Reservation stand together: it is one capacity.
+    labels, what = _labels_of_pods(reservation), f"reservation {reservation.name}: podAntiAffinity"
+    others = {"key": RESERVATION_LABEL, "operator": "NotIn", "values": [label_of(reservation.name)]}
+    alike = {"matchLabels": {ALIKE_LABEL: _alike(reservation)}, "matchExpressions": [others]}
+    own = [
+        {"topologyKey": term.get("topologyKey"), "namespaces": [PLACEHOLDER_NAMESPACE], "labelSelector": alike}
+        for term in affinity["podAntiAffinity"].get(REQUIRED_TERMS) or ()
+        if (selector := term.get("labelSelector")) is not None and labels
+        if reservation.namespace in (term.get("namespaces") or ()) or term.get("namespaceSelector") == {}
+        if LabelSelector.parse(selector, what).matches(labels)
+    ]
+    if own:
         affinity["podAntiAffinity"][REQUIRED_TERMS] += own
     return {kind: value for kind, value in affinity.items() if value}
 
@@ -257,23 +269,6 @@ def _alike(reservation: Reservation) -> str:
     labels = _labels_of_pods(reservation)
     text = msgspec.json.encode([reservation.namespace, labels], order="sorted")
     return hashlib.sha256(text).hexdigest()[:12] if labels else ""
-
-
-def _apart_from_alike(reservation: Reservation, terms: Sequence[Json]) -> list[dict[str, Any]]:
-    """Return the terms that keep placeholders of like pods apart, for those by which such pods keep apart.
-
-    terms: required anti-affinity with namespaces. Placeholders of one Reservation stand together: it is one capacity.
-    """
-    labels, what = _labels_of_pods(reservation), f"reservation {reservation.name}: podAntiAffinity"
-    others = {"key": RESERVATION_LABEL, "operator": "NotIn", "values": [label_of(reservation.name)]}
-    alike = {"matchLabels": {ALIKE_LABEL: _alike(reservation)}, "matchExpressions": [others]}
-    return [
-        {"topologyKey": term.get("topologyKey"), "namespaces": [PLACEHOLDER_NAMESPACE], "labelSelector": alike}
-        for term in terms
-        if (selector := term.get("labelSelector")) is not None and labels
-        if reservation.namespace in (term.get("namespaces") or ()) or term.get("namespaceSelector") == {}
-        if LabelSelector.parse(selector, what).matches(labels)
-    ]
 
 
 def _inside(affinity: Json, namespace: str) -> dict[str, Any]:

@@ -50,8 +50,7 @@ from cotenant.scheduler_ext.reservations.plans.size import lead, most
 from cotenant.scheduler_ext.reservations.view import PodView
 
 TTL_MARGIN_MINUTES: Final = 15
-"""How long Reservations outlive their window if nobody releases them. Longer than a restart of the manager and its
-election of a leader."""
+"""How long Reservations outlive their window if nobody releases them: a manager restarts, and is elected, sooner."""
 
 Json = Mapping[str, Any]
 
@@ -374,28 +373,26 @@ def _proposals(view: PlanView, now_seconds: float) -> list[Intent]:
     intents: list[Intent] = []
     for proposal in view.proposals:
         plan = by_name.get((proposal.workload.namespace, proposal_name(proposal.workload)))
-        if plan is None and proposal.ready:
-            intents.append(proposed(proposal, proposal.quantile, proposal.standby))
-        elif plan is not None and proposal.window and _moves(plan, now_seconds):
-            decided = plan.approval or plan.policy.auto
-            again = proposed(proposal, plan.quantile, plan.standby if decided else proposal.standby)
-            spec, window = again.body["spec"], span_body(plan.window) if plan.window else None
-            amount, windows = spec["amount"], [peak_body(peak) for peak in plan.windows]
-            present = (window, windows, plan.count, plan.standby)
-            if (spec["window"], spec["windows"], amount["count"], amount["standby"]) != present:
-                intents.append(again)
+        if plan is None:
+            intents += [proposed(proposal, proposal.quantile, proposal.standby)] if proposal.ready else []
+            continue
+        # The forecast may still change a plan of ours that is not edited, not approved for once, and reserves nothing.
+        ours = plan.labels.get(MANAGED_BY_LABEL) == MANAGED_BY and plan.source is WindowSource.FORECAST
+        phase, approval = plan.status.phase, plan.approval
+        fixed = approval is not None and approval.decision is Word.APPROVED and approval.scope is DecisionScope.ONCE
+        edited = plan.labels.get(EDITED_LABEL, "")  # Unix seconds until which a person's window and pods stand
+        fixed = fixed or (edited.isdecimal() and now_seconds < float(edited))
+        busy = phase is not None and (phase.holds or phase is PlanPhase.RELEASED)
+        if not proposal.window or not ours or busy or fixed or plan.deleting:
+            continue
+        decided = plan.approval or plan.policy.auto
+        again = proposed(proposal, plan.quantile, plan.standby if decided else proposal.standby)
+        spec, window = again.body["spec"], span_body(plan.window) if plan.window else None
+        amount, windows = spec["amount"], [peak_body(peak) for peak in plan.windows]
+        present = (window, windows, plan.count, plan.standby)
+        if (spec["window"], spec["windows"], amount["count"], amount["standby"]) != present:
+            intents.append(again)
     return intents
-
-
-def _moves(plan: Plan, now_seconds: float) -> bool:
-    """Return whether the forecast may still change a plan: ours, none reserved, not edited, not approved for once."""
-    ours = plan.labels.get(MANAGED_BY_LABEL) == MANAGED_BY and plan.source is WindowSource.FORECAST
-    phase, approval = plan.status.phase, plan.approval
-    fixed = approval is not None and approval.decision is Word.APPROVED and approval.scope is DecisionScope.ONCE
-    edited = plan.labels.get(EDITED_LABEL, "")  # Unix seconds until which a person's window and pods stand
-    fixed = fixed or (edited.isdecimal() and now_seconds < float(edited))
-    busy = phase is not None and (phase.holds or phase is PlanPhase.RELEASED)
-    return ours and not busy and not fixed and not plan.deleting
 
 
 def proposed(proposal: Proposal, quantile: float, standby: int) -> Apply:

@@ -123,8 +123,7 @@ class GangMembers:
 class GangGroup:
     """Gangs that are placed together; mostly one.
 
-    absent: keys of gangs that the group names and nobody defines. succeeded: whether a Reservation of it was used by
-    a member that is gone.
+    absent: keys of gangs that the group names and nobody defines. succeeded: a member used a Reservation and is gone.
     """
 
     key: str

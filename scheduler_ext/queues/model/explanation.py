@@ -41,8 +41,7 @@ def gang_of(report: QueueReport, key: str) -> GangRow | None:
 def gate_sentences(report: QueueReport, meta: Mapping[str, Any], unserved: Iterable[str] = ()) -> dict[str, str]:
     """Return what each of our gates waits for, by the gate's name; for the gang's gate the gang's own reason.
 
-    meta: the pod's metadata. unserved: gates that no manager promises to lift; other reasons for which a gate waits are
-    reported all the same.
+    meta: the pod's metadata. unserved: gates that no manager promises to lift; other reasons are reported all the same.
     """
     if meta.get("deletionTimestamp"):
         finalizers = ", ".join(map(str, meta.get("finalizers") or ()))

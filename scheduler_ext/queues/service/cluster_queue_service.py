@@ -1,7 +1,6 @@
 """EDGE: what the page Queues and REST read: quotas and gangs of the cluster, and a quota's last day from Prometheus.
 
-The program reads with its own rights, once for everybody who looks within some seconds; a person sees what their roles
-cover, as of stored results.
+The program reads with its own rights, once for all who look within some seconds; people see what their roles cover.
 """
 
 from __future__ import annotations

@@ -100,8 +100,7 @@ def read_view(
                 hidden.enter_context(mirrors[name].hide(keys))
             view = QueueViewBuilder(mirrors).view(now_seconds)
             if any(pod.waits_for_quota for pod in view.pods):
-                # Run times in seconds of the ended pods of each quota that the API server still has,
-                # ascending.
+                # Run times (seconds, ascending) of the ended pods of each quota that the API server still has.
                 tree = QuotaTree(view.quotas)
                 runs: dict[str, list[float]] = {}
                 for pod in client.list("/api/v1/pods", EndedPodWire, fieldSelector=SUCCEEDED):

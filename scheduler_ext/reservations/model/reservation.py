@@ -69,8 +69,8 @@ class Owner:
     def matches(self, pod: PodIdentity) -> bool:
         """Return whether the entry names the pod: by object, controller and labels, as far as the entry sets each."""
         return (
-            (self.object is None or _is_object_of(self.object, pod))
-            and (self.controller is None or any(_is_controller(self.controller, c, pod) for c in pod.controllers))
+            (self.object is None or _says(self.object, Reference("Pod", pod.name, "", pod.uid, "v1", True), pod))
+            and (self.controller is None or any(_says(self.controller, c, pod) for c in pod.controllers))
             and (self.selector is None or self.selector.matches(pod.labels))
         )
 
@@ -237,8 +237,7 @@ class Reservation:
     def usable_by(self, pod: PodIdentity, tolerations: Sequence[Toleration] = ()) -> bool:
         """Return whether a pod may use the Reservation; its phase and what is left of it are not checked.
 
-        An owner entry must name the pod, which must not ignore Reservations; its affinity must match, and all taints
-        must be tolerated.
+        An owner entry must name the pod, which must not ignore Reservations, match by affinity and tolerate all taints.
         """
         if pod.labels.get(RESERVATION_IGNORED_LABEL) == "true" or not self.owned_by(pod):
             return False
@@ -309,17 +308,8 @@ def _owner(body: Any, what: str) -> Owner:
     )
 
 
-def _is_object_of(reference: Reference, pod: PodIdentity) -> bool:
-    return (
-        (not reference.uid or reference.uid == pod.uid)
-        and (not reference.name or reference.name == pod.name)
-        and (not reference.namespace or reference.namespace == pod.namespace)
-        and reference.kind in ("", "Pod")
-        and reference.api_version in ("", "v1")
-    )
-
-
-def _is_controller(reference: Reference, has: Reference, pod: PodIdentity) -> bool:
+def _says(reference: Reference, has: Reference, pod: PodIdentity) -> bool:
+    """Return whether all that an owner's reference says is so: of the pod itself, or of one of its controllers."""
     return (
         (not reference.uid or reference.uid == has.uid)
         and (not reference.name or reference.name == has.name)

@@ -52,8 +52,7 @@ class ReservationSettings(Section, frozen=True):
         ),
     ] = "default-scheduler"
     placeholders_per_node: int = 10
-    """Further placeholders avoid a node that has so many. Keeps pods that hold capacity below a tenth of the kubelet's
-    110 pods."""
+    """Further placeholders avoid a node that has so many: below a tenth of the kubelet's 110 pods hold capacity."""
     swap_settle_seconds: float = 0.05
     """Between the guard's entry and the end of the placeholder: every API server must have seen the entry. Time that an
     entry of the guard takes to reach every API server's cache."""
@@ -139,8 +138,6 @@ class PlanSettings(Section, frozen=True):
     """Time from a pod's creation to ready (p95) where none was measured. Used only where no start was measured; two
     minutes are slow for an image that is there."""
     scheduler_seconds: float = 10.0
-    """Time (p95) that the scheduler takes to place a placeholder. Placing one pod on a busy kube-scheduler, with its
-    queue."""
+    """Time (p95) that the scheduler takes to place a placeholder: one pod on a busy kube-scheduler, with its queue."""
     interval_seconds: float = 30.0
-    """Control period: all plans are looked at again after this time. Control period: shorter than any window, longer
-    than an API server's answer."""
+    """All plans are looked at again after this time: shorter than any window, longer than an API server's answer."""

@@ -1,8 +1,7 @@
 """What a plan would have done: "would have reserved 310 core-hours, 84 % used; 2 of 11 peaks missed". Pure.
 
 need: pods beyond what runs anyway; reserved: pods that capacity was reserved for; both (n, T) or (T,) on one grid, NaN
-need = not known and not counted. Baselines: nothing, a static headroom, the same time last week as a cron would hold
-it.
+need = not known and not counted. Baselines: nothing, a static headroom, last week's same time as a cron would hold it.
 """
 
 from __future__ import annotations
@@ -24,8 +23,7 @@ Floats = npt.NDArray[np.floating[Any]]
 class PlanAccount:
     """The back-test account of one plan over a period, in pod-hours unless a field says otherwise.
 
-    peaks: runs of slots in which pods were needed; missed_peaks: those that found capacity for less than nine tenths of
-    what they needed.
+    peaks: runs of slots in which pods were needed; missed_peaks: those of which less than nine tenths found capacity.
     """
 
     needed: float

@@ -1,7 +1,6 @@
 """What stops a plan: kill switch, share of the cluster, quota of the namespace, a forecast without skill. Pure.
 
-Each guard answers with a reason and a sentence that names the numbers; all are asked, so that a page can show every
-one, passed or not.
+Each guard answers with a reason and a sentence that names the numbers; all are asked, so that a page can show each.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 t* is where the chosen quantile of the demand first exceeds what runs anyway; the window ends where it no longer does.
 The quantile is the one that would have been cheapest over the last days, with forecasts made with what was known then:
-the newsvendor's on paper is right only as far as the forecast's quantiles are. No headroom is kept above it: the
-quantile is the headroom.
+the newsvendor's on paper is right only as far as the forecast's quantiles are. The quantile is the only headroom.
 """
 
 from __future__ import annotations
@@ -32,8 +31,7 @@ from cotenant.scheduler_ext.reservations.plans.backtest import (
 from cotenant.scheduler_ext.reservations.plans.size import Counts, level_path, pods, replay_reserved_pods
 
 JOIN_GAP_MINUTES: Final = 60
-"""Windows with a shorter pause between them are one. Releasing and taking capacity again within an hour costs more
-than it frees."""
+"""Windows with a shorter pause between them are one: releasing and taking capacity again costs more than it frees."""
 
 Floats = npt.NDArray[np.floating[Any]]
 

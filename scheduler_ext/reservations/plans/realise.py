@@ -47,8 +47,7 @@ _HOLDER: Final = {"name": "room", "image": "registry.k8s.io/pause:3.10"}
 class OwnerTemplate:
     """The parts of the workload that are read: its pod template and the selector of its pods.
 
-    overhead: what admission adds to the requests of its pods for their RuntimeClass, as Kubernetes writes it; None: no
-    pod tells it.
+    overhead: what admission adds to pods' requests for their RuntimeClass, as Kubernetes writes it; None: not known.
     """
 
     template: Json

@@ -51,8 +51,7 @@ from cotenant.scheduler_ext.reservations.plans.proposals import (
 from cotenant.scheduler_ext.reservations.plans.size import lead, level_path, pods
 
 MOST_PROPOSALS: Final = 50
-"""Most plans that are proposed at a time, the largest first. Fifty plans are more than a person reads at a time;
-the largest come first."""
+"""Most plans that are proposed at a time, the largest first: more than a person reads at a time."""
 
 Floats = npt.NDArray[np.floating[Any]]
 
@@ -70,8 +69,7 @@ _BASE_DAYS: Final = 14
 class Candidates:
     """Workloads whose forecast asks for more pods than run anyway, k of them.
 
-    extra_millicores: (k,) what these pods request; usage: their 5-minute CPU totals, k rows; quantiles: (k, H, L) of
-    the forecast, on `grid`.
+    extra_millicores: (k,) what these pods request; usage: 5-minute CPU totals, k rows; quantiles: (k, H, L), on `grid`.
     """
 
     sizes: tuple[Size, ...]

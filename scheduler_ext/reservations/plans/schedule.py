@@ -1,8 +1,7 @@
 """When a recurring plan's windows begin: cron's five fields read in an IANA zone; which of them a decision is about.
 
-Pure; the grammar is cronsim's. The schedule is walked in local wall-clock time, so that each local time occurs once
-by construction: a time that daylight saving repeats runs at its first pass, one that it skips runs at the next valid
-minute.
+Pure; the grammar is cronsim's. The schedule is walked in local wall-clock time, so that each local time occurs once by
+construction: a time that daylight saving repeats runs at its first pass, one that it skips at the next valid minute.
 """
 
 from __future__ import annotations
@@ -141,8 +140,7 @@ def covers_occurrence(plan: Plan, approval: Approval, status: PlanStatus) -> boo
     """Return whether a decision is about the present occurrence.
 
     For once, an approval ends with the score of its occurrence. A rejected occurrence gets none, so its end is known
-    by time: the first window of the schedule that was not over at the time of the decision; a forecast reaches a day
-    ahead.
+    by time: the schedule's first window that was not over at the time of the decision; a forecast reaches a day ahead.
     """
     if approval.scope is DecisionScope.SERIES:
         return True

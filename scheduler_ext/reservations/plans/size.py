@@ -75,8 +75,7 @@ HYSTERESIS_FRACTION: Final = 0.2
 """Capacity is released only when so much less of it is wanted; more is reserved at once. A release of a fifth is
 above the forecast's own noise from hour to hour."""
 CHANGE_INTERVAL_SECONDS: Final = 600.0
-"""Shortest time between two changes of the reserved capacity. Longer than placing a pod and reading the next
-metric."""
+"""Shortest time between two changes of the reserved capacity. Longer than placing a pod and reading the next metric."""
 
 
 @dataclass(frozen=True, slots=True)

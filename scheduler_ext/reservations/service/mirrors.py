@@ -41,7 +41,11 @@ def reservation_mirror(name: str, client: KubeClient, wake: threading.Event) -> 
         "reservations": (f"/apis/{SCHEDULING_GROUP}/reservations", _reservation, {}),
         "swapguards": (f"/apis/{OWN_GROUP}/swapguards", Guard.parse, {"fieldSelector": f"metadata.name={SWAP_GUARD}"}),
         "priorityclasses": (classes, lambda item: item.value, {}),
-        "standby-pods": (pods, _standby, {"labelSelector": f"{OPERATING_MODE_LABEL}=Reservation"}),
+        "standby-pods": (
+            pods,
+            lambda pod: (Reservation.of_pod(pod), PodView.parse(pod)),
+            {"labelSelector": f"{OPERATING_MODE_LABEL}=Reservation"},
+        ),
         "pending-pods": (pods, PodView.parse, {"fieldSelector": "spec.nodeName=,status.phase=Pending"}),
         "reserved-pods": (pods, PodView.parse, {"labelSelector": RESERVATION_LABEL}),
     }
@@ -62,7 +66,3 @@ def _reservation(body: dict[str, Any]) -> Reservation:
     reservation = Reservation.parse(body)
     require_usable(reservation)
     return reservation
-
-
-def _standby(pod: dict[str, Any]) -> tuple[Reservation, PodView]:
-    return Reservation.of_pod(pod), PodView.parse(pod)

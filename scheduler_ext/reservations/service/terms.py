@@ -19,7 +19,6 @@ from cotenant.scheduler_ext.reservations.model.plan import (
     Plan,
     PlanDecision,
     PlanStatus,
-    Recurrence,
     WindowSource,
     duration,
 )
@@ -146,8 +145,15 @@ def _differences(plan: Plan, terms: PlanTerms) -> Iterator[Operation]:
         yield _set("window", span_body(terms.window))
     if plan.windows and (terms.window, terms.pods) != (old.window, old.pods):
         yield {"op": "remove", "path": "/spec/windows"}
-    if terms.recurring and terms.recurring != old.recurring:
-        yield _set("recurring", _recurring_body(terms.recurring))
+    if (rule := terms.recurring) and rule != old.recurring:
+        late, skipped = rule.starting_deadline_seconds, [moment(start) for start in rule.skip]
+        body: dict[str, Any] = {
+            "schedule": rule.schedule,
+            "timeZone": rule.zone,
+            "duration": duration(rule.duration_seconds),
+        }
+        body |= {} if late is None else {"startingDeadline": duration(late)}
+        yield _set("recurring", body | ({"skip": skipped} if skipped else {}))
     if terms.pods != old.pods:
         yield _set("amount/count", terms.pods)
     plain = {
@@ -170,17 +176,6 @@ def _differences(plan: Plan, terms: PlanTerms) -> Iterator[Operation]:
             "path": "/metadata/labels",
             "value": {**plan.labels, EDITED_LABEL: str(int(terms.window.end_seconds))},
         }
-
-
-def _recurring_body(rule: Recurrence) -> dict[str, Any]:
-    body: dict[str, Any] = {
-        "schedule": rule.schedule,
-        "timeZone": rule.zone,
-        "duration": duration(rule.duration_seconds),
-    }
-    if rule.starting_deadline_seconds is not None:
-        body["startingDeadline"] = duration(rule.starting_deadline_seconds)
-    return {**body, "skip": [moment(start) for start in rule.skip]} if rule.skip else body
 
 
 def skip_start_patch(plan: Plan, start_seconds: float, now_seconds: float) -> Patch:
