@@ -144,14 +144,14 @@ class Suppress:
                 unmoved = node.cpu_millicores * UNMOVED_PERCENT // 100  # a difference too small to move it
                 reached = quota >= (target.millicores - unmoved) * MICROSECONDS_PER_MILLICORE
             careful = target.capped or (state.careful and not reached)
-            held = [*protection] if quota is None else [*protection, _want(tier, Knob.CPU_QUOTA, quota, target.why)]
+            wanted = [*protection] if quota is None else [*protection, _want(tier, Knob.CPU_QUOTA, quota, target.why)]
             if not careful:
-                held += _kept_off(observation, tier)
+                wanted += _kept_off(observation, tier)
             elif quota is not None:  # the fewest CPUs that the quota fills
                 fill = max(math.ceil(quota / (MICROSECONDS_PER_MILLICORE * MILLICORES_PER_CORE)), 1)
                 fewest = format_cpus(choose(fill, node, pods).cpus)
-                held += [_want(g, Knob.CPUSET_CPUS, fewest, target.why) for g in _groups(observation, tier)]
-            plan = _plan(tuple(held), tuple(verdicts), target)
+                wanted += [_want(g, Knob.CPUSET_CPUS, fewest, target.why) for g in _groups(observation, tier)]
+            plan = _plan(tuple(wanted), tuple(verdicts), target)
             return Step(plan, replace(after, quota=quota, cpus=None, careful=careful))
         count, wants, short = _by_cpuset(observation, tier, target, state)
         return Step(_plan((*protection, *wants), (*verdicts, *short), target), replace(after, cpus=count, quota=None))
