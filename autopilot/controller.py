@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections import Counter as Count
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Final
 
 import structlog
@@ -177,11 +177,8 @@ def autopilot_controller(
     @contextmanager
     def access(_who: Person) -> Iterator[KubeClient]:
         """The autopilot's own account, for every caller: it acts for no other user."""
-        led = LedClient.of(client, leadership.require)
-        try:
+        with closing(LedClient.of(client, leadership.require)) as led:
             yield led
-        finally:
-            led.close()
 
     config = ActConfig(
         access=access,

@@ -89,10 +89,8 @@ def draft_write(
         raise UsageError(f"there is an AutopilotPolicy {policy} already", fix="Open that one, or choose another name.")
     spec = live.get("spec") or {}
     if _complete_spec(spec) != _complete_spec(before):
-        raise UsageError(
-            f"AutopilotPolicy {policy} was changed after you opened it",
-            fix="Open it again, and edit its present version.",
-        )
+        fix = "Open it again, and edit its present version."
+        raise UsageError(f"AutopilotPolicy {policy} was changed after you opened it", fix=fix)
     test = {"op": "test", "path": "/spec", "value": live.get("spec")}
     return Patch(address, (test, {"op": "add", "path": "/spec", "value": body["spec"]}), why=why)
 

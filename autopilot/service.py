@@ -13,25 +13,12 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Any, Final
 
+from cotenant.autopilot import model
 from cotenant.autopilot.decide.floors import FloorOutlook, lent_peaks
 from cotenant.autopilot.decide.history import ActState, acts_of
 from cotenant.autopilot.decide.policy import NamespacedPolicy, parse_policy
 from cotenant.autopilot.decide.records import proposals_between, proposed_amounts
 from cotenant.autopilot.decide.round_order import QueueEntry, for_manifests, round_totals
-from cotenant.autopilot.model import (
-    EVERYTHING,
-    POLICIES,
-    QUEUE,
-    REPORT,
-    ROUND_STAGES,
-    STATUS,
-    AutopilotEvent,
-    AutopilotMode,
-    AutopilotRound,
-    AutopilotService,
-    QueueVerdict,
-    StoredPolicy,
-)
 from cotenant.autopilot.policy_draft import DraftClient, draft_write, parse_draft, require_name, strip_server_fields
 from cotenant.autopilot.rounds.cluster_state import FIELD_MANAGER, mode_write, policy_address, switch_write
 from cotenant.autopilot.rounds.floors import floor_forecasts
@@ -94,7 +81,7 @@ class ClusterAutopilotService:
         self._ledger, self._anchor = ledger, anchor_namespace(settings)
         self._acts = AuditedActs(access, ledger, self._anchor)
         self._shared = {in_window: SharedReading(clock, self._reader(in_window)) for in_window in (False, True)}
-        self._rounds: dict[bool, tuple[RoundReading, dict[frozenset[str] | None, AutopilotRound]]] = {}
+        self._rounds: dict[bool, tuple[RoundReading, dict[frozenset[str] | None, model.AutopilotRound]]] = {}
         """By in_window: the latest reading, and its tables by what a person reads. A page asks for them four times."""
         self._week = SharedReading(clock, self._report)
 
@@ -106,7 +93,7 @@ class ClusterAutopilotService:
             reading = self._decide_round(client, self._history(), self._clock.now_seconds(), scope)
         return visible_to(reading, who)
 
-    def round(self, who: Person, in_window: bool = False) -> AutopilotRound:
+    def round(self, who: Person, in_window: bool = False) -> model.AutopilotRound:
         """The same for pages: read with the program's own rights, once for everybody who looks within some seconds."""
         who.require(Right.READ)
         reading = self._shared[in_window].answer()
@@ -122,7 +109,7 @@ class ClusterAutopilotService:
         """Return what was proposed, changed and found in the last days, by namespace."""
         who.require(Right.READ)
         rows = self._week.answer() if days == WEEK_DAYS else self._report(self._clock.now_seconds(), days)
-        return Table.from_rows(REPORT, [row for row in rows if who.may(Right.READ, row["namespace"])])
+        return Table.from_rows(model.REPORT, [row for row in rows if who.may(Right.READ, row["namespace"])])
 
     def _report(self, now_seconds: float, days: float = WEEK_DAYS) -> list[dict[str, Any]]:
         """Return the rows of the report for all namespaces."""
@@ -135,24 +122,24 @@ class ClusterAutopilotService:
             weeks = weeks_after(self._stored(), proposals, self._settings.section(RecommenderSettings).prices)
         return report_rows(history, now_seconds - days * DAY_SECONDS, weeks)
 
-    def policy(self, who: Person, name: str) -> StoredPolicy:
+    def policy(self, who: Person, name: str) -> model.StoredPolicy:
         """Return the policy in the cluster, with the spec and digest that an approver would approve."""
         namespace, short = _split(name)
         who.require(Right.READ, namespace)
         with self._access(who) as client:
             live = _live(client, namespace, short)
         try:
-            acting = _as_mode(live, AutopilotMode.ACT)
+            acting = _as_mode(live, model.AutopilotMode.ACT)
         except UsageError as error:
-            return StoredPolicy(name, strip_server_fields(live), refused=f"{error.message}. {error.fix}")
-        return StoredPolicy(name, strip_server_fields(live), acting.text, acting.digest)
+            return model.StoredPolicy(name, strip_server_fields(live), refused=f"{error.message}. {error.fix}")
+        return model.StoredPolicy(name, strip_server_fields(live), acting.text, acting.digest)
 
-    def try_policy(self, who: Person, body: Mapping[str, Any], progress: Progress = SILENT) -> AutopilotRound:
+    def try_policy(self, who: Person, body: Mapping[str, Any], progress: Progress = SILENT) -> model.AutopilotRound:
         """A round with this policy in the place of the one that the cluster has, with every change window open."""
         draft, document = parse_draft(body)
         who.require(Right.REVIEW, draft.namespace)
         with self._access(who) as client:
-            progress.stage(ROUND_STAGES[0], 1)
+            progress.stage(model.ROUND_STAGES[0], 1)
             history, now_seconds = self._history(), self._clock.now_seconds()
             scope = RoundScope((draft.namespace,), in_window=True, progress=progress)
             with closing(DraftClient.of(client, document)) as drafting:
@@ -170,9 +157,8 @@ class ClusterAutopilotService:
         candidates = for_manifests(self.read(who, RoundScope(namespaces, in_window=True)).queue)
         steps = {candidate.workload: candidate.first for candidate in candidates}
         if not steps:
-            raise NoData(
-                "no workload of a GitOps tool would change now", fix="cotenant autopilot preview says why each waits."
-            )
+            fix = "cotenant autopilot preview says why each waits."
+            raise NoData("no workload of a GitOps tool would change now", fix=fix)
         config = ChangeServiceConfig(
             self._access,
             self._ledger,
@@ -198,7 +184,7 @@ class ClusterAutopilotService:
             intent = draft_write(policy, document, before, live)
             self._send(client, intent, dry_run=True)
             details = {"digest": policy.digest, "spec": policy.text, "words": reason, "groups": list(who.groups)}
-            self._write(person, AutopilotEvent.EDITED, str(policy), details)
+            self._write(person, model.AutopilotEvent.EDITED, str(policy), details)
             self._send(client, intent)
         self._forget()
         return str(policy)
@@ -211,7 +197,7 @@ class ClusterAutopilotService:
             value = f"paused by {name}{f': {reason}' if reason else ''}"
             self._send(client, switch_write(self._settings.section(ManagerSettings).namespace, value))
         self._forget()  # it is paused, whether the row can be written or not
-        self._write(name, AutopilotEvent.PAUSED, EVERYTHING, {"words": value})
+        self._write(name, model.AutopilotEvent.PAUSED, model.EVERYTHING, {"words": value})
         return value
 
     def resume(self, who: Person, workload: WorkloadRef | None = None, reason: str = "") -> None:
@@ -226,13 +212,13 @@ class ClusterAutopilotService:
             if workload is None:
                 self._send(client, on, dry_run=True)  # the row ends a stop: not without the right
             else:
-                if not access_review(client, "patch", POLICIES, OWN_GROUP.partition("/")[0], workload.namespace):
+                if not access_review(client, "patch", model.POLICIES, OWN_GROUP.partition("/")[0], workload.namespace):
+                    fix = "Ask for ClusterRole cotenant-autopilot-approver in that namespace."
                     raise ClusterForbidden(
-                        f"you may not patch {POLICIES} in namespace {workload.namespace!r}",
-                        fix="Ask for ClusterRole cotenant-autopilot-approver in that namespace.",
+                        f"you may not patch {model.POLICIES} in namespace {workload.namespace!r}", fix=fix
                     )
                 require_known(workload, self._history(), self._recommended)
-            self._write(name, AutopilotEvent.RESUMED, str(workload or EVERYTHING), {"words": reason})
+            self._write(name, model.AutopilotEvent.RESUMED, str(workload or model.EVERYTHING), {"words": reason})
             if workload is None:
                 self._send(client, on)
         self._forget()
@@ -242,15 +228,15 @@ class ClusterAutopilotService:
 
         digest: of the policy that was read; UsageError when it has another one now. "": whichever it has.
         """
-        return self._switch_mode(who, name, AutopilotMode.ACT, reason, digest)
+        return self._switch_mode(who, name, model.AutopilotMode.ACT, reason, digest)
 
     def observe(self, who: Person, name: str, reason: str = "") -> NamespacedPolicy:
         """Take that back: it observes."""
-        return self._switch_mode(who, name, AutopilotMode.OBSERVE, reason)
+        return self._switch_mode(who, name, model.AutopilotMode.OBSERVE, reason)
 
-    def switch(self, who: Person, name: str, mode: AutopilotMode, reason: str = "", digest: str = "") -> None:
+    def switch(self, who: Person, name: str, mode: model.AutopilotMode, reason: str = "", digest: str = "") -> None:
         """`act` or `observe`, only while the policy still is the one with that digest; `act` takes one."""
-        if mode is AutopilotMode.ACT and not digest:
+        if mode is model.AutopilotMode.ACT and not digest:
             who.require(Right.APPROVE, _split(name)[0])
             raise UnseenVersion(
                 f"the approval of AutopilotPolicy {name} lacks the digest of the policy that was read",
@@ -259,7 +245,7 @@ class ClusterAutopilotService:
         self._switch_mode(who, name, mode, reason, digest)
 
     def _switch_mode(
-        self, who: Person, name: str, mode: AutopilotMode, reason: str, digest: str = ""
+        self, who: Person, name: str, mode: model.AutopilotMode, reason: str, digest: str = ""
     ) -> NamespacedPolicy:
         namespace, short = _split(name)
         who.require(Right.APPROVE, namespace)
@@ -274,13 +260,13 @@ class ClusterAutopilotService:
             details = {"digest": policy.digest, "words": reason, "groups": list(who.groups)}
             write = mode_write(policy, mode.value)
             self._send(client, write, dry_run=True)  # who may not write the mode approves nothing
-            event = AutopilotEvent.ACT if mode is AutopilotMode.ACT else AutopilotEvent.OBSERVE
+            event = model.AutopilotEvent.ACT if mode is model.AutopilotMode.ACT else model.AutopilotEvent.OBSERVE
             self._write(person, event, str(policy), details)
             self._send(client, write)
         self._forget()
         return policy
 
-    def lines_of(self, act: Callable[[AutopilotService], object]) -> Sequence[FieldMove]:
+    def lines_of(self, act: Callable[[model.AutopilotService], object]) -> Sequence[FieldMove]:
         """Return the fields that the act would write, by the server's dry run; the ledger gets no row."""
         tried = _TriedAutopilot(self._access, self._ledger, self._settings, self._clock, self._recommended)
         act(tried)
@@ -290,7 +276,7 @@ class ClusterAutopilotService:
         """Send one write of an act; dry_run: only ask the server whether it would do."""
         Writer(client, FIELD_MANAGER).send(intent, dry_run)
 
-    def _write(self, actor: str, event: AutopilotEvent, subject: str, body: dict[str, Any]) -> None:
+    def _write(self, actor: str, event: model.AutopilotEvent, subject: str, body: dict[str, Any]) -> None:
         with self._acts.writing(f"{event} of {actor}", PATIENCE_SECONDS) as ledger:
             append(ledger, self._clock, actor, [(event, subject, body)])
 
@@ -319,10 +305,10 @@ class ClusterAutopilotService:
             scope = replace(scope, forecasts=lambda: floor_forecasts(stored()))
         return read_round(client, history, self._recommended, self._settings, now_seconds, scope)
 
-    def _round_for_people(self, reading: RoundReading) -> AutopilotRound:
+    def _round_for_people(self, reading: RoundReading) -> model.AutopilotRound:
         """A round for people: its tables, why nothing is done if so, and what each policy lacks."""
         halt = reading.halt
-        return AutopilotRound(
+        return model.AutopilotRound(
             reading.now_seconds,
             status_table(reading),
             queue_table(reading),
@@ -349,7 +335,7 @@ class _TriedAutopilot(ClusterAutopilotService):
         if not dry_run:
             self.lines += sent(Writer(client, FIELD_MANAGER), intent, dry_run=True).lines
 
-    def _write(self, actor: str, event: AutopilotEvent, subject: str, body: dict[str, Any]) -> None:
+    def _write(self, actor: str, event: model.AutopilotEvent, subject: str, body: dict[str, Any]) -> None:
         """Keep no row: nothing is done."""
 
 
@@ -383,13 +369,13 @@ def status_table(reading: RoundReading) -> Table:
         }
         for policy in reading.policies
     ]
-    return Table.from_rows(STATUS, rows)
+    return Table.from_rows(model.STATUS, rows)
 
 
 def queue_table(reading: RoundReading) -> Table:
     """Return the table QUEUE, one row per workload in the order in which the autopilot acts on them."""
     return Table.from_rows(
-        QUEUE, [_entry(entry, reading.floors.get(entry.candidate.workload)) for entry in reading.queue]
+        model.QUEUE, [_entry(entry, reading.floors.get(entry.candidate.workload)) for entry in reading.queue]
     )
 
 
@@ -398,18 +384,18 @@ def report_rows(history: LedgerHistory, since_seconds: float, weeks: Iterable[We
     rows: dict[str, dict[str, Any]] = {}
 
     def row(namespace: str) -> dict[str, Any]:
-        zeros = {column.name: 0 for column in REPORT.columns if column.name != "namespace"}
+        zeros = {column.name: 0 for column in model.REPORT.columns if column.name != "namespace"}
         return rows.setdefault(namespace, {"namespace": namespace, **zeros})
 
     notes = [note for note in history.notes if note.seconds >= since_seconds]
-    proposals = {note.subject: note for note in notes if note.event is AutopilotEvent.PROPOSED}
+    proposals = {note.subject: note for note in notes if note.event is model.AutopilotEvent.PROPOSED}
     for note in proposals.values():
         counts = row(note.subject.partition("/")[0])
         counts["proposed"] += 1
         for name, amount in proposed_amounts(note).items():
             counts[name] += amount
     for note in notes:
-        if note.event is AutopilotEvent.LEFT_ALONE:
+        if note.event is model.AutopilotEvent.LEFT_ALONE:
             row(note.subject.partition("/")[0])["left_alone"] += 1
     for lent in lent_peaks(notes):
         counts = row(lent.workload.namespace)
@@ -450,7 +436,7 @@ def _split(name: str) -> tuple[str, str]:
     return namespace, short
 
 
-def _as_mode(body: Mapping[str, Any], mode: AutopilotMode) -> NamespacedPolicy:
+def _as_mode(body: Mapping[str, Any], mode: model.AutopilotMode) -> NamespacedPolicy:
     """The policy as it stands, under another mode."""
     return parse_policy({**body, "spec": {**(body.get("spec") or {}), "mode": mode.value}})
 
@@ -477,7 +463,7 @@ def _entry(entry: QueueEntry, floor: FloorOutlook | None) -> dict[str, Any]:
         **confidence_cells(candidate.trust),
         "score": candidate.score,
         "gitops": candidate.gitops,
-        "reason": "" if entry.verdict is not QueueVerdict.WAIT else entry.reason.value,
+        "reason": "" if entry.verdict is not model.QueueVerdict.WAIT else entry.reason.value,
         "words": entry.words,
     }
 

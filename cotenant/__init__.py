@@ -44,29 +44,16 @@ _ERRORS = "cotenant.base.errors"
 _LAB = "cotenant_lab.python_api"
 """Of the extra `demo`: nothing of it is imported before one of its names is asked for."""
 _HOMES = {
-    "ClusterStore": f"{_API}cluster_store",
-    "Clusters": f"{_API}cluster_store",
-    "demo_store": _LAB,
-    "open_clusters": f"{_API}cluster_store",
-    "open_store": f"{_API}cluster_store",
-    "backtest": f"{_API}own_usage",
-    "forecast": f"{_API}own_usage",
-    "recommend": f"{_API}own_usage",
-    "reclaim_decisions": f"{_API}reclaim",
-    "reclaim_frontier": f"{_API}reclaim",
-    "simulate": _LAB,
-    "simulate_incident": _LAB,
+    **dict.fromkeys(("ClusterStore", "Clusters", "open_clusters", "open_store"), f"{_API}cluster_store"),
+    **dict.fromkeys(("backtest", "forecast", "recommend"), f"{_API}own_usage"),
+    **dict.fromkeys(("reclaim_decisions", "reclaim_frontier"), f"{_API}reclaim"),
     "forecast_paths": f"{_API}tables",
+    **dict.fromkeys(("demo_store", "simulate", "simulate_incident"), _LAB),
     "LEVELS": "cotenant.base.usage.forecast",
     "conform": "cotenant.forecasting.base",
     "faults": "cotenant.forecasting.forecaster_contract",
-    "CotenantError": _ERRORS,
-    "FrameError": _ERRORS,
-    "NoData": _ERRORS,
-    "NotEnoughHistory": _ERRORS,
-    "SettingsError": _ERRORS,
-    "StoreError": _ERRORS,
-    "UsageError": _ERRORS,
+    **dict.fromkeys(("CotenantError", "FrameError", "NoData", "NotEnoughHistory", "SettingsError"), _ERRORS),
+    **dict.fromkeys(("StoreError", "UsageError"), _ERRORS),
 }
 """Name -> the module that has it, imported when the name is first used: processes of a node import no pandas."""
 

@@ -9,16 +9,9 @@ import msgspec
 
 from cotenant.admission.settings import AdmissionSettings
 from cotenant.autopilot.settings import AutopilotSettings
+from cotenant.base.settings import sections
 from cotenant.base.settings.base import SettingSections
 from cotenant.base.settings.clusters import ledger_of
-from cotenant.base.settings.sections import (
-    KubeSettings,
-    ManagerSettings,
-    NotifySettings,
-    PipelineSettings,
-    StoreSettings,
-    TelemetrySettings,
-)
 from cotenant.changes.access.settings import AccessSettings
 from cotenant.changes.model.settings import ActionSettings, ledger_location
 from cotenant.dashboard.settings import DashboardSettings
@@ -40,15 +33,15 @@ class Settings(SettingSections, frozen=True):
     portrait: PortraitSettings = msgspec.field(default_factory=PortraitSettings)
     forecasting: ForecastingSettings = msgspec.field(default_factory=ForecastingSettings)
     node_peak: NodePeakSettings = msgspec.field(default_factory=NodePeakSettings)
-    pipeline: PipelineSettings = msgspec.field(default_factory=PipelineSettings)
+    pipeline: sections.PipelineSettings = msgspec.field(default_factory=sections.PipelineSettings)
     recommender: RecommenderSettings = msgspec.field(default_factory=RecommenderSettings)
-    notify: NotifySettings = msgspec.field(default_factory=NotifySettings)
+    notify: sections.NotifySettings = msgspec.field(default_factory=sections.NotifySettings)
     plans: PlanSettings = msgspec.field(default_factory=PlanSettings)
     dashboard: DashboardSettings = msgspec.field(default_factory=DashboardSettings)
     access: AccessSettings = msgspec.field(default_factory=AccessSettings)
-    store: StoreSettings = msgspec.field(default_factory=StoreSettings)
-    kube: KubeSettings = msgspec.field(default_factory=KubeSettings)
-    manager: ManagerSettings = msgspec.field(default_factory=ManagerSettings)
+    store: sections.StoreSettings = msgspec.field(default_factory=sections.StoreSettings)
+    kube: sections.KubeSettings = msgspec.field(default_factory=sections.KubeSettings)
+    manager: sections.ManagerSettings = msgspec.field(default_factory=sections.ManagerSettings)
     actions: ActionSettings = msgspec.field(default_factory=ActionSettings)
     autopilot: AutopilotSettings = msgspec.field(default_factory=AutopilotSettings)
     admission: AdmissionSettings = msgspec.field(default_factory=AdmissionSettings)
@@ -59,7 +52,7 @@ class Settings(SettingSections, frozen=True):
     load_taints: LoadTaintSettings = msgspec.field(default_factory=LoadTaintSettings)
     enforcer: EnforcerSettings = msgspec.field(default_factory=EnforcerSettings)
     runtime: RuntimeSettings = msgspec.field(default_factory=RuntimeSettings)
-    telemetry: TelemetrySettings = msgspec.field(default_factory=TelemetrySettings)
+    telemetry: sections.TelemetrySettings = msgspec.field(default_factory=sections.TelemetrySettings)
 
     def with_ledger_of(self, cluster: str, environment: Mapping[str, str]) -> Self:
         """Return the settings with a ledger beside the common one: what one cluster's changes did is its own."""

@@ -128,9 +128,8 @@ def parse_policy(body: Mapping[str, Any]) -> NamespacedPolicy:
     except msgspec.ValidationError as error:  # a field that is missing, or a list that is too long
         where = str(error).rpartition(" - at `$")[2].rstrip("`")
         message = str(error).partition(" - at ")[0]
-        raise UsageError(
-            f"{what}: spec{where}: {message}", fix="kubectl explain autopilotpolicy.spec lists the fields."
-        ) from error
+        fix = "kubectl explain autopilotpolicy.spec lists the fields."
+        raise UsageError(f"{what}: spec{where}: {message}", fix=fix) from error
     for field, value, why, fix in (*contradictions(spec), *_objective_faults(spec.objectives or (), namespace)):
         raise UsageError(f"{what}: {field}: {value} {why}", fix=fix)
     selector = LabelSelector.parse(spec.selector or {}, f"{what}: spec.selector")

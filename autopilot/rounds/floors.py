@@ -7,17 +7,7 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
-from cotenant.autopilot.decide.floors import (
-    FloorForecast,
-    FloorForecasts,
-    FloorStep,
-    details_of,
-    floor_factors,
-    floor_steps,
-    kept_by,
-    mark_arrived,
-    target_of,
-)
+from cotenant.autopilot.decide import floors
 from cotenant.autopilot.decide.halt import WriteRefusals
 from cotenant.autopilot.model import AutopilotEvent
 from cotenant.autopilot.rounds.acts import PATIENCE_SECONDS, ActConfig
@@ -41,16 +31,16 @@ class Floors:
     """Floors of one cluster; for one thread."""
 
     def __init__(
-        self, config: ActConfig, ledger: AuditedActs, paused: Callable[[], str], forecasts: FloorForecasts
+        self, config: ActConfig, ledger: AuditedActs, paused: Callable[[], str], forecasts: floors.FloorForecasts
     ) -> None:
         """Ask for nothing yet. paused: why nothing may be lent now, "" when it may (`Acts.paused`)."""
         self._config, self._ledger, self._paused, self._forecasts = config, ledger, paused, forecasts
         self._refusals = WriteRefusals()
         """By the autoscaler's uid: a raise that was refused rests; what goes back is tried in each round."""
 
-    def step(self, reading: RoundReading, history: LedgerHistory) -> list[FloorStep]:
+    def step(self, reading: RoundReading, history: LedgerHistory) -> list[floors.FloorStep]:
         """Restore what is over, also while everything halts, then lend what peaks need; return every step tried."""
-        factors = floor_factors(reading.queue, history.decisions.left_alone)
+        factors = floors.floor_factors(reading.queue, history.decisions.left_alone)
         if not factors and not history.floors:
             return []
         with self._config.access(Person("")) as client:
@@ -65,7 +55,7 @@ class Floors:
 
     def _due(
         self, client: KubeClient, factors: Mapping[WorkloadRef, float], reading: RoundReading, history: LedgerHistory
-    ) -> Iterator[FloorStep]:
+    ) -> Iterator[floors.FloorStep]:
         now, forecasts = self._config.clock.now_seconds(), self._forecasts() if factors else {}
         guardrails = self._config.settings.section(ActionSettings).guardrails
         workloads = {*factors, *(lent.workload for lent in history.floors.values())}
@@ -76,22 +66,22 @@ class Floors:
             live = {str(body["metadata"]["uid"]): body for body in bodies}
             for uid, lent in history.floors.items():
                 if lent.workload.namespace == namespace and uid not in live:
-                    yield FloorStep(AutopilotEvent.FLOOR_ENDED, lent, "the autoscaler is gone")
+                    yield floors.FloorStep(AutopilotEvent.FLOOR_ENDED, lent, "the autoscaler is gone")
             unread = inf if namespace in reading.unread else 1.0
             may_rise = reading.halt is None and namespace not in {*reading.unread, *guardrails.protected_namespaces}
             for uid, body in live.items():
-                workload, present = target_of(namespace, body), history.floors.get(uid)
+                workload, present = floors.target_of(namespace, body), history.floors.get(uid)
                 factor = factors.get(workload, unread)
                 if present is not None and present.workload != workload:
                     workload, factor = present.workload, 1.0  # it scales another one now
-                for step in floor_steps(workload, body, factor, present, forecasts.get(workload), now):
+                for step in floors.floor_steps(workload, body, factor, present, forecasts.get(workload), now):
                     is_raise = step.event is AutopilotEvent.FLOOR_RAISED
                     if not is_raise or (
-                        may_rise and not self._refusals.rests(uid, now) and not kept_by(body, guardrails)
+                        may_rise and not self._refusals.rests(uid, now) and not floors.kept_by(body, guardrails)
                     ):
                         yield step
 
-    def _done(self, ledger: Ledger, actor: str, writer: Writer, step: FloorStep) -> FloorStep:
+    def _done(self, ledger: Ledger, actor: str, writer: Writer, step: floors.FloorStep) -> floors.FloorStep:
         """A raise is in the ledger before it is sent and once it has arrived; an end after it. refused: why not."""
         is_raise = step.event is AutopilotEvent.FLOOR_RAISED
         try:
@@ -106,27 +96,27 @@ class Floors:
             self._refusals.refused(step.lent.uid, self._config.clock.now_seconds())
             return replace(step, refused=error.message)
         self._refusals.written(step.lent.uid)
-        self._write(ledger, actor, mark_arrived(step) if is_raise else step)
+        self._write(ledger, actor, floors.mark_arrived(step) if is_raise else step)
         return step
 
-    def _write(self, ledger: Ledger, actor: str, step: FloorStep) -> None:
+    def _write(self, ledger: Ledger, actor: str, step: floors.FloorStep) -> None:
         """Its row; with that of the workload that is left alone from now on, where somebody else has set the field."""
         rows: list[tuple[AutopilotEvent, str, dict[str, Any]]] = [
-            (step.event, str(step.lent.workload), details_of(step))
+            (step.event, str(step.lent.workload), floors.details_of(step))
         ]
         if step.is_fought:
             rows.append((AutopilotEvent.LEFT_ALONE, str(step.lent.workload), {"words": step.words}))
         append(ledger, self._config.clock, actor, rows)
 
 
-def floor_forecasts(store: Store) -> dict[WorkloadRef, FloorForecast]:
+def floor_forecasts(store: Store) -> dict[WorkloadRef, floors.FloorForecast]:
     """Return the forecasts of the stored results, for workloads with an autoscaler only; empty without results."""
     try:
         rows = store.read_table(REPLICAS).rows()
     except NoData:
         return {}
     return {
-        WorkloadRef(row["namespace"], row["kind"], row["workload"]): FloorForecast(
+        WorkloadRef(row["namespace"], row["kind"], row["workload"]): floors.FloorForecast(
             int(row["start"]), tuple(int(count) for count in row["floors"]), int(row["least"])
         )
         for row in rows

@@ -101,7 +101,5 @@ def require_known(
         return
     if str(workload) not in known:
         in_namespace = sorted(name for name in decisions.left_alone if name.startswith(f"{workload.namespace}/"))
-        raise UsageError(
-            f"the autopilot knows no workload {workload}: the last scan did not see it",
-            fix=f"Left alone are {', '.join(in_namespace)}." if in_namespace else "cotenant recs list has the names.",
-        )
+        fix = f"Left alone are {', '.join(in_namespace)}." if in_namespace else "cotenant recs list has the names."
+        raise UsageError(f"the autopilot knows no workload {workload}: the last scan did not see it", fix=fix)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -264,11 +265,8 @@ def asked_trouble(settings: SettingSections, now_seconds: float) -> str:
         return "autopilot.trouble_query is set, and profiler.prometheus.url is not: nobody can say whether all is well"
     try:
         patience_seconds = min(source.timeout_seconds, LONGEST_WAIT_SECONDS)
-        client = Client(msgspec.structs.replace(source, timeout_seconds=patience_seconds))
-        try:
+        with closing(Client(msgspec.structs.replace(source, timeout_seconds=patience_seconds))) as client:
             answer = latest(client.range(query, int(now_seconds), int(now_seconds), 1))
-        finally:
-            client.close()
     except CotenantError as error:
         return f"autopilot.trouble_query was not answered: {error.message}"
     labels, value = next((pair for pair in answer if pair[1] > 0), ({}, 0.0))

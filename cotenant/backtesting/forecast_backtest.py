@@ -49,9 +49,8 @@ def run_backtest(
     needed = plan.history_days + plan.horizon_hours / 24
     if not at:
         days = series.grid.size * series.grid.step_seconds / DAY_SECONDS
-        raise NotEnoughHistory(
-            f"{series.title} spans {days:.1f} days; a back-test needs {needed:.0f}", fix="Keep more history."
-        )
+        fix = "Keep more history."
+        raise NotEnoughHistory(f"{series.title} spans {days:.1f} days; a back-test needs {needed:.0f}", fix=fix)
     if plan.step_seconds % series.grid.step_seconds:
         raise UsageError(
             f"{series.title} has a value every {series.grid.step_seconds} s; half hours cannot be made of them",

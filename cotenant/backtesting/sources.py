@@ -90,10 +90,8 @@ class StoredSeries:
         """The newest days that are stored; NoData when there are none."""
         span = store.span(USAGE[resource])
         if span is None:
-            raise NoData(
-                f"no {resource.value} usage of cluster {store.cluster} is stored at {store.url}",
-                fix="Run cotenant scan --prometheus URL first.",
-            )
+            fix = "Run cotenant scan --prometheus URL first."
+            raise NoData(f"no {resource.value} usage of cluster {store.cluster} is stored at {store.url}", fix=fix)
         start = max(span[0], span[1] - MOST_DAYS * DAY_SECONDS)
         return cls(store, resource, TimeGrid.from_span(start, span[1], FIVE_MINUTES_SECONDS))
 

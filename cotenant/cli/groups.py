@@ -12,15 +12,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from cotenant.base.commands.extras import part_of_lab
 from cotenant.base.commands.session import CONTEXT, examples, new_app, remember_cluster
-from cotenant.cli.registry import (
-    COMMAND_POINTS,
-    FIRST_WORDS,
-    OF_ONE,
-    SHORT_NAMES,
-    CommandEntry,
-    nearest_command,
-    nearest_table,
-)
+from cotenant.cli import registry
 
 CONNECTION: Final = "Where from"
 OUTPUT: Final = "Output"
@@ -35,7 +27,7 @@ PANELS: Final = {
 """Parameter of any command -> heading of its help; the command's own options come first, under "Options"."""
 
 
-def load_command(entry: CommandEntry) -> Any:
+def load_command(entry: registry.CommandEntry) -> Any:
     """The real command or group of an entry, named as listed; imports its module, and none for a group of entries."""
     if entry.children:
         group = ExplainGroup if entry.name == "explain" else LazyGroup
@@ -50,7 +42,7 @@ def load_command(entry: CommandEntry) -> Any:
         command.entries = entry.children
         return command
     module = entry.module
-    app = importlib.import_module(module).app if module else part_of_lab(COMMAND_POINTS, entry.name)
+    app = importlib.import_module(module).app if module else part_of_lab(registry.COMMAND_POINTS, entry.name)
     command = typer.main.get_command(app)
     command = command.commands[entry.command] if entry.command else command
     command.name = entry.name
@@ -161,7 +153,7 @@ def refuse_names(command: Any) -> None:
         if ctx.args and not ctx.resilient_parsing:
             spaces = [*(ctx.params.get("namespace") or ())]
             name = f"{spaces[0]}/{ctx.args[0]}" if len(spaces) == 1 and "/" not in ctx.args[0] else ctx.args[0]
-            shown = f" One is shown by `cotenant {OF_ONE[table]} {name}`." if table in OF_ONE else ""
+            shown = f" One is shown by `cotenant {registry.OF_ONE[table]} {name}`." if table in registry.OF_ONE else ""
             ctx.fail(f"Got unexpected extra argument(s) ({' '.join(ctx.args)}).{shown}")
         return rest
 
@@ -175,7 +167,7 @@ def omit_type_label(ctx: Any) -> None:
 class LazyGroup(TyperGroup):
     """A group that lists its commands by their entries and imports only the one that is called."""
 
-    entries: Sequence[CommandEntry] = ()
+    entries: Sequence[registry.CommandEntry] = ()
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - typer's signature
         """Names in the order of the entries."""
@@ -188,14 +180,17 @@ class LazyGroup(TyperGroup):
             return None
         return TyperCommand(entry.name, help=entry.summary, rich_help_panel=entry.panel, hidden=entry.hidden)
 
-    def entry(self, name: str) -> CommandEntry | None:
+    def entry(self, name: str) -> registry.CommandEntry | None:
         """The entry of a name."""
         return next((entry for entry in self.entries if entry.name == name), None)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The real command, imported now."""
         if self.name == "get" and args:
-            args = [SHORT_NAMES.get(args[0], args[0]), *(word for word in args[1:] if word not in ALL_NAMESPACES)]
+            args = [
+                registry.SHORT_NAMES.get(args[0], args[0]),
+                *(word for word in args[1:] if word not in ALL_NAMESPACES),
+            ]
         if args and self.entry(args[0]) is None and not ctx.resilient_parsing:
             self.refuse(ctx, args)
         self.commands = {entry.name: self.get_command(ctx, entry.name) for entry in self.entries}  # to suggest from
@@ -211,10 +206,10 @@ class LazyGroup(TyperGroup):
         word, *rest = words
         if word.startswith("-"):
             return
-        if self.name == "get" and (table := nearest_table(word)):
+        if self.name == "get" and (table := registry.nearest_table(word)):
             ctx.fail(f"No such command {word!r}. Did you mean `cotenant get {table}`?")
-        if ctx.parent is None and (meant := nearest_command(word, rest)):
-            sure = f"Use `cotenant {meant}`." if word in FIRST_WORDS else f"Did you mean `cotenant {meant}`?"
+        if ctx.parent is None and (meant := registry.nearest_command(word, rest)):
+            sure = f"Use `cotenant {meant}`." if word in registry.FIRST_WORDS else f"Did you mean `cotenant {meant}`?"
             ctx.fail(f"No such command {word!r}. {sure}")
 
     def get_params(self, ctx: Any) -> Any:

@@ -45,6 +45,10 @@ _OF_LAB: Final = ""
 """The module of a command of the extra `demo`: an entry point of the group `COMMAND_POINTS` names it."""
 _QUEUES: Final = "cotenant.scheduler_ext.queues.commands"
 _NODE: Final = "cotenant.enforcer.commands"
+_RECS: Final = "cotenant.changes.commands.recs"
+_PLANS: Final = "cotenant.scheduler_ext.reservations.commands"
+_AUTOPILOT: Final = "cotenant.autopilot.commands"
+_EXPLAIN: Final = f"{_CLI}.analysis.explain.explain"
 
 GET: Final = (
     CommandEntry("findings", f"{_CLI}.analysis.findings", "Idle workloads and nodes, missing and impossible requests."),
@@ -52,24 +56,15 @@ GET: Final = (
     CommandEntry("reclaimable", _GET, "What each node can lend to batch and mid pods.", command="reclaimable"),
     CommandEntry("replicas", _GET, "How many replicas the next peak will need, before it comes.", command="replicas"),
     CommandEntry("pods", _GET, "Running pods: node, class, requests and present usage.", command="pods"),
-    CommandEntry(
-        "recommendations",
-        "cotenant.changes.commands.recs",
-        "Recommendations for each container, as in `recs list`.",
-        command="list",
-    ),
-    CommandEntry(
-        "changes", "cotenant.changes.commands.recs", "Accepted changes, as in `recs changes`.", command="changes"
-    ),
+    CommandEntry("recommendations", _RECS, "Recommendations for each container, as in `recs list`.", command="list"),
+    CommandEntry("changes", _RECS, "Accepted changes, as in `recs changes`.", command="changes"),
     CommandEntry(
         "plans",
-        "cotenant.scheduler_ext.reservations.commands.reservations",
+        f"{_PLANS}.reservations",
         "Reservation plans of the cluster, as in `reservations list`.",
         command="list",
     ),
-    CommandEntry(
-        "policies", "cotenant.autopilot.commands", "Its policies, as in `autopilot status`.", command="status"
-    ),
+    CommandEntry("policies", _AUTOPILOT, "Its policies, as in `autopilot status`.", command="status"),
     CommandEntry("nodes", _GET, "What nodes can lend, as in `get reclaimable`.", command="reclaimable"),
     CommandEntry("quotas", f"{_QUEUES}.quota", "Quotas: guarantees, usage, borrowing and lending.", command="tree"),
     CommandEntry(
@@ -156,19 +151,12 @@ NAMED: Final = (
 )
 """Those of them whose further words are what the command takes, too."""
 EXPLAIN: Final = (
-    CommandEntry(
-        "workload", f"{_CLI}.analysis.explain.explain", "Why a recommendation has its values.", command="workload"
-    ),
+    CommandEntry("workload", _EXPLAIN, "Why a recommendation has its values.", command="workload"),
     CommandEntry(
         "pod", "cotenant.scheduler_ext.extender.commands.why", "Why a pod is pending: which nodes refuse it, and why."
     ),
-    CommandEntry("node", f"{_CLI}.analysis.explain.explain", "What a node can lend, term by term.", command="node"),
-    CommandEntry(
-        "node-slo",
-        f"{_CLI}.analysis.explain.explain",
-        "Which layer set each effective value on a node.",
-        command="node-slo",
-    ),
+    CommandEntry("node", _EXPLAIN, "What a node can lend, term by term.", command="node"),
+    CommandEntry("node-slo", _EXPLAIN, "Which layer set each effective value on a node.", command="node-slo"),
     CommandEntry(
         "guards",
         "cotenant.changes.commands.guards",
@@ -220,7 +208,7 @@ CONFIG: Final = (
     CommandEntry("schema", f"{_CLI}.settings", "The JSON schema of a settings file.", command="schema"),
     CommandEntry("docs", f"{_CLI}.settings", "The documentation page of all settings.", command="docs"),
     CommandEntry("check", f"{_CLI}.check", "Check configuration files before they reach a cluster."),
-    CommandEntry("convert", "cotenant.scheduler_ext.reservations.commands.convert", "Convert objects of old versions."),
+    CommandEntry("convert", f"{_PLANS}.convert", "Convert objects of old versions."),
     CommandEntry(
         "profiles",
         "cotenant.admission.commands.profiles",
@@ -288,21 +276,9 @@ COMMANDS: Final = (
     CommandEntry(
         "dashboard", "cotenant.dashboard.commands.dashboard", "The results of the last scan in the browser.", UNDERSTAND
     ),
-    CommandEntry(
-        "recs",
-        "cotenant.changes.commands.recs",
-        "Accept recommendations: review, dry run, apply, verify, roll back.",
-        ACT,
-    ),
-    CommandEntry(
-        "reservations",
-        "cotenant.scheduler_ext.reservations.commands.reservations",
-        "Capacity for workloads before they need it.",
-        ACT,
-    ),
-    CommandEntry(
-        "autopilot", "cotenant.autopilot.commands", "Automatic right-sizing: status, preview, act, pause, report.", ACT
-    ),
+    CommandEntry("recs", _RECS, "Accept recommendations: review, dry run, apply, verify, roll back.", ACT),
+    CommandEntry("reservations", f"{_PLANS}.reservations", "Capacity for workloads before they need it.", ACT),
+    CommandEntry("autopilot", _AUTOPILOT, "Automatic right-sizing: status, preview, act, pause, report.", ACT),
     CommandEntry("audit", "cotenant.changes.commands.audit", "Who did what: verify and export the ledger.", ACT),
     CommandEntry(
         "install", f"{_CLI}.cluster.install", "Put CRDs, priority classes and rights into a cluster.", OPERATE

@@ -13,16 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass
-from cotenant.enforcer.contract import (
-    CpuUse,
-    GroupReading,
-    Level,
-    MemoryUse,
-    NodeReading,
-    Observation,
-    PodReading,
-    PodSpec,
-)
+from cotenant.enforcer import contract
 from cotenant.enforcer.model.node_policy import Thresholds
 from cotenant.enforcer.settings import BestEffortSettings
 from cotenant.enforcer.strategies.eviction.fullness import MemoryTrend, best_effort_memory
@@ -57,13 +48,17 @@ def jobs_to_evict(
 
     pods: (job, bytes in use) of each batch pod.
     """
-    node = NodeReading("node", (), int(capacity_bytes), max(int(capacity_bytes - used_bytes), 0))
+    node = contract.NodeReading("node", (), int(capacity_bytes), max(int(capacity_bytes - used_bytes), 0))
     readings = []
     for job, in_use in pods:
-        spec = PodSpec("batch", f"job-{job}", str(job), qos_class=QosClass.BE, priority_class=PriorityClass.BATCH)
-        memory = MemoryUse(int(in_use), int(in_use), int(in_use))
-        readings.append(PodReading(spec, GroupReading("", Level.POD, CpuUse(0.0), memory)))
-    observation = Observation(0.0, 0.0, node, pods=tuple(readings))
+        spec = contract.PodSpec(
+            "batch", f"job-{job}", str(job), qos_class=QosClass.BE, priority_class=PriorityClass.BATCH
+        )
+        memory = contract.MemoryUse(int(in_use), int(in_use), int(in_use))
+        readings.append(
+            contract.PodReading(spec, contract.GroupReading("", contract.Level.POD, contract.CpuUse(0.0), memory))
+        )
+    observation = contract.Observation(0.0, 0.0, node, pods=tuple(readings))
     task, _ = best_effort_memory(observation, policy, MemoryTrend(), SETTINGS)
     if task is None:
         return []

@@ -95,10 +95,8 @@ def world_of(scenario: SharingScenario, past: Mapping[Resource, NodesPast]) -> W
             fix="Give --days 2 or more; with --trace stored, keep scanning.",
         )
     if incident is Incident.MEMORY_LEAK and Resource.MEMORY not in past:
-        raise NoData(
-            f"{incident} needs the memory of pods, which this trace lacks",
-            fix="Choose another incident, or pods whose memory is known.",
-        )
+        fix = "Choose another incident, or pods whose memory is known."
+        raise NoData(f"{incident} needs the memory of pods, which this trace lacks", fix=fix)
     effect = effect_of(scenario, filled[Resource.CPU], first)
     return World(replace(scenario, days=days), {r: effect.on(of) for r, of in filled.items()}, first, effect)
 

@@ -138,9 +138,8 @@ class Pipeline:
                     child.terminate()
                 answer, _ = child.communicate(msgspec.json.encode(self._job))
         except OSError as error:
-            raise PipelineFailed(
-                f"the pipeline's process could not be started: {error.strerror}", fix="Is memory short?"
-            ) from error
+            fix = "Is memory short?"
+            raise PipelineFailed(f"the pipeline's process could not be started: {error.strerror}", fix=fix) from error
         self._child, code = None, child.returncode
         self._stored_until = None
         if code not in (0, 1) or not answer:

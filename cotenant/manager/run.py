@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final
@@ -65,9 +66,8 @@ class Manager:
         """Create a manager that has not queried anything yet; raise SettingsError for a feature that does not exist."""
         unknown = sorted(set(settings.manager.features_off) - set(NAMES))
         if unknown:
-            raise SettingsError(
-                f"manager.features_off: no feature is named {unknown[0]!r}", fix=f"Known: {', '.join(NAMES)}."
-            )
+            fix = f"Known: {', '.join(NAMES)}."
+            raise SettingsError(f"manager.features_off: no feature is named {unknown[0]!r}", fix=fix)
         options = options or Options()
         self._settings, self._clock = settings, clock or SystemClock()
         own = settings.manager
@@ -193,17 +193,14 @@ class Manager:
 
     def _compare_definitions(self) -> None:
         """Say once which kinds the cluster serves in an older form: what is written to them will be refused."""
-        client = self._client.sibling()
-        try:
-            for sentence in older_definitions(client):
-                log.warning("definition is older", found=sentence, fix=OLD_DEFINITION)
-                self.board.report_notes(
-                    [ObjectNote(DEFINITIONS, "OldDefinition", f"{sentence}. {OLD_DEFINITION}", warning=True)]
-                )
-        except CotenantError as error:
-            log.info("definitions not compared", why=error.message)
-        finally:
-            client.close()
+        with closing(self._client.sibling()) as client:
+            try:
+                for sentence in older_definitions(client):
+                    log.warning("definition is older", found=sentence, fix=OLD_DEFINITION)
+                    words = f"{sentence}. {OLD_DEFINITION}"
+                    self.board.report_notes([ObjectNote(DEFINITIONS, "OldDefinition", words, warning=True)])
+            except CotenantError as error:
+                log.info("definitions not compared", why=error.message)
 
 
 def run(manager: Manager, settings: Settings, metrics: Metrics, wait: Callable[[], None]) -> None:

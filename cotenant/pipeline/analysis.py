@@ -273,16 +273,12 @@ class WorkloadResults:
     workloads: WorkloadColumns
     coverage: Coverage
     """Of the containers' CPU usage."""
-
     savings: PlannedSavings
     """Of all recommendations, at the next step and after all."""
-
     requested: Mapping[Resource, HourlySum]
     """What all pods requested, by hour."""
-
     learned: Mapping[str, Learned]
     """By group of series: what its forecasts learned in this run, for the next ones."""
-
     judgements: Mapping[str, Judgements]
     """By shard: what recommendations and findings rested on, so that the next analysis may keep them."""
 
@@ -293,34 +289,25 @@ class Analysis(WorkloadResults):
 
     history: History
     """Of usage, that of nodes and GPUs alone; pods' series are in no one's memory at once."""
-
     rows: Mapping[str, TableParts]
     """By name: the tables of workloads, their recommendations and forecasts, and the portraits of each namespace."""
-
     cluster_totals: Mapping[Resource, Usage[ClusterRef]]
     pod_sums: Mapping[Resource, PodSums]
     node_forecasts: Mapping[Resource, Forecasts[NodeRef]]
     prod_forecasts: Mapping[Resource, Forecasts[NodeRef]]
     """Of what prod pods, and pods without a class, use together on each node."""
-
     prod_peaks: Mapping[Resource, NodePeaks[NodeRef]]
     """The highest use of them in the next 24 hours, at the risk of the settings."""
-
     peak_forecasts: Mapping[Resource, Mapping[str, PeakForecast]]
     """By node: the same at the first risk with all that batch amounts rest on beside it, as the manager gets it."""
-
     node_maxima: Mapping[Resource, NodeMaxima]
     """What their peaks are calibrated on, days before the window included; the next analysis goes on from it."""
-
     cluster_forecasts: Mapping[MeasuredResource, Forecasts[ClusterRef]]
     """Of CPU and memory, and of GPUs where their use is known."""
-
     reclaimable: tuple[Reclaimable, ...]
     """What each node lends now."""
-
     lendable: Mapping[Resource, LendableLines]
     """The same over the window and the next 24 hours, by the same formulas."""
-
     recommendations: tuple[Recommendation, ...]
     findings: tuple[ClusterFinding, ...]
     settings_digest: str
@@ -328,19 +315,14 @@ class Analysis(WorkloadResults):
     replica_floors: tuple[ReplicaFloor, ...] = ()
     proposals: tuple[Proposal, ...] = ()
     """Proposed reservations for the next peaks, with a reason where nothing is proposed."""
-
     rehearsals: Rehearsals = field(default_factory=lambda: Rehearsals("", ()))
     """What they rest on, for the next ones."""
-
     weeks: tuple[WeekAnalysis, ...] = ()
     """The week ahead of the cluster and the largest workloads."""
-
     division: Division = field(default_factory=Division)
     """How the workloads were divided into shards; the next analysis keeps to it, because models were learned so."""
-
     worst_days: Mapping[Resource, WorstDay] = field(default_factory=dict)
     """The 24 hours in which most nodes passed their peaks, of the tested decisions."""
-
     learned_seconds: int | None = None
     """End of the history that the oldest model in use was learned from; None where no series could be tested."""
 

@@ -27,18 +27,11 @@ from cotenant.pipeline import gpus
 from cotenant.pipeline.analysis import History
 from cotenant.profiler import portrait
 from cotenant.profiler.pool import by_container, demand
+from cotenant.recommender import incomplete
 from cotenant.recommender.base import load_strategy, recommend
 from cotenant.recommender.enrich import enrich, without_cache_raises
 from cotenant.recommender.evidence import Evidence, assemble
 from cotenant.recommender.findings import in_order, of_cluster, of_containers
-from cotenant.recommender.incomplete import (
-    founded_findings,
-    gone_workloads,
-    withhold_deleted,
-    withhold_partial,
-    without_decreases,
-    without_partial,
-)
 from cotenant.recommender.model.finding import ClusterFinding
 from cotenant.recommender.model.recommendation import Recommendation
 from cotenant.recommender.model.sibling import Siblings
@@ -71,8 +64,8 @@ class ContainerResults:
         of_gpus = gpus.findings(replace(history, inventory=lasting), settings)
         every = [*above, *of_gpus, *self.findings]
         every = price_findings(every, history.inventory, settings.recommender.prices)
-        whole = without_partial(in_order(every), history.inventory)
-        findings = founded_findings(whole, history.unread_seconds)
+        whole = incomplete.without_partial(in_order(every), history.inventory)
+        findings = incomplete.founded_findings(whole, history.unread_seconds)
         return ContainerResults(self.recommended(), tuple(findings))
 
     def recommended(self) -> tuple[Recommendation, ...]:
@@ -104,7 +97,7 @@ def assess(
     before: Before = NOTHING_BEFORE,
 ) -> ContainerResults:
     """Recommendations in the order of places, findings the most severe first."""
-    deleted = gone_workloads(history.inventory)
+    deleted = incomplete.gone_workloads(history.inventory)
     container_results = evaluate_workloads(history, settings, deleted, server, series_at_once, before)
     return container_results.of_cluster(history, settings)
 
@@ -131,9 +124,9 @@ def evaluate_workloads(
         part = parts.evidence(workloads)
         evidence = before.beside(part)
         measured = withhold_unmeasured(recommend(strategy, evidence, own), evidence)
-        whole = withhold_partial(without_cache_raises(measured, evidence), workloads)
-        proposed = withhold_deleted(whole, deleted)
-        founded = without_decreases(proposed, history.unread_seconds)
+        whole = incomplete.withhold_partial(without_cache_raises(measured, evidence), workloads)
+        proposed = incomplete.withhold_deleted(whole, deleted)
+        founded = incomplete.without_decreases(proposed, history.unread_seconds)
         enriched = enrich(founded, evidence, history.inventory, own, scrape_seconds=scrape, requested=requested)
         found = of_containers(parts.without_garbage(part, workloads), own.findings, own.cotenant)
         return ContainerResults(tuple(enriched), tuple(without_unmeasured(found, evidence)))

@@ -32,22 +32,13 @@ from cotenant.pipeline.nodes.reclaimable import NODE_SIGNAL, POD_SIGNAL, newest
 from cotenant.profiler.coverage import NO_SAMPLES
 from cotenant.profiler.portrait import idle_slots, while_running
 from cotenant.recommender.findings import rows
+from cotenant.recommender.model import views
 from cotenant.recommender.model.confidence_columns import confidence_cells
 from cotenant.recommender.model.finding import ClusterFinding
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation
 from cotenant.recommender.model.savings import When, saving_cells
 from cotenant.recommender.model.steps import Ready
 from cotenant.recommender.model.todo import killed_first, todo_list
-from cotenant.recommender.model.views import (
-    FINDINGS,
-    FORECASTS,
-    NODES,
-    PODS,
-    RECLAIMABLE,
-    RECOMMENDATIONS,
-    REPLICAS,
-    WORKLOADS,
-)
 from cotenant.recommender.replicas import ReplicaFloor
 
 SPARKLINE_HOURS = 2
@@ -85,7 +76,7 @@ def workloads(analysis: WorkloadAnalysis) -> Table:
                 "sparkline": sparklines[i],
             }
         )
-    return Table.from_rows(WORKLOADS, workload_rows)
+    return Table.from_rows(views.WORKLOADS, workload_rows)
 
 
 def _name(ref: WorkloadRef) -> dict[str, Any]:
@@ -130,7 +121,7 @@ def recommendations(
         _recommendation(recommendation) | _readiness_cells(recommendation, *steps[recommendation.container])
         for recommendation in listed
     ]
-    return Table.from_rows(RECOMMENDATIONS, rows)
+    return Table.from_rows(views.RECOMMENDATIONS, rows)
 
 
 def _readiness_cells(recommendation: Recommendation, first: Recommendation, workload: Readiness) -> dict[str, Any]:
@@ -189,7 +180,7 @@ def _recommendation(recommendation: Recommendation) -> dict[str, Any]:
 
 def findings(records: Iterable[ClusterFinding]) -> Table:
     """One row per finding."""
-    return Table.from_rows(FINDINGS, rows(records))
+    return Table.from_rows(views.FINDINGS, rows(records))
 
 
 def nodes(analysis: Analysis) -> Table:
@@ -223,7 +214,7 @@ def nodes(analysis: Analysis) -> Table:
         reasons = (capacity.reason for capacity in capacities)
         row["reason"] = min(reasons, key=lambda reason: (reason in KNOWN, reason is Reason.OK), default="")
         node_rows.append(row)
-    return Table.from_rows(NODES, node_rows)
+    return Table.from_rows(views.NODES, node_rows)
 
 
 def pods(inventory: Inventory, present: Mapping[Resource, Mapping[tuple[str, str], float]]) -> Table:
@@ -242,7 +233,7 @@ def pods(inventory: Inventory, present: Mapping[Resource, Mapping[tuple[str, str
             row[f"{resource}_usage"] = None if usage is None else round(usage)
             row[f"{resource}_used_ratio"] = math.nan if usage is None or not request else usage / request
         rows.append(row)
-    return Table.from_rows(PODS, rows)
+    return Table.from_rows(views.PODS, rows)
 
 
 def forecast_parts(analysis: Analysis) -> Iterator[stored_tables.Part]:
@@ -250,7 +241,7 @@ def forecast_parts(analysis: Analysis) -> Iterator[stored_tables.Part]:
     above: list[Forecasts[Any]] = [*analysis.cluster_forecasts.values()]
     above += [analysis.node_forecasts[resource] for resource in Resource]
     yield from (forecast_table(series) for series in above)
-    yield from analysis.rows[FORECASTS.name].stored()
+    yield from analysis.rows[views.FORECASTS.name].stored()
 
 
 def forecast_table(series: Forecasts[Any]) -> Table:
@@ -290,7 +281,7 @@ def forecast_table(series: Forecasts[Any]) -> Table:
                 "fine_profile": () if fine is None or (fine.profile[i] == 1).all() else fine.profile[i].ravel(),
             }
         )
-    return Table.from_rows(FORECASTS, forecast_rows)
+    return Table.from_rows(views.FORECASTS, forecast_rows)
 
 
 def subject(ref: ClusterRef | NodeRef | WorkloadRef) -> dict[str, str]:
@@ -303,7 +294,7 @@ def subject(ref: ClusterRef | NodeRef | WorkloadRef) -> dict[str, str]:
 def reclaimable(capacities: Iterable[Reclaimable]) -> Table:
     """One row per node, band and resource, with the terms written out."""
     return Table.from_rows(
-        RECLAIMABLE,
+        views.RECLAIMABLE,
         [
             {
                 "node": r.node,
@@ -343,7 +334,7 @@ def replicas(floors: Iterable[ReplicaFloor]) -> Table:
                 "floors": [float(count) for count in floor.floor],
             }
         replica_rows.append(row)
-    return Table.from_rows(REPLICAS, replica_rows)
+    return Table.from_rows(views.REPLICAS, replica_rows)
 
 
 def usage_while_running(analysis: WorkloadAnalysis, resource: Resource) -> HistogramBatch:

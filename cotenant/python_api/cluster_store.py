@@ -27,15 +27,7 @@ from cotenant.pipeline.containers import Before, assess
 from cotenant.python_api.arguments import matching_rows, require_text, resource_of, settings_of, with_strategy
 from cotenant.python_api.stored_usage import PER, SUMMED, StoredUsage
 from cotenant.python_api.tables import as_frame
-from cotenant.recommender.model.views import (
-    FINDINGS,
-    FORECASTS,
-    NODES,
-    RECLAIMABLE,
-    RECOMMENDATIONS,
-    WORKLOADS,
-    portraits_of,
-)
+from cotenant.recommender.model import views
 from cotenant.recommender.stored_recommendations import Explanations
 from cotenant.scheduler_ext.cluster_size.model import RequestLevel
 from cotenant.scheduler_ext.cluster_size.report import FIX, NEVER, REPORT, SizeReport, level_document, tables_of
@@ -90,7 +82,7 @@ class ClusterStore:
 
     def workloads(self, where: str = "") -> pd.DataFrame:
         """One row per workload: class, requests and usage of all its pods, pattern, next peak, OOM kills."""
-        return as_frame(matching_rows(self._store.relation(WORKLOADS), where))
+        return as_frame(matching_rows(self._store.relation(views.WORKLOADS), where))
 
     def recommendations(self, where: str = "") -> pd.DataFrame:
         """One row per container: present and proposed requests and limits of one pod, reasons, savings, back-test.
@@ -98,7 +90,7 @@ class ClusterStore:
         The rows and numbers of `cotenant recs list --all -o json`, in its order where `where` is
         "sort=-severity&sort=-saving_month", else by name. Snoozed and dismissed ones are not left out.
         """
-        return as_frame(matching_rows(self._store.relation(RECOMMENDATIONS), where))
+        return as_frame(matching_rows(self._store.relation(views.RECOMMENDATIONS), where))
 
     def recommend(self, *, strategy: str | None = None, where: str = "") -> pd.DataFrame:
         """Run a strategy on the stored history; the same columns as `recommendations`. Nothing is stored.
@@ -151,22 +143,22 @@ class ClusterStore:
 
     def nodes(self, where: str = "") -> pd.DataFrame:
         """One row per node: allocatable, requests, usage, what batch and mid may have (`cotenant get reclaimable`)."""
-        return as_frame(matching_rows(self._store.relation(NODES), where))
+        return as_frame(matching_rows(self._store.relation(views.NODES), where))
 
     def reclaimable(self, where: str = "", *, resource: str = "cpu") -> pd.DataFrame:
         """One row per node and band with the formula's terms, of one resource (`cotenant get reclaimable --terms`)."""
-        return as_frame(matching_rows(self._store.relation(RECLAIMABLE), where), resource_of(resource))
+        return as_frame(matching_rows(self._store.relation(views.RECLAIMABLE), where), resource_of(resource))
 
     def findings(self, where: str = "") -> pd.DataFrame:
         """Return the findings beside recommendations, the most severe first (`cotenant get findings`)."""
-        return as_frame(matching_rows(self._store.relation(FINDINGS), where))
+        return as_frame(matching_rows(self._store.relation(views.FINDINGS), where))
 
     def forecasts(self, where: str = "", *, resource: str = "cpu") -> pd.DataFrame:
         """One row per cluster, node and workload: peak of the next 24 hours, windows, model, measured error, quantiles.
 
         "scope=workload" or "workload=checkout" narrow it; `forecast_paths` takes the quantiles apart by half hours.
         """
-        return as_frame(matching_rows(self._store.relation(FORECASTS), where), resource_of(resource))
+        return as_frame(matching_rows(self._store.relation(views.FORECASTS), where), resource_of(resource))
 
     def portraits(self, where: str = "", *, resource: str = "cpu") -> pd.DataFrame:
         """One row per workload: how its usage is distributed, and when.
@@ -175,11 +167,11 @@ class ClusterStore:
         with unit, Monday 0 h UTC first; `histogram_bounds` (lower, with unit) and `histogram_weights` (sum to 1).
         """
         pinned, of_resource = self._store.pinned(), resource_of(resource)
-        workloads = matching_rows(pinned.relation(WORKLOADS), where)
+        workloads = matching_rows(pinned.relation(views.WORKLOADS), where)
         keys = [(row["namespace"], row["kind"], row["workload"]) for row in workloads.rows()]
         rows: dict[tuple[str, ...], Mapping[str, Any]] = {}
         for namespace in dict.fromkeys(key[0] for key in keys):
-            stored = pinned.read_table(portraits_of(namespace), {"resource": of_resource.value})
+            stored = pinned.read_table(views.portraits_of(namespace), {"resource": of_resource.value})
             rows |= {(r["namespace"], r["kind"], r["workload"]): r for r in stored.rows()}
         names = [*(f"p{100 * level:g}" for level in LADDER), "maximum"]
         no_ladder = [None] * len(names)

@@ -83,11 +83,8 @@ def recommend(usage: pd.DataFrame, *, strategy: str | None = None, settings: str
     """
     own = with_strategy(settings_of(settings), strategy)
     if isinstance(usage, pd.DataFrame) and "container" not in usage.columns:
-        raise FrameError(
-            "container",
-            "the DataFrame has no column 'container': requests are of containers",
-            fix="frame['container'] = 'app' where a pod has one container.",
-        )
+        fix = "frame['container'] = 'app' where a pod has one container."
+        raise FrameError("container", "the DataFrame has no column 'container': requests are of containers", fix=fix)
     # The series as a scan would have stored them; signals that a DataFrame does not have are empty.
     series = _containers(usage, list(COLUMN.values()))
     factor, refs = five_minutes(series), _pod_containers(series)

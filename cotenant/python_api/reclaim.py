@@ -103,9 +103,8 @@ def _trial(frame: pd.DataFrame, resource: Resource) -> tuple[LongUsage, ReclaimT
     limits = nodes.amounts[limit]
     if not (limits > 0).all():
         name = nodes.names[int((~(limits > 0)).argmax())][0]
-        raise FrameError(
-            limit, f"node {name} has no {limit} above 0 {resource.unit}", fix="Leave the node out, or give its value."
-        )
+        fix = "Leave the node out, or give its value."
+        raise FrameError(limit, f"node {name} has no {limit} above 0 {resource.unit}", fix=fix)
     # The same from the first UTC border of six hours on, where decisions stand.
     grid = nodes.grid
     cut = (-grid.start_seconds % BLOCK_SECONDS) // grid.step_seconds

@@ -68,10 +68,8 @@ class StoredUsage:
         """
         inventory, span = store.read_inventory(), store.usage_span()
         if inventory is None or span is None:
-            raise NoData(
-                f"no usage of cluster {store.cluster} is stored",
-                fix="Run cotenant scan --prometheus URL, or cotenant doctor to see what is missing.",
-            )
+            fix = "Run cotenant scan --prometheus URL, or cotenant doctor to see what is missing."
+            raise NoData(f"no usage of cluster {store.cluster} is stored", fix=fix)
         quality = store.read_quality()
         if quality and quality[-1].unread_seconds:
             hours = max(quality[-1].unread_seconds.values()) / HOUR_SECONDS
@@ -82,10 +80,8 @@ class StoredUsage:
         window = TimeGrid.from_span(max(span[0], start), end, FIVE_MINUTES_SECONDS)
         if not window.size:
             first, last = (pd.Timestamp(at, unit="s", tz="UTC") for at in span)
-            raise NoData(
-                f"no usage of cluster {store.cluster} lies in that time; stored is {first} to {last}",
-                fix="Give a since before until, within the stored time; without them the last days are used.",
-            )
+            fix = "Give a since before until, within the stored time; without them the last days are used."
+            raise NoData(f"no usage of cluster {store.cluster} lies in that time; stored is {first} to {last}", fix=fix)
         return cls(store, inventory, window)
 
     def chosen(self, workload: str | None, where: str) -> tuple[WorkloadRef, ...]:
@@ -102,10 +98,8 @@ class StoredUsage:
         if workload is not None:
             refs = tuple(ref for ref in refs if workload in (str(ref), f"{ref.namespace}/{ref.name}"))
         if not refs:
-            raise NoData(
-                f"there is no workload {workload or where}",
-                fix="Write namespace/Kind/name; .workloads() lists all names.",
-            )
+            fix = "Write namespace/Kind/name; .workloads() lists all names."
+            raise NoData(f"there is no workload {workload or where}", fix=fix)
         return tuple(sorted(refs))
 
     def by_workload(self, refs: Sequence[WorkloadRef], resources: Sequence[Resource]) -> pd.DataFrame:

@@ -58,9 +58,8 @@ def forecast_paths(forecasts: pd.DataFrame, *, fine: bool = False) -> pd.DataFra
     columns = set(forecasts.columns) if isinstance(forecasts, pd.DataFrame) else set()
     unit = next((r.unit for r in Resource if f"q50_{r.unit}" in columns), None)
     if unit is None or not {"start", *FORECASTS.key} <= columns:
-        raise FrameError(
-            "q50_millicores", "this is no DataFrame of forecasts", fix="Take that of cotenant.forecast or .forecasts()."
-        )
+        fix = "Take that of cotenant.forecast or .forecasts()."
+        raise FrameError("q50_millicores", "this is no DataFrame of forecasts", fix=fix)
     keys = [*(["cluster"] if "cluster" in forecasts.columns else []), *FORECASTS.key]
     parts = []
     for row in forecasts.to_dict("records"):

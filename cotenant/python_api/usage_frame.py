@@ -91,11 +91,8 @@ def read(
     if again.any():
         first = frame.iloc[int(again.argmax())]
         name = "/".join(str(first[i]) for i in identity if i in frame.columns)
-        raise FrameError(
-            TIME,
-            f"{name} has two rows at {first[TIME]}",
-            fix="Sum or average them with groupby, or distinguish pods by the columns pod and container.",
-        )
+        fix = "Sum or average them with groupby, or distinguish pods by the columns pod and container."
+        raise FrameError(TIME, f"{name} has two rows at {first[TIME]}", fix=fix)
     values: dict[str, FloatMatrix] = {}
     for name, column in columns.items():
         values[name] = np.full((len(names), size), np.nan, dtype=np.float32)
@@ -193,11 +190,8 @@ def _numbers(frame: pd.DataFrame, name: str) -> npt.NDArray[np.float64]:
     wrong = np.isinf(numbers) | (numbers < 0)
     if wrong.any():
         value = numbers[int(wrong.argmax())]
-        raise FrameError(
-            name,
-            f"{name} is {value:g} {unit} in {_where(frame, wrong)}",
-            fix="Usage, requests and limits are finite and not below 0; a gap is NaN.",
-        )
+        fix = "Usage, requests and limits are finite and not below 0; a gap is NaN."
+        raise FrameError(name, f"{name} is {value:g} {unit} in {_where(frame, wrong)}", fix=fix)
     return numbers
 
 
@@ -256,11 +250,8 @@ def _moments(frame: pd.DataFrame) -> npt.NDArray[np.int64]:
     wrong = stamps.isna().to_numpy()
     if wrong.any():
         value = column.iloc[int(wrong.argmax())]
-        raise FrameError(
-            TIME,
-            f"time is {value!r} in {_where(frame, wrong)}, which is not a time",
-            fix="Give pandas times, RFC 3339 strings or Unix seconds.",
-        )
+        fix = "Give pandas times, RFC 3339 strings or Unix seconds."
+        raise FrameError(TIME, f"time is {value!r} in {_where(frame, wrong)}, which is not a time", fix=fix)
     seconds: npt.NDArray[np.int64] = stamps.dt.tz_localize(None).to_numpy(dtype="datetime64[s]").astype(np.int64)
     return seconds
 
@@ -291,10 +282,8 @@ def _grid(moments: npt.NDArray[np.int64]) -> TimeGrid:
     """The grid on which all moments lie; FrameError where there is none of at least a minute."""
     distinct = np.unique(moments)
     if len(distinct) < 2:
-        raise NotEnoughHistory(
-            "the DataFrame has a single time; usage is a history of slots",
-            fix="Give at least a day, in steps of 5 minutes.",
-        )
+        fix = "Give at least a day, in steps of 5 minutes."
+        raise NotEnoughHistory("the DataFrame has a single time; usage is a history of slots", fix=fix)
     step = math.gcd(HALF_HOUR_SECONDS, *np.unique(np.diff(distinct)).tolist())
     fix = "Round the times to a grid: frame['time'] = frame['time'].dt.floor('5min'), then merge rows of one time."
     if step < SHORTEST_STEP_SECONDS:

@@ -276,9 +276,8 @@ def _trace(trace: str, columns: tuple[str | None, float | None, str | None]) -> 
         if name is not None and name not in opened.columns:
             raise UsageError(f"{trace} has no numeric column {name!r}", fix=f"It has: {', '.join(opened.columns)}.")
     if column is None and len(opened.columns) != 1:
-        raise UsageError(
-            f"{trace} has {len(opened.columns)} numeric columns", fix=f"--column: {', '.join(opened.columns)}."
-        )
+        fix = f"--column: {', '.join(opened.columns)}."
+        raise UsageError(f"{trace} has {len(opened.columns)} numeric columns", fix=fix)
     return TraceSeries(opened, column or opened.columns[0], limit, limit_column)
 
 

@@ -53,10 +53,8 @@ class FailOn:
         subject, equals, level = (part.strip() for part in text.partition("="))
         levels = {s.value: s for s in _LEVELS}
         if subject != "severity" or not equals or level not in levels:
-            raise UsageError(
-                f"--fail-on {text!r} is not severity=LEVEL",
-                fix=f"Write --fail-on severity=LEVEL with LEVEL one of {', '.join(levels)}.",
-            )
+            fix = f"Write --fail-on severity=LEVEL with LEVEL one of {', '.join(levels)}."
+            raise UsageError(f"--fail-on {text!r} is not severity=LEVEL", fix=fix)
         return cls(levels[level])
 
     def findings(self, severities: Iterable[str]) -> int:

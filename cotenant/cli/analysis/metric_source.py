@@ -74,10 +74,8 @@ def metric_source(settings: Settings, cluster: str | None, *, reaches_cluster: b
                 raise
             message(f"note: the Kubernetes API was not read: {error.message}")
     if not prometheus.url:
-        raise UsageError(
-            "no Prometheus is configured, and there is no kubeconfig to find one with",
-            fix="Give --prometheus URL, or --kubeconfig FILE, or --offline for the stored history.",
-        )
+        fix = "Give --prometheus URL, or --kubeconfig FILE, or --offline for the stored history."
+        raise UsageError("no Prometheus is configured, and there is no kubeconfig to find one with", fix=fix)
     marks = {(p.namespace, p.name): (p.qos, p.priority) for p in live.pods} if live else None
     return ScanTarget(PrometheusSource(prometheus, name, marks, renew=renew), name, how, live)
 
@@ -129,10 +127,8 @@ def _discover_prometheus(
     except ClusterForbidden as error:
         raise ClusterForbidden(error.message, fix=f"Give --prometheus URL, or let it be found. {error.fix}") from error
     if not candidates:
-        raise NoData(
-            f"no Service of the cluster {access.cluster} looks like a Prometheus",
-            fix="Give --prometheus URL; kubectl port-forward helps when it is reachable only from inside.",
-        )
+        fix = "Give --prometheus URL; kubectl port-forward helps when it is reachable only from inside."
+        raise NoData(f"no Service of the cluster {access.cluster} looks like a Prometheus", fix=fix)
     best = candidates[0]
     how = f"{best.flavour} {best.namespace}/{best.service}, found by its Service's labels"
     if os.environ.get("KUBERNETES_SERVICE_HOST"):

@@ -30,10 +30,8 @@ class RecordedHistory:
         """Return the store; NoData while the first five minutes are not complete and the store is empty."""
         if self.store.usage_span() is None:
             said = "; ".join(self.status.lines(self.now_seconds))
-            raise NoData(
-                f"the recorder of cluster {self.store.cluster} has no usage yet: {said}",
-                fix="Wait for its first five minutes, or name a Prometheus: --prometheus URL.",
-            )
+            fix = "Wait for its first five minutes, or name a Prometheus: --prometheus URL."
+            raise NoData(f"the recorder of cluster {self.store.cluster} has no usage yet: {said}", fix=fix)
         return self.store
 
     def describe(self) -> str:

@@ -90,9 +90,8 @@ def jobs(session: CliSession, flags: Mapping[str, Any], *, offline: bool, all_cl
         names = stored_clusters(url_of(settings))
     else:
         if not loaded.clusters:
-            raise UsageError(
-                "the settings declare no clusters", fix="Declare them below `clusters:` in the settings file."
-            )
+            fix = "Declare them below `clusters:` in the settings file."
+            raise UsageError("the settings declare no clusters", fix=fix)
         names = loaded.clusters
     read = [(name, session.of_cluster(name).read(flags)) for name in names]
     return [ScanJob(Settings.of(own.settings), name, offline, own.reaches_cluster) for name, own in read]
@@ -169,9 +168,8 @@ def check_form(output: ScanFormat, folder: Path | None) -> None:
     if output is ScanFormat.PATCH:
         raise UsageError("-o patch takes one cluster: its commands do not name theirs", fix="Name it: --cluster NAME.")
     if output.is_files and folder is None:
-        raise UsageError(
-            f"-o {output} for all clusters needs a folder", fix="Add --output-dir DIR; each has its own there."
-        )
+        fix = "Add --output-dir DIR; each has its own there."
+        raise UsageError(f"-o {output} for all clusters needs a folder", fix=fix)
 
 
 def write_all(shown: ScanRows, output: ScanFormat, folder: Path | None, *, headers: bool) -> None:

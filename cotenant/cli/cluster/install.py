@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 from typing import Annotated
 
 import typer
@@ -78,10 +79,8 @@ def install(
     steps = carried_out(settings.section(KubeSettings), names, apply=apply, is_default=not components.strip())
     call.print(Table.from_rows(STEPS, [step.row() for step in steps]))
     if refused := _refused_steps(steps):
-        raise CotenantError(
-            f"{len(refused)} of {counted(len(steps), 'object')} refused; nothing was written",
-            fix="The notes say why. An installation needs the rights of a cluster administrator.",
-        )
+        fix = "The notes say why. An installation needs the rights of a cluster administrator."
+        raise CotenantError(f"{len(refused)} of {counted(len(steps), 'object')} refused; nothing was written", fix=fix)
     writes = measures.matching_count(step.writes for step in steps)
     if apply:
         message(f"{writes} of {len(steps)} objects written" if writes else "nothing to do: all objects are up to date")
@@ -110,15 +109,11 @@ def carried_out(settings: KubeSettings, names: tuple[str, ...], *, apply: bool, 
     from cotenant.base.kube import connect
     from cotenant.cli.cluster.installation import cluster
 
-    client = connect(settings)
-    try:
-        with bars() as progress:
-            shipped = manifests_beside(names, cluster.installed_parts(client), is_default=is_default)
-            steps = [install_step(observed) for observed in cluster.observe(client, shipped, progress)]
-            if apply and not _refused_steps(steps):
-                cluster.install(client, steps, progress)
-    finally:
-        client.close()
+    with closing(connect(settings)) as client, bars() as progress:
+        shipped = manifests_beside(names, cluster.installed_parts(client), is_default=is_default)
+        steps = [install_step(observed) for observed in cluster.observe(client, shipped, progress)]
+        if apply and not _refused_steps(steps):
+            cluster.install(client, steps, progress)
     return steps
 
 

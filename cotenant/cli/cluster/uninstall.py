@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -60,10 +61,8 @@ def uninstall(
     code 4 when something could not be looked at or removed: its row says why, everything else is done.
     """
     if after_helm and (crds or audit_log or components):
-        raise UsageError(
-            "--after-helm removes no manifest, definition or audit log",
-            fix="Leave out --crds, --audit-log and --components, or --after-helm.",
-        )
+        fix = "Leave out --crds, --audit-log and --components, or --after-helm."
+        raise UsageError("--after-helm removes no manifest, definition or audit log", fix=fix)
     from cotenant.cli.cluster.installation.restoration import WORKLOADS
 
     names = parse_components(components) if components else tuple(COMPONENTS)
@@ -97,20 +96,16 @@ def remove_process_leftovers(settings: KubeSettings, *, act: bool) -> list[Remov
     from cotenant.base.kube import connect
     from cotenant.cli.cluster.installation import after_helm, removal
 
-    client = connect(settings)
-    try:
-        with bars() as progress:
-            try:
-                ended = after_helm.ended_features(client)
-            except ClusterError as error:  # whether the release stands is not known
-                return [removal.unread_removal(client, "settings", after_helm.SETTINGS, error)]
-            if act and (late := after_helm.await_ended(client, ended)):
-                after_helm.require_ended(late if ended.digest else [])
-                message(f"not ended within {after_helm.LONGEST_END_SECONDS:.0f} s: {', '.join(late)}")
-            removals = after_helm.plan_leftover_removals(client, ended, progress)
-            return removal.carry_out(client, removals, progress) if act else removals
-    finally:
-        client.close()
+    with closing(connect(settings)) as client, bars() as progress:
+        try:
+            ended = after_helm.ended_features(client)
+        except ClusterError as error:  # whether the release stands is not known
+            return [removal.unread_removal(client, "settings", after_helm.SETTINGS, error)]
+        if act and (late := after_helm.await_ended(client, ended)):
+            after_helm.require_ended(late if ended.digest else [])
+            message(f"not ended within {after_helm.LONGEST_END_SECONDS:.0f} s: {', '.join(late)}")
+        removals = after_helm.plan_leftover_removals(client, ended, progress)
+        return removal.carry_out(client, removals, progress) if act else removals
 
 
 def carried_out(
@@ -120,19 +115,9 @@ def carried_out(
     from cotenant.base.kube import connect
     from cotenant.cli.cluster.installation import removal
 
-    client = connect(settings)
-    try:
-        with bars() as progress:
-            removals = removal.plan_removals(
-                client,
-                manifests(names),
-                progress,
-                stored=stored,
-                audit_log=audit_log,
-                everything=set(names) == set(COMPONENTS),
-            )
-            if act:
-                removals = removal.remove(client, removals, progress)
-    finally:
-        client.close()
-    return removals
+    with closing(connect(settings)) as client, bars() as progress:
+        everything = set(names) == set(COMPONENTS)
+        removals = removal.plan_removals(
+            client, manifests(names), progress, stored=stored, audit_log=audit_log, everything=everything
+        )
+        return removal.remove(client, removals, progress) if act else removals

@@ -89,9 +89,6 @@ def page(contents: ReportContents) -> str:
     return frame(name, "\n".join(sections), footer, STYLE)
 
 
-# --- head and summary ---
-
-
 def _summary(contents: ReportContents) -> str:
     overview = contents.overview
     rows = list(contents.rows.rows())
@@ -169,9 +166,6 @@ def _waste(overview: Overview) -> str:
     return f'<div class="bars">{"".join(lines)}</div>'
 
 
-# --- findings ---
-
-
 def _findings(table: Table | None) -> str:
     if table is None:
         return ""
@@ -195,9 +189,6 @@ def _findings(table: Table | None) -> str:
         + '<thead><tr><th scope="col">Severity</th><th scope="col">Where</th><th scope="col">What</th>'
         f'<th scope="col">Evidence</th></tr></thead><tbody>{body}</tbody></table></div></section>'
     )
-
-
-# --- recommendations ---
 
 
 def _table(contents: ReportContents) -> str:
@@ -330,9 +321,6 @@ def _why(row: Row, recommendation: Recommendation | None) -> str:
     return f"{why}<details><summary>How it was computed</summary><dl>{body}</dl></details>" if pairs else why
 
 
-# --- data quality ---
-
-
 def _quality(contents: ReportContents) -> str:
     quality, overview = contents.quality, contents.overview
     lines: list[tuple[str, str]] = []
@@ -357,9 +345,6 @@ def _quality(contents: ReportContents) -> str:
     notes = overview.notes if overview else []
     listed = f"<ul>{''.join(f'<li>{text(note)}</li>' for note in notes)}</ul>" if notes else ""
     return f'<section><h2>Data quality</h2><div class="panel"><dl>{pairs}</dl>{listed}</div></section>'
-
-
-# --- words ---
 
 
 def _frame(label: str, caption: str) -> str:

@@ -18,14 +18,7 @@ from cotenant.base.tables import queries
 from cotenant.base.tables.filters import FilterCondition, Query
 from cotenant.changes.model.change import ChangeState, ChangeStatus, change_savings, count_of_states
 from cotenant.recommender.colocation.model.batch_totals import usage_of_batch_pods, why_unknown
-from cotenant.recommender.model.list_totals import (
-    TodoCounts,
-    above_request_count,
-    planned_savings,
-    ready_counts,
-    todo_counts,
-    unassessed_counts,
-)
+from cotenant.recommender.model import list_totals
 from cotenant.recommender.model.savings import PlannedSavings, Savings
 from cotenant.recommender.model.todo import TodoList
 from cotenant.recommender.model.views import FINDINGS, PODS, RECLAIMABLE, RECOMMENDATIONS, ClusterFigures, Overview
@@ -149,10 +142,10 @@ def cluster_status(
 ) -> ClusterStatus:
     """Build the status. tables: TABLES by name, recommendations with the ledger's marks; statuses: of its changes."""
     advice, every = tables[RECOMMENDATIONS.name], Query()
-    todo: TodoCounts = todo_counts(advice, every)
-    unassessed = unassessed_counts(advice, every)
+    todo: list_totals.TodoCounts = list_totals.todo_counts(advice, every)
+    unassessed = list_totals.unassessed_counts(advice, every)
     critical = dict(queries.facet(tables[FINDINGS.name], every, "severity")).get(Severity.CRITICAL.value, 0)
-    ready = ready_counts(advice, every)
+    ready = list_totals.ready_counts(advice, every)
     (batch_cpu, batch_memory), batch_pods = usage_of_batch_pods(tables[PODS.name])
     from cotenant.scheduler_ext.reservations.model.life_cycle import PlanGroup
 
@@ -177,10 +170,14 @@ def cluster_status(
             why_unknown=why_unknown(tables[RECLAIMABLE.name]),
         ),
         at_risk=AtRisk(
-            todo.raises, above_request_count(advice, every), critical, unassessed.severity, unassessed.memory
+            todo.raises,
+            list_totals.above_request_count(advice, every),
+            critical,
+            unassessed.severity,
+            unassessed.memory,
         ),
         waste_containers=todo.cuts,
-        waste=planned_savings(advice, CUTS),
+        waste=list_totals.planned_savings(advice, CUTS),
         waiting=waiting_things,
         saved=Saved(count_of_states(statuses, ChangeState.VERIFIED), change_savings(statuses).verified),
         cluster_unknown=live.unknown,

@@ -127,16 +127,12 @@ class RunResults(msgspec.Struct, frozen=True):
     nodes: tuple[NodeOutlook, ...] = ()
     prod_reclaimable: dict[str, dict[Resource, int]] = {}
     """By node: what prod requested and will not use in the next 24 hours (forecast)."""
-
     prod_peaks: dict[Resource, dict[str, ProdPeak]] = {}
     """By node: what the colocation policy `forecast` rests on."""
-
     prod_census: StoredCensus | None = None
     """The pods that `prod_peaks` know."""
-
     proposals: tuple[Proposal, ...] = ()
     """Capacity to reserve for the next peaks of workloads."""
-
     workload_medians: tuple[WorkloadMedian, ...] = ()
     """What the descheduler looks ahead with; empty where it is off."""
 

@@ -60,10 +60,8 @@ def choose_executor(settings: PipelineSettings) -> Executor:
     if settings.scheduler:
         tls = Tls(settings.ca_file, settings.client_cert_file, settings.client_key_file)
         if settings.scheduler.startswith("tls://") and not all(dataclasses.astuple(tls)):
-            raise UsageError(
-                f"{settings.scheduler} needs a CA, a certificate and a key",
-                fix="Set pipeline.ca_file, pipeline.client_cert_file and pipeline.client_key_file.",
-            )
+            fix = "Set pipeline.ca_file, pipeline.client_cert_file and pipeline.client_key_file."
+            raise UsageError(f"{settings.scheduler} needs a CA, a certificate and a key", fix=fix)
         return Dask(settings.scheduler, tls)
     return Processes(settings.workers) if settings.workers > 1 else Here()
 
@@ -250,9 +248,8 @@ class Dask:
         try:
             import distributed  # an extra: most installations run on one machine
         except ImportError:
-            raise UsageError(
-                "pipeline.scheduler needs the package distributed", fix="pip install 'cotenant[distributed]'"
-            ) from None
+            fix = "pip install 'cotenant[distributed]'"
+            raise UsageError("pipeline.scheduler needs the package distributed", fix=fix) from None
         try:
             import distributed
 
@@ -267,18 +264,15 @@ class Dask:
                 )
             client = distributed.Client(self.address, security=security, timeout=self.seconds, set_as_default=False)
         except (OSError, ValueError, TimeoutError, RuntimeError) as error:
-            raise CotenantError(
-                f"no Dask scheduler answers at {self.address}: {error}",
-                fix="Check pipeline.scheduler, and for tls:// its ca_file, client_cert_file and client_key_file.",
-            ) from error
+            fix = "Check pipeline.scheduler, and for tls:// its ca_file, client_cert_file and client_key_file."
+            raise CotenantError(f"no Dask scheduler answers at {self.address}: {error}", fix=fix) from error
         with client:
             # Raise CotenantError unless the scheduler has a worker: a task that no worker takes would wait for ever.
             try:
                 client.wait_for_workers(1, timeout=self.seconds)
             except TimeoutError:
-                raise CotenantError(
-                    f"the Dask scheduler at {self.address} has no worker", fix=f"Start one: dask worker {self.address}"
-                ) from None
+                fix = f"Start one: dask worker {self.address}"
+                raise CotenantError(f"the Dask scheduler at {self.address} has no worker", fix=fix) from None
             numbers = {client.submit(work, task, pure=False, retries=0): i for i, task in enumerate(tasks)}
             for future in distributed.as_completed(list(numbers), loop=client.loop):
                 number = numbers.pop(future)

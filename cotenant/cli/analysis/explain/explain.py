@@ -138,11 +138,11 @@ def node_slo(
     ] = None,
 ) -> None:
     """Print every effective value of slo-controller-config on a node, and which layer set it."""
-    from cotenant.cli.analysis.explain.explain_node_slo import SloInputs, node_slo_explanation
     from cotenant.cli.analysis.explain.explain_node_slo import describe as describe_slo
+    from cotenant.cli.analysis.explain.explain_node_slo import node_slo_explanation
 
     settings = settings_of(call.ctx, None, None, None)  # it asks the cluster, and no other one
-    explanation = node_slo_explanation(Settings.of(settings), name, SloInputs(config_map, labels))
+    explanation = node_slo_explanation(Settings.of(settings), name, config_map, labels)
     if call.output is not DocumentFormat.TABLE:
         print_document(explanation, call.output)
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
 from cotenant.base import measures
@@ -26,11 +27,8 @@ def from_cluster(settings: Settings, node: str) -> NodeExplained:
     from cotenant.base.kube.live import node_inputs
     from cotenant.pipeline.nodes import node_explanations
 
-    client = connect(settings.kube)
-    try:
+    with closing(connect(settings.kube)) as client:
         inputs, now_seconds = node_inputs(client, node, settings.manager.namespace), client.clock().now_seconds()
-    finally:
-        client.close()
     return node_explanations.of_cluster(inputs, now_seconds)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -29,40 +30,32 @@ class NodeSloExplained:
     findings: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SloInputs:
-    """Inputs from the command line that replace the cluster's: a ConfigMap's file, labels of the node as k=v,k=v."""
-
-    file: str | None = None
-    labels: str | None = None
-
-
-def node_slo_explanation(settings: Settings, node: str, inputs: SloInputs) -> NodeSloExplained:
+def node_slo_explanation(
+    settings: Settings, node: str, file: str | None = None, labels: str | None = None
+) -> NodeSloExplained:
     """Return the explanation of a node, reading from the cluster only what the command line does not give.
 
-    The cluster is the one that the settings name. Nothing is written.
+    The cluster is the one that the settings name. Nothing is written. file: of the ConfigMap; labels: of the node as
+    k=v,k=v.
     """
-    if inputs.file is not None and inputs.labels is not None:
-        return _of(node, data_of(inputs.file), labels_of(inputs.labels), inputs.file)
+    if file is not None and labels is not None:
+        return _of(node, data_of(file), labels_of(labels), file)
     from cotenant.base.kube import connect
 
-    client = connect(settings.kube)
-    try:
-        if inputs.labels is not None:
-            labels = labels_of(inputs.labels)
+    with closing(connect(settings.kube)) as client:
+        if labels is not None:
+            of_node = labels_of(labels)
         elif (live := client.get(f"/api/v1/nodes/{node}", NodeWire)) is not None:
-            labels = live.metadata.labels or {}
+            of_node = live.metadata.labels or {}
         else:
             fix = "kubectl get nodes shows them; --labels answers without a node."
             raise NoData(f"there is no node {node}", fix=fix)
-        if inputs.file is not None:
-            return _of(node, data_of(inputs.file), labels, inputs.file)
+        if file is not None:
+            return _of(node, data_of(file), of_node, file)
         namespace = settings.manager.namespace
         config_map = client.get(f"/api/v1/namespaces/{namespace}/configmaps/{SLO_CONFIG_MAP}", ConfigMapObject)
         cluster_data = None if config_map is None else config_map.data or {}
-        return _of(node, cluster_data, labels, f"ConfigMap {namespace}/{SLO_CONFIG_MAP}")
-    finally:
-        client.close()
+        return _of(node, cluster_data, of_node, f"ConfigMap {namespace}/{SLO_CONFIG_MAP}")
 
 
 def _of(node: str, data: Mapping[str, str] | None, labels: Mapping[str, str], source: str) -> NodeSloExplained:
@@ -100,9 +93,8 @@ def data_of(file: str) -> dict[str, str]:
     first = (matching or maps)[:1]
     data = first[0].get("data") if first else None
     if not isinstance(data, dict):
-        raise UsageError(
-            f"{file} holds no ConfigMap with data", fix=f"Save it by kubectl get configmap {SLO_CONFIG_MAP} -o yaml."
-        )
+        fix = f"Save it by kubectl get configmap {SLO_CONFIG_MAP} -o yaml."
+        raise UsageError(f"{file} holds no ConfigMap with data", fix=fix)
     bad = [str(key) for key, value in data.items() if not isinstance(value, str)]
     if bad:
         raise UsageError(f"{file}: data.{bad[0]} is not a string", fix=f"Write {bad[0]}: | and the JSON below it.")

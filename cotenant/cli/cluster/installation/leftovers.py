@@ -11,17 +11,11 @@ from typing import Any, Final
 
 from cotenant.base.errors import ClusterAbsent, ClusterError
 from cotenant.base.kube import KubeClient
+from cotenant.base.kubernetes import protocol
 from cotenant.base.kubernetes.intent import Address
 from cotenant.base.kubernetes.models.metadata import OwnedObject
 from cotenant.base.kubernetes.models.node import WrittenNode
 from cotenant.base.kubernetes.models.pod import GatedPod, ObservedPodWire
-from cotenant.base.kubernetes.protocol import (
-    ENDED_PHASES,
-    PLACEHOLDER_NAMESPACE,
-    SCHEDULING_GROUP,
-    TOPOLOGIES,
-    TOPOLOGY_GROUP,
-)
 from cotenant.cli.cluster.installation.plan import MANAGED_BY
 from cotenant.cli.cluster.installation.restoration import EVERYTHING, WORKLOADS, OurWrites, pod_marks, restoring_patch
 
@@ -41,8 +35,8 @@ ACTING: Final = (
     Address("v1", "nodes", ""),
     Address("v1", "pods", ""),
     Address("autoscaling/v2", "horizontalpodautoscalers", ""),
-    Address(TOPOLOGY_GROUP, TOPOLOGIES, ""),
-    Address(SCHEDULING_GROUP, "reservations", ""),
+    Address(protocol.TOPOLOGY_GROUP, protocol.TOPOLOGIES, ""),
+    Address(protocol.SCHEDULING_GROUP, "reservations", ""),
 )
 """Kinds of others in which something of ours goes on acting, or is no longer true, when no process of ours runs."""
 WRITTEN: Final = (
@@ -106,7 +100,7 @@ def written_into(client: KubeClient, kind: Address, ours: OurWrites = EVERYTHING
             gated = any(gate.name in ours.gates for gate in pod.spec.scheduling_gates or ())
             marks = pod_marks(of_pod.labels or {}, ours)
             marked = any(name in (getattr(of_pod, part) or ()) for part, names in marks.items() for name in names)
-            if of_pod.namespace != PLACEHOLDER_NAMESPACE and (gated or marked):
+            if of_pod.namespace != protocol.PLACEHOLDER_NAMESPACE and (gated or marked):
                 yield Address("v1", "pods", of_pod.name, of_pod.namespace), "scheduling gates" if gated else "marks"
         return
     try:
@@ -122,8 +116,10 @@ def written_into(client: KubeClient, kind: Address, ours: OurWrites = EVERYTHING
 
 def placeholders(client: KubeClient) -> Iterator[tuple[Address, str]]:
     """(address, UID) of the pods that hold reserved capacity."""
-    for pod in client.list(f"/api/v1/namespaces/{PLACEHOLDER_NAMESPACE}/pods", OwnedObject, labelSelector=_OURS):
-        yield Address("v1", "pods", pod.metadata.name, PLACEHOLDER_NAMESPACE), pod.metadata.uid
+    for pod in client.list(
+        f"/api/v1/namespaces/{protocol.PLACEHOLDER_NAMESPACE}/pods", OwnedObject, labelSelector=_OURS
+    ):
+        yield Address("v1", "pods", pod.metadata.name, protocol.PLACEHOLDER_NAMESPACE), pod.metadata.uid
 
 
 def buffers(client: KubeClient) -> Iterator[tuple[Address, str]]:
@@ -140,4 +136,4 @@ def running_pods(client: KubeClient, namespace: str) -> list[ObservedPodWire]:
     """The pods of our processes that have not ended, but the one that uninstalls."""
     selector = "app.kubernetes.io/part-of=cotenant,app.kubernetes.io/component!=uninstall"
     pods = client.list(f"/api/v1/namespaces/{namespace}/pods", ObservedPodWire, labelSelector=selector)
-    return [pod for pod in pods if pod.status.phase not in ENDED_PHASES]
+    return [pod for pod in pods if pod.status.phase not in protocol.ENDED_PHASES]

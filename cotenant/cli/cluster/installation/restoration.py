@@ -15,22 +15,10 @@ from typing import Any, Final
 import msgspec
 
 from cotenant.base.json_documents.difference import escape_pointer_key
+from cotenant.base.kubernetes import protocol
 from cotenant.base.kubernetes.intent import Address, Patch
 from cotenant.base.kubernetes.models.node import TaintedNode
 from cotenant.base.kubernetes.node_taints import OUR_TAINTS, untaint_patch
-from cotenant.base.kubernetes.protocol import (
-    EMPTYING_TAINT,
-    GANG_GATE,
-    LOAD_TAINT,
-    MANAGER,
-    NODE_AGENT,
-    QUEUED_ANNOTATION,
-    QUOTA_GATE,
-    RESERVATION_ALLOCATED_ANNOTATION,
-    RESERVATION_GATE,
-    RESERVATION_LABEL,
-    TOPOLOGIES,
-)
 from cotenant.changes.model.annotated_resources import CHANGE_ANNOTATION, RESOURCES_ANNOTATION, RESOURCES_LABEL
 from cotenant.recommender.colocation.zones import Topology, publish_zones
 from cotenant.scheduler_ext.reservations.model.life_cycle import Phase
@@ -57,8 +45,8 @@ class OurWrites:
     taints: tuple[str, ...] = OUR_TAINTS
     gates: tuple[str, ...] = OUR_GATES
     floors: tuple[str, ...] = FLOOR_ANNOTATIONS
-    pod_annotations: tuple[str, ...] = (CHANGE_ANNOTATION, QUEUED_ANNOTATION)
-    node_writers: tuple[str, ...] = (MANAGER, NODE_AGENT)
+    pod_annotations: tuple[str, ...] = (CHANGE_ANNOTATION, protocol.QUEUED_ANNOTATION)
+    node_writers: tuple[str, ...] = (protocol.MANAGER, protocol.NODE_AGENT)
     zones: bool = True
     reservations: bool = True
 
@@ -73,11 +61,13 @@ def writes_of(features: Collection[str], *, node_agent: bool) -> OurWrites:
         return tuple(name for feature, name in pairs if feature in features)
 
     return OurWrites(
-        taints=of(("descheduler", EMPTYING_TAINT), ("load-taints", LOAD_TAINT)),
-        gates=of(("reservations", RESERVATION_GATE), ("queues", QUOTA_GATE), ("queues", GANG_GATE)),
+        taints=of(("descheduler", protocol.EMPTYING_TAINT), ("load-taints", protocol.LOAD_TAINT)),
+        gates=of(
+            ("reservations", protocol.RESERVATION_GATE), ("queues", protocol.QUOTA_GATE), ("queues", protocol.GANG_GATE)
+        ),
         floors=of(("plans", FLOOR_ANNOTATION), ("autopilot", LENT_FLOOR_ANNOTATION)),
-        pod_annotations=of(("queues", QUEUED_ANNOTATION)),
-        node_writers=of(("colocation", MANAGER)) + ((NODE_AGENT,) if node_agent else ()),
+        pod_annotations=of(("queues", protocol.QUEUED_ANNOTATION)),
+        node_writers=of(("colocation", protocol.MANAGER)) + ((protocol.NODE_AGENT,) if node_agent else ()),
         zones="colocation" in features,
         reservations="reservations" in features,
     )
@@ -97,7 +87,7 @@ def restoring_patch(address: Address, live: Json, ours: OurWrites = EVERYTHING) 
         return restore(live, address.namespace, _WHY, ours.floors)
     if address.resource == "reservations":
         return status_release(address, live) if ours.reservations else None
-    if address.resource == TOPOLOGIES:
+    if address.resource == protocol.TOPOLOGIES:
         return next(publish_zones([Topology.parse(live)], {}, _reject_lending, 0.0), None) if ours.zones else None
     marks = pod_marks(live["metadata"].get("labels") or {}, ours) if address.resource == "pods" else _WORKLOAD_MARKS
     operations = [*without_marks(live["metadata"], marks)]
@@ -113,8 +103,8 @@ def pod_marks(pod_labels: Collection[str], ours: OurWrites) -> Mapping[str, Coll
     """Labels and annotations of ours on a pod; whose capacity it got is ours where our label stands beside it."""
     if not ours.reservations:
         return {"annotations": ours.pod_annotations}
-    got = (RESERVATION_ALLOCATED_ANNOTATION,) if RESERVATION_LABEL in pod_labels else ()
-    return {"labels": (RESERVATION_LABEL,), "annotations": (*ours.pod_annotations, MISSED_ANNOTATION, *got)}
+    got = (protocol.RESERVATION_ALLOCATED_ANNOTATION,) if protocol.RESERVATION_LABEL in pod_labels else ()
+    return {"labels": (protocol.RESERVATION_LABEL,), "annotations": (*ours.pod_annotations, MISSED_ANNOTATION, *got)}
 
 
 def without_marks(metadata: Json, marks: Mapping[str, Collection[str]]) -> Iterator[Json]:
@@ -148,7 +138,7 @@ def status_release(address: Address, reservation: Json) -> Patch | None:
     """
     metadata, status = reservation["metadata"], reservation.get("status") or {}
     writers = {f.get("manager") for f in metadata.get("managedFields", ()) if f.get("subresource") == "status"}
-    if status.get("phase") != Phase.AVAILABLE or MANAGER not in writers:
+    if status.get("phase") != Phase.AVAILABLE or protocol.MANAGER not in writers:
         return None
     said = sorted({"nodeName", "allocatable", "allocated", "currentOwners", "conditions"} & status.keys())
     operations = (

@@ -68,9 +68,8 @@ def probe_connection(clients: list[KubeClient], client: KubeClient) -> ProbeOutc
     access = client.access
     description = f"{access.cluster} at {access.server}"
     if not access.verify:
-        return ProbeOutcome(
-            ProbeState.WARNING, f"{description}, its certificate is not verified", "Give certificate-authority-data."
-        )
+        fix = "Give certificate-authority-data."
+        return ProbeOutcome(ProbeState.WARNING, f"{description}, its certificate is not verified", fix)
     return ProbeOutcome(ProbeState.OK, description)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
@@ -64,11 +65,8 @@ def probes(
     yield Probe("prometheus metrics", "the metrics that results are computed from", required=True).run(
         lambda: probe_metric_names(names)
     )
-    source = source_of(settings)
-    try:
+    with closing(source_of(settings)) as source:
         yield from _of_samples(source, settings, now, alone=alone)
-    finally:
-        source.close()
 
 
 def _of_samples(
@@ -107,12 +105,9 @@ def reachable(settings: ProfilerSettings, now_seconds: int, names: set[str]) -> 
     """The server answers us; fills `names` with the metrics of the window."""
     from cotenant.profiler.prometheus import metric_names
 
-    client = _client(settings)
-    try:
+    with closing(_client(settings)) as client:
         window = TimeWindow(now_seconds - settings.window_days * DAY_SECONDS, now_seconds)
         names |= metric_names.present(client, settings.prometheus.labels, window)
-    finally:
-        client.close()
     if not names:
         problem = f"{client.url} answers, but has no metric of the last {settings.window_days} days"
         return ProbeOutcome(ProbeState.FAILED, problem, "Check the address and the tenant.")
@@ -140,9 +135,8 @@ def interval(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
         f"{survey.rates.scrape_seconds} s, {containers} containers in {len(survey.population.containers)} namespaces"
     )
     if not containers:
-        return ProbeOutcome(
-            ProbeState.FAILED, "no container has a CPU metric", "Check profiler.prometheus.labels and relabelling."
-        )
+        fix = "Check profiler.prometheus.labels and relabelling."
+        return ProbeOutcome(ProbeState.FAILED, "no container has a CPU metric", fix)
     others = sorted({s.interval_seconds for s in survey.scrapes} - {survey.rates.scrape_seconds})
     if others:
         detail += f"; some series each {', '.join(map(str, others))} s, each read at its own interval"
@@ -256,18 +250,14 @@ def span(source: PrometheusSource, settings: ProfilerSettings, window: TimeWindo
     from cotenant.profiler.prometheus.survey import containers
 
     days, end = settings.window_days, _newest(source, window)
-    client = _client(settings)
-    try:
+    with closing(_client(settings)) as client:
         query = f"count({containers(settings.prometheus.labels)})"
         answer = client.range(query, end - (days - 1) * DAY_SECONDS, end, DAY_SECONDS)
-    finally:
-        client.close()
     days_covered = max((len(values) for _, values in decode_series(answer)), default=0)
     detail = f"containers are seen at {days_covered} of {days} daily checks"
     if days_covered < days:
-        return ProbeOutcome(
-            ProbeState.WARNING, detail, "Recommendations use less history; raise Prometheus' retention."
-        )
+        fix = "Recommendations use less history; raise Prometheus' retention."
+        return ProbeOutcome(ProbeState.WARNING, detail, fix)
     return ProbeOutcome(ProbeState.OK, detail)
 
 
@@ -314,17 +304,13 @@ def _compare(
 
     name = next(iter(statuses)) if len(statuses) == 1 else cluster
     if name is None or name not in statuses:
-        return ProbeOutcome(
-            ProbeState.SKIPPED, f"several clusters are recorded: {', '.join(statuses)}", "Give --context."
-        )
+        fix = "Give --context."
+        return ProbeOutcome(ProbeState.SKIPPED, f"several clusters are recorded: {', '.join(statuses)}", fix)
     if not (status := statuses[name]).until_seconds:
         return ProbeOutcome(ProbeState.SKIPPED, f"{name}: {status.sentence(status.written_seconds)}")
-    source = source_of(settings)
-    try:
+    with closing(source_of(settings)) as source:
         scraped = _read_prometheus(source, status.until_seconds)
         recorded = recorded_time(status, source.peak_seconds)
-    finally:
-        source.close()
     if recorded is None:
         return ProbeOutcome(ProbeState.SKIPPED, f"{name}: Prometheus' finer values replace the recorded ones")
     store = Store(url, name)

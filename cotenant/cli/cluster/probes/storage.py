@@ -58,9 +58,8 @@ def writable(folder: Path) -> ProbeOutcome:
         raise StoreError(f"{place} cannot be written: {error.strerror}", fix=fix) from error
     detail = f"{folder} {'is' if place == folder else 'will be made and is'} writable, {human_bytes(free)} free"
     if free < LITTLE_FREE_BYTES:
-        return ProbeOutcome(
-            ProbeState.WARNING, detail, "Free disk space: 1,000 workloads over 14 days need some hundred MiB."
-        )
+        fix = "Free disk space: 1,000 workloads over 14 days need some hundred MiB."
+        return ProbeOutcome(ProbeState.WARNING, detail, fix)
     return ProbeOutcome(ProbeState.OK, detail)
 
 
@@ -79,9 +78,8 @@ def history(url: str, now_seconds: float) -> ProbeOutcome:
 
     names = Store.clusters(url)
     if not names:
-        return ProbeOutcome(
-            ProbeState.SKIPPED, "nothing is stored yet", "Run cotenant scan --prometheus URL, or cotenant demo."
-        )
+        fix = "Run cotenant scan --prometheus URL, or cotenant demo."
+        return ProbeOutcome(ProbeState.SKIPPED, "nothing is stored yet", fix)
     described = [describe(Store(url, name), now_seconds) for name in names]
     troubled = any(trouble for _, trouble in described)
     fix = "Run cotenant scan again; its message about the source names the cause." if troubled else ""
@@ -142,9 +140,8 @@ def recordings(url: str, now_seconds: float) -> ProbeOutcome:
 
     found = _recorder_statuses(url)
     if not found:
-        return ProbeOutcome(
-            ProbeState.SKIPPED, "no cluster is recorded", "Without a Prometheus: cotenant serve recorder."
-        )
+        fix = "Without a Prometheus: cotenant serve recorder."
+        return ProbeOutcome(ProbeState.SKIPPED, "no cluster is recorded", fix)
     said = "; ".join(f"{name}: {'; '.join(status.lines(now_seconds))}" for name, status in found.items())
     silent = [name for name, status in found.items() if status.is_silent(now_seconds)]
     if silent:
