@@ -14,11 +14,11 @@ from dataclasses import replace
 from typing import Any, Final
 
 from cotenant.autopilot import model
-from cotenant.autopilot.decide.floors import FloorOutlook, lent_peaks
+from cotenant.autopilot.decide.floors import lent_peaks
 from cotenant.autopilot.decide.history import ActState, acts_of
 from cotenant.autopilot.decide.policy import NamespacedPolicy, parse_policy
 from cotenant.autopilot.decide.records import proposals_between, proposed_amounts
-from cotenant.autopilot.decide.round_order import QueueEntry, for_manifests, round_totals
+from cotenant.autopilot.decide.round_order import for_manifests, round_totals
 from cotenant.autopilot.policy_draft import DraftClient, draft_write, parse_draft, require_name, strip_server_fields
 from cotenant.autopilot.rounds.cluster_state import FIELD_MANAGER, mode_write, policy_address, switch_write
 from cotenant.autopilot.rounds.floors import floor_forecasts
@@ -374,9 +374,28 @@ def status_table(reading: RoundReading) -> Table:
 
 def queue_table(reading: RoundReading) -> Table:
     """Return the table QUEUE, one row per workload in the order in which the autopilot acts on them."""
-    return Table.from_rows(
-        model.QUEUE, [_entry(entry, reading.floors.get(entry.candidate.workload)) for entry in reading.queue]
-    )
+    rows = []
+    for entry in reading.queue:
+        candidate, floor = entry.candidate, reading.floors.get(entry.candidate.workload)
+        row = {
+            "place": entry.place,
+            "decision": entry.verdict.value,
+            "namespace": candidate.workload.namespace,
+            "kind": candidate.workload.kind,
+            "workload": candidate.workload.name,
+            "policy": candidate.policy.rpartition("/")[2],
+            **{f"{resource.value}_frees": candidate.savings.frees.amount(resource) for resource in Resource},
+            **{f"{resource.value}_raises": candidate.savings.raises.amount(resource) for resource in Resource},
+            **confidence_cells(candidate.trust),
+            "score": candidate.score,
+            "gitops": candidate.gitops,
+            "reason": "" if entry.verdict is not model.QueueVerdict.WAIT else entry.reason.value,
+            "words": entry.words,
+        }
+        if floor:
+            row |= {"floor": floor.floor, "floor_from": floor.start_seconds, "floor_until": floor.end_seconds}
+        rows.append(row)
+    return Table.from_rows(model.QUEUE, rows)
 
 
 def report_rows(history: LedgerHistory, since_seconds: float, weeks: Iterable[WeekAfter] = ()) -> list[dict[str, Any]]:
@@ -427,7 +446,6 @@ def report_rows(history: LedgerHistory, since_seconds: float, weeks: Iterable[We
 
 
 def _split(name: str) -> tuple[str, str]:
-    """Namespace and name of a policy."""
     namespace, _, short = name.partition("/")
     if not namespace or not short:
         raise UsageError(f"{name!r} is not NAMESPACE/NAME", fix="cotenant autopilot status lists the policies.")
@@ -437,7 +455,6 @@ def _split(name: str) -> tuple[str, str]:
 
 
 def _as_mode(body: Mapping[str, Any], mode: model.AutopilotMode) -> NamespacedPolicy:
-    """The policy as it stands, under another mode."""
     return parse_policy({**body, "spec": {**(body.get("spec") or {}), "mode": mode.value}})
 
 
@@ -446,26 +463,6 @@ def _live(client: KubeClient, namespace: str, name: str) -> dict[str, Any]:
     if body is None:
         raise NoData(f"there is no AutopilotPolicy {namespace}/{name}", fix="kubectl get autopilotpolicies -A")
     return body
-
-
-def _entry(entry: QueueEntry, floor: FloorOutlook | None) -> dict[str, Any]:
-    candidate = entry.candidate
-    peak = {"floor": floor.floor, "floor_from": floor.start_seconds, "floor_until": floor.end_seconds} if floor else {}
-    return peak | {
-        "place": entry.place,
-        "decision": entry.verdict.value,
-        "namespace": candidate.workload.namespace,
-        "kind": candidate.workload.kind,
-        "workload": candidate.workload.name,
-        "policy": candidate.policy.rpartition("/")[2],
-        **{f"{resource.value}_frees": candidate.savings.frees.amount(resource) for resource in Resource},
-        **{f"{resource.value}_raises": candidate.savings.raises.amount(resource) for resource in Resource},
-        **confidence_cells(candidate.trust),
-        "score": candidate.score,
-        "gitops": candidate.gitops,
-        "reason": "" if entry.verdict is not model.QueueVerdict.WAIT else entry.reason.value,
-        "words": entry.words,
-    }
 
 
 def autopilot_service_of(

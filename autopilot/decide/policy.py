@@ -6,7 +6,7 @@ A policy of a namespace can only narrow the ceiling of the cluster: every field 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from dataclasses import field as attribute
 from typing import Annotated, Any, Final, TypeVar
@@ -130,8 +130,17 @@ def parse_policy(body: Mapping[str, Any]) -> NamespacedPolicy:
         message = str(error).partition(" - at ")[0]
         fix = "kubectl explain autopilotpolicy.spec lists the fields."
         raise UsageError(f"{what}: spec{where}: {message}", fix=fix) from error
-    for field, value, why, fix in (*contradictions(spec), *_objective_faults(spec.objectives or (), namespace)):
+    for field, value, why, fix in contradictions(spec):
         raise UsageError(f"{what}: {field}: {value} {why}", fix=fix)
+    names: set[str] = set()
+    for index, objective in enumerate(spec.objectives or ()):
+        where = f"{what}: spec.objectives[{index}]"
+        if objective.name in names:
+            fix = "Name each objective differently."
+            raise UsageError(f"{where}.name: {objective.name} is there twice", fix=fix)
+        names.add(objective.name)
+        if (problem := objective.problem(namespace)) is not None:
+            raise UsageError(f"{where}: {problem[0]} {problem[1]}", fix=problem[2])
     selector = LabelSelector.parse(spec.selector or {}, f"{what}: spec.selector")
     return NamespacedPolicy(
         namespace, name, str(meta.get("uid") or ""), int(meta.get("generation") or 0), spec, selector
@@ -180,15 +189,6 @@ def contradictions(spec: PolicySpec) -> Iterator[tuple[str, object, str, str]]:
             parse_window(text)
         except UsageError as error:
             yield f"spec.windows[{index}]", repr(text), f"is no window: {error.message}", error.fix
-
-
-def _objective_faults(objectives: Sequence[PolicyObjective], namespace: str) -> Iterator[tuple[str, object, str, str]]:
-    names = [objective.name for objective in objectives]
-    for index, objective in enumerate(objectives):
-        if objective.name in names[:index]:
-            yield f"spec.objectives[{index}].name", objective.name, "is there twice", "Name each objective differently."
-        if (problem := objective.problem(namespace)) is not None:
-            yield f"spec.objectives[{index}]", *problem
 
 
 def effective(ceiling: CeilingSettings, spec: PolicySpec) -> PolicyLimits:

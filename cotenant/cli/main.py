@@ -96,7 +96,9 @@ class RootGroup(LazyGroup):
                 raise  # `run` says it, as where a help text meets it
             if ctx.params.get("debug") or isinstance(error, typer.Abort) or hasattr(error, "exit_code"):
                 raise  # typer's own exceptions carry their exit code
-            raise typer.Exit(report_unexpected(error)) from error
+            fault = f"unexpected {type(error).__name__}: {error}"
+            fix = "Run again with --debug for the whole traceback, and report it."
+            raise typer.Exit(report(CotenantError(fault, fix=fix))) from error
 
 
 def report(error: CotenantError) -> int:
@@ -107,15 +109,6 @@ def report(error: CotenantError) -> int:
     if error.fix:
         message(f"fix: {error.fix}")
     return error.exit_code
-
-
-def report_unexpected(error: Exception) -> int:
-    """One line for a fault of our own; exit code 1."""
-    from cotenant.base.commands.output import message
-
-    message(f"error: unexpected {type(error).__name__}: {error}", style="bold red")
-    message("fix: Run again with --debug for the whole traceback, and report it.")
-    return 1
 
 
 def _setting_pairs(incomplete: str) -> list[str]:

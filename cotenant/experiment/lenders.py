@@ -51,9 +51,9 @@ def forecast_peaks(
     """
     served: dict[Resource, Mapping[float, Mapping[str, Any]]] = {}
     share = settings.memory_risk_percent / settings.risk_percent
-    progress.stage("Forecasts", len(world.past) * len(_evaluated_slots(world)))
+    slots = np.arange(world.first_slot, world.steps.stop, DECISION_STEPS, dtype=np.intp)
+    progress.stage("Forecasts", len(world.past) * len(slots))
     for resource, past in world.past.items():
-        slots = _evaluated_slots(world)
         own = {risk: risk * share if resource is Resource.MEMORY else risk for risk in risks_percent}
         past_slots = decision_slots(past.grid, past.older)
         place: npt.NDArray[np.intp] = np.searchsorted(past_slots, slots).clip(max=len(past_slots) - 1).astype(np.intp)
@@ -61,11 +61,6 @@ def forecast_peaks(
         shape = len(past.nodes), len(slots)
         served[resource] = {risk: {k: v.reshape(shape) for k, v in columns[at].items()} for risk, at in own.items()}
     return served
-
-
-def _evaluated_slots(world: World) -> npt.NDArray[np.intp]:
-    """Slots of the decisions, from the first judged step on."""
-    return np.arange(world.first_slot, world.steps.stop, DECISION_STEPS, dtype=np.intp)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +112,6 @@ class ByOracle:
     world: World
     ahead: Mapping[Resource, Floats]
 
-    @classmethod
-    def of(cls, world: World) -> ByOracle:
-        """A lender that knows what the whole run will need."""
-        return cls(world, {r: highest_ahead(world.need(r), LONGEST_STEPS) for r in world.past})
-
     def offered(self, resource: Resource, slots: Slots) -> Floats:
         """Amount free on each node throughout the longest job from each slot on, (nodes, slots), never negative.
 
@@ -144,7 +134,7 @@ def lender(world: World, sharing: Sharing, knob: float, forecasts: Forecasts) ->
         strategy = structs.replace(own, cpu_reclaim_percent=int(knob), memory_reclaim_percent=memory)
         return ByFormula(world, strategy, None)
     if sharing is Sharing.ORACLE:
-        return ByOracle.of(world)
+        return ByOracle(world, {r: highest_ahead(world.need(r), LONGEST_STEPS) for r in world.past})
     return ByShare(world, knob if sharing is Sharing.STATIC else 0.0)
 
 

@@ -28,7 +28,43 @@ _LISTINGS = (Signal.GPU_CORE_REQUEST, Signal.GPU_INSTANCE_REQUEST)
 
 def findings(history: History, settings: Settings) -> Iterator[ClusterFinding]:
     """Yield the findings about GPUs that running pods request."""
-    yield from find(list(_containers(history, settings)), settings.recommender.findings, settings.recommender.gpus)
+    requested = {signal: _gpu_requests(history, signal) for signal in _REQUESTS}
+    refs = sorted(set().union(*requested.values()))
+    if not refs:
+        return
+    built = []
+    for signal in (Signal.GPU_CORE_MEAN, Signal.GPU_MEMORY_MAX):
+        usage: Usage[PodContainerRef] = history.usage[signal].dense()
+        members = by_container(usage.refs, history.inventory)
+        built.append(portrait.build(members.refs, members.rows, usage, settings.portrait, members.start_seconds))
+    cores, memory = built
+    core_quantile = _by_ref(cores, cores.percentile(CORE_FRACTION))
+    core_maximum, memory_maximum = (_by_ref(p, np.fmax(p.maximum, p.startup_max)) for p in (cores, memory))
+    days, coverage = _by_ref(cores, cores.span_days), _time_measured(history, cores)
+    workloads = {workload.ref: workload for workload in history.inventory.workloads}
+    known = [ref for ref in refs if ref.workload in workloads]
+    price = prices([workloads[ref.workload] for ref in known], history.inventory, settings.recommender.prices)
+    containers = []
+    for ref, paid in zip(known, price, strict=True):
+        amounts = [requested[signal].get(ref, (0.0, 0, 0.0)) for signal in _REQUESTS]
+        of_core, of_memory_share, of_instances = (amount for amount, _, _ in amounts)
+        containers.append(
+            GpuContainer(
+                ref,
+                max(pods for _, pods, _ in amounts),
+                requested_core=of_core,
+                requested_memory=of_memory_share,
+                instances=of_instances,
+                core_quantile=core_quantile.get(ref, np.nan),
+                core_maximum=core_maximum.get(ref, np.nan),
+                memory_maximum=memory_maximum.get(ref, np.nan),
+                days=days.get(ref, 0.0),
+                coverage=coverage.get(ref, 0.0),
+                requested_hours=max(hours for _, _, hours in amounts),
+                hourly_price=paid.gpu,
+            )
+        )
+    yield from find(containers, settings.recommender.findings, settings.recommender.gpus)
 
 
 def cluster_total(history: History) -> Usage[ClusterRef] | None:
@@ -40,37 +76,6 @@ def cluster_total(history: History) -> Usage[ClusterRef] | None:
     partitioned = set(history.usage[Signal.GPU_INSTANCE_REQUEST].refs)
     usage = usage.select(np.array([ref not in partitioned for ref in usage.refs], dtype=bool))
     return total(usage, by_cluster(usage.refs, history.inventory)) if usage.refs else None
-
-
-def _containers(history: History, settings: Settings) -> Iterator[GpuContainer]:
-    requested = {signal: _gpu_requests(history, signal) for signal in _REQUESTS}
-    refs = sorted(set().union(*requested.values()))
-    if not refs:
-        return
-    cores, memory = (_portraits(history, s, settings) for s in (Signal.GPU_CORE_MEAN, Signal.GPU_MEMORY_MAX))
-    core_quantile = _by_ref(cores, cores.percentile(CORE_FRACTION))
-    core_maximum, memory_maximum = (_by_ref(p, np.fmax(p.maximum, p.startup_max)) for p in (cores, memory))
-    days, coverage = _by_ref(cores, cores.span_days), _time_measured(history, cores)
-    workloads = {workload.ref: workload for workload in history.inventory.workloads}
-    known = [ref for ref in refs if ref.workload in workloads]
-    price = prices([workloads[ref.workload] for ref in known], history.inventory, settings.recommender.prices)
-    for ref, paid in zip(known, price, strict=True):
-        amounts = [requested[signal].get(ref, (0.0, 0, 0.0)) for signal in _REQUESTS]
-        of_core, of_memory_share, of_instances = (amount for amount, _, _ in amounts)
-        yield GpuContainer(
-            ref,
-            max(pods for _, pods, _ in amounts),
-            requested_core=of_core,
-            requested_memory=of_memory_share,
-            instances=of_instances,
-            core_quantile=core_quantile.get(ref, np.nan),
-            core_maximum=core_maximum.get(ref, np.nan),
-            memory_maximum=memory_maximum.get(ref, np.nan),
-            days=days.get(ref, 0.0),
-            coverage=coverage.get(ref, 0.0),
-            requested_hours=max(hours for _, _, hours in amounts),
-            hourly_price=paid.gpu,
-        )
 
 
 def _time_measured(history: History, cores: Portraits[ContainerRef]) -> dict[ContainerRef, float]:
@@ -108,9 +113,3 @@ def _gpu_requests(history: History, signal: Signal) -> Mapping[ContainerRef, tup
             newest[ContainerRef(workload, ref.container)].append((float(values[present[-1]]), int(present.size)))
     hours = usage.grid.step_seconds / HOUR_SECONDS
     return {ref: (max(a for a, _ in pods), len(pods), hours * max(n for _, n in pods)) for ref, pods in newest.items()}
-
-
-def _portraits(history: History, signal: Signal, settings: Settings) -> Portraits[ContainerRef]:
-    usage: Usage[PodContainerRef] = history.usage[signal].dense()
-    members = by_container(usage.refs, history.inventory)
-    return portrait.build(members.refs, members.rows, usage, settings.portrait, members.start_seconds)

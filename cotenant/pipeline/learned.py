@@ -7,7 +7,7 @@ were not there: the next forecast learns anew.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -50,7 +50,7 @@ def settings_of(group: str, settings: ForecastingSettings) -> ForecastingSetting
 def read(store: Store, group: str, settings: ForecastingSettings) -> Learned | None:
     """Return the stored fit of a group of series with these settings; None where nothing usable is stored."""
     try:
-        stored, grown = store.read_block(_FOLDER, group), store.read_block(_FOLDER, _trees_of(group))
+        stored, grown = store.read_block(_FOLDER, group), store.read_block(_FOLDER, f"{group}{_TREES}")
         if stored is None or grown is None or any(stamp.get("key") != _key(settings) for _, stamp in (stored, grown)):
             return None
         if stored[1][_END] != grown[1][_END]:  # the process ended between the two writes
@@ -67,7 +67,7 @@ def write(store: Store, group: str, learned: Learned, settings: ForecastingSetti
         return
     series, trees, stamp = _encode_learned(learned)
     store.write_block(_FOLDER, group, series, {**stamp, "key": _key(settings)})
-    store.write_block(_FOLDER, _trees_of(group), trees, {_END: stamp[_END], "key": _key(settings)})
+    store.write_block(_FOLDER, f"{group}{_TREES}", trees, {_END: stamp[_END], "key": _key(settings)})
 
 
 def forget(store: Store, prefix: str, groups: Container[str]) -> None:
@@ -75,10 +75,6 @@ def forget(store: Store, prefix: str, groups: Container[str]) -> None:
     for name in store.block_names(_FOLDER):
         if name.startswith(prefix) and name.removesuffix(_TREES) not in groups:
             store.remove_result(f"{_FOLDER}/{name}.parquet")
-
-
-def _trees_of(group: str) -> str:
-    return f"{group}{_TREES}"
 
 
 def _key(settings: ForecastingSettings) -> str:
@@ -105,26 +101,22 @@ def _encode_learned(learned: Learned) -> tuple[_Block, _Block, dict[str, str]]:
         "name": np.array(learned.names, dtype=object),
         **{part: np.concatenate([getattr(fit, part) for fit in fits]) for part in _SERIES_PARTS},
     }
+    # Trees of all boosters, one a row; none of the right shape where there are no boosters.
     grown = [fit.booster.trees for fit in fits if fit.booster]
-    trees = {part: _rows([getattr(of, part) for of in grown], part) for part in _TREE_PARTS}
-    boosted = msgspec.json.encode([_booster_record(fit) for fit in fits]).decode()
-    return series, trees, {_END: str(learned.end_seconds), "fits": boosted}
-
-
-def _booster_record(fit: MixtureFit) -> _Boosted:
-    if fit.booster is None:
-        return _Boosted(len(fit.scores))
-    trees = fit.booster.trees
-    return _Boosted(
-        len(fit.scores), len(trees.base), tuple(trees.base.tolist()), fit.booster.rows, fit.booster.series, fit.card
-    )
-
-
-def _rows(parts: Sequence[npt.NDArray[Any]], name: str) -> npt.NDArray[Any]:
-    """Trees of all boosters, one a row; none of the right shape where there are no boosters."""
-    if not parts:
-        return np.zeros((0, LEAVES if name == "leaves" else LEAVES - 1))
-    return np.concatenate([part.reshape(-1, part.shape[-1]) for part in parts])
+    trees = {}
+    for part in _TREE_PARTS:
+        none = np.zeros((0, LEAVES if part == "leaves" else LEAVES - 1))
+        arrays = [getattr(of, part) for of in grown]
+        trees[part] = np.concatenate([of.reshape(-1, of.shape[-1]) for of in arrays]) if grown else none
+    records = []
+    for fit in fits:
+        size = len(fit.scores)
+        if (booster := fit.booster) is None:
+            records.append(_Boosted(size))
+        else:
+            base = tuple(booster.trees.base.tolist())
+            records.append(_Boosted(size, len(base), base, booster.rows, booster.series, fit.card))
+    return series, trees, {_END: str(learned.end_seconds), "fits": msgspec.json.encode(records).decode()}
 
 
 def _decode_learned(

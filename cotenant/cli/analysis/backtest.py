@@ -306,7 +306,6 @@ def _write_scores(scores: Table, html: Callable[[], str], form: _Form) -> None:
 
 
 def _print_outcome(contents: BacktestContents, *, saved: bool, head: str = "") -> None:
-    """The outcome in a line or two."""
     first = next(iter(contents.scores.rows()))
     if first["contender"] == contents.ours and first["vs_b14"] is not None:
         message(

@@ -115,10 +115,8 @@ def _make_manager(settings: Settings, cluster: str | None, at: str) -> tuple[Man
 
     client = connect(settings.kube)
     metrics = Metrics(__version__, platform.python_version())
-    # The machine's, or one that begins at a moment to come; UsageError on a cluster that is no test's.
-    if not at:
-        clock = None
-    else:
+    clock = None
+    if at:  # it begins at a moment to come; UsageError on a cluster that is no test's
         from cotenant.base.kubernetes.moments import moment_of
         from cotenant.base.process.clock import ShiftedClock, SystemClock
         from cotenant.cli.cluster.real_nodes import require_test_cluster

@@ -28,16 +28,11 @@ class _Node(msgspec.Struct):
     metadata: _NodeMeta
 
 
-def foreign_nodes(client: KubeClient) -> list[str]:
-    """Names of the nodes that are not marked as a test's."""
+def require_test_cluster(client: KubeClient) -> None:
+    """UsageError when a node is somebody's: one that is not marked as a test's."""
     metas = (item.metadata for item in client.list("/api/v1/nodes", _Node))
     labels, (key, value) = {TEST_LABEL, DEMO_LABEL}, KWOK_ANNOTATION
-    return [m.name for m in metas if m.annotations.get(key) != value and labels.isdisjoint(m.labels)]
-
-
-def require_test_cluster(client: KubeClient) -> None:
-    """UsageError when a node is somebody's."""
-    nodes = foreign_nodes(client)
+    nodes = [m.name for m in metas if m.annotations.get(key) != value and labels.isdisjoint(m.labels)]
     if nodes:
         examples = ", ".join(nodes[:3]) + (", ..." if len(nodes) > 3 else "")
         raise UsageError(

@@ -72,7 +72,6 @@ def _document(lead: str, computed_seconds: int, body: str, footer: str) -> str:
 
 
 def _charts(contents: BacktestContents) -> str:
-    """Coverage by level and, of one level, by hour of the day."""
     rows = list(contents.curves.rows())
     # Ours first; those whose levels are all one path have no coverage to draw.
     ours = contents.ours

@@ -79,7 +79,6 @@ def _compute_without_failing(task: ShardTask, progress: Progress | None) -> Shar
 
 
 def _lesser(task: ShardTask, failed: Collection[WorkloadRef], *, of_pods: bool = True) -> ShardTask:
-    """The task without these workloads."""
     inventory = without(task.shard.inventory, failed, of_pods=of_pods)
     return replace(task, shard=replace(task.shard, inventory=inventory), failed=task.failed.union(failed))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import typer
@@ -72,12 +72,12 @@ def workload(
         raise NoData(f"{workload} has no container {container}", fix=f"cotenant explain {workload} shows all of them.")
     if call.output is not DocumentFormat.TABLE:
         rows = [(name, recommendation) for name, of_one in by_cluster.items() for recommendation in of_one]
-        print_document(
-            [recommendation_with_cluster(name, recommendation) for name, recommendation in rows]
-            if scans.of_all
-            else [recommendation for _, recommendation in rows],
-            call.output,
-        )
+        if scans.of_all:  # plain values, each with its cluster in front
+            print_document(
+                [{"cluster": name, **msgspec.to_builtins(r, str_keys=True)} for name, r in rows], call.output
+            )
+        else:
+            print_document([recommendation for _, recommendation in rows], call.output)
         return
     for name, recommendations in by_cluster.items():
         if scans.of_all:
@@ -86,11 +86,6 @@ def workload(
         for recommendation in recommendations:
             lines = describe(recommendation, settings.section(RecommenderSettings).prices.currency)
             sys.stdout.writelines(f"{line}\n" for line in lines)
-
-
-def recommendation_with_cluster(cluster: str, recommendation: Recommendation) -> dict[str, Any]:
-    """A recommendation as plain values, its cluster in front."""
-    return {"cluster": cluster, **msgspec.to_builtins(recommendation, str_keys=True)}
 
 
 @command(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from cotenant.base.errors import ClusterAbsent, ClusterError, ClusterForbidden, ClusterInvalid
 from cotenant.base.kube import KubeClient, Writer
@@ -84,20 +84,17 @@ def intent(manifest: Manifest) -> Apply:
     return Apply(manifest.address, manifest.body, why=f"component {manifest.component}")
 
 
-def is_established(definition: Mapping[str, Any] | None) -> bool:
-    """Return whether the API server serves the kind of a CustomResourceDefinition; False for None."""
-    conditions = ((definition or {}).get("status") or {}).get("conditions") or []
-    return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
-
-
 def await_served(client: KubeClient, manifest: Manifest) -> None:
     """Return when objects of a definition can be written: it is Established, and its path answers."""
     spec = manifest.body["spec"]
     path = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}?limit=1"
-    wait_until(
-        lambda: is_established(client.get(manifest.address.path)) and client.get(path) is not None,
-        f"{manifest.address} is served",
-    )
+
+    def is_served() -> bool:
+        conditions = ((client.get(manifest.address.path) or {}).get("status") or {}).get("conditions") or []
+        is_established = any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
+        return is_established and client.get(path) is not None
+
+    wait_until(is_served, f"{manifest.address} is served")
 
 
 def wait_until(met: Callable[[], bool], what: str, seconds: float = WAIT_SECONDS) -> None:

@@ -8,7 +8,7 @@ the autopilot lends. Reservations of people: that capacity is reserved, where we
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -90,7 +90,12 @@ def restoring_patch(address: Address, live: Json, ours: OurWrites = EVERYTHING) 
     if address.resource == protocol.TOPOLOGIES:
         return next(publish_zones([Topology.parse(live)], {}, _reject_lending, 0.0), None) if ours.zones else None
     marks = pod_marks(live["metadata"].get("labels") or {}, ours) if address.resource == "pods" else _WORKLOAD_MARKS
-    operations = [*without_marks(live["metadata"], marks)]
+    metadata = live["metadata"]
+    operations: list[Json] = [
+        {"op": "remove", "path": f"/metadata/{part}/{escape_pointer_key(name)}"}
+        for part, names in marks.items()
+        for name in sorted(set(metadata.get(part) or {}) & set(names))
+    ]
     gates = (live.get("spec") or {}).get("schedulingGates") or () if address.resource == "pods" else ()
     others = [gate for gate in gates if gate.get("name") not in ours.gates]
     if len(others) < len(gates):
@@ -105,13 +110,6 @@ def pod_marks(pod_labels: Collection[str], ours: OurWrites) -> Mapping[str, Coll
         return {"annotations": ours.pod_annotations}
     got = (protocol.RESERVATION_ALLOCATED_ANNOTATION,) if protocol.RESERVATION_LABEL in pod_labels else ()
     return {"labels": (protocol.RESERVATION_LABEL,), "annotations": (*ours.pod_annotations, MISSED_ANNOTATION, *got)}
-
-
-def without_marks(metadata: Json, marks: Mapping[str, Collection[str]]) -> Iterator[Json]:
-    """JSON patch operations that remove these labels and annotations where they are."""
-    for part, names in marks.items():
-        for name in sorted(set(metadata.get(part) or {}) & set(names)):
-            yield {"op": "remove", "path": f"/metadata/{part}/{escape_pointer_key(name)}"}
 
 
 def given_back(node: Json, writers: Collection[str]) -> tuple[Json, ...]:

@@ -104,7 +104,6 @@ def probe_unprofiled_pods(client: KubeClient, bodies: Sequence[Json]) -> ProbeOu
 
 
 def _first_named(named: Sequence[str], separator: str) -> str:
-    """Join the first entries of a list, and say how many more there are."""
     more = f"{separator}and {measures.left_out_count(len(named), MOST_NAMED)} more" if len(named) > MOST_NAMED else ""
     return f"{separator.join(named[:MOST_NAMED])}{more}"
 

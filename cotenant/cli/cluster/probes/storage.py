@@ -123,7 +123,6 @@ def running_recorders(url: str, now_seconds: float) -> dict[str, RecorderStatus]
 
 
 def _recorder_statuses(url: str) -> dict[str, RecorderStatus]:
-    """Read what each recorded cluster's recorder wrote of itself."""
     from cotenant.base.store import Store
     from cotenant.profiler.recorder.status import STATUS_DOCUMENT, RecorderStatus
 
