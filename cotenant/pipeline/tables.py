@@ -143,6 +143,7 @@ def _readiness_cells(recommendation: Recommendation, first: Recommendation, work
 
 
 def _recommendation(recommendation: Recommendation) -> dict[str, Any]:
+    test = recommendation.backtest
     row: dict[str, Any] = {
         **_name(recommendation.container.workload),
         "container": recommendation.container.container,
@@ -152,10 +153,7 @@ def _recommendation(recommendation: Recommendation) -> dict[str, Any]:
         "todo": todo_list(recommendation).value,
         "killed_first": "yes" if killed_first(recommendation) else "no",
         "strategy": recommendation.strategy,
-    }
-    # The cells that the stages after the strategy added.
-    test = recommendation.backtest
-    later_stage_cells = {
+        # Of the stages after the strategy.
         **confidence_cells(recommendation.trust),
         "saving_month": recommendation.monthly_saving,
         "backtest_oom_kills": test.oom_kills if test else None,
@@ -163,7 +161,6 @@ def _recommendation(recommendation: Recommendation) -> dict[str, Any]:
         "restart": recommendation.restart.value,
         "profile": recommendation.profile,
     }
-    row |= later_stage_cells
     if recommendation.heap is not None:
         row |= {"heap_now": recommendation.heap.now_bytes, "heap": recommendation.heap.amount_bytes}
     for value in recommendation.values:

@@ -222,11 +222,9 @@ def _inventory(series: LongUsage) -> Inventory:
         for name, rows_of_pod in groupby(rows, key=lambda row: series.names[row][3]):
             of_pod = list(rows_of_pod)
             if owners.setdefault((ref.namespace, name), ref) != ref:
-                raise FrameError(
-                    "pod",
-                    f"pod {ref.namespace}/{name} belongs to {owners[ref.namespace, name]} and to {ref}",
-                    fix="Give each pod of a namespace a name of its own.",
-                )
+                what = f"pod {ref.namespace}/{name} belongs to {owners[ref.namespace, name]} and to {ref}"
+                fix = "Give each pod of a namespace a name of its own."
+                raise FrameError("pod", what, fix=fix)
             gone = int(last[of_pod].max()) if last[of_pod].max() < end - HOUR_SECONDS else None
             running += gone is None
             start = int(first[of_pod].min())

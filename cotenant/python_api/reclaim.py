@@ -95,11 +95,9 @@ def _trial(frame: pd.DataFrame, resource: Resource) -> tuple[LongUsage, ReclaimT
     column, limit = COLUMN[resource], ALLOCATABLE[resource]
     nodes = read(frame, ("node",), [column], [limit])
     if limit not in nodes.amounts:
-        raise FrameError(
-            limit,
-            f"the DataFrame has no column {limit!r}: what is lent is what a node has less what it keeps",
-            fix=f"frame[{limit!r}] = what pods may request of the node, in {resource.unit}",
-        )
+        what = f"the DataFrame has no column {limit!r}: what is lent is what a node has less what it keeps"
+        fix = f"frame[{limit!r}] = what pods may request of the node, in {resource.unit}"
+        raise FrameError(limit, what, fix=fix)
     limits = nodes.amounts[limit]
     if not (limits > 0).all():
         name = nodes.names[int((~(limits > 0)).argmax())][0]
@@ -112,11 +110,9 @@ def _trial(frame: pd.DataFrame, resource: Resource) -> tuple[LongUsage, ReclaimT
     nodes = replace(nodes, grid=rest, values={column: nodes.values[column][:, cut:]})
     totals = nodes.values[column].astype(np.float64)
     if 2 * (totals > limits[:, None]).sum() > np.isfinite(totals).sum():
-        raise FrameError(
-            limit,
-            f"most of {column} lies above {limit}: node {nodes.names[0][0]} has {limits[0]:g} {resource.unit}",
-            fix=f"Give both in {resource.unit}: {_UNIT_FIX[resource].format(limit)}, say.",
-        )
+        what = f"most of {column} lies above {limit}: node {nodes.names[0][0]} has {limits[0]:g} {resource.unit}"
+        fix = f"Give both in {resource.unit}: {_UNIT_FIX[resource].format(limit)}, say."
+        raise FrameError(limit, what, fix=fix)
     totals = np.minimum(totals, limits[:, None])
     trial = ReclaimTrial(totals, limits, nodes.grid.slots_per_day, resource)
     if not len(trial.decisions):

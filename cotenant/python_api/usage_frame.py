@@ -182,11 +182,9 @@ def _numbers(frame: pd.DataFrame, name: str) -> npt.NDArray[np.float64]:
     numbers: npt.NDArray[np.float64] = pd.to_numeric(column, errors="coerce").to_numpy(np.float64, na_value=np.nan)
     mistaken = np.isnan(numbers) & column.notna().to_numpy()
     if mistaken.any():
-        raise FrameError(
-            name,
-            f"{name} is {column.iloc[int(mistaken.argmax())]!r} in {_where(frame, mistaken)}, which is not a number",
-            fix=f"Write plain numbers of {unit}; a gap is NaN.",
-        )
+        what = f"{name} is {column.iloc[int(mistaken.argmax())]!r} in {_where(frame, mistaken)}, which is not a number"
+        fix = f"Write plain numbers of {unit}; a gap is NaN."
+        raise FrameError(name, what, fix=fix)
     wrong = np.isinf(numbers) | (numbers < 0)
     if wrong.any():
         value = numbers[int(wrong.argmax())]
@@ -216,11 +214,9 @@ def _require_likely_unit(name: str, column: npt.NDArray[np.float64]) -> None:
         likely, factor = "cores", "1000"
     else:
         return
-    raise FrameError(
-        name,
-        f"no value of {name} is above {largest:g} {unit}, too little for any container: it is likely in {likely}",
-        fix=f"frame[{name!r}] = {factor} * frame[{name!r}]",
-    )
+    what = f"no value of {name} is above {largest:g} {unit}, too little for any container: it is likely in {likely}"
+    fix = f"frame[{name!r}] = {factor} * frame[{name!r}]"
+    raise FrameError(name, what, fix=fix)
 
 
 def _where(frame: pd.DataFrame, mask: npt.NDArray[np.bool_]) -> str:
@@ -236,11 +232,9 @@ def _moments(frame: pd.DataFrame) -> npt.NDArray[np.int64]:
         wrong = ~((numbers >= 0) & (numbers < LATEST_SECONDS))
         if wrong.any():
             value = numbers[int(wrong.argmax())]
-            raise FrameError(
-                TIME,
-                f"time is {value:.15g} in {_where(frame, wrong)}, which as Unix seconds lies outside 1970..2100",
-                fix="Give seconds (divide milliseconds by 1000), or pandas times.",
-            )
+            what = f"time is {value:.15g} in {_where(frame, wrong)}, which as Unix seconds lies outside 1970..2100"
+            fix = "Give seconds (divide milliseconds by 1000), or pandas times."
+            raise FrameError(TIME, what, fix=fix)
         return np.floor(numbers).astype(np.int64)
     if pd.api.types.is_datetime64_any_dtype(column.dtype):
         stamps = pd.to_datetime(column, utc=True)
@@ -297,11 +291,9 @@ def _grid(moments: npt.NDArray[np.int64]) -> TimeGrid:
         )
     size = (int(distinct[-1]) - start) // step + 1
     if size > MOST_SLOTS:
-        raise FrameError(
-            TIME,
-            f"the times span {size * step / DAY_SECONDS:.0f} days in slots of {step} s, more than {MOST_SLOTS} slots",
-            fix="Look for a time that is years away from the others: frame['time'].describe().",
-        )
+        what = f"the times span {size * step / DAY_SECONDS:.0f} days in slots of {step} s, more than {MOST_SLOTS} slots"
+        fix = "Look for a time that is years away from the others: frame['time'].describe()."
+        raise FrameError(TIME, what, fix=fix)
     return TimeGrid(start, step, size)
 
 
@@ -321,9 +313,7 @@ def five_minutes(usage: LongUsage) -> int:
     if FIVE_MINUTES_SECONDS % usage.grid.step_seconds:
         sampled = np.any([np.isfinite(matrix).any(axis=0) for matrix in usage.values.values()], axis=0)
         step = (math.gcd(*np.diff(np.flatnonzero(sampled)).tolist()) or 1) * usage.grid.step_seconds
-        raise FrameError(
-            TIME,
-            f"the DataFrame has a value every {step} s; recommendations need 5 minutes or less",
-            fix="Query at a step of 300 s: peaks inside longer slots are not seen.",
-        )
+        what = f"the DataFrame has a value every {step} s; recommendations need 5 minutes or less"
+        fix = "Query at a step of 300 s: peaks inside longer slots are not seen."
+        raise FrameError(TIME, what, fix=fix)
     return FIVE_MINUTES_SECONDS // usage.grid.step_seconds

@@ -83,16 +83,12 @@ def jobs(session: CliSession, flags: Mapping[str, Any], *, offline: bool, all_cl
     session.require_no_context(flags, "--all-clusters")
     if offline:
         note_unstored(loaded)
-    settings = loaded.settings
     from cotenant.base.store.store import stored_clusters
 
-    if offline:
-        names = stored_clusters(url_of(settings))
-    else:
-        if not loaded.clusters:
-            fix = "Declare them below `clusters:` in the settings file."
-            raise UsageError("the settings declare no clusters", fix=fix)
-        names = loaded.clusters
+    if not offline and not loaded.clusters:
+        fix = "Declare them below `clusters:` in the settings file."
+        raise UsageError("the settings declare no clusters", fix=fix)
+    names = stored_clusters(url_of(loaded.settings)) if offline else loaded.clusters
     read = [(name, session.of_cluster(name).read(flags)) for name in names]
     return [ScanJob(Settings.of(own.settings), name, offline, own.reaches_cluster) for name, own in read]
 

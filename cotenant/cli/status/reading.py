@@ -37,18 +37,11 @@ def read_status(store: Store, settings: Settings, live: InCluster, clock: Clock)
         from cotenant.profiler.recorder.status import STATUS_DOCUMENT, RecorderStatus
 
         recording = store.read_document(STATUS_DOCUMENT, RecorderStatus)
-        if recording is None:
-            results = NoData(
-                f"the store has no results of cluster {store.cluster} yet",
-                fix="Scan first: cotenant scan --prometheus URL.",
-            )
-        else:
-            said = "; ".join(recording.lines(clock.now_seconds()))
-            results = NoData(
-                f"the store has no results of cluster {store.cluster} yet: {said}",
-                fix="Analyse the recorded history: cotenant scan.",
-            )
-        raise results
+        said, fix = "", "Scan first: cotenant scan --prometheus URL."
+        if recording is not None:
+            said, fix = "; ".join(recording.lines(clock.now_seconds())), "Analyse the recorded history: cotenant scan."
+        words = f"the store has no results of cluster {store.cluster} yet"
+        raise NoData(f"{words}: {said}" if recording else words, fix=fix)
     tables = {schema.name: store.relation(schema) for schema in TABLES}
     with ledger_for_reading(settings) as ledger:
         statuses = list(ChangeLedger(ledger, clock, "").statuses().values())

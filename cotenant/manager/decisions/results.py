@@ -21,6 +21,7 @@ from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.base.usage.forecast import Forecasts
 from cotenant.base.usage.usage import TimeGrid
+from cotenant.changes.decide.patches import by_workload
 from cotenant.pipeline.analysis import Analysis, WorkloadColumns
 from cotenant.pipeline.nodes.node_peaks import prod_census
 from cotenant.recommender.colocation.model.prod_peaks import ProdPeak, StoredCensus
@@ -177,15 +178,15 @@ def collect(analysis: Analysis, *, with_medians: bool = False) -> RunResults:
 def medians(workloads: WorkloadColumns, floors: Iterable[ReplicaFloor] = ()) -> tuple[WorkloadMedian, ...]:
     """Return the median forecast of each workload with a forecast of at least one resource, in the order of names."""
     replicas = {floor.workload: list(floor.floor) for floor in floors if floor.most is not None}
-    by_workload: dict[WorkloadRef, dict[Resource, list[int]]] = defaultdict(dict)
+    of_each: dict[WorkloadRef, dict[Resource, list[int]]] = defaultdict(dict)
     for resource, paths in workloads.medians.items():
         for row in np.flatnonzero(np.isfinite(paths).all(axis=1)).tolist():
-            by_workload[workloads.refs[row]][resource] = _round_up(paths[row])
+            of_each[workloads.refs[row]][resource] = _round_up(paths[row])
     return tuple(
         WorkloadMedian(
-            ref.namespace, ref.kind, ref.name, workloads.grid.start_seconds, by_workload[ref], replicas.get(ref, [])
+            ref.namespace, ref.kind, ref.name, workloads.grid.start_seconds, of_each[ref], replicas.get(ref, [])
         )
-        for ref in sorted(by_workload)
+        for ref in sorted(of_each)
     )
 
 
@@ -193,12 +194,8 @@ def advice(
     recommendations: Iterable[Recommendation], figures: Mapping[WorkloadRef, dict[str, float]]
 ) -> tuple[WorkloadAdvice, ...]:
     """Recommendations joined by workload, in the order of their names."""
-    by_workload: dict[WorkloadRef, list[Recommendation]] = defaultdict(list)
-    for recommendation in recommendations:
-        by_workload[recommendation.container.workload].append(recommendation)
     advised = []
-    for ref in sorted(by_workload):
-        own = by_workload[ref]
+    for ref, own in sorted(by_workload(recommendations).items(), key=lambda of: of[0]):
         advised.append(
             WorkloadAdvice(
                 namespace=ref.namespace,

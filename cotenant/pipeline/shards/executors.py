@@ -251,11 +251,8 @@ class Dask:
             fix = "pip install 'cotenant[distributed]'"
             raise UsageError("pipeline.scheduler needs the package distributed", fix=fix) from None
         try:
-            import distributed
-
-            if not self.address.startswith("tls://"):
-                security = None
-            else:
+            security = None
+            if self.address.startswith("tls://"):
                 security = distributed.Security(
                     tls_ca_file=self.tls.ca_file,
                     tls_client_cert=self.tls.certificate_file,

@@ -74,13 +74,8 @@ class InstallStep:
 
     def row(self) -> dict[str, str]:
         """Cells of `STEPS`."""
-        address = self.manifest.address
-        return {
-            "component": self.manifest.component,
-            "object": str(address),
-            "state": self.state.value,
-            "note": self.note,
-        }
+        where = {"component": self.manifest.component, "object": str(self.manifest.address)}
+        return where | {"state": self.state.value, "note": self.note}
 
 
 def install_step(observed: ObservedManifest) -> InstallStep:
@@ -88,11 +83,8 @@ def install_step(observed: ObservedManifest) -> InstallStep:
     manifest, live = observed.manifest, observed.live
     if live is not None and not is_ours(live):
         lacks = needs(manifest, live)
-        return InstallStep(
-            manifest,
-            StepState.LACKING if lacks else StepState.FOREIGN,
-            abbreviate_list(lacks) or "not ours, left alone",
-        )
+        state = StepState.LACKING if lacks else StepState.FOREIGN
+        return InstallStep(manifest, state, abbreviate_list(lacks) or "not ours, left alone")
     if observed.refusal:
         return InstallStep(manifest, StepState.REFUSED, observed.refusal)
     if live is None:
