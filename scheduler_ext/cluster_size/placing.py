@@ -157,17 +157,9 @@ class PlacingState:
         on = index[self.place_of]
         there = self.there.copy()
         there[self.places[leaving]] = False
-        return PlacingState(
-            self.cluster,
-            self.places[kept],
-            self.free[:, kept],
-            self.capacity[:, kept],
-            on,
-            there,
-            parent=self,
-            kept=kept,
-            gone=np.flatnonzero((self.place_of >= 0) & (on < 0)),
-        )
+        gone = np.flatnonzero((self.place_of >= 0) & (on < 0))
+        rest = self.places[kept], self.free[:, kept], self.capacity[:, kept]
+        return PlacingState(self.cluster, *rest, on, there, parent=self, kept=kept, gone=gone)
 
     def _domain(self, number: int) -> _DomainState:
         """The sums of a domain count, made at the first use."""

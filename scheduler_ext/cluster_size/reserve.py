@@ -83,9 +83,8 @@ def find_exemptions(state: PlacingState, options: SizeOptions, trial: PlacingTri
     exempt: dict[str, set[int]] = defaultdict(set)
     for failure, group in failure_groups(state, options):
         left, pods = _fail(state, group)
-        exempt[failure].update(
-            pod for pod in pods if not len(left.places) or place_pods(left, [pod], trial) is not None
-        )
+        is_last = not len(left.places)  # no node is left for any pod
+        exempt[failure] |= {pod for pod in pods if is_last or place_pods(left, [pod], trial) is not None}
     return {failure: frozenset(pods) for failure, pods in exempt.items()}
 
 

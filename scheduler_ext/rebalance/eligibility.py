@@ -60,15 +60,11 @@ class Eligibility:
 
         def is_unselected(pod: RebalancePod) -> bool:
             identity = pod.facts.identity
-            admitted = load.evictable_namespaces.admit(identity.namespace) and migration.namespaces.admit(
-                identity.namespace
-            )
+            both = (load.evictable_namespaces, migration.namespaces)
+            admitted = all(namespaces.admit(identity.namespace) for namespaces in both)
             chosen = not selectors or any(selector.matches(identity.labels) for selector in selectors)
             below = pod.priority < migration.priority_threshold.priority
             return not (admitted and chosen and below) or (own is not None and not own.matches(identity.labels))
-
-        def bare(pod: RebalancePod) -> bool:
-            return not pod.owner and not (pod.failed and migration.evict_failed_bare_pods)
 
         rules: list[tuple[Reason, Rule]] = [
             (Reason.POD_STUCK, lambda pod: pod.is_stuck(now_seconds)),
@@ -77,7 +73,7 @@ class Eligibility:
             (Reason.DAEMON_POD, lambda pod: pod.facts.daemon),
             (Reason.PLACEHOLDER_POD, lambda pod: pod.facts.placeholder_of is not None),
             (Reason.POD_NOT_SELECTED, is_unselected),
-            (Reason.NO_CONTROLLER, bare),
+            (Reason.NO_CONTROLLER, lambda pod: not (pod.owner or (pod.failed and migration.evict_failed_bare_pods))),
             (Reason.EVICTION_COST, lambda pod: pod.eviction_cost >= NEVER),
         ]
         if not migration.evict_system_critical_pods:

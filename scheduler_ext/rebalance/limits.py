@@ -103,8 +103,4 @@ class MoveLimits:
         if pod.pending:
             return ()
         unready = pod.ready_seconds is None
-        return [
-            number
-            for number in self._budgets_of(pod)
-            if not (unready and self.inputs.budgets[number].unready_may_leave)
-        ]
+        return [n for n in self._budgets_of(pod) if not (unready and self.inputs.budgets[n].unready_may_leave)]

@@ -95,9 +95,8 @@ class HardwareAllocation:
                     if body := client.get(f"{allocator.collection}/{node}"):
                         documents[allocator.collection] = body
             claimed = _resource_slice_devices(client, node) if DEVICES in documents else frozenset[str]()
-            hardware = NodeHardware(
-                node, wire.metadata.labels or {}, wire.metadata.annotations or {}, documents, claimed
-            )
+            meta = wire.metadata
+            hardware = NodeHardware(node, meta.labels or {}, meta.annotations or {}, documents, claimed)
             allotment = _allotment(concerned, hardware, claim, all_holdings(entries, on_node.values()))
             if allotment.refusal:
                 return allotment

@@ -336,12 +336,8 @@ def _plan(work: _EmptyingRound, row: int, placements: Sequence[_Placement]) -> N
             continue
         work.limits.count(placement.pod, name)
         target = table.names[int(work.receivers.rows[placement.place])]
-        cpu, memory = placement.path[0].tolist()
-        work.moves.append(
-            PlannedMove(
-                placement.pod.key, name, target, (cpu, memory), placement.price, False, False, placement.pod.unjudged()
-            )
-        )
+        (cpu, memory), pod, cost = placement.path[0].tolist(), placement.pod, placement.price
+        work.moves.append(PlannedMove(pod.key, name, target, (cpu, memory), cost, False, False, pod.unjudged()))
     leaving = np.sum([placement.path for placement in placements], axis=0) if placements else np.zeros(2)
     table.ahead[:, row] = np.maximum(table.ahead[:, row] - leaving, 0)
     table.usage[row] = np.maximum(table.usage[row] - (leaving[0] if placements else leaving), 0)

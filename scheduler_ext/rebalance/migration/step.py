@@ -72,11 +72,8 @@ def advance_job(view: MigrationView, job: MigrationJob) -> JobAdvance:
 
 def fail_job(view: MigrationView, job: MigrationJob, reason: JobReason, message: str) -> JobAdvance:
     """The job ends without success; its capacity is released."""
-    return JobAdvance(
-        status_with_changes(
-            job, view.now_seconds, phase=JobPhase.FAILED, step=reason.value, reason=reason.value, message=message
-        )
-    )
+    why = {"step": reason.value, "reason": reason.value, "message": message}
+    return JobAdvance(status_with_changes(job, view.now_seconds, (), phase=JobPhase.FAILED, **why))
 
 
 def timed_out(view: MigrationView, job: MigrationJob) -> JobAdvance:
@@ -106,20 +103,16 @@ def _before_eviction(
         return missing_pod(view, job)
     if reservation is None:
         if job.status.holds(RESERVATION_CREATED) or job.reservation_ref:
-            return fail_job(
-                view, job, JobReason.MISSING_RESERVATION, f"reservation {room.job_reservation_name(job)} is gone"
-            )
+            text = f"reservation {room.job_reservation_name(job)} is gone"
+            return fail_job(view, job, JobReason.MISSING_RESERVATION, text)
         return _request_reservation(view, job, pod)
     lost = _lost_capacity_failure(view, job, reservation, pod.facts.node)
     if lost is not None:
         return lost
     reservation_created = Condition(RESERVATION_CREATED, "True", "Created", f"reservation {reservation.name}")
     if not room.is_capacity_reserved(reservation):
-        return JobAdvance(
-            _status_at_step(
-                view, job, RESERVATION_CREATED, "capacity on another node is requested", reservation_created
-            )
-        )
+        text = "capacity on another node is requested"
+        return JobAdvance(_status_at_step(view, job, RESERVATION_CREATED, text, reservation_created))
     scheduled = Condition(RESERVATION_SCHEDULED, "True", "Scheduled", f"capacity on {reservation.status.node}")
     text = f"capacity is reserved on {reservation.status.node}"
     status = _status_at_step(
@@ -166,9 +159,8 @@ def _after_eviction(
     """Return the next step of a job after the record that its pod is evicted."""
     if reservation is None or reservation.status.phase is Phase.FAILED:
         reason = JobReason.MISSING_RESERVATION if reservation is None else JobReason.RESERVATION_EXPIRED
-        return fail_job(
-            view, job, reason, f"reservation {room.job_reservation_name(job)} ended before the pod's successor took it"
-        )
+        text = f"reservation {room.job_reservation_name(job)} ended before the pod's successor took it"
+        return fail_job(view, job, reason, text)
     if pod is not None and not pod.leaving:
         # Not standing: taken by somebody else, or by the successor of a pod that is just going. Not served: nobody
         # would hand the capacity over, or hold a successor back for it.
