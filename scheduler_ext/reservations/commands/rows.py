@@ -187,7 +187,8 @@ def report_table(report: OccurrenceReport, currency: str) -> Table:
 
 def preview_table(preview: Preview, currency: str) -> Table:
     """Question and answer, one a row."""
-    late, displaced = preview.unplaced_then, preview.displaced_core_hours
+    late = preview.unplaced_then
+    displaced = f"at most {preview.displaced_core_hours:.1f} core-hours, {preview.displaced_cost:.2f} {currency}"
     then = "no forecast of then" if late is None else _placement_text(preview.count, late, preview.nodes_then)
     rows = [
         ("fits now", _placement_text(preview.count, preview.unplaced, preview.nodes)),
@@ -202,7 +203,7 @@ def preview_table(preview: Preview, currency: str) -> Table:
         )
         if preview.standby
         else ("standby", "none"),
-        ("batch displaced", f"at most {displaced:.1f} core-hours, {preview.displaced_cost:.2f} {currency}"),
+        ("batch displaced", displaced),
         *(
             (f"quota left, {name}", f"{amount / 1000:g} cores" if name == "cpu" else f"{amount / (1 << 30):.1f} GiB")
             for name, amount in sorted(preview.quota_left.items())
