@@ -10,19 +10,10 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from cotenant.backtesting.reclaim import (
-    ReclaimTrial,
-    Tally,
-    calibrated_peaks,
-    curve,
-    highest_of,
-    tallies_by_factor,
-    tally,
-)
+from cotenant.backtesting.reclaim import ReclaimTrial, calibrated_peaks, curve, highest_of, tallies_by_factor, tally
 from cotenant.base.errors import NoData
-from cotenant.base.usage.backtest import Frontier, FrontierCurve
+from cotenant.base.usage.backtest import Frontier
 from cotenant.forecasting.backtest.run import Shard
 from cotenant.forecasting.node_peaks.peak_records import BLOCKS_PER_DAY, RECORD_DAYS
 from cotenant.forecasting.settings import NodePeakSettings
@@ -58,18 +49,11 @@ def frontier(shard: Shard, pods: int, settings: NodePeakSettings, seed: int = 0)
         curve(f"B3 max of {days} d x factor", tallies_by_factor(trial, highest_of(trial, days), FACTORS))
         for days in (7, 14)
     ]
-    return Frontier(
-        f"What nodes could lend: {NODES} nodes of {pods} series, drawn with seed {seed}",
-        (curve("cotenant, by risk", ours, ours=True), *statics, *_points(shard, members, trial)),
-    )
-
-
-def _points(shard: Shard, members: npt.NDArray[np.intp], trial: ReclaimTrial) -> list[FrontierCurve]:
-    """Predictors as they are, at ASKED decisions spread over all."""
+    # The other predictors as they are, at ASKED decisions spread over all.
     ends = trial.decisions
     sampled = np.unique(np.linspace(0, len(ends) - 1, min(ASKED, len(ends))).astype(np.intp))
     size = trial.slots_per_day // BLOCKS_PER_DAY
-    curves = []
+    points = []
     for predictor in PEAK_BASELINES:
         if isinstance(predictor, MaxOfDays | NoOvercommit):
             continue
@@ -78,6 +62,8 @@ def _points(shard: Shard, members: npt.NDArray[np.intp], trial: ReclaimTrial) ->
             cut = int(ends[place]) * size
             past = shard.values[:, max(0, cut - RECORD_DAYS * trial.slots_per_day) : cut][members]
             peaks[:, place] = predictor.peaks(past, shard.limits[members], trial.slots_per_day)
-        at: dict[float, Tally] = {1.0: tally(trial, peaks)}
-        curves.append(curve(predictor.name, at))
-    return curves
+        points.append(curve(predictor.name, {1.0: tally(trial, peaks)}))
+    return Frontier(
+        f"What nodes could lend: {NODES} nodes of {pods} series, drawn with seed {seed}",
+        (curve("cotenant, by risk", ours, ours=True), *statics, *points),
+    )

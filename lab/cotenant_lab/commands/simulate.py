@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from cotenant.base.errors import CotenantError
     from cotenant.base.progress import Progress
     from cotenant.base.store import Store
-    from cotenant.experiment.outcome import Incident, Sharing, SharingOutcome, SharingScenario
+    from cotenant.experiment.outcome import Sharing, SharingOutcome, SharingScenario
     from cotenant.experiment.world import World
     from cotenant_lab.simulation.nodes.incident_story import IncidentStory
     from cotenant_lab.simulation.peaks.peak_replay import PeakReplay
@@ -148,9 +148,9 @@ def simulate(
     incident: IncidentOption = None,
     reservations: ReservationsOption = False,
     report: ReportOption = None,
-    cluster: ClusterOption = None,  # noqa: ARG001 - `_answers_by_cluster` reads it
+    cluster: ClusterOption = None,
     all_clusters: AllClustersOption = False,
-    store: StoreOption = None,  # noqa: ARG001 - `_answers_by_cluster` reads it
+    store: StoreOption = None,
     output: Annotated[Format, typer.Option("--output", "-o", help="How to write the rows.")] = Format.TABLE,
     no_headers: NoHeadersOption = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.")] = False,
@@ -160,10 +160,19 @@ def simulate(
     With --trace stored: on what your nodes did, before anything is turned on, at several risks; the outcome is kept
     with the results, for the dashboard's page Try a risk. With --reservations: plans instead of ways to share.
     """
-    from cotenant.experiment.outcome import SharingScenario
+    from cotenant.experiment.outcome import Incident, SharingScenario
 
-    _check(ctx)
-    scenario = SharingScenario(trace, nodes, pods or 20 * nodes, days or 7, seed, _incident(incident))
+    if trace != STORED and (store or cluster or all_clusters):
+        raise UsageError(
+            "--store, --cluster and --all-clusters go with --trace stored", fix="Add --trace stored, or leave them out."
+        )
+    if all_clusters and report:
+        raise UsageError("--report is of one cluster", fix="Name it: --cluster NAME.")
+    try:
+        happens = None if incident is None else Incident(incident)
+    except ValueError as error:
+        raise UsageError(f"there is no incident {incident!r}", fix=f"There are: {', '.join(Incident)}.") from error
+    scenario = SharingScenario(trace, nodes, pods or 20 * nodes, days or 7, seed, happens)
     if reservations:
         _print_replays(ctx, scenario)
         return
@@ -172,7 +181,7 @@ def simulate(
 
     def simulate_cluster(place: StoredCluster | None, settings: Settings) -> Simulation:
         with bars(quiet=quiet) as progress:
-            return _run_simulation(SimulationRequest(scenario, seeds, knobs, place, settings), progress)
+            return _run_simulation(scenario, seeds, knobs, place, settings, progress)
 
     answers, failures = _answers_by_cluster(ctx, simulate_cluster)
     rows = _combine_tables(ctx, {name: table(simulation.outcomes) for name, simulation in answers.items()})
@@ -184,26 +193,32 @@ def simulate(
 
 def _finish(ctx: typer.Context, simulation: Simulation, head: str) -> None:
     """The story for people, the report, what the dashboard shows, and the summary."""
-    options, outcomes, story = ctx.params, simulation.outcomes, simulation.story
+    from cotenant.base.process.clock import SystemClock
+    from cotenant.base.usage.backtest import WHAT_IF
+    from cotenant.experiment.interference import Interference
+
+    options, outcomes, story, place = ctx.params, simulation.outcomes, simulation.story, simulation.place
     if story is not None and options["output"] in (Format.TABLE, Format.WIDE):
         sys.stdout.write(f"\n{head}{story_text(story)}")
     if options["report"] is not None:
-        _report(Path(options["report"]), outcomes, story, ctx)
-    if simulation.place is not None:
-        _keep(simulation.place, outcomes)
+        from cotenant_lab.commands.simulation_report import SimulationContents, page
+
+        stories, now_seconds = [story] if story is not None else [], int(SystemClock().now_seconds())
+        contents = SimulationContents(outcomes, stories, Interference(), command_of(options), now_seconds)
+        file = Path(options["report"])
+        try:
+            file.write_text(page(contents), encoding="utf-8")
+        except OSError as error:
+            raise StoreError(
+                f"{file} cannot be written: {error.strerror}", fix="Give --report another path."
+            ) from error
+    scenario = outcomes[0].scenario
+    if place is not None and scenario.incident is None:  # the dashboard shows the first seed, and only cotenant's
+        document = what_if([outcome for outcome in outcomes if outcome.scenario == scenario], place.now_seconds())
+        if document is not None:
+            place.store.write_document(WHAT_IF, document)
     if not options["quiet"]:
         message(f"{head}{summary(outcomes)}")
-
-
-def _check(ctx: typer.Context) -> None:
-    """UsageError for options that say nothing beside each other."""
-    options = ctx.params
-    if options["trace"] != STORED and (options["store"] or options["cluster"] or options["all_clusters"]):
-        raise UsageError(
-            "--store, --cluster and --all-clusters go with --trace stored", fix="Add --trace stored, or leave them out."
-        )
-    if options["all_clusters"] and options["report"]:
-        raise UsageError("--report is of one cluster", fix="Name it: --cluster NAME.")
 
 
 def _answers_by_cluster(
@@ -217,32 +232,14 @@ def _answers_by_cluster(
     if options["trace"] != STORED:
         return {"": ask(None, Settings.of(session_of(ctx).read().settings))}, {}
     clusters = stored_clusters_of(ctx, options["store"], options["cluster"], options["all_clusters"])
-    return computed_for_each(
-        clusters,
-        lambda stored: ask(stored, Settings.of(stored.settings)),
-        "simulated",
-        all_clusters=options["all_clusters"],
-    )
+    every = options["all_clusters"]
+    return computed_for_each(clusters, lambda at: ask(at, Settings.of(at.settings)), "simulated", all_clusters=every)
 
 
 def _combine_tables(ctx: typer.Context, tables: Mapping[str, Table]) -> Table:
     """The only table, or those of all clusters with a column that names each row's."""
     first = next(iter(tables.values()))
     return of_clusters(first.schema, tables) if ctx.params["all_clusters"] else first
-
-
-@dataclass(frozen=True, slots=True)
-class SimulationRequest:
-    """A request to simulate a scenario with each of its seeds, every way of sharing at each of its knobs.
-
-    place: stored history; None without one.
-    """
-
-    scenario: SharingScenario
-    seeds: int
-    knobs: Mapping[Sharing, Sequence[float]]
-    place: StoredCluster | None
-    settings: Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +251,14 @@ class Simulation:
     story: IncidentStory | None
 
 
-def _run_simulation(request: SimulationRequest, progress: Progress) -> Simulation:
+def _run_simulation(
+    first: SharingScenario,
+    seeds: int,
+    knobs: Mapping[Sharing, Sequence[float]],
+    place: StoredCluster | None,
+    settings: Settings,
+    progress: Progress,
+) -> Simulation:
     """Every way at every knob for each seed; the incident's story is of the first seed, beside the same without it."""
     from cotenant.experiment.interference import Interference
     from cotenant.experiment.loop import run_all_settings
@@ -264,54 +268,20 @@ def _run_simulation(request: SimulationRequest, progress: Progress) -> Simulatio
 
     outcomes: list[SharingOutcome] = []
     story = None
-    place = None if request.place is None else request.place.store
-    for number in range(request.seeds):
-        scenario = replace(request.scenario, seed=request.scenario.seed + number)
-        world = _world(scenario, place, request.settings, progress)
-        outcomes += run_all_settings(world, request.knobs, Interference(), progress)
+    store = None if place is None else place.store
+    for number in range(seeds):
+        scenario = replace(first, seed=first.seed + number)
+        world = _world(scenario, store, settings, progress)
+        outcomes += run_all_settings(world, knobs, Interference(), progress)
         ours = installed_outcomes(outcomes, Sharing.COTENANT)
         if scenario.incident is not None and ours and story is None:
-            spared = _world(replace(scenario, incident=None), place, request.settings, progress)
+            spared = _world(replace(scenario, incident=None), store, settings, progress)
             story = story_of(ours[0], world, spared, progress)
-    return Simulation(request.place, outcomes, story)
+    return Simulation(place, outcomes, story)
 
 
 def _print_replays(ctx: typer.Context, scenario: SharingScenario) -> None:
     """Print what plans would have done for peaks of services (--reservations), and a summary sentence per cluster."""
-    _check_plain(ctx)
-    quiet = ctx.params["quiet"]
-
-    def replays_of(place: StoredCluster | None, settings: Settings) -> list[PeakReplay]:
-        with bars(quiet=quiet) as progress:
-            return _replay_plans(scenario, None if place is None else place.store, settings, progress)
-
-    answers, failures = _answers_by_cluster(ctx, replays_of)
-    shown = _combine_tables(ctx, {name: peak_replays(replays) for name, replays in answers.items()})
-    print_table(shown, ctx.params["output"], headers=not ctx.params["no_headers"])
-    for name, replays in answers.items() if not quiet else ():
-        message(f"cluster {name}: {replay_summary(replays)}" if ctx.params["all_clusters"] else replay_summary(replays))
-    exit_if_partial(failures)
-
-
-def _check_plain(ctx: typer.Context) -> None:
-    """UsageError for options of ways to share."""
-    for name in ("policy", "risk", "static_share", "incident", "report"):
-        if ctx.params[name]:
-            option = f"--{name.replace('_', '-')}"
-            raise UsageError(f"{option} does not go with --reservations", fix="Leave out one of them.")
-    if ctx.params["seeds"] > 1:
-        raise UsageError("--seeds does not go with --reservations", fix="Run it again with another --seed.")
-    if ctx.params["trace"] not in (STORED, "synthetic"):
-        raise UsageError(
-            f"--trace {ctx.params['trace']} has no workloads that could have a plan",
-            fix="Give --trace stored or synthetic.",
-        )
-
-
-def _replay_plans(
-    scenario: SharingScenario, place: Store | None, settings: Settings, progress: Progress
-) -> list[PeakReplay]:
-    """Replay the plans on the stored history or, if `place` is None, on the synthetic cluster."""
     from cotenant.base.resource import Resource
     from cotenant.pipeline.nodes.reclaimable import POD_SIGNAL
     from cotenant.pipeline.shards.work import workload_totals
@@ -319,11 +289,32 @@ def _replay_plans(
     from cotenant_lab.experiment.worlds import cell_cluster, history_of
     from cotenant_lab.simulation.peaks.peak_replay import replay_services
 
-    progress.stage("Read history", 1)
-    history = history_of(cell_cluster(scenario, 0, scenario.nodes)) if place is None else load(place, settings)
-    usage = workload_totals(history)[1][POD_SIGNAL[Resource.CPU]]
-    progress.advance()
-    return replay_services(history.inventory, usage, scenario.days, scenario.seed, settings, progress)
+    options, quiet = ctx.params, ctx.params["quiet"]
+    for name in ("policy", "risk", "static_share", "incident", "report"):
+        if options[name]:
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{option} does not go with --reservations", fix="Leave out one of them.")
+    if options["seeds"] > 1:
+        raise UsageError("--seeds does not go with --reservations", fix="Run it again with another --seed.")
+    if (trace := options["trace"]) not in (STORED, "synthetic"):
+        raise UsageError(
+            f"--trace {trace} has no workloads that could have a plan", fix="Give --trace stored or synthetic."
+        )
+
+    def replays_of(place: StoredCluster | None, settings: Settings) -> list[PeakReplay]:
+        with bars(quiet=quiet) as progress:
+            progress.stage("Read history", 1)
+            history = load(place.store, settings) if place else history_of(cell_cluster(scenario, 0, scenario.nodes))
+            usage = workload_totals(history)[1][POD_SIGNAL[Resource.CPU]]
+            progress.advance()
+            return replay_services(history.inventory, usage, scenario.days, scenario.seed, settings, progress)
+
+    answers, failures = _answers_by_cluster(ctx, replays_of)
+    shown = _combine_tables(ctx, {name: peak_replays(replays) for name, replays in answers.items()})
+    print_table(shown, options["output"], headers=not options["no_headers"])
+    for name, replays in answers.items() if not quiet else ():
+        message(f"cluster {name}: {replay_summary(replays)}" if options["all_clusters"] else replay_summary(replays))
+    exit_if_partial(failures)
 
 
 def replay_summary(replays: Sequence[PeakReplay]) -> str:
@@ -353,21 +344,6 @@ def story_text(story: IncidentStory) -> str:
     return "".join(lines)
 
 
-def _report(file: Path, outcomes: Sequence[SharingOutcome], story: IncidentStory | None, ctx: typer.Context) -> None:
-    from cotenant.base.process.clock import SystemClock
-    from cotenant.experiment.interference import Interference
-    from cotenant_lab.commands.simulation_report import SimulationContents, page
-
-    stories = [story] if story is not None else []
-    contents = SimulationContents(
-        outcomes, stories, Interference(), command_of(ctx.params), int(SystemClock().now_seconds())
-    )
-    try:
-        file.write_text(page(contents), encoding="utf-8")
-    except OSError as error:
-        raise StoreError(f"{file} cannot be written: {error.strerror}", fix="Give --report another path.") from error
-
-
 def command_of(options: Mapping[str, Any]) -> str:
     """The command that computes a report again; options: of `simulate`, by parameter."""
     arguments = ["cotenant", "simulate"]
@@ -377,21 +353,6 @@ def command_of(options: Mapping[str, Any]) -> str:
         if name not in UNSAID:
             arguments += [argument for value in values for argument in (f"--{name.replace('_', '-')}", str(value))]
     return shlex.join(arguments)
-
-
-def _keep(place: StoredCluster, outcomes: Sequence[SharingOutcome]) -> None:
-    """Store the first seed's outcomes for the dashboard's what-if page.
-
-    A scenario with an incident is not stored, nor are outcomes of which none is cotenant's.
-    """
-    from cotenant.base.usage.backtest import WHAT_IF
-
-    scenario = outcomes[0].scenario
-    if scenario.incident is not None:
-        return
-    document = what_if([outcome for outcome in outcomes if outcome.scenario == scenario], place.now_seconds())
-    if document is not None:
-        place.store.write_document(WHAT_IF, document)
 
 
 def table(outcomes: Sequence[SharingOutcome]) -> Table:
@@ -422,17 +383,6 @@ def summary(outcomes: Sequence[SharingOutcome]) -> str:
     )
 
 
-def _incident(name: str | None) -> Incident | None:
-    from cotenant.experiment.outcome import Incident
-
-    if name is None:
-        return None
-    try:
-        return Incident(name)
-    except ValueError as error:
-        raise UsageError(f"there is no incident {name!r}", fix=f"There are: {', '.join(Incident)}.") from error
-
-
 def _knobs(
     ways: Sequence[str], risks: tuple[float, ...], shares: tuple[float, ...], *, curve: bool
 ) -> Mapping[Sharing, Sequence[float]]:
@@ -442,9 +392,7 @@ def _knobs(
     from cotenant_lab.experiment.comparison import KNOBS
 
     usual: dict[Sharing, tuple[float, ...]] = {way: (knob,) for way, knob in INSTALLED.items()}
-    usual |= {Sharing.STATIC: (0.5,)}
-    if curve:
-        usual = {**KNOBS, Sharing.COTENANT: RISKS_PERCENT}
+    usual = {**KNOBS, Sharing.COTENANT: RISKS_PERCENT} if curve else usual | {Sharing.STATIC: (0.5,)}
     given = {Sharing.COTENANT: risks, Sharing.STATIC: shares}
     return {way: given.get(way) or usual.get(way, (0.0,)) for way in map(Sharing, dict.fromkeys(ways))}
 
@@ -454,11 +402,11 @@ def _world(scenario: Any, place: Store | None, settings: Settings, progress: Pro
 
     Raises UsageError when the trace is no file.
     """
+    from cotenant.experiment.nodes_past import stored_world
+    from cotenant_lab.experiment.families import read
     from cotenant_lab.experiment.worlds import SYNTHETIC, synthetic_world, trace_world
 
     if place is not None:
-        from cotenant.experiment.nodes_past import stored_world
-
         return stored_world(place, settings, scenario, progress)
     if scenario.trace == SYNTHETIC:
         return synthetic_world(scenario, progress)
@@ -467,6 +415,4 @@ def _world(scenario: Any, place: Store | None, settings: Settings, progress: Pro
         raise UsageError(
             f"--trace {scenario.trace} is no file", fix="Give synthetic, stored, or a Parquet file (docs/simulate.md)."
         )
-    from cotenant_lab.experiment.families import read
-
     return trace_world(scenario, read(path))

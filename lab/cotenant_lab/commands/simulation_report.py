@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
@@ -56,22 +56,20 @@ class SimulationContents:
 
 def page(contents: SimulationContents) -> str:
     """Return the HTML file as text."""
-    parts = [_comparison(contents.outcomes)] if contents.outcomes else []
+    outcomes, model, lead = contents.outcomes, contents.model, "Incidents, replayed by the product's own decisions."
+    parts = [_comparison(outcomes)] if outcomes else []
     parts += [_story(story) for story in contents.stories]
-    parts.append(_assumptions(contents.model))
-    lead = _lead(contents.outcomes)
+    constants = ", ".join(f"{name.replace('_', ' ')} {getattr(model, name):g}" for name in model.__slots__)
+    items = [*ASSUMPTIONS, f"Interference: p99 grows by queueing, shared hardware and reclaim ({constants})."]
+    parts.append(f"<section><h2>Assumptions</h2><ul>{''.join(f'<li>{text(i)}</li>' for i in items)}</ul></section>")
+    if outcomes:
+        scenario, seeds = outcomes[0].scenario, len({o.scenario.seed for o in outcomes})
+        lead = (
+            f"{scenario.nodes:,} nodes and {scenario.pods:,} pods ({scenario.trace}), {scenario.days} days, "
+            f"{seeds} seeds: what each way to share nodes gives batch work, and what it costs services."
+        )
     return document(
         TITLE, lead, contents.computed_seconds, "\n".join(parts), f"Made by <code>{text(contents.command)}</code>."
-    )
-
-
-def _lead(outcomes: Sequence[SharingOutcome]) -> str:
-    if not outcomes:
-        return "Incidents, replayed by the product's own decisions."
-    scenario, seeds = outcomes[0].scenario, len({o.scenario.seed for o in outcomes})
-    return (
-        f"{scenario.nodes:,} nodes and {scenario.pods:,} pods ({scenario.trace}), {scenario.days} days, "
-        f"{seeds} seeds: what each way to share nodes gives batch work, and what it costs services."
     )
 
 
@@ -165,15 +163,3 @@ def clock(seconds: float) -> str:
     """Hours, minutes and seconds since the incident began."""
     whole = int(seconds)
     return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
-
-
-# --- assumptions -----------------------------------------------------------------------------------------------------
-def _assumptions(model: Interference) -> str:
-    constants = ", ".join(_constants(model))
-    items = [*ASSUMPTIONS, f"Interference: p99 grows by queueing, shared hardware and reclaim ({constants})."]
-    return f"<section><h2>Assumptions</h2><ul>{''.join(f'<li>{text(item)}</li>' for item in items)}</ul></section>"
-
-
-def _constants(model: Interference) -> Iterator[str]:
-    for name in model.__slots__:
-        yield f"{name.replace('_', ' ')} {getattr(model, name):g}"

@@ -8,7 +8,7 @@ import signal
 import socket
 import tempfile
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -29,7 +29,6 @@ from cotenant_lab.demo.time_left import COPY_STAGE
 
 if TYPE_CHECKING:
     from cotenant.base.store import Store
-    from cotenant.pipeline.daily_analysis import Sharding
     from cotenant.recommender.model.views import Overview
     from cotenant_lab.demo.progress_page import ProgressPage
     from cotenant_lab.simulation.cluster import DemoScenario
@@ -125,30 +124,25 @@ def _run_without_cluster(settings: Settings, spec: SyntheticSpec, once: Document
     """
     from cotenant_lab.demo.live_cluster import Opening, show
 
-    with (
-        _interrupted_by_sigterm(),
-        tempfile.TemporaryDirectory(prefix="cotenant-demo-") as name,
-        _address(settings, once) as listener,
-    ):
-        folder = Path(name)
-        if listener is None:
-            overview = _overview(_prepare_demo(folder, spec, settings, None)[0])
-            _print(overview, once or DocumentFormat.TABLE, settings.recommender.prices.currency)
-            return
-        opening = Opening.of(listener, settings, folder, browser=browser)
-        with opening.page:
-            store, story = _prepare_demo(folder, spec, settings, opening.page)
-            for line in summary(_overview(store), settings.recommender.prices.currency):
-                message(line)
-            show(store, story, settings, folder, opening)
-
-
-@contextmanager
-def _interrupted_by_sigterm() -> Iterator[None]:
-    """End by an exception, as with Ctrl-C, so that the files go first; also where uvicorn raises the signal again."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # A signal is an exception, as with Ctrl-C, so that the files go first; also where uvicorn raises it again.
+    before, currency = signal.signal(signal.SIGTERM, signal.default_int_handler), settings.recommender.prices.currency
     try:
-        yield
+        with tempfile.TemporaryDirectory(prefix="cotenant-demo-") as name, _address(settings, once) as listener:
+            folder = Path(name)
+            if listener is None:
+                overview = _overview(_prepare_demo(folder, spec, settings, None)[0])
+                if once is None or once is DocumentFormat.TABLE:
+                    for line in summary(overview, currency):
+                        typer.echo(line)
+                else:
+                    print_document(overview, once)
+                return
+            opening = Opening.of(listener, settings, folder, browser=browser)
+            with opening.page:
+                store, story = _prepare_demo(folder, spec, settings, opening.page)
+                for line in summary(_overview(store), currency):
+                    message(line)
+                show(store, story, settings, folder, opening)
     finally:
         signal.signal(signal.SIGTERM, before)
 
@@ -166,9 +160,12 @@ def _prepare_demo(
     folder: Path, spec: SyntheticSpec, settings: Settings, page: ProgressPage | None
 ) -> tuple[Store, DemoScenario]:
     from cotenant.base.process.clock import FixedClock
+    from cotenant.base.settings.sections import PipelineSettings
     from cotenant.base.store import FACTS, Store, StoreFacts
     from cotenant.manager.decisions.results import collect
     from cotenant.pipeline import daily_analysis
+    from cotenant.pipeline.daily_analysis import Sharding
+    from cotenant.pipeline.shards.executors import Processes
     from cotenant_lab.demo.kept_demo import demo_folder, keep_demo, restore_demo
     from cotenant_lab.simulation.cluster import DemoScenario
     from cotenant_lab.simulation.controllers.autoscaler import demand_of
@@ -197,22 +194,15 @@ def _prepare_demo(
         del generated  # a gigabyte of usage that is in the store now
         clock = FixedClock(inventory.time_seconds)
         spikes(store, inventory, spec.seed, progress)
-        analysis = daily_analysis.analyse(store, settings, clock, progress, sharding=_default_sharding(settings))
+        # Two processes where the machine has the CPUs, since somebody waits for the chart; else as the settings say.
+        untouched = settings.pipeline == PipelineSettings()
+        sharding = Sharding(Processes()) if untouched and (os.cpu_count() or 1) > 1 else None
+        analysis = daily_analysis.analyse(store, settings, clock, progress, sharding=sharding)
         daily_analysis.publish(analysis, store, settings)
         scenario = DemoScenario(inventory, collect(analysis), demand, metrics, usage_of_a_pod, gpus)
         progress.stage(COPY_STAGE, 1)
         keep_demo(kept, folder / "store", scenario)
     return store, scenario
-
-
-def _default_sharding(settings: Settings) -> Sharding | None:
-    """Two processes where the machine has the CPUs, since somebody waits for the chart. None: as the settings say."""
-    from cotenant.base.settings.sections import PipelineSettings
-    from cotenant.pipeline.daily_analysis import Sharding
-    from cotenant.pipeline.shards.executors import Processes
-
-    untouched = settings.pipeline == PipelineSettings()
-    return Sharding(Processes()) if untouched and (os.cpu_count() or 1) > 1 else None
 
 
 def _overview(store: Store) -> Overview:
@@ -221,14 +211,6 @@ def _overview(store: Store) -> Overview:
     overview = store.read_document("overview", Overview)
     assert overview is not None, "the analysis has just written it"
     return overview
-
-
-def _print(overview: Overview, output: DocumentFormat, currency: str) -> None:
-    if output is DocumentFormat.TABLE:
-        for line in summary(overview, currency):
-            typer.echo(line)
-    else:
-        print_document(overview, output)
 
 
 def summary(overview: Overview, currency: str) -> Iterator[str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -35,29 +34,20 @@ _SCENARIO: Final = "scenario.msgpack"
 
 def demo_folder(spec: SyntheticSpec, settings: Settings) -> Path:
     """Folder of this demo in the user's cache; its name changes with the program, the cluster and the settings."""
-    digest = hashlib.sha256(f"{cotenant.__version__} {spec}".encode())
-    digest.update(msgspec.json.encode({name: getattr(settings, name) for name in _sections()}))
-    for line in _program_files():
-        digest.update(line.encode())
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "cotenant" / "demo" / digest.hexdigest()[:16]
-
-
-def _sections() -> tuple[str, ...]:
     from cotenant_lab.demo.live_cluster import OF_RESULTS
 
-    return OF_RESULTS
-
-
-def _program_files() -> Iterator[str]:
-    """Name, size and time of each file of the program: a checkout changes without another version."""
+    digest = hashlib.sha256(f"{cotenant.__version__} {spec}".encode())
+    digest.update(msgspec.json.encode({name: getattr(settings, name) for name in OF_RESULTS}))
+    # Name, size and time of each file of the program: a checkout changes without another version.
     root = Path(cotenant.__file__).parent
     for folder, inside, names in os.walk(root, followlinks=True):
         inside[:] = sorted(name for name in inside if name != "__pycache__")
-        for name in sorted(names):
-            if name.endswith(".py"):
-                state = Path(folder, name).stat()
-                yield f"{os.path.relpath(folder, root)}/{name} {state.st_size} {state.st_mtime_ns}\n"
+        for name in sorted(name for name in names if name.endswith(".py")):
+            state = Path(folder, name).stat()
+            line = f"{os.path.relpath(folder, root)}/{name} {state.st_size} {state.st_mtime_ns}\n"
+            digest.update(line.encode())
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "cotenant" / "demo" / digest.hexdigest()[:16]
 
 
 class _KeptScenario(msgspec.Struct, frozen=True):

@@ -79,7 +79,13 @@ def show(store: Store, story: DemoScenario, settings: Settings, folder: Path, op
     opening.page.stage("Start the cluster", 1)
     with DemoCluster(story, settings, folder) as cluster, run_demo_verification(cluster, store):
         written = write_config(cluster, store, folder)
-        ready = _ready(written, lambda url: launch.launch_url(url, settings.dashboard.base_path, opening.token))
+
+        def ready(served: str) -> None:
+            url = launch.launch_url(served, settings.dashboard.base_path, opening.token)
+            message(f"\nopen {url}   (Ctrl-C ends the demo)\n")
+            for line in equals(written):
+                message(line)
+
         named = {"COTENANT_CONFIG": str(written)}
         turn = threading.Lock()
         with (
@@ -109,16 +115,14 @@ def demo_dashboard_context(cluster: DemoCluster, store: Store) -> Any:
     from cotenant.scheduler_ext.rebalance.moves.service import move_service_of
     from cotenant.scheduler_ext.reservations.service.service import plan_service_of
 
-    settings = cluster.settings
+    settings, clock = cluster.settings, cluster.clock
     acting: dict[str, Any] = {
         "current_user": at_this_machine(settings.kube),
-        "changes": change_service_of(settings, store, clock=cluster.clock, comparison=cluster.comparison),
-        "plans": plan_service_of(settings, clock=cluster.clock, store=store),
-        "queues": queue_service_of(settings, clock=cluster.clock),
-        "moves": move_service_of(settings, clock=cluster.clock),
-        "autopilot": autopilot_service_of(
-            settings, recommendations_of(store), clock=cluster.clock, stored=lambda: store
-        ),
+        "changes": change_service_of(settings, store, clock=clock, comparison=cluster.comparison),
+        "plans": plan_service_of(settings, clock=clock, store=store),
+        "queues": queue_service_of(settings, clock=clock),
+        "moves": move_service_of(settings, clock=clock),
+        "autopilot": autopilot_service_of(settings, recommendations_of(store), clock=clock, stored=lambda: store),
         "topologies": ClusterTopologyService(door_of(settings)),
         "actions": settings.actions,
         "steps": partial(planned_steps, settings.actions.guardrails),
@@ -223,12 +227,3 @@ def way_in(folder: Path, url: str) -> Path:
     with open(page, "w", opener=open_private) as file:
         file.write(f'<!DOCTYPE html><title>cotenant</title><meta http-equiv="refresh" content="0;url={escape(url)}">')
     return page
-
-
-def _ready(config: Path, printed: Callable[[str], str]) -> Callable[[str], None]:
-    def ready(served: str) -> None:
-        message(f"\nopen {printed(served)}   (Ctrl-C ends the demo)\n")
-        for line in equals(config):
-            message(line)
-
-    return ready

@@ -9,18 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from cotenant.base.errors import UsageError
 from cotenant.base.resource import MIB, MILLICORES_PER_CORE, Resource
-from cotenant.base.store.traces import Trace, open_trace
-from cotenant.base.usage.usage import DAY_SECONDS, TimeGrid
+from cotenant.base.store.traces import open_trace
+from cotenant.base.usage.usage import DAY_SECONDS
 from cotenant_lab.experiment.worlds import PodSeries
-
-Floats = npt.NDArray[np.floating[Any]]
 
 PRESENT_SHARE: Final = 0.9
 """Of a series' slots that must be there; others are left out."""
@@ -64,29 +61,21 @@ def read(path: Path) -> PodSeries:
     usage, requests = {}, {}
     for resource, column in family.usage.items():
         values = np.concatenate([trace.read(names, column) for names in trace.shards()])
-        amounts = _requests(trace, family, resource, len(values))
+        if resource in family.fixed:
+            amounts = np.full(len(values), family.fixed[resource])
+        else:
+            medians = np.concatenate([trace.medians(names, family.request[resource]) for names in trace.shards()])
+            amounts = medians.astype(np.float64) * family.unit[resource]
         share = amounts[:, None] / 100.0 if resource in family.percent else family.unit[resource]
         usage[resource], requests[resource] = values * share, amounts
     present = np.isfinite(usage[CPU]).mean(axis=1) >= PRESENT_SHARE
     for resource in usage:
         present &= np.isfinite(requests[resource]) & (requests[resource] > 0)
-    days = _complete_day_slots(trace.grid)
+    # All complete days from the first midnight on.
+    grid = trace.grid
+    first = -grid.start_seconds % DAY_SECONDS // grid.step_seconds
+    days = slice(first, first + (grid.size - first) // grid.slots_per_day * grid.slots_per_day)
     return PodSeries(
         {r: of[present][:, days].astype(np.float32) for r, of in usage.items()},
         {r: of[present] for r, of in requests.items()},
     )
-
-
-def _requests(trace: Trace, family: Family, resource: Resource, count: int) -> Floats:
-    """Return the request of every series, (count,), in the unit of the resource; NaN or 0 = not known."""
-    if resource in family.fixed:
-        return np.full(count, family.fixed[resource])
-    medians = np.concatenate([trace.medians(names, family.request[resource]) for names in trace.shards()])
-    return medians.astype(np.float64) * family.unit[resource]
-
-
-def _complete_day_slots(grid: TimeGrid) -> slice:
-    """Return the slots of all complete days from the first midnight on."""
-    first = -grid.start_seconds % DAY_SECONDS // grid.step_seconds
-    days = (grid.size - first) // grid.slots_per_day
-    return slice(first, first + days * grid.slots_per_day)

@@ -8,7 +8,7 @@ left out: the experiment brings its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
@@ -50,12 +50,16 @@ class PodSeries:
 
 
 def synthetic_world(scenario: SharingScenario, progress: Progress) -> World:
-    """Cells side by side; progress advances once a cell."""
-    cells = list(_cells(scenario.nodes))
-    progress.stage("Pods of the cluster", len(cells))
+    """Cells side by side, as even as it goes; progress advances once a cell."""
+    count = -(-scenario.nodes // CELL_NODES)
+    progress.stage("Pods of the cluster", count)
     parts: list[Mapping[Resource, NodesPast]] = []
-    for number, nodes in enumerate(cells):
-        parts.append(_cell(cell_cluster(scenario, number, nodes)))
+    for number in range(count):
+        nodes = scenario.nodes // count + (number < scenario.nodes % count)
+        cluster = cell_cluster(scenario, number, nodes)
+        history, start = history_of(cluster), cluster.spec.grid.start_seconds
+        unknown = NodeMaxima((), start, np.empty((len(cluster.inventory.nodes), 0), dtype=np.float32))
+        parts.append({r: nodes_past(history, r, pod_totals(history, r), unknown) for r in Resource})
         progress.advance()
     return world_of(scenario, {r: concatenate_cells([part[r] for part in parts]) for r in Resource})
 
@@ -86,12 +90,6 @@ def concatenate_cells(parts: Sequence[NodesPast]) -> NodesPast:
     return NodesPast(nodes=names, resource=parts[0].resource, grid=parts[0].grid, demand=None, **arrays)
 
 
-def _cells(nodes: int) -> Iterator[int]:
-    """Nodes of each cell, as even as it goes."""
-    count = -(-nodes // CELL_NODES)
-    yield from (nodes // count + (1 if number < nodes % count else 0) for number in range(count))
-
-
 def cell_cluster(scenario: SharingScenario, number: int, nodes: int) -> SyntheticCluster:
     """One synthetic cluster; a workload has a few pods, so that their number comes out near the scenario's."""
     pods = max(1, scenario.pods * nodes // scenario.nodes)
@@ -111,12 +109,6 @@ def history_of(cluster: SyntheticCluster) -> History:
     usage = {signal: of for signal, of in cluster.usage.items() if not signal.spec.per_node}
     of_nodes = {signal: of for signal, of in cluster.usage.items() if signal.spec.per_node}
     return History(cluster.inventory, cluster.spec.grid, usage, of_nodes, None)
-
-
-def _cell(cluster: SyntheticCluster) -> Mapping[Resource, NodesPast]:
-    history, grid = history_of(cluster), cluster.spec.grid
-    unknown = NodeMaxima((), grid.start_seconds, np.empty((len(cluster.inventory.nodes), 0), dtype=np.float32))
-    return {r: nodes_past(history, r, pod_totals(history, r), unknown) for r in Resource}
 
 
 def _build_nodes_past(

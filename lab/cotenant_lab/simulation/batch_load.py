@@ -72,29 +72,22 @@ def life_seconds(pod: Mapping[str, Any], evening: Evening) -> float:
 
 def ended_pods(pods: Iterable[Json], now_seconds: float, evening: Evening) -> list[Json]:
     """Return the pods that have ended."""
-    return [pod for pod in pods if now_seconds - _creation_seconds(pod) >= life_seconds(pod, evening)]
+    born = ((moment_of(pod["metadata"]["creationTimestamp"], "creationTimestamp") or 0.0, pod) for pod in pods)
+    return [pod for seconds, pod in born if now_seconds - seconds >= life_seconds(pod, evening)]
 
 
 def filling_pods(places: Sequence[NodeCapacity], now_seconds: float) -> list[Json]:
     """One pod for each node with a hole that is nobody's, as large as the hole."""
     holes = (place for place in places if place.only is None and place.free.get("cpu", 0) >= LEAST_MILLICORES)
-    return [_pod(place, now_seconds) for place in holes]
-
-
-def _pod(place: NodeCapacity, now_seconds: float) -> Json:
-    cpu = place.free["cpu"] - LEFT_MILLICORES
-    memory = max(0, min(place.free.get("memory", 0), cpu * MOST_PER_CORE_BYTES // 1000))
     labels = {QOS_LABEL: QosClass.BE.value, PRIORITY_CLASS_LABEL: PriorityClass.BATCH.value, EVENING_LABEL: "true"}
-    requests = format_quantities({"cpu": cpu, "memory": memory})
-    container = {"name": "load", "image": PAUSE_IMAGE, "resources": {"requests": requests}}
-    name = f"evening-{place.name}-{int(now_seconds // 60) % 10_000}"
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": NAMESPACE, "labels": {**DEMO_LABELS, **labels}},
-        "spec": {"nodeName": place.name, "containers": [container], "terminationGracePeriodSeconds": 0},
-    }
-
-
-def _creation_seconds(pod: Mapping[str, Any]) -> float:
-    return moment_of(pod["metadata"]["creationTimestamp"], "creationTimestamp") or 0.0
+    pods = []
+    for place in holes:
+        cpu = place.free["cpu"] - LEFT_MILLICORES
+        memory = max(0, min(place.free.get("memory", 0), cpu * MOST_PER_CORE_BYTES // 1000))
+        requests = format_quantities({"cpu": cpu, "memory": memory})
+        container = {"name": "load", "image": PAUSE_IMAGE, "resources": {"requests": requests}}
+        name = f"evening-{place.name}-{int(now_seconds // 60) % 10_000}"
+        metadata = {"name": name, "namespace": NAMESPACE, "labels": {**DEMO_LABELS, **labels}}
+        spec = {"nodeName": place.name, "containers": [container], "terminationGracePeriodSeconds": 0}
+        pods.append({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    return pods

@@ -90,7 +90,17 @@ class DemoCluster:
         for collection, item in node_report_objects(story.node_metrics, story.results, nodes):
             self.server.state.put(collection, ("", item["metadata"]["name"]), item)
         self.kubeconfig = folder / "kubeconfig"
-        self.settings = _settings(settings, folder, latency=LATENCY_QUERY if story.curves else "")
+        change, latency = msgspec.structs.replace, LATENCY_QUERY if story.curves else ""
+        ledger, ceiling = str(folder / "ledger.db"), settings.autopilot.ceiling
+        ceiling = change(ceiling, minimum_confidence=MINIMUM_CONFIDENCE)
+        self.settings = change(
+            settings,
+            kube=change(settings.kube, kubeconfig=str(self.kubeconfig), context=""),
+            actions=change(settings.actions, ledger=ledger, latency_query=latency, auto_rollback=True),
+            queues=change(settings.queues, enabled=True),
+            descheduler=change(settings.descheduler, enabled=True, configuration=DESCHEDULER_CONFIGURATION),
+            autopilot=change(settings.autopilot, enabled=True, ceiling=ceiling),
+        )
         self._story = story
         self._course: TimeCourse | None = None
 
@@ -118,7 +128,12 @@ class DemoCluster:
         demand, batch = self._story.demand, evening_of(self._story.inventory)
         living = ClusterControllers(self.server.state, LocalClient(self.server.api), demand, batch)
         agents = NodeMetricReports(self.server.state, LocalClient(self.server.api, "cotenant-demo-agents"))
-        manager = self._manager()
+        off = [name for name in NAMES if name not in RUNS]
+        own = msgspec.structs.replace(self.settings.manager, write=True, features_off=off)
+        settings = msgspec.structs.replace(self.settings, manager=own)
+        metrics, options = Metrics("demo", sys.version.split()[0]), Options("demo", elect=False, fast_forward=True)
+        manager = Manager(connect(self.settings.kube), settings, metrics, options, self.clock)
+        manager.pipeline.accept(self._story.results)
         parts = ClusterParts(self.server.state, living, agents, manager, manager.mirrors["plans"], demand, batch)
         self._course = TimeCourse(parts, self.clock)
         self._course.settle()
@@ -132,34 +147,9 @@ class DemoCluster:
         self.course.stop()
         self.server.stop()
 
-    def _manager(self) -> Manager:
-        own = self.settings.manager
-        off = [name for name in NAMES if name not in RUNS]
-        settings = msgspec.structs.replace(
-            self.settings, manager=msgspec.structs.replace(own, write=True, features_off=off)
-        )
-        metrics = Metrics("demo", sys.version.split()[0])
-        options = Options("demo", elect=False, fast_forward=True)
-        manager = Manager(connect(self.settings.kube), settings, metrics, options, self.clock)
-        manager.pipeline.accept(self._story.results)
-        return manager
-
 
 def evening_of(inventory: Inventory) -> Evening:
     """Return the evening from 15:00 to 23:00 UTC of the day on which the history ends."""
     day = inventory.time_seconds // DAY_SECONDS * DAY_SECONDS
     begin, end = (float(day + hour * HOUR_SECONDS) for hour in BATCH_HOURS)
     return Evening.of(begin, end, len(inventory.nodes))
-
-
-def _settings(base: Settings, folder: Path, *, latency: str) -> Settings:
-    kube = msgspec.structs.replace(base.kube, kubeconfig=str(folder / "kubeconfig"), context="")
-    ledger = str(folder / "ledger.db")
-    actions = msgspec.structs.replace(base.actions, ledger=ledger, latency_query=latency, auto_rollback=True)
-    queues = msgspec.structs.replace(base.queues, enabled=True)
-    descheduler = msgspec.structs.replace(base.descheduler, enabled=True, configuration=DESCHEDULER_CONFIGURATION)
-    ceiling = msgspec.structs.replace(base.autopilot.ceiling, minimum_confidence=MINIMUM_CONFIDENCE)
-    autopilot = msgspec.structs.replace(base.autopilot, enabled=True, ceiling=ceiling)
-    return msgspec.structs.replace(
-        base, kube=kube, actions=actions, queues=queues, descheduler=descheduler, autopilot=autopilot
-    )

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import yaml
 
 from cotenant.base.process.shipped_manifests import deploy
 from cotenant_lab.simulation.local_client import LocalClient
 
-Json = dict[str, Any]
 FILES: Final = ("priorityclasses.yaml", "reservations.yaml")
 _PATHS: Final = {
     "CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
@@ -21,19 +19,11 @@ _PATHS: Final = {
 
 def define(hand: LocalClient) -> int:
     """Create them where they are missing; how many there were to create. Other kinds of the files are passed over."""
-    created = 0
-    for body in _shipped_objects():
-        path = _PATHS.get(body["kind"])
-        if path:
-            created += hand.create(path.format(**body["metadata"]), body)
-    return created
-
-
-def _shipped_objects() -> Iterator[Json]:
-    root = deploy()
+    created, root = 0, deploy()
     crds = sorted((file for file in (root / "crds").iterdir() if file.name.endswith(".yaml")), key=lambda f: f.name)
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     for file in (*crds, *(root / name for name in FILES)):
         for body in yaml.load_all(file.read_text(), Loader=loader):
-            if body:
-                yield body
+            if body and (path := _PATHS.get(body["kind"])):
+                created += hand.create(path.format(**body["metadata"]), body)
+    return created

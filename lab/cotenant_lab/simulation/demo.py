@@ -67,7 +67,9 @@ def write(store: Store, cluster: SyntheticCluster, progress: Progress) -> None:
         store.append(signal, usage)
         progress.advance()
     store.write_inventory(cluster.inventory)
-    store.append_quality(_quality(cluster))
+    samples = sum(int(np.isfinite(usage.values).sum()) for usage in cluster.usage.values())
+    seconds, source = cluster.inventory.time_seconds, source_name(cluster.spec)
+    store.append_quality(QualityRecord(seconds, source, float(FIVE_MINUTES_SECONDS), queries=0, samples=samples))
 
 
 def containers_with_gpus(cluster: SyntheticCluster) -> dict[WorkloadRef, str]:
@@ -75,14 +77,3 @@ def containers_with_gpus(cluster: SyntheticCluster) -> dict[WorkloadRef, str]:
     owners, requested = cluster.inventory.owners(), cluster.usage.get(Signal.GPU_CORE_REQUEST)
     refs = requested.refs if requested is not None else ()
     return {owners[ref.namespace, ref.pod]: ref.container for ref in refs}
-
-
-def _quality(cluster: SyntheticCluster) -> QualityRecord:
-    samples = sum(int(np.isfinite(usage.values).sum()) for usage in cluster.usage.values())
-    return QualityRecord(
-        time_seconds=cluster.inventory.time_seconds,
-        source=source_name(cluster.spec),
-        scrape_interval_seconds=float(FIVE_MINUTES_SECONDS),
-        queries=0,
-        samples=samples,
-    )

@@ -67,7 +67,9 @@ def queue_objects(inventory: Inventory) -> Iterator[tuple[str, Json]]:
     pods = f"/api/v1/namespaces/{QUEUE_NAMESPACE}/pods"
     for number in range(JOBS):
         yield pods, _pod(f"render-{number}", JOB_CORES, (QUOTA_GATE,))
-    yield f"{GROUP}/namespaces/{QUEUE_NAMESPACE}/podgroups", _pod_group()
+    head = {"apiVersion": "scheduling.sigs.k8s.io/v1alpha1", "kind": "PodGroup"}
+    gang = {**head, "metadata": {"name": GANG, "labels": dict(DEMO_LABELS)}, "spec": {"minMember": GANG_SIZE}}
+    yield f"{GROUP}/namespaces/{QUEUE_NAMESPACE}/podgroups", gang
     gates = (QUOTA_GATE, GANG_GATE, RESERVATION_GATE)
     for number in range(GANG_PODS):
         yield pods, _pod(f"{GANG}-{number}", 1, gates, {POD_GROUP_LABEL: GANG})
@@ -76,19 +78,13 @@ def queue_objects(inventory: Inventory) -> Iterator[tuple[str, Json]]:
 def _quota(
     name: str, parent: str, least: tuple[int, int], most: tuple[int, int], namespaces: Sequence[str] = ()
 ) -> Json:
-    labels = {
-        **DEMO_LABELS,
-        IS_PARENT_LABEL: "false" if parent else "true",
-        **({PARENT_LABEL: parent} if parent else {}),
-    }
+    labels = {**DEMO_LABELS, IS_PARENT_LABEL: "false" if parent else "true"}
+    labels |= {PARENT_LABEL: parent} if parent else {}
     annotations = {NAMESPACES_ANNOTATION: json.dumps(sorted(namespaces))} if namespaces else {}
     amounts = ({"cpu": str(cpu), "memory": f"{memory}Gi"} for cpu, memory in (least, most))
-    return {
-        "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",
-        "kind": "ElasticQuota",
-        "metadata": {"name": name, "labels": labels, "annotations": annotations},
-        "spec": dict(zip(("min", "max"), amounts, strict=True)),
-    }
+    metadata = {"name": name, "labels": labels, "annotations": annotations}
+    spec, version = dict(zip(("min", "max"), amounts, strict=True)), "scheduling.sigs.k8s.io/v1alpha1"
+    return {"apiVersion": version, "kind": "ElasticQuota", "metadata": metadata, "spec": spec}
 
 
 def _pod(name: str, cores: int, gates: Sequence[str], labels: Json | None = None) -> Json:
@@ -98,22 +94,10 @@ def _pod(name: str, cores: int, gates: Sequence[str], labels: Json | None = None
     return {"metadata": {"name": name, "labels": {**DEMO_LABELS, **(labels or {})}}, "spec": spec}
 
 
-def _pod_group() -> Json:
-    return {
-        "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",
-        "kind": "PodGroup",
-        "metadata": {"name": GANG, "labels": dict(DEMO_LABELS)},
-        "spec": {"minMember": GANG_SIZE},
-    }
-
-
 def policy_objects(inventory: Inventory) -> Iterator[tuple[str, Json]]:
     """(collection path, object): one policy, in the namespace that has most Deployments with several replicas."""
-    counts = Counter(
-        workload.ref.namespace
-        for workload in inventory.workloads
-        if workload.ref.kind == "Deployment" and workload.replicas > 1
-    )
+    several = (w for w in inventory.workloads if w.ref.kind == "Deployment" and w.replicas > 1)
+    counts = Counter(workload.ref.namespace for workload in several)
     for namespace, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:1]:
         meta = {"name": POLICY_NAME, "namespace": namespace, "labels": dict(DEMO_LABELS)}
         body = {"apiVersion": OWN_GROUP, "kind": "AutopilotPolicy", "metadata": meta, "spec": POLICY_SPEC}

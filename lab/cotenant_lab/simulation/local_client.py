@@ -34,8 +34,7 @@ class LocalClient:
 
     def told(self, item: Json, status: Json) -> bool:
         """Write an object's status, if the object is still the one that was looked at."""
-        body = {**item, "status": status}
-        return self._sent("PUT", f"{path_of(item)}/status", body)
+        return self._sent("PUT", f"{path_of(item)}/status", {**item, "status": status})
 
     def patched(self, item: Json, steps: Sequence[Json]) -> bool:
         """JSON patch of an object."""

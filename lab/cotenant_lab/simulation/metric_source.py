@@ -60,13 +60,20 @@ class SimulatedComparison:
         span = min(DAY_SECONDS, now_seconds - begun_seconds)
         if span < FIVE_MINUTES_SECONDS or self._row(change) is None:
             return []
-        before, after = (_cpu_bounds(change, after=moved) for moved in (False, True))
-        floor = before.request if (change.namespace, change.name) == self.bursting else 0.0
-        times = [
-            np.arange(start, start + span, FIVE_MINUTES_SECONDS) for start in (begun_seconds - span, now_seconds - span)
-        ]
-        bursts = [np.maximum(BURST * self._usage_of(change, Resource.CPU, at), floor) for at in times]
-        values = [_measure_effects(burst, bounds) for burst, bounds in zip(bursts, (before, after), strict=True)]
+        values: list[dict[Measure, float]] = []
+        floor = 0.0
+        for after, start in ((False, begun_seconds - span), (True, now_seconds - span)):
+            # Sums over the containers that the change moves, by its first write that moves a request.
+            sides = [write.after if after else write.before for write in change.writes]
+            moving = ((_sum(side, "requests"), _sum(side, "limits")) for side in sides)
+            request, limit = next((pair for pair in moving if pair[0]), (0.0, 0.0))
+            if not after and (change.namespace, change.name) == self.bursting:
+                floor = request
+            times = np.arange(start, start + span, FIVE_MINUTES_SECONDS)
+            burst = np.maximum(BURST * self._usage_of(change, Resource.CPU, times), floor)
+            short, throttled = _share_above(burst, request), _share_above(burst, limit)
+            latency = BASE_SECONDS / (1 - SLOWED * short)
+            values.append({Measure.THROTTLED: throttled, Measure.PRESSURE: WAIT * short, Measure.LATENCY: latency})
         asked = {objective.measure for objective in objectives if not objective.name}
         measures = [m for m in values[0] if m in asked or m not in QUERIED]
         return [Compared(m, values[0][m], values[1][m]) for m in measures]
@@ -91,24 +98,6 @@ class SimulatedComparison:
         return used
 
 
-@dataclass(frozen=True, slots=True)
-class CpuBounds:
-    """CPU of one pod in millicores; 0 = the change says nothing of it."""
-
-    request: float = 0.0
-    limit: float = 0.0
-
-
-def _cpu_bounds(change: Change, *, after: bool) -> CpuBounds:
-    """Sums over the containers that the change moves, before or after it, by its first write that moves a request."""
-    for write in change.writes:
-        fields = write.after if after else write.before
-        bounds = CpuBounds(_sum(fields, "requests"), _sum(fields, "limits"))
-        if bounds.request:
-            return bounds
-    return CpuBounds()
-
-
 def _sum(fields: Mapping[str, Any], kind: str) -> float:
     """Return the total CPU in millicores that containers request or may use at most.
 
@@ -116,15 +105,6 @@ def _sum(fields: Mapping[str, Any], kind: str) -> float:
     """
     amounts = (entry.get(kind) or {} for entry in fields.values() if isinstance(entry, Mapping))
     return float(sum(parse_millicores(str(some["cpu"])) for some in amounts if "cpu" in some))
-
-
-def _measure_effects(burst: Floats, bounds: CpuBounds) -> dict[Measure, float]:
-    short, throttled = _share_above(burst, bounds.request), _share_above(burst, bounds.limit)
-    return {
-        Measure.THROTTLED: throttled,
-        Measure.PRESSURE: WAIT * short,
-        Measure.LATENCY: BASE_SECONDS / (1 - SLOWED * short),
-    }
 
 
 def _share_above(burst: Floats, bound: float) -> float:

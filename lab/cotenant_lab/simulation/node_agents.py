@@ -23,7 +23,7 @@ from cotenant.base.process.clock import Clock
 from cotenant.base.resource import Resource
 from cotenant.cli.cluster.real_nodes import DEMO_LABEL, KWOK_ANNOTATION
 from cotenant.profiler.node_metric.status import reports
-from cotenant.profiler.node_metric.turn import PLURAL, ReportContext, Steps, steps, unreported_nodes
+from cotenant.profiler.node_metric.turn import PLURAL, ReportContext, steps, unreported_nodes
 from cotenant_lab.simulation import usage_now
 from cotenant_lab.simulation.usage_now import Curves, DemoMoment
 
@@ -73,35 +73,26 @@ class NodeAgents:
         nodes = tuple(node for node in map(model_node, observed_nodes.values()) if node)
         listed = map(pod_of, self._client.list("/api/v1/pods", ObservedPodWire, fieldSelector=ON_NODES))
         pods = usage_now.pods_of(listed, nodes)
-        moment = self._moment()
+        now = self._clock.now_seconds()
+        of_day = self._begun_seconds + (now - self._begun_seconds) * self._pace.speed
+        moment = DemoMoment(now, of_day, self._policy)
         observed, placed = usage_now.observed(pods, nodes, self._curves, moment)
         outlooks = usage_now.outlooks(pods, nodes, self._curves, moment)
         node_reports = reports(observed, placed, self._policy, outlooks)
-        view = ReportContext(
-            {node.name: node.uid for node in observed_nodes.values()}, FIELD_MANAGER, self._policy, moment.now_seconds
-        )
+        uids = {node.name: node.uid for node in observed_nodes.values()}
+        view = ReportContext(uids, FIELD_MANAGER, self._policy, moment.now_seconds)
         ours = set(unreported_nodes(view.nodes, metrics_by_node, view))
         mine = [report for report in node_reports if report.node in ours]
         # An agent reports every time, moved or not: what stands there counts as never filled.
-        prior_metrics = {
-            name: replace(metric, update_seconds=None) for name, metric in metrics_by_node.items() if name in ours
-        }
-        self._send(steps(mine, prior_metrics, view), mine, view)
-        usage = {r: sum(report.usage.get(r, 0) for report in node_reports) for r in Resource}
-        return AgentRound(moment.of_day_seconds, len(mine), len(nodes), len(pods), usage)
-
-    def _moment(self) -> DemoMoment:
-        now = self._clock.now_seconds()
-        return DemoMoment(now, self._begun_seconds + (now - self._begun_seconds) * self._pace.speed, self._policy)
-
-    def _send(self, first: Steps, mine: list[Any], view: ReportContext) -> None:
-        """New objects, then every status; the first refusal is raised."""
-        _all(self._client, first.specs)
+        prior = {name: replace(of, update_seconds=None) for name, of in metrics_by_node.items() if name in ours}
+        first = steps(mine, prior, view)
+        _all(self._client, first.specs)  # new objects, then every status; the first refusal is raised
         statuses = first.statuses
         if first.specs:  # what has just been made has a status now
-            blank = {report.node: NodeMetric(report.node, None) for report in mine}
-            statuses = steps(mine, blank, view).statuses
+            statuses = steps(mine, {report.node: NodeMetric(report.node, None) for report in mine}, view).statuses
         _all(self._client, statuses)
+        usage = {r: sum(report.usage.get(r, 0) for report in node_reports) for r in Resource}
+        return AgentRound(moment.of_day_seconds, len(mine), len(nodes), len(pods), usage)
 
 
 def _all(client: KubeClient, intents: Iterable[Apply]) -> None:
@@ -139,10 +130,8 @@ def has_fake_nodes(client: KubeClient) -> bool:
 
 def model_node(observed: ObservedNode) -> Node | None:
     """Return the node as the generator takes it; None for a node without known CPU and memory."""
-    amounts = [
-        {r: quantities[r.value] for r in Resource if r.value in quantities}
-        for quantities in (observed.capacity, observed.allocatable)
-    ]
+    both = observed.capacity, observed.allocatable
+    amounts = [{r: quantities[r.value] for r in Resource if r.value in quantities} for quantities in both]
     if any(amount.get(r, 0) <= 0 for amount in amounts for r in Resource):
         return None
     return Node(observed.name, amounts[0], amounts[1])

@@ -32,26 +32,26 @@ FORECASTS: Final = (OWN_GROUP.partition("/")[0], "usageforecasts")
 
 def node_metrics(cluster: SyntheticCluster) -> tuple[Json, ...]:
     """A NodeMetric a node, of the last sample of each pod that runs, and of the node."""
-    usage = cluster.usage
-    pods = _pod_usage(cluster)
-    totals = dict(
-        zip(
-            (ref.name for ref in usage[Signal.NODE_CPU_USAGE_MEAN].refs),
-            zip(
-                _last(cluster, Signal.NODE_CPU_USAGE_MEAN),
-                _last(cluster, Signal.NODE_MEMORY_WORKING_SET_MAX),
-                strict=True,
-            ),
-            strict=True,
-        )
-    )
+    usage, inventory = cluster.usage, cluster.inventory
+    sums: dict[tuple[str, str], list[float]] = {}
+    for index, signal in enumerate((Signal.CPU_USAGE_MEAN, Signal.MEMORY_WORKING_SET_MAX)):
+        for ref, value in zip(usage[signal].refs, _last(cluster, signal), strict=True):
+            sums.setdefault((ref.namespace, ref.pod), [0.0, 0.0])[index] += value
     by_node: dict[str, list[tuple[str, str, Pair]]] = {}
-    for pod in cluster.inventory.pods:
-        if pod.end_seconds is None and (pod.namespace, pod.name) in pods:
-            by_node.setdefault(pod.node, []).append((pod.namespace, pod.name, pods[pod.namespace, pod.name]))
-    return tuple(
-        _metric(node, total, by_node.get(node, ()), cluster.inventory.time_seconds) for node, total in totals.items()
-    )
+    for pod in inventory.pods:
+        cpu, memory = sums.get((pod.namespace, pod.name), (0.0, 0.0))
+        if pod.end_seconds is None and cpu and memory:
+            by_node.setdefault(pod.node, []).append((pod.namespace, pod.name, (cpu, memory)))
+    metrics = []
+    totals = (_last(cluster, of) for of in (Signal.NODE_CPU_USAGE_MEAN, Signal.NODE_MEMORY_WORKING_SET_MAX))
+    for ref, *total in zip(usage[Signal.NODE_CPU_USAGE_MEAN].refs, *totals, strict=True):
+        pods = by_node.get(ref.name, ())
+        cpu, memory = (max(total[index] - sum(used[index] for _, _, used in pods), 0.0) for index in range(2))
+        status = metric_status((total[0], total[1]), (cpu, memory), pods, inventory.time_seconds)
+        meta = {"name": ref.name, "labels": dict(DEMO_LABELS)}
+        head = {"apiVersion": SLO_GROUP, "kind": "NodeMetric", "metadata": meta}
+        metrics.append({**head, "spec": {}, "status": status})
+    return tuple(metrics)
 
 
 def node_report_objects(metrics: Sequence[Json], results: RunResults, nodes: Mapping[str, str]) -> Iterator[Stored]:
@@ -72,37 +72,17 @@ def _with_server_fields(body: Json, created_at: str) -> Json:
     return {**body, "metadata": {**meta, "uid": uid_of(kind, "", meta["name"]), "creationTimestamp": created_at}}
 
 
-def _pod_usage(cluster: SyntheticCluster) -> dict[tuple[str, str], Pair]:
-    """Millicores and bytes of each pod: the sum of its containers."""
-    sums: dict[tuple[str, str], list[float]] = {}
-    for index, signal in enumerate((Signal.CPU_USAGE_MEAN, Signal.MEMORY_WORKING_SET_MAX)):
-        for ref, value in zip(cluster.usage[signal].refs, _last(cluster, signal), strict=True):
-            sums.setdefault((ref.namespace, ref.pod), [0.0, 0.0])[index] += value
-    return {key: (cpu, memory) for key, (cpu, memory) in sums.items() if cpu and memory}
-
-
 def _last(cluster: SyntheticCluster, signal: Signal) -> list[float]:
     """The last value of each series; 0 for one that has none."""
     values: list[float] = np.nan_to_num(cluster.usage[signal].values[:, -1].astype(np.float64)).tolist()
     return values
 
 
-def _metric(node: str, total: Pair, pods: Sequence[tuple[str, str, Pair]], time_seconds: int) -> Json:
-    system = [max(total[index] - sum(used[index] for _, _, used in pods), 0.0) for index in range(2)]
-    status = metric_status(total, (system[0], system[1]), pods, time_seconds)
-    meta = {"name": node, "labels": dict(DEMO_LABELS)}
-    return {"apiVersion": SLO_GROUP, "kind": "NodeMetric", "metadata": meta, "spec": {}, "status": status}
-
-
 def metric_status(total: Pair, system: Pair, pods: Sequence[tuple[str, str, Pair]], time_seconds: int) -> Json:
     """Status of a NodeMetric; pods: (namespace, name, usage)."""
-    return {
-        "updateTime": moment(time_seconds),
-        "nodeMetric": {"nodeUsage": _usage(total), "systemUsage": _usage(system)},
-        "podsMetric": [
-            {"namespace": namespace, "name": name, "podUsage": _usage(used)} for namespace, name, used in pods
-        ],
-    }
+    listed = [{"namespace": namespace, "name": name, "podUsage": _usage(used)} for namespace, name, used in pods]
+    of_node = {"nodeUsage": _usage(total), "systemUsage": _usage(system)}
+    return {"updateTime": moment(time_seconds), "nodeMetric": of_node, "podsMetric": listed}
 
 
 def _usage(amounts: Pair) -> Json:

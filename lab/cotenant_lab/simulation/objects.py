@@ -7,10 +7,10 @@ nothing. On a real cluster controllers and scheduler make and place the pods; `p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from cotenant.base.cluster import Container, ContainerRole, Inventory, Node, Pod, Workload
+from cotenant.base.cluster import Container, ContainerRole, Inventory, Node, Workload
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.intent import Address, Apply
 from cotenant.base.kubernetes.qos import PRIORITY_CLASS_LABEL, QOS_LABEL
@@ -46,8 +46,14 @@ def namespaces(inventory: Inventory) -> Iterator[Apply]:
 def nodes(cluster_nodes: Iterable[Node], *, fake: bool) -> Iterator[Apply]:
     """Nodes, each followed by its status; `fake` marks them for kwok, which then plays their kubelets."""
     for node in cluster_nodes:
-        yield _node(node, fake=fake)
-        yield _node_status(node)
+        address = Address("v1", "nodes", node.name)
+        standard = {"kubernetes.io/hostname": node.name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
+        body = {"metadata": {"annotations": dict([KWOK_ANNOTATION])}} if fake else {}
+        yield _apply(address, "Node", body, {**standard, **node.labels})
+        both = {"capacity": node.capacity, "allocatable": node.allocatable}
+        amounts = {key: {**quantities(resources), "pods": _PODS_PER_NODE} for key, resources in both.items()}
+        ready = {"type": "Ready", "status": "True", "reason": "Demo", "message": "a node of cotenant demo"}
+        yield _status(address, "Node", {**amounts, "conditions": [ready]})
 
 
 def workloads(inventory: Inventory) -> Iterator[Apply]:
@@ -57,7 +63,12 @@ def workloads(inventory: Inventory) -> Iterator[Apply]:
         if kind in _PLURALS:
             namespace, version = f"{PREFIX}{workload.ref.namespace}", _API_VERSIONS.get(kind, "apps/v1")
             address = Address(version, _PLURALS[kind], workload.ref.name, namespace)
-            yield _apply(address, kind, {"spec": _SPECS[kind](workload)}, {**workload.labels, **pod_labels(workload)})
+            spec = _pod_spec(workload)
+            if kind != "Pod":
+                restart = {"restartPolicy": "Never"} if kind in ("Job", "CronJob") else {}
+                template = {"metadata": {"labels": pod_labels(workload)}, "spec": {**spec, **restart}}
+                spec = controller_spec(workload, template, workload.replicas)
+            yield _apply(address, kind, {"spec": spec}, {**workload.labels, **pod_labels(workload)})
 
 
 def pods(inventory: Inventory) -> Iterator[Apply]:
@@ -66,27 +77,10 @@ def pods(inventory: Inventory) -> Iterator[Apply]:
     for pod in inventory.pods:
         workload = workloads.get(pod.workload)
         if pod.running and workload and workload.ref.kind != "Pod":
-            yield from _pod(pod, workload)
-
-
-def _pod(pod: Pod, workload: Workload) -> Iterator[Apply]:
-    spec = {**_pod_spec(workload), "nodeName": pod.node}
-    address = Address("v1", "pods", pod.name, f"{PREFIX}{pod.namespace}")
-    yield _apply(address, "Pod", {"spec": spec}, pod_labels(workload))
-    yield _status(address, "Pod", {"phase": "Running"})
-
-
-def _node(node: Node, *, fake: bool) -> Apply:
-    standard = {"kubernetes.io/hostname": node.name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
-    body = {"metadata": {"annotations": dict([KWOK_ANNOTATION])}} if fake else {}
-    return _apply(Address("v1", "nodes", node.name), "Node", body, {**standard, **node.labels})
-
-
-def _node_status(node: Node) -> Apply:
-    both = {"capacity": node.capacity, "allocatable": node.allocatable}
-    amounts = {key: {**_amounts(resources), "pods": _PODS_PER_NODE} for key, resources in both.items()}
-    ready = {"type": "Ready", "status": "True", "reason": "Demo", "message": "a node of cotenant demo"}
-    return _status(Address("v1", "nodes", node.name), "Node", {**amounts, "conditions": [ready]})
+            spec = {**_pod_spec(workload), "nodeName": pod.node}
+            address = Address("v1", "pods", pod.name, f"{PREFIX}{pod.namespace}")
+            yield _apply(address, "Pod", {"spec": spec}, pod_labels(workload))
+            yield _status(address, "Pod", {"phase": "Running"})
 
 
 def _apply(address: Address, kind: str, body: Mapping[str, Any], labels: Mapping[str, str]) -> Apply:
@@ -130,54 +124,27 @@ def _pod_spec(workload: Workload) -> Json:
 
 
 def _container(container: Container) -> Json:
-    sides = {"requests": _amounts(container.requests), "limits": _amounts(container.limits)}
+    sides = {"requests": quantities(container.requests), "limits": quantities(container.limits)}
     resources = {key: amounts for key, amounts in sides.items() if amounts}
     stays = {"restartPolicy": "Always"} if container.role is ContainerRole.SIDECAR else {}
     return {"name": container.name, "image": PAUSE_IMAGE, **stays, **({"resources": resources} if resources else {})}
 
 
-def _amounts(amounts: Mapping[Resource, int]) -> dict[str, str]:
+def quantities(amounts: Mapping[Resource, int]) -> dict[str, str]:
+    """Return the amounts of resources as Kubernetes writes them."""
     return {str(resource): format_amount(resource, amount) for resource, amount in amounts.items()}
 
 
-def _template(workload: Workload, restart: str = "") -> Json:
-    spec = _pod_spec(workload)
-    return {
-        "metadata": {"labels": pod_labels(workload)},
-        "spec": {**spec, **({"restartPolicy": restart} if restart else {})},
-    }
-
-
-def _daemon_set_spec(workload: Workload) -> Json:
-    return {"selector": {"matchLabels": selector(workload)}, "template": _template(workload)}
-
-
-def _deployment_spec(workload: Workload) -> Json:
-    return {"replicas": workload.replicas, **_daemon_set_spec(workload)}
-
-
-def _stateful_set_spec(workload: Workload) -> Json:
-    return {**_deployment_spec(workload), "serviceName": workload.ref.name, "podManagementPolicy": "Parallel"}
-
-
-def _job(workload: Workload) -> Json:
-    count = max(workload.replicas, 1)
-    return {"parallelism": count, "completions": count, "template": _template(workload, "Never")}
-
-
-def _cron_job(workload: Workload) -> Json:
-    job = {"template": _template(workload, "Never")}
-    return {"schedule": "0 3 * * *", "concurrencyPolicy": "Forbid", "jobTemplate": {"spec": job}}
-
-
-_SPECS: Final[dict[str, Callable[[Workload], Json]]] = {
-    "Deployment": _deployment_spec,
-    "StatefulSet": _stateful_set_spec,
-    "DaemonSet": _daemon_set_spec,
-    "CronJob": _cron_job,
-    "Job": _job,
-    "Pod": _pod_spec,
-}
+def controller_spec(workload: Workload, template: Json, replicas: int) -> Json:
+    """Return the spec of a workload's controller, with this template and number of pods."""
+    kind, count = workload.ref.kind, max(replicas, 1)
+    if kind == "Job":
+        return {"parallelism": count, "completions": count, "template": template}
+    if kind == "CronJob":
+        return {"schedule": "0 3 * * *", "concurrencyPolicy": "Forbid", "jobTemplate": {"spec": {"template": template}}}
+    own = {} if kind == "DaemonSet" else {"replicas": replicas}
+    last = {"serviceName": workload.ref.name, "podManagementPolicy": "Parallel"} if kind == "StatefulSet" else {}
+    return {**own, "selector": {"matchLabels": selector(workload)}, "template": template, **last}
 
 
 def count_objects_by_kind(intents: Iterable[Apply]) -> dict[str, int]:

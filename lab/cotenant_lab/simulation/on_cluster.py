@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -51,7 +52,10 @@ def apply_all(client: KubeClient, intents: Sequence[Apply], progress: Progress, 
 
 def remove(client: KubeClient, progress: Progress) -> int:
     """Delete what is the demo's: NodeMetrics that it reported, its namespaces with everything inside, its nodes."""
-    count = _send_in_batches(client, _reported_metric_deletes(client), progress, "Delete nodemetrics")
+    reported: list[Delete] = []
+    with suppress(ClusterAbsent):  # where the kind is not installed there is none
+        reported = node_agents.own_metric_deletes(node_agents.metrics(client).values())
+    count = _send_in_batches(client, reported, progress, "Delete nodemetrics")
     for resource in ("namespaces", "nodes"):
         items = client.list(f"/api/v1/{resource}", _Item, labelSelector=_SELECTOR)
         ours = [item.metadata for item in items if item.metadata.name.startswith(PREFIX)]
@@ -66,23 +70,12 @@ def remaining_namespaces(client: KubeClient) -> list[str]:
     return [item.metadata.name for item in items if item.metadata.name.startswith(PREFIX)]
 
 
-def _reported_metric_deletes(client: KubeClient) -> list[Delete]:
-    try:
-        return node_agents.own_metric_deletes(node_agents.metrics(client).values())
-    except ClusterAbsent:
-        return []  # where the kind is not installed there is none
-
-
 def pending(client: KubeClient) -> tuple[int, int]:
     """Pods of the demo that wait for a node and may get one, and those that have one."""
     pods = client.list("/api/v1/pods", ObservedPodWire, labelSelector=_SELECTOR)
     placed = sum(bool(pod.spec.node_name) for pod in pods)
-    return sum(not pod.spec.node_name and not _is_refused(pod) for pod in pods), placed
-
-
-def _is_refused(pod: ObservedPodWire) -> bool:
-    """Return whether the scheduler found no node for the pod."""
-    return any(condition.reason == "Unschedulable" for condition in pod.status.conditions or ())
+    reasons = [{c.reason for c in pod.status.conditions or ()} for pod in pods if not pod.spec.node_name]
+    return sum("Unschedulable" not in of_pod for of_pod in reasons), placed
 
 
 def pods_wanted(workload: Workload) -> int:

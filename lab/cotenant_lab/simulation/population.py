@@ -11,25 +11,24 @@ import hashlib
 import json
 import uuid
 import zlib
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from cotenant.base.allocation.device_request import NVIDIA_GPU
 from cotenant.base.allocation.devices import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, WHOLE
-from cotenant.base.cluster import Autoscaler, Container, ContainerRole, Inventory, LimitRange, Node, Pod, Workload
+from cotenant.base.cluster import Container, ContainerRole, Inventory, Node, Pod, Workload
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.kubernetes.pod_qos import pod_qos
 from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE, SYSTEM_NAMESPACE
 from cotenant.base.kubernetes.quantity import format_amount
-from cotenant.base.resource import Amounts, Resource
 from cotenant.cli.cluster.real_nodes import KWOK_ANNOTATION
 from cotenant_lab.simulation.api_server.admission import status_of, used_by, with_default_amounts
 from cotenant_lab.simulation.api_server.state import Collection
 from cotenant_lab.simulation.api_server.writes import resizable
 from cotenant_lab.simulation.batch_load import NAMESPACE as EVENING
-from cotenant_lab.simulation.objects import DEMO_LABELS, PAUSE_IMAGE, pod_labels, selector
+from cotenant_lab.simulation.objects import DEMO_LABELS, PAUSE_IMAGE, controller_spec, pod_labels, quantities
 
 Json = dict[str, Any]
 Stored = tuple[Collection, Json]
@@ -63,16 +62,35 @@ def initial_objects(
     created_at = moment(min((p.start_seconds for p in inventory.pods), default=int(now_seconds)))
     names = sorted({w.ref.namespace for w in inventory.workloads} - set(OWN_NAMESPACES))
     for name in (*OWN_NAMESPACES, *names):
-        yield ("", "namespaces"), _namespace(name, created_at)
+        labels = {**DEMO_LABELS, "kubernetes.io/metadata.name": name}
+        head = {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": _meta(name, "", "Namespace", created_at, labels=labels),
+        }
+        yield ("", "namespaces"), {**head, "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
     owners = gpus or {}
     with_gpus = {pod.node for pod in inventory.pods if pod.running and pod.workload in owners}
+    whole = {GPU_CORE: WHOLE, GPU_MEMORY: "80Gi", GPU_MEMORY_RATIO: WHOLE}
     for node in inventory.nodes:
         yield ("", "nodes"), _node(node, created_at, GPUS_OF_NODE if node.name in with_gpus else 0)
         if node.name in with_gpus:
-            yield DEVICES, _device(node.name, created_at)
+            # The GPUs of the node, as its agent would report them.
+            ids = {minor: f"GPU-{uid_of('GPU', node.name, str(minor))}" for minor in range(GPUS_OF_NODE)}
+            health = {"health": True, "resources": whole}
+            devices = [{"type": "gpu", "minor": minor, "id": name, **health} for minor, name in ids.items()]
+            meta = _meta(node.name, "", "Device", created_at, labels=dict(DEMO_LABELS))
+            body = {"apiVersion": DEVICE_VERSION, "kind": "Device", "metadata": meta, "spec": {"devices": devices}}
+            yield DEVICES, body
     templates = {w.ref: template_of(w, owners.get(w.ref, "")) for w in inventory.workloads}
-    pods = list(_pods(inventory, templates))
-    ready = _counts(inventory)
+    workloads = {workload.ref: workload for workload in inventory.workloads}
+    hashes = {ref: template_hash(template) for ref, template in templates.items()}
+    pods = [
+        _pod(pod, workloads[pod.workload], templates[pod.workload], hashes[pod.workload])
+        for pod in inventory.pods
+        if pod.running and pod.workload in workloads
+    ]
+    ready = Counter(pod.workload for pod in inventory.pods if pod.running)
     for workload in inventory.workloads:
         if workload.ref.kind in KINDS:
             controller = _controller(workload, templates[workload.ref], ready[workload.ref], created_at)
@@ -80,16 +98,24 @@ def initial_objects(
             if workload.ref.kind == "Deployment":
                 digest = template_hash(controller[1]["spec"]["template"])
                 current_set = replica_set(controller[1], digest, ready[workload.ref])
-                metadata = {
-                    **current_set["metadata"],
-                    "uid": uid_of("ReplicaSet", workload.ref.namespace, current_set["metadata"]["name"]),
-                }
-                yield (
-                    ("apps", "replicasets"),
-                    {**current_set, "metadata": {**metadata, "creationTimestamp": created_at}},
-                )
-        if workload.autoscaler:
-            yield _scaler(workload, workload.autoscaler, created_at)
+                uid = uid_of("ReplicaSet", workload.ref.namespace, current_set["metadata"]["name"])
+                meta = {**current_set["metadata"], "uid": uid, "creationTimestamp": created_at}
+                yield ("apps", "replicasets"), {**current_set, "metadata": meta}
+        if scaler := workload.autoscaler:
+            ref, metrics = workload.ref, []
+            for resource, percent in scaler.targets.items():
+                target = {"type": "Utilization", "averageUtilization": percent}
+                metrics.append({"type": "Resource", "resource": {"name": resource.value, "target": target}})
+            spec = {
+                "scaleTargetRef": {"apiVersion": KINDS[ref.kind][0], "kind": ref.kind, "name": ref.name},
+                "minReplicas": scaler.min_replicas,
+                "maxReplicas": scaler.max_replicas,
+                "metrics": metrics,
+                "behavior": {"scaleUp": {"tolerance": "0"}},
+            }
+            meta = _meta(scaler.name, ref.namespace, "HorizontalPodAutoscaler", created_at, labels=dict(DEMO_LABELS))
+            head = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": meta}
+            yield ("autoscaling", "horizontalpodautoscalers"), {**head, "spec": spec}
     for pod in pods:
         yield ("", "pods"), pod
     yield from _bounds(inventory, pods, created_at)
@@ -98,7 +124,12 @@ def initial_objects(
 def template_of(workload: Workload, with_gpu: str = "") -> Json:
     """The pod template of a workload as its controller holds it; with_gpu: the container that requests a GPU."""
     plain, ended = workload.ref.kind in ("Job", "CronJob"), {"restartPolicy": "Never"}
-    spec = {**_spec(workload), **(ended if plain else {})}
+    early = [_container(c) for c in workload.containers if c.role in (ContainerRole.INIT, ContainerRole.SIDECAR)]
+    main = [_container(c) for c in workload.containers if c.role is ContainerRole.MAIN]
+    tolerations = [{"key": KWOK_ANNOTATION[0], "operator": "Exists"}]
+    spec: Json = {"initContainers": early} if early else {}
+    spec |= {"containers": main, "tolerations": tolerations, "terminationGracePeriodSeconds": 0}
+    spec |= ended if plain else {}
     for container in spec["containers"]:
         if container["name"] == with_gpu:
             sides = container.get("resources") or {}
@@ -118,12 +149,12 @@ def running_status(pod: Json, since: str) -> Json:
         {"type": kind, "status": "True", "lastTransitionTime": since}
         for kind in ("PodScheduled", "Initialized", "ContainersReady", "Ready")
     ]
-    early = [
-        container_status(container, since)
-        if resizable(container, "initContainers")
-        else _completed_init_status(container_status(container, since), since)
-        for container in pod["spec"].get("initContainers") or ()
-    ]
+    early = []
+    for container in pod["spec"].get("initContainers") or ():
+        early.append(container_status(container, since))
+        if not resizable(container, "initContainers"):
+            done = {"exitCode": 0, "reason": "Completed", "startedAt": since, "finishedAt": since}
+            early[-1] |= {"started": False, "state": {"terminated": done}}
     return {
         "phase": "Running",
         "qosClass": pod_qos(pod["spec"]).value,
@@ -135,50 +166,26 @@ def running_status(pod: Json, since: str) -> Json:
     }
 
 
-def _completed_init_status(status: Json, since: str) -> Json:
-    """Return the status of an init container that has completed."""
-    done = {"exitCode": 0, "reason": "Completed", "startedAt": since, "finishedAt": since}
-    return {**status, "started": False, "state": {"terminated": done}}
-
-
 def container_status(container: Json, since: str) -> Json:
     """A running container, with the resources that are in force."""
-    return {
-        "name": container["name"],
-        "image": container.get("image", ""),
-        "imageID": container.get("image", ""),
-        "ready": True,
-        "started": True,
-        "restartCount": 0,
-        "state": {"running": {"startedAt": since}},
-        "resources": container.get("resources") or {},
-        "allocatedResources": (container.get("resources") or {}).get("requests") or {},
-    }
+    image, resources = container.get("image", ""), container.get("resources") or {}
+    head = {"name": container["name"], "image": image, "imageID": image, "ready": True, "started": True}
+    head |= {"restartCount": 0, "state": {"running": {"startedAt": since}}}
+    return {**head, "resources": resources, "allocatedResources": resources.get("requests") or {}}
 
 
 def controller_status(kind: str, desired: int, updated: int, ready: int, generation: int) -> Json:
     """The status of a controller by its pods: wanted, of the present template, ready."""
     if kind == "DaemonSet":
-        return {
-            "observedGeneration": generation,
-            "desiredNumberScheduled": desired,
-            "currentNumberScheduled": desired,
-            "updatedNumberScheduled": updated,
-            "numberReady": ready,
-            "numberAvailable": ready,
-            "numberMisscheduled": 0,
-        }
+        scheduled = {"desiredNumberScheduled": desired, "currentNumberScheduled": desired}
+        scheduled |= {"updatedNumberScheduled": updated, "numberReady": ready, "numberAvailable": ready}
+        return {"observedGeneration": generation, **scheduled, "numberMisscheduled": 0}
     if kind == "Job":
         return {"active": ready, "ready": ready}
     if kind == "CronJob":
         return {}
-    return {
-        "observedGeneration": generation,
-        "replicas": max(desired, ready),
-        "updatedReplicas": updated,
-        "readyReplicas": ready,
-        "availableReplicas": ready,
-    }
+    counts = {"replicas": max(desired, ready), "updatedReplicas": updated, "readyReplicas": ready}
+    return {"observedGeneration": generation, **counts, "availableReplicas": ready}
 
 
 def _meta(name: str, namespace: str, kind: str, created_at: str, **more: Any) -> Json:
@@ -199,19 +206,11 @@ def replica_set(deployment: Json, digest: str, replicas: int) -> Json:
     labels = {**(template["metadata"].get("labels") or {}), HASH_LABEL: digest}
     owner = owner_reference("apps/v1", "Deployment", meta["name"], meta["uid"])
     match = {**deployment["spec"]["selector"]["matchLabels"], HASH_LABEL: digest}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "ReplicaSet",
-        "metadata": {
-            "name": set_name(meta["name"], digest),
-            "namespace": meta["namespace"],
-            "labels": labels,
-            "generation": 1,
-            "ownerReferences": [owner],
-        },
-        "spec": {"replicas": replicas, "selector": {"matchLabels": match}, "template": template},
-        "status": {"replicas": replicas, "readyReplicas": replicas, "availableReplicas": replicas},
-    }
+    metadata = {"name": set_name(meta["name"], digest), "namespace": meta["namespace"], "labels": labels}
+    metadata |= {"generation": 1, "ownerReferences": [owner]}
+    spec = {"replicas": replicas, "selector": {"matchLabels": match}, "template": template}
+    status = {"replicas": replicas, "readyReplicas": replicas, "availableReplicas": replicas}
+    return {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": metadata, "spec": spec, "status": status}
 
 
 def set_name(deployment: str, digest: str) -> str:
@@ -219,119 +218,39 @@ def set_name(deployment: str, digest: str) -> str:
     return f"{deployment}-{digest}"
 
 
-def _namespace(name: str, created_at: str) -> Json:
-    labels = {**DEMO_LABELS, "kubernetes.io/metadata.name": name}
-    head = {
-        "apiVersion": "v1",
-        "kind": "Namespace",
-        "metadata": _meta(name, "", "Namespace", created_at, labels=labels),
-    }
-    return {**head, "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
-
-
-def _device(node: str, created_at: str) -> Json:
-    """The GPUs of a node, as its agent would report them."""
-    whole = {GPU_CORE: WHOLE, GPU_MEMORY: "80Gi", GPU_MEMORY_RATIO: WHOLE}
-    devices = [
-        {"type": "gpu", "minor": minor, "id": f"GPU-{uid_of('GPU', node, str(minor))}", "health": True}
-        | {"resources": whole}
-        for minor in range(GPUS_OF_NODE)
-    ]
-    meta = _meta(node, "", "Device", created_at, labels=dict(DEMO_LABELS))
-    return {"apiVersion": DEVICE_VERSION, "kind": "Device", "metadata": meta, "spec": {"devices": devices}}
-
-
 def _node(node: Node, created_at: str, gpus: int) -> Json:
     standard = {"kubernetes.io/hostname": node.name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
     labels, marks = {**standard, **node.labels, **DEMO_LABELS}, dict([KWOK_ANNOTATION])
     devices = {NVIDIA_GPU: str(gpus), GPU_CORE: str(gpus * WHOLE), GPU_MEMORY_RATIO: str(gpus * WHOLE)} if gpus else {}
     amounts = {
-        key: {**_amounts(resources), **devices, "pods": str(_PODS_PER_NODE)}
+        key: {**quantities(resources), **devices, "pods": str(_PODS_PER_NODE)}
         for key, resources in (("capacity", node.capacity), ("allocatable", node.allocatable))
     }
     ready = {"type": "Ready", "status": "True", "reason": "Demo", "lastTransitionTime": created_at}
     meta = _meta(node.name, "", "Node", created_at, labels=labels, annotations=marks)
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": meta,
-        "spec": {},
-        "status": {**amounts, "conditions": [ready]},
-    }
-
-
-def _counts(inventory: Inventory) -> Mapping[WorkloadRef, int]:
-    counts: dict[WorkloadRef, int] = defaultdict(int)
-    for pod in inventory.pods:
-        counts[pod.workload] += pod.running
-    return counts
+    status = {**amounts, "conditions": [ready]}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": meta, "spec": {}, "status": status}
 
 
 def _controller(workload: Workload, template: Json, ready: int, created_at: str) -> Stored:
     ref = workload.ref
     version, plural = KINDS[ref.kind]
-    labels = {**workload.labels, **pod_labels(workload)}
-    meta = _meta(
-        *(ref.name, ref.namespace, ref.kind, created_at),
-        generation=1,
-        labels=labels,
-        annotations=dict(workload.annotations),
-    )
-    status = controller_status(ref.kind, ready, ready, ready, 1)
-    body = {
-        "apiVersion": version,
-        "kind": ref.kind,
-        "metadata": meta,
-        "spec": _SPECS[ref.kind](workload, template, ready),
-    }
-    return (version.partition("/")[0], plural), {**body, "status": status}
-
-
-def _scaler(workload: Workload, scaler: Autoscaler, created_at: str) -> Stored:
-    ref = workload.ref
-    version, _ = KINDS[ref.kind]
-    metrics = [
-        {
-            "type": "Resource",
-            "resource": {"name": r.value, "target": {"type": "Utilization", "averageUtilization": percent}},
-        }
-        for r, percent in scaler.targets.items()
-    ]
-    spec = {
-        "scaleTargetRef": {"apiVersion": version, "kind": ref.kind, "name": ref.name},
-        "minReplicas": scaler.min_replicas,
-        "maxReplicas": scaler.max_replicas,
-        "metrics": metrics,
-        "behavior": {"scaleUp": {"tolerance": "0"}},
-    }
-    meta = _meta(scaler.name, ref.namespace, "HorizontalPodAutoscaler", created_at, labels=dict(DEMO_LABELS))
-    head = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": meta}
-    return ("autoscaling", "horizontalpodautoscalers"), {**head, "spec": spec}
-
-
-def _pods(inventory: Inventory, templates: Mapping[WorkloadRef, Json]) -> Iterator[Json]:
-    workloads = {workload.ref: workload for workload in inventory.workloads}
-    hashes = {ref: template_hash(template) for ref, template in templates.items()}
-    for pod in inventory.pods:
-        if pod.running and pod.workload in workloads:
-            yield _pod(pod, workloads[pod.workload], templates[pod.workload], hashes[pod.workload])
+    more = {"labels": {**workload.labels, **pod_labels(workload)}, "annotations": dict(workload.annotations)}
+    meta = _meta(ref.name, ref.namespace, ref.kind, created_at, generation=1, **more)
+    spec, status = controller_spec(workload, template, ready), controller_status(ref.kind, ready, ready, ready, 1)
+    body = {"apiVersion": version, "kind": ref.kind, "metadata": meta, "spec": spec, "status": status}
+    return (version.partition("/")[0], plural), body
 
 
 def _pod(pod: Pod, workload: Workload, template: Json, digest: str) -> Json:
     since, ref = moment(pod.start_seconds), workload.ref
-    owner: dict[str, Any] = {}
-    if ref.kind == "Deployment":
-        name = set_name(ref.name, digest)
-        owner = {
-            "ownerReferences": [
-                owner_reference("apps/v1", "ReplicaSet", name, uid_of("ReplicaSet", ref.namespace, name))
-            ]
-        }
-    elif ref.kind in KINDS:
-        uid = uid_of(ref.kind, ref.namespace, ref.name)
-        owner = {"ownerReferences": [owner_reference(KINDS[ref.kind][0], ref.kind, ref.name, uid)]}
+    owners = []
+    if ref.kind in KINDS:
+        of_set = "apps/v1", "ReplicaSet", set_name(ref.name, digest)
+        version, kind, name = of_set if ref.kind == "Deployment" else (KINDS[ref.kind][0], ref.kind, ref.name)
+        owners = [owner_reference(version, kind, name, uid_of(kind, ref.namespace, name))]
     labels = {**template["metadata"]["labels"], HASH_LABEL: digest}
-    meta = _meta(pod.name, pod.namespace, "Pod", since, generation=1, labels=labels, **owner)
+    meta = _meta(pod.name, pod.namespace, "Pod", since, generation=1, labels=labels, ownerReferences=owners)
     injected = [_container(c) for c in workload.containers if c.role is ContainerRole.INJECTED]
     spec = {**template["spec"], "nodeName": pod.node}
     spec["containers"] = [*spec["containers"], *injected]
@@ -353,11 +272,21 @@ def owner_reference(version: str, kind: str, name: str, uid: str) -> Json:
 
 def _bounds(inventory: Inventory, pods: Iterable[Json], created_at: str) -> Iterator[Stored]:
     for namespace in sorted({limit_range.namespace for limit_range in inventory.limit_ranges}):
-        mine = [limit_range for limit_range in inventory.limit_ranges if limit_range.namespace == namespace]
-        yield ("", "limitranges"), _limit_range(namespace, mine, created_at)
+        item: Json = {"type": "Container"}
+        for limit_range in inventory.limit_ranges:
+            name = limit_range.resource.value
+            if limit_range.namespace != namespace:
+                continue
+            for key, amount in (("min", limit_range.minimum), ("max", limit_range.maximum)):
+                if amount is not None:
+                    item.setdefault(key, {})[name] = format_amount(limit_range.resource, amount)
+            if limit_range.max_ratio is not None:
+                item.setdefault("maxLimitRequestRatio", {})[name] = f"{limit_range.max_ratio:g}"
+        meta = _meta("team", namespace, "LimitRange", created_at, labels=dict(DEMO_LABELS))
+        body = {"apiVersion": "v1", "kind": "LimitRange", "metadata": meta, "spec": {"limits": [item]}}
+        yield ("", "limitranges"), body
     listed = list(pods)
-    names = sorted({(quota.namespace, quota.name) for quota in inventory.quotas})
-    for namespace, name in names:
+    for namespace, name in sorted({(quota.namespace, quota.name) for quota in inventory.quotas}):
         hard = {
             f"{'limits' if q.of_limits else 'requests'}.{q.resource}": format_amount(q.resource, q.hard)
             for q in inventory.quotas
@@ -369,32 +298,8 @@ def _bounds(inventory: Inventory, pods: Iterable[Json], created_at: str) -> Iter
         yield ("", "resourcequotas"), status_of(quota, used)
 
 
-def _limit_range(namespace: str, ranges: Iterable[LimitRange], created_at: str) -> Json:
-    item: Json = {"type": "Container"}
-    for limit_range in ranges:
-        amounts = (("min", limit_range.minimum), ("max", limit_range.maximum))
-        for key, amount in amounts:
-            if amount is not None:
-                item.setdefault(key, {})[limit_range.resource.value] = format_amount(limit_range.resource, amount)
-        if limit_range.max_ratio is not None:
-            item.setdefault("maxLimitRequestRatio", {})[limit_range.resource.value] = f"{limit_range.max_ratio:g}"
-    meta = _meta("team", namespace, "LimitRange", created_at, labels=dict(DEMO_LABELS))
-    return {"apiVersion": "v1", "kind": "LimitRange", "metadata": meta, "spec": {"limits": [item]}}
-
-
-def _spec(workload: Workload) -> Json:
-    init = [_container(c) for c in workload.containers if c.role in (ContainerRole.INIT, ContainerRole.SIDECAR)]
-    main = [_container(c) for c in workload.containers if c.role is ContainerRole.MAIN]
-    return {
-        **({"initContainers": init} if init else {}),
-        "containers": main,
-        "tolerations": [{"key": KWOK_ANNOTATION[0], "operator": "Exists"}],
-        "terminationGracePeriodSeconds": 0,
-    }
-
-
 def _container(container: Container) -> Json:
-    sides = {"requests": _amounts(container.requests), "limits": _amounts(container.limits)}
+    sides = {"requests": quantities(container.requests), "limits": quantities(container.limits)}
     body: Json = {"name": container.name, "image": PAUSE_IMAGE}
     body["resources"] = {key: amounts for key, amounts in sides.items() if amounts}
     if container.role is ContainerRole.SIDECAR:
@@ -403,38 +308,3 @@ def _container(container: Container) -> Json:
         policy = [{"resourceName": r.value, "restartPolicy": "RestartContainer"} for r in container.restarts_on]
         body["resizePolicy"] = policy
     return body if body["resources"] else {k: v for k, v in body.items() if k != "resources"}
-
-
-def _amounts(amounts: Amounts | Mapping[Resource, int]) -> dict[str, str]:
-    return {str(resource): format_amount(resource, amount) for resource, amount in amounts.items()}
-
-
-def _daemon_set_spec(workload: Workload, template: Json, _replicas: int) -> Json:
-    return {"selector": {"matchLabels": selector(workload)}, "template": template}
-
-
-def _deployment_spec(workload: Workload, template: Json, replicas: int) -> Json:
-    return {"replicas": replicas, **_daemon_set_spec(workload, template, replicas)}
-
-
-def _stateful_set_spec(workload: Workload, template: Json, replicas: int) -> Json:
-    own = {"serviceName": workload.ref.name, "podManagementPolicy": "Parallel"}
-    return {**_deployment_spec(workload, template, replicas), **own}
-
-
-def _job(_workload: Workload, template: Json, replicas: int) -> Json:
-    count = max(replicas, 1)
-    return {"parallelism": count, "completions": count, "template": template}
-
-
-def _cron_job(_workload: Workload, template: Json, _replicas: int) -> Json:
-    return {"schedule": "0 3 * * *", "concurrencyPolicy": "Forbid", "jobTemplate": {"spec": {"template": template}}}
-
-
-_SPECS: Final[Mapping[str, Callable[[Workload, Json, int], Json]]] = {
-    "Deployment": _deployment_spec,
-    "StatefulSet": _stateful_set_spec,
-    "DaemonSet": _daemon_set_spec,
-    "CronJob": _cron_job,
-    "Job": _job,
-}

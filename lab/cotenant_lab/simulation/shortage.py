@@ -97,7 +97,10 @@ def missing_pods(state: ObjectState, workload: WorkloadRef, demand: CpuDemand, n
     if controller is None or used is None:
         return 0
     request_millicores = requests_of(controller["spec"]["template"]["spec"]).get("cpu", 0)
-    needed = math.ceil(used / (request_millicores * _share(scaler)) - 1e-9) if request_millicores else 0
+    resources = [metric.get("resource") or {} for metric in (scaler or {}).get("spec", {}).get("metrics") or ()]
+    targets = (float(of["target"]["averageUtilization"]) / 100 for of in resources if of.get("name") == "cpu")
+    share = next(targets, 1.0)  # of a pod's request, that it is to use
+    needed = math.ceil(used / (request_millicores * share) - 1e-9) if request_millicores else 0
     most = int(scaler["spec"]["maxReplicas"]) if scaler else needed
     labels = controller["spec"]["selector"]["matchLabels"].items()
     ready = sum(
@@ -106,15 +109,6 @@ def missing_pods(state: ObjectState, workload: WorkloadRef, demand: CpuDemand, n
         if namespace == workload.namespace and labels <= (pod["metadata"].get("labels") or {}).items()
     )
     return max(0, min(needed, most) - ready)
-
-
-def _share(scaler: Json | None) -> float:
-    """Return the target CPU utilization of a pod as a share of its request; 1 without a CPU metric."""
-    for metric in (scaler or {}).get("spec", {}).get("metrics") or ():
-        resource = metric.get("resource") or {}
-        if resource.get("name") == "cpu":
-            return float(resource["target"]["averageUtilization"]) / 100
-    return 1.0
 
 
 Contents = Mapping[Collection, list[Json]]
@@ -138,9 +132,8 @@ def origin(state: ObjectState, now_seconds: float) -> ClusterSnapshot:
 def without(begin: ClusterSnapshot, count: ShortageCount, demand: CpuDemand, batch: Evening | None) -> ShortageCount:
     """The same window in a cluster in which no capacity is held. count: of whom and when; a new one is given back."""
     state = ObjectState()
-    state.restore(
-        begin.version, {place: _without_reserved_capacity(place, items) for place, items in begin.contents.items()}
-    )
+    pods = [i for i in begin.contents.get(PODS, ()) if i["metadata"].get("namespace") != PLACEHOLDER_NAMESPACE]
+    state.restore(begin.version, {**begin.contents, GUARDS: [], PODS: pods})
     clock = SteeredClock(begin.at_seconds, lambda: 0.0)
     living = ClusterControllers(state, LocalClient(Api(state, clock)), demand, batch)
     counterfactual = ShortageCount(count.workload, count.window)
@@ -150,9 +143,3 @@ def without(begin: ClusterSnapshot, count: ShortageCount, demand: CpuDemand, bat
         living.settled(clock.now_seconds())
         counterfactual.observe(state, demand, clock.now_seconds())
     return counterfactual
-
-
-def _without_reserved_capacity(place: Collection, items: list[Json]) -> list[Json]:
-    if place == GUARDS:
-        return []
-    return [i for i in items if i["metadata"].get("namespace") != PLACEHOLDER_NAMESPACE] if place == PODS else items

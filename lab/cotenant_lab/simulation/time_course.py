@@ -24,7 +24,7 @@ from cotenant.base.usage.usage import DAY_SECONDS
 from cotenant.manager.run import Manager
 from cotenant.scheduler_ext.reservations.model.life_cycle import PlanPhase
 from cotenant.scheduler_ext.reservations.model.plan import Plan, PlanDecision
-from cotenant_lab.simulation.api_server.state import Collection, ObjectState
+from cotenant_lab.simulation.api_server.state import ObjectState
 from cotenant_lab.simulation.batch_load import Evening
 from cotenant_lab.simulation.clock import SteeredClock
 from cotenant_lab.simulation.controllers.autoscaler import NOTHING, CpuDemand
@@ -132,12 +132,17 @@ class TimeCourse:
     def stops(self) -> Sequence[Stop]:
         """Before each window that is approved or held, and after its end; without one, before the next proposed."""
         now = self.now_seconds()
-        plans = [plan for plan in self._plans() if _span(plan)]
-        approved = [plan for plan in plans if _is_approved(plan)]
-        upcoming = [
-            stop for plan in approved or plans for stop in _stops(plan, bool(approved)) if stop.at_seconds > now
-        ]
-        return sorted(upcoming, key=lambda stop: stop.at_seconds)[: 2 if approved else 1]
+        plans = self._plans()
+        approved = [plan for plan in plans if _is_approved(plan) and (plan.status.window or plan.window)]
+        upcoming = []
+        for plan in approved or plans:
+            if window := plan.status.window or plan.window:
+                name = f"{plan.namespace}/{plan.owner.name}"
+                upcoming.append(Stop(window.start_seconds - BEFORE_SECONDS, f"before the window of {name}"))
+                if approved:
+                    upcoming.append(Stop(window.end_seconds + AFTER_SECONDS, f"after the window of {name}"))
+        later = (stop for stop in upcoming if stop.at_seconds > now)
+        return sorted(later, key=lambda stop: stop.at_seconds)[: 2 if approved else 1]
 
     def told(self) -> Sequence[str]:
         """Return the entries, newest first."""
@@ -203,31 +208,26 @@ class TimeCourse:
             return False
         manager = self._parts.manager
         for mirror in manager.mirrors.values():
-            self._refresh(mirror)
+            # What changed since the last look is listed; what did not is as fresh as the look: an old list is stale.
+            parts = mirror.path.strip("/").split("/")  # /api/v1/pods, /apis/GROUP/VERSION/PLURAL
+            changed = self._parts.state.changed(("" if parts[0] == "api" else parts[1], parts[-1]))
+            if self._looked.get(id(mirror)) != changed:
+                try:
+                    mirror.list_once()
+                except ClusterAbsent as error:
+                    mirror.error = error  # as a running mirror would: the demo does not serve that kind
+                self._looked[id(mirror)] = changed
+            elif mirror.error is None:
+                mirror.confirm()
         self._seen_version, self._managed_at = version, now
         for runner in manager.runners:
             manager.board.report(runner.round())
         return any(runner.last.outcomes for runner in manager.runners if runner.feature is not manager.board)
 
-    def _refresh(self, mirror: Mirror[Any]) -> None:
-        """List what changed since the last look; what did not is as fresh as the look, since an old list is stale."""
-        changed = self._parts.state.changed(_collection(mirror.path))
-        if self._looked.get(id(mirror)) == changed:
-            if mirror.error is None:
-                mirror.confirm()
-        else:
-            try:
-                mirror.list_once()
-            except ClusterAbsent as error:
-                mirror.error = error  # as a running mirror would: the demo does not serve that kind
-            self._looked[id(mirror)] = changed
-
     def _count(self) -> None:
         """Keeps account of windows whose capacity is held; when one is over, its twin without the plan is asked."""
-        now, plans = (
-            self.now_seconds(),
-            {plan.key: plan for plan in self._plans() if _is_approved(plan) or _is_over(plan)},
-        )
+        now = self.now_seconds()
+        plans = {plan.key: plan for plan in self._plans() if _is_approved(plan) or _is_over(plan)}
         holding = [p for p in plans.values() if p.status.phase and p.status.phase.holds]
         for plan in holding:
             if plan.key not in self._counts and self._origin and plan.status.window:
@@ -247,9 +247,8 @@ class TimeCourse:
         The grid is wide while no capacity is held; the moments at which an approved plan reserves are part of it.
         """
         plans = [plan for plan in self._plans() if _is_approved(plan)]
-        has_capacity = any(
-            p.status.phase and (p.status.phase.holds or p.status.phase is PlanPhase.RELEASED) for p in plans
-        )
+        phases = [plan.status.phase for plan in plans if plan.status.phase]
+        has_capacity = any(phase.holds or phase is PlanPhase.RELEASED for phase in phases)
         stride = STEP_SECONDS if has_capacity else STRIDE_SECONDS
         moments = [p.status.reserve_at_seconds for p in plans if p.status.reserve_at_seconds > now]
         return min([(now // stride + 1) * stride, *moments])
@@ -261,12 +260,6 @@ class TimeCourse:
             return []
 
 
-def _collection(path: str) -> Collection:
-    """Return the collection of a mirror over all namespaces: /api/v1/pods, /apis/GROUP/VERSION/PLURAL."""
-    parts = path.strip("/").split("/")
-    return ("" if parts[0] == "api" else parts[1]), parts[-1]
-
-
 def _is_over(plan: Plan) -> bool:
     return plan.status.phase is not None and plan.status.phase.over
 
@@ -275,16 +268,3 @@ def _is_approved(plan: Plan) -> bool:
     phase = plan.status.phase
     approved = plan.approval is not None and plan.approval.decision is PlanDecision.APPROVED
     return (approved or plan.policy.auto) and not (phase and phase.over)
-
-
-def _span(plan: Plan) -> bool:
-    return (plan.status.window or plan.window) is not None
-
-
-def _stops(plan: Plan, approved: bool) -> list[Stop]:
-    window = plan.status.window or plan.window
-    assert window is not None, "asked of plans with a window alone"
-    name = f"{plan.namespace}/{plan.owner.name}"
-    before = Stop(window.start_seconds - BEFORE_SECONDS, f"before the window of {name}")
-    after = Stop(window.end_seconds + AFTER_SECONDS, f"after the window of {name}")
-    return [before, after] if approved else [before]

@@ -115,7 +115,8 @@ def load(pods: Sequence[ObservedPod], nodes: Sequence[Node], shape: Curves, time
     """Usage of the pods at these moments (Unix seconds)."""
     index = {node.name: i for i, node in enumerate(nodes)}
     rows = np.array([shape.rows.get(key_of(pod), -1) for pod in pods], dtype=np.intp)
-    own = np.array([1.0 + SPREAD * (_draw(pod) - 0.5) for pod in pods]).reshape(-1, 1)
+    draws = (zlib.crc32(f"{pod.namespace}/{pod.name}".encode()) / 2**32 for pod in pods)
+    own = np.array([1.0 + SPREAD * (draw - 0.5) for draw in draws]).reshape(-1, 1)
     usage = {}
     for resource in Resource:
         requested = np.array([sum(pod.requests.get(name, 0) for name in _NAMES[resource]) for pod in pods], dtype=float)
@@ -130,10 +131,6 @@ def load(pods: Sequence[ObservedPod], nodes: Sequence[Node], shape: Curves, time
 def key_of(pod: ObservedPod) -> Key:
     """Return the key of a demo pod's curve."""
     return pod.namespace, pod.labels.get(WORKLOAD_LABEL, "")
-
-
-def _draw(pod: ObservedPod) -> float:
-    return zlib.crc32(f"{pod.namespace}/{pod.name}".encode()) / 2**32
 
 
 def _pod(observed: ObservedPod) -> Pod:

@@ -5,10 +5,11 @@ Drawn from the finished workloads, because an API server would not have admitted
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Final
 
-from cotenant.base.cluster import Container, ContainerRole, LimitRange, Quota, Workload
+from cotenant.base.cluster import ContainerRole, LimitRange, Quota, Workload
 from cotenant.base.resource import GIB, MILLICORES_PER_CORE, Resource
 from cotenant_lab.synthetic.archetypes import BOUNDED
 
@@ -19,37 +20,31 @@ _WHOLE: Final = {Resource.CPU: MILLICORES_PER_CORE, Resource.MEMORY: GIB}
 
 def limit_ranges(workloads: Sequence[Workload]) -> tuple[LimitRange, ...]:
     """The smallest request as the minimum; for memory also the largest limit and the largest limit / request."""
-    return tuple(
-        bounds
-        for namespace in BOUNDED
-        for resource in Resource
-        if (bounds := _limit_range(namespace, resource, [c for w in _of(workloads, namespace) for c in w.containers]))
-    )
-
-
-def _limit_range(namespace: str, resource: Resource, containers: Sequence[Container]) -> LimitRange | None:
-    requests = [c.requests[resource] for c in containers if resource in c.requests]
-    if not requests:
-        return None
-    if resource is Resource.CPU:
-        return LimitRange(namespace, resource, min(requests))
-    limits = [c.limits[resource] for c in containers]
-    ratio = max(c.limits[resource] / c.requests[resource] for c in containers)
-    return LimitRange(namespace, resource, min(requests), max(limits), max(2.0, float(-(-ratio // 0.5) * 0.5)))
+    ranges = []
+    for namespace in BOUNDED:
+        containers = [container for workload in _of(workloads, namespace) for container in workload.containers]
+        for resource in Resource:
+            requests = [c.requests[resource] for c in containers if resource in c.requests]
+            if requests and resource is Resource.CPU:
+                ranges.append(LimitRange(namespace, resource, min(requests)))
+            elif requests:
+                most = max(c.limits[resource] for c in containers)
+                ratio = max(c.limits[resource] / c.requests[resource] for c in containers)
+                ratio = max(2.0, float(-(-ratio // 0.5) * 0.5))
+                ranges.append(LimitRange(namespace, resource, min(requests), most, ratio))
+    return tuple(ranges)
 
 
 def quotas(workloads: Sequence[Workload]) -> tuple[Quota, ...]:
     """A quota for each bounded namespace that runs something: a tenth above what is used, in whole cores and GiB."""
-    return tuple(quota for namespace in BOUNDED for quota in _quotas(namespace, _of(workloads, namespace)))
-
-
-def _quotas(namespace: str, workloads: Sequence[Workload]) -> Iterator[Quota]:
-    for resource, of_limits in _COUNTED:
-        used = sum(w.replicas * _quota_amount_per_pod(w, resource, of_limits) for w in workloads)
-        if used:
+    listed = []
+    for namespace, (resource, of_limits) in product(BOUNDED, _COUNTED):
+        of_pods = (w.replicas * _quota_amount_per_pod(w, resource, of_limits) for w in _of(workloads, namespace))
+        if used := sum(of_pods):
             unit = _WHOLE[resource]
             hard = -(-(used + used // 10) // unit) * unit
-            yield Quota(namespace, "team", resource, of_limits, hard, used)
+            listed.append(Quota(namespace, "team", resource, of_limits, hard, used))
+    return tuple(listed)
 
 
 def _quota_amount_per_pod(workload: Workload, resource: Resource, of_limits: bool) -> int:

@@ -32,7 +32,10 @@ def generate(spec: SyntheticSpec, nodes: Sequence[Node] | None = None) -> Synthe
     grid = spec.grid
     nodes = tuple(nodes) if nodes is not None else fleet.nodes(spec)
     plan = fleet.blueprints(spec, _stream(spec, 1))
-    holidays = _holidays(spec)
+    # One holiday in four weeks, on a working day two thirds in; none in a window under ten days.
+    day = (grid.start_seconds // DAY_SECONDS + spec.days * 2 // 3) * DAY_SECONDS
+    weekday = (day // DAY_SECONDS + 3) % 7
+    holidays = (day - max(0, weekday - 4) * DAY_SECONDS,) if spec.days >= 10 else ()
     load = patterns.loads(plan, grid, holidays, _stream(spec, 2))
     lives = lifetimes.lives(plan, load, grid, _stream(spec, 3))
     running = np.array([life.running(grid.size - 1) for life in lives], dtype=float)
@@ -40,7 +43,13 @@ def generate(spec: SyntheticSpec, nodes: Sequence[Node] | None = None) -> Synthe
     places = placement.assign_seats(sized, nodes)
     rows = seats.seats(spec, sized, lives, places, nodes)
     people = pods.populate(sized, lives, rows, nodes, (grid, _stream(spec, 4)))
-    crowd = Crowd(plan, lives, _per_replica(plan, load, lives))
+    # Load that one replica carries: an autoscaled workload's is shared by those that run.
+    for row in (row for row, blueprint in enumerate(plan) if blueprint.scaled):
+        replicas = np.zeros(load.shape[1], dtype=np.float32)
+        for start, end in (run for life in lives[row].seats for run in life.runs):
+            replicas[max(start, 0) : max(end, 0)] += 1
+        load[row] *= float(replicas.mean()) / np.maximum(replicas, 1.0)
+    crowd = Crowd(plan, lives, load)
     usage, outages = _usage(spec, (rows, crowd, people), nodes, sized)
     if spec.rush:
         usage |= _gpu_usage(plan, people, usage[Signal.CPU_USAGE_MEAN], _stream(spec, 10))
@@ -49,9 +58,7 @@ def generate(spec: SyntheticSpec, nodes: Sequence[Node] | None = None) -> Synthe
         NAME, grid.end_seconds, nodes, workloads, people.pods, people.events,
         limit_ranges=bounds.limit_ranges(workloads), quotas=bounds.quotas(workloads), server_version=SERVER_VERSION,
     )  # fmt: skip
-    truth = Truth(
-        {b.ref: b.shape for b in plan}, {b.ref: b.memory for b in plan}, holidays, outages
-    )  # fmt: skip
+    truth = Truth({b.ref: b.shape for b in plan}, {b.ref: b.memory for b in plan}, holidays, outages)
     return SyntheticCluster(spec, inventory, usage, truth)
 
 
@@ -72,27 +79,6 @@ def _gpu_usage(
 def _stream(spec: SyntheticSpec, stage: int) -> np.random.Generator:
     """A stage's own random numbers, so that a change in one stage leaves the others' draws alone."""
     return np.random.default_rng([spec.seed, stage])
-
-
-def _holidays(spec: SyntheticSpec) -> tuple[int, ...]:
-    """One holiday in four weeks, on a working day two thirds in; none in a window under ten days."""
-    if spec.days < 10:
-        return ()
-    day = (spec.grid.start_seconds // DAY_SECONDS + spec.days * 2 // 3) * DAY_SECONDS
-    weekday = (day // DAY_SECONDS + 3) % 7
-    return (day - max(0, weekday - 4) * DAY_SECONDS,)
-
-
-def _per_replica(plan: Sequence[fleet.Blueprint], load: Matrix, lives: Sequence[lifetimes.Lives]) -> Matrix:
-    """Load that one replica carries: an autoscaled workload's is shared by those that run."""
-    for row, blueprint in enumerate(plan):
-        if blueprint.scaled:
-            replicas = np.zeros(load.shape[1], dtype=np.float32)
-            for life in lives[row].seats:
-                for start, end in life.runs:
-                    replicas[max(start, 0) : max(end, 0)] += 1
-            load[row] *= float(replicas.mean()) / np.maximum(replicas, 1.0)
-    return load
 
 
 def _usage(
@@ -156,9 +142,8 @@ def _gaps(
     for _ in range(grid.size // (14 * grid.slots_per_day)):
         start, length = int(rng.integers(0, grid.size - 24)), int(rng.integers(5, 13))
         gaps[:, start : start + length] = True
-        outages.append(
-            (grid.start_seconds + start * grid.step_seconds, grid.start_seconds + (start + length) * grid.step_seconds)
-        )
+        began = grid.start_seconds + start * grid.step_seconds
+        outages.append((began, began + length * grid.step_seconds))
     for node in np.flatnonzero(rng.random(nodes) < 0.1):
         start = int(rng.integers(0, grid.size - 1))
         gaps[node, start : start + int(rng.integers(3, 30))] = True
@@ -175,7 +160,8 @@ def _node_totals(
     """Usage of every node, pods plus system; where it would pass 98 % of capacity, the pods are squeezed in place."""
     total = np.zeros((len(nodes), matrices[0].shape[1]), dtype=np.float32)
     for n, (node, mine) in enumerate(zip(nodes, node_rows, strict=True)):
-        system = _system(node, resource, matrices[0].shape[1], rng)
+        level = system_level(node.capacity[resource], resource)  # of kubelet, runtime and kernel, with noise
+        system = (level * np.exp(0.08 * rng.standard_normal(matrices[0].shape[1]))).astype(np.float32)
         pods_total = matrices[0][mine].sum(axis=0, dtype=np.float32)
         available = np.maximum(0.98 * node.capacity[resource] - system, 0.0)
         squeeze = np.minimum(available / np.maximum(pods_total, 1.0), 1.0).astype(np.float32)
@@ -184,12 +170,6 @@ def _node_totals(
                 matrix[mine] *= squeeze
         total[n] = pods_total * squeeze + system
     return total
-
-
-def _system(node: Node, resource: Resource, size: int, rng: np.random.Generator) -> npt.NDArray[np.float32]:
-    """Return the usage of kubelet, runtime and kernel, with noise, (size,), in the resource's unit."""
-    level = system_level(node.capacity[resource], resource)
-    return (level * np.exp(0.08 * rng.standard_normal(size))).astype(np.float32)
 
 
 def system_level(capacity: float, resource: Resource) -> float:
@@ -221,18 +201,14 @@ def _hourly_declared_amounts(
     """Requests and limits by the hour, for the containers of pods that have them: the API server has copied limits."""
     usage: dict[Signal, Usage[Any]] = {}
     for signal, (field, resource) in _DECLARED.items():
-        amounts = [
-            getattr(sized[rows.workload[series.seat_row]].containers[rows.part[series.seat_row]], field).get(resource)
-            for series in people.series
-        ]
-        series_amounts = [
-            (series, amount) for series, amount in zip(people.series, amounts, strict=True) if amount is not None
-        ]
-        values = _hourly(
-            [series for series, _ in series_amounts], [float(amount) for _, amount in series_amounts], hours
-        )
-        refs = tuple(series.ref for series, _ in series_amounts)
-        usage[signal] = Usage(refs, hours, values, resource, signal.spec.statistic)
+        having, amounts = list[ContainerSeries](), list[float]()
+        for series in people.series:
+            container = sized[rows.workload[series.seat_row]].containers[rows.part[series.seat_row]]
+            if (amount := getattr(container, field).get(resource)) is not None:
+                having.append(series)
+                amounts.append(float(amount))
+        refs = tuple(series.ref for series in having)
+        usage[signal] = Usage(refs, hours, _hourly(having, amounts, hours), resource, signal.spec.statistic)
     return usage
 
 

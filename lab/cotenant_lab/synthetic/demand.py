@@ -49,10 +49,15 @@ def cpu(seats: Seats, crowd: Crowd, grid: TimeGrid, rng: np.random.Generator) ->
     skew = np.exp(rng.normal(0.0, 0.18, len(seats)))
     for rows in _chunks(len(seats)):
         demanded = _unlimited_demand(seats, crowd, grid, rows, rng) * skew[rows, None].astype(np.float32)
-        np.minimum(demanded, _threads(seats, rows), out=demanded)
+        # A container's threads are chosen for its size, not for the node's.
+        size, most = seats.wish[Resource.CPU][rows, None], seats.limit[Resource.CPU][rows, None]
+        np.minimum(demanded, np.minimum(3.0 * size + 100.0, 1.5 * most).astype(np.float32), out=demanded)
         demanded *= seats.alive(grid, rows)
-        width = demanded * _spikes(len(demanded), grid, rng)
-        limit = seats.limit[Resource.CPU][rows, None].astype(np.float32)
+        # Relative height of the highest moment above the mean of each slot.
+        height = np.exp(rng.normal(np.log(0.25), 0.7, len(demanded))).astype(np.float32)
+        spikes = height[:, None] * rng.standard_exponential((len(demanded), grid.size), dtype=np.float32)
+        width = demanded * np.asarray(np.minimum(spikes + 0.02, 4.0), dtype=np.float32)
+        limit = most.astype(np.float32)
         lost = refused_demand(demanded, width, limit)
         out.throttled[rows] = lost
         out.mean[rows] = np.minimum(demanded - lost, limit)
@@ -86,15 +91,6 @@ def _unlimited_demand(seats: Seats, crowd: Crowd, grid: TimeGrid, rows: slice, r
     return _with_starts(noise, seats, crowd, rows, rng)
 
 
-def _threads(seats: Seats, rows: slice) -> Matrix:
-    """Return the most CPU that each container could use, (rows, 1), millicores.
-
-    Its threads are chosen for its size, not for the node's.
-    """
-    size, limit = seats.wish[Resource.CPU][rows, None], seats.limit[Resource.CPU][rows, None]
-    return np.minimum(3.0 * size + 100.0, 1.5 * limit).astype(np.float32)
-
-
 def _with_starts(demand: Matrix, seats: Seats, crowd: Crowd, rows: slice, rng: np.random.Generator) -> Matrix:
     """Add what a process burns while it starts: ten minutes of two to three requests for a JVM, little for others."""
     for row, workload, part, life in zip(
@@ -110,40 +106,32 @@ def _with_starts(demand: Matrix, seats: Seats, crowd: Crowd, rows: slice, rng: n
     return demand
 
 
-def _spikes(count: int, grid: TimeGrid, rng: np.random.Generator) -> Matrix:
-    """Relative height of the highest moment above the mean of each slot, (count, grid.size)."""
-    height = np.exp(rng.normal(np.log(0.25), 0.7, count)).astype(np.float32)
-    spikes = height[:, None] * rng.standard_exponential((count, grid.size), dtype=np.float32)
-    return np.asarray(np.minimum(spikes + 0.02, 4.0), dtype=np.float32)
-
-
 def memory(seats: Seats, crowd: Crowd, grid: TimeGrid, rng: np.random.Generator) -> Matrix:
     """Working set of every row in bytes, (n, grid.size), 0 where nobody sits; below its limit but for kills."""
     out = np.zeros((len(seats), grid.size), dtype=np.float32)
     for rows in _chunks(len(seats)):
         age = seats.age(grid, rows)
         level = seats.level[Resource.MEMORY][rows, None].astype(np.float32)
-        limit = np.minimum(seats.limit[Resource.MEMORY], 3.0 * seats.wish[Resource.MEMORY])[rows, None].astype(
-            np.float32
-        )
-        relative = _warmth(age, rng) * np.exp(slow_noise(len(age), grid, rng.uniform(0.005, 0.09, len(age)), rng))
+        limit = np.minimum(seats.limit[Resource.MEMORY], 3.0 * seats.wish[Resource.MEMORY])
+        limit = limit[rows, None].astype(np.float32)
+        # Caches fill: from 60 % of the level at the start to all of it after some hours.
+        hours = rng.uniform(4.0, 60.0, (len(age), 1)).astype(np.float32)
+        warmth = (1.0 - 0.4 * np.exp(-np.maximum(age, 0.0) / hours)).astype(np.float32)
+        relative = warmth * np.exp(slow_noise(len(age), grid, rng.uniform(0.005, 0.09, len(age)), rng))
         kinds = np.array([crowd.blueprints[w].memory for w in seats.workload[rows]])
         kinds[seats.part[rows] > 0] = MemoryShape.STEADY
         for kind, grow in _GROWTH.items():
             chosen = np.flatnonzero(kinds == kind)
             relative[chosen] = grow(relative[chosen], age[chosen], crowd, seats.workload[rows][chosen])
         used = np.minimum(level * relative, 0.985 * limit)
-        _teeth(used, limit, age, kinds, crowd, seats.workload[rows])
+        # Saw-tooth rows go from half of the limit in a straight line to the limit at the end of the period.
+        for row in np.flatnonzero(kinds == MemoryShape.SAWTOOTH):
+            progress = np.clip(age[row] / max(crowd.lives[seats.workload[rows][row]].period, 1), 0.0, 1.0)
+            used[row] = limit[row] * (0.45 + 0.53 * progress)
         used *= seats.alive(grid, rows)
         _before_kills(used, limit, seats, rows)
         out[rows] = used
     return out
-
-
-def _warmth(age: Matrix, rng: np.random.Generator) -> Matrix:
-    """Caches fill: from 60 % of the level at the start to all of it after some hours."""
-    hours = rng.uniform(4.0, 60.0, (len(age), 1)).astype(np.float32)
-    return (1.0 - 0.4 * np.exp(-np.maximum(age, 0.0) / hours)).astype(np.float32)
 
 
 def _with_load(relative: Matrix, age: Matrix, crowd: Crowd, workload: npt.NDArray[np.int64]) -> Matrix:
@@ -162,15 +150,6 @@ _GROWTH: dict[MemoryShape, Callable[[Matrix, Matrix, Crowd, npt.NDArray[np.int64
     MemoryShape.FOLLOWS_LOAD: _with_load,
     MemoryShape.LEAK: _leak_growth,
 }
-
-
-def _teeth(
-    used: Matrix, limit: Matrix, age: Matrix, kinds: npt.NDArray[np.str_], crowd: Crowd, workload: npt.NDArray[np.int64]
-) -> None:
-    """Saw-tooth rows, in place: from half of the limit in a straight line to the limit at the end of the period."""
-    for row in np.flatnonzero(kinds == MemoryShape.SAWTOOTH):
-        progress = np.clip(age[row] / max(crowd.lives[workload[row]].period, 1), 0.0, 1.0)
-        used[row] = limit[row] * (0.45 + 0.53 * progress)
 
 
 def _before_kills(used: Matrix, limit: Matrix, seats: Seats, rows: slice) -> None:

@@ -8,8 +8,8 @@ the number of pods are counted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 from cotenant.base.errors import CotenantError
 from cotenant.base.kubernetes.pod_qos import pod_qos
@@ -35,7 +35,7 @@ def out_of_bounds(pod: Json, ranges: Iterable[Json]) -> Refusal | None:
     """The API server's 403 for the first bound of these LimitRanges that a container breaks; None when it keeps all."""
     for limit_range in ranges:
         for item in _items(limit_range):
-            for container in _containers(pod):
+            for container in (c for key in _LISTS for c in pod["spec"].get(key) or ()):
                 if message := next(_limit_range_violations(container, item), ""):
                     return _forbidden_refusal(pod, message)
     return None
@@ -53,11 +53,15 @@ def used_by(pods: Iterable[Json]) -> Amounts:
 
 def over_quota(pod: Json, before: Json | None, others: Amounts, quotas: Sequence[Json]) -> Refusal | None:
     """403 of the first quota that the pod would pass. others: of the namespace's other pods; before: as it was."""
-    cost = _cost(pod)
-    mine = _cost(before) if before else {}
+    cost, mine = _cost(pod), _cost(before) if before else {}
     for quota in quotas:
-        hard = _hard(quota)
-        name = quota["metadata"]["name"]
+        name, hard = quota["metadata"]["name"], Amounts()  # of what is counted here, by full name
+        for key, text in ((quota.get("spec") or {}).get("hard") or {}).items():
+            resource = _full(key).rpartition(".")[2]
+            if resource in _COUNTED:
+                hard[_full(key)] = parse_quantities({resource: text})[resource]
+            elif key == "pods":
+                hard[key] = int(text)
         if missing := [key for key in hard if key not in cost and key != "pods"]:
             return _forbidden_refusal(pod, f"failed quota: {name}: must specify {','.join(missing)}")
         grown = [key for key in hard if cost.get(key, 0) > mine.get(key, 0)]
@@ -93,11 +97,6 @@ def _items(limit_range: Json) -> Iterator[Json]:
     for item in (limit_range.get("spec") or {}).get("limits") or ():
         if item.get("type") == "Container":
             yield item
-
-
-def _containers(pod: Json) -> Iterator[Json]:
-    for key in _LISTS:
-        yield from pod["spec"].get(key) or ()
 
 
 def _with_default_amounts(container: Json, items: Sequence[Json]) -> Json:
@@ -139,19 +138,6 @@ def _cost(pod: Json) -> Amounts:
     except CotenantError as error:
         raise Refusal(422, f'Pod "{pod["metadata"].get("name", "")}" is invalid: {error}') from error
     return cost
-
-
-def _hard(quota: Json) -> Amounts:
-    """Return the hard limits of a quota for the resources that are counted here, by full name."""
-    hard: Mapping[str, Any] = (quota.get("spec") or {}).get("hard") or {}
-    limits: Amounts = {}
-    for name, text in hard.items():
-        resource = _full(name).rpartition(".")[2]
-        if resource in _COUNTED:
-            limits[_full(name)] = parse_quantities({resource: text})[resource]
-        elif name == "pods":
-            limits[name] = int(text)
-    return limits
 
 
 def _full(name: str) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from cotenant_lab.simulation.api_server.schema import ANY, FieldSchema
 
@@ -47,28 +47,17 @@ class BuiltIn:
         match = _FIELD.fullmatch(word)
         assert match, f"{word!r} is not in the table's notation"
         name, container, kind = match[1], match[2] or "", match[3] or ""
-        inner = self._inner(kind)
+        inner = (
+            FieldSchema("scalar", _SCALARS[kind]) if kind in _SCALARS else ANY if kind == "?" else self.type(kind[1:])
+        )
+        inner = replace(inner, is_kept=True) if kind[:1] == "=" else inner
         if container == "<>":
             return name, FieldSchema("object", values=inner)
-        return name, _list_schema(container[1:-1], inner) if container else inner
-
-    def _inner(self, kind: str) -> FieldSchema:
-        if kind == "?":
-            return ANY
-        if kind[:1] == "=":
-            return replace(self.type(kind[1:]), is_kept=True)
-        return self.type(kind[1:]) if kind[:1] == ":" else FieldSchema("scalar", _SCALARS[kind])
-
-
-def _list_schema(keys: str, items: FieldSchema) -> FieldSchema:
-    if keys in ("", "*"):
-        return FieldSchema("list", items=items, is_set=keys == "*")
-    return FieldSchema("list", items=items, keys=tuple(_key(part) for part in keys.split(",")))
-
-
-def _key(part: str) -> tuple[str, Any]:
-    name, _, default = part.partition("=")
-    return name, default or None
+        if container in ("[]", "[*]"):
+            return name, FieldSchema("list", items=inner, is_set=container == "[*]")
+        parts = [part.partition("=") for part in container[1:-1].split(",") if part]
+        keys = tuple((key, default or None) for key, _, default in parts)
+        return name, FieldSchema("list", items=inner, keys=keys) if container else inner
 
 
 _TABLE: Final = """

@@ -36,15 +36,11 @@ def loopback() -> tuple[str, ssl.SSLContext]:
     secret = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    return text.decode(), _context(text + secret)
-
-
-def _context(pair: bytes) -> ssl.SSLContext:
-    """The context reads files only: the pair is on the disk for that moment, for its owner alone."""
+    # The context reads files only: the pair is on the disk for that moment, for its owner alone.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with tempfile.TemporaryDirectory(prefix="cotenant-") as folder:
         path = Path(folder) / "pair.pem"
         path.touch(mode=0o600)
-        path.write_bytes(pair)
+        path.write_bytes(text + secret)
         context.load_cert_chain(path)
-    return context
+    return text.decode(), context

@@ -44,20 +44,13 @@ def canonical_quantity(value: str | float) -> str | float:
     amount = ceil(amount / _LEAST) * _LEAST  # nothing is finer than a billionth
     sign = "-" if match[1] == "-" and amount else ""
     if suffix in _BINARY[1:] and amount >= 1024 and amount.denominator == 1:
-        return sign + _binary(amount.numerator)
-    return sign + _decimal(amount, with_suffix=suffix[:1] not in ("e", "E") or suffix == "E")
-
-
-def _binary(amount: int) -> str:
-    power = 0
-    while amount % 1024 == 0 and power < len(_BINARY) - 1:
-        amount, power = amount // 1024, power + 1
-    return f"{amount}{_BINARY[power]}"
-
-
-def _decimal(amount: Fraction, with_suffix: bool) -> str:
+        number, power = amount.numerator, 0
+        while number % 1024 == 0 and power < len(_BINARY) - 1:
+            number, power = number // 1024, power + 1
+        return f"{sign}{number}{_BINARY[power]}"
     if not amount:
         return "0"
     power = next(power for power in sorted(_DECIMAL, reverse=True) if (amount / Fraction(10) ** power).denominator == 1)
-    number = int(amount / Fraction(10) ** power)
-    return f"{number}{_DECIMAL[power] if with_suffix else f'e{power}' if power else ''}"
+    exponent = f"e{power}" if power else ""
+    unit = exponent if suffix[:1] in ("e", "E") and suffix != "E" else _DECIMAL[power]
+    return f"{sign}{int(amount / Fraction(10) ** power)}{unit}"

@@ -38,16 +38,8 @@ class Refusal(Exception):
         """The Status object."""
         listed = [{"reason": r, "message": m, "field": f} for r, f, m in self.causes]
         details = {**({"name": self.name} if self.name else {}), **({"causes": listed} if listed else {})}
-        return {
-            "kind": "Status",
-            "apiVersion": "v1",
-            "metadata": {},
-            "status": "Failure",
-            "message": self.message,
-            "reason": self.reason,
-            "code": self.code,
-            **({"details": details} if details else {}),
-        }
+        head = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": self.message}
+        return {**head, "reason": self.reason, "code": self.code, **({"details": details} if details else {})}
 
 
 def not_found(what: str, name: str) -> Refusal:

@@ -7,13 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from cotenant.base.process.clock import Clock
-from cotenant_lab.simulation.api_server import tables
-from cotenant_lab.simulation.api_server.core_events import (
-    is_core_event,
-    listed_as_core,
-    streamed_as_core,
-    to_events_group,
-)
+from cotenant_lab.simulation.api_server import core_events, tables
 from cotenant_lab.simulation.api_server.kinds import ApiKind, built_in, of_definition
 from cotenant_lab.simulation.api_server.refusal import Refusal
 from cotenant_lab.simulation.api_server.rights import AccessRequest, Account, access_review, self_review, subject_review
@@ -78,7 +72,16 @@ class Api:
     def answer(self, request: EmbeddedRequest) -> ApiAnswer:
         """Return the server's answer; raise Refusal for everything but success."""
         if request.path in _REVIEWS and request.method == "POST":
-            return ApiAnswer(201, self._review(_REVIEWS[request.path], request))
+            # Everybody may ask about themselves; about others only who may create such reviews.
+            body = {"kind": _REVIEWS[request.path], **(request.body or {})}
+            if _REVIEWS[request.path] == "SelfSubjectReview":
+                return ApiAnswer(201, self_review(body, request.account))
+            if _REVIEWS[request.path] == "SelfSubjectAccessReview":
+                return ApiAnswer(201, access_review(body, request.account))
+            access = AccessRequest("create", "authorization.k8s.io", "subjectaccessreviews")
+            if not request.account.allows(access.verb, access.group, access.resource):
+                raise access.refusal(request.account)
+            return ApiAnswer(201, subject_review(body, self.known()))
         parts = request.path.strip("/").split("/")
         root = 2 if parts[0] == "api" else 3
         if parts[0] not in ("api", "apis") or len(parts) <= root:
@@ -87,18 +90,6 @@ class Api:
         self._authorise(request, call)
         return self._act(request, call)
 
-    def _review(self, kind: str, request: EmbeddedRequest) -> Json:
-        """Everybody may ask about themselves; about others only who may create such reviews."""
-        body = {"kind": kind, **(request.body or {})}
-        if kind == "SelfSubjectReview":
-            return self_review(body, request.account)
-        if kind == "SelfSubjectAccessReview":
-            return access_review(body, request.account)
-        access = AccessRequest("create", "authorization.k8s.io", "subjectaccessreviews")
-        if not request.account.allows(access.verb, access.group, access.resource):
-            raise access.refusal(request.account)
-        return subject_review(body, self.known())
-
     def _call(self, request: EmbeddedRequest, parts: list[str], root: int) -> ApiCall:
         group, version, rest = "" if root == 2 else parts[1], parts[root - 1], parts[root:]
         namespace = ""
@@ -106,11 +97,9 @@ class Api:
             namespace, rest = rest[1], rest[2:]
         kind = self._kinds.get((group, version, rest[0]))
         subresource = rest[2] if len(rest) > 2 else ""
-        served = kind and len(rest) <= 3 and (not subresource or subresource in kind.subresources)
-        if not kind or not served or (namespace and not kind.namespaced):
-            raise Refusal(404, "the server could not find the requested resource")
         name = rest[1] if len(rest) > 1 else ""
-        if kind.namespaced and name and not namespace:
+        served = kind and len(rest) <= 3 and (not subresource or subresource in kind.subresources)
+        if not kind or not served or (not kind.namespaced if namespace else kind.namespaced and name):
             raise Refusal(404, "the server could not find the requested resource")
         return ApiCall(kind, namespace, name, subresource, request.query, request.body, request.agent)
 
@@ -121,10 +110,11 @@ class Api:
             raise access.refusal(request.account)
 
     def _act(self, request: EmbeddedRequest, call: ApiCall) -> ApiAnswer:
-        if is_core_event(call.kind):
-            answer = self._act(request, to_events_group(call, self._kinds["events.k8s.io", "v1", "events"]))
-            body = answer.body
-            return replace(answer, body=listed_as_core(body) if isinstance(body, dict) else streamed_as_core(body))
+        if core_events.is_core_event(call.kind):
+            events = self._kinds["events.k8s.io", "v1", "events"]
+            answer = self._act(request, core_events.to_events_group(call, events))
+            streamed, body = core_events.streamed_as_core, answer.body
+            return replace(answer, body=core_events.listed_as_core(body) if isinstance(body, dict) else streamed(body))
         verb = _verb(request, call)
         if verb == "watch":
             return ApiAnswer(200, watch(self.state, call))
@@ -133,27 +123,20 @@ class Api:
             return ApiAnswer(201, acts[call.subresource](call), tuple(call.warnings))
         if verb == "create" and not call.subresource:
             return ApiAnswer(201, self._verbs.create(call), tuple(call.warnings))
-        if verb == "patch":
-            return self._patch(request, call)
+        if verb == "patch" and request.content_type == APPLY:
+            item, new = self._verbs.apply(call, lambda: self._authorise(request, call, "create"))
+            return ApiAnswer(201 if new else 200, item, tuple(call.warnings))
+        if verb == "patch" and request.content_type != JSON_PATCH:
+            accepted = f"accepted media types include: {JSON_PATCH}, {APPLY}"
+            raise Refusal(415, f"the body of the request was in an unknown format - {accepted}")
         plain = {"get": self._verbs.get, "list": self._verbs.list}
-        changing = {"update": self._verbs.replace, "delete": self._verbs.delete}
+        changing = {"update": self._verbs.replace, "delete": self._verbs.delete, "patch": self._verbs.patch}
         if verb not in {**plain, **changing}:
             raise Refusal(405, "the server does not allow this method on the requested resource")
         body = {**plain, **changing}[verb](call)
         if verb in plain and tables.MEDIA_TYPE in request.accept:
             body = tables.table(body, call.kind.columns, self._clock.now_seconds())
         return ApiAnswer(200, body, tuple(call.warnings))
-
-    def _patch(self, request: EmbeddedRequest, call: ApiCall) -> ApiAnswer:
-        if request.content_type == APPLY:
-            item, new = self._verbs.apply(call, lambda: self._authorise(request, call, "create"))
-            return ApiAnswer(201 if new else 200, item, tuple(call.warnings))
-        if request.content_type == JSON_PATCH:
-            return ApiAnswer(200, self._verbs.patch(call), tuple(call.warnings))
-        raise Refusal(
-            415,
-            f"the body of the request was in an unknown format - accepted media types include: {JSON_PATCH}, {APPLY}",
-        )
 
     # --- what is served -----------------------------------------------------------------------------------------------
     def _serve(self, kind: ApiKind) -> None:
@@ -162,7 +145,13 @@ class Api:
     def _follow_write(self, kind: ApiKind, before: Json | None, after: Json | None) -> None:
         """A CRD serves its kind; a namespace or a CRD that goes takes its objects with it."""
         if kind.name == "CustomResourceDefinition":
-            self._register_definition(after) if after else self._remove_definition(before or {})
+            if after:
+                self._register_definition(after)
+                return
+            for gone in list(of_definition(before or {})):
+                for key, _ in self.state.items(gone.collection):
+                    self.state.remove(gone.collection, key)
+                self._kinds.pop((gone.group, gone.version, gone.plural), None)
         elif kind.name == "Namespace" and after is None and before:
             name = before["metadata"]["name"]
             for collection, items in self.state.contents().items():
@@ -174,37 +163,26 @@ class Api:
         for kind in of_definition(definition):
             self._serve(kind)
 
-    def _remove_definition(self, definition: Json) -> None:
-        for kind in list(of_definition(definition)):
-            for item in self.state.contents().get(kind.collection, []):
-                self.state.remove(kind.collection, (item["metadata"].get("namespace", ""), item["metadata"]["name"]))
-            self._kinds.pop((kind.group, kind.version, kind.plural), None)
-
     # --- discovery ----------------------------------------------------------------------------------------------------
     def _document(self, path: str) -> Json:
+        groups = []
+        for group in sorted({kind.group for kind in self._kinds.values()} - {""}):
+            versions = sorted({kind.version for kind in self._kinds.values() if kind.group == group})
+            listed = [{"groupVersion": f"{group}/{version}", "version": version} for version in versions]
+            groups.append({"name": group, "versions": listed, "preferredVersion": listed[0]})
         fixed: dict[str, Json] = {
             "/version": dict(VERSION),
             "/api": {"kind": "APIVersions", "versions": ["v1"]},
-            "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": list(self._groups())},
+            "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups},
         }
         if path in fixed:
             return fixed[path]
-        kinds = [kind for kind in self._kinds.values() if path == _root(kind)]
+        kinds = [k for k in self._kinds.values() if path == f"/api{'s' if k.group else ''}/{k.api_version}"]
         if not kinds:
             raise Refusal(404, "the server could not find the requested resource")
         resources = [resource for kind in kinds for resource in _resources(kind)]
         body = {"groupVersion": kinds[0].api_version, "resources": resources}
         return {"kind": "APIResourceList", "apiVersion": "v1", **body}
-
-    def _groups(self) -> Iterator[Json]:
-        for group in sorted({kind.group for kind in self._kinds.values()} - {""}):
-            versions = sorted({kind.version for kind in self._kinds.values() if kind.group == group})
-            listed = [{"groupVersion": f"{group}/{version}", "version": version} for version in versions]
-            yield {"name": group, "versions": listed, "preferredVersion": listed[0]}
-
-
-def _root(kind: ApiKind) -> str:
-    return f"/apis/{kind.api_version}" if kind.group else f"/api/{kind.version}"
 
 
 def _resources(kind: ApiKind) -> Iterator[Json]:

@@ -86,17 +86,20 @@ def from_openapi(node: Json, metadata: FieldSchema | None = None) -> FieldSchema
     items = node.get("items")
     names = node.get("x-kubernetes-list-map-keys", ()) if list_type == "map" else ()
     of_items = (items or {}).get("properties") or {}
-    is_open = bool(node.get("x-kubernetes-preserve-unknown-fields")) or extra is True
+    kind, either = node.get("type", ""), bool(node.get("x-kubernetes-int-or-string"))
+    keeps_unknown = bool(node.get("x-kubernetes-preserve-unknown-fields"))
+    shape = {"object": "object", "array": "list", "": "scalar" if either else "any"}.get(kind, "scalar")
+    bare = "properties" not in node and "additionalProperties" not in node
     return FieldSchema(
-        shape=_shape(node),
-        scalar="" if node.get("x-kubernetes-int-or-string") else node.get("type", ""),
+        shape="any" if kind == "object" and bare and keeps_unknown else shape,
+        scalar="" if either else kind,
         fields=fields,
         values=from_openapi(extra) if isinstance(extra, dict) else None,
         items=from_openapi(items) if items else None,
         atomic=node.get("x-kubernetes-map-type") == "atomic",
         keys=tuple((name, of_items.get(name, {}).get("default")) for name in names),
         is_set=list_type == "set",
-        is_open=is_open or bool(node.get("x-kubernetes-embedded-resource")),
+        is_open=keeps_unknown or extra is True or bool(node.get("x-kubernetes-embedded-resource")),
         required=tuple(node.get("required", ())),
         limits={key: node[key] for key in _LIMITS if key in node},
     )
@@ -107,16 +110,6 @@ _LIMITS: Final = (
     *("enum", "minimum", "maximum", "minLength", "maxLength", "pattern", "minItems", "maxItems"),
     *("maxProperties", "nullable", "default"),
 )
-
-
-def _shape(node: Json) -> str:
-    kind = node.get("type", "")
-    if kind == "object":
-        bare = not any(key in node for key in ("properties", "additionalProperties"))
-        return "any" if bare and node.get("x-kubernetes-preserve-unknown-fields") else "object"
-    if kind == "array":
-        return "list"
-    return "scalar" if kind or node.get("x-kubernetes-int-or-string") else "any"
 
 
 def unknown_fields(schema: FieldSchema, value: Any, at: str = "") -> Iterator[str]:
@@ -136,10 +129,12 @@ def unknown_fields(schema: FieldSchema, value: Any, at: str = "") -> Iterator[st
 def prune_value(schema: FieldSchema, value: Any) -> Any:
     """The value without undeclared fields, and with declared defaults, which also replace nulls."""
     if isinstance(value, dict) and schema.shape == "object":
-        declared = {
-            name: prune_value(schema.child(name), child) for name, child in value.items() if schema.declares(name)
-        }
-        return _with_defaults(schema, declared)
+        declared = {name: child for name, child in value.items() if schema.declares(name)}
+        declared = {name: prune_value(schema.child(name), child) for name, child in declared.items()}
+        for name, child in schema.fields.items():
+            if "default" in child.limits and (name not in declared or declared[name] is None):
+                declared[name] = prune_value(child, json.loads(json.dumps(child.limits["default"])))
+        return declared
     if isinstance(value, list) and schema.items:
         return [prune_value(schema.items, item) for item in value]
     return value
@@ -149,23 +144,10 @@ def compact_value(schema: FieldSchema, value: Any) -> Any:
     """The value as a built-in kind keeps it: without nulls, empty lists and empty maps, and with its structs."""
     if isinstance(value, dict):
         whole = {**value, **{name: value.get(name) or {} for name, child in schema.fields.items() if child.is_kept}}
-        children = (
-            (name, schema.child(name), compact_value(schema.child(name), child)) for name, child in whole.items()
-        )
-        return {
-            name: child for name, kind, child in children if child is not None and not _is_empty_container(kind, child)
-        }
+        compacted = {name: compact_value(schema.child(name), child) for name, child in whole.items()}
+        maps = {name for name in whole if schema.child(name).values is not None}
+        empty = [name for name, child in compacted.items() if child in (None, []) or (child == {} and name in maps)]
+        return {name: child for name, child in compacted.items() if name not in empty}
     if isinstance(value, list):
         return [compact_value(schema.items or ANY, item) for item in value]
     return value
-
-
-def _is_empty_container(schema: FieldSchema, value: Any) -> bool:
-    return value == [] or (value == {} and schema.values is not None)
-
-
-def _with_defaults(schema: FieldSchema, declared: Json) -> Json:
-    for name, child in schema.fields.items():
-        if "default" in child.limits and (name not in declared or declared[name] is None):
-            declared[name] = prune_value(child, json.loads(json.dumps(child.limits["default"])))
-    return declared

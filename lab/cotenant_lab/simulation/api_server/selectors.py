@@ -66,10 +66,6 @@ def by_fields(text: str, resource: str) -> Predicate:
 def _value(item: Any, path: tuple[str, ...]) -> str:
     for name in path:
         item = item.get(name) if isinstance(item, dict) else None
-    return "false" if item is None and path[-1] == "unschedulable" else _text(item)
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return "" if value is None else str(value)
+    if item is None:
+        return "false" if path[-1] == "unschedulable" else ""
+    return str(item).lower() if isinstance(item, bool) else str(item)

@@ -12,9 +12,9 @@ import contextlib
 import json
 import os
 import secrets
+import select
 import socket
 import threading
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import TracebackType
@@ -177,11 +177,6 @@ class _ApiHandler(BaseHTTPRequestHandler):
         return super().date_time_string(self.clock.now_seconds() if timestamp is None else timestamp)
 
     def do_GET(self) -> None:
-        self._serve()
-
-    do_POST = do_PUT = do_PATCH = do_DELETE = do_GET  # noqa: N815 - names that http.server calls
-
-    def _serve(self) -> None:
         try:
             if self.path in ("/readyz", "/livez", "/healthz"):
                 self._send(200, b"ok", "text/plain")
@@ -196,8 +191,15 @@ class _ApiHandler(BaseHTTPRequestHandler):
         else:
             self._stream(answer.body)
 
+    do_POST = do_PUT = do_PATCH = do_DELETE = do_GET  # noqa: N815 - names that http.server calls
+
     def _request(self) -> EmbeddedRequest:
-        text = self._body()
+        length = int(self.headers.get("Content-Length") or 0)
+        if length > LARGEST_BODY_BYTES:
+            self.close_connection = True
+            problem = f"Request entity too large: limit is {LARGEST_BODY_BYTES}"
+            raise Refusal(413, problem, reason="RequestEntityTooLarge")
+        text = self.rfile.read(length)
         split = urlsplit(self.path)
         token = self.headers.get("Authorization", "").removeprefix("Bearer ")
         if token not in self.accounts:
@@ -209,15 +211,6 @@ class _ApiHandler(BaseHTTPRequestHandler):
             self.headers.get("User-Agent", "unknown").partition("/")[0],
             self.headers.get("Accept", ""),
         )
-
-    def _body(self) -> bytes:
-        length = int(self.headers.get("Content-Length") or 0)
-        if length > LARGEST_BODY_BYTES:
-            self.close_connection = True
-            raise Refusal(
-                413, f"Request entity too large: limit is {LARGEST_BODY_BYTES}", reason="RequestEntityTooLarge"
-            )
-        return self.rfile.read(length)
 
     def _send(self, code: int, body: bytes, kind: str = "application/json", warnings: tuple[str, ...] = ()) -> None:
         self.send_response(code)
@@ -235,10 +228,12 @@ class _ApiHandler(BaseHTTPRequestHandler):
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         try:
-            for line in _lines(events):
-                if line:
+            for event in events:
+                if event is not None:
+                    line = json.dumps(event).encode() + b"\n"
                     self.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
-                elif self._gone():
+                elif select.select([self.connection], [], [], 0)[0]:
+                    self.close_connection = True
                     return
             self.wfile.write(b"0\r\n\r\n")
         except OSError:
@@ -248,20 +243,8 @@ class _ApiHandler(BaseHTTPRequestHandler):
             if close:
                 close()
 
-    def _gone(self) -> bool:
-        import select
-
-        readable, _, _ = select.select([self.connection], [], [], 0)
-        self.close_connection = bool(readable)
-        return self.close_connection
-
     def log_message(self, *args: object) -> None:
         """Say nothing."""
-
-
-def _lines(events: Stream) -> Iterator[bytes]:
-    for event in events:
-        yield b"" if event is None else json.dumps(event).encode() + b"\n"
 
 
 def _parse_body(text: bytes, content_type: str) -> Any:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import takewhile
 from queue import SimpleQueue
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from cotenant_lab.simulation.api_server.refusal import expired_refusal
 from cotenant_lab.simulation.api_server.schema import Json
@@ -85,9 +86,7 @@ class ObjectState:
         with self.lock:
             self._require(version)
             items = dict(self._objects.get(collection, {}))
-            for change in reversed(self._history):
-                if change.version <= version:
-                    break
+            for change in takewhile(lambda change: change.version > version, reversed(self._history)):
                 if change.collection == collection and change.before is None:
                     items.pop(change.key, None)
                 elif change.collection == collection and change.before is not None:
@@ -99,16 +98,16 @@ class ObjectState:
         with self.lock:
             self._require(since)
             feed: Feed = SimpleQueue()
-            for change in self._changes_after(since):
-                if change.collection == collection:
-                    feed.put(change)
-            entry = (collection, feed)
-            self._feeds.add(entry)
-        return feed, lambda: self._end(entry)
+            later = takewhile(lambda change: change.version > since, reversed(self._history))
+            for change in reversed([change for change in later if change.collection == collection]):
+                feed.put(change)
+            self._feeds.add((collection, feed))
 
-    def _end(self, entry: tuple[Collection, Feed]) -> None:
-        with self.lock:
-            self._feeds.discard(entry)
+        def end() -> None:
+            with self.lock:
+                self._feeds.discard((collection, feed))
+
+        return feed, end
 
     def compact(self) -> None:
         """Forget all history: continue tokens and watches of older versions get 410."""
@@ -132,19 +131,12 @@ class ObjectState:
         with self.lock:
             self.version = self._oldest = version
             for collection, items in contents.items():
-                self._objects[collection] = {_key(item): item for item in items}
+                pairs = ((item["metadata"], item) for item in items)
+                self._objects[collection] = {(at.get("namespace", ""), at["name"]): item for at, item in pairs}
 
     def _require(self, version: int) -> None:
         if version < self._oldest:
             raise expired_refusal(version, self._oldest)
-
-    def _changes_after(self, version: int) -> Iterator[StoredChange]:
-        later = []
-        for change in reversed(self._history):
-            if change.version <= version:
-                break
-            later.append(change)
-        return reversed(later)
 
     def _record(self, change: StoredChange) -> None:
         self._history.append(change)
@@ -154,7 +146,3 @@ class ObjectState:
         for collection, feed in self._feeds:
             if collection == change.collection:
                 feed.put(change)
-
-
-def _key(item: Any) -> Key:
-    return item["metadata"].get("namespace", ""), item["metadata"]["name"]

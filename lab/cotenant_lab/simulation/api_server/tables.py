@@ -29,23 +29,13 @@ def table(body: Json, columns: Sequence[Json], now_seconds: float) -> Json:
         {"format": "", "description": "", "priority": 0} | {k: v for k, v in column.items() if k not in _SOURCES}
         for column in shown
     ]
-    return {
-        "kind": "Table",
-        "apiVersion": "meta.k8s.io/v1",
-        "metadata": body["metadata"] if "items" in body else {},
-        "columnDefinitions": definitions,
-        "rows": [
-            {
-                "cells": [item["metadata"]["name"], *(_cell(item, column, now_seconds) for column in shown)],
-                "object": {
-                    "kind": "PartialObjectMetadata",
-                    "apiVersion": "meta.k8s.io/v1",
-                    "metadata": item["metadata"],
-                },
-            }
-            for item in items
-        ],
-    }
+    head = {"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": body["metadata"] if "items" in body else {}}
+    partial = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}
+    rows = []
+    for metadata, item in ((item["metadata"], item) for item in items):
+        cells = [metadata["name"], *(_cell(item, column, now_seconds) for column in shown)]
+        rows.append({"cells": cells, "object": {**partial, "metadata": metadata}})
+    return {**head, "columnDefinitions": definitions, "rows": rows}
 
 
 def _cell(item: Json, column: Json, now_seconds: float) -> Any:
@@ -105,10 +95,6 @@ def _pod_status(pod: Json) -> str:
     return next(filter(None, reasons), None) or _of(pod, "status", "phase") or "Pending"
 
 
-def _restarts(pod: Json) -> int:
-    return sum(status.get("restartCount") or 0 for status in _of(pod, "status", "containerStatuses") or ())
-
-
 def _node_status(node: Json) -> str:
     conditions = _of(node, "status", "conditions") or ()
     ready = next((condition["status"] for condition in conditions if condition["type"] == "Ready"), "Unknown")
@@ -116,19 +102,15 @@ def _node_status(node: Json) -> str:
     return f"{word},SchedulingDisabled" if _of(node, "spec", "unschedulable") else word
 
 
-def _scale_target(autoscaler: Json) -> str:
-    target = autoscaler["spec"]["scaleTargetRef"]
-    return f"{target['kind']}/{target['name']}"
-
-
 _READY: Final = _part("Ready", "status.readyReplicas", "spec.replicas")
 BUILT_IN: Final[Mapping[str, tuple[Json, ...]]] = {
     "namespaces": ({"name": "Status", "type": "string", "jsonPath": ".status.phase"}, AGE),
     "nodes": (_text("Status", _node_status), AGE),
     "pods": (
-        _text("Ready", _containers_ready),
-        _text("Status", _pod_status),
-        {"name": "Restarts", "type": "integer", "cell": _restarts},
+        _text("Ready", _containers_ready), _text("Status", _pod_status),
+        {"name": "Restarts", "type": "integer", "cell": lambda pod: sum(
+            status.get("restartCount") or 0 for status in _of(pod, "status", "containerStatuses") or ()
+        )},
         AGE,
         {"name": "Node", "type": "string", "jsonPath": ".spec.nodeName", "priority": 1},
     ),
@@ -150,7 +132,8 @@ BUILT_IN: Final[Mapping[str, tuple[Json, ...]]] = {
         {"name": "Suspend", "type": "boolean", "jsonPath": ".spec.suspend"}, AGE,
     ),
     "horizontalpodautoscalers": (
-        _text("Reference", _scale_target), _count("MinPods", "spec.minReplicas"), _count("MaxPods", "spec.maxReplicas"),
+        _text("Reference", lambda item: "{kind}/{name}".format_map(item["spec"]["scaleTargetRef"])),
+        _count("MinPods", "spec.minReplicas"), _count("MaxPods", "spec.maxReplicas"),
         _count("Replicas", "status.currentReplicas"), AGE,
     ),
     "configmaps": ({"name": "Data", "type": "integer", "cell": lambda item: len(item.get("data") or ())}, AGE),

@@ -51,7 +51,16 @@ def violations(schema: FieldSchema, value: Any, at: str = "") -> Iterator[tuple[
                 yield f"{at}.{name}" if at else name, "Invalid value: null"
             yield from violations(schema.child(name), child, f"{at}.{name}" if at else name)
     elif isinstance(value, list):
-        yield from _duplicates(schema, value, at)
+        elements = set()
+        for index, item in enumerate(value if schema.merges_list(value) else ()):
+            try:
+                element = schema.element(item)
+            except ValueError as error:
+                yield f"{at}[{index}]", str(error)
+                continue
+            if element in elements:
+                yield f"{at}[{index}]", f"Duplicate value: {element[1]}"
+            elements.add(element)
         for index, item in enumerate(value):
             yield from violations(schema.items or FieldSchema(), item, f"{at}[{index}]")
 
@@ -71,20 +80,6 @@ def _broken_limits(schema: FieldSchema, value: Any, at: str) -> Iterator[tuple[s
     for name, size in _SMALLER.items():
         if name in limits and size(value) > limits[name]:
             yield at, f"Invalid value: {canonical(value)}: {at} in body should be at most {limits[name]}"
-
-
-def _duplicates(schema: FieldSchema, value: list[Any], at: str) -> Iterator[tuple[str, str]]:
-    if schema.merges_list(value):
-        elements = set()
-        for index, item in enumerate(value):
-            try:
-                element = schema.element(item)
-            except ValueError as error:
-                yield f"{at}[{index}]", str(error)
-                continue
-            if element in elements:
-                yield f"{at}[{index}]", f"Duplicate value: {element[1]}"
-            elements.add(element)
 
 
 def _kind_of(value: Any) -> str:

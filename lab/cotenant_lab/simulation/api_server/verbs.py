@@ -107,15 +107,11 @@ class Verbs:
         page = keys[:limit] if limit else keys
         metadata: Json = {"resourceVersion": str(version)}
         if len(page) < len(keys):
-            metadata["continue"] = _token(version, page[-1])
+            metadata["continue"] = base64.urlsafe_b64encode(json.dumps([version, *page[-1]]).encode()).decode()
             if not (call.query.get("labelSelector") or call.query.get("fieldSelector")):
                 metadata["remainingItemCount"] = len(keys) - len(page)
-        return {
-            "kind": f"{call.kind.name}List",
-            "apiVersion": call.kind.api_version,
-            "metadata": metadata,
-            "items": [_convert_version(call.kind, items[key]) for key in page],
-        }
+        head = {"kind": f"{call.kind.name}List", "apiVersion": call.kind.api_version, "metadata": metadata}
+        return {**head, "items": [_convert_version(call.kind, items[key]) for key in page]}
 
     def create(self, call: ApiCall) -> Json:
         """POST: 409 when it exists."""
@@ -150,31 +146,21 @@ class Verbs:
             write = ManagedWrite(call.kind.schema, call.manager("Apply"), writer.now, force)
             if live is None:
                 subject()
-                return self._applied_first(call, writer, write, body), True
-            return self._apply_server_side(call, writer, write, live, body), False
-
-    def _applied_first(self, call: ApiCall, writer: KindWriter, write: ManagedWrite, body: Json) -> Json:
-        if call.subresource:
-            raise not_found(call.kind.resource, call.name)
-        if body["metadata"].get("uid"):
-            problem = f"Precondition failed: UID in precondition: {body['metadata']['uid']}, UID in object meta: "
-            raise conflict(call.kind.resource, call.name, problem)
-        _, owners = apply_configuration(write, _bare(body), body, {})
-        return self._put(call, None, writer.created(body), owners)
-
-    def _apply_server_side(
-        self, call: ApiCall, writer: KindWriter, write: ManagedWrite, live: Json, body: Json
-    ) -> Json:
-        config = {
-            **body,
-            "metadata": {k: v for k, v in body["metadata"].items() if k not in ("resourceVersion", "uid")},
-        }
-        try:
-            result, owners = apply_configuration(write, live, config, owners_of(live))
-        except FieldConflict as error:
-            raise _field_conflict(error) from error
-        condition = {name: body["metadata"][name] for name in ("resourceVersion", "uid") if name in body["metadata"]}
-        return self._change(call, writer, live, {**result, "metadata": {**result["metadata"], **condition}}, owners)
+                if call.subresource:
+                    raise not_found(call.kind.resource, call.name)
+                if uid := body["metadata"].get("uid"):
+                    problem = f"Precondition failed: UID in precondition: {uid}, UID in object meta: "
+                    raise conflict(call.kind.resource, call.name, problem)
+                _, owners = apply_configuration(write, _bare(body), body, {})
+                return self._put(call, None, writer.created(body), owners), True
+            condition = {k: v for k, v in body["metadata"].items() if k in ("resourceVersion", "uid")}
+            config = {**body, "metadata": {k: v for k, v in body["metadata"].items() if k not in condition}}
+            try:
+                result, owners = apply_configuration(write, live, config, owners_of(live))
+            except FieldConflict as error:
+                raise _field_conflict(error) from error
+            new = {**result, "metadata": {**result["metadata"], **condition}}
+            return self._put(call, live, writer.changed(live, new, call.subresource), owners), False
 
     def patch(self, call: ApiCall) -> Json:
         """RFC 6902: all operations or none."""
@@ -203,13 +189,8 @@ class Verbs:
         """Store `new` in the place of `live`; the caller owns every field that it changes. The lock is held."""
         writer = self._writer(call)
         changed = writer.changed(live, new, call.subresource)
-        owners = update_owners(
-            ManagedWrite(call.kind.schema, call.manager("Update"), writer.now),
-            _plain(live),
-            _plain(changed),
-            owners_of(live),
-        )
-        return self._put(call, live, changed, owners)
+        write = ManagedWrite(call.kind.schema, call.manager("Update"), writer.now)
+        return self._put(call, live, changed, update_owners(write, _plain(live), _plain(changed), owners_of(live)))
 
     def bind(self, call: ApiCall) -> Json:
         """POST pods/NAME/binding: the pod's node, once and for all; 409 when it has one or is another pod.
@@ -223,10 +204,8 @@ class Verbs:
             raise Refusal(500, "target.name: Required value")  # as the real server has it
         with self.state.lock:
             live = self.get(call)
-            if uid and uid != live["metadata"]["uid"]:
-                problem = (
-                    f"Precondition failed: UID in precondition: {uid}, UID in object meta: {live['metadata']['uid']}"
-                )
+            if uid and uid != (own_uid := live["metadata"]["uid"]):
+                problem = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {own_uid}"
                 raise conflict(call.kind.resource, call.name, problem)
             if live["spec"].get("nodeName"):
                 problem = f'pod {call.name} is already assigned to node "{live["spec"]["nodeName"]}"'
@@ -262,12 +241,9 @@ class Verbs:
             self._stored(call.kind, live, None)
             return _deletion_status(call, live)
 
-    def _change(self, call: ApiCall, writer: KindWriter, live: Json, new: Json, owners: Owners) -> Json:
-        return self._put(call, live, writer.changed(live, new, call.subresource), owners)
-
     def _put(self, call: ApiCall, live: Json | None, item: Json, owners: Owners) -> Json:
-        if live is None and call.kind.namespaced:
-            self._require_namespace(call)
+        if live is None and call.kind.namespaced and not self.state.get(("", "namespaces"), ("", call.namespace)):
+            raise not_found("namespaces", call.namespace)
         if call.kind.resource == "pods" and (live is None or call.subresource == "resize"):
             item = self._admit_pod(call, live, item)
         metadata = {**item["metadata"], "managedFields": managed_fields(owners)}
@@ -276,7 +252,8 @@ class Verbs:
             metadata["namespace"] = call.namespace
         if live is not None:
             metadata["resourceVersion"] = live["metadata"]["resourceVersion"]
-            if _same(live, new):
+            before, after = ({m: o.fields for m, o in owners_of(item).items()} for item in (live, new))
+            if before == after and _plain(live) == _plain(new):  # neither the object nor its owners change
                 return live
         return new if _dry(call) else self._store(call, live, new)
 
@@ -311,10 +288,6 @@ class Verbs:
             self._stored(call.kind, stored, None)
         return stored
 
-    def _require_namespace(self, call: ApiCall) -> None:
-        if self.state.get(("", "namespaces"), ("", call.namespace)) is None:
-            raise not_found("namespaces", call.namespace)
-
     def _writer(self, call: ApiCall) -> KindWriter:
         strict = call.query.get("fieldValidation") == "Strict"
         return KindWriter(call.kind, moment(self._clock.now_seconds()), strict, call.warnings)
@@ -332,32 +305,24 @@ def _object(call: ApiCall, body: Any) -> Json:
     """The body as an object of the call's kind; 400 otherwise."""
     if not isinstance(body, dict) or not isinstance(body.get("metadata", {}), dict):
         raise Refusal(400, "the body is not an object")
-    type_meta = body.get("apiVersion", call.kind.api_version), body.get("kind", call.kind.name)
-    if type_meta != (call.kind.api_version, call.kind.name):
-        problem = (
-            f"the API version in the data ({type_meta[0]}, {type_meta[1]}) does not match the expected API version"
-        )
-        raise Refusal(400, f"{problem} ({call.kind.api_version}, {call.kind.name})")
+    own = call.kind.api_version, call.kind.name
+    version, kind = body.get("apiVersion", own[0]), body.get("kind", own[1])
+    if (version, kind) != own:
+        problem = f"the API version in the data ({version}, {kind}) does not match the expected API version"
+        raise Refusal(400, f"{problem} ({own[0]}, {own[1]})")
     namespace = {"namespace": call.namespace} if call.namespace else {}
-    return {
-        **body,
-        "apiVersion": type_meta[0],
-        "kind": type_meta[1],
-        "metadata": {**namespace, **(body.get("metadata") or {})},
-    }
+    metadata = {**namespace, **(body.get("metadata") or {})}
+    return {**body, "apiVersion": version, "kind": kind, "metadata": metadata}
 
 
 def _named_alike(call: ApiCall, metadata: Json) -> None:
     if metadata.get("namespace", "") != call.namespace:
         raise Refusal(400, "the namespace of the provided object does not match the namespace sent on the request")
     if not call.name:
-        raise Refusal(
-            422, f"{call.kind.name} is invalid: metadata.name: Required value: name or generateName is required"
-        )
-    if metadata.setdefault("name", call.name) != call.name:
-        raise Refusal(
-            400, f"the name of the object ({metadata['name']}) does not match the name on the URL ({call.name})"
-        )
+        problem = "metadata.name: Required value: name or generateName is required"
+        raise Refusal(422, f"{call.kind.name} is invalid: {problem}")
+    if (name := metadata.setdefault("name", call.name)) != call.name:
+        raise Refusal(400, f"the name of the object ({name}) does not match the name on the URL ({call.name})")
 
 
 def _apply_patch(live: Json, operations: list[Json]) -> Json:
@@ -387,13 +352,6 @@ def _plain(item: Json) -> Json:
     return {**item, "metadata": {k: v for k, v in item["metadata"].items() if k != "managedFields"}}
 
 
-def _same(live: Json, new: Json) -> bool:
-    """Return whether a write changes nothing: neither the object nor the owners of its fields."""
-    before, after = owners_of(live), owners_of(new)
-    owned = {m: o.fields for m, o in before.items()} == {m: o.fields for m, o in after.items()}
-    return owned and _plain(live) == _plain(new)
-
-
 def _field_conflict(error: FieldConflict) -> Refusal:
     listed = [
         ("FieldManagerConflict", format_path(path), f"conflict with {manager}")
@@ -415,10 +373,6 @@ def _deletion_status(call: ApiCall, live: Json) -> Json:
 def _convert_version(kind: ApiKind, item: Json) -> Json:
     """The object in the version that was asked for."""
     return item if item["apiVersion"] == kind.api_version else {**item, "apiVersion": kind.api_version}
-
-
-def _token(version: int, last: Key) -> str:
-    return base64.urlsafe_b64encode(json.dumps([version, *last]).encode()).decode()
 
 
 def _parse_continue_token(token: str, now: int) -> tuple[int, Key]:

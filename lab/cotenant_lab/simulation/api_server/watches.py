@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 from cotenant_lab.simulation.api_server.refusal import Refusal
 from cotenant_lab.simulation.api_server.schema import Json
-from cotenant_lab.simulation.api_server.state import Feed, ObjectState, StoredChange
+from cotenant_lab.simulation.api_server.state import Feed, ObjectState
 from cotenant_lab.simulation.api_server.verbs import ApiCall
 
 Stream: TypeAlias = Iterator[Json | None]
@@ -39,21 +39,19 @@ def watch(state: ObjectState, call: ApiCall) -> Stream:
     except Refusal as error:
         return iter([{"type": "ERROR", "object": error.status()}])
     existing = [_event(call, "ADDED", item) for _, item in first if selects(item)]
-    return _events(call, selects, existing, _Line(feed, end, begin))
+    return _events(call, selects, existing, feed, end, begin)
 
 
-class _Line:
-    """The feed with its clock: when the next bookmark is due and when the watch ends."""
-
-    def __init__(self, feed: Feed, end: Callable[[], None], version: int) -> None:
-        self.feed = feed
-        self.end = end
-        self.begin = self.version = version
-
-
-def _events(call: ApiCall, selects: Callable[[Json], bool], existing: list[Json], line: _Line) -> Stream:
+def _events(
+    call: ApiCall,
+    selects: Callable[[Json], bool],
+    existing: list[Json],
+    feed: Feed,
+    end: Callable[[], None],
+    first: int,
+) -> Stream:
     seconds = float(call.query.get("timeoutSeconds") or DEFAULT_SECONDS)
-    begin = time.monotonic()
+    begin, version = time.monotonic(), first
     marks = call.query.get("allowWatchBookmarks") in ("1", "true")
     due = _bookmark_times(begin, seconds) if marks else iter(())
     mark = next(due, None)
@@ -62,22 +60,26 @@ def _events(call: ApiCall, selects: Callable[[Json], bool], existing: list[Json]
         while (now := time.monotonic()) < begin + seconds:
             if mark is not None and now >= mark:
                 mark = next(due, None)
-                if line.version > line.begin:
-                    yield _bookmark(call, line.version)
+                if version > first:
+                    known = {"kind": call.kind.name, "metadata": {"resourceVersion": str(version)}}
+                    yield _event(call, "BOOKMARK", known)
             until = min(begin + seconds, mark if mark is not None else begin + seconds, now + IDLE_SECONDS)
             try:
-                change = line.feed.get(timeout=max(until - now, 0.0))
+                change = feed.get(timeout=max(until - now, 0.0))
             except Empty:
                 yield None
                 continue
             if change is None:
                 return
-            line.version = change.version
-            event = _event_for(call, selects, change)
-            if event:
-                yield event
+            version = change.version
+            was = change.before is not None and selects(change.before)
+            if change.after is not None and selects(change.after):
+                yield _event(call, "MODIFIED" if was else "ADDED", change.after)
+            elif was and change.before:
+                metadata = {**change.before["metadata"], "resourceVersion": str(version)}
+                yield _event(call, "DELETED", {**change.before, "metadata": metadata})
     finally:
-        line.end()
+        end()
 
 
 def _bookmark_times(begin: float, seconds: float) -> Iterator[float]:
@@ -89,21 +91,5 @@ def _bookmark_times(begin: float, seconds: float) -> Iterator[float]:
     yield last
 
 
-def _event_for(call: ApiCall, selects: Callable[[Json], bool], change: StoredChange) -> Json | None:
-    was = change.before is not None and selects(change.before)
-    is_ = change.after is not None and selects(change.after)
-    if is_ and change.after:
-        return _event(call, "MODIFIED" if was else "ADDED", change.after)
-    if was and change.before:
-        metadata = {**change.before["metadata"], "resourceVersion": str(change.version)}
-        return _event(call, "DELETED", {**change.before, "metadata": metadata})
-    return None
-
-
 def _event(call: ApiCall, kind: str, item: Json) -> Json:
     return {"type": kind, "object": {**item, "apiVersion": call.kind.api_version}}
-
-
-def _bookmark(call: ApiCall, version: int) -> Json:
-    type_meta = {"kind": call.kind.name, "apiVersion": call.kind.api_version}
-    return {"type": "BOOKMARK", "object": {**type_meta, "metadata": {"resourceVersion": str(version)}}}

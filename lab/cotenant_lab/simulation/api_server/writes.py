@@ -37,30 +37,24 @@ class KindWriter:
         Raises Refusal, 400 or 422, when it does not fit the kind. partial: an applied configuration, which may lack
         what the object has; the rest is checked on the merged object.
         """
-        self._check_fields(item)
-        wrong = list(wrong_types(self.kind.schema, item))
-        name = item["metadata"].get("name", "")
-        if wrong and not self.kind.custom:
-            kind = self.kind
-            message = f"{kind.name} in version {kind.version!r} cannot be handled as a {kind.name}: {wrong[0][1]}"
-            raise Refusal(400, message)
-        fitting: Json = prune_value(self.kind.schema, item)
-        if self.kind.custom:
-            fitting["metadata"] = compact_value(self.kind.schema.child("metadata"), fitting["metadata"])
-        else:
-            fitting = canonical_quantities(self.kind.schema, compact_value(self.kind.schema, fitting))
-        wrong = wrong or ([] if partial else list(violations(self.kind.schema, fitting)))
-        if wrong:
-            raise invalid(f"{self.kind.name}.{self.kind.group}", name, wrong)
-        return fitting
-
-    def _check_fields(self, item: Json) -> None:
-        unknown = [f'unknown field "{path}"' for path in unknown_fields(self.kind.schema, item)]
+        kind, schema = self.kind, self.kind.schema
+        problem = f"{kind.name} in version {kind.version!r} cannot be handled as a {kind.name}: "
+        unknown = [f'unknown field "{path}"' for path in unknown_fields(schema, item)]
         if unknown and self.strict:
-            kind = self.kind
-            message = f"{kind.name} in version {kind.version!r} cannot be handled as a {kind.name}: "
-            raise Refusal(400, f"{message}strict decoding error: {', '.join(unknown)}")
+            raise Refusal(400, f"{problem}strict decoding error: {', '.join(unknown)}")
         self.warnings.extend(unknown)
+        wrong = list(wrong_types(schema, item))
+        if wrong and not kind.custom:
+            raise Refusal(400, f"{problem}{wrong[0][1]}")
+        fitting: Json = prune_value(schema, item)
+        if kind.custom:
+            fitting["metadata"] = compact_value(schema.child("metadata"), fitting["metadata"])
+        else:
+            fitting = canonical_quantities(schema, compact_value(schema, fitting))
+        wrong = wrong or ([] if partial else list(violations(schema, fitting)))
+        if wrong:
+            raise invalid(f"{kind.name}.{kind.group}", item["metadata"].get("name", ""), wrong)
+        return fitting
 
     def created(self, item: Json) -> Json:
         """A new object as the server makes it."""
@@ -78,31 +72,33 @@ class KindWriter:
 
     def changed(self, old: Json, new: Json, subresource: str) -> Json:
         """An existing object after a write; 409 when the write was based on another version or object."""
-        _based_on(self.kind, old, new)
+        new_meta, old_meta = new["metadata"], old["metadata"]
+        if new_meta.get("resourceVersion", old_meta["resourceVersion"]) not in ("", old_meta["resourceVersion"]):
+            why = "the object has been modified; please apply your changes to the latest version and try again"
+            raise conflict(self.kind.resource, old_meta["name"], why)
+        if new_meta.get("uid", old_meta["uid"]) != old_meta["uid"]:
+            cause = ("metadata.uid", f'Invalid value: "{new_meta["uid"]}": field is immutable')
+            raise invalid(self.kind.name, old_meta["name"], [cause])
         checked = self.checked(new)
         metadata = {name: value for name, value in checked["metadata"].items() if name not in FIXED}
-        metadata |= {name: old["metadata"][name] for name in FIXED if name in old["metadata"]}
+        metadata |= {name: old_meta[name] for name in FIXED if name in old_meta}
         isolated = _isolate_subresource(self.kind, old, {**checked, "metadata": metadata}, subresource)
         if self.kind.generations and _generation_content(old) != _generation_content(isolated):
             isolated["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
         return isolated
 
 
-def _based_on(kind: ApiKind, old: Json, new: Json) -> None:
-    new_meta, old_meta = new["metadata"], old["metadata"]
-    if new_meta.get("resourceVersion", old_meta["resourceVersion"]) not in ("", old_meta["resourceVersion"]):
-        why = "the object has been modified; please apply your changes to the latest version and try again"
-        raise conflict(kind.resource, old_meta["name"], why)
-    if new_meta.get("uid", old_meta["uid"]) != old_meta["uid"]:
-        raise invalid(
-            kind.name, old_meta["name"], [("metadata.uid", f'Invalid value: "{new_meta["uid"]}": field is immutable')]
-        )
-
-
 def _isolate_subresource(kind: ApiKind, old: Json, new: Json, subresource: str) -> Json:
     """Only what the subresource writes; metadata stays, but for its managedFields."""
-    if subresource == "resize":
-        return {**old, "metadata": _meta_of(old, new), "spec": _resized_spec(old["spec"], new["spec"])}
+    if subresource == "resize":  # the new resources of the pod's containers and native sidecars, and nothing else
+        spec = old["spec"]
+        asked = {c["name"]: c.get("resources", {}) for key in _GROUPS for c in new["spec"].get(key) or ()}
+        for key in _GROUPS:
+            if listed := old["spec"].get(key):
+                allowed = {c["name"] for c in listed if resizable(c, key)} & asked.keys()
+                resized = [{**c, "resources": asked[c["name"]]} if c["name"] in allowed else c for c in listed]
+                spec = {**spec, key: resized}
+        return {**old, "metadata": _meta_of(old, new), "spec": spec}
     if subresource == "status":
         status = {"status": new["status"]} if "status" in new else {}
         rest = {name: value for name, value in old.items() if name != "status"}
@@ -119,17 +115,6 @@ def _meta_of(old: Json, new: Json) -> Json:
     return {**fields, "managedFields": new["metadata"].get("managedFields", [])}
 
 
-def _resized_spec(old: Json, new: Json) -> Json:
-    """The pod's spec with the new resources of its containers and native sidecars, and nothing else."""
-    asked = {c["name"]: c.get("resources", {}) for key in _GROUPS for c in new.get(key) or ()}
-    groups = {
-        key: [{**c, "resources": asked[c["name"]]} if resizable(c, key) and c["name"] in asked else c for c in old[key]]
-        for key in _GROUPS
-        if old.get(key)
-    }
-    return {**old, **groups}
-
-
 _GROUPS: Final = ("containers", "initContainers")
 
 
@@ -142,22 +127,14 @@ def _generation_content(item: Json) -> Json:
     return {name: value for name, value in item.items() if name not in _COUNTED_APART}
 
 
-def _pod(item: Json, _now: str) -> Json:
-    return {**item, "status": {"phase": "Pending", "qosClass": pod_qos(item["spec"]).value}}
-
-
 def _namespace(item: Json, _now: str) -> Json:
     labels = {**item["metadata"].get("labels", {}), "kubernetes.io/metadata.name": item["metadata"]["name"]}
     metadata = {**item["metadata"], "labels": labels}
     return {**item, "metadata": metadata, "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
 
 
-def _definition(item: Json, now: str) -> Json:
-    return {**item, "status": established_status(item, now)}
-
-
 _FIRST: Final[dict[str, Callable[[Json, str], Json]]] = {
-    "Pod": _pod,
+    "Pod": lambda pod, _now: {**pod, "status": {"phase": "Pending", "qosClass": pod_qos(pod["spec"]).value}},
     "Namespace": _namespace,
-    "CustomResourceDefinition": _definition,
+    "CustomResourceDefinition": lambda item, now: {**item, "status": established_status(item, now)},
 }

@@ -41,11 +41,8 @@ class CpuDemand:
         if row is None:
             return None
         slot = (seconds - self.grid.start_seconds) / self.grid.step_seconds % self.grid.size
-        slot_index, weight = int(slot), slot - int(slot)
-        values = self.millicores[row]
-        return float(
-            values[slot_index % self.grid.size] * (1 - weight) + values[(slot_index + 1) % self.grid.size] * weight
-        )
+        index, weight, values = int(slot), slot - int(slot), self.millicores[row]
+        return float(values[index % self.grid.size] * (1 - weight) + values[(index + 1) % self.grid.size] * weight)
 
 
 NOTHING: Final = CpuDemand({}, TimeGrid(0, DAY_SECONDS, 1), np.zeros((0, 1)))
@@ -69,14 +66,10 @@ def demand_of(cluster: SyntheticCluster, workloads: Iterable[WorkloadRef]) -> Cp
             finite = np.isfinite(values)
             total[row, finite] += values[finite]
             measured[row] |= finite
-    return CpuDemand(rows, usage.grid.last(size), _fill_unmeasured(total, measured))
-
-
-def _fill_unmeasured(values: Floats, measured: npt.NDArray[np.bool_]) -> Floats:
-    """Each gap with the last value before it, (n, T); 0 where there is none."""
-    last = np.maximum.accumulate(np.where(measured, np.arange(values.shape[1]), -1), axis=1)
-    filled: Floats = np.where(last >= 0, np.take_along_axis(values, np.maximum(last, 0), axis=1), 0.0)
-    return filled
+    # Each gap has the last value before it; 0 where there is none.
+    last = np.maximum.accumulate(np.where(measured, np.arange(size), -1), axis=1)
+    filled = np.where(last >= 0, np.take_along_axis(total, np.maximum(last, 0), axis=1), 0.0)
+    return CpuDemand(rows, usage.grid.last(size), filled)
 
 
 def desired_replicas(scaler: Json, controller: Json, demand: CpuDemand, now_seconds: float) -> int:

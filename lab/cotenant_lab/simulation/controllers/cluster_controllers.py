@@ -7,7 +7,7 @@ do.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from cotenant.base.kubernetes.pod_request import sum_amounts
@@ -85,24 +85,30 @@ class ClusterControllers:
 
     def step(self, now_seconds: float) -> bool:
         """One look; whether something was written."""
-        self._hear()
-        wrote = [
-            self._scale(now_seconds),
-            self._recount(),
-            *[self._turn(owner, now_seconds) for owner in sorted(self._owners)],
-            self._place(now_seconds),
-            *[self._start(key, now_seconds) for key in sorted(self._starting)],
-            *[self._resize(key, now_seconds) for key in sorted(self._resizing)],
-            self._lend(now_seconds),
-        ]
-        return any(wrote)
-
-    def _hear(self) -> None:
         for collection, feed in self._feeds:
             while not feed.empty():
                 change = feed.get()
                 if change is not None:
                     self._note(collection, change.key, change.after or change.before or {}, change.after)
+        scalers = []
+        if now_seconds - self._scaled_at >= SCALE_SECONDS:
+            self._scaled_at = now_seconds
+            scalers = self._state.items(SCALERS)
+        wrote = [
+            *[self._scale_one(scaler, now_seconds) for _, scaler in scalers],
+            self._recount(),
+            *[self._turn(owner, now_seconds) for owner in sorted(self._owners)],
+            self._place(now_seconds),
+        ]
+        for key in sorted(self._starting):
+            pod = self._state.get(PODS, key)
+            status = kubelet.started_status(pod, now_seconds) if pod else None
+            wrote.append(bool(pod and status and self._hand.told(pod, status)))
+        wrote += [
+            *[self._resize(key, now_seconds) for key in sorted(self._resizing)],
+            self._lend(now_seconds),
+        ]
+        return any(wrote)
 
     def _note(self, collection: Collection, key: Key, item: Json, after: Json | None) -> None:
         if collection in self._kinds:
@@ -137,7 +143,14 @@ class ClusterControllers:
             owner_of_new, wrote = self._sets(controller, pods)
         turn = rollouts.next_rollout_step(controller, pods, len(self._state.items(NODES)), owner_of_new, now_seconds)
         wrote += [self._hand.ended(pod) for pod in turn.ended]
-        wrote += [self._create(self._gate_pod(pod, now_seconds)) for pod in turn.made]
+        reservations, guard = self._state.items(RESERVATIONS), self._state.get(GUARDS, ("", SWAP_GUARD))
+        for fresh in turn.made:
+            pod = fresh
+            if reservations and guard is not None:  # as our webhook makes it: gated where a Reservation waits for it
+                until_seconds = Guard.parse(guard).served_until_seconds
+                offers = Offers.of((Reservation.parse(body) for _, body in reservations), until_seconds)
+                pod = dict(add_reservation_gate(fresh, offers, namespace, now_seconds))
+            wrote.append(self._create(pod))
         if turn.status is not None:
             wrote.append(self._hand.told(controller, turn.status))
         return any(wrote)
@@ -154,36 +167,21 @@ class ClusterControllers:
         for (namespace, name), owned in self._state.items(SETS):
             if namespace == key[0] and owned["metadata"]["ownerReferences"][0]["uid"] == meta["uid"]:
                 mine = [p for p in pods if p["metadata"]["ownerReferences"][0]["name"] == name]
-                wrote.append(self._count(owned, len(mine), sum(rollouts.is_ready(p) for p in mine)))
+                replicas, ready = len(mine), sum(rollouts.is_ready(p) for p in mine)
+                if owned["spec"]["replicas"] != replicas:
+                    steps = [{"op": "replace", "path": "/spec/replicas", "value": replicas}]
+                    wrote.append(self._hand.patched(owned, steps))
+                live = self._state.get(SETS, (namespace, name))
+                status = {"replicas": replicas, "readyReplicas": ready, "availableReplicas": ready}
+                if live is not None and live.get("status") != status:
+                    wrote.append(self._hand.told(live, status))
         return self._state.get(SETS, key), wrote
-
-    def _count(self, replica_set: Json, replicas: int, ready: int) -> bool:
-        """A ReplicaSet's count as its controller writes it."""
-        wrote = False
-        if replica_set["spec"]["replicas"] != replicas:
-            wrote = self._hand.patched(replica_set, [{"op": "replace", "path": "/spec/replicas", "value": replicas}])
-        live = self._state.get(SETS, _key(replica_set))
-        status = {"replicas": replicas, "readyReplicas": ready, "availableReplicas": ready}
-        if live is not None and live.get("status") != status:
-            wrote |= self._hand.told(live, status)
-        return wrote
 
     def _create(self, pod: Json) -> bool:
         try:
             return self._hand.create(path_of(pod).rpartition("/")[0], pod)
         except Refusal:  # a quota or a LimitRange: the controller stays short, as on a real cluster
             return False
-
-    def _gate_pod(self, pod: Json, now_seconds: float) -> Json:
-        """Return the pod as our webhook makes it: gated where a Reservation waits for it."""
-        reservations = self._state.items(RESERVATIONS)
-        guard = self._state.get(GUARDS, ("", SWAP_GUARD))
-        if not reservations or guard is None:
-            return pod
-        offers = Offers.of(
-            (Reservation.parse(body) for _, body in reservations), Guard.parse(guard).served_until_seconds
-        )
-        return dict(add_reservation_gate(pod, offers, pod["metadata"]["namespace"], now_seconds))
 
     def _pods_of(self, controller: Json) -> list[Json]:
         """Return the pods that match the controller's selector and have an owner.
@@ -207,7 +205,8 @@ class ClusterControllers:
         wrote = False
         for pod, node in placing.assign_nodes(pods, self._places()):
             if node:
-                wrote |= self._bind(pod, node, now_seconds)
+                done, live = self._hand.bound(pod, node), self._state.get(PODS, _key(pod))
+                wrote |= done and live is not None and self._hand.told(live, kubelet.bound_status(live, now_seconds))
             else:
                 status = kubelet.unschedulable_status(pod, len(self._state.items(NODES)), now_seconds)
                 wrote |= status != pod.get("status") and self._hand.told(pod, status)
@@ -219,41 +218,24 @@ class ClusterControllers:
         nodes, pods = (node for _, node in self._state.items(NODES)), (pod for _, pod in self._state.items(PODS))
         return placing.places(nodes, pods, self._sizes, Guard.parse(guard).nodes if guard else {})
 
-    def _bind(self, pod: Json, node: str, now_seconds: float) -> bool:
-        done = self._hand.bound(pod, node)
-        live = self._state.get(PODS, _key(pod))
-        return done and live is not None and self._hand.told(live, kubelet.bound_status(live, now_seconds))
-
-    def _start(self, key: Key, now_seconds: float) -> bool:
-        pod = self._state.get(PODS, key)
-        status = kubelet.started_status(pod, now_seconds) if pod else None
-        return bool(pod and status and self._hand.told(pod, status))
-
     def _resize(self, key: Key, now_seconds: float) -> bool:
         pod = self._state.get(PODS, key)
         node = self._state.get(NODES, ("", pod["spec"].get("nodeName", ""))) if pod else None
         if pod is None or node is None:
             self._resizing.discard(key)
             return False
-        others = sum_amounts(requests_of_pod(other) for other in self._neighbours(pod))
+        neighbours = (
+            other
+            for at, other in self._state.items(PODS)
+            if other["spec"].get("nodeName") == pod["spec"]["nodeName"] and at != key
+            if _phase(other) not in ENDED_PHASES
+        )
+        others = sum_amounts(map(requests_of_pod, neighbours))
         status = kubelet.resized_status(pod, node["status"]["allocatable"], others, now_seconds)
         if status is None:
             self._resizing.discard(key)
             return False
         return self._hand.told(pod, status)
-
-    def _neighbours(self, pod: Json) -> Iterator[Json]:
-        for key, other in self._state.items(PODS):
-            same = other["spec"].get("nodeName") == pod["spec"]["nodeName"]
-            if same and key != _key(pod) and _phase(other) not in ENDED_PHASES:
-                yield other
-
-    def _scale(self, now_seconds: float) -> bool:
-        if now_seconds - self._scaled_at < SCALE_SECONDS:
-            return False
-        self._scaled_at = now_seconds
-        wrote = [self._scale_one(scaler, now_seconds) for _, scaler in self._state.items(SCALERS)]
-        return any(wrote)
 
     def _scale_one(self, scaler: Json, now_seconds: float) -> bool:
         target = scaler["spec"]["scaleTargetRef"]
@@ -261,7 +243,11 @@ class ClusterControllers:
         controller = self._state.get(place, (scaler["metadata"]["namespace"], target["name"])) if place else None
         if controller is None:
             return False
-        replicas = self._steady(scaler, desired_replicas(scaler, controller, self._demand, now_seconds), now_seconds)
+        # The most that was wanted in the last minutes: replicas go slowly and come at once.
+        history = self._wanted.setdefault(scaler["metadata"]["uid"], [])
+        history[:] = [(at, count) for at, count in history if now_seconds - at < STEADY_SECONDS]
+        history.append((now_seconds, desired_replicas(scaler, controller, self._demand, now_seconds)))
+        replicas = max(count for _, count in history)
         if replicas == controller["spec"].get("replicas", 1):
             return False
         steps: Sequence[Json] = [{"op": "replace", "path": "/spec/replicas", "value": replicas}]
@@ -279,13 +265,6 @@ class ClusterControllers:
         if self._batch.now(now_seconds):
             wrote += [self._create(pod) for pod in batch_load.filling_pods(places, now_seconds)]
         return any(wrote)
-
-    def _steady(self, scaler: Json, replicas: int, now_seconds: float) -> int:
-        """The most that was wanted in the last minutes: replicas go slowly and come at once."""
-        history = self._wanted.setdefault(scaler["metadata"]["uid"], [])
-        history[:] = [(at, count) for at, count in history if now_seconds - at < STEADY_SECONDS]
-        history.append((now_seconds, replicas))
-        return max(count for _, count in history)
 
     def _recount(self) -> bool:
         """Quotas of namespaces in which pods came or went, as their controller counts them."""

@@ -37,14 +37,10 @@ def unschedulable_status(pod: Json, nodes: int, now_seconds: float) -> Json:
     conditions = [c for c in status.get("conditions") or () if c["type"] == "PodScheduled"]
     if conditions and conditions[0].get("reason") == "Unschedulable":
         return status
-    condition = {
-        "type": "PodScheduled",
-        "status": "False",
-        "reason": "Unschedulable",
-        "message": f"0/{nodes} nodes are available: insufficient capacity.",
-        "lastTransitionTime": moment(now_seconds),
-    }
-    return {**status, "phase": "Pending", "conditions": [condition]}
+    message = f"0/{nodes} nodes are available: insufficient capacity."
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    conditions = [{**condition, "lastTransitionTime": moment(now_seconds)}]
+    return {**status, "phase": "Pending", "conditions": conditions}
 
 
 def started_status(pod: Json, now_seconds: float) -> Json | None:
@@ -68,36 +64,40 @@ def resized_status(
     Infeasible, more than is free is Deferred, and then what is in force stays.
     """
     status = pod.get("status") or {}
-    if status.get("phase") != "Running" or not _differs(pod):
-        return None
-    of_node, requests = (
-        parse_quantities(allocatable),
-        {n: a for n, a in requests_of(pod["spec"]).items() if n in ("cpu", "memory")},
+    differs = (
+        (container.get("resources") or {}) != (told.get("resources") or {})
+        for group, key in _STATUSES.items()
+        for container, told in _containers_with_status(pod, group, key)
+        if told and resizable(container, group)
     )
+    if status.get("phase") != "Running" or not any(differs):
+        return None
+    of_node = parse_quantities(allocatable)
+    requests = {n: a for n, a in requests_of(pod["spec"]).items() if n in ("cpu", "memory")}
     free = {name: of_node.get(name, 0) - others.get(name, 0) for name in requests}
     why = "Infeasible" if not fits(requests, of_node) else "Deferred" if not fits(requests, free) else ""
     conditions = [c for c in status.get("conditions") or () if c["type"] not in (RESIZE_PENDING, RESIZE_IN_PROGRESS)]
     generation = pod["metadata"].get("generation", 1)
     if why:
         message = "Node didn't have enough capacity" if why == "Infeasible" else "Node didn't have enough resource"
+        told_before = [c for c in status.get("conditions") or () if c["type"] == RESIZE_PENDING]
+        times = (str(c["lastTransitionTime"]) for c in told_before if c.get("reason") == why)
         condition = {"type": RESIZE_PENDING, "status": "True", "reason": why, "message": message}
-        changed = {
-            **status,
-            "conditions": [*conditions, {**condition, "lastTransitionTime": _pending_since(status, why, now_seconds)}],
-        }
+        condition["lastTransitionTime"] = next(times, moment(now_seconds))
+        changed = {**status, "conditions": [*conditions, condition]}
         return changed if changed != status else None
     changed = {**status, "conditions": conditions, "observedGeneration": generation}
     for group, key in _STATUSES.items():
-        every = [
-            (container, told)
-            for container, told in _containers_with_status(pod, group, key)
-            if told or group == "containers"
-        ]
+        every = []
+        for container, told in _containers_with_status(pod, group, key):
+            if resizable(container, group) and (told or group == "containers"):
+                fresh = container_status(container, moment(now_seconds))  # with the amounts that its spec asks for
+                in_force = {name: fresh[name] for name in ("resources", "allocatedResources")}
+                every.append({**fresh, **told, **in_force})
+            elif told:
+                every.append(told)
         if every:
-            changed[key] = [
-                _in_force(container, told, now_seconds) if resizable(container, group) else told
-                for container, told in every
-            ]
+            changed[key] = every
     return changed
 
 
@@ -105,24 +105,3 @@ def _containers_with_status(pod: Json, group: str, key: str) -> Iterator[tuple[J
     """A group's containers with their statuses; {} for one without."""
     statuses = {status["name"]: status for status in pod["status"].get(key) or ()}
     return ((container, statuses.get(container["name"], {})) for container in pod["spec"].get(group) or ())
-
-
-def _in_force(container: Json, told: Json, now_seconds: float) -> Json:
-    """A container's status with the amounts that its spec asks for."""
-    fresh = container_status(container, moment(now_seconds))
-    return {**fresh, **told, "resources": fresh["resources"], "allocatedResources": fresh["allocatedResources"]}
-
-
-def _pending_since(status: Json, why: str, now_seconds: float) -> str:
-    conditions = (c for c in status.get("conditions") or () if c["type"] == RESIZE_PENDING and c.get("reason") == why)
-    return next((str(c["lastTransitionTime"]) for c in conditions), moment(now_seconds))
-
-
-def _differs(pod: Json) -> bool:
-    """Return whether a container, or a native sidecar, has resources in force that differ from its spec."""
-    return any(
-        (container.get("resources") or {}) != (told.get("resources") or {})
-        for group, key in _STATUSES.items()
-        for container, told in _containers_with_status(pod, group, key)
-        if told and resizable(container, group)
-    )

@@ -6,7 +6,6 @@ one, what it requests. System usage stays as it was.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from cotenant.base.kubernetes.pod_wire import requests_of
@@ -33,7 +32,14 @@ class NodeMetricReports:
             status = metric["status"]
             self._systems[node] = _amounts(status["nodeMetric"]["systemUsage"])
             self._usage |= {(p["namespace"], p["name"]): _amounts(p["podUsage"]) for p in status["podsMetric"]}
-        self._by_owner = self._means()
+        by_owner: dict[Key, list[Pair]] = {}
+        for key, pod in state.items(PODS):
+            if key in self._usage:
+                by_owner.setdefault(_owner(key, pod), []).append(self._usage[key])
+        self._by_owner: dict[Key, Pair] = {}
+        for owner, used in by_owner.items():
+            cpu, memory = (sum(amounts) / len(used) for amounts in zip(*used, strict=True))
+            self._by_owner[owner] = cpu, memory
 
     def report(self, now_seconds: float) -> None:
         """Write the reports of nodes on which a pod came, began to run or ended."""
@@ -44,44 +50,18 @@ class NodeMetricReports:
                 if pod is not None and pod["spec"].get("nodeName"):
                     nodes.add(pod["spec"]["nodeName"])
         for node in sorted(nodes & self._systems.keys()):
-            self._write(node, now_seconds)
-
-    def _write(self, node: str, now_seconds: float) -> None:
-        metric = self._state.get(METRICS, ("", node))
-        if metric is None:
-            return
-        pods = [(key[0], key[1], self._pod_usage(key, pod)) for key, pod in self._running_pods(node)]
-        system = self._systems[node]
-        total = tuple(system[index] + sum(used[index] for _, _, used in pods) for index in range(2))
-        self._hand.told(metric, metric_status((total[0], total[1]), system, pods, int(now_seconds)))
-
-    def _running_pods(self, node: str) -> Iterable[tuple[Key, Json]]:
-        for key, pod in sorted(self._state.items(PODS)):
-            if pod["spec"].get("nodeName") == node and (pod.get("status") or {}).get("phase") == "Running":
-                yield key, pod
-
-    def _pod_usage(self, key: Key, pod: Json) -> Pair:
-        """Return the usage of a pod, (millicores, bytes).
-
-        Without a report of its own it is the mean of its owner's pods, or else its requests.
-        """
-        known = self._usage.get(key) or self._by_owner.get(_owner(key, pod))
-        if known is None:
-            requests = requests_of(pod["spec"])
-            known = float(requests.get("cpu", 0)), float(requests.get("memory", 0))
-        self._usage[key] = known
-        return known
-
-    def _means(self) -> dict[Key, Pair]:
-        """Mean usage of the pods of each controller."""
-        by_owner: dict[Key, list[Pair]] = {}
-        for key, pod in self._state.items(PODS):
-            if key in self._usage:
-                by_owner.setdefault(_owner(key, pod), []).append(self._usage[key])
-        return {
-            owner: (sum(cpu for cpu, _ in used) / len(used), sum(memory for _, memory in used) / len(used))
-            for owner, used in by_owner.items()
-        }
+            metric, system, pods = self._state.get(METRICS, ("", node)), self._systems[node], []
+            for key, pod in sorted(self._state.items(PODS)) if metric is not None else ():
+                if pod["spec"].get("nodeName") == node and (pod.get("status") or {}).get("phase") == "Running":
+                    used = self._usage.get(key) or self._by_owner.get(_owner(key, pod))
+                    if used is None:
+                        requests = requests_of(pod["spec"])
+                        used = float(requests.get("cpu", 0)), float(requests.get("memory", 0))
+                    self._usage[key] = used
+                    pods.append((*key, used))
+            cpu, memory = (system[index] + sum(used[index] for _, _, used in pods) for index in range(2))
+            if metric is not None:
+                self._hand.told(metric, metric_status((cpu, memory), system, pods, int(now_seconds)))
 
 
 def _owner(key: Key, pod: Json) -> Key:

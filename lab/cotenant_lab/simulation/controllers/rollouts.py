@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count, islice
 from typing import Any, Final
@@ -63,14 +63,13 @@ def next_rollout_step(
     desired = nodes if kind == "DaemonSet" else int(controller["spec"].get("replicas", 1))
     taken = frozenset(pod["metadata"]["name"] for pod in pods)
     step = _rolling_update_step if kind == "Deployment" else _ordered_update_step
-    created, ended = step(
-        _Maker(controller, owner or controller, digest, int(now_seconds // 60), taken), staff, desired
-    )
+    maker = _Maker(controller, owner or controller, digest, int(now_seconds // 60), taken)
+    created, ended = step(maker, staff, desired)
     generation = int(controller["metadata"].get("generation", 1))
     status = controller_status(kind, desired, len(staff.new), staff.ready, generation)
-    return RolloutStep(
-        tuple(created), tuple(ended), status if _differs(controller.get("status") or {}, status) else None
-    )
+    told = controller.get("status") or {}
+    differs = any(told.get(name) != value for name, value in status.items())
+    return RolloutStep(tuple(created), tuple(ended), status if differs else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +94,7 @@ def _rolling_update_step(maker: _Maker, staff: ControllerPods, desired: int) -> 
     existing = len(staff.new) + len(staff.old)
     startable = desired + max(1, math.ceil(SURGE * desired)) - existing if staff.old else desired - existing
     number = max(0, min(desired - len(staff.new), startable))
-    created = [_pod(maker, name, _sibling_pod(staff)) for name in maker.fresh_names(number)]
+    created = [_pod(maker, name, staff) for name in maker.fresh_names(number)]
     spare = max(0, staff.ready - desired)
     waiting = [p for p in staff.old if not is_ready(p)]
     ended = [*waiting, *[p for p in staff.old if is_ready(p)][:spare]]
@@ -113,39 +112,24 @@ def _ordered_update_step(maker: _Maker, staff: ControllerPods, desired: int) -> 
         missing = desired - len(existing)
         is_ordered = controller["kind"] == "StatefulSet"
         names = [name for name in ordinals if name not in taken] if is_ordered else maker.fresh_names(1)
-        return [_pod(maker, name, _sibling_pod(staff)) for name in names[:missing]], []
+        return [_pod(maker, name, staff) for name in names[:missing]], []
     if len(existing) > desired:
         return [], list(reversed(existing))[: len(existing) - desired]
     settled = staff.ready >= desired
     return [], list(staff.old[:1]) if settled else []
 
 
-def _pod(maker: _Maker, name: str, like: Json | None) -> Json:
+def _pod(maker: _Maker, name: str, staff: ControllerPods) -> Json:
     """A pod of the template; what a webhook added to its siblings is added to it too."""
     controller, digest = maker.controller, maker.digest
     meta, template = controller["metadata"], controller["spec"]["template"]
     declared = {c["name"] for c in template["spec"].get("containers") or ()}
-    extra = [c for c in like["spec"]["containers"] if c["name"] not in declared] if like else []
-    labels: Mapping[str, str] = {**(template["metadata"].get("labels") or {}), HASH_LABEL: digest}
+    siblings = [*staff.old, *staff.new][:1]
+    extra = [c for like in siblings for c in like["spec"]["containers"] if c["name"] not in declared]
+    labels = {**(template["metadata"].get("labels") or {}), HASH_LABEL: digest}
     by = maker.owner
     owner = owner_reference(by["apiVersion"], by["kind"], by["metadata"]["name"], by["metadata"]["uid"])
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            **{key: value for key, value in template["metadata"].items() if key == "annotations"},
-            "name": name,
-            "namespace": meta["namespace"],
-            "labels": dict(labels),
-            "ownerReferences": [owner],
-        },
-        "spec": {**template["spec"], "containers": [*template["spec"]["containers"], *extra]},
-    }
-
-
-def _sibling_pod(staff: ControllerPods) -> Json | None:
-    return next(iter((*staff.old, *staff.new)), None)
-
-
-def _differs(status: Json, expected: Json) -> bool:
-    return any(status.get(name) != value for name, value in expected.items())
+    metadata = {key: value for key, value in template["metadata"].items() if key == "annotations"}
+    metadata |= {"name": name, "namespace": meta["namespace"], "labels": labels, "ownerReferences": [owner]}
+    spec = {**template["spec"], "containers": [*template["spec"]["containers"], *extra]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}

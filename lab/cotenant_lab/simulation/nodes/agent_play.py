@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from cotenant.enforcer.contract import Observation, StrategyPlan
-from cotenant.enforcer.decide.changes import Done, KnobWrite, Notes, WriteOutcome
+from cotenant.enforcer.decide.changes import Done, Notes, WriteOutcome
 from cotenant.enforcer.decide.evictions import EvictionBudget, Rate, admit_evictions
 from cotenant.enforcer.decide.loop import Ages, Memory, TickDecision, decide
 from cotenant.enforcer.decide.registry import strategies
@@ -51,24 +51,20 @@ class AgentPlay:
         for second, demand in enumerate(demands):
             observation = machine.observe(demand, float(second), self.begin_seconds + second)
             decided, memory = decide(observation, self.policy, memory, running, Ages())
-            self._settle(machine, observation, decided)
+            settled = settle([StrategyPlan(wants=decided.wants)], observation, self._notes, DIALECT)
+            self.samples.append(sample_of(observation, decided))
+            did = WriteOutcome.WOULD_WRITE if self.dry else WriteOutcome.WRITTEN
+            done = [
+                Done.of(write, WriteOutcome.RESTORED if write.restores else did, before=write.present)
+                for write in settled.writes
+            ]
+            self._report(observation, [*settled.refused, *done])
+            if not self.dry:
+                self._notes = settled.notes
+                machine.obey(settled.writes)
             self._evict(machine, observation, decided, rate)
             for action, warning in self._verdicts.news(decided.verdicts, observation):
                 self.acts.append(act_of(action, self.node, warning))
-
-    def _settle(self, machine: SimulatedNode, observation: Observation, decided: TickDecision) -> None:
-        settled = settle([StrategyPlan(wants=decided.wants)], observation, self._notes, DIALECT)
-        self.samples.append(sample_of(observation, decided))
-        self._report(observation, [*settled.refused, *map(self._done, settled.writes)])
-        if not self.dry:
-            self._notes = settled.notes
-            machine.obey(settled.writes)
-
-    def _done(self, write: KnobWrite) -> Done:
-        outcome = (
-            WriteOutcome.RESTORED if write.restores else WriteOutcome.WOULD_WRITE if self.dry else WriteOutcome.WRITTEN
-        )
-        return Done.of(write, outcome, before=write.present)
 
     def _report(self, observation: Observation, results: Sequence[Done]) -> None:
         """Record the results as the agent reports them.
@@ -91,16 +87,12 @@ class AgentPlay:
         self._asked = chosen.asked
         for eviction in chosen.now:
             key = f"{eviction.namespace}/{eviction.name}"
-            action = ActionRecord(
+            at, said, strategy = (
                 stamp(observation.wall_seconds),
-                "evict",
-                key,
                 "would-ask" if self.dry else "asked",
                 eviction.strategy,
-                eviction.why,
-                pod=key,
-                dry_run=self.dry,
             )
+            action = ActionRecord(at, "evict", key, said, strategy, eviction.why, pod=key, dry_run=self.dry)
             self.acts.append(act_of(action, self.node))
             if not self.dry:
                 machine.dismiss(eviction.name, observation.at_seconds)

@@ -144,15 +144,18 @@ class SimulatedNode:
         ended = [name for name, since in self.leaving.items() if at_seconds - since >= LEAVING_SECONDS]
         self.actors = [actor for actor in self.actors if actor.name not in ended]
         used = self._used_millicores(demand)
-        everything = sum(used.values()) + demand.system
+        everything = CpuUse(sum(used.values()) + demand.system)
         pods = tuple(self._pod(actor, demand, used) for actor in self.actors)
         # Groups above pods need no usage: strategies add up the pods.
-        tiers = {
-            KubeQos.BURSTABLE: self._group(BURSTABLE, Level.QOS),
-            KubeQos.BEST_EFFORT: self._group(TIER, Level.QOS),
-        }
+        tier_paths = {KubeQos.BURSTABLE: BURSTABLE, KubeQos.BEST_EFFORT: TIER}
+        tiers = {qos: self._group(path, Level.QOS) for qos, path in tier_paths.items()}
         kubepods = self._group(ROOT, Level.KUBEPODS)
-        node = self._node(everything, demand)
+        processors = tuple(Processor(i, i // 2) for i in range(self.cores))
+        amounts = {"cpu": MILLICORES_PER_CORE * self.cores, "memory": 4 * GIB * self.cores}
+        free = amounts["memory"] - int(sum(demand.memory_bytes.get(a.name, a.memory_bytes) for a in self.actors))
+        node = NodeReading(
+            self.name, processors, amounts["memory"], free, everything, allocatable=amounts, capacity=amounts
+        )
         return Observation(at_seconds, wall_seconds, node, kubepods, tiers, pods, supported=SUPPORTED)
 
     def obey(self, writes: Iterable[KnobWrite]) -> None:
@@ -165,7 +168,8 @@ class SimulatedNode:
         self.leaving.setdefault(name, at_seconds)
 
     def _used_millicores(self, demand: SecondDemand) -> dict[str, float]:
-        used = {a.name: self._cap_by_quota(a, demand.millicores.get(a.name, 0.0)) for a in self.actors}
+        quotas = {a.name: self.knobs[self._container(a)][Knob.CPU_QUOTA] for a in self.actors}
+        used = {name: min(demand.millicores.get(name, 0.0), _millicores(quota)) for name, quota in quotas.items()}
         online = sum(used[a.name] for a in self.actors if a.online) + demand.system
         tier = self.knobs[TIER]
         cpus = len(parse_cpus(str(tier[Knob.CPUSET_CPUS])))
@@ -174,9 +178,6 @@ class SimulatedNode:
         batch_demand = sum(used[a.name] for a in self.actors if not a.online)
         share = min(1.0, granted / batch_demand) if batch_demand else 1.0
         return {a.name: used[a.name] * (1.0 if a.online else share) for a in self.actors}
-
-    def _cap_by_quota(self, actor: Actor, millicores: float) -> float:
-        return min(millicores, _millicores(self.knobs[self._container(actor)][Knob.CPU_QUOTA]))
 
     def _container(self, actor: Actor) -> str:
         return f"{actor.path}/c-{actor.name}"
@@ -195,15 +196,6 @@ class SimulatedNode:
 
     def _group(self, path: str, level: Level) -> GroupReading:
         return GroupReading(path, level, knobs=dict(self.knobs[path]))
-
-    def _node(self, millicores: float, demand: SecondDemand) -> NodeReading:
-        processors = tuple(Processor(i, i // 2) for i in range(self.cores))
-        amounts = {"cpu": MILLICORES_PER_CORE * self.cores, "memory": 4 * GIB * self.cores}
-        used = int(sum(demand.memory_bytes.get(actor.name, actor.memory_bytes) for actor in self.actors))
-        total = amounts["memory"]
-        return NodeReading(
-            self.name, processors, total, total - used, CpuUse(millicores), allocatable=amounts, capacity=amounts
-        )
 
 
 def _millicores(quota: Value) -> float:

@@ -92,7 +92,9 @@ def scenario(inventory: Inventory, end_seconds: float, seed: int = 7) -> Enforce
 
     Up to three nodes of the inventory play, with the names of pods that run there. Nothing for one without nodes.
     """
-    nodes = _stage(inventory)
+    # Nodes that batch pods run on come first: somebody has to give way.
+    batch = {pod.node for pod in inventory.pods if pod.running and pod.qos is QosClass.BE}
+    nodes = sorted(inventory.nodes, key=lambda node: (node.name not in batch, node.name))[: len(KINDS)]
     longest = max(script.seconds for script in SCRIPTS.values())
     begin = end_seconds - BEFORE_END_SECONDS - longest - LATE_SECONDS * (len(nodes) - 1)
     acts: list[AgentAction] = []
@@ -108,12 +110,6 @@ def scenario(inventory: Inventory, end_seconds: float, seed: int = 7) -> Enforce
     dry = sum(lane.dry for lane in lanes)
     gathering = Gathering(end_seconds, f"scenario-{seed}", (SOURCE,), len(inventory.nodes) if nodes else 0, dry)
     return EnforcementHistory(tuple(acts), tuple(lanes), gathering)
-
-
-def _stage(inventory: Inventory) -> list[Node]:
-    """Nodes that batch pods run on come first: somebody has to give way."""
-    batch = {pod.node for pod in inventory.pods if pod.running and pod.qos is QosClass.BE}
-    return sorted(inventory.nodes, key=lambda node: (node.name not in batch, node.name))[: len(KINDS)]
 
 
 def actors_of(node: Node, pods: Sequence[Pod]) -> list[Actor]:

@@ -7,7 +7,7 @@ when something is away is that of the product (`DID`); what fires is an alert of
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import groupby
@@ -212,34 +212,26 @@ def _node_lines(node: NodeReplay) -> Iterator[IncidentLine]:
     if node.incident is Incident.FLASH_CROWD:
         text = f"Services on a node of {CORES} cores want {CROWD_FACTOR:g} times their forecast peak."
         yield IncidentLine(0, Witness.WORLD, text)
-    for acts in _runs_of([act for act in node.acts if act.reason not in UNTOLD]):
+    told = sorted((act for act in node.acts if act.reason not in UNTOLD), key=lambda act: act.time_seconds)
+    # Acts of one reason and pod that follow each other are one line.
+    for _, run in groupby(told, key=lambda act: (act.reason, act.pod if act.reason == EVICTING else "")):
+        acts = list(run)
         first, reason = acts[0], acts[0].reason
         at = _seconds_after_begin(node, first)
         if at < 0:
             continue
         sentence = REASON_SENTENCES.get(reason, reason)
         about = f" {first.pod}:" if first.pod else ""
-        last = (
-            f" ({len(acts)} times, the last after {_clock(_seconds_after_begin(node, acts[-1]))})"
-            if len(acts) > 1
-            else ""
-        )
+        last = f" ({len(acts)} times, the last after {_clock(_seconds_after_begin(node, acts[-1]))})"
+        last = last if len(acts) > 1 else ""
         yield IncidentLine(at, Witness.COTENANT, f"Node:{about} {sentence} {first.why}{last}".strip())
     length = node.ends_seconds - node.begins_seconds
     if node.incident is Incident.MEMORY_LEAK:
         text = "The service is at its memory limit: the kernel ends it and the kubelet starts it again."
         yield IncidentLine(length, Witness.WORLD, text)
     if np.isfinite(node.normal_after_seconds):
-        yield IncidentLine(
-            length + node.normal_after_seconds, Witness.WORLD, "Node: batch may use what it could before."
-        )
-
-
-def _runs_of(acts: Sequence[AgentAction]) -> Iterator[list[AgentAction]]:
-    """Acts of one reason and pod that follow each other, as one."""
-    ordered = sorted(acts, key=lambda act: act.time_seconds)
-    for _, run in groupby(ordered, key=lambda act: (act.reason, act.pod if act.reason == EVICTING else "")):
-        yield list(run)
+        text = "Node: batch may use what it could before."
+        yield IncidentLine(length + node.normal_after_seconds, Witness.WORLD, text)
 
 
 def _seconds_after_begin(node: NodeReplay, act: AgentAction) -> float:
@@ -254,10 +246,9 @@ def _clock(seconds: float) -> str:
 
 def _node_costs(node: NodeReplay) -> Iterator[IncidentCost]:
     """Figures of one node under its agent, with goals as those of the cluster."""
-    wrong_forecast = node.incident is Incident.FLASH_CROWD
     yield IncidentCost("services evicted, node", len(node.evicted_services), "pods", 0)
     yield IncidentCost("batch pods evicted, node", len(node.evicted), "pods")
     yield IncidentCost("seconds in which batch slowed services by more than 10 %, node", node.slowed_seconds, "s")
     yield IncidentCost("batch core-hours lost, node", node.lost_core_hours, "core-hours")
-    limit = NORMAL_SECONDS / 60 if wrong_forecast else None
+    limit = NORMAL_SECONDS / 60 if node.incident is Incident.FLASH_CROWD else None
     yield IncidentCost("normal again after its end, node", node.normal_after_seconds / 60, "min", limit)

@@ -126,28 +126,13 @@ def replay_incident(incident: Incident, model: Interference, begin_seconds: floa
     )
     services = {actor.name for actor in SERVICES}
     demand = np.array([sum(v for name, v in d.millicores.items() if name in services) for d in demands])
-    ends = BEGIN_SECONDS + (
-        CROWD_SECONDS if incident is Incident.FLASH_CROWD else LEAK_LIMIT_BYTES // LEAK_BYTES_PER_SECOND
-    )
-    return NodeReplay(
-        incident,
-        demand / MILLICORES_PER_CORE,
-        online,
-        batch,
-        np.maximum(target, 0.0),
-        _latency(model, online, batch),
-        tuple(play.acts),
-        begin_seconds,
-        BEGIN_SECONDS,
-        ends,
-    )
-
-
-def _latency(model: Interference, online_cores: Floats, batch_cores: Floats) -> Floats:
-    """Return the latency ratio by second; memory has no influence, because the agent keeps it free."""
-    cores, empty = np.full(len(online_cores), float(CORES)), np.zeros(len(online_cores))
-    ratio = latency_ratio(model, cores, online_cores / CORES, batch_cores / CORES, (empty, empty))
-    return np.asarray(ratio, dtype=np.float64)
+    lasts = CROWD_SECONDS if incident is Incident.FLASH_CROWD else LEAK_LIMIT_BYTES // LEAK_BYTES_PER_SECOND
+    # Memory has no influence on the latency, because the agent keeps it free.
+    cores, empty = np.full(len(online), float(CORES)), np.zeros(len(online))
+    latency = np.asarray(latency_ratio(model, cores, online / CORES, batch / CORES, (empty, empty)), dtype=np.float64)
+    demand, target, acts = demand / MILLICORES_PER_CORE, np.maximum(target, 0.0), tuple(play.acts)
+    times = begin_seconds, BEGIN_SECONDS, BEGIN_SECONDS + lasts
+    return NodeReplay(incident, demand, online, batch, target, latency, acts, *times)
 
 
 def _crowd() -> Iterator[SecondDemand]:

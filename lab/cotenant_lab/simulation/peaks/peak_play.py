@@ -133,16 +133,13 @@ class Planner:
         )
         following = step(plan, observed, now_seconds, self._settings)
         self._plan = replace(plan, status=following.status)
-        self._realise(following.free, nodes)
-
-    def _realise(self, want: int, nodes: PeakNodes) -> None:
-        """So many free Reservations: of those too many, the ones that wait for room go first."""
+        # So many free Reservations: of those too many, the ones that wait for room go first.
         self._nodes.sort(key=lambda node: node is None)
-        for node in self._nodes[want:]:
+        for node in self._nodes[following.free :]:
             if node is not None:
                 nodes.leave(node, self._service.pod_cores)
-        del self._nodes[want:]
-        self._nodes += [None] * (want - len(self._nodes))
+        del self._nodes[following.free :]
+        self._nodes += [None] * (following.free - len(self._nodes))
 
     def place(self, nodes: PeakNodes) -> None:
         """Place the waiting placeholders on nodes with free capacity, as far as it goes."""
@@ -240,7 +237,13 @@ def play_peaks(
     """
     period = settings.interval_seconds
     per_slot, counted_slots = int(SLOT_SECONDS // period), len(wanted_pods) - FILLING_SLOTS
-    run = _initial_cluster(service, wanted_pods, seed, settings, is_planned=bool(proposals))
+    # Before the first period the service's usual pods run, and nothing else.
+    service_cores = service.pod_cores * (service.base_pods + float(wanted_pods.mean()))
+    jobs = PeakJobs(max(service.cluster.cores - service_cores, 0.0), len(wanted_pods), period, seed)
+    planner = Planner(service, settings) if proposals else None
+    run = PeakCluster(PeakNodes.empty(service.cluster), PeakPods(service.pod_cores), jobs, planner)
+    for _ in range(service.base_pods):
+        run.nodes.place(service.pod_cores)
     for now in range(len(wanted_pods) * per_slot):
         slot, counted_slot = now // per_slot, now // per_slot - FILLING_SLOTS
         run.jobs.end(now, run.nodes)
@@ -263,16 +266,3 @@ def play_peaks(
     handed_over = run.planner.handed_over if run.planner else 0
     cluster = service.cluster.cores * counted_slots * SLOT_SECONDS / HOUR_SECONDS
     return PeakOutcome(waits, handed_over, run.unplanned, run.idle * hours, run.peak * hours, run.done * hours, cluster)
-
-
-def _initial_cluster(
-    service: PeakService, wanted_pods: Counts, seed: int, settings: PlanSettings, *, is_planned: bool
-) -> PeakCluster:
-    """One arm before its first period: the service's usual pods run, and nothing else."""
-    service_cores = service.pod_cores * (service.base_pods + float(wanted_pods.mean()))
-    jobs = PeakJobs(max(service.cluster.cores - service_cores, 0.0), len(wanted_pods), settings.interval_seconds, seed)
-    planner = Planner(service, settings) if is_planned else None
-    run = PeakCluster(PeakNodes.empty(service.cluster), PeakPods(service.pod_cores), jobs, planner)
-    for _ in range(service.base_pods):
-        run.nodes.place(service.pod_cores)
-    return run

@@ -126,10 +126,19 @@ def replay_services(
     usage: 5-minute CPU totals of all workloads. Each service has a cluster of its own, as large as the nodes of the
     inventory, which jobs keep full.
     """
-    first = usage.grid.size - _evaluated_days(usage, days) * DAY_SLOTS
-    shape = shape_of(inventory)
-    sizes = _services(inventory, usage, first, settings, progress)
-    sizes = [size for size in sizes if _fits(size, shape)]
+    judged = min(days, usage.grid.size // DAY_SLOTS - HISTORY_DAYS)
+    if judged < 1:
+        raise NoData(
+            f"{usage.grid.size / DAY_SLOTS:.1f} days of usage are there; "
+            f"{HISTORY_DAYS} of history and a day after it are needed",
+            fix="Keep scanning, or scan once with a longer profiler.window_days where the source has it.",
+        )
+    first = usage.grid.size - judged * DAY_SLOTS
+    shape, sizes = shape_of(inventory), []
+    for size in _services(inventory, usage, first, settings, progress):
+        cores = size.request_millicores / MILLICORES_PER_CORE  # a node has room for a pod, and all for those that run
+        if cores <= shape.node_cores and cores * size.base / size.capacity <= shape.cores:
+            sizes.append(size)
     if not sizes:
         raise NoData(
             "no workload's forecast asked for more pods than run anyway, on nodes with room for these",
@@ -149,24 +158,6 @@ def replay_services(
         replays.append(PeakReplay(size.workload, without, reserved))
         progress.advance()
     return replays
-
-
-def _fits(size: Size, shape: ClusterShape) -> bool:
-    """Return whether a node has capacity for a pod, and all nodes for those that run anyway."""
-    of_pod = size.request_millicores / MILLICORES_PER_CORE
-    return of_pod <= shape.node_cores and of_pod * size.base / size.capacity <= shape.cores
-
-
-def _evaluated_days(usage: Usage[WorkloadRef], most: int) -> int:
-    """Whole days after the history that a rehearsal beside the same time last week needs; NoData for none."""
-    days = min(most, usage.grid.size // DAY_SLOTS - HISTORY_DAYS)
-    if days < 1:
-        raise NoData(
-            f"{usage.grid.size / DAY_SLOTS:.1f} days of usage are there; "
-            f"{HISTORY_DAYS} of history and a day after it are needed",
-            fix="Keep scanning, or scan once with a longer profiler.window_days where the source has it.",
-        )
-    return days
 
 
 def _services(

@@ -150,23 +150,19 @@ def to_fields_v1(paths: FieldSet) -> Json:
 
 
 def _encode_trie(at: Trie) -> Json:
-    inside = {f"{kind}:{name}": _encode_trie(below) for (kind, name), below in sorted(_elements(at))}
+    elements = sorted((element, below) for element, below in at.items() if element)
+    inside = {f"{kind}:{name}": _encode_trie(below) for (kind, name), below in elements}
     return {".": {}, **inside} if () in at and inside else inside
-
-
-def _elements(at: Trie) -> Iterator[tuple[Element, Trie]]:
-    return ((element, below) for element, below in at.items() if element)
 
 
 def format_path(path: Path) -> str:
     """Return a path as written in messages: `.spec.template.spec.containers[name="app"].image`."""
-    return "".join(f".{name}" if kind == "f" else _bracket(kind, name) for kind, name in path)
-
-
-def _bracket(kind: str, text: str) -> str:
-    if kind == "v":
-        return f"[={text}]"
-    return "[" + ",".join(f"{k.strip(chr(34))}={v}" for k, v in (p.split(":", 1) for p in text[1:-1].split(","))) + "]"
+    text = ""
+    for kind, name in path:
+        pairs = (pair.split(":", 1) for pair in name[1:-1].split(",")) if kind == "k" else ()
+        keys = ",".join(f"{key.strip(chr(34))}={value}" for key, value in pairs)
+        text += f".{name}" if kind == "f" else f"[={name}]" if kind == "v" else f"[{keys}]"
+    return text
 
 
 def from_fields_v1(tree: Json) -> FieldSet:

@@ -94,8 +94,14 @@ def apply_configuration(write: ManagedWrite, live: Any, configuration: Any, owne
     last = before.fields if before else EMPTY
     mine = write.may_own(fields_of(schema, configuration))
     claimed = {**owners, write.manager: OwnedFields(mine, write.time)}
-    if last:
-        merged_object = _given_up(schema, merged_object, last, (owned.fields for owned in claimed.values()))
+    if last:  # without the fields of the last apply that no manager claims anymore
+        everything, before_fields = with_parents(schema, fields_of(schema, merged_object)), with_parents(schema, last)
+        rest = without(schema, merged_object, before_fields)
+        others = with_parents(schema, _UNOWNED.union(*(owned.fields for owned in claimed.values())))
+        retained = with_parents(schema, fields_of(schema, rest)) | others
+        rest = without(schema, merged_object, everything - retained)
+        abandoned = everything - with_parents(schema, fields_of(schema, rest))
+        merged_object = without(schema, merged_object, abandoned & before_fields)
     after = _resolve_conflicts(write, live, merged_object, claimed)
     if before and before.fields == mine:
         after[write.manager] = before
@@ -111,9 +117,8 @@ def update_owners(write: ManagedWrite, old: Any, new: Any, owners: Owners) -> Ow
     before = others.get(write.manager, OwnedFields(EMPTY, write.time))
     mine = write.may_own((before.fields - changes.removed) | changes.modified | changes.added)
     if mine:
-        others[write.manager] = (
-            before if mine == before.fields and not changes.modified else OwnedFields(mine, write.time)
-        )
+        kept = mine == before.fields and not changes.modified
+        others[write.manager] = before if kept else OwnedFields(mine, write.time)
     else:
         others.pop(write.manager, None)
     return others
@@ -130,18 +135,6 @@ def _resolve_conflicts(write: ManagedWrite, old: Any, new: Any, owners: Owners) 
     remaining = {m: replace(o, fields=o.fields - conflicts.get(m, EMPTY) - changes.removed) for m, o in others.items()}
     mine = {write.manager: owners[write.manager]} if write.manager in owners else {}
     return {m: o for m, o in {**remaining, **mine}.items() if o.fields}
-
-
-def _given_up(schema: FieldSchema, value: Any, last: FieldSet, claimed: Iterable[FieldSet]) -> Any:
-    """Return the value without the fields of the last apply that no manager claims anymore."""
-    everything = with_parents(schema, fields_of(schema, value))
-    rest = without(schema, value, with_parents(schema, last))
-    retained = with_parents(schema, fields_of(schema, rest)) | with_parents(
-        schema, frozenset().union(_UNOWNED, *claimed)
-    )
-    rest = without(schema, value, everything - retained)
-    abandoned = everything - with_parents(schema, fields_of(schema, rest))
-    return without(schema, value, abandoned & with_parents(schema, last))
 
 
 def merge_configuration(schema: FieldSchema, live: Any, config: Any) -> Any:
@@ -184,18 +177,10 @@ def _merged_list(schema: FieldSchema, live: list[Any], config: list[Any]) -> lis
 def managed_fields(owners: Owners) -> list[dict[str, Any]]:
     """metadata.managedFields."""
     return [
-        {
-            "manager": manager.name,
-            "operation": manager.operation,
-            "apiVersion": manager.api_version,
-            "time": owned.time,
-            "fieldsType": "FieldsV1",
-            "fieldsV1": to_fields_v1(owned.fields),
-            **({"subresource": manager.subresource} if manager.subresource else {}),
-        }
-        for manager, owned in sorted(
-            owners.items(), key=lambda owner: (owner[0].operation, owner[1].time, owner[0].name)
-        )
+        {"manager": m.name, "operation": m.operation, "apiVersion": m.api_version, "time": owned.time}
+        | {"fieldsType": "FieldsV1", "fieldsV1": to_fields_v1(owned.fields)}
+        | ({"subresource": m.subresource} if m.subresource else {})
+        for m, owned in sorted(owners.items(), key=lambda owner: (owner[0].operation, owner[1].time, owner[0].name))
     ]
 
 
