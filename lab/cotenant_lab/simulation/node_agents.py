@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from cotenant.base.cluster import Node
-from cotenant.base.colocation.nodemetric import CollectPolicy, NodeMetric
+from cotenant.base.colocation.nodemetric import PLURAL, CollectPolicy, NodeMetric
 from cotenant.base.errors import UsageError
 from cotenant.base.kube import KubeClient, send_all
 from cotenant.base.kubernetes.intent import Address, Apply, Delete
@@ -23,7 +23,7 @@ from cotenant.base.process.clock import Clock
 from cotenant.base.resource import Resource
 from cotenant.cli.cluster.real_nodes import DEMO_LABEL, KWOK_ANNOTATION
 from cotenant.profiler.node_metric.status import reports
-from cotenant.profiler.node_metric.turn import PLURAL, ReportContext, steps, unreported_nodes
+from cotenant.profiler.node_metric.turn import ReportContext, steps, unreported_nodes
 from cotenant_lab.simulation import usage_now
 from cotenant_lab.simulation.usage_now import Curves, DemoMoment
 
