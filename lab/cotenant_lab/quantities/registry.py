@@ -135,10 +135,13 @@ def _quantity(row: Row) -> Quantity:
         told = {"name": column.title.strip(), "definition": column.doc, "of": table.of, "function": table.function}
         for name, words in {**told, "time": time, "unit": str(unit_of(column)), "sign": column.sign.value}.items():
             said[name] = said[name] or words
+    if not said["definition"]:  # the sentence by which the function says its result
+        text = (inspect.getdoc(resolve_name(said["function"])) or "").partition("\n\n")[0].replace("\n", " ")
+        text = text.removeprefix("Return ")
+        said["definition"] = text[:1].upper() + text[1:]
     return Quantity(
-        **{name: said[name] for name in ("key", "of", "resolution", "time", "function")},
+        **{name: said[name] for name in ("key", "definition", "of", "resolution", "time", "function")},
         name=said["name"] or ", ".join(tiles),
-        definition=said["definition"] or _sentence_of(said["function"]),
         unit=Unit(said["unit"]),
         sign=Sign(said["sign"] or Sign.NEVER_NEGATIVE),
         statistic=said["statistic"] or "value",
@@ -147,13 +150,6 @@ def _quantity(row: Row) -> Quantity:
         columns=tuple(columns),
         differs=_pairs(row["differs"]),
     )
-
-
-def _sentence_of(function: str) -> str:
-    """Return the sentence by which a function says its result."""
-    said = inspect.getdoc(resolve_name(function)) or ""
-    said = said.partition("\n\n")[0].replace("\n", " ").removeprefix("Return ")
-    return said[:1].upper() + said[1:]
 
 
 def by_chapter() -> Mapping[str, tuple[Quantity, ...]]:
