@@ -37,8 +37,7 @@ class ChangeLedger:
     ) -> None:
         """Open the journal without writing anything.
 
-        cache: what was already read of this ledger; source: where the actor asks from, an address and the request's
-        id.
+        cache: what was already read of this ledger; source: where the actor asks from, an address and a request's id.
         """
         self.ledger = ledger
         self.actor = actor
@@ -154,9 +153,8 @@ def anchor(client: KubeClient, ledger: Ledger, namespace: str) -> None:
     address = Address("v1", "configmaps", ANCHOR, namespace)
     body = address.manifest("ConfigMap", data={ledger.id: msgspec.json.encode(ledger.head()).decode()})
     # Each ledger is a field manager of its own: an apply takes away what its manager no longer names.
-    Writer(client, f"{FIELD_MANAGER}-{ledger.id}").send(
-        Apply(address, body, why="the ledger grew"), full_response=False
-    )
+    grown = Apply(address, body, why="the ledger grew")
+    Writer(client, f"{FIELD_MANAGER}-{ledger.id}").send(grown, full_response=False)
 
 
 def keep_head(door: Callable[[Person], AbstractContextManager[KubeClient]], ledger: Ledger, namespace: str) -> None:

@@ -110,7 +110,9 @@ class LiveContext:
         pods, inside = self.pods(workload, live), f"namespaces/{workload.namespace}"
         let_go = disruptions(self._list(f"/apis/policy/v1/{inside}/poddisruptionbudgets"), live)
         listed = self._list(f"/apis/{SCALERS}/{inside}/{autoscaler_targets.RESOURCE}")
-        following = None if listed is None else [scaler for scaler in listed if _follows(scaler, workload)]
+        targets = (((scaler.get("spec") or {}).get("scaleTargetRef") or {}, scaler) for scaler in listed or ())
+        own = [s for aim, s in targets if (aim.get("kind"), aim.get("name")) == (workload.kind, workload.name)]
+        following = None if listed is None else own
         quotas, tree = self._list(f"/api/v1/{inside}/resourcequotas"), self._quota_tree(inside)
         objects = self._list(f"{VPA_GROUP}/{inside}/verticalpodautoscalers") or ()
         autoscalers = (msgspec.convert(body, VerticalAutoscalerObject) for body in objects)
@@ -304,11 +306,6 @@ def selector_of_pods(live: Json) -> LabelSelector:
     """
     selector = LabelSelector.parse((live.get("spec") or {}).get("selector"))
     return selector if selector.query else LabelSelector.parse({"matchLabels": pod_labels(live)})
-
-
-def _follows(scaler: Json, workload: WorkloadRef) -> bool:
-    target = (scaler.get("spec") or {}).get("scaleTargetRef") or {}
-    return (target.get("kind"), target.get("name")) == (workload.kind, workload.name)
 
 
 def _amounts(node: NodeWire) -> dict[Resource, int]:

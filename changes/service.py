@@ -139,9 +139,8 @@ class ClusterChangeService:
         """The same, tried on the server."""
         with self._open_for_reads(who) as actions:
             reviews = self._reviews(actions, who, request)
-            return [
-                replace(to_workload_review(r), tried=None if r.error else dry_run_review(actions, r)) for r in reviews
-            ]
+            tried = ((to_workload_review(r), None if r.error else dry_run_review(actions, r)) for r in reviews)
+            return [replace(shown, tried=of_review) for shown, of_review in tried]
 
     def accept(self, who: Person, request: ChangeRequest) -> list[ChangeStatus]:
         """Write down, then do; the same key again does nothing more."""

@@ -123,9 +123,8 @@ class _EnrichStage:
         savings = {resource: float(money[index]) for resource, money in self.savings.items()}
         workload, version = self.evidence.workloads[index], self.inventory.server_version
         container = workload.container(recommendation.container.container)
-        levels = [
-            waste(r, float(self.before[r][index]), float(self.freed[r][index]), self.requested[r]) for r in Resource
-        ]
+        moves = ((r, float(self.before[r][index]), float(self.freed[r][index])) for r in Resource)
+        levels = [waste(resource, before, freed, self.requested[resource]) for resource, before, freed in moves]
         notes = [*recommendation.notes]
         for resource, total in container.running.items() if container else ():
             # What people see beside the present request where it is not that of each pod, or not in force.

@@ -57,11 +57,8 @@ def prices(workloads: Sequence[Workload], inventory: Inventory, own: PriceSettin
 def monthly_savings(freed: Mapping[Resource, Floats], price: Sequence[Price]) -> dict[Resource, Floats]:
     """Money a month by resource, (n,): freed is what all pods request less (negative: more), in the unit."""
     core, gib, _ = np.array(price, dtype=np.float64).reshape(-1, len(Price._fields)).T
-    hourly = {
-        Resource.CPU: freed[Resource.CPU] / MILLICORES_PER_CORE * core,
-        Resource.MEMORY: freed[Resource.MEMORY] / GIB * gib,
-    }
-    return {resource: amounts * HOURS_PER_MONTH for resource, amounts in hourly.items()}
+    rates = {Resource.CPU: (MILLICORES_PER_CORE, core), Resource.MEMORY: (GIB, gib)}
+    return {resource: freed[resource] / unit * rate * HOURS_PER_MONTH for resource, (unit, rate) in rates.items()}
 
 
 def price_findings(

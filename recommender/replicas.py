@@ -109,27 +109,22 @@ def _floor(
     """
     scaler = workload.autoscaler or Autoscaler("", 1, 0)
     least, most = scaler.min_replicas, scaler.max_replicas or None
-    common_fields: dict[str, Any] = {
-        "workload": workload.ref,
-        "replicas": workload.replicas,
-        "least": least,
-        "most": most,
-    }
+    common: dict[str, Any] = {"workload": workload.ref, "replicas": workload.replicas, "least": least, "most": most}
     needs: dict[Resource, Counts] = {}
     if workload.gaps:
-        return ReplicaFloor(**common_fields, reason=workload.gaps[0])
+        return ReplicaFloor(**common, reason=workload.gaps[0])
     if not workload.own.resources().isdisjoint(targets):
-        return ReplicaFloor(**common_fields, reason=Reason.POD_AMOUNTS)
+        return ReplicaFloor(**common, reason=Reason.POD_AMOUNTS)
     if scaler.unsolvable:
-        return ReplicaFloor(**common_fields, reason=Reason.HPA_UNSOLVED)
+        return ReplicaFloor(**common, reason=Reason.HPA_UNSOLVED)
     for resource, percent in targets.items():
         request = sum(c.effective_requests.get(resource, 0) for c in workload.staying)
         row = rows[resource].get(workload.ref)
         if not request:
-            return ReplicaFloor(**common_fields, reason=Reason.HPA_UNSOLVED)
+            return ReplicaFloor(**common, reason=Reason.HPA_UNSOLVED)
         reason = forecasts[resource].reason[row] if row is not None else Reason.NO_DATA
         if row is None or reason not in (Reason.OK, Reason.NO_PEAK):
-            return ReplicaFloor(**common_fields, reason=reason)
+            return ReplicaFloor(**common, reason=reason)
         usage = forecasts[resource].level(settings.percentile / 100)[row].astype(np.float64)
         needs[resource] = np.ceil(usage / (request * percent / 100) - _NOISE).astype(np.int64)
     grid = forecasts[next(iter(needs))].grid
@@ -139,7 +134,7 @@ def _floor(
     padded = np.append(need, np.full(lead_slots, need[-1]))
     floor_counts: Counts = np.lib.stride_tricks.sliding_window_view(padded, lead_slots + 1).max(axis=1)
     return ReplicaFloor(
-        **common_fields,
+        **common,
         reason=Reason.OK,
         start_seconds=grid.start_seconds,
         step_seconds=grid.step_seconds,

@@ -1,7 +1,6 @@
 """Settings of the recommender: one section per strategy, and the formulas of reclaimable capacity.
 
-Defaults of `krr` and `vpa` are their peers' own, so that both reproduce their numbers. `cotenant`
-speaks in profiles.
+Defaults of `krr` and `vpa` are their peers' own, so that both reproduce their numbers. `cotenant` speaks in profiles.
 """
 
 from __future__ import annotations

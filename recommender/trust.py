@@ -134,9 +134,8 @@ def trust(grounds: Grounds, index: int, recommendation: Recommendation, backtest
 
 def proposed_resources(recommendation: Recommendation) -> list[Resource]:
     """Resources of which at least one field is proposed."""
-    return [
-        r for r in Resource if any(v.resource is r and v.action is not Action.WITHHELD for v in recommendation.values)
-    ]
+    proposed = {value.resource for value in recommendation.values if value.action is not Action.WITHHELD}
+    return [resource for resource in Resource if resource in proposed]
 
 
 def _findings(

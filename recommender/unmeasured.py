@@ -87,7 +87,10 @@ def _all_doubts(evidence: Evidence) -> Iterator[_Doubt]:
         doubtful.setdefault(owners.get((row.namespace, row.name)), set()).update(row.beyond)
     above = ((ref, resource) for ref in evidence.containers for resource in doubtful.get(ref.workload, ()))
     yield from (_Doubt(ref, (resource,), Reason.POD_USES_MORE) for ref, resource in above)
-    awake = (ref for series, ref in _zeros(evidence, cpu) if not _sleeps(series, evidence))
+    # A counter that does not move proves zeros of CPU; "" in the row of a pod stands for all of its containers.
+    asleep = {(row.namespace, row.name, name) for row in evidence.inventory.pod_rows for name in row.idle}
+    zeros = ((ref, (pod.namespace, pod.pod), pod.container) for pod, ref in _zeros(evidence, cpu))
+    awake = (ref for ref, pod, name in zeros if asleep.isdisjoint({(*pod, name), (*pod, "")}))
     yield from (_Doubt(ref, (Resource.CPU,), Reason.CPU_UNMEASURED) for ref in (*awake, *_of_brief_pods(evidence)))
     for ref, pod in _of_silent_pods(evidence, cpu):
         yield _Doubt(ref, (Resource.CPU,), Reason.CPU_UNMEASURED, _unseen_pods(pod, "at all"))
@@ -230,12 +233,3 @@ def _zeros(evidence: Evidence, signal: Signal) -> Iterable[tuple[PodContainerRef
     zeros = (known.sum(axis=1) >= LEAST_SAMPLES) & ~((usage.values != 0) & known).any(axis=1)
     rows = evidence.usage_rows[signal]
     return [(usage.refs[i], evidence.containers[rows[i]]) for i in np.flatnonzero(zeros) if rows[i] >= 0]
-
-
-def _sleeps(series: PodContainerRef, evidence: Evidence) -> bool:
-    """Return whether a counter that does not move above zero proves that the container's zeros of CPU are real.
-
-    The pod's row names such containers; "" in it means all containers of the pod.
-    """
-    rows = (r for r in evidence.inventory.pod_rows if (r.namespace, r.name) == (series.namespace, series.pod))
-    return any(not {"", series.container}.isdisjoint(row.idle) for row in rows)

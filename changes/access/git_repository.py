@@ -17,14 +17,7 @@ from typing import Final
 from cotenant.base.errors import CotenantError, UsageError
 
 LONGEST_SECONDS: Final = 120.0
-_ELSEWHERE: Final = (
-    "GIT_DIR",
-    "GIT_WORK_TREE",
-    "GIT_INDEX_FILE",
-    "GIT_OBJECT_DIRECTORY",
-    "GIT_COMMON_DIR",
-    "GIT_PREFIX",
-)
+_FOREIGN: Final = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR", "GIT_PREFIX")
 """Variables that a hook or an alias sets, and that would lead into another repository."""
 _FILES: Final = ("100644", "100755")
 """Modes of plain files; a link or a submodule is not followed."""
@@ -116,7 +109,7 @@ class GitRepository:
 
     def _git(self, *words: str, text: bytes = b"", more: Mapping[str, str] | None = None) -> bytes:
         """The output of git in the folder; GitRefusal with its words where it fails."""
-        clean = {key: value for key, value in os.environ.items() if key not in _ELSEWHERE}
+        clean = {key: value for key, value in os.environ.items() if key not in _FOREIGN}
         environment = {**clean, "LC_ALL": "C", **(more or {})}
         command = ["git", "-C", str(self.folder), *words]
         try:

@@ -87,9 +87,8 @@ def at_this_machine(settings: KubeSettings) -> Callable[[], Person]:
     from cotenant.base.kube import connect
     from cotenant.changes.live_context import who
 
-    hasty = msgspec.structs.replace(
-        settings, timeout_seconds=PATIENCE_SECONDS, deadline_seconds=PATIENCE_SECONDS, retries=0
-    )
+    within = dict.fromkeys(("timeout_seconds", "deadline_seconds"), PATIENCE_SECONDS)
+    hasty = msgspec.structs.replace(settings, **within, retries=0)
     name, groups = "", tuple[str, ...]()
     try:
         client = connect(hasty)

@@ -157,14 +157,12 @@ def apply(
 
 
 @contextmanager
-def _open_review(
-    call: CommandCall, workloads: list[str], gpu_shares: bool
-) -> Iterator[tuple[Actions, list[Recommendation]]]:
+def _open_review(call: CommandCall, workloads: list[str], gpus: bool) -> Iterator[tuple[Actions, list[Recommendation]]]:
     """Yield actions that know what the cluster requests, and what is stored for these workloads."""
     from cotenant.base.commands.results import open_store
     from cotenant.recommender.stored_recommendations import requested_millicores
 
-    proposed = proposed_gpu_shares if gpu_shares else workload_recommendations
+    proposed = proposed_gpu_shares if gpus else workload_recommendations
     recommendations = proposed(call.settings, call.cluster, workloads)
     requested = requested_millicores(open_store(call.settings, call.cluster))
     with open_actions(call.settings) as actions:
@@ -185,9 +183,8 @@ def changes(call: CommandCall) -> None:
     if statuses:
         print_totals(states_summary(statuses), call.output)
     if unknown := unsettled_count(statuses):
-        message(
-            f"{agree(unknown, 'change has', 'changes have')} an unknown outcome: cotenant recs settle", style="yellow"
-        )
+        have = agree(unknown, "change has", "changes have")
+        message(f"{have} an unknown outcome: cotenant recs settle", style="yellow")
     ledger.close()
 
 
@@ -209,9 +206,8 @@ def rollback(
         raise UsageError("give a change or --batch", fix="`cotenant recs changes` lists both.")
     with open_actions(call.settings) as actions:
         statuses = actions.journal.statuses()
-        chosen = (
-            [find_change(statuses, change)] if change else [s for s in statuses.values() if s.change.batch == batch]
-        )
+        of_batch = [status for status in statuses.values() if status.change.batch == batch]
+        chosen = [find_change(statuses, change)] if change else of_batch
         if not chosen:  # a script that misnames its batch must not read this as "rolled back"
             raise UsageError(f"no change has the batch {batch!r}", fix="`cotenant recs changes` lists the batches.")
         due = [s for s in chosen if s.state.in_force or change]
@@ -246,9 +242,8 @@ def verify(
     from cotenant.changes.soak.reconcile import verify as verified
 
     with recs_bundle.open_actions_with_metrics(call.settings, "changes are verified") as actions:
-        chosen = [
-            s for s in actions.journal.statuses().values() if s.change.id.startswith(which) or s.change.batch == which
-        ]
+        statuses = actions.journal.statuses().values()
+        chosen = [s for s in statuses if s.change.id.startswith(which) or s.change.batch == which]
         if which and not chosen:  # a script that misnames its batch must not read this as "no harm"
             raise UsageError(f"no change and no batch begins with {which!r}", fix="`cotenant recs changes` lists both.")
         done = []

@@ -71,9 +71,8 @@ def someone_of(person: ClusterUser, access: AccessSettings) -> Person:
         )
     prefixes = access.proxy
     groups = [group.removeprefix(prefixes.cluster_group_prefix) for group in person.groups]
-    return person_with_grants(
-        person.name.removeprefix(prefixes.cluster_user_prefix), groups, IdentitySource.PROXY, access
-    )
+    name = person.name.removeprefix(prefixes.cluster_user_prefix)
+    return person_with_grants(name, groups, IdentitySource.PROXY, access)
 
 
 @command(app, DECLARED | ROWS, "cotenant recs ladders", "cotenant recs ladders 3f9c21  # each step")

@@ -36,7 +36,6 @@ from cotenant.recommender.settings import RecommenderSettings
 if TYPE_CHECKING:
     from cotenant.base.identity import WorkloadRef
     from cotenant.base.settings.base import SettingSections
-    from cotenant.base.table import Schema, Table
     from cotenant.changes.model.ledger_marks import LedgerMarks
     from cotenant.changes.model.service import PostponedRecommendation
 
@@ -83,6 +82,8 @@ def list_(
     import numpy as np
 
     from cotenant.base.identity import WorkloadRef
+    from cotenant.base.tables.filters import parse
+    from cotenant.changes.commands.recs_table import ROOMY_COLUMNS, WORST_FIRST, compact, in_words, sort_of
     from cotenant.changes.model.ledger_marks import without_waiting_steps
     from cotenant.recommender.model.savings import summed_savings
     from cotenant.recommender.model.savings_text import saving_text
@@ -95,11 +96,12 @@ def list_(
     ledgers = {c.cluster: session.of_cluster(c.cluster).read({"store.url": store}) for c in scans.stores}
     overviews = {c.cluster: c.read_document("overview", Overview) for c in scans.stores}
     scanned = {c: found.time_seconds if found else math.inf for c, found in overviews.items()}
-    marks = {
-        c: _marks(own.settings, scanned[c], reaches_cluster=own.reaches_cluster) for c, own in ledgers.items()
-    }  # fmt: skip
+    marks = {c: _marks(s.settings, scanned[c], reaches_cluster=s.reaches_cluster) for c, s in ledgers.items()}
     advice = scans.read_table(RECOMMENDATIONS, lambda owner, rows: without_waiting_steps(rows, marks[owner]))
-    table = chosen_of_scan(scans, advice, namespace, _in_order(query, sort, advice.schema))
+    # The filter with its order: the one that is asked for, in --sort before --filter; else worst first.
+    asked = "&".join(filter(None, [sort_of(sort, advice.schema) if sort else "", query]))
+    ordered = asked if parse(asked, advice.schema).sort else f"{asked}&{WORST_FIRST}".lstrip("&")
+    table = chosen_of_scan(scans, advice, namespace, ordered)
     owners = table.columns["cluster"] if all_clusters else np.full(len(table), scans.stores[0].cluster, dtype=object)
     refs = [
         (owner, WorkloadRef(row["namespace"], row["kind"], row["workload"]))
@@ -107,7 +109,12 @@ def list_(
     ]
     hidden = {(c, ref): put for c, own in marks.items() if not every for ref, put in own.postponed.items()}
     shown = table.take(np.array([index for index, ref in enumerate(refs) if ref not in hidden], dtype=np.int64))
-    _print_rows(call, shown if top is None else shown.take(np.arange(len(shown))[:top]))
+    printed = shown if top is None else shown.take(np.arange(len(shown))[:top])
+    if call.output in (Format.TABLE, Format.WIDE):  # for the eye in words, in two lines each on a narrow terminal
+        printed = in_words(printed)
+        is_narrow = sys.stdout.isatty() and console(sys.stdout).width < ROOMY_COLUMNS
+        printed = compact(printed) if is_narrow and call.output is Format.TABLE else printed
+    call.print(printed)
     if not len(table):
         message("no recommendation matches")
     for key in dict.fromkeys(ref for ref in refs if ref in hidden):
@@ -120,27 +127,6 @@ def list_(
         total = saving_text(summed_savings(shown.columns), settings.section(RecommenderSettings).prices.currency)
         first = "" if top is None or top >= len(shown) else f"the first {top:,} of "
         print_totals(f"{first}{counted(len(shown), 'container')}; all steps together: {total}", call.output)
-
-
-def _in_order(query: str | None, sort: str | None, schema: Schema) -> str:
-    """The filter with its order: the one that is asked for, in --sort before --filter; else worst first."""
-    from cotenant.base.tables.filters import parse
-    from cotenant.changes.commands.recs_table import WORST_FIRST, sort_of
-
-    parts = [sort_of(sort, schema) if sort else "", query or ""]
-    asked = "&".join(part for part in parts if part)
-    return asked if parse(asked, schema).sort else f"{asked}&{WORST_FIRST}".lstrip("&")
-
-
-def _print_rows(call: CommandCall, table: Table) -> None:
-    """Print the rows; for the eye in words, and in two lines each where the terminal is narrow."""
-    from cotenant.changes.commands.recs_table import ROOMY_COLUMNS, compact, in_words
-
-    if call.output in (Format.TABLE, Format.WIDE):
-        table = in_words(table)
-        is_narrow = sys.stdout.isatty() and console(sys.stdout).width < ROOMY_COLUMNS
-        table = compact(table) if is_narrow and call.output is Format.TABLE else table
-    call.print(table)
 
 
 def _of(cluster: str, several: bool) -> str:
@@ -227,13 +213,11 @@ def _refs(settings: SettingSections, cluster: str | None, names: list[str]) -> l
     return list(dict.fromkeys(r.container.workload for r in workload_recommendations(settings, cluster, names)))
 
 
-def _marks(
-    settings: SettingSections, scanned_seconds: float = math.inf, *, reaches_cluster: bool = True
-) -> LedgerMarks:
+def _marks(own: SettingSections, scanned_seconds: float = math.inf, *, reaches_cluster: bool = True) -> LedgerMarks:
     """Read the marks of the ledger in force; scanned_seconds: the moment of the scan that they mark."""
-    with ledger_for_reading(settings) as ledger:
-        clock = clock_of_ledger(settings, ledger, reaches_cluster=reaches_cluster)
-        return marks_of(settings, ledger, clock, scanned_seconds)
+    with ledger_for_reading(own) as ledger:
+        clock = clock_of_ledger(own, ledger, reaches_cluster=reaches_cluster)
+        return marks_of(own, ledger, clock, scanned_seconds)
 
 
 def _postponement_text(postponed: PostponedRecommendation) -> str:

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from cotenant.changes.soak.watcher import News
 
 PEAK_HOURS: Final = 2.0
-"""The watcher tells of the cluster's next peak so long before it; 0: never. Two hours: time enough to act on a
-peak."""
+"""The watcher tells of the cluster's next peak so long before it; 0: never. Two hours: time enough to act on a peak."""
 
 
 def news_notifier(settings: SettingSections) -> Callable[[list[News]], None]:
@@ -49,12 +48,9 @@ def peaks_of(store: Store | None) -> Callable[[float], list[News]]:
     def ahead(now_seconds: float) -> list[News]:
         overview = store.read_document("overview", Overview) if store is not None else None
         peak = overview.peak if overview is not None else None
-        if (
-            overview is None
-            or peak is None
-            or not peak.pronounced
-            or not 0 < peak.start_seconds - now_seconds <= 3600 * PEAK_HOURS
-        ):
+        if overview is None or peak is None or not peak.pronounced:
+            return []
+        if not 0 < peak.start_seconds - now_seconds <= 3600 * PEAK_HOURS:
             return []
         start, end = (datetime.fromtimestamp(t, UTC) for t in (peak.start_seconds, peak.end_seconds))
         cores = f"{PEAK_NAME}: {peak.height_millicores / MILLICORES_PER_CORE:.0f} cores"
@@ -72,9 +68,8 @@ def run_watcher(
     if service is None or not settings.section(ActionSettings).watch:
         yield
         return
-    stop = service.watcher(news_notifier(settings), peaks_of(store)).start(
-        settings.section(ActionSettings).watch_seconds
-    )
+    watcher = service.watcher(news_notifier(settings), peaks_of(store))
+    stop = watcher.start(settings.section(ActionSettings).watch_seconds)
     try:
         yield
     finally:

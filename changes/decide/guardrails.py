@@ -99,9 +99,8 @@ def judge(
         _window(moved, context),
     ]
     if context.method in (Method.ANNOTATE, Method.IN_PLACE):
-        rules.append(
-            made("webhook", not context.webhook, context.webhook or "new pods get the values from our webhook")
-        )
+        missing = context.webhook
+        rules.append(made("webhook", not missing, missing or "new pods get the values from our webhook"))
     return [*rules, _second(context)]
 
 
@@ -291,16 +290,12 @@ def leaves_manifests(method: Method, live: Json, recommendations: Sequence[Recom
     """
     if method is Method.BUNDLE:
         return True
-    is_ours = method is Method.ANNOTATE or (
-        method is Method.IN_PLACE and not quiet(live, recommendations[0].container.workload.kind)
-    )
-    return is_ours and not autoscaler_targets.moves(list(recommendations))
+    by_pods = method is Method.IN_PLACE and not quiet(live, recommendations[0].container.workload.kind)
+    return (method is Method.ANNOTATE or by_pods) and not autoscaler_targets.moves(list(recommendations))
 
 
-def _gitops(
-    recommendations: Sequence[Recommendation], context: GuardrailContext, settings: GuardrailSettings
-) -> Guardrail:
-    keeper, operator = kept_by(context.live, settings), bool(operator_of(context.live))
+def _gitops(recommendations: Sequence[Recommendation], context: GuardrailContext, own: GuardrailSettings) -> Guardrail:
+    keeper, operator = kept_by(context.live, own), bool(operator_of(context.live))
     if not keeper:
         return made(GITOPS, True, "no GitOps owner and no operator")
     by_bundle = context.method is Method.BUNDLE

@@ -155,9 +155,8 @@ def check_measure(comparison: Compared, settings: ActionSettings) -> RuleResult:
     """
     ceiling, before, after = comparison.ceiling, comparison.before, comparison.after
     if after is None:
-        return RuleResult(
-            comparison.rule, RuleVerdict.NO_DATA, _unit(comparison.measure), before, words=comparison.words
-        )
+        unit = _unit(comparison.measure)
+        return RuleResult(comparison.rule, RuleVerdict.NO_DATA, unit, before, words=comparison.words)
     # A ceiling decides that is kept now, or was before, so that the change may have broken it.
     if ceiling is not None and min(after, after if before is None else before) <= ceiling + ROUNDING:
         return _against(comparison, ceiling, f"more than the promised {measure_text(comparison.measure, ceiling)}")

@@ -86,11 +86,8 @@ def same(first: Json | None, second: Json | None) -> bool:
 def states(resources: Json | None, amounts: Json) -> bool:
     """Return whether `resources` has every one of these requests and limits, whatever it has beside them."""
     present = _plain(resources)
-    return all(
-        present.get(side, {}).get(name) == amount
-        for side, named in _plain(amounts).items()
-        for name, amount in named.items()
-    )
+    asked = ((side, name, amount) for side, named in _plain(amounts).items() for name, amount in named.items())
+    return all(present.get(side, {}).get(name) == amount for side, name, amount in asked)
 
 
 def swapped_amounts(resources: Json | None, swap: ResourceSwap) -> dict[str, Any] | None:

@@ -148,9 +148,8 @@ def _left(row: Mapping[str, Any], amounts: Sequence[Amount]) -> dict[str, Any] |
         return None
     pairs = [(name, row[name], row[step]) for name, step in zip(_LEFT, _OF_STEP, strict=True)]
     left = {name: 0.0 if is_whole else every - (step or 0.0) for name, every, step in pairs if every is not None}
-    present = {
-        f"{a.resource.value}_{a.field.value}_now": math.nan if a.after is None else a.after for a in moved.values()
-    }
+    after = {f"{a.resource.value}_{a.field.value}_now": a.after for a in moved.values()}
+    present = {name: math.nan if amount is None else amount for name, amount in after.items()}
     done = {"ready": Ready.NOTHING.value, "stopped_by": "", "todo": TodoList.NOTHING.value} if is_whole else {}
     return {**left, **present, **dict.fromkeys(STEPS, math.nan), **done}
 

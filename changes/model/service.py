@@ -171,10 +171,7 @@ class GuardrailResult:
 
 @dataclass(frozen=True, slots=True)
 class DryRunResult:
-    """The API server's answer to a dry run.
-
-    added: what its admission changed beyond what was sent, as `FieldMove`.
-    """
+    """The API server's answer to a dry run. added: what its admission changed beyond what was sent, as `FieldMove`."""
 
     accepted: bool
     words: str = ""

@@ -235,10 +235,9 @@ def _resources(value: Any) -> bool:
 def _leaves(value: Any) -> dict[tuple[str, str], str]:
     """(requests or limits, resource) -> amount."""
     resources = value if isinstance(value, Mapping) else {}
-    parts = ((part, resources.get(part)) for part in ("requests", "limits"))
-    return {
-        (part, str(k)): str(v) for part, amounts in parts if isinstance(amounts, Mapping) for k, v in amounts.items()
-    }
+    sides = ((side, resources.get(side)) for side in ("requests", "limits"))
+    amounts = ((side, named) for side, named in sides if isinstance(named, Mapping))
+    return {(side, str(key)): str(amount) for side, named in amounts for key, amount in named.items()}
 
 
 def _text(value: Any) -> str:

@@ -122,9 +122,7 @@ def put_labels(query: str, labels: Callable[[Selector], str], filled: Callable[[
     return text
 
 
-def _pieces(
-    query: str, bare: set[str], labels: Callable[[Selector], str], filled: Callable[[str], str]
-) -> Iterator[str]:
+def _pieces(query: str, bare: set[str], labels: Callable[[Selector], str], fill: Callable[[str], str]) -> Iterator[str]:
     tokens = list(_TOKENS.finditer(query))
     place = 0
     while place < len(tokens):
@@ -134,7 +132,7 @@ def _pieces(
             inside = "".join(t.group() for t in tokens[place + 1 : end])
             surroundings = [t for t in tokens[:place] if t.lastgroup not in ("space", "comment")]
             metric = surroundings[-1].group() if surroundings and surroundings[-1].lastgroup == "name" else ""
-            (selector,) = selectors_of(f"{metric}{{{filled(inside)}}}")
+            (selector,) = selectors_of(f"{metric}{{{fill(inside)}}}")
             parts = [part for part in (labels(selector), inside.strip().rstrip(",")) if part]
             yield "{" + ",".join(parts) + "}"
             place = end + 1

@@ -116,14 +116,12 @@ def _settle_change(actions: Actions, status: ChangeStatus) -> ChangeStatus:
     return actions.roll_back_and_fail(status, live_writes, why)
 
 
-def _rolled_back(
-    actions: Actions, status: ChangeStatus, write_states: Sequence[tuple[Write, bool | None]]
-) -> ChangeStatus:
+def _rolled_back(actions: Actions, status: ChangeStatus, states: Sequence[tuple[Write, bool | None]]) -> ChangeStatus:
     """A rollback that was begun is gone on with, one that never reached the cluster is not; pods end."""
-    if write_states and all(is_live is False for _, is_live in write_states):
+    if states and all(is_live is False for _, is_live in states):
         return actions.events.record(status, ChangeEvent.ROLLBACK_LOST, "the cluster still holds the change")
     try:
-        actions.roll_back_writes([write for write, is_live in write_states if is_live is False], status.change)
+        actions.roll_back_writes([write for write, is_live in states if is_live is False], status.change)
     except CotenantError as error:
         return actions.events.record(status, ChangeEvent.ROLLBACK_REFUSED, f"it was done in part: {error}")
     message = "; ".join(filter(None, (FOUND, actions.roll_back_new_pods(status.change))))

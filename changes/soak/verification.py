@@ -1,9 +1,8 @@
 """EDGE: decides whether an applied change did harm, rule by rule, from the cluster and the metric source.
 
 Of the pods: OOM kills, restarts, missing replicas, resizes that nodes refuse; while none of them has the values, or a
-rollout goes on, nothing else is asked and there is no verdict. Of the source, as long after the change
-as before it: throttled CPU periods, time waiting for a CPU, and p99 latency and failed requests where a query for them
-is configured.
+rollout goes on, nothing else is asked and there is no verdict. Of the source, as long after the change as before it:
+throttled CPU periods, time waiting for a CPU, and p99 latency and failed requests where a query for them is configured.
 """
 
 from __future__ import annotations

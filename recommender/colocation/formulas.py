@@ -189,12 +189,8 @@ def batch(columns: NodeColumns, parameters: Parameters, now_seconds: float) -> B
     OK. Source: Koordinator's plugin `batchresource`; the policy `forecast` is cotenant's own.
     """
     pods, notes = pod_terms(columns, parameters)
-    margin = share(columns.capacity, kept_percent(columns, parameters))
-    terms = [
-        Term("safety_margin", margin, ~peak_alone_mask(columns, parameters)),
-        *system_terms(columns, parameters),
-        *pods,
-    ]
+    margin, unproven = share(columns.capacity, kept_percent(columns, parameters)), ~peak_alone_mask(columns, parameters)
+    terms = [Term("safety_margin", margin, unproven), *system_terms(columns, parameters), *pods]
     amount = columns.capacity - sum((t.counted for t in terms), np.zeros_like(columns.capacity))
     capped = np.isfinite(parameters.batch_percent)
     cap = Term("cap", share(columns.capacity, parameters.batch_percent), capped)
@@ -297,8 +293,7 @@ def system_terms(columns: NodeColumns, parameters: Parameters) -> list[Term]:
     """Return the terms for what runs outside of pods; exactly one of them counts on each node.
 
     The amount is max(use of the system and of host applications above batch, reserved); reserved alone if the policy
-    requires that; and, where the forecast is proven, at least the system's peak, because no percentage covers its
-    rise.
+    requires that; and, where the forecast is proven, at least the system's peak: no percentage covers its rise.
     """
     reserved_alone = where_policy(parameters, lambda policy: policy.reserved_alone)
     by_peak = peak_alone_mask(columns, parameters)

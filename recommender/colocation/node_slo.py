@@ -144,7 +144,16 @@ def decide(view: NodeSloView) -> ControllerDecision:
                 "ownerReferences": [node.owned.reference()],
             }
             intents.append(Apply(address, address.manifest("NodeSLO", metadata, spec=rendering.spec), why=why))
-    notes = [*notes_of(view.config.findings), *_foreign(foreign)]
+    notes = [*notes_of(view.config.findings)]
+    if foreign:  # made or written by another manager: two would overwrite each other for ever
+        writers = sorted({writer for later in foreign.values() for writer in later})
+        who = f" ({', '.join(writers)})" if writers else ""
+        remedy = " and name it in manager.take_over" if writers else ""
+        text = (
+            f"{len(foreign)} NodeSLOs, such as {min(foreign)}, belong to another manager{who} and are left alone. Once "
+            f"it is gone, delete them, or label them {MANAGED_BY_LABEL}={MANAGED_BY}{remedy}."
+        )
+        notes.append(ObjectNote(PLURAL, "NotOurs", text, warning=True))
     for node in view.nodes:
         if node.bandwidth and (problem := _wrong(node.bandwidth)):
             ignored = f"annotation {NETWORK_BANDWIDTH_ANNOTATION} is ignored: {problem}."
@@ -225,22 +234,6 @@ def notes_of(findings: Iterable[SloConfigFinding]) -> Iterable[ObjectNote]:
     for finding in findings:
         reason = "InvalidConfig" if finding.fatal else "IneffectiveConfig"
         yield ObjectNote(f"configmaps/{SLO_CONFIG_MAP}", reason, finding.advice, warning=True)
-
-
-def _foreign(nodes: Mapping[str, tuple[str, ...]]) -> Iterable[ObjectNote]:
-    """One note for all NodeSLOs that another manager made or writes: two would overwrite each other for ever.
-
-    nodes: name -> field managers that wrote after us; none: it is not labelled as ours.
-    """
-    if nodes:
-        writers = sorted({writer for later in nodes.values() for writer in later})
-        who = f" ({', '.join(writers)})" if writers else ""
-        remedy = " and name it in manager.take_over" if writers else ""
-        text = (
-            f"{len(nodes)} NodeSLOs, such as {min(nodes)}, belong to another manager{who} and are left alone. Once "
-            f"it is gone, delete them, or label them {MANAGED_BY_LABEL}={MANAGED_BY}{remedy}."
-        )
-        yield ObjectNote(PLURAL, "NotOurs", text, warning=True)
 
 
 def _wrong(bandwidth: str) -> str:

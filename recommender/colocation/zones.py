@@ -92,16 +92,14 @@ def publish_zones(
             yield Patch(address, tuple(operations), why="batch amounts of NUMA zones")
 
 
-def _operations(
-    zone: Zone, zone_amounts: Mapping[str, Mapping[int, int]], threshold: float
-) -> Iterator[Mapping[str, Any]]:
+def _operations(zone: Zone, amounts: Mapping[str, Mapping[int, int]], threshold: float) -> Iterator[Mapping[str, Any]]:
     """Yield the JSON Patch operations for one zone; nothing if none of its amounts moved.
 
     Removals are last and from the end of the list, so that the indices remain right.
     """
     moves: list[tuple[str, int | None]] = []
     for name in _names():
-        amount, published = zone_amounts.get(name, {}).get(zone.place), zone.published.get(name)
+        amount, published = amounts.get(name, {}).get(zone.place), zone.published.get(name)
         if amount is None or published is None:
             has_moved = (amount is None) != (name not in zone.places)
         else:

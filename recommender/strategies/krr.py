@@ -8,9 +8,8 @@ together (`simple_limit`). Memory request and limit are the highest working set 
 The numbers come from the metric server's own answers at 75 s where it was asked, else from the stored 5-minute series;
 the input `resolution_seconds` says which. A pod of which the server has no answer, or one of next to no points (a rate
 window of 75 s is empty where scrapes are further apart), is measured by its stored series, so that a number is always
-of all pods that are counted. Different from KRR on purpose: percentiles are exact (its p99.5 asks for
-0.99), the window is not cut to whole days, and the least history is time, not a number of points that many pods
-collect in minutes.
+of all pods that are counted. Different from KRR on purpose: percentiles are exact (its p99.5 asks for 0.99), the window
+is not cut to whole days, and the least history is time, not a number of points that many pods collect in minutes.
 """
 
 from __future__ import annotations
@@ -120,8 +119,14 @@ class _Column:
 
     def values(self, index: int) -> list[Value]:
         """Request and limit of one container."""
-        limits = self.measured.limit
-        limit = self._unset(index) if limits is None else self._value(index, Field.LIMIT, float(limits[index]))
+        limits, now = self.measured.limit, self.evidence.now(index, self.resource, Field.LIMIT)
+        if limits is not None:
+            limit = self._value(index, Field.LIMIT, float(limits[index]))
+        elif self.reasons[index] is not Reason.OK:  # as the request is
+            limit = withheld(self.resource, Field.LIMIT, now, self.reasons[index], {})
+        else:
+            level = absolute_severity(self.resource, now, None)
+            limit = Value(self.resource, Field.LIMIT, now, None, Action.UNSET, Reason.OK, level, {}, "no CPU limit")
         return [self._value(index, Field.REQUEST, float(self.measured.request[index])), limit]
 
     def _value(self, index: int, which: Field, measured: float) -> Value:
@@ -142,14 +147,6 @@ class _Column:
         unit = "1 m" if self.resource is CPU else "1 MiB"
         formula = f"max(round up to {unit} ({self.measured.rules[which is Field.LIMIT]}), floor)"
         return Value(self.resource, which, now, amount, Action.SET, reason, level, inputs, formula)
-
-    def _unset(self, index: int) -> Value:
-        """The limit is taken away (where the request is withheld, so is this)."""
-        now = self.evidence.now(index, self.resource, Field.LIMIT)
-        if self.reasons[index] is not Reason.OK:
-            return withheld(self.resource, Field.LIMIT, now, self.reasons[index], {})
-        level = absolute_severity(self.resource, now, None)
-        return Value(self.resource, Field.LIMIT, now, None, Action.UNSET, Reason.OK, level, {}, "no CPU limit")
 
 
 def _percentile_of_pods(evidence: Evidence, krr: KrrSettings) -> MeasuredUsage:

@@ -45,8 +45,7 @@ UPPER_FRACTION: Final = 0.95
 """Quantile of the upper bound. Default of the Vertical Pod Autoscaler (recommendation-upper-bound-cpu-percentile);
 the bound is shown, not applied."""
 MEMORY_INTERVAL_HOURS: Final = 24
-"""One memory peak counts per pod and interval. Default of the Vertical Pod Autoscaler
-(memory-aggregation-interval)."""
+"""One memory peak counts per pod and interval. Default of the Vertical Pod Autoscaler (memory-aggregation-interval)."""
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 MINUTES_PER_DAY: Final = 1440
@@ -56,7 +55,8 @@ ENDS_AT_ONCE: Final = 256
 """Interval ends that one histogram update takes together, to bound its matrix."""
 _UNSAVED_SECONDS: Final = MEMORY_INTERVAL_HOURS * HOUR_SECONDS
 """A checkpoint lacks the peak of the interval that had not ended: stored peaks count from so long before its end."""
-_NO_KILLS: Final[tuple[int, list[tuple[int, float]]]] = (-1, [])
+_Kills = list[tuple[int, float]]
+_NO_KILLS: Final[tuple[int, _Kills]] = (-1, [])
 EXPIRY_DAYS: Final = 8
 """VPA forgets a container without a sample for so long (memory-aggregation-interval x its count)."""
 _NEVER: Final = -(2**62)
@@ -170,10 +170,8 @@ class Vpa:
         """One recommendation a container, in the order of `evidence`: CPU and memory, each by its own histogram."""
         own, starts = settings.vpa, {resource: VpaStart.of(evidence, resource) for resource in Resource}
         days = confidence(evidence, starts[CPU])
-        histograms = {
-            CPU: cpu_histograms(evidence, own, starts[CPU]),
-            MEMORY: memory_histograms(evidence, own, starts[MEMORY]),
-        }
+        fill = {CPU: cpu_histograms, MEMORY: memory_histograms}
+        histograms = {resource: fill[resource](evidence, own, start) for resource, start in starts.items()}
         columns = []
         for resource, batch in histograms.items():
             # Each container's share of the pod's minimum, cut, (n,). It is split over the containers that run as long
@@ -223,9 +221,7 @@ def memory_histograms(evidence: Evidence, own: VpaSettings, start: VpaStart) -> 
     return batch
 
 
-def pod_peaks(
-    times: Integers, values: Floats, kills: list[tuple[int, float]], own: VpaSettings
-) -> tuple[Integers, Floats]:
+def pod_peaks(times: Integers, values: Floats, kills: _Kills, own: VpaSettings) -> tuple[Integers, Floats]:
     """Ends of intervals (Unix seconds) and the memory peak in each, of one pod, oldest first.
 
     times, values: samples of one pod, ascending, finite, bytes; kills: (seconds, request in bytes), ascending.
@@ -242,9 +238,7 @@ def pod_peaks(
     return times[0] + (position + 1) * interval, np.maximum.reduceat(values, starts)
 
 
-def _peaks_with_kills(
-    times: Integers, values: Floats, kills: list[tuple[int, float]], own: VpaSettings
-) -> dict[int, float]:
+def _peaks_with_kills(times: Integers, values: Floats, kills: _Kills, own: VpaSettings) -> dict[int, float]:
     """Peak by the end of its interval, event by event as VPA goes.
 
     A kill is a sample of max(used + bump, used x ratio); used is the larger of the request and the newest peak of real
@@ -284,12 +278,9 @@ def estimate(histograms: HistogramBatch, days: Floats, floors: Integers, own: Vp
 class _VpaColumn:
     """Values of one resource of all containers."""
 
-    def __init__(
-        self, evidence: Evidence, estimates: Estimate, days: Floats, own: VpaSettings, start: VpaStart
-    ) -> None:
+    def __init__(self, evidence: Evidence, found: Estimate, days: Floats, own: VpaSettings, start: VpaStart) -> None:
         resource = start.resource
-        self.evidence, self.resource, self.estimates, self.days = evidence, resource, estimates, days
-        self.start = start
+        self.evidence, self.resource, self.estimates, self.days, self.start = evidence, resource, found, days, start
         self.formula = f"max(p{100 * own.target_fraction:g} of the histogram x {1 + own.margin_fraction:g}, floor)"
         self.highest = evidence.highest_seen(resource)
         self.scaled = evidence.scaled_by_autoscaler(resource)

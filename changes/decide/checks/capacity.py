@@ -176,10 +176,8 @@ def _every_request(pods: Iterable[PodAmounts]) -> Mapping[tuple[str, Resource], 
 
 def _as_running(now: Sequence[Container], running: RunningRequests) -> list[Container]:
     """Return the containers of new pods with the requests that running ones have."""
-    return [
-        replace(c, requests={**c.requests, **{r: running[c.name, r][0] for r in Resource if (c.name, r) in running}})
-        for c in now
-    ]
+    amounts = ({r: running[c.name, r][0] for r in Resource if (c.name, r) in running} for c in now)
+    return [replace(c, requests={**c.requests, **of_pods}) for c, of_pods in zip(now, amounts, strict=True)]
 
 
 def containers(spec: Json) -> list[Container]:

@@ -214,11 +214,8 @@ def _patch_entries(content: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 def _hits(built: BuiltObject, layer: Layer, target: Any) -> bool:
     """Return whether a patch is one of the object; kustomize anchors the expressions of a target."""
     if not isinstance(target, Mapping):
-        return (
-            layer.kind == built.kind
-            and layer.name in built.names
-            and (not layer.namespace or layer.namespace in built.namespaces)
-        )
+        is_named = layer.kind == built.kind and layer.name in built.names
+        return is_named and (not layer.namespace or layer.namespace in built.namespaces)
     return all(
         not target.get(key) or any(_matches(str(target[key]), text) for text in texts)
         for key, texts in (("kind", (built.kind,)), ("name", built.names), ("namespace", built.namespaces))

@@ -163,15 +163,13 @@ def _fields(recommendation: Recommendation) -> Iterator[tuple[str, str, str | No
         yield from ((side, field, text) for field, text in amounts.items())
 
 
-def _is_due(
-    recommendation: Recommendation, field: tuple[str, str], found: str | None, text: str | None, path: str
-) -> bool:
+def _is_due(proposed: Recommendation, field: tuple[str, str], found: str | None, text: str | None, path: str) -> bool:
     """Return whether a file has to change; UsageError where it says neither what runs nor what is proposed."""
     if _same(field[1], found, text):
         return False
-    now = present_amounts(recommendation).get(field)
+    now = present_amounts(proposed).get(field)
     if found is not None and not _same(field[1], found, now):
-        what = f"{' '.join(field)} {found} for {recommendation.container.container}"
+        what = f"{' '.join(field)} {found} for {proposed.container.container}"
         raise UsageError(
             f"{path} has {what}, the cluster has {now or 'none'}",
             fix=f"Let the cluster follow the file first; if something else sets it, name that place in {MAPPING}.",
@@ -248,11 +246,9 @@ def _values_holder(manifests: Manifests, path: str, keys: Sequence[str]) -> tupl
     return holding[0]
 
 
-def _chart_values(
-    manifests: Manifests, going: Sequence[Recommendation], settings: PatchSettings
-) -> tuple[str, str] | None:
+def _chart_values(manifests: Manifests, going: Sequence[Recommendation], own: PatchSettings) -> tuple[str, str] | None:
     """File and path of values of the one chart that is called as the workload; None where there is no such file."""
-    keys = settings.helm_path if len(going) == 1 else settings.helm_path_of_several
+    keys = own.helm_path if len(going) == 1 else own.helm_path_of_several
     ref = going[0].container
     charts = {posixpath.dirname(path) for path in manifests.documents if posixpath.basename(path) == _CHART}
     found = []

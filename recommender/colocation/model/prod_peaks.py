@@ -22,8 +22,7 @@ class ProdPeak(msgspec.Struct, frozen=True):
     """Calibrated 24-hour peak of prod's use of one node, in the resource's unit, and how such forecasts did.
 
     violation: share of back-tested decisions whose peak was passed; None = not measured; origins: days of them;
-    system: peak of what runs outside of pods; None = not known; mid: highest use of the pods above batch that are not
-    prod's.
+    system: peak of what runs outside of pods; None = not known; mid: highest use of pods above batch but not prod's.
     """
 
     peak: float

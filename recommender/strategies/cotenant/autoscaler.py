@@ -52,8 +52,7 @@ class Solution:
 def follows(workload: Workload, resource: Resource) -> bool:
     """Return whether an autoscaler follows the resource.
 
-    An autoscaler without any known target counts as following CPU, because it may follow a quantity that moves with
-    it.
+    One without any known target counts as following CPU, because it may follow a quantity that moves with it.
     """
     scaler = workload.autoscaler
     if scaler is None:

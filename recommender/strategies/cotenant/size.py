@@ -115,9 +115,8 @@ def cpu_limit(place: ContainerContext, request_draft: Draft, demand: ResourceDem
     reason = Reason.OBSERVED_MAXIMUM if highest > least else Reason.OK
     seen_millicores = float(np.nan_to_num(demand.highest[place.index]))
     formula = f"max({terms}highest demand {_amount(CPU, seen_millicores)} x {margin:g}, request)"
-    draft = Draft(
-        now, max(least, highest, request_draft.amount), reason, formula, must_raise=demand.highest[place.index] > now
-    )
+    needed = max(least, highest, request_draft.amount)
+    draft = Draft(now, needed, reason, formula, must_raise=demand.highest[place.index] > now)
     draft = draft.at_most(f"annotation {PREFIX}max-cpu", place.policy.bounds[CPU][1], Reason.ANNOTATION)
     draft = dead_band(place, draft, CPU)
     if not place.policy.lower_limits:

@@ -79,7 +79,11 @@ class Cotenant:
         demand = {CPU: cpu_demand(evidence, resolved, own), MEMORY: memory_demand(evidence, resolved, own)}
         why = {r: reasons(evidence, d, resolved, own) for r, d in demand.items()}
         all_bounds = bounds.bounds_of(evidence.inventory)
-        priors = {r: _priors(evidence, d) for r, d in demand.items()}
+        priors: dict[Resource, dict[int, siblings.Prior]] = {resource: {} for resource in demand}
+        for r, d in demand.items() if evidence.siblings else ():
+            scaled = np.array([autoscaler.follows(w, r) for w in evidence.workloads], dtype=np.bool_)
+            closed = scaled | jobs.episodic(evidence)  # an autoscaler adds their pods, or they run now and then
+            priors[r] = siblings.priors(evidence, r, d.wanted, d.span_days, closed)
         run = Run(evidence, own, resolved, demand, why, all_bounds, priors)
         recommendations = []
         for _, members in groupby(range(len(evidence)), key=lambda i: evidence.workloads[i].ref):
@@ -102,15 +106,6 @@ class Cotenant:
                 profile = run.policies[index].profile
                 recommendations.append(replace(plain, profile=profile, notes=sentences, heap=own_heap))
         return recommendations
-
-
-def _priors(evidence: Evidence, demand: ResourceDemand) -> dict[int, siblings.Prior]:
-    """The priors of all containers but of those that run now and then, and whose pods an autoscaler adds."""
-    if not evidence.siblings:
-        return {}
-    scaled = np.array([autoscaler.follows(w, demand.resource) for w in evidence.workloads], dtype=np.bool_)
-    closed = scaled | jobs.episodic(evidence)
-    return siblings.priors(evidence, demand.resource, demand.wanted, demand.span_days, closed)
 
 
 def _solve(run: Run, indices: Sequence[int]) -> WorkloadDrafts:
