@@ -156,9 +156,9 @@ def read_slo_objects(client: KubeClient, namespace: str, everywhere: bool = Fals
             made += [slo for body in bodies for slo in pyrra_objectives(body)]
         else:
             owned = [(str((body.get("metadata") or {}).get("namespace") or ""), body) for body in bodies]
-            for owner in dict.fromkeys(space for space, _ in owned):
+            for owner in dict.fromkeys(name for name, _ in owned):
                 indicators, sources = (_by_name(client, kind, owner, gaps) for kind in (INDICATORS, SOURCES))
-                for body in (body for space, body in owned if space == owner):
+                for body in (body for name, body in owned if name == owner):
                     made += openslo_objectives(body, indicators, sources)
     if forbidden:
         gaps.append(f"SLO objects of {', '.join(forbidden)} were not searched: they may not be listed")
