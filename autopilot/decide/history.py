@@ -39,16 +39,11 @@ class ActState(StrEnum):
 
 
 _STATES: Final[Mapping[ChangeState, ActState]] = {
-    ChangeState.UNKNOWN: ActState.UNDER_WAY,
-    ChangeState.WAITING: ActState.UNDER_WAY,
-    ChangeState.AWAITING: ActState.UNDER_WAY,
+    **dict.fromkeys((ChangeState.UNKNOWN, ChangeState.WAITING, ChangeState.AWAITING), ActState.UNDER_WAY),
     ChangeState.APPLIED: ActState.UNDER_WAY,
     ChangeState.VERIFIED: ActState.KEPT,
-    ChangeState.REGRESSED: ActState.HARMFUL,
-    ChangeState.ROLLBACK_UNKNOWN: ActState.HARMFUL,
-    ChangeState.ROLLED_BACK: ActState.HARMFUL,
-    ChangeState.FAILED: ActState.FAILED,
-    ChangeState.CANCELLED: ActState.FAILED,
+    **dict.fromkeys((ChangeState.REGRESSED, ChangeState.ROLLBACK_UNKNOWN, ChangeState.ROLLED_BACK), ActState.HARMFUL),
+    **dict.fromkeys((ChangeState.FAILED, ChangeState.CANCELLED), ActState.FAILED),
     ChangeState.GONE: ActState.TAKEN_BACK,
 }
 _GRAVITY: Final = (ActState.HARMFUL, ActState.UNDER_WAY, ActState.TAKEN_BACK, ActState.FAILED, ActState.KEPT)

@@ -6,6 +6,8 @@ And `--fail-on severity=critical`: a command in a pipeline fails (exit code 3) w
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -24,8 +26,6 @@ from cotenant.recommender.model.finding import FINDING_SENTENCES, FindingKind
 if TYPE_CHECKING:
     from cotenant.base.commands.results import StoredScans
     from cotenant.base.table import Table
-from collections.abc import Iterable
-from dataclasses import dataclass
 
 app = new_app()
 

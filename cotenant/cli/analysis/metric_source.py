@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
+import typer
 
 from cotenant.base.commands.output import message
 from cotenant.base.errors import ClusterError, ClusterForbidden, CotenantError, NoData, UsageError
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
     from cotenant.profiler.prometheus import PrometheusSource
     from cotenant.profiler.settings import PrometheusSettings
     from cotenant.settings import Settings
-from typing import Annotated
-
-import typer
 
 DEFAULT_CLUSTER = "default"
 

@@ -136,11 +136,8 @@ def _print_one_round(settings: Settings, cluster: str | None, at: str, output: F
         actions = manager.settle()
     finally:
         manager.stop(withdraw=False)  # what the table does not show is not done: all who wait would be let go at once
-    print_table(
-        Table.from_rows(INTENTS, [{"feature": name, **row} for name, rows in actions.items() for row in rows]),
-        output,
-        headers=headers,
-    )
+    intents = [{"feature": name, **row} for name, rows in actions.items() for row in rows]
+    print_table(Table.from_rows(INTENTS, intents), output, headers=headers)
     states = manager.board.states
     for name, state in states.items():
         message(f"{name}: {state.condition.value}. {state.message}".rstrip())

@@ -8,31 +8,21 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
-
 from cotenant.base.errors import UsageError
 from cotenant.base.kube import KubeClient
+from cotenant.base.kubernetes.models.metadata import LabelledObject
 
 TEST_LABEL: Final = "cotenant.dev/test"
 DEMO_LABEL: Final = "cotenant.dev/demo"
 KWOK_ANNOTATION: Final = ("kwok.x-k8s.io/node", "fake")
 
 
-class _NodeMeta(msgspec.Struct):
-    name: str
-    labels: dict[str, str] = msgspec.field(default_factory=dict)
-    annotations: dict[str, str] = msgspec.field(default_factory=dict)
-
-
-class _Node(msgspec.Struct):
-    metadata: _NodeMeta
-
-
 def require_test_cluster(client: KubeClient) -> None:
     """UsageError when a node is somebody's: one that is not marked as a test's."""
-    metas = (item.metadata for item in client.list("/api/v1/nodes", _Node))
+    metas = (item.metadata for item in client.list("/api/v1/nodes", LabelledObject))
     labels, (key, value) = {TEST_LABEL, DEMO_LABEL}, KWOK_ANNOTATION
-    nodes = [m.name for m in metas if m.annotations.get(key) != value and labels.isdisjoint(m.labels)]
+    real = (m for m in metas if (m.annotations or {}).get(key) != value and labels.isdisjoint(m.labels or {}))
+    nodes = [m.name for m in real]
     if nodes:
         examples = ", ".join(nodes[:3]) + (", ..." if len(nodes) > 3 else "")
         raise UsageError(

@@ -13,8 +13,6 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, Final
 
-import msgspec
-
 from cotenant.base.errors import (
     ClusterAbsent,
     ClusterConflict,
@@ -25,7 +23,7 @@ from cotenant.base.errors import (
 )
 from cotenant.base.kube import KubeClient, Writer
 from cotenant.base.kubernetes.intent import Address, Delete
-from cotenant.base.kubernetes.models.metadata import ObjectLabels
+from cotenant.base.kubernetes.models.metadata import LabelledObject
 from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE, SYSTEM_NAMESPACE
 from cotenant.base.progress import Progress
 from cotenant.changes.change_ledger import ANCHOR
@@ -83,11 +81,6 @@ class Removal:
     def row(self) -> dict[str, str]:
         """Cells of `plan.STEPS`."""
         return {"component": self.component, "object": str(self.address), "state": self.fate.value, "note": self.note}
-
-
-class _FinalizedObject(msgspec.Struct):
-    metadata: ObjectLabels
-    type: str = ""
 
 
 def plan_removals(
@@ -255,7 +248,7 @@ def _removal(
     if manifest.kind == "CustomResourceDefinition":
         spec = live["spec"]
         served = next(version["name"] for version in spec["versions"] if version["served"])
-        if count := len(client.list(f"/apis/{spec['group']}/{served}/{spec['names']['plural']}", _FinalizedObject)):
+        if count := len(client.list(f"/apis/{spec['group']}/{served}/{spec['names']['plural']}", LabelledObject)):
             fate = Fate.DELETE if stored else Fate.KEEP
             kept = f"stored objects: {count}; --crds removes them"
             note = f"stored objects that go with it: {count}" if stored else kept
@@ -275,7 +268,7 @@ def _objects_to_keep(client: KubeClient, namespace: str, *, audit_log: bool) -> 
     """
     names = []
     for resource in _HOLDINGS:
-        for item in client.list(f"/api/v1/namespaces/{namespace}/{resource}", _FinalizedObject):
+        for item in client.list(f"/api/v1/namespaces/{namespace}/{resource}", LabelledObject):
             name = f"{resource}/{item.metadata.name}"
             if name == f"{AUDIT_LOG.resource}/{AUDIT_LOG.name}" and namespace == AUDIT_LOG.namespace:
                 names += [] if audit_log else [f"{name} (head of the audit log; --audit-log removes it)"]
