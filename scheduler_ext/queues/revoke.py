@@ -89,7 +89,7 @@ def _units(view: QueueView, pods: list[QueuePod]) -> list[Pods]:
             members.setdefault(pod.gang, []).append(pod)
     units: list[Pods] = [(pod,) for pod in pods if pod.gang not in members]
     for key, group in members.items():
-        needed = view.gangs[key].min_available
+        needed = max(1, view.gangs[key].min_available)  # 0 of a gang whose PodGroup is gone or says no usable minimum
         units += [tuple(group[:needed]), *((pod,) for pod in group[needed:])]
     return sorted(units, key=lambda unit: (unit[0].priority, bool(unit[0].node), -unit[0].created_seconds))
 

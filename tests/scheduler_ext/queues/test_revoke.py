@@ -139,6 +139,13 @@ def test_a_gang_gives_back_its_extra_members_or_all() -> None:
     assert evicted(revoked(whole, gangs=gangs)) == ["m0", "m1"]
 
 
+def test_a_gang_without_a_usable_minimum_gives_back_pod_by_pod_and_ends_no_round() -> None:
+    # A tenant deletes the PodGroup of running pods, or writes minMember: 0.
+    gangs = {"shop/g": Gang("shop", "g", 0, 0, problem="minMember: 0 is not a number of members")}
+    members = [running(f"m{i}", 5000, gang="shop/g", created_seconds=i) for i in range(2)]
+    assert evicted(revoked(members, gangs=gangs)) == ["m1"]
+
+
 def test_a_round_evicts_ten_pods_at_most() -> None:
     # Four cores are due: sixteen pods of a quarter each. The youngest ten go in this round.
     pods = [running(f"p{i}", 250, created_seconds=i) for i in range(40)]
