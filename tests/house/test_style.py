@@ -32,9 +32,9 @@ def test_a_module_says_what_it_is_for_and_stays_readable() -> None:
 
 def test_functions_are_small_as_a_habit() -> None:
     sizes = sorted(size for tree in trees_by_path().values() for _, size in functions(tree))
-    # A clear idea comes to about ten lines: three quarters below 15 and hardly one above 40.
+    # A clear idea comes to about ten lines: three quarters below 15 and hardly one above 50.
     assert sizes[int(len(sizes) * 0.75)] <= 15
-    assert sum(size > 40 for size in sizes) <= 0.01 * len(sizes) + 1
+    assert sum(size > 50 for size in sizes) <= 0.01 * len(sizes) + 1
 
 
 def test_there_is_no_drawer_for_odds_and_ends() -> None:
