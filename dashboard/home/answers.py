@@ -35,7 +35,7 @@ class Question:
 
 
 def questions(page: OverviewPage) -> list[Question]:
-    """What a newcomer asks, with the answers of this page; a test of the suite follows each to its answer."""
+    """Return a newcomer's questions with the answers of this page; a test of the suite follows each to its answer."""
     view, overview, unassessed = page.view, page.overview, page.unassessed_counts
     killed_first = unassessed.none_above_request
     if page.above_request:

@@ -93,9 +93,9 @@ def saved(view: View) -> Component:
     verified = change_savings(statuses).verified
     words = "Nothing was changed yet. A change counts here once it is verified."
     if statuses:
-        judged, waiting = (count_of_states(statuses, s) for s in (ChangeState.VERIFIED, ChangeState.APPLIED))
+        verified_count, waiting = (count_of_states(statuses, s) for s in (ChangeState.VERIFIED, ChangeState.APPLIED))
         wait = f", {waiting:,} waiting for a verdict" if waiting else ""
-        words = f"{display.counted(judged, 'change')} verified{wait}."
+        words = f"{display.counted(verified_count, 'change')} verified{wait}."
     link = dcc.Link("Changes", href=f"{view.settings.base_path}changes")
     detail = html.P([words, " ", link], id="home-saved", className="said")
     if not saving_phrases(verified):

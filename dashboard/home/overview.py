@@ -159,8 +159,9 @@ def _outcome(page: OverviewPage) -> Component:
     for word in SEVERITY_ORDER:
         if count := counts[word]:
             link = dcc.Link(panels.chip(word, word), href=page.href("recommendations", f"severity={word}"))
-            style = {"width": f"{measures.ratio_of(count, total):.1%}"}
-            bar = html.Div(html.Div(className=f"meter-fill tone-fill-{word}", style=style), className="meter")
+            share = measures.ratio_of(count, total)
+            fill = html.Div(className=f"meter-fill tone-fill-{word}", style={"width": f"{share:.1%}"})
+            bar = html.Div(fill, className="meter")
             severities.append(html.Li([link, bar, html.Span(f"{count:,}", className="share-count")]))
     # The five reason codes that most containers carry, each with its count, sentence and rows.
     known = sorted(((n, Reason(code)) for code, n in page.reasons.items() if n and code in set(Reason)), reverse=True)

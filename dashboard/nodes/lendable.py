@@ -89,14 +89,18 @@ def why_not_more(lent: LentPaths) -> str:
     taken = {name: value for name, value in lent.terms.items() if name != "cap" and limit_words(name)}
     if not taken:
         return "The results do not say what limits it."
-    # The term that leaves least: the cap where it is below what is free, else the largest of those that take.
-    free = lent.terms["capacity"] - sum(taken.values())
-    largest = "cap" if lent.terms.get("cap", free) < free else max(taken, key=lambda name: taken[name])
+    largest = _binding_term(lent, taken)
     amount = display.amount(lent.terms[largest], lent.resource)
     share = display.percent(measures.ratio_of(lent.terms[largest], lent.terms["capacity"]))
     text = f"Not more because {limit_words(largest).format(amount=amount)} ({share} of capacity)"
     setting = SETTING.get(largest, "").format(resource=lent.resource, risk=RISK[lent.resource])
     return f"{text}; setting {setting}." if setting else f"{text}."
+
+
+def _binding_term(lent: LentPaths, taken: Mapping[str, int]) -> str:
+    """The term that leaves least: the cap where it is below what is free, else the largest of those that take."""
+    free = lent.terms["capacity"] - sum(taken.values())
+    return "cap" if lent.terms.get("cap", free) < free else max(taken, key=lambda name: taken[name])
 
 
 def past_words(hours: Mapping[str, Any]) -> list[str]:

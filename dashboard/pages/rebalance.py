@@ -262,12 +262,14 @@ def job_panel(view: View, jobs: MigrationJobs) -> Component:
     chips = [panels.chip(f"{phase} {count:,}", _phase_tone(phase)) for phase, count in sorted(phases.items())]
     who, table_rows = view.given.current_user(), []
     for row in rows[:MOST_ROWS]:
-        undo: Any = display.MISSING
+        withdraw: Any = display.MISSING
         if str(row["phase"]).startswith(PENDING):  # nothing else can be withdrawn
             pod = str(row["pod"])
             may = who.may(Right.APPROVE, namespace_of(pod))
-            undo = approval.withdraw_button(str(row["job"]), pod, "" if may else "This needs role approver or admin.")
-        table_rows.append([*cells(JOBS, row, DRAWN), undo])
+            withdraw = approval.withdraw_button(
+                str(row["job"]), pod, "" if may else "This needs role approver or admin."
+            )
+        table_rows.append([*cells(JOBS, row, DRAWN), withdraw])
     table = panels.facts([*titles(JOBS), "Undo"], table_rows, JOBS_TITLE)
     parts = [html.Div(chips, className="chips"), table]
     if not jobs.carrier.carries and any(str(row["phase"]).startswith(PENDING) for row in rows):
