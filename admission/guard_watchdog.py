@@ -113,14 +113,11 @@ class GuardWatchdog:
         if patch is not None:
             Writer(self._client, FIELD_MANAGER).send(patch)
             _log.warning("freed nodes of forgotten hand-overs", object=str(ADDRESS))
-        return bool(self._lift(served_until(guard))) or patch is not None
-
-    def _lift(self, promised_seconds: Mapping[str, float]) -> int:
-        """End each of our gates on every pod when its promise ran out a minute ago; on how many."""
+        # Each of our gates ends on every pod when its promise ran out a minute ago.
         now_seconds = self._clock.now_seconds()
-        over = {gate: end for gate, end in promised_seconds.items() if _is_over(end, now_seconds)}
+        over = {gate: end for gate, end in served_until(guard).items() if _is_over(end, now_seconds)}
         if not over or (over == self._freed and now_seconds < self._look_again_seconds):
-            return 0
+            return patch is not None
         pods = self._client.list("/api/v1/pods", dict[str, Any], fieldSelector=WAITING)
         groups = absent_groups(pods, over)
         for outcome in send_all(self._client, groups, FIELD_MANAGER) if groups else []:
@@ -131,12 +128,11 @@ class GuardWatchdog:
         for outcome in outcomes:
             if outcome.error is not None:
                 _log.warning("pod stays in our gate", pod=str(outcome.intent.address), error=str(outcome.error))
-        lifted = sum(outcome.ok for outcome in outcomes)
-        if lifted:
+        if lifted := sum(outcome.ok for outcome in outcomes):
             _log.warning("no manager handles waiting pods: they may be scheduled", pods=lifted)
         if not any(gate in over for pod in pods for gate in gates_of(pod)):
             self._freed, self._look_again_seconds = over, now_seconds + RELIST_SECONDS
-        return lifted
+        return bool(lifted) or patch is not None
 
     def _run(self) -> None:
         while not self._stopping.wait(PAUSE_SECONDS):

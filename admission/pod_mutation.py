@@ -142,8 +142,17 @@ def _mutate_new_pod(work: _Work, view: ClusterView, call: AdmissionCall) -> Muta
     work.warnings += apply_annotated_resources(work.pod, view.annotated, call.namespace)
     _apply_profiles(work, view, call)
     without_given(work.pod, defaults)
-    if work.dealt_with:
-        _translate(work, view, call)
+    # Resources are renamed by the pod's class, unless one of the profiles that matched says to leave them.
+    leave = any(profile.skips_resources for profile in view.profiles if profile.name in work.dealt_with)
+    if work.dealt_with and not leave:
+        labels, value = work.pod["metadata"].get("labels") or {}, work.pod["spec"].get("priority")
+        raw = priority_of(labels, value if isinstance(value, int) else None)
+        priority, known = with_default(qos_of(labels), raw), work.record.kept if work.again else None
+        beside = sorted(amounts_beside(work.pod, priority))
+        if known is not None:
+            work.warnings += without_later(work.pod, priority, {*beside} - {*known})
+        work.record.kept = beside if known is None else known
+        work.warnings += translate_resources(work.pod, priority, overhead=call.translate_overhead)
     if any(profile.requests_bind for profile in _existing_profiles(view, work.record.applied)):
         work.warnings += with_bind_request(work.pod, call.namespace)
     work.warnings += with_extended_spec(work.pod)
@@ -204,22 +213,6 @@ def _apply_profiles(work: _Work, view: ClusterView, call: AdmissionCall) -> None
             work.warnings += laid.warnings
             work.record.applied.append(profile.name)
             work.applied.append(profile.name)
-
-
-def _translate(work: _Work, view: ClusterView, call: AdmissionCall) -> None:
-    """Rename resources by the pod's class, unless one of the profiles that matched says to leave them."""
-    if any(profile.skips_resources for profile in view.profiles if profile.name in work.dealt_with):
-        return
-    metadata, spec = work.pod["metadata"], work.pod["spec"]
-    labels = metadata.get("labels") or {}
-    value = spec.get("priority")
-    raw = priority_of(labels, value if isinstance(value, int) else None)
-    priority, known = with_default(qos_of(labels), raw), work.record.kept if work.again else None
-    beside = sorted(amounts_beside(work.pod, priority))
-    if known is not None:
-        work.warnings += without_later(work.pod, priority, {*beside} - {*known})
-    work.record.kept = beside if known is None else known
-    work.warnings += translate_resources(work.pod, priority, overhead=call.translate_overhead)
 
 
 def _begun(pod: Mapping[str, Any], view: ClusterView, call: AdmissionCall) -> _Work:

@@ -99,16 +99,12 @@ class Coverage:
 
     def namespace_rows(self) -> list[dict[str, Any]]:
         """Rows of `cotenant.recommender.model.views.COVERAGE`, sorted by namespace."""
-        return [
-            {
-                "namespace": name,
-                "series": of.series,
-                "coverage": of.samples.samples_present,
-                "longest_gap_seconds": of.longest * self.grid.step_seconds,
-                "newest": self.grid.start_seconds + (of.last + 1) * self.grid.step_seconds,
-            }
-            for name, of in sorted(self.by_namespace.items())
-        ]
+        rows, step = [], self.grid.step_seconds
+        for name, of in sorted(self.by_namespace.items()):
+            row = {"namespace": name, "series": of.series, "coverage": of.samples.samples_present}
+            newest = self.grid.start_seconds + (of.last + 1) * step
+            rows.append({**row, "longest_gap_seconds": of.longest * step, "newest": newest})
+        return rows
 
     def day_rows(self) -> list[dict[str, Any]]:
         """Rows of `model.views.COVERAGE_BY_DAY`, oldest first; coverage is None on a day when none was due.
@@ -121,14 +117,10 @@ class Coverage:
             slots = days == day
             due, present = self.due_by_slot[slots], self.seen_by_slot[slots]
             samples = SampleCount(float(due.sum()), int(present.sum()))
-            rows.append(
-                {
-                    "day": int(day),
-                    "series": int(self.lived_by_slot[slots].max()),
-                    "coverage": samples.samples_present if samples.due else None,
-                    "gap_seconds": int(((due > 0) & (present == 0)).sum()) * self.grid.step_seconds,
-                }
-            )
+            row = {"day": int(day), "series": int(self.lived_by_slot[slots].max())}
+            gap_seconds = int(((due > 0) & (present == 0)).sum()) * self.grid.step_seconds
+            coverage = samples.samples_present if samples.due else None
+            rows.append({**row, "coverage": coverage, "gap_seconds": gap_seconds})
         return rows
 
 

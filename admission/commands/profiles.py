@@ -19,8 +19,7 @@ from cotenant.base.settings.sections import KubeSettings
 from cotenant.base.table import Column, Kind, Schema, Table
 
 if TYPE_CHECKING:
-    from cotenant.admission.policies.compiler import CompiledProfiles, PolicyLoss
-    from cotenant.admission.profile import Profile
+    from cotenant.admission.policies.compiler import CompiledProfiles
 
 app = new_app()
 
@@ -79,7 +78,8 @@ def compile_command(
 
     Exit code 4 when a profile, or a field of it, cannot be stated as a policy; the table names it.
     """
-    from cotenant.admission.policies.compiler import PART_LABEL, CompiledProfiles, compile_profiles
+    from cotenant.admission.policies.compiler import PART_LABEL, CompiledProfiles, PolicyLoss, compile_profiles
+    from cotenant.admission.profile import Profile
 
     if api_version not in ("v1", "v1beta1"):
         raise UsageError(f"--api-version: {api_version} is neither v1 nor v1beta1", fix="Write v1 or v1beta1.")
@@ -92,7 +92,13 @@ def compile_command(
                     what = item.get("kind") or "an object"
                     raise UsageError(f"{file}: {what} is no {KIND}", fix=f"Give {KIND}s only.")
                 bodies.append(item)
-    profiles, unread = _parse_profiles(bodies)
+    profiles, unread = [], []
+    for body in bodies:
+        try:
+            profiles.append(Profile.parse(body))
+        except UsageError as error:  # one that cannot be read, the webhook does not apply either
+            name = str(mapping_or_empty(mapping_or_empty(body).get("metadata")).get("name", ""))
+            unread.append(PolicyLoss(name, "spec", error.message, whole=True))
     result = compile_profiles(profiles, f"admissionregistration.k8s.io/{api_version}")
     result = CompiledProfiles(result.objects, result.compiled, (*unread, *result.losses))
     if check:
@@ -123,21 +129,6 @@ def _list_objects(
         raise CotenantError(f"the cluster does not serve {path}", fix=fix) from error
     finally:
         client.close()
-
-
-def _parse_profiles(bodies: list[Any]) -> tuple[list[Profile], list[PolicyLoss]]:
-    """Profiles, and those that cannot be read, which the webhook does not apply either."""
-    from cotenant.admission.policies.compiler import PolicyLoss
-    from cotenant.admission.profile import Profile
-
-    profiles, unread = [], []
-    for body in bodies:
-        try:
-            profiles.append(Profile.parse(body))
-        except UsageError as error:
-            name = str(mapping_or_empty(mapping_or_empty(body).get("metadata")).get("name", ""))
-            unread.append(PolicyLoss(name, "spec", error.message, whole=True))
-    return profiles, unread
 
 
 def _print(result: CompiledProfiles, output: DocumentFormat) -> None:

@@ -110,8 +110,13 @@ def without_given(pod: Json, defaults: Sequence[RangeDefault] = (), *, profiled:
     is_batch = priority is PriorityClass.BATCH or qos is QosClass.BE
     band = Band.MID if priority is PriorityClass.MID else Band.BATCH if is_batch else None
     own = band_of_names(pod, given)
-    if profiled:
-        _take_out_classes(pod, given, {band, own})
+    # Batch and mid resources that are not of these bands go, and those beside a plain amount of the author's.
+    for group, container in _containers_by_group(pod) if profiled else ():
+        for (of_name, resource), name in EXTENDED_RESOURCES.items():
+            plain = [(group, container.get("name"), s, resource) for s in SIDES if resource in amounts(container, s)]
+            if of_name not in (band, own) or not given.issuperset(plain):
+                for side in (s for s in SIDES if (group, container.get("name"), s, name) in given):
+                    amounts(container, side).pop(name, None)
     band = own or (band if band_of_names(pod) is band else None)
     if band is None:
         return
@@ -125,17 +130,6 @@ def without_given(pod: Json, defaults: Sequence[RangeDefault] = (), *, profiled:
 
 def _containers_by_group(pod: Mapping[str, Any]) -> Iterator[tuple[str, Json]]:
     return ((group, container) for group in GROUP_WORDS for container in containers(pod, group))
-
-
-def _take_out_classes(pod: Json, given: Given, bands: set[Band | None]) -> None:
-    """Remove given batch and mid resources that are not of these bands, or beside a plain amount of the author's."""
-    for group, container in _containers_by_group(pod):
-        for (band, resource), name in EXTENDED_RESOURCES.items():
-            plain = [(group, container.get("name"), s, resource) for s in SIDES if resource in amounts(container, s)]
-            if band not in bands or not given.issuperset(plain):
-                for side in SIDES:
-                    if (group, container.get("name"), side, name) in given:
-                        amounts(container, side).pop(name, None)
 
 
 def _take_out(container: Json, sides: Sequence[str], resource: Resource, band: Band, *, alone: bool) -> None:

@@ -117,7 +117,15 @@ def compile_profiles(profiles: Sequence[Profile], api_version: str = API_VERSION
         stated = _without_lost(stated, order_losses)
     # The annotation of batch resources on pods that ask for them by themselves
     batch = _policy_body(BATCH_POLICY, api_version, None, [resources_cel.annotation()], {})
-    objects = [batch, _policy_binding(batch, None, api_version), *_limit_range_policy(stated, api_version)]
+    # The policy that runs again after the LimitRanger did; the annotation follows what it moves
+    patches = [limit_range_cel.without_given(), resources_cel.annotation()]
+    again = _policy_body(LIMIT_RANGE_POLICY, api_version, None, patches, {"paramKind": limit_range_cel.PARAMETER})
+    variables = limit_range_cel.variables(pending for profile in stated if (pending := _pending(profile)))
+    again["spec"] |= {"reinvocationPolicy": "IfNeeded", "variables": variables}
+    bound = _policy_binding(again, None, api_version)
+    # without a name and a namespace: all of the pod's own
+    bound["spec"]["paramRef"] = {"selector": {}, "parameterNotFoundAction": "Allow"}
+    objects = [batch, _policy_binding(batch, None, api_version), again, bound]
     for profile in stated:
         overlaps = Overlaps.of(profile, stated, writes)
         losses += [*_lost_to_others(profile, overlaps, stated, writes), *_patch_losses(profile)]
@@ -179,11 +187,8 @@ def _lost_to_others(
 def _patch_losses(profile: Profile) -> Iterator[PolicyLoss]:
     """Fields of the patch, and what its annotations say, that are left out."""
     if profile.requests_bind:
-        yield PolicyLoss(
-            profile.name,
-            f"metadata.annotations.{REQUEST_BIND_ANNOTATION}",
-            f"no policy adds {BIND_RESOURCE}: let pods request it themselves",
-        )
+        field = f"metadata.annotations.{REQUEST_BIND_ANNOTATION}"
+        yield PolicyLoss(profile.name, field, f"no policy adds {BIND_RESOURCE}: let pods request it themselves")
     for name in profile.patch:
         if name not in ("metadata", "spec"):
             yield PolicyLoss(profile.name, f"patch.{name}", "is not a field of a pod's metadata or spec")
@@ -225,6 +230,7 @@ def _no_match(profile: Profile) -> str:
 
 def _policy_body(name: str, api_version: str, profile: Profile | None, patches: list[str], more: Json) -> Json:
     selectors = (profile.namespace_selector, profile.selector) if profile else (None, None)
+    pods = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
     return {
         "apiVersion": api_version,
         "kind": "MutatingAdmissionPolicy",
@@ -237,15 +243,7 @@ def _policy_body(name: str, api_version: str, profile: Profile | None, patches: 
                 "matchPolicy": "Equivalent",
                 "namespaceSelector": selector_body(selectors[0], NOT_OURS),
                 "objectSelector": selector_body(selectors[1]),
-                "resourceRules": [
-                    {
-                        "apiGroups": [""],
-                        "apiVersions": ["v1"],
-                        "operations": ["CREATE"],
-                        "resources": ["pods"],
-                        "scope": "Namespaced",
-                    }
-                ],
+                "resourceRules": [{**pods, "scope": "Namespaced"}],
             },
             "matchConditions": [{"name": "no-static-pod", "expression": _NO_STATIC_POD}],
             "variables": resources_cel.variables(),
@@ -259,30 +257,13 @@ def _policy_binding(policy: Json, profile: Profile | None, api_version: str) -> 
     spec: Json = {"policyName": name}
     if profile is not None and "paramKind" in policy["spec"]:
         spec["paramRef"] = {"name": _class_of(profile), "parameterNotFoundAction": "Allow"}
-    return {
-        "apiVersion": api_version,
-        "kind": "MutatingAdmissionPolicyBinding",
-        "metadata": _metadata(name),
-        "spec": spec,
-    }
+    kind = "MutatingAdmissionPolicyBinding"
+    return {"apiVersion": api_version, "kind": kind, "metadata": _metadata(name), "spec": spec}
 
 
 def _metadata(name: str) -> Json:
     labels = {"app.kubernetes.io/managed-by": "cotenant", "app.kubernetes.io/part-of": "cotenant"}
     return {"name": name, "labels": labels | dict([PART_LABEL])}
-
-
-def _limit_range_policy(profiles: Sequence[Profile], api_version: str) -> Iterator[Json]:
-    """The policy that runs again after the LimitRanger did; the annotation follows what it moves."""
-    patches = [limit_range_cel.without_given(), resources_cel.annotation()]
-    policy = _policy_body(LIMIT_RANGE_POLICY, api_version, None, patches, {"paramKind": limit_range_cel.PARAMETER})
-    variables = limit_range_cel.variables(pending for profile in profiles if (pending := _pending(profile)))
-    policy = {**policy, "spec": {**policy["spec"], "reinvocationPolicy": "IfNeeded", "variables": variables}}
-    yield policy
-    binding = _policy_binding(policy, None, api_version)
-    # without a name and a namespace: all of the pod's own
-    binding["spec"]["paramRef"] = {"selector": {}, "parameterNotFoundAction": "Allow"}
-    yield binding
 
 
 def _pending(profile: Profile) -> str:

@@ -46,6 +46,23 @@ def variables(pending: Iterable[str]) -> list[dict[str, str]]:
     """
     item = 'params.spec.limits.filter(l, l.type == "Container")'
     about = any_of(pending) or "false"
+    # The band whose amounts the pod has: by its class, or because its author named mid resources
+    asked = {}
+    for band in BANDS_IN_ORDER:
+        names = "[" + ", ".join(text(EXTENDED_RESOURCES[band, resource]) for resource in Resource) + "]"
+        asked[band] = any_of(f"variables.{group}.exists(c, {asks_for(names)})" for group in GROUP_WORDS)
+    own = any_of(
+        f"variables.{group}.exists(i, c, {_own(group, EXTENDED_RESOURCES[Band.MID, resource])})"
+        for group in GROUP_WORDS
+        for resource in Resource
+    )
+    batch, mid = text(Band.BATCH), text(Band.MID)
+    of_batch = f"variables.priorityClass == {text(PriorityClass.BATCH)} || {BEST_EFFORT}"
+    band_of_pod = (
+        f"variables.priorityClass == {text(PriorityClass.MID)} && ({asked[Band.MID]}) ? {mid} : "
+        f"({of_batch}) && ({asked[Band.BATCH]}) ? {batch} : "
+        f'variables.priorityClass != {text(PriorityClass.PROD)} && ({own}) ? {mid} : ""'
+    )
     return [
         *class_variables(),
         *(
@@ -54,7 +71,7 @@ def variables(pending: Iterable[str]) -> list[dict[str, str]]:
         ),
         variable("foreign", f"variables.notes.exists(g, {any_of(map(noted_by_another, SIDES))})"),
         *(variable(_given_list(group, side), names_list(group, side, _given_condition)) for group, side in PLACES),
-        variable("band", _band()),
+        variable("band", band_of_pod),
         variable("pending", f'variables.priorityClass == "" && !{BEST_EFFORT} && ({about})'),
     ]
 
@@ -68,26 +85,6 @@ def _given_condition(group: str, side: str) -> str:
     amount, default = (f"quantity(string({of}[n]))" for of in (f"c.resources.{side}", f"variables.{side}Defaults"))
     equal = f"n in variables.{side}Defaults && {amount}.compareTo({default}) == 0"
     return f"{equal} && (variables.foreign || {noted_condition(group, side)})"
-
-
-def _band() -> str:
-    """CEL for the band whose amounts the pod has: by its class, or because its author named mid resources."""
-    asked = {}
-    for band in BANDS_IN_ORDER:
-        names = "[" + ", ".join(text(EXTENDED_RESOURCES[band, resource]) for resource in Resource) + "]"
-        asked[band] = any_of(f"variables.{group}.exists(c, {asks_for(names)})" for group in GROUP_WORDS)
-    own = any_of(
-        f"variables.{group}.exists(i, c, {_own(group, EXTENDED_RESOURCES[Band.MID, resource])})"
-        for group in GROUP_WORDS
-        for resource in Resource
-    )
-    batch, mid = text(Band.BATCH), text(Band.MID)
-    of_batch = f"variables.priorityClass == {text(PriorityClass.BATCH)} || {BEST_EFFORT}"
-    return (
-        f"variables.priorityClass == {text(PriorityClass.MID)} && ({asked[Band.MID]}) ? {mid} : "
-        f"({of_batch}) && ({asked[Band.BATCH]}) ? {batch} : "
-        f'variables.priorityClass != {text(PriorityClass.PROD)} && ({own}) ? {mid} : ""'
-    )
 
 
 def without_given() -> str:

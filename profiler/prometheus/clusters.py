@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from ipaddress import ip_address
+from itertools import permutations
 from typing import Final
 
 import numpy as np
@@ -21,18 +22,8 @@ from cotenant.base.errors import SourceUnfit
 from cotenant.profiler.prometheus.promql import Matcher, equal, metric_name_matcher, selector
 
 CLUSTER_LABELS: Final = (
-    "cluster",
-    "cluster_name",
-    "clusterName",
-    "cluster_id",
-    "clusterID",
-    "k8s_cluster",
-    "k8s_cluster_name",
-    "kubernetes_cluster",
-    "prometheus_cluster",
-    "__tenant_id__",
-    "vm_account_id",
-    "vm_project_id",
+    *("cluster", "cluster_name", "clusterName", "cluster_id", "clusterID", "k8s_cluster", "k8s_cluster_name"),
+    *("kubernetes_cluster", "prometheus_cluster", "__tenant_id__", "vm_account_id", "vm_project_id"),
 )
 """Labels that name a cluster, the usual one first; the last ones a server adds where it answers for several tenants."""
 BIRTH: Final = "kube_namespace_created"
@@ -121,16 +112,9 @@ def _concurrent_label_values(answer: Answer) -> tuple[str, list[str]] | None:
             moments.setdefault(labels.get(label, ""), set()).update(values.tolist())
         # A label that was renamed shares no moment with another value, and is not two clusters. Where one was added,
         # one moment may still include the series without it: an empty value counts from two shared moments on.
-        together = sorted(
-            name
-            for name, own in moments.items()
-            if any(
-                len(own & times) >= (1 if name and other else _SEEN_TWICE)
-                for other, times in moments.items()
-                if other != name
-            )
-        )
-        if together:
+        pairs = permutations(moments, 2)
+        enough = ((a, len(moments[a] & moments[b]) >= (1 if a and b else _SEEN_TWICE)) for a, b in pairs)
+        if together := sorted({name for name, shared in enough if shared}):
             return label, together
     return None
 

@@ -30,25 +30,10 @@ from cotenant.profiler.prometheus.promql import Matcher, metric_name_matcher, se
 OWNERS: Final = (POD_OWNER, *(metric for metric, _ in LINKS.values()), "kube_pod_info")
 """Metrics of which only the labels count (their value is always 1); read over the window."""
 STATE: Final = (
-    "kube_pod_info",
-    phases.CREATED,
-    phases.COMPLETED,
-    phases.PHASE,
-    phases.REASON,
-    "kube_pod_labels",
-    RESTARTS,
-    REQUESTS,
-    LIMITS,
-    TERMINATED,
-    gaps.INIT_INFO,
-    INIT_REQUESTS,
-    INIT_LIMITS,
-    gaps.INIT_RESTARTS,
-    gaps.INIT_TERMINATED,
-    declared.NODE_INFO,
-    gaps.NODE_LABELS,
-    "kube_node_status_capacity",
-    "kube_node_status_allocatable",
+    *("kube_pod_info", phases.CREATED, phases.COMPLETED, phases.PHASE, phases.REASON, "kube_pod_labels"),
+    *(RESTARTS, REQUESTS, LIMITS, TERMINATED, gaps.INIT_INFO, INIT_REQUESTS, INIT_LIMITS),
+    *(gaps.INIT_RESTARTS, gaps.INIT_TERMINATED, declared.NODE_INFO, gaps.NODE_LABELS),
+    *("kube_node_status_capacity", "kube_node_status_allocatable"),
     *autoscalers.METRICS,
     *declared.DECLARED,
     *stored.CREATED.values(),
@@ -362,14 +347,12 @@ def _workloads(
         own_containers = tuple(_unsure(template(members, containers), members, amounts))
         if doubted := found.resources_in_doubt(youngest, members):
             reasons.append(Reason.AMOUNTS_UNKNOWN)
-            own_containers = tuple(
-                replace(
-                    c,
-                    requests={r: a for r, a in c.requests.items() if r not in doubted},
-                    limits={r: a for r, a in c.limits.items() if r not in doubted},
-                )
-                for c in own_containers
-            )
+            sure = []
+            for of in own_containers:
+                requests = {r: a for r, a in of.requests.items() if r not in doubted}
+                limits = {r: a for r, a in of.limits.items() if r not in doubted}
+                sure.append(replace(of, requests=requests, limits=limits))
+            own_containers = tuple(sure)
         yield Workload(
             ref, sum(p.serving for p in members), own_containers, youngest.qos, youngest.priority,
             autoscaler=scalers.of_pods(ref, own_containers), gaps=tuple(dict.fromkeys(reasons)),

@@ -25,24 +25,10 @@ from cotenant.profiler.prometheus.promql import (
 )
 
 _MATTER: Final = (
-    *survey.NEEDED,
-    *inventory.OWNERS,
-    *inventory.STATE,
-    phases.QOS,
-    parts.CPU_RULE,
-    *parts.SWAPS,
-    parts.ACTIVE_FILE,
-    parts.RSS,
-    *pod_rows.NODE_SWAP,
-    parts.PRESSURE,
-    parts.OOM,
-    parts.TERMINATED,
+    *(*survey.NEEDED, *inventory.OWNERS, *inventory.STATE, phases.QOS, parts.CPU_RULE, *parts.SWAPS),
+    *(parts.ACTIVE_FILE, parts.RSS, *pod_rows.NODE_SWAP, parts.PRESSURE, parts.OOM, parts.TERMINATED),
     *map(parts.of_init, (parts.RESTARTS, parts.TERMINATED)),
-    parts.GPU_ACTIVE,
-    parts.GPU_UTIL,
-    parts.GPU_MEMORY_USED,
-    parts.GPU_MEMORY_FREE,
-    clusters.BIRTH,
+    *(parts.GPU_ACTIVE, parts.GPU_UTIL, parts.GPU_MEMORY_USED, parts.GPU_MEMORY_FREE, clusters.BIRTH),
 )
 
 

@@ -80,12 +80,7 @@ _EXPORTERS: Final[Mapping[str, str]] = {
 """Beginning of a metric's name -> who exports it."""
 _NAMED_BY: Final = ("namespace", "pod", "container")
 _OF_OPENTELEMETRY: Final = (
-    "k8s_pod_",
-    "k8s.pod.",
-    "k8s_container_",
-    "k8s.container.",
-    "container_cpu_time",
-    "container.cpu.",
+    *("k8s_pod_", "k8s.pod.", "k8s_container_", "k8s.container.", "container_cpu_time", "container.cpu."),
 )
 """Beginnings of the names that OpenTelemetry's receivers give the kubelet's metrics."""
 _SCRAPE_CADVISOR: Final = "Let Prometheus, or a Prometheus receiver, scrape the kubelet's /metrics/cadvisor."

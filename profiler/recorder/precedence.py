@@ -20,14 +20,8 @@ from cotenant.profiler.recorder.status import RecorderStatus
 
 SIGNALS: Final = frozenset(
     {
-        Signal.CPU_USAGE_MEAN,
-        Signal.CPU_USAGE_MAX,
-        Signal.CPU_THROTTLED_MEAN,
-        Signal.MEMORY_WORKING_SET_MAX,
-        Signal.NODE_CPU_USAGE_MEAN,
-        Signal.NODE_MEMORY_WORKING_SET_MAX,
-        Signal.RESTARTS,
-        Signal.OOM_KILLS,
+        *(Signal.CPU_USAGE_MEAN, Signal.CPU_USAGE_MAX, Signal.CPU_THROTTLED_MEAN, Signal.MEMORY_WORKING_SET_MAX),
+        *(Signal.NODE_CPU_USAGE_MEAN, Signal.NODE_MEMORY_WORKING_SET_MAX, Signal.RESTARTS, Signal.OOM_KILLS),
         *(signal for signal, _, _ in DECLARED),
     }
 )

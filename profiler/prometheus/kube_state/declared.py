@@ -49,18 +49,10 @@ _VERSION: Final = re.compile(r"(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?")
 _NODE_LABELS: Final = {
     re.sub(r"[^a-zA-Z0-9_]", "_", name): name
     for name in (
-        "node.kubernetes.io/instance-type",
-        "topology.kubernetes.io/zone",
-        "topology.kubernetes.io/region",
-        "kubernetes.io/arch",
-        "kubernetes.io/os",
-        "kubernetes.io/hostname",
-        "karpenter.sh/nodepool",
-        "karpenter.sh/capacity-type",
-        "eks.amazonaws.com/nodegroup",
-        "eks.amazonaws.com/capacityType",
-        "cloud.google.com/gke-nodepool",
-        "kubernetes.azure.com/agentpool",
+        *("node.kubernetes.io/instance-type", "topology.kubernetes.io/zone", "topology.kubernetes.io/region"),
+        *("kubernetes.io/arch", "kubernetes.io/os", "kubernetes.io/hostname"),
+        *("karpenter.sh/nodepool", "karpenter.sh/capacity-type", "eks.amazonaws.com/nodegroup"),
+        *("eks.amazonaws.com/capacityType", "cloud.google.com/gke-nodepool", "kubernetes.azure.com/agentpool"),
     )
 }
 """Well-known labels of nodes by the name that is left of them in Prometheus."""
