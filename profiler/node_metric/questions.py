@@ -137,7 +137,7 @@ def _inside(shape: str, *outer: str) -> str:
 
 
 def _node_parts(scene: Scene) -> Iterator[QueryPart]:
-    """Of each node itself, and the sum over its containers and their cores, each counted once in all its series."""
+    """The parts of a node, and the sum over its containers and their cores, each counted once in all its series."""
     highest = f"max by ({_BY_NODE})"  # two scrapers of one node are one node
     if scene.has_roots:
         last = _range_shape("last_over_time", scene.gauge_seconds, highest)

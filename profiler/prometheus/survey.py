@@ -255,8 +255,8 @@ def refuse_unlabelled(answer: Answer, names: frozenset[str], describe: str) -> N
             "Else let no relabelling drop these labels."
         )
     )
-    one = f"the label {missing[0]}"
-    labels = one if len(missing) == 1 else f"the labels {', '.join(missing[:-1])} and {missing[-1]}"
+    first = f"the label {missing[0]}"
+    labels = first if len(missing) == 1 else f"the labels {', '.join(missing[:-1])} and {missing[-1]}"
     raise SourceUnfit(f"{describe}: no series of {metric} has {labels}{written}", fix=fix)
 
 

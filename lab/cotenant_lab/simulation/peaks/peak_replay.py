@@ -40,7 +40,7 @@ MOST_NODES = 200
 MOST_SERVICES = 10
 """Those with the largest peaks."""
 HISTORY_DAYS = 9
-"""Before the first judged one: two that are rehearsed, and the week before them that a rehearsal compares with."""
+"""Before the first judged day: two that are rehearsed, and the week before them that a rehearsal compares with."""
 
 Analysed = tuple[Candidates, list[Rehearsal]]
 
@@ -126,14 +126,14 @@ def replay_services(
     usage: 5-minute CPU totals of all workloads. Each service has a cluster of its own, as large as the nodes of the
     inventory, which jobs keep full.
     """
-    judged = min(days, usage.grid.size // DAY_SLOTS - HISTORY_DAYS)
-    if judged < 1:
+    replayed_days = min(days, usage.grid.size // DAY_SLOTS - HISTORY_DAYS)
+    if replayed_days < 1:
         raise NoData(
             f"{usage.grid.size / DAY_SLOTS:.1f} days of usage are there; "
             f"{HISTORY_DAYS} of history and a day after it are needed",
             fix="Keep scanning, or scan once with a longer profiler.window_days where the source has it.",
         )
-    first = usage.grid.size - judged * DAY_SLOTS
+    first = usage.grid.size - replayed_days * DAY_SLOTS
     shape, sizes = shape_of(inventory), []
     for size in _services(inventory, usage, first, settings, progress):
         cores = size.request_millicores / MILLICORES_PER_CORE  # a node has room for a pod, and all for those that run
