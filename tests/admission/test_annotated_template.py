@@ -68,5 +68,5 @@ def test_an_amount_that_the_template_gets_beside_its_annotation_makes_the_annota
         assert wait_for("the webhook knows", known).stale == frozenset()
         pointer = "/spec/template/spec/containers/0/resources"
         api.patch(f"{PATH}/web", [{"op": "add", "path": pointer, "value": {"requests": {"cpu": "2"}}}], kind="json")
-        wait_for("the newer template", lambda: (found := known()) is not None and found.stale)
-        assert (found := known()) is not None and found.stale == frozenset({"bare"})
+        wait_for("the newer template", lambda: (resources := known()) is not None and resources.stale)
+        assert (annotated_resources := known()) is not None and annotated_resources.stale == frozenset({"bare"})

@@ -85,9 +85,9 @@ def test_a_second_run_changes_nothing_and_only_the_request_is_added(containers: 
     twice = writable(once)
     with_bind_request(twice, "shop")
     assert twice == once
-    asks_for_cpu = any("cpu" in one for one in containers)
-    asked = requests_of(body["spec"])
-    assert requests_of(once["spec"]) == asked | ({BIND: asked.get(BIND, 1)} if asks_for_cpu else {})
+    asks_for_cpu = any("cpu" in container for container in containers)
+    requests = requests_of(body["spec"])
+    assert requests_of(once["spec"]) == requests | ({BIND: requests.get(BIND, 1)} if asks_for_cpu else {})
 
 
 def test_policies_say_that_they_do_not_add_it() -> None:

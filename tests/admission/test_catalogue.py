@@ -98,28 +98,28 @@ def test_a_shipped_profile_makes_of_a_pod_what_it_promises(
     amounts = {"cpu": "500m", "memory": "64Mi"}
     container = {"name": "main", "image": "x", "resources": {"requests": amounts, "limits": amounts}}
     body = {"metadata": {"name": "p", "labels": on_pod}, "spec": {"containers": [container]}}
-    found = api.create(PODS.format(namespace), body)
-    assert found["metadata"]["labels"]["koordinator.sh/qosClass"] == qos
-    assert found["spec"]["priorityClassName"] == priority
+    live = api.create(PODS.format(namespace), body)
+    assert live["metadata"]["labels"]["koordinator.sh/qosClass"] == qos
+    assert live["spec"]["priorityClassName"] == priority
     renamed = {f"kubernetes.io/{band}-cpu": "500", f"kubernetes.io/{band}-memory": "64Mi"} if band else amounts
-    assert found["spec"]["containers"][0]["resources"]["requests"] == renamed
+    assert live["spec"]["containers"][0]["resources"]["requests"] == renamed
 
 
 def example(name: str) -> dict[str, Any]:
     page = (ROOT / "docs" / "webhooks.md").read_text()
-    found = re.search(rf"<!-- example: {name} -->\n```yaml\n(.*?)```", page, re.DOTALL)
-    assert found is not None
-    return yaml.safe_load(found[1])
+    match = re.search(rf"<!-- example: {name} -->\n```yaml\n(.*?)```", page, re.DOTALL)
+    assert match is not None
+    return yaml.safe_load(match[1])
 
 
 def test_the_documented_spark_example_is_what_happens(api: Api, webhook: WebhookService, namespace: str) -> None:
     label(api, webhook, namespace, {"koordinator.sh/enable-colocation": "true"})
-    found = api.create(PODS.format(namespace), example("before"))
+    live = api.create(PODS.format(namespace), example("before"))
     after = example("after")
-    assert found["metadata"]["labels"] == after["metadata"]["labels"]
+    assert live["metadata"]["labels"] == after["metadata"]["labels"]
     containers = after["spec"].pop("containers")
-    assert {key: found["spec"][key] for key in after["spec"]} == after["spec"]
-    assert found["spec"]["containers"][0]["resources"] == containers[0]["resources"]
+    assert {key: live["spec"][key] for key in after["spec"]} == after["spec"]
+    assert live["spec"]["containers"][0]["resources"] == containers[0]["resources"]
     driver = example("before")
     driver["metadata"] = {"name": "driver", "labels": {"spark-role": "driver"}}
     made = api.create(PODS.format(namespace), driver)["metadata"]["labels"]

@@ -66,24 +66,24 @@ class SharedStore(FolderStore):
 
 
 def test_a_fresh_certificate_is_for_the_names_and_verifies_for_a_late_clock_too() -> None:
-    found = renew_material(None, POLICY, NOW)
-    assert readable(found)
-    assert verifies(found.serving, found.bundle, NOW) and verifies(found.serving, found.bundle, NOW - 3000)
-    assert renew_material(found, POLICY, NOW + DAY) is found
+    material = renew_material(None, POLICY, NOW)
+    assert readable(material)
+    assert verifies(material.serving, material.bundle, NOW) and verifies(material.serving, material.bundle, NOW - 3000)
+    assert renew_material(material, POLICY, NOW + DAY) is material
 
 
 def test_a_serving_certificate_is_renewed_in_its_last_third() -> None:
-    found = renew_material(None, POLICY, NOW)
-    assert renew_material(found, POLICY, NOW + 59 * DAY) is found  # two thirds of 90 days are 60
-    later = renew_material(found, POLICY, NOW + 61 * DAY)
-    assert later.serving != found.serving and later.authority == found.authority
-    assert verifies(later.serving, found.bundle, NOW + 61 * DAY)
+    material = renew_material(None, POLICY, NOW)
+    assert renew_material(material, POLICY, NOW + 59 * DAY) is material  # two thirds of 90 days are 60
+    later = renew_material(material, POLICY, NOW + 61 * DAY)
+    assert later.serving != material.serving and later.authority == material.authority
+    assert verifies(later.serving, material.bundle, NOW + 61 * DAY)
 
 
 def test_other_names_make_a_new_serving_certificate() -> None:
-    found = renew_material(None, POLICY, NOW)
-    other = renew_material(found, replace(POLICY, names=("other.svc",)), NOW)
-    assert other.authority == found.authority and other.serving != found.serving
+    material = renew_material(None, POLICY, NOW)
+    other = renew_material(material, replace(POLICY, names=("other.svc",)), NOW)
+    assert other.authority == material.authority and other.serving != material.serving
 
 
 def test_an_authority_is_rolled_over_in_three_steps_and_always_verifies() -> None:
@@ -115,8 +115,8 @@ def test_the_next_authority_does_not_sign_before_callers_trust_it() -> None:
 
 def test_a_clock_that_jumps_past_everything_begins_anew() -> None:
     first = renew_material(None, POLICY, NOW)
-    found = renew_material(first, POLICY, NOW + 4000 * DAY)
-    assert found.authority != first.authority and verifies(found.serving, found.bundle, NOW + 4000 * DAY)
+    material = renew_material(first, POLICY, NOW + 4000 * DAY)
+    assert material.authority != first.authority and verifies(material.serving, material.bundle, NOW + 4000 * DAY)
 
 
 @given(st.lists(st.floats(0, 120), min_size=1, max_size=8))

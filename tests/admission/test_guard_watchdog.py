@@ -147,6 +147,6 @@ def test_a_gate_that_somebody_writes_himself_is_lifted_also_long_after_all_other
             api.create("/api/v1/namespaces/default/pods", {"metadata": {"name": name}, "spec": spec})
             clock.now += RELIST_SECONDS
             assert watchdog.free_forgotten()
-            found = api.get(f"/api/v1/namespaces/default/pods/{name}")
-            assert found["spec"]["schedulingGates"] == [{"name": "x/y"}]
+            live = api.get(f"/api/v1/namespaces/default/pods/{name}")
+            assert live["spec"]["schedulingGates"] == [{"name": "x/y"}]
             assert not watchdog.free_forgotten()

@@ -111,13 +111,13 @@ def test_the_next_process_answers_without_judging_what_the_last_one_stood_still_
     second = Webhook(tmp_path)
     try:
         again = pod("evil", 1) if evil[0] == "/mutate-pod" else evil
-        status, said = second.ask(again)
-        assert f"hung for {STILL_SECONDS:.0f} s" in said
+        status, text = second.ask(again)
+        assert f"hung for {STILL_SECONDS:.0f} s" in text
         # a pod passes with a warning, a deleted quota is refused
         assert status == (200 if evil[0] == "/mutate-pod" else 500)
         assert second.ask(good)[0] == 200
         if status == 200:
-            assert json.loads(said)["response"]["allowed"] and "patch" not in said
+            assert json.loads(text)["response"]["allowed"] and "patch" not in text
             second.send(pod("evil", 2, changed="yes"))  # it differs, so it is judged, and the program stands still anew
             threading.Event().wait(1)
             assert second.process.poll() is None

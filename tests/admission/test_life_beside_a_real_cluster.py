@@ -43,8 +43,8 @@ def test_replicas_agree_on_one_certificate_in_the_secret(control_plane: ControlP
     for thread in threads:
         thread.join(60)
     assert len(shown) == 4 and len({pair.certificate for pair in shown}) == 1
-    found, now = stores[0].read()
-    assert found is not None and found.authority == held.authority and now != version
+    material, now = stores[0].read()
+    assert material is not None and material.authority == held.authority and now != version
 
 
 def test_an_authority_rolls_over_without_a_failed_call(
@@ -77,20 +77,20 @@ def test_an_authority_rolls_over_without_a_failed_call(
 
         caller = threading.Thread(target=call)
         caller.start()
-        seen = [first]
+        materials = [first]
         try:
             for ahead in (2460.0, 2530.0, 2600.0):  # the next authority joins, signs, the former leaves
                 clock.ahead_seconds = ahead
-                seen.append(keeper.step())
+                materials.append(keeper.step())
                 before = len(answered)
                 wait_for("ten more answers", lambda before=before: len(answered) > before + 10 or failures)
         finally:
             stop.set()
             caller.join(60)
         assert failures == []
-        assert seen[1].following is not None
-        assert seen[2].authority == seen[1].following and seen[2].former == first.authority.certificate
-        assert seen[3].bundle == seen[2].authority.certificate
+        assert materials[1].following is not None
+        assert materials[2].authority == materials[1].following and materials[2].former == first.authority.certificate
+        assert materials[3].bundle == materials[2].authority.certificate
 
 
 def enforce(api: Api, namespace: str) -> None:
@@ -171,8 +171,8 @@ def renamed_on_arrival(api: Api, namespace: str) -> bool:
     """Whether a pod passes through us: an old resource name is translated without any profile."""
     labels, old = {"koordinator.sh/qosClass": "BE"}, {"koordinator.sh/batch-cpu": "1000"}
     body = pod("old", labels, {"priorityClassName": "koord-batch"}, requests=old, limits=old)
-    made = api.create(PODS.format(namespace), body, dryRun="All")
-    return made["spec"]["containers"][0]["resources"]["requests"] == {"kubernetes.io/batch-cpu": "1k"}
+    live = api.create(PODS.format(namespace), body, dryRun="All")
+    return live["spec"]["containers"][0]["resources"]["requests"] == {"kubernetes.io/batch-cpu": "1k"}
 
 
 def test_a_certificate_of_our_own_needs_a_folder_when_asked_for() -> None:

@@ -97,26 +97,26 @@ def test_no_container_keeps_cpu_or_memory_that_a_limit_range_put_back(
     for number, (_, resources) in enumerate(SPECS.items()):
         body = full(resources)
         body["metadata"]["name"] = f"p{number}"
-        found = api.create(PODS.format(namespace), body)
-        assert plain_amounts(found) == [], resources
+        live = api.create(PODS.format(namespace), body)
+        assert plain_amounts(live) == [], resources
         # cpu and memory decide the class, and none is left
-        assert found["status"]["qosClass"] == "BestEffort"
+        assert live["status"]["qosClass"] == "BestEffort"
 
 
 def test_what_the_defaults_gave_becomes_the_classs_own_once(
     api: Api, profiled: None, limited: Any, namespace: str, band: str
 ) -> None:
     limited(default=DEFAULTS, defaultRequest=HALVES)
-    found = api.create(PODS.format(namespace), pod("p"))
+    live = api.create(PODS.format(namespace), pod("p"))
     # requests are defaultRequest, limits are default: 250m -> 250, 500m -> 500 millicores
     prefix = f"kubernetes.io/{band}"
     wanted = {
         "requests": {f"{prefix}-cpu": "250", f"{prefix}-memory": "256Mi"},
         "limits": {f"{prefix}-cpu": "500", f"{prefix}-memory": "512Mi"},
     }
-    assert found["spec"]["containers"][0]["resources"] == wanted
+    assert live["spec"]["containers"][0]["resources"] == wanted
     if band == "batch":
-        spec = json.loads(found["metadata"]["annotations"]["node.koordinator.sh/extended-resource-spec"])
+        spec = json.loads(live["metadata"]["annotations"]["node.koordinator.sh/extended-resource-spec"])
         assert spec == {"containers": {"main": wanted}}
 
 
@@ -154,14 +154,14 @@ def test_what_several_limit_ranges_put_back_goes_and_their_other_defaults_stay(
             api.create(PODS.format(namespace), body)
         assert "memory" in str(refused.value)
         return
-    found = api.create(PODS.format(namespace), body)
-    assert plain_amounts(found) == []
-    assert found["status"]["qosClass"] == "BestEffort"
+    live = api.create(PODS.format(namespace), body)
+    assert plain_amounts(live) == []
+    assert live["status"]["qosClass"] == "BestEffort"
     disk = {"ephemeral-storage": "1Gi"} if "ephemeral-storage" in items[0]["default"] else {}
     # a default limit is the request, too
     assert all(
         one["resources"] == {"requests": own | disk, "limits": own | disk}
-        for one in (*found["spec"]["containers"], *found["spec"]["initContainers"])
+        for one in (*live["spec"]["containers"], *live["spec"]["initContainers"])
     )
 
 
@@ -181,8 +181,8 @@ def test_a_limit_range_gives_a_pod_what_is_of_its_class_alone(
         "the webhook knows their defaults",
         lambda: {getattr(d, "name", "") for d in webhook.state.view().demands.get(namespace, ())} >= names,
     )
-    found = api.create(PODS.format(namespace), case.body)
-    sides = found["spec"]["containers"][0]["resources"]
+    live = api.create(PODS.format(namespace), case.body)
+    sides = live["spec"]["containers"][0]["resources"]
     assert {side: amounts for side, amounts in sides.items() if amounts} == case.expected
 
 
@@ -195,17 +195,17 @@ def test_a_pod_that_names_batch_resources_itself_gets_no_cpu_beside_them(
     body = full({"requests": own, "limits": own})
     body["metadata"]["labels"] = {"koordinator.sh/qosClass": "BE"}
     body["spec"]["priorityClassName"] = "koord-batch"
-    found = api.create(PODS.format(namespace), body)
-    assert plain_amounts(found) == []
-    assert found["status"]["qosClass"] == "BestEffort"
-    everyone = (*found["spec"]["containers"], *found["spec"]["initContainers"])
+    live = api.create(PODS.format(namespace), body)
+    assert plain_amounts(live) == []
+    assert live["status"]["qosClass"] == "BestEffort"
+    everyone = (*live["spec"]["containers"], *live["spec"]["initContainers"])
     assert all(one["resources"] == {"requests": own, "limits": own} for one in everyone)
 
 
 def test_production_pods_keep_the_defaults(api: Api, webhook: WebhookService, limited: Any, namespace: str) -> None:
     limited(default=DEFAULTS, defaultRequest=HALVES)
-    found = api.create(PODS.format(namespace), pod("p", {}, {"priorityClassName": "koord-prod"}))
-    assert found["spec"]["containers"][0]["resources"] == {"requests": HALVES, "limits": DEFAULTS}
+    live = api.create(PODS.format(namespace), pod("p", {}, {"priorityClassName": "koord-prod"}))
+    assert live["spec"]["containers"][0]["resources"] == {"requests": HALVES, "limits": DEFAULTS}
 
 
 def test_cpu_that_the_author_wrote_beside_batch_resources_stays(
@@ -214,8 +214,8 @@ def test_cpu_that_the_author_wrote_beside_batch_resources_stays(
     limited(default={"memory": "512Mi"})
     both = {"kubernetes.io/batch-cpu": "1k", "kubernetes.io/batch-memory": "1Gi", "cpu": "2"}
     labels, priority = {"koordinator.sh/qosClass": "BE"}, {"priorityClassName": "koord-batch"}
-    found = api.create(PODS.format(namespace), pod("p", labels, priority, requests=both, limits=both))
-    assert found["spec"]["containers"][0]["resources"] == {"requests": both, "limits": both}
+    live = api.create(PODS.format(namespace), pod("p", labels, priority, requests=both, limits=both))
+    assert live["spec"]["containers"][0]["resources"] == {"requests": both, "limits": both}
 
 
 BOUNDS = {
@@ -270,8 +270,8 @@ def test_the_api_server_itself_refuses_what_the_webhook_refuses(
 
 def test_volumes_bound_by_a_limit_range_bound_no_pod(api: Api, profiled: None, limited: Any, namespace: str) -> None:
     limited(type="PersistentVolumeClaim", max={"storage": "10Gi"})
-    found = api.create(PODS.format(namespace), pod("p", requests=AMOUNTS, limits=AMOUNTS))
-    assert plain_amounts(found) == []
+    live = api.create(PODS.format(namespace), pod("p", requests=AMOUNTS, limits=AMOUNTS))
+    assert plain_amounts(live) == []
 
 
 QUOTA_KEYS = ("cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory")

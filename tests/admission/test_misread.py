@@ -125,18 +125,18 @@ def test_a_part_of_a_unit_is_named_in_a_quota_too(side: str) -> None:
     for value, lines in (("200m", 1), ("1.5", 1), ("200", 0), ("1k", 0), (5, 0)):
         body = quota("q")
         body["spec"] = {"max": {name: "1k"}, side: {name: value}}
-        found = list(misread_on_quota(body))
-        assert len(found) == lines
-        assert all(line.startswith(f"spec.{side}: {name} ") for line in found)
+        texts = list(misread_on_quota(body))
+        assert len(texts) == lines
+        assert all(line.startswith(f"spec.{side}: {name} ") for line in texts)
 
 
 def test_the_webhooks_answer_carries_the_warnings_and_admits_the_pod() -> None:
     body = pod("p", {"koordinator.sh/qosClass": "Best", "quota.scheduling.koordinator.sh/name": "gone"})
-    found = json.loads(
+    document = json.loads(
         answer("/mutate-pod", json.dumps(review_of("pods", body)).encode(), ReviewContext(ClusterView())).body
     )
-    assert found["response"]["allowed"]
-    warnings = found["response"]["warnings"]
+    assert document["response"]["allowed"]
+    warnings = document["response"]["warnings"]
     assert any("qosClass 'Best' is not one of LSE, LSR, LS, BE, SYSTEM" in line for line in warnings)
     assert any("'gone' names no quota" in line for line in warnings)
 
@@ -154,5 +154,5 @@ def test_the_webhooks_answer_carries_the_warnings_and_admits_the_pod() -> None:
 )
 def test_amounts_that_are_likely_of_another_unit_are_named(name: str, value: str, words: str) -> None:
     container = {"name": "main", "resources": {"requests": {name: value}}}
-    found = list(small_amounts({"metadata": {}, "spec": {"containers": [container]}}))
-    assert len(found) == bool(words) and all(words in text for text in found)
+    texts = list(small_amounts({"metadata": {}, "spec": {"containers": [container]}}))
+    assert len(texts) == bool(words) and all(words in text for text in texts)

@@ -198,8 +198,10 @@ def test_the_webhooks_answers_carry_the_lines_for_pods_and_quotas() -> None:
         ("/mutate-quota", "elasticquotas", quota("q")),
     ):
         body["metadata"].setdefault("labels", {})["quota.scheduling.koordinator.sh/isparent"] = "true"
-        found = json.loads(answer(path, json.dumps(review_of(kind, body)).encode(), ReviewContext(ClusterView())).body)
-        said[kind] = (found["response"]["allowed"], found["response"].get("warnings", []))
+        document = json.loads(
+            answer(path, json.dumps(review_of(kind, body)).encode(), ReviewContext(ClusterView())).body
+        )
+        said[kind] = (document["response"]["allowed"], document["response"].get("warnings", []))
     name = "quota.scheduling.koordinator.sh/"
     wrong = f"label '{name}isparent': do you mean {name}is-parent?"
     assert all(allowed for allowed, _ in said.values())

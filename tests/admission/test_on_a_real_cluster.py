@@ -20,7 +20,7 @@ PROFILES = "/apis/config.koordinator.sh/v1alpha1/clustercolocationprofiles"
 @pytest.fixture
 def profile(api: Api, webhook: WebhookService, namespace: str) -> Iterator[Any]:
     """`profile(name, **spec)` makes one for the test's namespace and waits until the webhook knows it."""
-    made: list[str] = []
+    texts: list[str] = []
 
     def make(name: str, **spec: Any) -> str:
         here = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
@@ -32,13 +32,13 @@ def profile(api: Api, webhook: WebhookService, namespace: str) -> Iterator[Any]:
             "spec": {"namespaceSelector": here, **spec},
         }
         api.create(PROFILES, body)
-        made.append(full)
+        texts.append(full)
         wait_for("the profile is known", lambda: full in {p.name for p in webhook.state.view().profiles})
         wait_for("the namespace is known", lambda: namespace in webhook.state.view().namespaces)
         return full
 
     yield make
-    for name in made:
+    for name in texts:
         api.delete(f"{PROFILES}/{name}")
 
 
@@ -73,24 +73,24 @@ def test_the_founding_profile_takes_effect_when_a_namespace_is_labelled(
             "the label is known",
             lambda: webhook.state.view().namespaces[namespace].get("koordinator.sh/enable-colocation"),
         )
-        found = api.create(PODS.format(namespace), pod("driver", spark, requests=amounts, limits=amounts))
-        assert found["metadata"]["labels"] == {
+        live = api.create(PODS.format(namespace), pod("driver", spark, requests=amounts, limits=amounts))
+        assert live["metadata"]["labels"] == {
             **spark,
             "koordinator.sh/mutated": "true",
             "koordinator.sh/qosClass": "BE",
             "koordinator.sh/priority": "1000",
         }
-        assert found["metadata"]["annotations"]["koordinator.sh/intercepted"] == "true"
+        assert live["metadata"]["annotations"]["koordinator.sh/intercepted"] == "true"
         batch = {"kubernetes.io/batch-cpu": "1k", "kubernetes.io/batch-memory": "3456Mi"}
-        assert found["spec"]["containers"][0]["resources"] == {"requests": batch, "limits": batch}
-        spec = json.loads(found["metadata"]["annotations"]["node.koordinator.sh/extended-resource-spec"])
+        assert live["spec"]["containers"][0]["resources"] == {"requests": batch, "limits": batch}
+        spec = json.loads(live["metadata"]["annotations"]["node.koordinator.sh/extended-resource-spec"])
         assert spec == {"containers": {"main": {"requests": batch, "limits": batch}}}
-        assert (found["spec"]["priorityClassName"], found["spec"]["priority"]) == ("koord-batch", 5000)
-        assert (found["spec"]["schedulerName"], found["spec"]["terminationGracePeriodSeconds"]) == (
+        assert (live["spec"]["priorityClassName"], live["spec"]["priority"]) == ("koord-batch", 5000)
+        assert (live["spec"]["schedulerName"], live["spec"]["terminationGracePeriodSeconds"]) == (
             "koord-scheduler",
             30,
         )
-        assert found["status"]["qosClass"] == "BestEffort"
+        assert live["status"]["qosClass"] == "BestEffort"
     finally:
         api.delete(f"{PROFILES}/colocation-profile-example")
 
@@ -101,9 +101,9 @@ def test_old_resource_names_are_translated_without_any_profile(
     old = {"koordinator.sh/batch-cpu": "1000", "koordinator.sh/batch-memory": "3456Mi"}
     labels = {"koordinator.sh/qosClass": "BE"}
     body = pod("old", labels, {"priorityClassName": "koord-batch"}, requests=old, limits=old)
-    found = api.create(PODS.format(namespace), body)
+    live = api.create(PODS.format(namespace), body)
     new = {"kubernetes.io/batch-cpu": "1k", "kubernetes.io/batch-memory": "3456Mi"}
-    assert found["spec"]["containers"][0]["resources"] == {"requests": new, "limits": new}
+    assert live["spec"]["containers"][0]["resources"] == {"requests": new, "limits": new}
     talk = pod("talk")
     talk["metadata"]["annotations"] = {"koordinator.sh/resource-limit": '{"cpu": "5k"}'}
     annotations = api.create(PODS.format(namespace), talk)["metadata"]["annotations"]
@@ -184,7 +184,7 @@ def judged(webhook: WebhookService) -> float:
     """Pods that were judged so far."""
     labels = [{"webhook": "/validate-pod", "outcome": outcome} for outcome in ("allowed", "refused")]
     registry = webhook.app.metrics.registry
-    return sum(registry.get_sample_value("cotenant_webhook_reviews_total", one) or 0 for one in labels)
+    return sum(registry.get_sample_value("cotenant_webhook_reviews_total", label) or 0 for label in labels)
 
 
 def test_a_pod_of_a_namespace_that_is_bound_to_a_parent_quota_is_refused_without_any_label(
@@ -214,8 +214,8 @@ def test_a_suffix_is_appended_once_under_reinvocation(
     api.create(path, {"metadata": {"name": "aa-before-ours"}, "webhooks": [hook]})
     try:
         wait_for("both are asked", lambda: calls_of_one_pod(api, webhook, namespace) >= 2)
-        found = api.create(PODS.format(namespace), pod("p", {"app": "web"}))
-        assert found["metadata"]["labels"]["app"] == "web-batch"
+        live = api.create(PODS.format(namespace), pod("p", {"app": "web"}))
+        assert live["metadata"]["labels"]["app"] == "web-batch"
     finally:
         api.delete(f"{path}/aa-before-ours")
 
@@ -226,27 +226,27 @@ def calls_of_one_pod(api: Api, webhook: WebhookService, namespace: str) -> float
     def asked() -> float:
         registry = webhook.app.metrics.registry
         labels = [{"webhook": "/mutate-pod", "outcome": outcome} for outcome in ("patched", "untouched")]
-        return sum(registry.get_sample_value("cotenant_webhook_reviews_total", one) or 0 for one in labels)
+        return sum(registry.get_sample_value("cotenant_webhook_reviews_total", label) or 0 for label in labels)
 
     before = asked()
-    found = api.create(PODS.format(namespace), pod("try", {"app": "web"}), dryRun="All")
-    assert found["metadata"]["labels"]["app"] == "web-batch"
+    live = api.create(PODS.format(namespace), pod("try", {"app": "web"}), dryRun="All")
+    assert live["metadata"]["labels"]["app"] == "web-batch"
     return asked() - before
 
 
 def test_profiles_that_conflict_run_in_name_order(api: Api, profile: Any, namespace: str) -> None:
     profile("a", labels={"who": "a"}, qosClass="LS")
     profile("b", labels={"who": "b"})
-    found = api.create(PODS.format(namespace), pod())
-    assert found["metadata"]["labels"] == {"who": "b", "koordinator.sh/qosClass": "LS"}
+    live = api.create(PODS.format(namespace), pod())
+    assert live["metadata"]["labels"] == {"who": "b", "koordinator.sh/qosClass": "LS"}
 
 
 def test_a_dry_run_is_answered_as_the_real_call(api: Api, profile: Any, namespace: str) -> None:
     profile("a", qosClass="BE", priorityClassName="koord-batch")
     tried = api.create(PODS.format(namespace), pod("p", requests={"cpu": "1"}), dryRun="All")
-    made = api.create(PODS.format(namespace), pod("p", requests={"cpu": "1"}))
-    assert tried["spec"]["containers"][0]["resources"] == made["spec"]["containers"][0]["resources"]
-    assert tried["metadata"]["labels"] == made["metadata"]["labels"]
+    live = api.create(PODS.format(namespace), pod("p", requests={"cpu": "1"}))
+    assert tried["spec"]["containers"][0]["resources"] == live["spec"]["containers"][0]["resources"]
+    assert tried["metadata"]["labels"] == live["metadata"]["labels"]
 
 
 def test_overhead_stays_as_the_runtime_class_says(api: Api, profile: Any, namespace: str) -> None:
@@ -258,9 +258,9 @@ def test_overhead_stays_as_the_runtime_class_says(api: Api, profile: Any, namesp
     try:
         profile("a", qosClass="BE", priorityClassName="koord-batch")
         wait_for_runtime_class(api, namespace, name)
-        found = api.create(PODS.format(namespace), pod("p", None, {"runtimeClassName": name}, requests={"cpu": "1"}))
-        assert found["spec"]["overhead"] == {"cpu": "100m"}
-        assert found["spec"]["containers"][0]["resources"]["requests"] == {"kubernetes.io/batch-cpu": "1k"}
+        live = api.create(PODS.format(namespace), pod("p", None, {"runtimeClassName": name}, requests={"cpu": "1"}))
+        assert live["spec"]["overhead"] == {"cpu": "100m"}
+        assert live["spec"]["containers"][0]["resources"]["requests"] == {"kubernetes.io/batch-cpu": "1k"}
     finally:
         api.delete(f"/apis/node.k8s.io/v1/runtimeclasses/{name}")
 
@@ -283,9 +283,9 @@ def test_the_quota_rules(api: Api, webhook: WebhookService, namespace: str) -> N
     def known(name: str) -> None:
         wait_for(f"{name} is known", lambda: name in webhook.state.view().quotas.quotas)
 
-    made = api.create(path, quota(top, "2", is_parent="true", tree_id="t1"))
-    assert made["metadata"]["labels"][P + "parent"] == "koordinator-root-quota"
-    assert json.loads(made["metadata"]["annotations"][P + "shared-weight"]) == {"cpu": "4"}
+    live = api.create(path, quota(top, "2", is_parent="true", tree_id="t1"))
+    assert live["metadata"]["labels"][P + "parent"] == "koordinator-root-quota"
+    assert json.loads(live["metadata"]["annotations"][P + "shared-weight"]) == {"cpu": "4"}
     known(top)
     first = api.create(path, quota(a, "1", "400", parent=top))  # rule 2: a larger max than the parent's
     assert first["metadata"]["labels"][P + "tree-id"] == "t1"
@@ -315,9 +315,9 @@ def test_the_quota_rules(api: Api, webhook: WebhookService, namespace: str) -> N
 
 def test_a_living_pod_keeps_its_quota_and_grows_within_it(api: Api, webhook: WebhookService, namespace: str) -> None:
     path, name = PODS.format(namespace), f"{namespace}-team"[-60:].lstrip("-")
-    made = api.create(QUOTAS.format(namespace), quota(name, "2", "4"))
+    live = api.create(QUOTAS.format(namespace), quota(name, "2", "4"))
     api.patch(f"{QUOTAS.format(namespace)}/{name}", {"status": {"used": {"cpu": "1"}}})
-    used = made["metadata"]["name"]
+    used = live["metadata"]["name"]
     wait_for("use is known", lambda: webhook.state.view().quotas.quotas.get(used) is not None)
     wait_for("use is known", lambda: webhook.state.view().quotas.quotas[used].used == {"cpu": 1000})
     gang = {"gang.scheduling.koordinator.sh/name": "g"}

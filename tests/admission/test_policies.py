@@ -246,9 +246,9 @@ def test_disjoint_selectors() -> None:
         selects("DoesNotExist"),
     ]
     every = [{}, *({"k": value} for value in "abcd")]
-    for one, other in itertools.product(cases, cases):
-        together = any(one.matches({}, labels) and other.matches({}, labels) for labels in every)
-        assert disjoint(one, other) is not together
+    for profile, other in itertools.product(cases, cases):
+        together = any(profile.matches({}, labels) and other.matches({}, labels) for labels in every)
+        assert disjoint(profile, other) is not together
 
 
 def test_literals_are_ascii_and_keep_every_character() -> None:

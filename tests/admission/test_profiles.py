@@ -105,9 +105,9 @@ def test_profiles_run_in_name_order_and_the_later_one_wins() -> None:
 
 def test_a_profile_that_matches_because_of_another_runs_after_it() -> None:
     late = profile("a", selector={"matchLabels": {"team": "x"}}, labels={"late": "yes"})
-    found = compute_mutation(pod(), view(late, profile("b", labels={"team": "x"})), call())
-    assert found.pod["metadata"]["labels"] == {"team": "x", "late": "yes"}
-    assert found.applied == ("b", "a")
+    mutation = compute_mutation(pod(), view(late, profile("b", labels={"team": "x"})), call())
+    assert mutation.pod["metadata"]["labels"] == {"team": "x", "late": "yes"}
+    assert mutation.applied == ("b", "a")
 
 
 def test_keys_are_mapped_and_a_missing_source_gives_an_empty_label() -> None:
@@ -173,9 +173,9 @@ def test_resources_are_translated_also_when_the_only_profile_was_not_drawn() -> 
 
 
 def test_a_profile_whose_priority_class_is_missing_is_left_out_with_a_warning() -> None:
-    found = compute_mutation(pod(), view(profile(qosClass="BE", priorityClassName="no-such")), call())
-    assert "koordinator.sh/qosClass" not in found.pod["metadata"]["labels"]
-    assert found.warnings == ("profile p was not applied: profile p: there is no PriorityClass 'no-such'",)
+    mutation = compute_mutation(pod(), view(profile(qosClass="BE", priorityClassName="no-such")), call())
+    assert "koordinator.sh/qosClass" not in mutation.pod["metadata"]["labels"]
+    assert mutation.warnings == ("profile p was not applied: profile p: there is no PriorityClass 'no-such'",)
 
 
 def test_a_label_that_grows_too_long_stays_and_the_rest_of_the_profile_is_applied() -> None:

@@ -179,8 +179,8 @@ def assert_counted_once(author: dict[str, Any], found: dict[str, Any], band: str
                     assert amount is not None, (one["name"], side, resource)
                     assert number_of(unit, amount) == number_of(resource, meant), (one["name"], side, resource)
                 elif amount is not None:
-                    given = {number_of(resource, g) for g in world.given if ("i" in g) is (resource == "memory")}
-                    assert number_of(unit, amount) in given, (one["name"], side, resource, amount)
+                    numbers = {number_of(resource, g) for g in world.given if ("i" in g) is (resource == "memory")}
+                    assert number_of(unit, amount) in numbers, (one["name"], side, resource, amount)
 
 
 @pytest.mark.parametrize(
@@ -195,22 +195,22 @@ def test_whatever_meets_in_a_namespace_each_amount_counts_once_and_a_refusal_say
         for number in range(pods):
             body = random_pod(lot, f"p{number}", world)
             try:
-                found = api.create(PODS.format(world.namespace), copy.deepcopy(body), dryRun="All")
+                live = api.create(PODS.format(world.namespace), copy.deepcopy(body), dryRun="All")
             except ApiError as error:
                 assert any(word in str(error) for word in SAID), str(error)
                 assert (error.status in (403, 422) and world.bounded) or _above_a_default(str(error)), str(error)
                 outcomes["refused", world.bounded] += 1
                 continue
-            band = _band(found)
-            assert band == (world.profile or _band(body)), found
+            band = _band(live)
+            assert band == (world.profile or _band(body)), live
             # no profile matches, as in Koordinator: a pod of a class keeps the names that its author wrote
-            assert_counted_once(body, found, world.profile, world)
+            assert_counted_once(body, live, world.profile, world)
             # cpu and memory decide the class: a pod of reclaimed capacity has none of them
-            assert world.profile not in ("batch", "mid") or found["status"]["qosClass"] == "BestEffort"
-            assert not found["spec"].get("schedulingGates")  # no manager runs: nobody would lift one
+            assert world.profile not in ("batch", "mid") or live["status"]["qosClass"] == "BestEffort"
+            assert not live["spec"].get("schedulingGates")  # no manager runs: nobody would lift one
             view, call = webhook.state.view(), AdmissionCall("CREATE", world.namespace, "u", 0.0)
-            again = compute_mutation(copy.deepcopy(found), view, call).pod
-            assert [c["resources"] for c in everyone(again)] == [c["resources"] for c in everyone(found)]
+            again = compute_mutation(copy.deepcopy(live), view, call).pod
+            assert [c["resources"] for c in everyone(again)] == [c["resources"] for c in everyone(live)]
             outcomes[world.profile, world.bounded] += 1
     of = Counter[str]()
     for (outcome, _), number in outcomes.items():

@@ -23,13 +23,13 @@ PYTHON = re.compile(r"<[A-Za-z]\w*\.\w+: |\bNone\b|\bNoneType\b|\bTrue\b|\bFalse
 
 def check(path: str, body: bytes, asked: ReviewContext) -> None:
     """Status 200 or 400; a 200 answers this review with a patch that applies and that is empty when asked again."""
-    found = answer(path, body, asked)
-    if found.status == 400:
-        assert found.body.strip()
+    review_response = answer(path, body, asked)
+    if review_response.status == 400:
+        assert review_response.body.strip()
         return
-    assert found.status == 200
+    assert review_response.status == 200
     request = json.loads(body)["request"]
-    whole = json.loads(found.body)
+    whole = json.loads(review_response.body)
     response = whole["response"]
     assert (whole["apiVersion"], whole["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
     assert response["uid"] == request["uid"]
@@ -49,8 +49,8 @@ def check(path: str, body: bytes, asked: ReviewContext) -> None:
 def test_a_nearly_right_review_gets_a_usable_answer_and_twice_is_once(seed: int) -> None:
     draw = random.Random(seed)
     place = ("koordinator-system", "slo-controller-config")
-    asked = ReviewContext(view(draw), 1e9, record_key=b"k", config_place=place)
-    check(*review(draw), asked)
+    context = ReviewContext(view(draw), 1e9, record_key=b"k", config_place=place)
+    check(*review(draw), context)
 
 
 @given(st.sampled_from(sorted(ROUTES)), st.binary(max_size=200))
@@ -72,8 +72,8 @@ def test_a_quota_that_goes_with_its_whole_collection_is_asked_for_by_its_own_nam
         "kind": "AdmissionReview",
         "request": {**request, "name": ""},
     }
-    asked = ReviewContext(ClusterView(), pods_of_quota={"team-a": 3}.__getitem__)
-    found = json.loads(answer("/validate-quota", json.dumps(body).encode(), asked).body)["response"]
+    context = ReviewContext(ClusterView(), pods_of_quota={"team-a": 3}.__getitem__)
+    found = json.loads(answer("/validate-quota", json.dumps(body).encode(), context).body)["response"]
     assert not found["allowed"]
     assert "used by 3 pods" in found["status"]["message"]
 

@@ -86,19 +86,19 @@ def test_other_kinds_and_subresources_are_let_through_untouched(server: Serving,
     ids=["empty", "not text", "deep", "old version", "no request"],
 )
 def test_what_is_no_review_is_answered_400_with_words(server: Serving, body: bytes, words: str) -> None:
-    status, said = server.ask("POST", "/mutate-pod", body)
-    assert status == 400 and words in said.decode()
+    status, data = server.ask("POST", "/mutate-pod", body)
+    assert status == 400 and words in data.decode()
 
 
 @pytest.mark.parametrize("depth", [70, 900, 100_000])
 def test_an_object_nested_deeply_is_answered_like_others(server: Serving, depth: int) -> None:
     """As deep as any decoder goes, and deeper: what we do not look at does not matter to us."""
     body = json.dumps(review_of("pods", {**POD, "status": "DEEP"})).replace('"DEEP"', "[" * depth + "]" * depth)
-    status, said = server.ask("POST", "/mutate-pod", body.encode())
+    status, data = server.ask("POST", "/mutate-pod", body.encode())
     if depth < 1000:
-        assert status == 200 and patch_of(json.loads(said))
+        assert status == 200 and patch_of(json.loads(data))
     else:
-        assert status == 400 and b"recursion" in said
+        assert status == 400 and b"recursion" in data
 
 
 def test_a_body_over_the_cap_is_refused_unread(server: Serving) -> None:
@@ -172,9 +172,9 @@ def test_requests_in_one_packet_are_answered_in_order(server: Serving) -> None:
         parts = ((b"/validate-quota", quota, b""), (b"/mutate-pod?timeout=2s", second, b"Connection: close\r\n"))
         head = b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n%b\r\n%b"
         caller.sendall(b"".join(head % (path, len(body), more, body) for path, body, more in parts))
-        said = b"".join(iter(lambda: caller.recv(65_536), b"")).decode()
-    assert said.count("HTTP/1.1 200 OK") == 2 and said.count("connection: close") == 1
-    assert said.index('"first"') < said.index('"second"')
+        text = b"".join(iter(lambda: caller.recv(65_536), b"")).decode()
+    assert text.count("HTTP/1.1 200 OK") == 2 and text.count("connection: close") == 1
+    assert text.index('"first"') < text.index('"second"')
 
 
 @pytest.mark.parametrize(
@@ -218,8 +218,8 @@ def test_when_it_ends_what_was_asked_is_answered_and_idle_callers_are_let_go() -
         ending.start()
         wait_for("the end has begun", lambda: found.app.checks.draining)
         asking.sendall(body[100:])
-        said = asking.recv(65_536)
-        assert said.startswith(b"HTTP/1.1 200 OK") and b"connection: close" in said and b'"patch"' in said
+        data = asking.recv(65_536)
+        assert data.startswith(b"HTTP/1.1 200 OK") and b"connection: close" in data and b'"patch"' in data
         assert idle.recv(100) == b""
         ending.join(30)
         assert not ending.is_alive() and not found.server.connections
@@ -231,8 +231,8 @@ def test_before_the_cluster_is_known_pods_pass_untouched_and_are_counted() -> No
         assert young.post("/mutate-pod", review_of("pods", POD))["response"] == {"uid": "u-1", "allowed": True}
         refused = young.post("/validate-quota", review_of("elasticquotas", {"metadata": {"name": "q"}, "spec": {}}))
         assert "not been read yet" in refused["response"]["status"]["message"]
-        status, said = young.ask("GET", "/readyz")
-        assert status == 503 and b"profiles: not read yet" in said
+        status, data = young.ask("GET", "/readyz")
+        assert status == 503 and b"profiles: not read yet" in data
         assert young.ask("GET", "/healthz")[0] == 200
         metrics = young.ask("GET", "/metrics")[1].decode()
         assert 'cotenant_webhook_reviews_total{outcome="not-ready",webhook="/mutate-pod"} 1.0' in metrics

@@ -28,12 +28,12 @@ def spec_after(patch: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_containers_merge_by_name_and_their_environment_too() -> None:
-    found = spec_after(
+    spec = spec_after(
         {"containers": [{"name": "main", "env": [{"name": "B", "value": "3"}, {"name": "C", "value": "4"}]}]}
     )
-    assert found["containers"][0]["image"] == "m:1"
-    assert [(e["name"], e["value"]) for e in found["containers"][0]["env"]] == [("A", "1"), ("B", "3"), ("C", "4")]
-    assert found["containers"][1] == POD["spec"]["containers"][1]
+    assert spec["containers"][0]["image"] == "m:1"
+    assert [(e["name"], e["value"]) for e in spec["containers"][0]["env"]] == [("A", "1"), ("B", "3"), ("C", "4")]
+    assert spec["containers"][1] == POD["spec"]["containers"][1]
 
 
 def test_an_element_is_deleted_by_its_directive() -> None:
@@ -43,8 +43,8 @@ def test_an_element_is_deleted_by_its_directive() -> None:
 
 
 def test_a_list_is_replaced_by_its_directive() -> None:
-    found = spec_after({"containers": [{"$patch": "replace"}, {"name": "new", "image": "n"}]})
-    assert found["containers"] == [{"name": "new", "image": "n"}]
+    spec = spec_after({"containers": [{"$patch": "replace"}, {"name": "new", "image": "n"}]})
+    assert spec["containers"] == [{"name": "new", "image": "n"}]
 
 
 def test_a_list_without_a_merge_key_is_replaced() -> None:
@@ -64,16 +64,16 @@ def test_finalizers_merge_as_a_set_and_lose_what_is_named() -> None:
 
 
 def test_retained_keys_drop_the_others() -> None:
-    found = spec_after({"volumes": [{"name": "tmp", "$retainKeys": ["name", "hostPath"], "hostPath": {"path": "/t"}}]})
-    assert found["volumes"] == [{"name": "tmp", "hostPath": {"path": "/t"}}]
+    spec = spec_after({"volumes": [{"name": "tmp", "$retainKeys": ["name", "hostPath"], "hostPath": {"path": "/t"}}]})
+    assert spec["volumes"] == [{"name": "tmp", "hostPath": {"path": "/t"}}]
 
 
 def test_the_order_of_elements_is_not_read() -> None:
-    found = spec_after(
+    spec = spec_after(
         {"$setElementOrder/containers": [{"name": "side"}], "containers": [{"name": "side", "image": "s:2"}]}
     )
-    assert [c["name"] for c in found["containers"]] == ["main", "side"]
-    assert found["containers"][1]["image"] == "s:2"
+    assert [c["name"] for c in spec["containers"]] == ["main", "side"]
+    assert spec["containers"][1]["image"] == "s:2"
 
 
 @pytest.mark.parametrize(

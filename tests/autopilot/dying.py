@@ -65,7 +65,11 @@ def dying_round(dying: DyingRound) -> None:
                 yield client
 
     def recommended(namespace: str) -> list[Recommendation]:
-        return [one for one in dying.recommendations if one.container.workload.namespace == namespace]
+        return [
+            recommendation
+            for recommendation in dying.recommendations
+            if recommendation.container.workload.namespace == namespace
+        ]
 
     rounds = Rounds(ActConfig(access, dying.ledger, SystemClock(), dying.settings), recommended)
     rounds.carry_out(rounds.read(SystemClock().now_seconds()))

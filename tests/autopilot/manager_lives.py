@@ -87,7 +87,11 @@ def lived(life: ManagerLife, pipe: Connection) -> None:
             yield client
 
     def recommended(namespace: str) -> list[Recommendation]:
-        return [one for one in life.recommendations if one.container.workload.namespace == namespace]
+        return [
+            recommendation
+            for recommendation in life.recommendations
+            if recommendation.container.workload.namespace == namespace
+        ]
 
     clock = LeapingClock()
     config = ActConfig(

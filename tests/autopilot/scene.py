@@ -158,10 +158,14 @@ class AutopilotScene:
     def event_reasons(self, name: str) -> set[str]:
         """Reasons of the Events about an object of the namespace."""
         events = self.plane.api().items(f"/apis/events.k8s.io/v1/namespaces/{self.namespace}/events")
-        return {one["reason"] for one in events if (one.get("regarding") or {}).get("name") == name}
+        return {event["reason"] for event in events if (event.get("regarding") or {}).get("name") == name}
 
     def _of_namespace(self, namespace: str) -> list[Recommendation]:
-        return [one for one in self.recommendations if one.container.workload.namespace == namespace]
+        return [
+            recommendation
+            for recommendation in self.recommendations
+            if recommendation.container.workload.namespace == namespace
+        ]
 
     def _guard(self) -> None:
         if not self.leads:

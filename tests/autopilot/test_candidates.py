@@ -113,9 +113,9 @@ def test_what_pods_were_resized_to_in_place_is_what_a_proposal_moves() -> None:
 def test_an_autoscaler_is_not_missed_where_the_moved_request_frees_nothing() -> None:
     # an init container of the pod asks for 5 cores before: no capacity moves, but the percents of the request do
     less_cpu = replace(recommendation(request(Resource.CPU, 1000, 900)), pod_floor={Resource.CPU: 5000})
-    found = candidate(less_cpu, scaled_by=["cpu"])
-    assert found.moved == {}
-    assert found.blocked == (Reason.AUTOPILOT_NEVER_TOUCHED, "autoscaler web follows its cpu")
+    queue_candidate = candidate(less_cpu, scaled_by=["cpu"])
+    assert queue_candidate.moved == {}
+    assert queue_candidate.blocked == (Reason.AUTOPILOT_NEVER_TOUCHED, "autoscaler web follows its cpu")
 
 
 def test_a_resource_without_a_possible_step_does_not_hold_up_the_other_one() -> None:
@@ -212,10 +212,17 @@ def test_whatever_was_throttled_only_a_raise_is_ever_urgent(
     now: int, amount: int, now_minutes: float, then_minutes: float, share: float
 ) -> None:
     tried = throttled(now_minutes, then_minutes)
-    one = candidate(recommendation(request(Resource.CPU, now, amount), backtest=tried), throttledShare=share)
-    if one.urgent is not None:
+    queue_candidate = candidate(
+        recommendation(request(Resource.CPU, now, amount), backtest=tried), throttledShare=share
+    )
+    if queue_candidate.urgent is not None:
         # the Deployment requests 1000m, whatever the scan had seen
-        assert amount > 1000 and not one.lowers and now_minutes >= share * 20_160 and then_minutes < now_minutes
+        assert (
+            amount > 1000
+            and not queue_candidate.lowers
+            and now_minutes >= share * 20_160
+            and then_minutes < now_minutes
+        )
 
 
 @pytest.mark.parametrize(
@@ -236,8 +243,8 @@ def test_a_start_is_helped_only_where_cpu_may_move_in_place_and_the_workload_is_
 ) -> None:
     # nothing of it is to change: what may stand against a change must stand against the start as well
     stays = replace(request(Resource.CPU, 1000, 1000), inputs={"days": 14.0, "coverage": 1.0, "startup_max": 2500})
-    one = candidate(recommendation(stays), **{"factor": 3.0, **around})
-    assert (one.starts is not None) == is_helped
+    queue_candidate = candidate(recommendation(stays), **{"factor": 3.0, **around})
+    assert (queue_candidate.starts is not None) == is_helped
 
 
 @pytest.mark.parametrize(
@@ -246,9 +253,9 @@ def test_a_start_is_helped_only_where_cpu_may_move_in_place_and_the_workload_is_
 )
 def test_what_a_gitops_tool_owns_goes_the_ways_that_leave_its_manifests_alone(ways: list[str], left: list[Way]) -> None:
     less_cpu = recommendation(request(Resource.CPU, 1000, 900))
-    one = candidate(less_cpu, annotations={"argocd.argoproj.io/tracking-id": "x"}, ways=ways)
-    assert (one.limits.ways, one.blocked) == (left, None)
-    assert one.gitops == "argocd.argoproj.io/tracking-id shows that a GitOps tool owns it"
+    queue_candidate = candidate(less_cpu, annotations={"argocd.argoproj.io/tracking-id": "x"}, ways=ways)
+    assert (queue_candidate.limits.ways, queue_candidate.blocked) == (left, None)
+    assert queue_candidate.gitops == "argocd.argoproj.io/tracking-id shows that a GitOps tool owns it"
 
 
 def of_memory(field: Field, amount: int, now: int = GIB) -> Value:
@@ -269,13 +276,15 @@ def test_memory_rises_after_a_kill_that_no_scan_has_seen_and_nothing_else_moves(
 ) -> None:
     moves = (of_memory(Field.REQUEST, 900 * MIB), of_memory(Field.LIMIT, GIB), request(Resource.CPU, 1000, 900))
     annotations = {"cotenant.dev/max-memory": most} if most else {}
-    one = candidate(recommendation(*moves), killed_seconds=killed_seconds, annotations=annotations, limits=ONE_GIB)
-    assert one.urgent is (Resource.MEMORY if amount else None)
-    raised = {v.field: v.amount for r in one.first for v in r.values if v.resource is Resource.MEMORY}
+    queue_candidate = candidate(
+        recommendation(*moves), killed_seconds=killed_seconds, annotations=annotations, limits=ONE_GIB
+    )
+    assert queue_candidate.urgent is (Resource.MEMORY if amount else None)
+    raised = {v.field: v.amount for r in queue_candidate.first for v in r.values if v.resource is Resource.MEMORY}
     if amount:
-        assert raised == {Field.REQUEST: amount, Field.LIMIT: amount} and Resource.CPU not in one.moved
+        assert raised == {Field.REQUEST: amount, Field.LIMIT: amount} and Resource.CPU not in queue_candidate.moved
     else:
-        assert raised[Field.REQUEST] == 900 * MIB and one.moved[Resource.CPU] == -200
+        assert raised[Field.REQUEST] == 900 * MIB and queue_candidate.moved[Resource.CPU] == -200
 
 
 def test_a_kill_before_the_last_change_of_the_workload_is_that_changes() -> None:
@@ -303,10 +312,10 @@ def test_a_kill_under_a_change_that_was_taken_back_raises_nothing() -> None:
 
 def test_after_a_kill_a_larger_proposal_of_the_scan_goes_at_once() -> None:
     moves = recommendation(of_memory(Field.REQUEST, GIB), of_memory(Field.LIMIT, 2 * GIB))
-    one = candidate(moves, killed_seconds=60.0, limits=ONE_GIB)
-    raised = {v.field: v.amount for r in one.first for v in r.values}
+    queue_candidate = candidate(moves, killed_seconds=60.0, limits=ONE_GIB)
+    raised = {v.field: v.amount for r in queue_candidate.first for v in r.values}
     # the bump of 1 GiB is 1.2 times that, below the 2 GiB that the scan proposed as limit
-    assert (one.urgent, raised) == (Resource.MEMORY, {Field.REQUEST: 1229 * MIB, Field.LIMIT: 2 * GIB})
+    assert (queue_candidate.urgent, raised) == (Resource.MEMORY, {Field.REQUEST: 1229 * MIB, Field.LIMIT: 2 * GIB})
 
 
 def test_memory_that_was_solved_with_an_autoscaler_waits_for_the_scan_after_a_kill() -> None:

@@ -96,7 +96,7 @@ def test_the_weeks_report_goes_once_after_monday_morning() -> None:
     monday = float(2_900 * WEEK_SECONDS + REPORT_SECONDS)
     rounds = [RoundReading(at) for at in (monday - 60, monday, monday + 60)]
     reports: Callable[[int], list[News]] = lambda i: news_of(rounds[i - 1], rounds[i], [], [])  # noqa: E731
-    assert [one.title for one in reports(1)] == ["The autopilot's week"] and reports(2) == []
+    assert [report.title for report in reports(1)] == ["The autopilot's week"] and reports(2) == []
     # a process that has just started knows of no round before
     assert news_of(RoundReading(0.0), rounds[1], [], []) == []
 

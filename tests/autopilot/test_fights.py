@@ -174,7 +174,7 @@ def test_the_autopilot_fights_nobody(interleavings: int) -> None:
     form = settings(max_examples=interleavings, stateful_step_count=25)
     run_state_machine_as_test(world, settings=form)  # type: ignore[arg-type]  # any factory may be given
     assert len(worlds) >= interleavings
-    assert sum(one.acts_after_fight for one in worlds) == 0
+    assert sum(fight.acts_after_fight for fight in worlds) == 0
 
 
 @pytest.mark.parametrize("who", WRITERS)

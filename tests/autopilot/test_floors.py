@@ -148,7 +148,7 @@ def test_a_peak_counts_once_with_the_most_that_it_was_lent() -> None:
     (row,) = report_rows(history, 0.0)
     assert (row["namespace"], row["floors"], row["floor_replicas"]) == (NAMESPACE, 1, 3)
     titles = [
-        one.title for one in floor_news([first, replace(first, refused="no"), FloorStep(first.event, first.lent, "")])
+        news.title for news in floor_news([first, replace(first, refused="no"), FloorStep(first.event, first.lent, "")])
     ]
     assert titles == [f"{WEB}: replicas are lent"]
 
@@ -336,8 +336,8 @@ def test_whatever_happens_a_floor_goes_back_and_no_person_is_fought() -> None:
     run_state_machine_as_test(world, settings=form)  # type: ignore[arg-type]  # any factory may be given
     assert len(worlds) >= 150
     # each world's end gave its floor back
-    assert [one.least for one in worlds] == [one.own for one in worlds]
-    assert sum(one.raises_after_person for one in worlds) == 0
+    assert [lent_world.least for lent_world in worlds] == [one.own for one in worlds]
+    assert sum(lent_world.raises_after_person for lent_world in worlds) == 0
 
 
 @pytest.mark.parametrize("dies", ["never", "after the write"])

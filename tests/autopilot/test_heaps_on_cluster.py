@@ -39,14 +39,21 @@ def jvm(scene: AutopilotScene, node: Kubelet, **container: Any) -> WorkloadRef:
     """Two pods of a JVM with a heap of 900 MiB, of which 720 would do, and 1,000 MiB requested, 850 as proposed."""
     own = {"resources": BEFORE, **container}
     workload = deployed(scene.plane, scene.namespace, nodeSelector={"test/own": node.node}, container=own)
-    one = recommended(workload)
+    recommendation = recommended(workload)
     inputs = {"days": 14.0, "coverage": 1.0, "observed_max": 980.0 * MIB}
     memory = replace(
-        one.values[0], resource=Resource.MEMORY, field=Field.REQUEST, now=1000 * MIB, amount=850 * MIB, inputs=inputs
+        recommendation.values[0],
+        resource=Resource.MEMORY,
+        field=Field.REQUEST,
+        now=1000 * MIB,
+        amount=850 * MIB,
+        inputs=inputs,
     )
     limit = replace(memory, field=Field.LIMIT, now=1200 * MIB, amount=1200 * MIB)
     move = HeapProposal("jvm", 900 * MIB, 720 * MIB, 120 * MIB)
-    scene.recommendations.append(replace(one, values=(*one.values, memory, limit), heap=move, trust=Trust(0.95)))
+    scene.recommendations.append(
+        replace(recommendation, values=(*recommendation.values, memory, limit), heap=move, trust=Trust(0.95))
+    )
     scene.bind()
     spec: dict[str, Any] = {
         "mode": "Observe",

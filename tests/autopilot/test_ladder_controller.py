@@ -89,12 +89,12 @@ class Managed:
         self.controller(ahead_seconds).sent(())
 
     def status(self) -> LadderStatus:
-        (found,) = self.actions(self.person).journal.ladders().values()
-        return found
+        (ladder_status,) = self.actions(self.person).journal.ladders().values()
+        return ladder_status
 
     def cpu(self) -> str:
-        found: str = template(self.plane, self.workload)["requests"]["cpu"]
-        return found
+        text: str = template(self.plane, self.workload)["requests"]["cpu"]
+        return text
 
     def close(self) -> None:
         self.ledger.close()
@@ -124,7 +124,7 @@ def test_the_manager_judges_a_persons_first_step_and_takes_the_others(managed: M
     # The person accepted the whole; the second step was written by the manager's account, and the ledger says so.
     assert managed.status().ladder.actor == first.change.actor
     assert second.change.actor == "system:serviceaccount:cotenant:cotenant-manager"
-    assert [one.state for one in (first, second)] == [ChangeState.VERIFIED] * 2
+    assert [change_status.state for change_status in (first, second)] == [ChangeState.VERIFIED] * 2
 
 
 def test_without_the_right_in_the_namespace_it_waits_and_names_the_right(managed: Managed) -> None:
@@ -138,9 +138,9 @@ def test_without_the_right_in_the_namespace_it_waits_and_names_the_right(managed
         (status,) = actions.journal.statuses().values()
         verify(actions, status)
     managed.round(DAY + 2 * HOUR)
-    found = managed.status()
-    assert (found.state, found.reason) == (LadderState.UNDER_WAY, Reason.LADDER_REFUSED)
-    assert "cotenant-manager" in found.words and managed.cpu() == "700m"
+    ladder_status = managed.status()
+    assert (ladder_status.state, ladder_status.reason) == (LadderState.UNDER_WAY, Reason.LADDER_REFUSED)
+    assert "cotenant-manager" in ladder_status.words and managed.cpu() == "700m"
     managed.bind()
     managed.round(DAY + 3 * HOUR)
     assert managed.cpu() == "500m"
@@ -170,8 +170,12 @@ def test_a_person_stops_it_or_goes_back_and_the_manager_takes_no_further_step(ma
     (first,) = go_back(managed.actions(managed.person), ANN, managed.status().ladder.id, 0)
     assert (first.state, managed.cpu()) == (ChangeState.ROLLED_BACK, "1")
     managed.round(2 * DAY)
-    found = managed.status()
-    assert (found.state, found.reason, managed.cpu()) == (LadderState.STOPPED, Reason.LADDER_PERSON, "1")
+    ladder_status = managed.status()
+    assert (ladder_status.state, ladder_status.reason, managed.cpu()) == (
+        LadderState.STOPPED,
+        Reason.LADDER_PERSON,
+        "1",
+    )
 
 
 def test_a_stopped_ladder_keeps_what_was_taken(managed: Managed) -> None:

@@ -83,7 +83,7 @@ def acting(scene: AutopilotScene, **spec: Any) -> None:
 
 def own_policy(scene: AutopilotScene, reading: RoundReading) -> PolicyReading:
     """The scene's policy: a round reads those of namespaces that are being deleted as well."""
-    (own,) = [one for one in reading.policies if one.policy.namespace == scene.namespace]
+    (own,) = [policy for policy in reading.policies if policy.policy.namespace == scene.namespace]
     return own
 
 

@@ -40,8 +40,8 @@ def test_harm_whose_rollback_was_refused_is_harm_and_keeps_no_place() -> None:
     assert refused.state is ChangeState.APPLIED
     (act,) = acts_of([refused])
     assert act.state is ActState.HARMFUL and failed_acts([act]) == [act]
-    (told,) = news_of(RoundReading(0.0), RoundReading(60.0), [refused], [])
-    assert told.bad and told.title == "shop/Deployment/web: could not be rolled back"
+    (news,) = news_of(RoundReading(0.0), RoundReading(60.0), [refused], [])
+    assert news.bad and news.title == "shop/Deployment/web: could not be rolled back"
     assert busy([applied()], START, DAY) == {WEB} and busy([refused], START, DAY) == frozenset()
     # somebody has changed the field, which is why it was refused
     assert describe_reversal(live("1", "kubectl-edit"), [refused]) == "kubectl-edit changed what change c0 had set"

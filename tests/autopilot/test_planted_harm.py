@@ -143,8 +143,8 @@ def planted(folder: Path, workloads: int) -> Iterator[PlantedWorld]:
         )
         for name in names:
             deploy(api, name)
-            one = recommended(WorkloadRef(NAMESPACE, "Deployment", name))
-            world.recommendations.append(replace(one, trust=Trust(0.95), replicas=REPLICAS))
+            recommendation = recommended(WorkloadRef(NAMESPACE, "Deployment", name))
+            world.recommendations.append(replace(recommendation, trust=Trust(0.95), replicas=REPLICAS))
         world.settle()
         yield world
 
@@ -203,7 +203,7 @@ def played(world: PlantedWorld, most_rounds: int) -> HarmStory:
         reading = rounds.read(world.clock.seconds)
         moved, acts = rounds.carry_out(reading)
         world.settle()
-        story.moved += [(world.clock.seconds, one) for one in moved]
+        story.moved += [(world.clock.seconds, change_status) for change_status in moved]
         story.most_at_once = max(story.most_at_once, sum(a.state == "under-way" for a in reading.acts))
         if reading.stops:
             story.stops.append(world.clock.seconds)
@@ -233,8 +233,8 @@ def test_planted_harm_is_rolled_back_in_its_window_and_stops_everything(tmp_path
         assert {name: len(world.resized[name]) for name in world.harms} == dict.fromkeys(world.harms, 1)
         harmful = [(at, one) for at, one in story.moved if one.state is ChangeState.ROLLED_BACK]
         assert sorted(one.change.name for _, one in harmful) == sorted(world.harms)
-        for at, one in harmful:
+        for at, change_status in harmful:
             # a verdict is due after the soak time, and a round comes every five minutes
-            assert at - one.begun_seconds <= SOAK_MINUTES * 60 + 2 * STEP_SECONDS
+            assert at - change_status.begun_seconds <= SOAK_MINUTES * 60 + 2 * STEP_SECONDS
         # 5 % of 40 are two: with at most five at once, five harmful ones stop everything once at least, twice at most
         assert 1 <= len(story.stops) <= 2 and story.most_at_once <= 5

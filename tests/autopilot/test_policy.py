@@ -183,12 +183,12 @@ def test_a_policy_outside_of_the_ceiling_is_refused_and_one_beyond_it_is_narrowe
     ceiling = CeilingSettings(ways=[Way.IN_PLACE], at_once=5, largest_cut={Resource.CPU: 0.3})
     with pytest.raises(UsageError, match=r"spec.ways: \['RollOut'\] is outside of the cluster's ceiling"):
         effective(ceiling, parse_policy(body({"ways": ["RollOut"]})).spec)
-    asked = parse_policy(body({"ways": ["RollOut", "InPlace"], "atOnce": 9, "largestCut": {"memory": 0.1}})).spec
-    limits = effective(ceiling, asked)
+    policy_spec = parse_policy(body({"ways": ["RollOut", "InPlace"], "atOnce": 9, "largestCut": {"memory": 0.1}})).spec
+    limits = effective(ceiling, policy_spec)
     assert (limits.ways, limits.at_once) == ([Way.IN_PLACE], 5)
     # the ceiling names no bound for memory: it is not cut at all
     assert limits.largest_cut == {Resource.CPU: 0.3, Resource.MEMORY: 0.0}
-    assert fields_beyond_limits(effective(ceiling, asked), asked) == ("ways", "largestCut", "atOnce")
+    assert fields_beyond_limits(effective(ceiling, policy_spec), policy_spec) == ("ways", "largestCut", "atOnce")
 
 
 def test_what_an_approver_agrees_to_is_the_whole_spec_of_this_object() -> None:

@@ -103,11 +103,11 @@ def test_a_bundle_takes_what_a_gitops_tool_keeps_and_nothing_else_holds_back() -
         candidate("nobodys"),
     )
     entries = decide(RoundInputs(NOW, candidates, at_once=5))
-    assert sorted(one.workload.name for one in for_manifests(entries)) == ["in-place", "no-way"]
+    assert sorted(queue_candidate.workload.name for queue_candidate in for_manifests(entries)) == ["in-place", "no-way"]
     # a manifest takes no place in the queue: the one for which the round has no room is in the bundle, too
     entries = decide(RoundInputs(NOW, candidates, at_once=0))
     assert names(entries) == []
-    assert sorted(one.workload.name for one in for_manifests(entries)) == ["in-place", "no-way"]
+    assert sorted(queue_candidate.workload.name for queue_candidate in for_manifests(entries)) == ["in-place", "no-way"]
 
 
 def test_nothing_holds_back_a_candidate_that_may_go() -> None:
@@ -192,7 +192,9 @@ def test_worth_times_confidence_orders_and_a_neighbour_of_what_soaks_stands_back
     a, b = candidate("a", 10.0), candidate("b", 9.0, confidence=0.9)
     c = candidate("c", 8.0, confidence=0.9, namespace="pay")
     nodes = {"a": "n1", "b": "n1", "c": "n2"}
-    places = {one.workload: frozenset({nodes[one.workload.name]}) for one in (a, b, c)}
+    places = {
+        queue_candidate.workload: frozenset({nodes[queue_candidate.workload.name]}) for queue_candidate in (a, b, c)
+    }
     # scores 10, 8.1 and 7.2; once `a` is chosen, `b` shares its namespace and its node: 8.1 / (1 + 1 + 1) = 2.7 < 7.2
     assert names(decide(RoundInputs(NOW, (c, b, a), places=places, at_once=3))) == ["a", "c", "b"]
 

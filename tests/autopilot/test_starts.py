@@ -213,7 +213,7 @@ def recommended_starts(used: object, resource: Resource = Resource.CPU) -> Recom
 
 def test_only_starts_that_were_seen_count() -> None:
     seen_starts = [recommended_starts(used) for used in (700.5, float("nan"), None, "much", 0)]
-    assert [highest_starts([one]) for one in seen_starts] == [{"app": 700}, {}, {}, {}, {}]
+    assert [highest_starts([seen_start]) for seen_start in seen_starts] == [{"app": 700}, {}, {}, {}, {}]
     assert highest_starts([recommended_starts(700, Resource.MEMORY)]) == {}
 
 
@@ -231,9 +231,9 @@ def test_starts_are_helped_where_a_policy_acts_and_nothing_halts(
     reason: Reason, mode: AutopilotMode, halted: bool, is_helped: bool
 ) -> None:
     limits = effective(CeilingSettings(), PolicySpec())
-    one = QueueCandidate(WEB, "shop/p", mode, limits, starts=AIM)
+    candidate = QueueCandidate(WEB, "shop/p", mode, limits, starts=AIM)
     halt = Halt(Reason.AUTOPILOT_PAUSED, "x") if halted else None
-    assert helped_starts([QueueEntry(one, QueueVerdict.WAIT, reason)], halt) == [AIM] * is_helped
+    assert helped_starts([QueueEntry(candidate, QueueVerdict.WAIT, reason)], halt) == [AIM] * is_helped
 
 
 class Start(RuleBasedStateMachine):

@@ -27,14 +27,14 @@ def entry(name: str, amount: int, verdict: QueueVerdict, *ways: Way) -> QueueEnt
 
 
 def test_the_sum_of_a_round_is_of_what_is_done_or_proposed_and_not_of_what_waits() -> None:
-    found = round_totals([
+    totals = round_totals([
         entry("a", 800, QueueVerdict.PROPOSE, Way.IN_PLACE, Way.ROLL_OUT),
         entry("b", 1500, QueueVerdict.ACT, Way.IN_PLACE),
         entry("c", 100, QueueVerdict.WAIT, Way.ROLL_OUT),
     ])  # fmt: skip
     # Two pods each: a frees 2 x 200 m and 200 of money, b raises 2 x 500 m and 500; only a may be rolled out: two pods.
     savings = Savings(RequestTotals(400, 0, 200.0), RequestTotals(1000, 0, 500.0))
-    assert found == RoundTotals(2, savings, 2)
+    assert totals == RoundTotals(2, savings, 2)
     assert round_totals([]).changes == 0
 
 

@@ -87,11 +87,11 @@ def test_a_real_prometheus_answers_of_now(tmp_path: Any) -> None:
     blocks_from(tmp_path / "m.txt", tmp_path / "data")
     with Server(tmp_path / "data") as server:
         questions = [("burning > 0", NOW - 60), ("burning", NOW), ("vector(0)", NOW), ("scalar(burning)", NOW)]
-        asked = [asked_trouble(settings(query, server.url), at) for query, at in [*questions, ("burn(", NOW)]]
-    assert asked[:4] == [
+        texts = [asked_trouble(settings(query, server.url), at) for query, at in [*questions, ("burn(", NOW)]]
+    assert texts[:4] == [
         "",
         "autopilot.trouble_query says 1 for __name__=burning,zone=a",
         "",
         "autopilot.trouble_query says 1",
     ]
-    assert "was not answered" in asked[4] and "parse error" in asked[4]
+    assert "was not answered" in texts[4] and "parse error" in texts[4]

@@ -72,8 +72,8 @@ def read(folder: Path, *names: str) -> dict[str, str]:
 
 
 def notes(folder: Path) -> Path:
-    (found,) = folder.glob("cotenant-test-*")
-    return found
+    (path,) = folder.glob("cotenant-test-*")
+    return path
 
 
 def test_the_next_process_leaves_out_what_held_the_interpreter_until_it_changes(tmp_path: Path) -> None:
@@ -177,5 +177,5 @@ def test_of_several_that_were_in_hand_only_the_guilty_one_stays_left_out(tmp_pat
         )
         ends.append(ended.returncode)
     assert ends == [1, 1, 0]  # it ends itself once it has stood still so long
-    said = json.loads(ended.stdout.splitlines()[-1])
-    assert said["one"] == said["other"] == "" and "hung" in said["holds"]
+    document = json.loads(ended.stdout.splitlines()[-1])
+    assert document["one"] == document["other"] == "" and "hung" in document["holds"]

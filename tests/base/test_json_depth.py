@@ -24,9 +24,9 @@ VALUES = st.recursive(
 def test_what_lies_beside_a_deep_value_is_read_as_it_is(first: Any, last: Any) -> None:
     deep = '{"a":[' * 3_000 + "1" + "]}" * 3_000
     text = f'{{"first": {json.dumps(first)}, "deep": {deep}, "last": {json.dumps(last)}}}'.encode()
-    found = decode_shallow(DECODER, text)
-    assert (found["first"], found["last"]) == (first, last)
-    levels, value = 1, found["deep"]
+    shallow = decode_shallow(DECODER, text)
+    assert (shallow["first"], shallow["last"]) == (first, last)
+    levels, value = 1, shallow["deep"]
     while value is not None:
         value, levels = (value["a"] if isinstance(value, dict) else value[0]), levels + 1
     assert levels == MOST_LEVELS  # the object around it among them; below it null

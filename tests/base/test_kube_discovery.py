@@ -37,14 +37,14 @@ def test_services_are_found_in_the_order_of_preference(api: Any, kubeconfig: Any
         service("thanos", {NAME: "thanos", COMPONENT: "query"}, thanos),
         service("vm", {NAME: "vmselect"}, [{"name": "http", "port": 8481}], "a"),
     ]
-    found = find_prometheus(connect(KubeSettings(kubeconfig=kubeconfig(api.url))))
-    assert [(c.flavour, c.proxy_path) for c in found] == [
+    services = find_prometheus(connect(KubeSettings(kubeconfig=kubeconfig(api.url))))
+    assert [(c.flavour, c.proxy_path) for c in services] == [
         (Flavour.VICTORIA_METRICS, "/api/v1/namespaces/a/services/vm:8481/proxy/select/0/prometheus"),
         (Flavour.THANOS, "/api/v1/namespaces/mon/services/thanos:9090/proxy"),
         (Flavour.MIMIR, "/api/v1/namespaces/mon/services/mimir:8080/proxy/prometheus"),
         (Flavour.PROMETHEUS, "/api/v1/namespaces/mon/services/prom:9090/proxy"),
     ]
-    assert found[-1].cluster_url == "http://prom.mon.svc:9090"
+    assert services[-1].cluster_url == "http://prom.mon.svc:9090"
 
 
 def test_a_found_service_answers_through_the_api_servers_proxy(api: Any, kubeconfig: Any) -> None:
@@ -64,8 +64,11 @@ def test_openshifts_thanos_is_reached_by_tls() -> None:
     openshift = service(
         "thanos-querier", {NAME: "thanos-query", COMPONENT: "query-layer"}, [{"name": "web", "port": 9091}]
     )
-    (found,) = candidates(msgspec.convert([openshift], list[Service]))
-    assert (found.scheme, found.cluster_url) == ("https", "https://thanos-querier.mon.svc:9091")
+    (prometheus_service,) = candidates(msgspec.convert([openshift], list[Service]))
+    assert (prometheus_service.scheme, prometheus_service.cluster_url) == (
+        "https",
+        "https://thanos-querier.mon.svc:9091",
+    )
 
 
 def test_a_service_without_ports_or_outside_the_cluster_is_no_candidate() -> None:

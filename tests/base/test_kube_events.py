@@ -25,16 +25,16 @@ COMPONENT = "cotenant-manager"
 
 @pytest.fixture
 def recorder(control_plane: ControlPlane) -> Iterator[Callable[..., EventRecorder]]:
-    made: list[EventRecorder] = []
+    recorders: list[EventRecorder] = []
 
     def make(seconds: float = NOW, **more: Any) -> EventRecorder:
         client = more.pop("client", None) or control_plane.admin_client()
-        made.append(EventRecorder(client, COMPONENT, FixedClock(seconds), **more))
-        return made[-1]
+        recorders.append(EventRecorder(client, COMPONENT, FixedClock(seconds), **more))
+        return recorders[-1]
 
     yield make
-    for one in made:
-        one.close()
+    for event_recorder in recorders:
+        event_recorder.close()
 
 
 def config(namespace: str) -> Regarding:
@@ -182,8 +182,8 @@ def test_a_storm_is_told_at_the_buckets_pace() -> None:
         backlog.add(subject(number), "x", NOW)
     for expected, now in ((BURST, NOW), (0, NOW), (10, NOW + 10)):
         due = backlog.due(now)
-        for one, series in due:
-            backlog.told(one, series.pending, now)
+        for event_subject, series in due:
+            backlog.told(event_subject, series.pending, now)
         assert len(due) == expected
 
 
@@ -202,18 +202,18 @@ def test_every_occurrence_is_told_once_or_still_waits(steps: list[tuple[int, flo
         now += passed
         backlog.add(subject(number), "x", now)
         happened += 1
-        for one, series in backlog.due(now) if look else ():
-            backlog.told(one, series.pending, now)
+        for event_subject, series in backlog.due(now) if look else ():
+            backlog.told(event_subject, series.pending, now)
             told += series.pending
     assert told + sum(series.pending for series in backlog.series.values()) == happened
 
 
 @given(name=st.from_regex(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", fullmatch=True))
 def test_an_events_name_is_one_that_the_server_takes(name: str) -> None:
-    found = EventSubject(Regarding("v1", "Node", name), "Degraded", "x").event_name(COMPONENT)
-    assert len(found) <= 253
-    assert all(part and part[0] != "-" for part in found.split(".")[-1:])
-    assert found == EventSubject(Regarding("v1", "Node", name), "Degraded", "x").event_name(COMPONENT)
+    text = EventSubject(Regarding("v1", "Node", name), "Degraded", "x").event_name(COMPONENT)
+    assert len(text) <= 253
+    assert all(part and part[0] != "-" for part in text.split(".")[-1:])
+    assert text == EventSubject(Regarding("v1", "Node", name), "Degraded", "x").event_name(COMPONENT)
 
 
 # --- reviews ----------------------------------------------------------------------------------------------------------

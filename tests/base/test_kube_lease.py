@@ -51,17 +51,17 @@ def test_a_lease_that_never_was_is_created_at_once() -> None:
 
 
 def test_a_lease_of_another_is_taken_a_whole_duration_after_its_last_change_was_seen() -> None:
-    seen = update_sighting(None, held_by("you"), 100.0, LEASE)
-    seen = update_sighting(seen, held_by("you"), 114.9, LEASE)
-    assert move(seen, "me", 114.9) is ElectionStep.WAIT
-    assert move(seen, "me", 115.0) is ElectionStep.TAKE
-    renewed = update_sighting(seen, held_by("you", "2"), 114.9, LEASE)
+    sighting = update_sighting(None, held_by("you"), 100.0, LEASE)
+    sighting = update_sighting(sighting, held_by("you"), 114.9, LEASE)
+    assert move(sighting, "me", 114.9) is ElectionStep.WAIT
+    assert move(sighting, "me", 115.0) is ElectionStep.TAKE
+    renewed = update_sighting(sighting, held_by("you", "2"), 114.9, LEASE)
     assert move(renewed, "me", 129.8) is ElectionStep.WAIT
 
 
 def test_the_longer_of_both_durations_counts() -> None:
-    seen = update_sighting(None, Record("you", 60.0, 0, "1"), 0.0, LEASE)
-    assert (move(seen, "me", 59.9), move(seen, "me", 60.0)) == (ElectionStep.WAIT, ElectionStep.TAKE)
+    sighting = update_sighting(None, Record("you", 60.0, 0, "1"), 0.0, LEASE)
+    assert (move(sighting, "me", 59.9), move(sighting, "me", 60.0)) == (ElectionStep.WAIT, ElectionStep.TAKE)
 
 
 def test_a_lease_that_was_given_back_is_taken_at_once() -> None:
@@ -69,8 +69,8 @@ def test_a_lease_that_was_given_back_is_taken_at_once() -> None:
 
 
 def test_a_lease_that_somebody_deleted_is_not_free_before_its_holder_must_have_stopped() -> None:
-    seen = update_sighting(None, held_by("you", transitions=4), 0.0, LEASE)
-    gone = update_sighting(seen, None, 14.0, LEASE)
+    sighting = update_sighting(None, held_by("you", transitions=4), 0.0, LEASE)
+    gone = update_sighting(sighting, None, 14.0, LEASE)
     assert (move(gone, "me", 28.9), move(gone, "me", 29.0)) == (ElectionStep.WAIT, ElectionStep.CREATE)
     # it goes on counting, so that the new holder's records can be told from the old one's
     assert next_transitions(gone, ElectionStep.CREATE) == 5
@@ -186,17 +186,17 @@ TestElection.settings = settings(max_examples=100, stateful_step_count=40, deadl
 # --- on a real API server ---------------------------------------------------------------------------------------------
 @pytest.fixture
 def candidate(control_plane: ControlPlane, namespace: str) -> Iterator[Callable[..., Lease]]:
-    made: list[Lease] = []
+    leases: list[Lease] = []
 
     def make(identity: str, name: str = "leader", **more: Any) -> Lease:
         clock = more.pop("clock", SystemClock())
         client = more.pop("client", None) or control_plane.admin_client()
-        found = Lease(client, namespace, name, identity, more.pop("settings", QUICK), clock)
-        made.append(found)
-        return found
+        lease = Lease(client, namespace, name, identity, more.pop("settings", QUICK), clock)
+        leases.append(lease)
+        return lease
 
     yield make
-    for one in made:
+    for one in leases:
         one.stop()
 
 
@@ -209,21 +209,21 @@ def test_of_candidates_that_race_for_a_missing_lease_one_wins(candidate: Any) ->
             barrier.wait()
             one.step()
 
-        threads = [threading.Thread(target=race, args=(one,)) for one in racers]
+        threads = [threading.Thread(target=race, args=(racer,)) for racer in racers]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        assert sum(one.is_leading for one in racers) == 1
-        assert [one.error for one in racers] == [None] * 4
+        assert sum(racer.is_leading for racer in racers) == 1
+        assert [racer.error for racer in racers] == [None] * 4
 
 
 def test_candidates_that_take_over_at_the_same_moment_are_told_apart(candidate: Any) -> None:
     holder = candidate("holder")
     assert holder.step()
     others = [candidate(f"other-{i}") for i in range(4)]
-    for one in others:
-        one.step()
+    for other in others:
+        other.step()
     holder.stop()
     threads = [threading.Thread(target=one.step) for one in others]
     for thread in threads:
@@ -367,8 +367,8 @@ def test_a_leader_that_is_stopped_past_its_lease_writes_nothing_when_it_wakes(
         before, others = version("leader"), version("standby")
         leader.send_signal(signal.SIGCONT)
         # it has come back to its writes and was held back, fifty times
-        seen = [leader.stdout.readline() for _ in range(50)]
-        assert set(seen) == {"refused\n"}
+        texts = [leader.stdout.readline() for _ in range(50)]
+        assert set(texts) == {"refused\n"}
         assert version("leader") == before
         wait_for("the standby to write on", lambda: version("standby") != others)
     finally:

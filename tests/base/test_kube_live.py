@@ -158,12 +158,12 @@ def test_who_else_writes_a_workload_is_told_with_it(shop: Any, kubeconfig: Any) 
     shop.objects[listed] = [vpa("watches", "db", "Off"), vpa("sets", "db", "Recreate")]
     shop.objects[f"{listed[:-1]}checkpoints"] = []
     live = observe(connect(KubeSettings(kubeconfig=kubeconfig(shop.url))))
-    found = {w.ref.name: w for w in overlay(Inventory("c", 1_750_100_000, (), (), ()), live).workloads}
-    assert {name: w.operator for name, w in found.items() if w.operator} == {"web": "Grafana main"}
-    assert {name: w.vertical for name, w in found.items() if w.vertical} == {
+    workloads = {w.ref.name: w for w in overlay(Inventory("c", 1_750_100_000, (), (), ()), live).workloads}
+    assert {name: w.operator for name, w in workloads.items() if w.operator} == {"web": "Grafana main"}
+    assert {name: w.vertical for name, w in workloads.items() if w.vertical} == {
         "db": "VerticalPodAutoscaler sets sets its requests (Recreate)"
     }
-    assert set(found) == {"web", "report", "db", "alone"}
+    assert set(workloads) == {"web", "report", "db", "alone"}
 
 
 def test_the_amount_of_a_pod_itself_counts_instead_of_its_containers(shop: Any, kubeconfig: Any) -> None:
@@ -192,23 +192,27 @@ def test_a_placeholder_holds_its_node_and_is_no_workload(shop: Any, kubeconfig: 
     held["metadata"]["namespace"] = PLACEHOLDER_NAMESPACE
     shop.objects["/api/v1/pods"].append(held)
     live = observe(connect(KubeSettings(kubeconfig=kubeconfig(shop.url))))
-    found = overlay(Inventory("c", 0, (), (), ()), live)
-    assert PLACEHOLDER_NAMESPACE not in {w.ref.namespace for w in found.workloads}
+    inventory = overlay(Inventory("c", 0, (), (), ()), live)
+    assert PLACEHOLDER_NAMESPACE not in {w.ref.namespace for w in inventory.workloads}
     # the web's 250 m and the placeholder's 3 cores; the other pods ask for nothing
-    assert found.requested_by_node(CPU) == {"n1": 3250}
-    (placeholder,) = (p for p in found.pods if p.placeholder)
+    assert inventory.requested_by_node(CPU) == {"n1": 3250}
+    (placeholder,) = (p for p in inventory.pods if p.placeholder)
     assert not placeholder.serving
     # a version before took it for a workload of its own
-    before = replace(found, workloads=(*found.workloads, Workload(placeholder.workload, 1, (Container("hold"),))))
-    assert merge_inventories(before, found, 0).workloads == tuple(sorted(found.workloads, key=lambda w: w.ref))
+    before = replace(
+        inventory, workloads=(*inventory.workloads, Workload(placeholder.workload, 1, (Container("hold"),)))
+    )
+    assert merge_inventories(before, inventory, 0).workloads == tuple(sorted(inventory.workloads, key=lambda w: w.ref))
 
 
 def test_what_the_api_server_lists_is_there_however_long_it_has_no_pod(shop: Any, kubeconfig: Any) -> None:
     meta = [{"metadata": {"name": name, "namespace": "shop"}} for name in ("web", "asleep")]
     shop.objects["/apis/apps/v1/deployments"] = meta
-    found = overlay(Inventory("c", 10**9, (), (), ()), observe(connect(KubeSettings(kubeconfig=kubeconfig(shop.url)))))
+    inventory = overlay(
+        Inventory("c", 10**9, (), (), ()), observe(connect(KubeSettings(kubeconfig=kubeconfig(shop.url))))
+    )
     asleep, deleted = (WorkloadRef("shop", "Deployment", name) for name in ("asleep", "deleted"))
-    known = replace(found, workloads=(*found.workloads, Workload(asleep, 0, ()), Workload(deleted, 0, ())))
+    known = replace(inventory, workloads=(*inventory.workloads, Workload(asleep, 0, ()), Workload(deleted, 0, ())))
     # neither has had a pod in the window; one of the two still is an object
     assert gone_workloads(known) == {deleted}
 
@@ -287,7 +291,7 @@ def test_init_containers_sidecars_and_injected_containers_are_told_apart(shop: A
     client = connect(KubeSettings(kubeconfig=kubeconfig(shop.url)))
     live = observe(client)
     # istio-init ends whoever put it there; istio-proxy and agent stay and are not in the ReplicaSet's template.
-    told = {
+    container_roles = {
         "main": MAIN,
         "agent": INJECTED,
         "migrate": INIT,
@@ -295,14 +299,14 @@ def test_init_containers_sidecars_and_injected_containers_are_told_apart(shop: A
         "istio-init": INIT,
         "istio-proxy": INJECTED,
     }
-    assert roles(live) == told
+    assert roles(live) == container_roles
     assert [c.restarts_on for c in live.containers["shop", "web-abc-1"] if c.restarts_on] == [(MEMORY,)]
     # Without ReplicaSets the Deployment's template tells the same; without both every container is the template's.
     shop.forbidden = {"/apis/apps/v1/replicasets"}
-    assert roles(observe(client)) == told
+    assert roles(observe(client)) == container_roles
     shop.forbidden |= {"/apis/apps/v1/deployments"}
     blind = observe(client)
-    assert roles(blind) == told | {"agent": MAIN, "istio-proxy": SIDECAR}
+    assert roles(blind) == container_roles | {"agent": MAIN, "istio-proxy": SIDECAR}
     assert len(blind.notes) == 2
 
 
@@ -369,22 +373,22 @@ def test_what_the_api_server_shows_survives_overlay_and_store(shop: Any, kubecon
     live = observe(connect(KubeSettings(kubeconfig=kubeconfig(shop.url))))
     web = WorkloadRef("shop", "Deployment", "web")
     known = Inventory("c", 9, (Node("gone", {CPU: 1}, {CPU: 1}),), (Workload(web, 1, (Container("main"),)),), ())
-    found = overlay(known, live)
+    inventory = overlay(known, live)
     store = Store(f"file://{tmp_path}", "c")
-    store.write_inventory(found)
-    assert store.read_inventory() == found
-    (workload,) = found.workloads
+    store.write_inventory(inventory)
+    assert store.read_inventory() == inventory
+    (workload,) = inventory.workloads
     assert [c.role for c in workload.containers] == [MAIN, INJECTED, INIT, SIDECAR, INIT, INJECTED]
     assert workload.annotations == {"cotenant.dev/profile": "aggressive", "cotenant.dev/floor": "1"}
-    assert (found.limit_ranges, found.server_version) == (RANGES, "1.35.4")
-    assert set(found.quotas) == set(QUOTAS)
+    assert (inventory.limit_ranges, inventory.server_version) == (RANGES, "1.35.4")
+    assert set(inventory.quotas) == set(QUOTAS)
     # The API server lists nodes and does not show "gone".
-    assert [n.name for n in found.nodes] == ["n1"]
+    assert [n.name for n in inventory.nodes] == ["n1"]
     # And when it may not be asked for bounds and nodes, what is known stays.
     shop.forbidden = {"/api/v1/nodes", "/api/v1/limitranges", "/api/v1/resourcequotas", "/version"}
-    later = overlay(found, observe(connect(KubeSettings(kubeconfig=kubeconfig(shop.url)))))
+    later = overlay(inventory, observe(connect(KubeSettings(kubeconfig=kubeconfig(shop.url)))))
     same = ("nodes", "limit_ranges", "quotas", "server_version", "workloads")
-    assert [getattr(later, name) for name in same] == [getattr(found, name) for name in same]
+    assert [getattr(later, name) for name in same] == [getattr(inventory, name) for name in same]
 
 
 amounts = st.none() | st.integers(0, 64_000)
@@ -401,10 +405,10 @@ def test_a_container_that_keeps_the_tightest_bounds_keeps_all(bounds: list[tuple
         }
         for i, (a, b) in enumerate(bounds)
     ]  # fmt: skip
-    found = tightest([r for thing in things for r in limit_ranges_of(msgspec.convert(thing, LimitRangeObject))])
+    ranges = tightest([r for thing in things for r in limit_ranges_of(msgspec.convert(thing, LimitRangeObject))])
     lows, highs = [a for a, _ in bounds if a is not None], [b for _, b in bounds if b is not None]
     expected = () if not lows + highs else (LimitRange("n", CPU, max(lows, default=None), min(highs, default=None)),)
-    assert found == expected
+    assert ranges == expected
 
 
 def test_a_quota_that_names_cpu_twice_counts_once_and_the_long_name_wins() -> None:
@@ -515,7 +519,7 @@ def test_only_one_utilisation_of_the_whole_pod_is_a_target_that_can_move(
     metrics: list[dict[str, Any]], targets: dict[Resource, int], unsolvable: tuple[Resource, ...]
 ) -> None:
     spec = {"scaleTargetRef": {"kind": "StatefulSet", "name": "db"}, "maxReplicas": 3, "metrics": metrics}
-    found = autoscaler_of(
+    autoscaler = autoscaler_of(
         msgspec.convert({"metadata": {"name": "h", "namespace": "n"}, "spec": spec}, AutoscalerObject)
     )
-    assert found == (WorkloadRef("n", "StatefulSet", "db"), Autoscaler("h", 1, 3, targets, unsolvable))
+    assert autoscaler == (WorkloadRef("n", "StatefulSet", "db"), Autoscaler("h", 1, 3, targets, unsolvable))

@@ -60,12 +60,14 @@ def test_an_absurd_memory_names_the_node() -> None:
 
 
 def test_a_pods_request_counts_every_resource_by_name() -> None:
-    found = pod({"containers": [container(cpu="1", memory="1Mi"), container(**{"kubernetes.io/batch-cpu": "2k"})]})
-    assert found.requests == {"cpu": 1000, "memory": MIB, "kubernetes.io/batch-cpu": 2000}
+    observed_pod = pod(
+        {"containers": [container(cpu="1", memory="1Mi"), container(**{"kubernetes.io/batch-cpu": "2k"})]}
+    )
+    assert observed_pod.requests == {"cpu": 1000, "memory": MIB, "kubernetes.io/batch-cpu": 2000}
 
 
 def test_init_containers_sidecars_and_overhead_follow_the_schedulers_rule() -> None:
-    found = pod(
+    observed_pod = pod(
         {
             "containers": [container(cpu="1")],
             "initContainers": [container("Always", cpu="500m"), container(cpu="3"), container("Always", cpu="250m")],
@@ -73,16 +75,16 @@ def test_init_containers_sidecars_and_overhead_follow_the_schedulers_rule() -> N
         }
     )
     # running: 1000 + 500 + 250 = 1750; start: 500 + 3000 = 3500; overhead 100 on top
-    assert found.requests == {"cpu": 3600, "memory": 5 * MIB}
+    assert observed_pod.requests == {"cpu": 3600, "memory": 5 * MIB}
 
 
 def test_a_pods_own_resources_win_over_its_containers() -> None:
-    found = pod({"containers": [container(cpu="1", memory="1Mi")], "resources": {"requests": {"cpu": "4"}}})
-    assert found.requests == {"cpu": 4000, "memory": MIB}
+    observed_pod = pod({"containers": [container(cpu="1", memory="1Mi")], "resources": {"requests": {"cpu": "4"}}})
+    assert observed_pod.requests == {"cpu": 4000, "memory": MIB}
 
 
 def test_a_pod_keeps_its_marks_owner_and_state() -> None:
-    found = pod(
+    observed_pod = pod(
         {"containers": [], "nodeName": "n1", "priority": 5500},
         "Pending",
         labels={"koordinator.sh/qosClass": "BE", "app": "web", "evilkoordinator.sh/x": "y", "koordinator.sh": "z"},
@@ -90,11 +92,11 @@ def test_a_pod_keeps_its_marks_owner_and_state() -> None:
         ownerReferences=[{"kind": "Job", "name": "no"}, {"kind": "ReplicaSet", "name": "web-1", "controller": True}],
         deletionTimestamp="2026-01-01T00:00:00Z",
     )
-    assert (found.node, found.priority, found.owner) == ("n1", 5500, ("ReplicaSet", "web-1"))
-    assert (found.active, found.deleting) == (True, True)
-    assert found.labels == {"koordinator.sh/qosClass": "BE"}
-    assert found.annotations == {"node.koordinator.sh/extended-resource-spec": "{}", "cotenant.dev/a": "b"}
-    assert (found.qos_class, found.priority_class) == (QosClass.BE, PriorityClass.BATCH)
+    assert (observed_pod.node, observed_pod.priority, observed_pod.owner) == ("n1", 5500, ("ReplicaSet", "web-1"))
+    assert (observed_pod.active, observed_pod.deleting) == (True, True)
+    assert observed_pod.labels == {"koordinator.sh/qosClass": "BE"}
+    assert observed_pod.annotations == {"node.koordinator.sh/extended-resource-spec": "{}", "cotenant.dev/a": "b"}
+    assert (observed_pod.qos_class, observed_pod.priority_class) == (QosClass.BE, PriorityClass.BATCH)
     assert not pod({"containers": []}, "Succeeded").active
 
 

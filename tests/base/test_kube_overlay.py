@@ -41,8 +41,8 @@ LIVE = LiveCluster(
 
 
 def test_a_running_pod_is_told_by_the_api_server_and_keeps_the_start_that_history_saw() -> None:
-    found = overlay(KNOWN, LIVE)
-    assert found.pods == (GONE, replace(LIVE.pods[0], start_seconds=4000), LIVE.pods[1], LIVE.pods[2])
+    inventory = overlay(KNOWN, LIVE)
+    assert inventory.pods == (GONE, replace(LIVE.pods[0], start_seconds=4000), LIVE.pods[1], LIVE.pods[2])
 
 
 def test_the_youngest_pod_speaks_for_the_template_and_new_workloads_are_added() -> None:
@@ -56,18 +56,18 @@ def test_the_youngest_pod_speaks_for_the_template_and_new_workloads_are_added() 
 
 
 def test_a_node_or_an_autoscaler_that_the_api_server_no_longer_shows_is_gone() -> None:
-    found = overlay(KNOWN, LIVE)
-    assert found.nodes == LIVE.nodes
-    assert found.notes == ("from history", "no access to jobs")
-    without = overlay(found, replace(LIVE, autoscalers={}))
+    inventory = overlay(KNOWN, LIVE)
+    assert inventory.nodes == LIVE.nodes
+    assert inventory.notes == ("from history", "no access to jobs")
+    without = overlay(inventory, replace(LIVE, autoscalers={}))
     assert [w.autoscaler for w in without.workloads] == [None, None, None]
 
 
 def test_what_the_api_server_may_not_list_stays_as_history_has_it() -> None:
-    found = overlay(overlay(KNOWN, LIVE), replace(LIVE, nodes=None, autoscalers=None, marks={}))
-    assert found.nodes == LIVE.nodes
-    assert found.workloads[1].autoscaler == Autoscaler("db", 1, 9, {CPU: 70})
-    assert found.workloads[0].annotations == OWN
+    inventory = overlay(overlay(KNOWN, LIVE), replace(LIVE, nodes=None, autoscalers=None, marks={}))
+    assert inventory.nodes == LIVE.nodes
+    assert inventory.workloads[1].autoscaler == Autoscaler("db", 1, 9, {CPU: 70})
+    assert inventory.workloads[0].annotations == OWN
 
 
 def test_laying_the_same_picture_over_twice_changes_nothing_more() -> None:
@@ -84,9 +84,9 @@ def test_a_pod_that_only_usage_showed_gets_its_owner_and_stands_for_itself_no_mo
     known = replace(
         KNOWN, workloads=(Workload(bare, 1, (), described=False),), pods=(replace(RUNNING, workload=bare, node=""),)
     )
-    found = overlay(known, LIVE)
-    assert bare not in {w.ref for w in found.workloads}
-    assert {p.workload for p in found.pods} == {WEB, NEW}
+    inventory = overlay(known, LIVE)
+    assert bare not in {w.ref for w in inventory.workloads}
+    assert {p.workload for p in inventory.pods} == {WEB, NEW}
     assert overlay(known, LiveCluster()).workloads == known.workloads
 
 

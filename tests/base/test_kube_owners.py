@@ -114,9 +114,9 @@ def test_replicas_run_and_what_has_not_ended_holds_its_node(
         (Workload(db, 3, (Container("main"),)),),
         tuple(Pod("shop", f"db-{i}", db, "n1", 0) for i in range(3)),
     )
-    found = overlay(known, live)
-    assert [w.replicas for w in found.workloads] == [replicas]
-    assert sum(p.running for p in found.pods) == on_node
+    inventory = overlay(known, live)
+    assert [w.replicas for w in inventory.workloads] == [replicas]
+    assert sum(p.running for p in inventory.pods) == on_node
 
 
 def test_pods_that_the_api_server_names_are_no_strangers(api: Any, kubeconfig: Any) -> None:
@@ -127,11 +127,11 @@ def test_pods_that_the_api_server_names_are_no_strangers(api: Any, kubeconfig: A
         "c", 9000, (), (Workload(db, 1, (), gaps=(Reason.PODS_UNNAMED,)),), (Pod("shop", "db-0", db, "n1", 0),),
         unnamed=strangers,
     )  # fmt: skip
-    found = overlay(known, live)
-    assert (found.unnamed, found.workloads[0].gaps, found.workloads[0].replicas) == ((), (), 2)
+    inventory = overlay(known, live)
+    assert (inventory.unnamed, inventory.workloads[0].gaps, inventory.workloads[0].replicas) == ((), (), 2)
     gone = overlay(replace(known, unnamed=(UnnamedPod("shop", "db-9", 0, 8000),)), live)
     assert gone.workloads[0].gaps == (Reason.PODS_UNNAMED,)
-    assert {p.phase for p in found.pods} == {PodPhase.RUNNING}
+    assert {p.phase for p in inventory.pods} == {PodPhase.RUNNING}
 
 
 def test_owners_in_a_circle_end_somewhere_on_it(api: Any, kubeconfig: Any) -> None:

@@ -64,10 +64,10 @@ def test_a_body_that_breaks_off_between_chunks_is_an_error() -> None:
         far.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\none\n\r\n")
     response = http.client.HTTPResponse(near)
     response.begin()
-    found = Stream(response, near, 5.0).lines()
-    assert next(found) == b"one"
+    datas = Stream(response, near, 5.0).lines()
+    assert next(datas) == b"one"
     with pytest.raises(http.client.IncompleteRead):
-        next(found)
+        next(datas)
 
 
 def test_lines_that_follow_others_are_gathered_and_the_first_one_is_not() -> None:
@@ -76,22 +76,22 @@ def test_lines_that_follow_others_are_gathered_and_the_first_one_is_not() -> Non
     response = http.client.HTTPResponse(near)
     response.begin()
     far.sendall(b"2\r\na\n\r\n")
-    found = Stream(response, near, 5.0).lines(gather_seconds=0.3)
-    assert next(found) == b"a"  # nothing is waited for before it
+    datas = Stream(response, near, 5.0).lines(gather_seconds=0.3)
+    assert next(datas) == b"a"  # nothing is waited for before it
     far.sendall(b"2\r\nb\n\r\n")
     later = threading.Timer(0.1, lambda: far.sendall(b"2\r\nc\n\r\n0\r\n\r\n"))
     later.start()
     began = time.monotonic()
-    assert list(found) == [b"b", b"c"]
+    assert list(datas) == [b"b", b"c"]
     later.join()
     assert time.monotonic() - began >= 0.3  # the time in which they were left
 
 
 def test_a_last_line_without_its_end_is_an_error() -> None:
-    found = streamed([b"one\ntw"]).lines()
-    assert next(found) == b"one"
+    datas = streamed([b"one\ntw"]).lines()
+    assert next(datas) == b"one"
     with pytest.raises(http.client.IncompleteRead):
-        next(found)
+        next(datas)
 
 
 def test_a_line_that_trickles_is_as_silent_as_none() -> None:

@@ -110,9 +110,9 @@ class Liar:
 @pytest.fixture
 def lying(api_stub: Any, kubeconfig: Any) -> Iterator[tuple[Liar, Mirror[Any]]]:
     client = connect(KubeSettings(kubeconfig=kubeconfig(api_stub.url), **QUICK))
-    found: Mirror[Any] = Mirror(client, "/api/v1/configmaps", ConfigMap, data_of)
-    yield Liar(api_stub), found
-    found.stop()
+    mirror: Mirror[Any] = Mirror(client, "/api/v1/configmaps", ConfigMap, data_of)
+    yield Liar(api_stub), mirror
+    mirror.stop()
 
 
 @pytest.fixture
@@ -131,21 +131,21 @@ def test_a_quiet_watch_is_taken_up_before_it_counts_as_stale_and_without_an_erro
     lying: tuple[Liar, Mirror[Any]],
 ) -> None:
     """A healthy server of a kind that nobody changes, whose bookmarks come later than all of this lasts."""
-    liar, found = lying
-    found.renew_within(STALE_SECONDS)
-    found.start()
+    liar, mirror = lying
+    mirror.renew_within(STALE_SECONDS)
+    mirror.start()
     ages, errors = [0.0], []
     while len(liar.queries) < 8:  # the server's word ends the loop; what is seen on the way is held against the rule
-        if found.wait_synced(0):
-            ages.append(found.age_seconds())
-            errors.append(found.error)
+        if mirror.wait_synced(0):
+            ages.append(mirror.age_seconds())
+            errors.append(mirror.error)
         time.sleep(0.02)
     assert set(errors) <= {None}
     # Taken up anew after three quarters of 4 s, each time at the version of the list; the rest is for the machine.
     assert max(ages) < STALE_SECONDS
     assert all("resourceVersion=100&" in query for query in liar.queries)
     # After three silent watches a list asks whether a proxy swallows the events: 7 silent ones are two more lists.
-    assert found.lists == 3
+    assert mirror.lists == 3
 
 
 @pytest.mark.slow
@@ -163,15 +163,15 @@ def test_a_quiet_watch_that_lasted_was_a_sign_of_life_whatever_ends_it(
     lying: tuple[Liar, Mirror[Any]], end: bytes, is_fault: bool
 ) -> None:
     """Four quiet watches of 2.5 s: two of them last longer than the 4 s after which a reader calls the mirror stale."""
-    liar, found = lying
+    liar, mirror = lying
     liar.scripts = [lasting(2.5, end) for _ in range(4)]
-    found.renew_within(STALE_SECONDS)
-    found.start()
+    mirror.renew_within(STALE_SECONDS)
+    mirror.start()
     ages, errors = [0.0], set()
     while not liar.silenced.is_set():
-        if found.wait_synced(0):
-            ages.append(found.age_seconds())
-            errors.add(found.error is not None)
+        if mirror.wait_synced(0):
+            ages.append(mirror.age_seconds())
+            errors.add(mirror.error is not None)
         time.sleep(0.01)
     assert max(ages) < STALE_SECONDS
     # what the server said against it is an error until the next watch is accepted; that it ended is none
@@ -181,137 +181,137 @@ def test_a_quiet_watch_that_lasted_was_a_sign_of_life_whatever_ends_it(
 @pytest.mark.slow
 def test_a_mirror_that_failed_long_ago_tries_again_soon_after_the_next_fault(lying: tuple[Liar, Mirror[Any]]) -> None:
     """Pauses double with each failure in a row; a quiet watch between two failures ends the row."""
-    liar, found = lying
+    liar, mirror = lying
     failing = [chunks(error_event(500)) for _ in range(3)]
     liar.scripts = [*failing, lasting(1.2, b""), chunks(error_event(500))]
-    found.start()
+    mirror.start()
     assert liar.silenced.wait(60)
     # the row after the quiet watch has one failure; with those before it there would be four
-    assert found._failures == 1
+    assert mirror._failures == 1
 
 
 def test_a_watch_that_is_accepted_and_fails_without_a_word_is_no_sign_of_life(lying: tuple[Liar, Mirror[Any]]) -> None:
-    liar, found = lying
+    liar, mirror = lying
     liar.scripts = [chunks(error_event(500)) for _ in range(4)]
-    found.start()
-    assert found.wait_synced(60)
-    listed = time.monotonic() - found.age_seconds()
+    mirror.start()
+    assert mirror.wait_synced(60)
+    listed = time.monotonic() - mirror.age_seconds()
     wait_for("failed watches", lambda: len(liar.queries) >= 3)
-    assert found.lists == 1
+    assert mirror.lists == 1
     # the server's last word is the list, whatever number of watches it took up since
-    assert time.monotonic() - found.age_seconds() == pytest.approx(listed, abs=0.05)
+    assert time.monotonic() - mirror.age_seconds() == pytest.approx(listed, abs=0.05)
 
 
 def test_a_bookmark_moves_the_version_to_go_on_from(lying: tuple[Liar, Mirror[Any]]) -> None:
-    liar, found = lying
+    liar, mirror = lying
     liar.scripts = [chunks(event("ADDED", "a", 101, "1"), bookmark(150))]
-    found.start()
+    mirror.start()
     assert liar.silenced.wait(60)
     assert "resourceVersion=100&" in liar.queries[0]
     assert "resourceVersion=150&" in liar.queries[1]
     assert "allowWatchBookmarks=true" in liar.queries[0]
-    assert (values(found), found.lists) == ({"a": "1"}, 1)
+    assert (values(mirror), mirror.lists) == ({"a": "1"}, 1)
 
 
 def test_an_error_event_of_an_old_version_means_a_new_list(lying: tuple[Liar, Mirror[Any]]) -> None:
-    liar, found = lying
+    liar, mirror = lying
     liar.scripts = [chunks(event("ADDED", "a", 101, "1"), error_event(410))]
-    found.start()
+    mirror.start()
     assert liar.silenced.wait(60)
-    assert (values(found), found.lists) == ({}, 2)  # the list has no "a" any more
+    assert (values(mirror), mirror.lists) == ({}, 2)  # the list has no "a" any more
     assert "resourceVersion=100&" in liar.queries[1]
 
 
 def test_another_error_event_is_no_reason_to_list(lying: tuple[Liar, Mirror[Any]]) -> None:
-    liar, found = lying
+    liar, mirror = lying
     liar.scripts = [chunks(event("ADDED", "a", 101, "1"), error_event(500))]
-    found.start()
+    mirror.start()
     assert liar.silenced.wait(60)
-    assert (values(found), found.lists) == ({"a": "1"}, 1)
+    assert (values(mirror), mirror.lists) == ({"a": "1"}, 1)
     assert "resourceVersion=101&" in liar.queries[1]
 
 
 def test_a_version_from_a_future_that_an_older_snapshot_undid_is_given_up(lying: tuple[Liar, Mirror[Any]]) -> None:
-    liar, found = lying
+    liar, mirror = lying
     liar.scripts = [chunks(error_event(504)) for _ in range(6)]
-    found.start()
+    mirror.start()
     assert liar.silenced.wait(60)
-    assert found.lists == 2
+    assert mirror.lists == 2
 
 
 def test_a_server_that_is_older_than_what_it_said_before_a_break_is_listed_anew(
     lying: tuple[Liar, Mirror[Any]],
 ) -> None:
-    liar, found = lying
+    liar, mirror = lying
     # the list is of 100, the event of 150; after the break the server is at 149, so it was restored
     liar.scripts = [chunks(event("ADDED", "a", 150, "1"), b"garbage\n")]
     liar.versions = ["149"]
-    found.start()
+    mirror.start()
     assert liar.silenced.wait(60)
-    assert (values(found), found.lists) == ({}, 2)
+    assert (values(mirror), mirror.lists) == ({}, 2)
 
 
 def test_a_server_that_has_kept_what_it_said_is_followed_after_a_break(lying: tuple[Liar, Mirror[Any]]) -> None:
-    liar, found = lying
+    liar, mirror = lying
     liar.scripts = [chunks(event("ADDED", "a", 150, "1"), b"garbage\n")]
     liar.versions = ["150"]
-    found.start()
+    mirror.start()
     assert liar.silenced.wait(60)
-    assert (values(found), found.lists) == ({"a": "1"}, 1)
+    assert (values(mirror), mirror.lists) == ({"a": "1"}, 1)
     assert "resourceVersion=150&" in liar.queries[1]
 
 
 def test_replayed_events_are_settled_by_a_list(lying: tuple[Liar, Mirror[Any]]) -> None:
-    liar, found = lying
-    one, two = event("ADDED", "a", 101, "1"), event("MODIFIED", "a", 102, "2")
-    liar.scripts = [chunks(one, two, two, one, two)]
-    found.start()
+    liar, mirror = lying
+    data, two = event("ADDED", "a", 101, "1"), event("MODIFIED", "a", 102, "2")
+    liar.scripts = [chunks(data, two, two, data, two)]
+    mirror.start()
     assert liar.silenced.wait(60)
-    assert found.lists == 2
+    assert mirror.lists == 2
 
 
 def test_garbage_and_events_without_an_end_are_broken_watches(lying: tuple[Liar, Mirror[Any]]) -> None:
-    liar, found = lying
+    liar, mirror = lying
     whole = event("ADDED", "a", 101, "1")
     liar.scripts = [chunks(b"<html>\n"), chunks(whole[:40]), chunks(b"\xff\xfe\n"), chunks(b"[]\n"), chunks(whole)]
-    found.start()
+    mirror.start()
     assert liar.silenced.wait(60)
-    assert (values(found), found.lists) == ({"a": "1"}, 1)
+    assert (values(mirror), mirror.lists) == ({"a": "1"}, 1)
 
 
 @pytest.mark.parametrize("size", [1, 7])
 def test_events_in_tiny_chunks_are_put_together(lying: tuple[Liar, Mirror[Any]], size: int) -> None:
-    liar, found = lying
+    liar, mirror = lying
     text = b"".join(event("ADDED", f"n{i}", 101 + i, "v") for i in range(20))
     liar.scripts = [chunks(*(text[i : i + size] for i in range(0, len(text), size)))]
-    found.start()
+    mirror.start()
     assert liar.silenced.wait(60)
-    assert values(found) == {f"n{i}": "v" for i in range(20)}
+    assert values(mirror) == {f"n{i}": "v" for i in range(20)}
 
 
 def test_an_object_of_eight_megabytes_is_read(lying: tuple[Liar, Mirror[Any]]) -> None:
-    liar, found = lying
+    liar, mirror = lying
     text = event("ADDED", "large", 101, "x" * (8 << 20))
     liar.scripts = [chunks(*(text[i : i + 10_000] for i in range(0, len(text), 10_000)))]
-    found.start()
+    mirror.start()
     assert liar.silenced.wait(60)
-    assert len(values(found)["large"]) == 8 << 20
+    assert len(values(mirror)["large"]) == 8 << 20
 
 
 @pytest.mark.slow
 def test_watches_that_are_closed_at_once_are_failures_and_end_in_a_list(lying: tuple[Liar, Mirror[Any]]) -> None:
-    liar, found = lying
+    liar, mirror = lying
     liar.scripts = [chunks() for _ in range(12)]
-    found.start()
+    mirror.start()
     assert liar.silenced.wait(60)
-    assert found.lists >= 2  # five in a row are one more list; a healthy watch would be taken up with none
+    assert mirror.lists >= 2  # five in a row are one more list; a healthy watch would be taken up with none
 
 
 def test_an_object_that_breaks_our_reading_hides_no_other(lying: tuple[Liar, Mirror[Any]]) -> None:
-    liar, found = lying
+    liar, mirror = lying
     liar.items = [{"metadata": {"name": "bare"}}, {"metadata": {"name": "a"}, "data": {"v": "1"}}]
-    found._project = lambda thing: {"v": thing.data["v"]}  # TypeError: "bare" has no data
-    found.start()
-    assert found.wait_synced(60)
-    assert values(found) == {"a": "1"}
-    assert found.refusals == {("", "bare"): "TypeError: 'NoneType' object is not subscriptable"}
+    mirror._project = lambda thing: {"v": thing.data["v"]}  # TypeError: "bare" has no data
+    mirror.start()
+    assert mirror.wait_synced(60)
+    assert values(mirror) == {"a": "1"}
+    assert mirror.refusals == {("", "bare"): "TypeError: 'NoneType' object is not subscriptable"}

@@ -130,8 +130,8 @@ def test_nothing_is_changed_or_removed_by_a_statement(ledger: Ledger) -> None:
 def test_a_changed_row_is_named(tmp_path: Path, statement: str, row: int) -> None:
     filled(tmp_path / "l.db")
     tampered(tmp_path / "l.db", statement)
-    found = Ledger(tmp_path / "l.db").verify()
-    assert found.wrong_seq == row and found.why
+    verification = Ledger(tmp_path / "l.db").verify()
+    assert verification.wrong_seq == row and verification.why
 
 
 def test_a_row_of_another_ledger_is_found(tmp_path: Path) -> None:
@@ -212,8 +212,8 @@ def test_a_cut_tail_is_found_through_the_head_kept_elsewhere(tmp_path: Path) -> 
     path = tmp_path / "l.db"
     head = filled(path)
     tampered(path, "DELETE FROM entries WHERE seq > 3")
-    found = Ledger(path).verify(head)
-    assert (found.wrong_seq, found.why) == (4, "rows 4 to 5 are missing: the anchored head includes them")
+    verification = Ledger(path).verify(head)
+    assert (verification.wrong_seq, verification.why) == (4, "rows 4 to 5 are missing: the anchored head includes them")
 
 
 def test_a_head_that_somebody_else_signed_is_not_taken(tmp_path: Path) -> None:
@@ -257,13 +257,13 @@ def test_a_killed_writer_leaves_a_whole_chain(tmp_path: Path) -> None:
     )
     child = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
-    said = [int(child.stdout.readline()) for _ in range(30)]
+    numbers = [int(child.stdout.readline()) for _ in range(30)]
     child.kill()
-    said += [int(line) for line in child.stdout.read().split()]
+    numbers += [int(line) for line in child.stdout.read().split()]
     child.wait()
     ledger = Ledger(path)
     # Whatever it reported is there.
-    assert len(list(ledger.entries())) >= len(said) and ledger.verify().wrong_seq is None
+    assert len(list(ledger.entries())) >= len(numbers) and ledger.verify().wrong_seq is None
 
 
 def test_a_damaged_or_newer_file_is_refused_and_kept(tmp_path: Path) -> None:
@@ -325,6 +325,6 @@ def test_processes_that_begin_together_sign_with_one_key(tmp_path: Path) -> None
             return head
 
         with ThreadPoolExecutor(8) as pool:
-            heads = {found.result() for found in [pool.submit(opened) for _ in range(8)]}
+            heads = {future.result() for future in [pool.submit(opened) for _ in range(8)]}
         assert len(heads) == 1
         assert [p.name for p in path.parent.glob(".*")] == [], "no draft of a key is left"

@@ -42,9 +42,9 @@ def logging_as_before() -> Iterator[None]:
 
 def record(text: str, at: float, level: int = logging.WARNING, **fields: Any) -> logging.LogRecord:
     """As structlog hands one over."""
-    made = logging.makeLogRecord({"msg": {"event": text, **fields}, "levelno": level, "name": "room"})
-    made.created = at
-    return made
+    log_record = logging.makeLogRecord({"msg": {"event": text, **fields}, "levelno": level, "name": "room"})
+    log_record.created = at
+    return log_record
 
 
 def said(written: logging.LogRecord | None) -> Any:
@@ -73,7 +73,11 @@ def test_one_outage_of_a_source_is_one_line_a_count_and_an_end() -> None:
 def test_one_that_goes_on_is_written_again_with_its_count() -> None:
     events = RepeatedEvents()
     written = [events.taken(record("away", NOW + at, error="x")) for at in range(0, 1300, 10)]
-    found = [(at, said(one).get("repeated")) for at, one in zip(range(0, 1300, 10), written, strict=True) if one]
+    found = [
+        (at, said(log_record).get("repeated"))
+        for at, log_record in zip(range(0, 1300, 10), written, strict=True)
+        if log_record
+    ]
     # the first; after ten minutes the 59 between; after ten more the 59 between
     assert found == [(0, None), (int(REMIND_SECONDS), 59), (int(2 * REMIND_SECONDS), 59)]
 
@@ -83,7 +87,7 @@ def test_the_end_of_what_comes_seldom_is_waited_for_longer() -> None:
     for at in (0.0, 100.0, 200.0):
         events.taken(record("away", NOW + at))
     assert list(events.ended(NOW + 200 + 299)) == []
-    assert [said(one)["repeated"] for one in events.ended(NOW + 200 + 300)] == [2]
+    assert [said(log_record)["repeated"] for log_record in events.ended(NOW + 200 + 300)] == [2]
 
 
 A, B = "6f9619ff-8b86-d011-b42d-00c04fc964ff", "7d444840-9dc0-11d1-b245-5ffdce74fad2"
@@ -184,8 +188,8 @@ def test_every_warning_is_written_or_counted_and_no_count_is_lost(steps: list[tu
     for name, passed in steps:
         at += passed
         ends += events.ended(at)
-        one = events.taken(record(name, at))
-        written += [one] if one is not None else []
+        log_record = events.taken(record(name, at))
+        written += [log_record] if log_record is not None else []
     ends += events.ended(at, all_of_them=True)
     # what was not written is in the count of a reminder, or of an end, which counts reminders too
     told = sum(said(one).get("repeated", 0) for one in (*written, *ends))

@@ -96,12 +96,12 @@ def test_a_flipped_byte_is_never_taken_for_a_value() -> None:
         content = bytearray(written)
         content[place] ^= flip
         try:
-            found = days.decode(bytes(content), REQUEST, MIDNIGHT)
+            day = days.decode(bytes(content), REQUEST, MIDNIGHT)
         except (*parquet.UNREADABLE, NewerVersionError):
             refused += 1
         else:
-            assert np.array_equal(found.values, original.values)
-            assert found.keys == original.keys
+            assert np.array_equal(day.values, original.values)
+            assert day.keys == original.keys
     assert refused > len(written)
 
 

@@ -84,12 +84,12 @@ def test_an_inventory_from_before_roles_bounds_and_annotations_still_loads() -> 
         for container in workload["containers"]:
             del container["role"], container["restarts_on"]
     memory.pipe_file("/before/prod/inventory.json", json.dumps(envelope).encode())
-    found = store.read_inventory()
+    inventory = store.read_inventory()
     # Everything that was known is there; what was not is the default.
     (web,) = INVENTORY.workloads
     bare = tuple(replace(c, role=ContainerRole.MAIN, restarts_on=()) for c in web.containers)
     workloads = (replace(web, annotations={}, containers=bare),)
-    assert found == replace(INVENTORY, limit_ranges=(), quotas=(), server_version="", workloads=workloads)
+    assert inventory == replace(INVENTORY, limit_ranges=(), quotas=(), server_version="", workloads=workloads)
 
 
 def test_an_inventory_survives_the_round_trip(url: str) -> None:

@@ -71,8 +71,8 @@ def test_a_traceback_is_whole_in_json_and_one_line_on_a_console(out: io.StringIO
     whole, line = out.getvalue().splitlines()
     assert json.loads(whole)["exception"].startswith("Traceback (most recent call last)")
     assert json.loads(whole)["exception"].endswith("ValueError: bad\nvalue")
-    told, _, trace = line.partition(" trace=")
-    assert told.endswith(r'error   failed logger=room error="ValueError: bad\nvalue"')
+    text, _, trace = line.partition(" trace=")
+    assert text.endswith(r'error   failed logger=room error="ValueError: bad\nvalue"')
     assert trace.startswith('"base/test_telemetry.py:') and "test_a_traceback_is_whole" in trace
 
 

@@ -28,9 +28,9 @@ with turn(Path(sys.argv[1]), "an apply", 5.0):
 
 def holding(path: Path) -> subprocess.Popen[str]:
     """Another process that has the lock."""
-    found = subprocess.Popen([sys.executable, "-c", HOLD, str(path)], stdout=subprocess.PIPE, text=True)
-    assert found.stdout is not None and found.stdout.readline() == "held\n"
-    return found
+    popen = subprocess.Popen([sys.executable, "-c", HOLD, str(path)], stdout=subprocess.PIPE, text=True)
+    assert popen.stdout is not None and popen.stdout.readline() == "held\n"
+    return popen
 
 
 def test_a_second_process_is_told_who_has_it_and_a_killed_one_frees_it(tmp_path: Path) -> None:

@@ -61,5 +61,5 @@ BYTES = {name: text.encode("utf-8", "surrogatepass") for name, text in BROKEN.it
 @pytest.mark.parametrize("body", BYTES.values(), ids=BYTES)
 def test_the_extender_answers_400_to_what_no_scheduler_sends(path: str, body: bytes) -> None:
     parts = ExtenderDependencies(SnapshotFeed(), ExtenderSettings(), FixedClock(0), Metrics("test", "3"))
-    said = ExtenderApp(parts).answer(Request("POST", path, {}, body, last=False))
-    assert said.status == 400 and said.body.startswith(b"not what kube-scheduler sends")
+    answer = ExtenderApp(parts).answer(Request("POST", path, {}, body, last=False))
+    assert answer.status == 400 and answer.body.startswith(b"not what kube-scheduler sends")

@@ -67,9 +67,9 @@ def test_a_checkpoint_is_the_history_of_a_container_of_the_workload_that_its_aut
     main = ContainerRef(WorkloadRef("shop", "Deployment", "web"), "main")
     cpu = SavedHistogram({0: 10000, 3: 17}, 12.5, 1_750_032_000)
     expected = VpaHistory(main, "web-vpa", 1_749_513_600, 1_750_032_000, 8640, {Resource.CPU: cpu})
-    found = observed(CHECKPOINT)
-    assert found.vpa_histories == (expected,)
-    assert found.notes == ()
+    cluster = observed(CHECKPOINT)
+    assert cluster.vpa_histories == (expected,)
+    assert cluster.notes == ()
 
 
 @pytest.mark.parametrize(
@@ -88,9 +88,9 @@ def test_a_checkpoint_is_the_history_of_a_container_of_the_workload_that_its_aut
 def test_a_checkpoint_that_contradicts_itself_is_named_and_the_others_are_read(
     observed: Observed, changed: dict[str, Any], why: str
 ) -> None:
-    found = observed(with_status(**changed), CHECKPOINT)
-    assert len(found.vpa_histories) == 1
-    (note,) = found.notes
+    cluster = observed(with_status(**changed), CHECKPOINT)
+    assert len(cluster.vpa_histories) == 1
+    (note,) = cluster.notes
     assert note.startswith("VerticalPodAutoscalerCheckpoint shop/web-vpa-main is left out: ")
     assert why in note
 
@@ -105,11 +105,11 @@ def test_a_checkpoint_that_contradicts_itself_is_named_and_the_others_are_read(
     ],
 )
 def test_a_checkpoint_without_a_history_of_a_workload_is_no_history(observed: Observed, empty: dict[str, Any]) -> None:
-    found = observed(empty)
-    assert (found.vpa_histories, found.notes) == ((), ())
+    cluster = observed(empty)
+    assert (cluster.vpa_histories, cluster.notes) == ((), ())
 
 
 def test_a_cluster_without_the_kinds_has_no_note_of_them(api: Any, kubeconfig: Any) -> None:
     api.objects = {path: [] for path in LISTED}
-    found = observe(connect(KubeSettings(kubeconfig=kubeconfig(api.url))))
-    assert (found.vpa_histories, found.notes) == ((), ())
+    cluster = observe(connect(KubeSettings(kubeconfig=kubeconfig(api.url))))
+    assert (cluster.vpa_histories, cluster.notes) == ((), ())

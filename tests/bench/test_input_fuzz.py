@@ -14,6 +14,6 @@ INPUTS = 120
 @pytest.mark.parametrize("surface", SURFACES, ids=lambda surface: surface.name)
 def test_no_input_raises_what_nobody_documented(surface: Surface) -> None:
     inputs = max(10, round(INPUTS * surface.part))
-    found = fuzz(surface, inputs, seed=2)
-    assert dict(found.faults) == {}
-    assert found.read + found.refused == inputs
+    fuzzed = fuzz(surface, inputs, seed=2)
+    assert dict(fuzzed.faults) == {}
+    assert fuzzed.read + fuzzed.refused == inputs

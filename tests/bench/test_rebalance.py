@@ -39,8 +39,10 @@ def test_a_forecast_knows_only_what_was_used_before() -> None:
     altered.node_usage[:, :, altered.slot :] = 0
     world.forecast()
     altered.forecast()
-    assert [one.high for one in world.outlooks if one] == [one.high for one in altered.outlooks if one]
-    assert len(world.outlooks) == 6 and all(one and one.start_seconds == world.now(0.0) for one in world.outlooks)
+    assert [outlook.high for outlook in world.outlooks if outlook] == [one.high for one in altered.outlooks if one]
+    assert len(world.outlooks) == 6 and all(
+        outlook and outlook.start_seconds == world.now(0.0) for outlook in world.outlooks
+    )
 
 
 def test_a_forecast_of_workloads_knows_only_what_was_used_before_and_the_oracle_what_comes() -> None:

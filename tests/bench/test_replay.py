@@ -22,15 +22,15 @@ def cluster() -> SyntheticCluster:
 
 def at(day: int, later_factor: float = 1.0) -> Moment:
     """An origin; what follows it times a factor."""
-    made = cluster()
-    origin = made.spec.grid.start_seconds + day * DAY_SECONDS
+    synthetic_cluster = cluster()
+    origin = synthetic_cluster.spec.grid.start_seconds + day * DAY_SECONDS
     usage = {}
-    for signal, series in made.usage.items():
+    for signal, series in synthetic_cluster.usage.items():
         if not signal.spec.per_node:
             values = series.values.copy()
             values[:, series.grid.index_of(origin) :] *= np.float32(later_factor)
             usage[signal] = replace(series, values=values)
-    return moment(made.inventory, usage, origin)
+    return moment(synthetic_cluster.inventory, usage, origin)
 
 
 @cache
@@ -55,9 +55,9 @@ def test_history_and_following_week_are_of_the_promised_length() -> None:
 
 def test_the_present_values_cause_nothing() -> None:
     one = at(15)
-    found = backtest(one.followed, one.now, one.now)
-    assert found.oom_kills.tolist() == found.now_oom_kills.tolist()
-    assert not found.freed[CPU].any()
+    columns = backtest(one.followed, one.now, one.now)
+    assert columns.oom_kills.tolist() == columns.now_oom_kills.tolist()
+    assert not columns.freed[CPU].any()
 
 
 def test_a_score_sums_the_back_tests_of_all_origins() -> None:

@@ -64,11 +64,11 @@ def test_a_process_is_read_while_it_lives() -> None:
     for thread in started:
         thread.start()
     with Path("/dev/null").open():
-        found = sample("self", os.getpid(), 2.0)
+        process_sample = sample("self", os.getpid(), 2.0)
     end.set()
-    assert before is not None and found is not None
-    assert (found.threads - before.threads, found.open_files - before.open_files) == (threads, 1)
-    assert found.memory_bytes > 1 << 20
+    assert before is not None and process_sample is not None
+    assert (process_sample.threads - before.threads, process_sample.open_files - before.open_files) == (threads, 1)
+    assert process_sample.memory_bytes > 1 << 20
     assert sample("nobody", 1 << 30, 1.0) is None
 
 

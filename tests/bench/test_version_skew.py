@@ -16,18 +16,18 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def mixtures() -> list[frozenset[str]]:
     """Which processes are older before each switch, and at the end."""
-    found = [frozenset[str]()]
+    textses = [frozenset[str]()]
     for switch in switches():
-        assert (switch.process in found[-1]) is not switch.older
-        found.append(found[-1] ^ {switch.process})
-    return found
+        assert (switch.process in textses[-1]) is not switch.older
+        textses.append(textses[-1] ^ {switch.process})
+    return textses
 
 
 def test_every_step_of_every_order_there_and_back_is_made_once_and_all_are_this_version_at_the_end() -> None:
-    found = mixtures()
-    made = [(mixture, switch.process) for mixture, switch in zip(found, switches(), strict=False)]
+    textses = mixtures()
+    made = [(mixture, switch.process) for mixture, switch in zip(textses, switches(), strict=False)]
     assert len(made) == len(set(made)) == len(COMPONENTS) * 2 ** len(COMPONENTS)
-    assert not found[-1]
+    assert not textses[-1]
     for order in permutations(COMPONENTS):
         older = frozenset[str]()
         for process in order * 2:

@@ -49,8 +49,8 @@ def provider() -> Iterator[Provider]:
 def guarded(made: Results, provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A dashboard on real results that asks people to log in."""
     access = support.by_login(provider, tmp_path_factory.mktemp("access"))
-    given, clock = DashboardContext(kubectl_command, manifest, access=access), FixedClock(made.end_seconds)
-    with served(create_app(StoreSource(made.store, QUICK), QUICK, clock, given)) as url:
+    context, clock = DashboardContext(kubectl_command, manifest, access=access), FixedClock(made.end_seconds)
+    with served(create_app(StoreSource(made.store, QUICK), QUICK, clock, context)) as url:
         yield url
 
 
@@ -186,10 +186,10 @@ def test_a_login_that_ends_is_said_and_the_page_stays(open_page: Open, guarded: 
     page = logged_in(open_page(f"{guarded}/nodes", quiet=True), ADA)
     expect(page.get_by_role("heading", level=1)).to_have_text("Nodes")
     page.context.clear_cookies(name="cotenant_session")
-    said = page.get_by_role("alert").filter(has_text="Your login has ended.")
-    expect(said).to_be_visible(timeout=60_000)
+    locator = page.get_by_role("alert").filter(has_text="Your login has ended.")
+    expect(locator).to_be_visible(timeout=60_000)
     expect(page.get_by_role("heading", level=1)).to_have_text("Nodes")
-    expect(said.get_by_role("link", name="Log in again")).to_have_attribute("href", f"{guarded}/nodes")
+    expect(locator.get_by_role("link", name="Log in again")).to_have_attribute("href", f"{guarded}/nodes")
 
 
 ON_TOP = """e => { const box = e.getBoundingClientRect();
@@ -203,10 +203,10 @@ def test_the_end_of_a_login_is_in_sight_on_a_scrolled_page_and_over_a_dialog(ope
     page.locator("#help-button").click()
     expect(page.get_by_role("dialog", name="Keyboard")).to_be_visible()
     page.context.clear_cookies(name="cotenant_session")
-    said = page.get_by_role("alert").filter(has_text="Your login has ended.")
-    expect(said).to_be_in_viewport(timeout=60_000)
+    locator = page.get_by_role("alert").filter(has_text="Your login has ended.")
+    expect(locator).to_be_in_viewport(timeout=60_000)
     assert page.evaluate("scrollY") > 0
-    assert said.evaluate(ON_TOP), "a dialog covers it"
+    assert locator.evaluate(ON_TOP), "a dialog covers it"
 
 
 def test_a_page_goes_on_after_the_server_was_started_anew(open_page: Open, address: str) -> None:
@@ -224,10 +224,10 @@ def test_questions_asked_together_after_a_new_start_are_all_answered(open_page: 
     page = settled(open_page(f"{address}/workloads", quiet=True))
     cookie: Any = {"url": address, "httpOnly": True, "name": "cotenant_session", "value": "of-the-process-before"}
     page.context.add_cookies([cookie, {"url": address, "name": "_csrf_token", "value": "0" * 64}])
-    asked = """async () => (await Promise.all([...Array(30)].map(
+    text = """async () => (await Promise.all([...Array(30)].map(
         () => fetch("api/v1/postponements/recall", { method: "POST", body: "{}" })
     ))).map((answer) => answer.headers.get("X-Cotenant-Again") || answer.status)"""
-    assert set(page.evaluate(asked)) == {403}  # with a token that holds: this dashboard is read-only
+    assert set(page.evaluate(text)) == {403}  # with a token that holds: this dashboard is read-only
 
 
 @pytest.mark.parametrize("path", ["", *full(*sorted(PATHS - {""}))])

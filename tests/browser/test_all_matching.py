@@ -22,13 +22,13 @@ MOST = 100_000
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with with_rows(tmp_path_factory.mktemp("many"), ROWS) as made, support.served(support.app_of(made)) as url:
+    with with_rows(tmp_path_factory.mktemp("many"), ROWS) as results, support.served(support.app_of(results)) as url:
         yield url
 
 
 @pytest.mark.soak
 def test_a_hundred_thousand_that_match_leave_as_csv_whole(open_page: Open, tmp_path: Path) -> None:
-    with with_rows(tmp_path, MOST) as made, support.served(support.app_of(made)) as url:
+    with with_rows(tmp_path, MOST) as results, support.served(support.app_of(results)) as url:
         page = settled(open_page(f"{url}/recommendations"))
         page.set_default_timeout(10 * PATIENCE_MS)  # the rows take a minute where four others work on two processors
         page.locator("#select-all").click()
@@ -50,9 +50,9 @@ def test_all_that_match_leave_as_csv_whole_and_a_few_ticked_rows_alone(open_page
     # One row less than all that is loaded is a choice of rows by name: what the line says is what leaves.
     page.locator(".ag-center-cols-container [role=row]").first.wait_for()
     page.locator("[col-id=ag-Grid-SelectionColumn] input").nth(1).click()
-    said = page.locator("#picked-recommendations")
-    expect(said).to_contain_text(" selected · ")
-    count = int((said.text_content() or "").split()[0])
+    locator = page.locator("#picked-recommendations")
+    expect(locator).to_contain_text(" selected · ")
+    count = int((locator.text_content() or "").split()[0])
     assert len(rows_of_export(page)) == count < ROWS
 
 

@@ -42,8 +42,8 @@ def test_a_person_previews_tonight_lets_a_policy_act_and_pauses_everything(
     open_page: Open, made: Results, axe: str, theme: str, tmp_path: Path
 ) -> None:
     with autopilot.embedded(tmp_path) as scene:
-        given = DashboardContext(autopilot=scene.service(), current_user=lambda: APPROVER)
-        app = create_app(StoreSource(made.store, support.QUICK), support.QUICK, scene.clock, given)
+        context = DashboardContext(autopilot=scene.service(), current_user=lambda: APPROVER)
+        app = create_app(StoreSource(made.store, support.QUICK), support.QUICK, scene.clock, context)
         with support.served(app) as address:
             page = settled(open_page(f"{address}/autopilot", theme=theme, size=SIZE))
             queue = page.get_by_role("table", name="Queue")

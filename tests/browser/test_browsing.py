@@ -55,8 +55,8 @@ ROWS = """() => [...document.querySelectorAll('.grid .ag-row')]
 def serious(page: Page, axe: str, part: str = "html") -> list[Any]:
     """Faults of the page, or of what a selector names: for a part that came to a page which was read whole before."""
     page.evaluate(axe)
-    found = page.evaluate("async part => (await axe.run(part)).violations", part)
-    return [(v["id"], [n["html"][:200] for n in v["nodes"]]) for v in found if v["impact"] in ("serious", "critical")]
+    shown = page.evaluate("async part => (await axe.run(part)).violations", part)
+    return [(v["id"], [n["html"][:200] for n in v["nodes"]]) for v in shown if v["impact"] in ("serious", "critical")]
 
 
 def at_node(page: Page, name: str) -> Page:
@@ -238,13 +238,13 @@ def hostile_rows(store: Any, schema: Schema, names: tuple[str, ...]) -> None:
 
 
 def test_hostile_names_stay_text_on_every_surface(open_page: Open, tmp_path: Path) -> None:
-    made = support.results(tmp_path)
-    hostile_rows(made.store, RECOMMENDATIONS, ("namespace", "workload", "container"))
-    hostile_rows(made.store, WORKLOADS, ("namespace", "workload"))
-    hostile_rows(made.store, FINDINGS, ("namespace", "workload", "container", "evidence"))
+    results = support.results(tmp_path)
+    hostile_rows(results.store, RECOMMENDATIONS, ("namespace", "workload", "container"))
+    hostile_rows(results.store, WORKLOADS, ("namespace", "workload"))
+    hostile_rows(results.store, FINDINGS, ("namespace", "workload", "container", "evidence"))
     for schema in (NODES, NODE_HISTORY, RECLAIMABLE):
-        hostile_rows(made.store, schema, ("node",))
-    with support.served(support.app_of(made)) as address:
+        hostile_rows(results.store, schema, ("node",))
+    with support.served(support.app_of(results)) as address:
         page = open_page(address)
         for path in ("recommendations", "workloads", "findings", "nodes"):
             page.goto(f"{address}/{path}")
@@ -252,8 +252,8 @@ def test_hostile_names_stay_text_on_every_surface(open_page: Open, tmp_path: Pat
             rows = api(page, f"{address}/api/v1/{path}")["rows"]
             name = "node" if path == "nodes" else "workload"
             assert set(HOSTILE.values()) <= {row[name] for row in rows} or len(rows) < len(HOSTILE)
-            seen = page.locator("body").inner_text()
-            assert "\u202e" not in seen and "\u2066" not in seen
+            text = page.locator("body").inner_text()
+            assert "\u202e" not in text and "\u2066" not in text
             exported = page.request.get(f"{address}/api/v1/{path}?format=csv").text()
             cells = [cell for row in csv.reader(io.StringIO(exported)) for cell in row]
             assert not [cell for cell in cells if re.match(r"[=+@]|-[^\d.]", cell)]

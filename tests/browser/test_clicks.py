@@ -42,13 +42,13 @@ def test_a_list_comes_with_the_rows_that_the_api_gives_and_asks_for_none(
     open_page: Open, address: str, letter: str, path: str, name: str, order: str
 ) -> None:
     page = settled(open_page(address))
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url) if f"/api/v1/{path}" in request.url else None)
+    texts: list[str] = []
+    page.on("request", lambda request: texts.append(request.url) if f"/api/v1/{path}" in request.url else None)
     go_to(page, letter)
     settled(page)
     rows = page.request.get(f"{address}/api/v1/{path}?{order}&limit=5").json()["rows"]
     assert [row[name] for row in rows] == column(page, name)[:5]
-    assert asked == []
+    assert texts == []
 
 
 def test_rows_stay_until_those_of_a_new_filter_are_here_and_a_skeleton_says_when_that_takes_long(
@@ -116,8 +116,8 @@ def test_a_filter_that_is_left_while_its_rows_are_waited_for_is_asked_no_more_an
 def test_another_order_does_not_wait_for_the_rows_of_the_order_before(open_page: Open, address: str) -> None:
     page = settled(open_page(f"{address}/recommendations"))
     Held(page, "**/api/v1/recommendations?*sort=workload*")
-    for order, asked in (("asc", "sort=workload"), ("desc", "sort=-workload")):
-        with page.expect_request(f"**/api/v1/recommendations?*{asked}&*"):
+    for order, text in (("asc", "sort=workload"), ("desc", "sort=-workload")):
+        with page.expect_request(f"**/api/v1/recommendations?*{text}&*"):
             page.evaluate(
                 """sort => cotenant.grid().api.applyColumnState({
                     state: [{ colId: 'workload', sort }], defaultState: { sort: null } })""",

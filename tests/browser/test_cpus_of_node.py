@@ -25,8 +25,8 @@ pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 @pytest.mark.parametrize("theme", THEMES)
 def test_cpus_are_shown_on_demand_and_a_refusal_is_said(open_page: Open, made: Results, axe: str, theme: str) -> None:
     service = FixedTopologies()
-    given = DashboardContext(topologies=service, current_user=lambda: Person("ann", grants=(Grant(Role.ADMIN),)))
-    app = create_app(StoreSource(made.store, support.QUICK), support.QUICK, context=given)
+    context = DashboardContext(topologies=service, current_user=lambda: Person("ann", grants=(Grant(Role.ADMIN),)))
+    app = create_app(StoreSource(made.store, support.QUICK), support.QUICK, context=context)
     node = str(made.store.read_table(NODES).columns["node"][0])
     with support.served(app) as address:
         page = open_page(f"{address}/nodes/{node}", theme=theme, size={"width": 1366, "height": 768})

@@ -140,18 +140,18 @@ def five(demo: Demo) -> tuple[WorkloadRef, WorkloadRef, list[WorkloadRef]]:
 
     Of the three `checkout` is the first until a step of this demo has changed it.
     """
-    seen = looks(demo)
-    bad = next(k.workload for k in seen if outcome(k).get("qos-class") == "fail")
-    warned = [k.workload for k in seen if outcome(k) == {"autoscaler": "warn"}]
+    reviews = looks(demo)
+    bad = next(k.workload for k in reviews if outcome(k).get("qos-class") == "fail")
+    warned = [k.workload for k in reviews if outcome(k) == {"autoscaler": "warn"}]
     warm = next(ref for ref in warned if ref.name != "rank")
-    good = sorted((k.workload for k in seen if not outcome(k)), key=lambda ref: ref.name != "checkout")[:3]
+    good = sorted((k.workload for k in reviews if not outcome(k)), key=lambda ref: ref.name != "checkout")[:3]
     return bad, warm, good
 
 
 def template(client: KubeClient, ref: WorkloadRef) -> Any:
-    found = client.get(address_of(ref).path)
-    assert found is not None
-    return [c.get("resources") for c in found["spec"]["template"]["spec"]["containers"]]
+    live = client.get(address_of(ref).path)
+    assert live is not None
+    return [c.get("resources") for c in live["spec"]["template"]["spec"]["containers"]]
 
 
 def until(what: str, done: Callable[[], object]) -> None:
@@ -309,8 +309,8 @@ def test_room_approved_on_the_page_is_there_before_its_window_and_is_scored_and_
     expect(after).to_be_enabled(timeout=PATIENCE)
     after.click()
     expect(page.locator("#plan-next")).to_contain_text("of the reserved pod-time used", timeout=2 * PATIENCE)
-    told = page.locator("#steer-told")
-    expect(told).to_contain_text(re.compile(r"without its reservation: \d+ minutes? with fewer"), timeout=PATIENCE)
+    locator = page.locator("#steer-told")
+    expect(locator).to_contain_text(re.compile(r"without its reservation: \d+ minutes? with fewer"), timeout=PATIENCE)
 
 
 @pytest.mark.soak

@@ -33,10 +33,10 @@ END = 1_795_089_600.0
 @pytest.fixture(scope="module")
 def acted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Results]]:
     """An analysed cluster whose agents have told something."""
-    made = support.results(tmp_path_factory.mktemp("acted"))
-    fill(made.store, made.end_seconds)
-    with support.served(support.app_of(made)) as address:
-        yield address, made
+    results = support.results(tmp_path_factory.mktemp("acted"))
+    fill(results.store, results.end_seconds)
+    with support.served(support.app_of(results)) as address:
+        yield address, results
 
 
 @pytest.fixture
@@ -193,8 +193,8 @@ def test_every_empty_state_is_told_without_a_serious_accessibility_fault(
     still = DashboardSettings(port=0, reload_seconds=0.0, poll_seconds=3600)
     with support.served(support.app_on(source, still, now_seconds=END)) as address:
         page = open_page(f"{address}/enforcement", theme=theme)
-        for told, words in STATES.values():
-            now[0] = replace(Snapshot.empty(), gathering=told)
+        for gathering, words in STATES.values():
+            now[0] = replace(Snapshot.empty(), gathering=gathering)
             page.reload()
             expect(page.locator("#page .empty")).to_contain_text(words)
             assert serious(page, axe) == []

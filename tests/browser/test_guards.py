@@ -30,7 +30,7 @@ def test_a_measure_is_shown_with_its_week_and_the_command_that_uses_it(
 ) -> None:
     with acting.embedded(tmp_path, acting.prepared(tmp_path / "store")) as scene:
         assert scene.server is not None
-        ref = next(one for one in scene.workloads if one.kind == "Deployment")
+        ref = next(workload for workload in scene.workloads if workload.kind == "Deployment")
         api = embedded_api(scene.server)
         slo_objects.serve(api)
         slo_objects.create(api, slo_objects.sloth(ref.namespace, "promise", slo_objects.events(*own_selectors(ref))))
@@ -43,9 +43,9 @@ def test_a_measure_is_shown_with_its_week_and_the_command_that_uses_it(
                 page = open_page(f"{address}/workload/{ref.namespace}/{ref.kind}/{ref.name}")
                 panel = page.locator(".panel", has=page.get_by_role("heading", name="Guards", exact=True))
                 panel.get_by_role("button", name="Look for guards").click(timeout=WAIT)
-                found = panel.locator("#guards-found section")
-                promise = found.filter(has=page.get_by_role("heading", name=f"Sloth {ref.namespace}/promise"))
-                own = found.filter(has=page.get_by_role("heading", name="failed requests: JVM (Micrometer)"))
+                locator = panel.locator("#guards-found section")
+                promise = locator.filter(has=page.get_by_role("heading", name=f"Sloth {ref.namespace}/promise"))
+                own = locator.filter(has=page.get_by_role("heading", name="failed requests: JVM (Micrometer)"))
                 expect(own.locator("code")).to_contain_text("kubectl annotate", timeout=WAIT)
                 # One of 30 hours: the last, in which five in a hundred failed and two are promised at most.
                 harm = re.compile(r"promised at most 2\.0 %; 1 hour would have looked like harm")

@@ -123,9 +123,9 @@ def off_telephone(page: Page) -> list[str]:
 @pytest.mark.soak
 def test_no_other_page_scrolls_sideways_on_a_telephone(address: str, open_page: Open) -> None:
     page = open_page(address, size=TELEPHONE)
-    for one in (path for path in ALL_PATHS if path not in ("", "reservations")):
-        page.goto(f"{address}/{one}")
-        assert off_telephone(settled(page)) == [], one
+    for text in (path for path in ALL_PATHS if path not in ("", "reservations")):
+        page.goto(f"{address}/{text}")
+        assert off_telephone(settled(page)) == [], text
 
 
 @pytest.mark.parametrize("theme", ["light", *full("dark")])

@@ -123,9 +123,9 @@ def test_a_page_is_drawn_without_a_serious_accessibility_fault(
     page = settled(open_page(address + PAGES[name], theme=theme))
     assert page.evaluate("document.documentElement.dataset.mantineColorScheme") == theme
     page.evaluate(axe)
-    found = page.evaluate("async () => (await axe.run()).violations")
+    shown = page.evaluate("async () => (await axe.run()).violations")
     serious = [
-        (v["id"], [n["html"][:200] for n in v["nodes"]]) for v in found if v["impact"] in ("serious", "critical")
+        (v["id"], [n["html"][:200] for n in v["nodes"]]) for v in shown if v["impact"] in ("serious", "critical")
     ]
     assert serious == []
     pictured(page, f"{name}-{theme}", tmp_path)
@@ -150,8 +150,8 @@ def test_the_drawer_has_no_serious_accessibility_fault(
     expect(page.locator("#copy-patch, .explain .panel-note").first).to_be_visible()
     page.wait_for_function(STILL)  # contrast is judged where the drawer stands
     page.evaluate(axe)
-    found = page.evaluate("async () => (await axe.run('[role=dialog]')).violations")
-    assert [v["id"] for v in found if v["impact"] in ("serious", "critical")] == []
+    shown = page.evaluate("async () => (await axe.run('[role=dialog]')).violations")
+    assert [v["id"] for v in shown if v["impact"] in ("serious", "critical")] == []
     pictured(page, f"explanation-{theme}", tmp_path)
 
 
@@ -169,8 +169,8 @@ def test_a_facet_filters_grid_count_totals_and_export_alike(open_page: Open, add
     answer = api(page, f"{address}/api/v1/recommendations?severity=warning&{WASTE_FIRST}")
     expect(page.locator("#count-recommendations")).to_have_text(f"{answer['total']} of {answer['of']} recommendations")
     wait_for_column(page, "severity", "t === 'warning'")
-    seen = column(page, "workload")
-    assert seen == [row["workload"] for row in answer["rows"]][: len(seen)]
+    texts = column(page, "workload")
+    assert texts == [row["workload"] for row in answer["rows"]][: len(texts)]
     saved = csv.DictReader(io.StringIO(export_of(page, "recommendations")))
     assert [row["workload"] for row in saved] == [row["workload"] for row in answer["rows"]]
     # What falls after all steps, shown with three digits.
@@ -201,8 +201,8 @@ def test_sorting_is_in_the_url_and_survives_reload_and_back(open_page: Open, add
     expect(page.locator(".ag-row[row-index='0'] [data-part=workload]")).to_have_text(names[0])
     page.reload()
     settled(page)
-    seen = column(page, "workload")
-    assert seen == names[: len(seen)]
+    texts = column(page, "workload")
+    assert texts == names[: len(texts)]
     go_to(page, "r")
     page.wait_for_url(re.compile("/recommendations"))
     page.go_back()
@@ -215,8 +215,8 @@ def test_a_shared_link_shows_the_same_rows_to_somebody_else(open_page: Open, add
     link = f"{address}/recommendations?severity=critical&kind!=Job&sort=-memory_delta_total"
     page = settled(open_page(link, theme="dark"))  # a browser that has never been here
     expected = api(page, link.replace("/recommendations", "/api/v1/recommendations"))["rows"]
-    seen = column(page, "workload")
-    assert seen == [row["workload"] for row in expected][: len(seen)] != []
+    texts = column(page, "workload")
+    assert texts == [row["workload"] for row in expected][: len(texts)] != []
 
 
 def test_search_narrows_by_name_and_walks_from_the_overview(open_page: Open, address: str) -> None:
@@ -227,7 +227,7 @@ def test_search_narrows_by_name_and_walks_from_the_overview(open_page: Open, add
     page.wait_for_url(re.compile(r"/workloads\?q="))
     expect(page.locator("#count-workloads")).to_contain_text(" of ")
     settled(page)
-    assert all(name in seen for seen in column(page, "workload"))
+    assert all(name in text for text in column(page, "workload"))
     expect(page.locator("#search")).to_have_value(name)
 
 
@@ -257,13 +257,13 @@ def test_a_row_explains_itself_in_a_drawer_that_the_url_holds(open_page: Open, a
     drawer = page.get_by_role("dialog")
     expect(drawer).to_contain_text(f"{row['namespace']} / {row['workload']} / {row['container']}")
     page.wait_for_url(re.compile("open="))
-    found = StoreSource(made.store, support.QUICK).explain(
+    recommendation = StoreSource(made.store, support.QUICK).explain(
         row["namespace"], row["kind"], row["workload"], row["container"]
     )
-    assert found is not None
-    for value in found.values:
+    assert recommendation is not None
+    for value in recommendation.values:
         expect(drawer).to_contain_text(value.formula)
-    expect(drawer.locator("pre.command")).to_have_text(kubectl_command(found))
+    expect(drawer.locator("pre.command")).to_have_text(kubectl_command(recommendation))
     page.reload()
     expect(page.get_by_role("dialog")).to_contain_text(row["workload"])
     page.keyboard.press("Escape")

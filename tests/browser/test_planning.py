@@ -26,15 +26,15 @@ pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("br
 @pytest.fixture(scope="module")
 def planned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Results with plans of every state, among them names that try to be markup."""
-    made: Results = support.results(tmp_path_factory.mktemp("planned"))
+    results: Results = support.results(tmp_path_factory.mktemp("planned"))
     rows: list[dict[str, Any]] = [
         plan("checkout", 10, 20, 6),
         plan("web", 14, 22, 900, namespace="shop"),
         plan("<img src=x onerror=alert(1)>", 30, 44, 4, reason="no-skill"),
         plan("even", 0, 0, 0, reason="no-window", start=None, end=None),
     ]
-    made.store.write_table(Table.from_rows(PLANS, rows))
-    with support.served(support.app_of(made)) as address:
+    results.store.write_table(Table.from_rows(PLANS, rows))
+    with support.served(support.app_of(results)) as address:
         yield address
 
 
@@ -117,11 +117,11 @@ def test_a_job_is_fitted_as_its_size_is_typed_and_the_address_holds_it(open_page
     page.keyboard.press("Tab")
     expect(page.locator("#fit-verdict")).not_to_have_text(before)
     assert "cores=20" in page.url
-    found = windows(page)
-    assert found
+    texts = windows(page)
+    assert texts
     shared = settled(open_page(page.url))
     expect(shared.get_by_label("Cores of a pod")).to_have_value("20")
-    assert windows(shared) == found
+    assert windows(shared) == texts
     page.get_by_label("Cores of a pod").fill("4000")
     page.keyboard.press("Tab")
     expect(page.locator("#fit-verdict")).to_contain_text("No node can take")

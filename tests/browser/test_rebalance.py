@@ -31,8 +31,8 @@ ROUND = (("rebalance-mark", "data"), ("tick", "n_intervals"))
 def test_the_round_is_read_at_1366_pixels_and_by_keyboard(
     open_page: Open, made: Results, axe: str, theme: str, tmp_path: Path
 ) -> None:
-    given = DashboardContext(moves=FixedMoves(), current_user=lambda: APPROVER)
-    app = create_app(StoreSource(made.store, support.QUICK), support.QUICK, context=given)
+    context = DashboardContext(moves=FixedMoves(), current_user=lambda: APPROVER)
+    app = create_app(StoreSource(made.store, support.QUICK), support.QUICK, context=context)
     with support.served(app) as address:
         page = settled(open_page(f"{address}/rebalance", theme=theme, size=SIZE))
         expect(page.get_by_role("img", name="CPU now: 1 of 3 above their threshold")).to_be_visible()
@@ -51,8 +51,8 @@ def test_a_person_approves_every_move_follows_one_to_its_end_and_withdraws_the_o
     open_page: Open, made: Results, tmp_path: Path
 ) -> None:
     with moves.embedded(tmp_path) as scene:
-        given = DashboardContext(moves=scene.service(), current_user=lambda: APPROVER)
-        app = create_app(StoreSource(made.store, support.QUICK), support.QUICK, scene.clock, given)
+        context = DashboardContext(moves=scene.service(), current_user=lambda: APPROVER)
+        app = create_app(StoreSource(made.store, support.QUICK), support.QUICK, scene.clock, context)
         with support.served(app) as address:
             page = settled(open_page(f"{address}/rebalance", size=SIZE))
             redraw_always(page, *ROUND)
@@ -65,7 +65,7 @@ def test_a_person_approves_every_move_follows_one_to_its_end_and_withdraws_the_o
             expect(page.locator("#moves-done")).to_contain_text("Made 2 jobs.")
             jobs = page.get_by_role("table", name="Jobs").locator("tbody tr")
             expect(jobs).to_have_count(2)
-            running, waiting = (one["spec"]["podRef"]["name"] for one in scene.jobs())
+            running, waiting = (job["spec"]["podRef"]["name"] for job in scene.jobs())
             scene.say(scene.jobs()[0]["metadata"]["name"], "Running", status="Evicting")
             scene.clock.seconds += 60  # the service reads again
             expect(jobs.filter(has_text=running)).to_contain_text("Evicting")
@@ -82,8 +82,8 @@ def test_a_person_empties_a_node_and_gives_it_back(open_page: Open, made: Result
         # the hot node carries all that is used, the cold one is under-used and empty
         args = {"lowThresholds": {"cpu": 35, "memory": 50}, "highThresholds": {"cpu": 100, "memory": 100}}
         scene.configure({"name": "HighNodeLoad", "args": args})
-        given = DashboardContext(moves=scene.service(), current_user=lambda: APPROVER)
-        app = create_app(StoreSource(made.store, support.QUICK), support.QUICK, scene.clock, given)
+        context = DashboardContext(moves=scene.service(), current_user=lambda: APPROVER)
+        app = create_app(StoreSource(made.store, support.QUICK), support.QUICK, scene.clock, context)
         with support.served(app) as address:
             page = settled(open_page(f"{address}/rebalance", size=SIZE))
             page.get_by_role("link", name="Empty", exact=True).click()

@@ -29,19 +29,19 @@ def file(tmp_path: Path) -> str:
 
 @pytest.mark.parametrize("theme", ["light", *full("dark")])
 def test_the_report_is_accessible_and_asks_nobody(open_page: Open, axe: str, theme: str, file: str) -> None:
-    asked: list[str] = []
+    texts: list[str] = []
     page = open_page(file, theme=theme)
-    page.on("request", lambda request: asked.append(request.url))
+    page.on("request", lambda request: texts.append(request.url))
     page.reload()
-    assert asked == [file]
+    assert texts == [file]
     page.get_by_text("How it was computed").first.click()
     assert page.get_by_text("frees 9 cores, 48.00 EUR a month", exact=True).is_visible()
     session = page.context.new_cdp_session(page)  # the page's own policy forbids scripts; the debugger is not the page
     session.send("Page.setBypassCSP", {"enabled": True})
     page.reload()
     page.evaluate(axe)
-    found = page.evaluate("async () => (await axe.run()).violations")
-    bad = [v for v in found if v["impact"] in ("serious", "critical")]
+    shown = page.evaluate("async () => (await axe.run()).violations")
+    bad = [v for v in shown if v["impact"] in ("serious", "critical")]
     assert bad == [], json.dumps(bad, indent=1)[:4000]
 
 

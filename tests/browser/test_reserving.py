@@ -79,8 +79,8 @@ def page_on(plane: ControlPlane, folder: Path, clock: Clock) -> Any:
     )
     source = StoreSource(Store((folder / "empty").as_uri(), "real"), support.QUICK)
     who = person(Role.APPROVER)
-    given = DashboardContext(current_user=lambda: who, plans=plan_service_of(settings, clock=clock))
-    return create_app(source, support.QUICK, clock, given)
+    context = DashboardContext(current_user=lambda: who, plans=plan_service_of(settings, clock=clock))
+    return create_app(source, support.QUICK, clock, context)
 
 
 def test_a_plan_approved_in_five_clicks_of_home_holds_room_its_pods_land_and_its_score_appears(

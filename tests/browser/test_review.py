@@ -58,9 +58,9 @@ def url(scene: Scene) -> Iterator[str]:
 def free(scene: Scene, count: int = 1) -> list[WorkloadRef]:
     """Workloads that nothing stands in the way of."""
     looks = scene.service().dry_run(ADMIN, ChangeRequest(scene.workloads, Method.TEMPLATE))
-    found = [k.workload for k in looks if not k.error and not k.blocked(()) and k.tried and k.tried.accepted]
-    assert len(found) >= count, [(str(k.workload), k.error, k.blocked(()), k.tried) for k in looks]
-    return found[:count]
+    refs = [k.workload for k in looks if not k.error and not k.blocked(()) and k.tried and k.tried.accepted]
+    assert len(refs) >= count, [(str(k.workload), k.error, k.blocked(()), k.tried) for k in looks]
+    return refs[:count]
 
 
 def box(page: Page, ref: WorkloadRef) -> Locator:
@@ -151,7 +151,7 @@ def test_a_first_visit_by_keys_accepts_in_five_actions_on_a_real_cluster(
     on_plane: Scene, plane_url: str, open_page: Open, record_property: Callable[[str, object], None]
 ) -> None:
     ref = free(on_plane, 2)[1]
-    others = [one for one in every_workload(on_plane) if one != ref]
+    others = [workload_ref for workload_ref in every_workload(on_plane) if workload_ref != ref]
     on_plane.service().snooze(ADMIN, others, 1, "so that this one is the first row")
     hands = by_keys(settled(open_page(plane_url)))
     expect(hands.page.locator("#review-outcome")).to_contain_text(str(ref))
@@ -217,7 +217,9 @@ def every_workload(scene: Scene) -> list[WorkloadRef]:
 @pytest.mark.soak
 def test_the_long_way_by_keys_shows_every_step_and_leads_to_the_same(scene: Scene, url: str, open_page: Open) -> None:
     (ref,) = free(scene)
-    scene.service().snooze(ADMIN, [one for one in every_workload(scene) if one != ref], 1, "later")
+    scene.service().snooze(
+        ADMIN, [workload_ref for workload_ref in every_workload(scene) if workload_ref != ref], 1, "later"
+    )
     page = settled(open_page(f"{url}/recommendations"))
     hands = Hands(page)
     for shortcut in ("j", "r"):
@@ -309,9 +311,9 @@ def test_all_that_match_are_chosen_by_the_filter_and_reviewed_by_name(scene: Sce
     assert first.everything and not first.workloads
     page.locator("#review-next").click()
     shown(page, "Guardrails")
-    asked = reviewing.parse_terms(page.evaluate("location.search"))
+    terms = reviewing.parse_terms(page.evaluate("location.search"))
     names = {(r["namespace"], r["kind"], r["workload"]) for r in rows}
-    assert {(w.namespace, w.kind, w.name) for w in asked.workloads} == names and not asked.everything
+    assert {(w.namespace, w.kind, w.name) for w in terms.workloads} == names and not terms.everything
 
 
 @pytest.mark.soak

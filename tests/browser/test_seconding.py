@@ -54,8 +54,8 @@ class House:
     @property
     def change(self) -> str:
         """The id of the one change."""
-        (found,) = self.scene.service().changes(Person("x"))
-        return found.change.id
+        (change_status,) = self.scene.service().changes(Person("x"))
+        return change_status.change.id
 
 
 @pytest.fixture(scope="module")

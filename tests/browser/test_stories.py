@@ -83,9 +83,9 @@ def test_a_page_is_drawn_without_a_serious_accessibility_fault(
     pictured(page, f"{name}-{theme}", tmp_path)
     page.evaluate("document.querySelectorAll('details.more, details.container').forEach(it => { it.open = true; })")
     page.evaluate(axe)
-    found = page.evaluate("async () => (await axe.run()).violations")
+    shown = page.evaluate("async () => (await axe.run()).violations")
     serious = [
-        (v["id"], [n["html"][:200] for n in v["nodes"]]) for v in found if v["impact"] in ("serious", "critical")
+        (v["id"], [n["html"][:200] for n in v["nodes"]]) for v in shown if v["impact"] in ("serious", "critical")
     ]
     assert serious == []
 

@@ -49,14 +49,14 @@ def samples(workload: WorkloadRef, begun: int) -> dict[str, list[str]]:
                 series.append(f"container_{name}_total{{{labels}}} {rate * (t - start):.3f} {t}")
             if t > start:
                 found.setdefault("app_p99_seconds gauge", []).append(f"app_p99_seconds{{{labels}}} {p99} {t}")
-                asked = f'kube_pod_container_resource_requests{{{labels},resource="cpu"}} {request} {t}'
-                found.setdefault("kube_pod_container_resource_requests gauge", []).append(asked)
+                text = f'kube_pod_container_resource_requests{{{labels},resource="cpu"}} {request} {t}'
+                found.setdefault("kube_pod_container_resource_requests gauge", []).append(text)
     return found
 
 
 @contextmanager
 def measured(folder: Path, workload: WorkloadRef, begun: int) -> Iterator[str]:
-    lines = [line for kind, found in samples(workload, begun).items() for line in (f"# TYPE {kind}", *found)]
+    lines = [line for kind, texts in samples(workload, begun).items() for line in (f"# TYPE {kind}", *texts)]
     (folder / "m.txt").write_text("\n".join([*lines, "# EOF", ""]))
     blocks_from(folder / "m.txt", folder / "data")
     with Server(folder / "data") as server:
@@ -80,7 +80,7 @@ def test_a_regression_shows_usage_through_the_change_and_the_rule_it_broke(
 ) -> None:
     with acting.embedded(tmp_path, made) as scene:
         begun = scene.end_seconds - 12 * 3600
-        ref = next(one for one in scene.acceptable() if one.kind == "Deployment")
+        ref = next(workload_ref for workload_ref in scene.acceptable() if workload_ref.kind == "Deployment")
         with measured(tmp_path, ref, begun) as url:
             clock = TestClock(begun)
             acts = service(scene, url, clock)
@@ -91,8 +91,8 @@ def test_a_regression_shows_usage_through_the_change_and_the_rule_it_broke(
         assert judged.state is ChangeState.REGRESSED
         with acting.served(scene) as address:
             page = open_page(f"{address}/changes?open={done.change.id}")
-            told = page.locator("#change-told")
-            rules = told.get_by_role("table", name="Rules of the verdict")
+            locator = page.locator("#change-told")
+            rules = locator.get_by_role("table", name="Rules of the verdict")
             throttled = rules.get_by_role("row").filter(has_text="throttled CPU periods")
             expect(throttled).to_contain_text(re.compile(r"2\.0 %.*(39|40|41)\.\d %.*12\.0 %.*worse"))
             expect(rules.get_by_role("row").filter(has_text="p99 latency")).to_contain_text(
@@ -101,7 +101,7 @@ def test_a_regression_shows_usage_through_the_change_and_the_rule_it_broke(
             expect(rules.get_by_role("row").filter(has_text="PSI")).to_contain_text("no samples")
             # Half a core all the time; the first minutes of a counter say less. One core was requested before.
             usage = re.compile(r"CPU: mean usage (4\d\d|500) m before .* 5\d\d m after; requested 1 core before")
-            expect(told.get_by_role("img").first).to_have_attribute("aria-label", usage)
-            expect(told.locator(".js-plotly-plot .legendtext").filter(has_text="Request after")).to_be_visible()
+            expect(locator.get_by_role("img").first).to_have_attribute("aria-label", usage)
+            expect(locator.locator(".js-plotly-plot .legendtext").filter(has_text="Request after")).to_be_visible()
             page.goto(f"{address}/workload/{ref.namespace}/{ref.kind}/{ref.name}")
             expect(page.locator("#last-change")).to_contain_text("it did harm")

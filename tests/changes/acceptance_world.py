@@ -383,7 +383,7 @@ def _judged(found: Mapping[str, ChangeStatus], request: ApiRequest, before: Json
 
 def _undoes(write: Write, operations: list[Json], note: str) -> bool:
     """Whether these operations write what was there before; those of an object with annotations say so."""
-    values = [one.get("value") for one in operations if one["op"] != "test"]
+    values = [operation.get("value") for operation in operations if operation["op"] != "test"]
     return note in str(values) if not write.subresource else any(v in values for v in write.before.values())
 
 
@@ -406,21 +406,21 @@ class _Rows(Ledger):
 def statuses(rows: tuple[LedgerRow, ...]) -> tuple[Mapping[str, ChangeStatus], str]:
     """Each change by the ledger, and what is wrong with its rows."""
     cache_ = LedgerCache()
-    found = cache_.upto(_Rows(rows))
+    change_statuses = cache_.upto(_Rows(rows))
     wrong = verify_chain(rows, KEY, None, "ledger").why
-    return found, wrong or next((passed.why for passed in cache_.passed), "")
+    return change_statuses, wrong or next((passed.why for passed in cache_.passed), "")
 
 
 def wrong(world: World) -> str:
     """What must never be, in words."""
-    found, broken = statuses(world.rows)
+    change_statuses, broken = statuses(world.rows)
     if broken:
         return f"the ledger is broken: {broken}"
-    keys = [status.change.batch for status in found.values()]
+    keys = [status.change.batch for status in change_statuses.values()]
     if len(keys) != len(set(keys)):
         return "one request was accepted twice"
     confirmed = [row for row in world.rows if row.event == "confirmed"]
-    own = [row.subject for row in confirmed if row.actor == found[row.subject].change.actor]
+    own = [row.subject for row in confirmed if row.actor == change_statuses[row.subject].change.actor]
     return f"{own[0]} is confirmed by who has accepted it" if own else world.bad
 
 

@@ -87,7 +87,7 @@ def test_the_same_with_more_at_the_same_time(how: str) -> None:
 def test_the_model_finds_a_planted_fault_and_tells_how_it_comes_about(
     fault: str, acts: tuple[Act, ...], goes_wrong: dict[str, Any], last: str, so: str
 ) -> None:
-    with pytest.raises(CounterExample) as found:
+    with pytest.raises(CounterExample) as exception_info:
         explored(acts, **goes_wrong, **{fault: True})
-    assert so in found.value.wrong
-    assert found.value.steps[-1].startswith(last)
+    assert so in exception_info.value.wrong
+    assert exception_info.value.steps[-1].startswith(last)

@@ -218,7 +218,7 @@ def test_a_batch_whose_later_wave_we_may_not_write_is_refused_before_anything_is
     # Half of two workloads go first: the other one waits, and would be written by another account.
     with pytest.raises(ClusterForbidden, match="other"):
         acts.accept([first, second], structs.replace(TERMS, canary=0.5))
-    assert [request_of(control_plane, one) for one in (mine, other)] == ["1", "1"]
+    assert [request_of(control_plane, ref) for ref in (mine, other)] == ["1", "1"]
     assert acts.journal.statuses() == {}
 
 
@@ -329,8 +329,8 @@ def test_a_kill_at_each_named_point_loses_and_doubles_nothing(
     becomes: ChangeState, cpu: str,
 ) -> None:  # fmt: skip
     workload = deployed(control_plane, namespace)
-    found = msgspec.json.encode(recommended(workload)).decode()
-    words = [str(person), str(tmp_path / "l.db"), point, back, found]
+    text = msgspec.json.encode(recommended(workload)).decode()
+    words = [str(person), str(tmp_path / "l.db"), point, back, text]
     done = subprocess.run([sys.executable, "-c", KILLED, *words], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
     generation = live(control_plane, namespace)["metadata"]["generation"]
@@ -367,8 +367,8 @@ def test_the_commands_tell_the_whole_story(
     assert back.returncode == 0, back.stderr
     assert json.loads(back.stdout)[0]["state"] == "rolled-back" and request_of(control_plane, workload) == "1"
     checked = run("audit", "verify", "--kubeconfig", str(person))
-    said = f"4 rows of ledger {ledger.id} are unchanged, and its row 4 matches the head that the cluster stores\n"
-    assert checked.stdout == said
+    text = f"4 rows of ledger {ledger.id} are unchanged, and its row 4 matches the head that the cluster stores\n"
+    assert checked.stdout == text
     exported = json.loads(run("audit", "export", "-o", "json").stdout)
     assert [e["event"] for e in exported] == ["accepted", "applied", "rollback-accepted", "rolled-back"]
 

@@ -24,9 +24,9 @@ def client(control_plane: ControlPlane, person: Path) -> KubeClient:
 
 def grown(path: Path, rows: int) -> Ledger:
     """A ledger with so many rows more."""
-    found = Ledger(path)
-    found.append(1000.0, "ann", [("accepted", f"c{n}", {}) for n in range(rows)])
-    return found
+    ledger = Ledger(path)
+    ledger.append(1000.0, "ann", [("accepted", f"c{n}", {}) for n in range(rows)])
+    return ledger
 
 
 def cut(path: Path, after: int) -> Ledger:
@@ -52,9 +52,9 @@ def test_a_head_that_may_not_be_read_is_not_called_compared(
     refused = verify(nobody, namespace, tmp_path / "l.db")
     assert refused.exit_code == 4, refused.output
     assert "2 rows of ledger" in refused.stdout and "matches the head" not in refused.stdout
-    said = " ".join(refused.stderr.split())
-    assert "the head that the cluster stores could not be read: cannot get configmaps" in said
-    assert f"Grant it in a Role of namespace {namespace}" in said and "--offline" in said
+    text = " ".join(refused.stderr.split())
+    assert "the head that the cluster stores could not be read: cannot get configmaps" in text
+    assert f"Grant it in a Role of namespace {namespace}" in text and "--offline" in text
 
 
 def test_two_ledgers_keep_their_heads_beside_each_other(client: KubeClient, namespace: str, tmp_path: Path) -> None:
@@ -108,14 +108,14 @@ def test_a_ledger_without_its_key_is_another_and_the_old_one_is_named(
 def test_verify_says_which_ledger_it_was_and_which_others_the_cluster_knows(
     person: Path, client: KubeClient, namespace: str, tmp_path: Path
 ) -> None:
-    one, two = grown(tmp_path / "one.db", 3), grown(tmp_path / "two.db", 1)
-    anchor(client, one, namespace)
-    assert f"3 rows of ledger {one.id} are unchanged, and its row 3" in verify(person, namespace, one.path).output
-    told = verify(person, namespace, two.path)
-    assert told.exit_code == 0 and f"({two.id}), but others: {one.id}" in " ".join(told.output.split())
+    ledger, two = grown(tmp_path / "one.db", 3), grown(tmp_path / "two.db", 1)
+    anchor(client, ledger, namespace)
+    assert f"3 rows of ledger {ledger.id} are unchanged, and its row 3" in verify(person, namespace, ledger.path).output
+    result = verify(person, namespace, two.path)
+    assert result.exit_code == 0 and f"({two.id}), but others: {ledger.id}" in " ".join(result.output.split())
     shutil.copy(tmp_path / "one.key", tmp_path / "copy.key")
     wrong = verify(person, namespace, grown(tmp_path / "copy.db", 1).path)
-    assert (wrong.exit_code, f"WRONG at row 2 of ledger {one.id}" in wrong.output) == (3, True)
+    assert (wrong.exit_code, f"WRONG at row 2 of ledger {ledger.id}" in wrong.output) == (3, True)
 
 
 def test_an_entry_that_is_no_head_is_said(
@@ -124,8 +124,8 @@ def test_an_entry_that_is_no_head_is_said(
     ledger = grown(tmp_path / "l.db", 1)
     body = {"metadata": {"name": ANCHOR}, "data": {ledger.id: "{}"}}
     control_plane.api().create(f"/api/v1/namespaces/{namespace}/configmaps", body)
-    told = verify(person, namespace, ledger.path)
-    assert f"holds no head of ledger {ledger.id}" in " ".join(told.output.split())
+    result = verify(person, namespace, ledger.path)
+    assert f"holds no head of ledger {ledger.id}" in " ".join(result.output.split())
 
 
 @pytest.mark.parametrize("left", [0, 1, 2, 3])
@@ -139,8 +139,8 @@ def test_what_was_cut_off_is_not_called_written_without_the_clusters_head(
     ledger.close()
     for options in (("--offline",), ()):  # the cluster keeps no head of it either
         answer = verify(person, namespace, path, *options)
-        said = " ".join(answer.stdout.split())
-        assert answer.exit_code == 0 and "unchanged" not in said
-        assert said.endswith("cannot be checked without the head that the cluster stores"), said
-        assert (f"whether rows after row {left} were cut off" in said) == (left > 0)
-        assert (f"ledger {ledger.id} has no rows; whether it had some that were removed" in said) == (left == 0)
+        text = " ".join(answer.stdout.split())
+        assert answer.exit_code == 0 and "unchanged" not in text
+        assert text.endswith("cannot be checked without the head that the cluster stores"), text
+        assert (f"whether rows after row {left} were cut off" in text) == (left > 0)
+        assert (f"ledger {ledger.id} has no rows; whether it had some that were removed" in text) == (left == 0)

@@ -268,9 +268,9 @@ def test_the_matrix_says_what_the_cluster_allows(tmp_path: Path, made: acting.Pr
         rules = (AccessRule(("get", "list"), ("apps", "batch", "autoscaling", "policy"), ("*",)),)
         kubeconfig = server.write_kubeconfig(tmp_path / "reader", server.account("reader", Account("reader", rules)))
         scene = acting.Scene(made, acting.settings_of(tmp_path, kubeconfig, acting.ACTIONS))
-        found = scene.service().permissions(ADMIN, ["pay"])
-    allowed = {(p.feature, p.namespace) for p in found if p.allowed}
-    refused = {(p.feature, p.namespace) for p in found if not p.allowed}
+        permissions = scene.service().permissions(ADMIN, ["pay"])
+    allowed = {(p.feature, p.namespace) for p in permissions if p.allowed}
+    refused = {(p.feature, p.namespace) for p in permissions if not p.allowed}
     assert allowed == {("Review a change", ""), ("Review a change", "pay")}
     assert ("Apply and roll back", "pay") in refused and ("Resize running pods", "") in refused
 

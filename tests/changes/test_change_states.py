@@ -96,14 +96,14 @@ def test_exactly_what_differs_is_told(before: Any, after: Any) -> None:
         if amount(before, part, name) != amount(after, part, name)
     }
     found = moves(change(write(before, after)))
-    told = {f"{m.pointer} {m.now} → {m.new}" for m in found if m.pointer != "resources"}
-    assert told == wanted or not (wanted or (before or {}) or (after or {}))
+    texts = {f"{m.pointer} {m.now} → {m.new}" for m in found if m.pointer != "resources"}
+    assert texts == wanted or not (wanted or (before or {}) or (after or {}))
 
 
 def test_what_was_verified_adds_up_from_month_to_month() -> None:
     # 1 793 491 200 is 2026-11-01 00:00 UTC: a second before it is October.
     november = 1_793_491_200.0
-    made = [
+    change_statuses = [
         replace(ChangeStatus(change(saved_millicores=saved), state, 0.0, 0.0, "ann"), verified_seconds=at)
         for saved, state, at in (
             (1000, ChangeState.VERIFIED, november - 1),
@@ -112,5 +112,5 @@ def test_what_was_verified_adds_up_from_month_to_month() -> None:
             (9000, ChangeState.ROLLED_BACK, november + 2),
         )
     ]
-    assert verified_by_month(made) == {"2026-10": 1000, "2026-11": 1700}
+    assert verified_by_month(change_statuses) == {"2026-10": 1000, "2026-11": 1700}
     assert verified_by_month([]) == {}

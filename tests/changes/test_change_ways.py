@@ -50,8 +50,8 @@ def rows(scene: acting.Scene) -> list[tuple[str, str, str]]:
 def test_a_review_offers_what_can_be_had_and_a_bundle_changes_nothing(scene: acting.Scene) -> None:
     service, ref = scene.service(), scene.workloads[0]
     before = scene.live(ref)
-    (seen,) = service.review(ADMIN, ChangeRequest((ref,)))
-    assert seen.suggested in set(Method) and Method.TEMPLATE not in seen.impossible
+    (review,) = service.review(ADMIN, ChangeRequest((ref,)))
+    assert review.suggested in set(Method) and Method.TEMPLATE not in review.impossible
     files = service.bundle(ADMIN, ChangeRequest((ref,), key="k1"), BundleForm.KUSTOMIZE)
     assert PULL_REQUEST in files and len(files) > 1 and scene.live(ref) == before
     ((event, actor, body),) = rows(scene)
@@ -67,10 +67,10 @@ def test_a_review_offers_what_can_be_had_and_a_bundle_changes_nothing(scene: act
 def test_a_canary_goes_on_by_the_service_s_own_watcher(scene: acting.Scene) -> None:
     service, refs, news = scene.service(), scene.acceptable()[:2], list[News]()
     done = service.accept(ADMIN, ChangeRequest(refs, canary=0.5, key="k1"))
-    assert [one.state for one in done] == [ChangeState.APPLIED, ChangeState.WAITING]
+    assert [change_status.state for change_status in done] == [ChangeState.APPLIED, ChangeState.WAITING]
     acting.settle_rollouts(scene)
     service.watcher(news.extend, lambda _now: []).step()
-    states = [one.state for one in service.changes(ADMIN)]
+    states = [change.state for change in service.changes(ADMIN)]
     assert set(states) <= {ChangeState.APPLIED, ChangeState.VERIFIED, ChangeState.REGRESSED}
     assert ChangeState.WAITING not in states and service.ledger().bad_row == 0
 

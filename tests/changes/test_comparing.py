@@ -58,25 +58,25 @@ def rates(throttled: float, waiting: float) -> dict[str, float]:
 def test_pods_of_before_a_rollout_are_compared_with_those_after_it(tmp_path: Path) -> None:
     # Before 5 % of the periods are throttled and 1 % of the time is waited, afterwards 30 % and 4 %; another workload
     # whose name begins alike is not counted.
-    found = [
+    texts = [
         *samples("web-7d4b-aaaaa", BEGUN - SPAN, rates(0.05, 0.01)),
         *samples("web-9c2f-bbbbb", BEGUN, rates(0.3, 0.04)),
         *samples("web-api-7d4b-ccccc", BEGUN, rates(1.0, 1.0)),
     ]
-    families = sorted({line.split("{")[0] for line in found})
+    families = sorted({line.split("{")[0] for line in texts})
     lines = [line for name in families for line in (f"# TYPE {name.removesuffix('_total')} counter",
-                                                    *(x for x in found if x.startswith(name + "{")))]  # fmt: skip
+                                                    *(x for x in texts if x.startswith(name + "{")))]  # fmt: skip
     (tmp_path / "m.txt").write_text("\n".join([*lines, "# EOF", ""]))
     blocks_from(tmp_path / "m.txt", tmp_path / "data")
     with Server(tmp_path / "data") as server:
         client = Client(PrometheusSettings(url=server.url))
         compare = PrometheusComparison(client, {})
-        seen = {one.measure: one for one in compare(change(), BEGUN, BEGUN + SPAN, [])}
+        seen = {compared.measure: compared for compared in compare(change(), BEGUN, BEGUN + SPAN, [])}
         assert seen[Measure.THROTTLED].before == pytest.approx(0.05, rel=0.05)
         assert seen[Measure.THROTTLED].after == pytest.approx(0.30, rel=0.05)
         assert seen[Measure.PRESSURE].after == pytest.approx(0.04, rel=0.1)
         nobody = compare(change("nobody"), BEGUN, BEGUN + SPAN, [])
-        assert [(one.before, one.after) for one in nobody] == [(None, None), (None, None)]
+        assert [(compared.before, compared.after) for compared in nobody] == [(None, None), (None, None)]
         assert compare(change(), BEGUN, BEGUN + 60, []) == []
         client.close()
     assert harm(list(seen.values())).startswith("throttled CPU periods 5.0 % -> 30.0 %, more than 10 % up")

@@ -133,8 +133,8 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
 @pytest.fixture(scope="module")
 def server() -> Iterator[EmbeddedServer]:
     """Workloads of each name with a pod each, and the objects of FORMS, of WRONG, and of each exporter."""
-    with EmbeddedServer() as made:
-        api = embedded_api(made)
+    with EmbeddedServer() as embedded_server:
+        api = embedded_api(embedded_server)
         slo_objects.serve(api)
         for namespace in (SPACE, "monitoring"):
             api.create("/api/v1/namespaces", {"metadata": {"name": namespace}})
@@ -156,7 +156,7 @@ def server() -> Iterator[EmbeddedServer]:
         slo_objects.create(api, slo_objects.data_source(SPACE, "prom", "Prometheus"))
         for name, (sli, _) in WRONG.items():
             slo_objects.create(api, slo_objects.sloth(SPACE, f"wrong-{name}", sli))
-        yield made
+        yield embedded_server
 
 
 @pytest.fixture(scope="module")
@@ -173,17 +173,25 @@ def ref(name: str) -> WorkloadRef:
 
 def found_of(cluster: KubeClient, source: Client, name: str) -> dict[str, FoundObjective]:
     """Objectives of SLO objects by the object's name."""
-    found = find_guards(cluster, source, {}, ref(name), CHANGED, SETTINGS).found
-    return {one.source.split("/")[1].split(":")[0]: one for one in found if f" {SPACE}/" in one.source}
+    objectives = find_guards(cluster, source, {}, ref(name), CHANGED, SETTINGS).found
+    return {
+        objective.source.split("/")[1].split(":")[0]: objective
+        for objective in objectives
+        if f" {SPACE}/" in objective.source
+    }
 
 
 def harm_by(cluster: KubeClient, source: Client, workload: WorkloadRef, title: str) -> str:
     """The first rule that an hour after the planted change breaks, of those of one object."""
     live = cluster.get(f"/apis/apps/v1/namespaces/{workload.namespace}/deployments/{workload.name}")
     assert live is not None
-    asked = [one for one in declared_objectives(cluster, live, workload).objectives if f"/{title}" in one.name]
+    objectives = [
+        objective
+        for objective in declared_objectives(cluster, live, workload).objectives
+        if f"/{title}" in objective.name
+    ]
     change = Change("c1", "b1", workload.namespace, "Deployment", workload.name, "ann", (), "template", "d@0", ())
-    compared = PrometheusComparison(source, {})(change, CHANGED, CHANGED + 3600, asked)
+    compared = PrometheusComparison(source, {})(change, CHANGED, CHANGED + 3600, objectives)
     rules = [rule for rule in regression_results(compared, SETTINGS) if title in rule.rule]
     return ChangeVerdict(0, 1, tuple(rules)).harm
 
@@ -194,10 +202,10 @@ def harm_by(cluster: KubeClient, source: Client, workload: WorkloadRef, title: s
 def test_an_object_about_each_kind_of_metric_is_found_and_sees_the_harm(
     exporter: Exporter, source: Client, cluster: KubeClient
 ) -> None:
-    found = found_of(cluster, source, exporter.name)[f"of-{exporter.name}"]
+    objective = found_of(cluster, source, exporter.name)[f"of-{exporter.name}"]
     # Until the change none failed, and 2 in a hundred may.
-    assert (found.reason, found.median, found.is_used) == ("", 0.0, True)
-    assert found.ceiling == pytest.approx(1 - slo_objects.PROMISED) and found.false_alarms == 0.0
+    assert (objective.reason, objective.median, objective.is_used) == ("", 0.0, True)
+    assert objective.ceiling == pytest.approx(1 - slo_objects.PROMISED) and objective.false_alarms == 0.0
     assert "more than the promised 2.0 %" in harm_by(cluster, source, ref(exporter.name), f"of-{exporter.name}:")
 
 
@@ -207,9 +215,9 @@ def test_an_object_about_each_kind_of_metric_is_found_and_sees_the_harm(
 def test_each_way_to_write_an_objective_is_read_and_sees_the_harm(
     form: str, source: Client, cluster: KubeClient
 ) -> None:
-    found = found_of(cluster, source, "jvm")[form]
-    assert (found.reason, found.is_used, found.false_alarms) == ("", True, 0.0)
-    assert found.period == {"s": "", "p": "4w", "o": "28d"}[form[0]]
+    objective = found_of(cluster, source, "jvm")[form]
+    assert (objective.reason, objective.is_used, objective.false_alarms) == ("", True, 0.0)
+    assert objective.period == {"s": "", "p": "4w", "o": "28d"}[form[0]]
     harm = harm_by(cluster, source, ref("jvm"), form)
     # Of requests after the change a twentieth fails, and half takes longer than 100 ms.
     # The mean of 5-minute rates begins with rates from before the change, of samples that are five minutes apart.
@@ -225,8 +233,8 @@ def test_an_object_with_a_wrong_query_guards_nothing_and_says_why(
 ) -> None:
     name = WRONG[wrong][1]
     guards = find_guards(cluster, source, {}, ref(name), CHANGED, SETTINGS)
-    mine = [one for one in guards.found if f"/wrong-{wrong}:" in one.source]
-    assert all(one.reason for one in mine)
+    mine = [objective for objective in guards.found if f"/wrong-{wrong}:" in objective.source]
+    assert all(objective.reason for objective in mine)
     is_said = bool(mine) or any(f"/wrong-{wrong}:" in gap for gap in guards.gaps)
     # Objects of others are not this workload's business.
     assert is_said is (wrong not in ("elsewhere", "two-owners"))
@@ -243,30 +251,30 @@ def test_an_object_of_another_namespace_is_proposed_and_guards_only_after_a_pers
     slo_objects.create(api, slo_objects.sloth("monitoring", "of-grpc", slo_objects.events(bad, total)))
     slo_objects.create(api, slo_objects.sloth("monitoring", "all", slo_objects.events(*selectors(LABELLED[0]))))
     guards = find_guards(cluster, source, {}, ref("grpc"), CHANGED, SETTINGS)
-    (far,) = [one for one in guards.found if "monitoring/" in one.source]
+    (far,) = [objective for objective in guards.found if "monitoring/" in objective.source]
     assert (far.reason, far.is_used, far.ceiling) == ("", False, None)
     assert any("to use it: kubectl annotate" in line and "monitoring" not in line for line in describe(guards))
     live = cluster.get(f"/apis/apps/v1/namespaces/{SPACE}/deployments/grpc")
     assert live is not None
-    assert [one.name for one in declared_objectives(cluster, live, ref("grpc")).objectives] == [
+    assert [objective.name for objective in declared_objectives(cluster, live, ref("grpc")).objectives] == [
         f"Sloth {SPACE}/of-grpc: availability"
     ]
 
 
 @pytest.mark.server
 def test_kinds_that_are_missing_and_rights_that_are_missing_are_notes(source: Client, tmp_path: Path) -> None:
-    with EmbeddedServer() as made:
-        api = embedded_api(made)
+    with EmbeddedServer() as embedded_server:
+        api = embedded_api(embedded_server)
         api.create("/api/v1/namespaces", {"metadata": {"name": SPACE}})
         api.create(f"/apis/apps/v1/namespaces/{SPACE}/deployments", deployment("jvm", {"app": "jvm"}))
         slo_objects.serve(api, "slos")
         rule = AccessRule(("get", "list"), ("apps",), ("deployments",))
-        token = made.account("looks", Account("looks", (rule,)))
-        settings = KubeSettings(kubeconfig=str(made.write_kubeconfig(tmp_path / "kubeconfig", token)))
+        token = embedded_server.account("looks", Account("looks", (rule,)))
+        settings = KubeSettings(kubeconfig=str(embedded_server.write_kubeconfig(tmp_path / "kubeconfig", token)))
         client = connect(settings)
         guards = find_guards(client, source, {}, ref("jvm"), CHANGED, SETTINGS)
         client.close()
-    assert {one.source for one in guards.found} == {"JVM (Micrometer)"}
+    assert {objective.source for objective in guards.found} == {"JVM (Micrometer)"}
     assert "SLO objects of OpenSLO were not searched: they may not be listed" in guards.gaps
 
 
@@ -372,7 +380,7 @@ def test_a_change_that_breaks_a_promise_is_rolled_back_when_it_has_soaked(
         assert moved == [[], [ChangeState.ROLLED_BACK]]  # it soaks for half an hour
         assert scene.resources(promised.workload) == promised.before
         name = "policy promise: errors" if tool == "policy" else f"{tool} {promised.workload.namespace}/promise"
-        assert any(f"failed requests ({name}" in one.words for one in promised.news)
+        assert any(f"failed requests ({name}" in news.words for news in promised.news)
 
 
 @pytest.mark.slow

@@ -300,8 +300,8 @@ def test_a_request_is_asked_about_as_the_api_server_would(method: str, path: str
 
 def test_an_apply_is_asked_about_twice() -> None:
     path = "/apis/apps/v1/namespaces/a/deployments/b"
-    found = asked("PATCH", path, content_type="application/apply-patch+yaml")
-    assert found == ["patch apps/deployments a/b", "create apps/deployments a/b"]
+    texts = asked("PATCH", path, content_type="application/apply-patch+yaml")
+    assert texts == ["patch apps/deployments a/b", "create apps/deployments a/b"]
 
 
 APPLIED, PATCHED = "application/apply-patch+yaml", "application/json-patch+json"

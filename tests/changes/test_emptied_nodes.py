@@ -25,9 +25,9 @@ NODES = "/api/v1/nodes"
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Iterator[MoveScene]:
-    with moves.embedded(tmp_path) as made:
-        made.configure({"name": "HighNodeLoad", "args": HIGH_NODE_LOAD})
-        yield made
+    with moves.embedded(tmp_path) as move_scene:
+        move_scene.configure({"name": "HighNodeLoad", "args": HIGH_NODE_LOAD})
+        yield move_scene
 
 
 def taints(scene: MoveScene) -> list[dict[str, str]]:
@@ -38,7 +38,7 @@ def test_an_approved_node_is_marked_and_given_back_and_the_ledger_has_both(scene
     service = scene.service()
     (row,) = service.emptying(VIEWER).emptying.rows()
     assert (row["node"], row["decision"], row["reason"]) == (COLD, "set", "under-used")
-    assert [one.error for one in service.preview_nodes(APPROVER, [COLD])] == [""]
+    assert [preview_node.error for preview_node in service.preview_nodes(APPROVER, [COLD])] == [""]
     assert (taints(scene), scene.rows()) == ([], []), "a dry run"
     (outcome,) = service.approve_nodes(APPROVER, [COLD], "sale is over")
     assert (outcome.pod, outcome.error) == (COLD, "")
@@ -47,8 +47,8 @@ def test_an_approved_node_is_marked_and_given_back_and_the_ledger_has_both(scene
     assert (row["decision"], row["by"]) == ("stays", "a person")
     service.withdraw_node(APPROVER, COLD, "needed")
     assert taints(scene) == []
-    asked, approved, withdrawn = (f"emptying-{word}" for word in ("asked", "approved", "withdrawn"))
-    assert scene.events() == [(event, "ann", COLD) for event in (asked, approved, asked, withdrawn)]
+    text, approved, withdrawn = (f"emptying-{word}" for word in ("asked", "approved", "withdrawn"))
+    assert scene.events() == [(event, "ann", COLD) for event in (text, approved, text, withdrawn)]
     assert service.history(VIEWER)[0].event is MoveEvent.NODE_WITHDRAWN
     assert "sale is over" in service.history(VIEWER)[-1].message
 
@@ -57,7 +57,7 @@ def test_a_node_that_the_round_does_not_empty_is_refused_in_words(scene: MoveSce
     service = scene.service()
     service.approve_nodes(APPROVER, [COLD])
     outcomes = service.approve_nodes(APPROVER, [COLD, HOT, "nowhere"])
-    errors = [one.error for one in outcomes]
+    errors = [outcome.error for outcome in outcomes]
     assert ["emptied already" in errors[0], "does not empty" in errors[1], "no node nowhere" in errors[2]] == [True] * 3
     with pytest.raises(NoData, match="is not being emptied"):
         service.withdraw_node(APPROVER, HOT)
@@ -94,6 +94,6 @@ def test_the_shipped_roles_are_enough(scene: MoveScene, tmp_path: Path) -> None:
     ]
     token = scene.server.account("emptier", Account("emptier", tuple(rules)))
     service = scene.service(kubeconfig=str(scene.server.write_kubeconfig(tmp_path / "emptier", token=token)))
-    assert [one.error for one in service.approve_nodes(APPROVER, [COLD])] == [""]
+    assert [approve_node.error for approve_node in service.approve_nodes(APPROVER, [COLD])] == [""]
     service.withdraw_node(APPROVER, COLD)
     assert taints(scene) == []

@@ -239,7 +239,7 @@ def test_an_ingress_is_read_by_the_services_that_lead_to_the_workload_alone(
         ingress, shared = (guards_of(client, source, name) for name in ("nginx", "shared"))
     finally:
         client.close()
-    assert [(one.source, one.measure, one.reason) for one in ingress.found] == [
+    assert [(objective.source, objective.measure, objective.reason) for objective in ingress.found] == [
         ("ingress-nginx", Measure.LATENCY, ""),
         ("ingress-nginx", Measure.ERRORS, ""),
     ]
@@ -268,12 +268,12 @@ def test_a_service_counts_where_all_of_its_pods_are_the_workloads() -> None:
 
 def check_harm_is_seen(name: str, found: Sequence[FoundObjective], source: Client) -> None:
     """Both measures find the harm that began with the change, and none of them reads other namespaces."""
-    queries = {one.measure: one.query for one in found}
+    queries = {objective.measure: objective.query for objective in found}
     for query in queries.values():
         check_own(fill_variables(query, WorkloadRef(SPACE, "Deployment", name), 3600), SPACE, "query")
     change = Change("c1", "b1", SPACE, "Deployment", name, "ann", (), "template", "d@0", ())
     compared = PrometheusComparison(source, {})(
-        change, CHANGED, CHANGED + 3600, [Objective(*one) for one in queries.items()]
+        change, CHANGED, CHANGED + 3600, [Objective(*item) for item in queries.items()]
     )
     by_measure = {c.measure: c for c in compared}
     # Half of the requests lie between 250 and 500 ms: the p99 is 250 + (0.99 - 0.5) / 0.5 x 250 = 495 ms.
@@ -290,13 +290,16 @@ def check_harm_is_seen(name: str, found: Sequence[FoundObjective], source: Clien
 def test_latency_and_failures_of_each_kind_are_found_and_harm_is_seen_by_them(
     exporter: Exporter, source: Client, cluster: KubeClient
 ) -> None:
-    found = guards_of(cluster, source, exporter.name).found
-    assert [(one.measure, one.reason) for one in found] == [(Measure.LATENCY, ""), (Measure.ERRORS, "")]
-    latency, errors = found
+    objectives = guards_of(cluster, source, exporter.name).found
+    assert [(objective.measure, objective.reason) for objective in objectives] == [
+        (Measure.LATENCY, ""),
+        (Measure.ERRORS, ""),
+    ]
+    latency, errors = objectives
     # All requests lie between 50 and 100 ms: by linear interpolation the p99 is 50 + 0.99 x 50 = 99.5 ms.
     assert latency.median == pytest.approx(0.0995, rel=1e-6) and errors.median == 0.0
     assert latency.requests_per_hour == pytest.approx(7200, rel=0.01) and latency.false_alarms == 0.0
-    check_harm_is_seen(exporter.name, found, source)
+    check_harm_is_seen(exporter.name, objectives, source)
 
 
 @pytest.mark.server
@@ -339,7 +342,7 @@ def test_once_a_person_says_yes_harm_in_a_service_of_each_kind_is_rolled_back_in
             source = Client(PrometheusSettings(url=server.url))
             for ref in (*harmed, unharmed):
                 guards = find_guards(scene.client, source, {}, ref, begun, SETTINGS)
-                assert [(one.measure, one.reason) for one in guards.found] == [
+                assert [(objective.measure, objective.reason) for objective in guards.found] == [
                     (Measure.LATENCY, ""),
                     (Measure.ERRORS, ""),
                 ]
@@ -348,7 +351,7 @@ def test_once_a_person_says_yes_harm_in_a_service_of_each_kind_is_rolled_back_in
                 add = {"op": "add", "path": "/metadata/annotations", "value": annotations}
                 api.patch(address_of(ref).path, [add], kind="json")
                 used = find_guards(scene.client, source, {}, ref, begun, SETTINGS)
-                assert [one.is_used for one in used.found] == [True, True]
+                assert [objective.is_used for objective in used.found] == [True, True]
             before = {ref: scene.resources(ref) for ref in (*harmed, unharmed)}
             moved = moved_by_watching(scene, tmp_path, [*before], source, 0.2, 0.6)
             source.close()
@@ -366,7 +369,7 @@ def moved_by_watching(
     merged = msgspec.structs.replace(acting.ACTIONS, soak_minutes=30.0, auto_rollback=True)
     ledger = ChangeLedger(Ledger(folder / "l.db"), SystemClock(), "ann")
     actions = Actions(scene.client, ledger, merged, who(scene.client))
-    reviews = [one for ref in refs for one in actions.review(recommended_of(scene.store)([ref]))]
+    reviews = [review for ref in refs for review in actions.review(recommended_of(scene.store)([ref]))]
     accepted = actions.accept(reviews, AcceptanceTerms(overridden=("cool-down",)))
     assert [status.state for status in accepted] == [ChangeState.APPLIED] * len(refs)
     acting.settle_rollouts(scene)
@@ -386,10 +389,10 @@ def moved_by_watching(
 @pytest.mark.server
 def test_a_service_that_has_ended_or_is_young_says_so(source: Client, cluster: KubeClient) -> None:
     ended = guards_of(cluster, source, "jvm", NOW + 4 * 3600).found
-    assert {one.reason for one in ended} == {"no request was counted in the last two hours"}
+    assert {objective.reason for objective in ended} == {"no request was counted in the last two hours"}
     # The first whole hour ends an hour after the first sample: nine values ten hours after it, and one from a part.
     young = guards_of(cluster, source, "jvm", NOW - HOURS * 3600 + 10 * 3600).found
-    assert {one.reason for one in young} == {"measured for 10 hours; 24 are needed"}
+    assert {objective.reason for objective in young} == {"measured for 10 hours; 24 are needed"}
 
 
 @pytest.mark.slow
@@ -404,12 +407,12 @@ def test_a_convention_that_is_too_large_for_the_server_is_a_gap_and_the_others_a
     # Istio: 100 callers x 12 samples of an hour at a time; the JVM's: a histogram of 6 series x 12, and 168 results.
     with Server(written(tmp_path, [*callers, jvm]), options=["--query.max-samples=800"]) as server:
         client = Client(PrometheusSettings(url=server.url))
-        found = guards_of(cluster, client, "jvm")
+        guards = guards_of(cluster, client, "jvm")
         client.close()
-    assert [(one.source, one.reason) for one in found.found] == [(JVM, ""), (JVM, "")]
-    (gap,) = [gap for gap in found.gaps if gap.startswith("metrics of Istio")]
+    assert [(objective.source, objective.reason) for objective in guards.found] == [(JVM, ""), (JVM, "")]
+    (gap,) = [gap for gap in guards.gaps if gap.startswith("metrics of Istio")]
     assert gap.startswith("metrics of Istio were not read: ") and "too many samples" in gap
-    assert f"  {gap}" in describe(found)
+    assert f"  {gap}" in describe(guards)
 
 
 @pytest.mark.server
@@ -428,8 +431,8 @@ def test_the_command_prints_what_was_found_and_what_a_person_types_to_use_it(
     queries, refused = queries_of(
         {"metadata": {"annotations": annotations}}, WorkloadRef(SPACE, "Deployment", "jvm"), ""
     )
-    found = guards_of(cluster, source, "jvm").found
-    assert queries == {one.measure: one.query for one in found} and refused == []
+    objectives = guards_of(cluster, source, "jvm").found
+    assert queries == {objective.measure: objective.query for objective in objectives} and refused == []
 
 
 @pytest.mark.server

@@ -76,11 +76,11 @@ def make_commit(found: GitRepository, *recommendations: Recommendation, branch: 
     tree = found.read_tree()
     found.require_new_branch(branch)
     by_workload: dict[WorkloadRef, list[Recommendation]] = {}
-    for one in recommendations:
-        by_workload.setdefault(one.container.workload, []).append(one)
+    for recommendation in recommendations:
+        by_workload.setdefault(recommendation.container.workload, []).append(recommendation)
     reviewed = [Review(ref, "", recommendations=tuple(own)) for ref, own in by_workload.items()]
-    asked = CommitBundle(branch, str(found.folder), write=True)
-    plan, texts = decide_commit(asked, tree.commit, tree.files, reviewed, RecommenderSettings())
+    bundle = CommitBundle(branch, str(found.folder), write=True)
+    plan, texts = decide_commit(bundle, tree.commit, tree.files, reviewed, RecommenderSettings())
     if texts:
         found.make_branch(branch, found.commit(tree, texts, plan.message))
     return plan
@@ -109,9 +109,9 @@ def test_a_commit_has_the_changed_value_alone_and_leaves_comments_order_and_quot
         meta=NAMESPACE,
         head="# who to ask: team pay\n",
     )
-    found = repository(tmp_path, {"apps/checkout.yaml": text, "README.md": "no manifest\n"})
-    plan = make_commit(found, proposal())
-    assert changed_lines(found) == [
+    git_repository = repository(tmp_path, {"apps/checkout.yaml": text, "README.md": "no manifest\n"})
+    plan = make_commit(git_repository, proposal())
+    assert changed_lines(git_repository) == [
         "-            requests: {\"cpu\": '500m'}",
         "+            requests: {\"cpu\": '300m'}",
     ]
@@ -127,14 +127,14 @@ def test_a_commit_has_the_changed_value_alone_and_leaves_comments_order_and_quot
 
 def test_the_diff_that_a_dry_run_shows_is_one_that_git_applies_to_the_same_end(tmp_path: Path) -> None:
     text = deployment("checkout", HALF.rstrip("\n"), meta=NAMESPACE)  # no line end at the end of the file
-    found = repository(tmp_path, {"a.yaml": text})
-    plan = make_commit(found, proposal("checkout", CUT, RAISED))
+    git_repository = repository(tmp_path, {"a.yaml": text})
+    plan = make_commit(git_repository, proposal("checkout", CUT, RAISED))
     subprocess.run(["git", "-C", str(tmp_path), "apply", "-"], input=plan.diff, text=True, check=True)
     assert git(tmp_path, "diff", "smaller") == ""
 
 
 def test_the_checkout_the_index_and_uncommitted_changes_stay_as_they_are(tmp_path: Path) -> None:
-    found = repository(tmp_path, {"a.yaml": deployment("checkout", HALF, meta=NAMESPACE)})
+    git_repository = repository(tmp_path, {"a.yaml": deployment("checkout", HALF, meta=NAMESPACE)})
     (tmp_path / "a.yaml").write_text("# half written\n")
     (tmp_path / "b.yaml").write_text("# staged\n")
     git(tmp_path, "add", "b.yaml")
@@ -142,30 +142,30 @@ def test_the_checkout_the_index_and_uncommitted_changes_stay_as_they_are(tmp_pat
     hook.write_text("#!/bin/sh\ntouch ran\n")
     hook.chmod(0o755)
     before = git(tmp_path, "status", "--porcelain=v2", "--branch"), git(tmp_path, "rev-parse", "HEAD")
-    assert make_commit(found, proposal()).files == ("a.yaml",)
+    assert make_commit(git_repository, proposal()).files == ("a.yaml",)
     assert (git(tmp_path, "status", "--porcelain=v2", "--branch"), git(tmp_path, "rev-parse", "HEAD")) == before
     assert (tmp_path / "a.yaml").read_text() == "# half written\n" and not (tmp_path / "ran").exists()
     assert git(tmp_path, "show", "--stat", "--format=", "smaller").split()[0] == "a.yaml"
 
 
 def test_a_branch_that_is_there_or_has_no_name_of_one_is_refused(tmp_path: Path) -> None:
-    found = repository(tmp_path, {"a.yaml": deployment("checkout", HALF, meta=NAMESPACE)})
+    git_repository = repository(tmp_path, {"a.yaml": deployment("checkout", HALF, meta=NAMESPACE)})
     with pytest.raises(UsageError, match="the branch main is there already"):
-        make_commit(found, proposal(), branch="main")
+        make_commit(git_repository, proposal(), branch="main")
     for bad in ("", "-x", "a b", "a..b", "a\0b", "x.lock"):
         with pytest.raises(UsageError, match="is no name of a branch"):
-            found.require_new_branch(bad)
-    make_commit(found, proposal())
+            git_repository.require_new_branch(bad)
+    make_commit(git_repository, proposal())
     tip = git(tmp_path, "rev-parse", "smaller").strip()
     with pytest.raises(GitRefusal, match="update-ref"):  # somebody was faster
-        found.make_branch("smaller", tip)
+        git_repository.make_branch("smaller", tip)
     with pytest.raises(UsageError, match="not a git repository"):
         GitRepository(Path(os.devnull).parent).read_tree()
 
 
 def test_what_cannot_be_placed_is_named_and_the_rest_is_committed(tmp_path: Path) -> None:
-    found = repository(tmp_path, {"a.yaml": deployment("checkout", HALF, meta=NAMESPACE)})
-    plan = make_commit(found, proposal(), proposal("nowhere"))
+    git_repository = repository(tmp_path, {"a.yaml": deployment("checkout", HALF, meta=NAMESPACE)})
+    plan = make_commit(git_repository, proposal(), proposal("nowhere"))
     assert plan.workloads == (WorkloadRef("pay", "Deployment", "checkout"),)
     assert [str(out.workload) for out in plan.refused] == ["pay/Deployment/nowhere"]
     assert "partial: 1 left out" in plan.sentence and "Left out: no manifest of it was found" in plan.message
@@ -174,23 +174,23 @@ def test_what_cannot_be_placed_is_named_and_the_rest_is_committed(tmp_path: Path
 
 def test_a_workload_in_two_files_is_refused_with_both_and_a_mapping_says_which(tmp_path: Path) -> None:
     text = deployment("checkout", HALF, meta=NAMESPACE)
-    found = repository(tmp_path, {"eu/a.yaml": text, "us/a.yaml": text})
-    why = refusal_of(make_commit(found, proposal()))
+    git_repository = repository(tmp_path, {"eu/a.yaml": text, "us/a.yaml": text})
+    why = refusal_of(make_commit(git_repository, proposal()))
     assert "it stands in 2 places: eu/a.yaml and us/a.yaml" in why and "`file: PATH`" in why
     (tmp_path / ".cotenant.yaml").write_text('workloads:\n- workload: "pay/*/*"\n  file: us/a.yaml\n')
     git(tmp_path, "add", "-A")
     git(tmp_path, "commit", "-qm", "Say where")
-    assert make_commit(found, proposal()).files == ("us/a.yaml",)
+    assert make_commit(git_repository, proposal()).files == ("us/a.yaml",)
 
 
 def test_one_document_of_a_file_with_several_and_containers_in_another_order(tmp_path: Path) -> None:
     api = deployment("api", "b\n          image: x\n", HALF, meta=NAMESPACE)
     web = deployment("web", HALF, "b\n          resources:\n            requests: {cpu: 500m}\n", meta=NAMESPACE)
-    found = repository(tmp_path, {"all.yaml": f"---\n{api}---\n# the second\n{web}...\n"})
-    plan = make_commit(found, proposal("web", container="b"), proposal("web"), proposal("api"))
+    git_repository = repository(tmp_path, {"all.yaml": f"---\n{api}---\n# the second\n{web}...\n"})
+    plan = make_commit(git_repository, proposal("web", container="b"), proposal("web"), proposal("api"))
     assert plan.refused == ()
     # api/app, web/app, web/b, in the order of the file
-    assert changed_lines(found) == [
+    assert changed_lines(git_repository) == [
         "-              cpu: 500m", "+              cpu: 300m",
         "-              cpu: 500m", "+              cpu: 300m",
         "-            requests: {cpu: 500m}", "+            requests: {cpu: 300m}",
@@ -203,8 +203,8 @@ def test_a_missing_block_is_written_with_the_indentation_and_the_line_ends_of_th
         "            containers:\n            -   name: app\n                args:\n                - a # last\n"
         "            # behind\n"
     ).replace("\n", "\r\n")
-    found = repository(tmp_path, {"a.yaml": text})
-    assert make_commit(found, proposal("checkout", RAISED)).files == ("a.yaml",)
+    git_repository = repository(tmp_path, {"a.yaml": text})
+    assert make_commit(git_repository, proposal("checkout", RAISED)).files == ("a.yaml",)
     new = git(tmp_path, "diff", "-U0", "main..smaller").split("\n", 5)[5]
     # git() reads with universal line ends; the bytes are looked at below
     assert (
@@ -219,9 +219,9 @@ def test_a_missing_block_is_written_with_the_indentation_and_the_line_ends_of_th
 
 def test_an_unset_limit_goes_with_its_line_and_an_empty_block_with_it(tmp_path: Path) -> None:
     text = HALF.replace("            requests", "            limits:\n              cpu: 1\n            requests")
-    found = repository(tmp_path, {"a.yaml": deployment("checkout", text, meta=NAMESPACE)})
-    make_commit(found, proposal("checkout", UNSET))
-    assert changed_lines(found) == ["-            limits:", "-              cpu: 1"]
+    git_repository = repository(tmp_path, {"a.yaml": deployment("checkout", text, meta=NAMESPACE)})
+    make_commit(git_repository, proposal("checkout", UNSET))
+    assert changed_lines(git_repository) == ["-            limits:", "-              cpu: 1"]
 
 
 @pytest.mark.parametrize(
@@ -240,40 +240,42 @@ def test_an_unset_limit_goes_with_its_line_and_an_empty_block_with_it(tmp_path: 
     ],
 )  # fmt: skip
 def test_a_value_that_is_not_this_workloads_alone_is_refused(tmp_path: Path, text: str, why: str) -> None:
-    found = repository(tmp_path, {"a.yaml": deployment("checkout", text, meta=NAMESPACE)})
-    plan = make_commit(found, proposal())
+    git_repository = repository(tmp_path, {"a.yaml": deployment("checkout", text, meta=NAMESPACE)})
+    plan = make_commit(git_repository, proposal())
     with pytest.raises(UsageError, match=why):
         raise UsageError(refusal_of(plan))
 
 
 def test_other_anchors_stay_and_one_that_nobody_uses_is_no_obstacle(tmp_path: Path) -> None:
     text = HALF.replace("500m", "&cpu 500m").replace("app\n", "app\n          env: &env [{name: A, value: b}]\n")
-    found = repository(
+    git_repository = repository(
         tmp_path, {"a.yaml": deployment("checkout", text + "        - {name: b, env: *env}\n", meta=NAMESPACE)}
     )
-    assert make_commit(found, proposal()).refused == ()
-    assert changed_lines(found) == ["-              cpu: &cpu 500m", "+              cpu: &cpu 300m"]
+    assert make_commit(git_repository, proposal()).refused == ()
+    assert changed_lines(git_repository) == ["-              cpu: &cpu 500m", "+              cpu: &cpu 300m"]
 
 
 def test_an_object_whose_name_is_generated_is_refused(tmp_path: Path) -> None:
     text = deployment("x", HALF).replace("  name: x", "  generateName: checkout-")
-    found = repository(tmp_path, {"made.yaml": text})
+    git_repository = repository(tmp_path, {"made.yaml": text})
     assert "made.yaml makes objects of that name by generateName" in refusal_of(
-        make_commit(found, proposal("checkout-x7k2"))
+        make_commit(git_repository, proposal("checkout-x7k2"))
     )
 
 
 def test_a_manifest_of_another_namespace_is_not_taken_for_it(tmp_path: Path) -> None:
-    found = repository(tmp_path, {"a.yaml": deployment("checkout", HALF, meta="  namespace: shop\n")})
-    assert "a.yaml has one of namespace shop" in refusal_of(make_commit(found, proposal()))
+    git_repository = repository(tmp_path, {"a.yaml": deployment("checkout", HALF, meta="  namespace: shop\n")})
+    assert "a.yaml has one of namespace shop" in refusal_of(make_commit(git_repository, proposal()))
 
 
 def test_two_workloads_that_one_manifest_makes_are_both_refused(tmp_path: Path) -> None:
-    found = repository(tmp_path, {"a.yaml": deployment("checkout", HALF)})  # its namespace comes from who applies it
-    plan = make_commit(found, proposal(), proposal(namespace="shop"))
+    git_repository = repository(
+        tmp_path, {"a.yaml": deployment("checkout", HALF)}
+    )  # its namespace comes from who applies it
+    plan = make_commit(git_repository, proposal(), proposal(namespace="shop"))
     assert len(plan.refused) == 2 and not plan.files
     assert "a.yaml has one place for it and shop/Deployment/checkout" in plan.refused[0].why
-    assert make_commit(found, proposal()).files == ("a.yaml",)
+    assert make_commit(git_repository, proposal()).files == ("a.yaml",)
 
 
 def test_a_workload_whose_autoscalers_target_moves_with_the_request_is_refused(tmp_path: Path) -> None:
@@ -284,8 +286,8 @@ def test_a_workload_whose_autoscalers_target_moves_with_the_request_is_refused(t
         "hpa_trigger_millicores": 250,
     }
     value = Value(CPU, Field.REQUEST, 500, 300, Action.SET, Reason.OK, inputs=inputs)
-    found = repository(tmp_path, {"a.yaml": deployment("checkout", HALF, meta=NAMESPACE)})
-    why = refusal_of(make_commit(found, proposal("checkout", value)))
+    git_repository = repository(tmp_path, {"a.yaml": deployment("checkout", HALF, meta=NAMESPACE)})
+    why = refusal_of(make_commit(git_repository, proposal("checkout", value)))
     assert "its cpu target moves from 50 % to 80 %" in why and "a commit changes no autoscaler" in why
     assert "cotenant recs apply" in why
 
@@ -300,8 +302,8 @@ def test_a_workload_whose_autoscalers_target_moves_with_the_request_is_refused(t
 def test_a_key_that_comes_or_goes_in_a_mapping_in_braces_is_refused(
     tmp_path: Path, container: str, value: Value
 ) -> None:
-    found = repository(tmp_path, {"a.yaml": deployment("checkout", container, meta=NAMESPACE)})
-    why = refusal_of(make_commit(found, proposal("checkout", value)))
+    git_repository = repository(tmp_path, {"a.yaml": deployment("checkout", container, meta=NAMESPACE)})
+    why = refusal_of(make_commit(git_repository, proposal("checkout", value)))
     assert "is a mapping in braces" in why and "Write it one key a line first." in why
 
 
@@ -318,35 +320,35 @@ OVERLAYS = {
 
 
 def test_the_overlay_that_gives_the_namespace_gets_the_value_and_its_base_stays(tmp_path: Path) -> None:
-    found = repository(tmp_path, OVERLAYS)
-    plan = make_commit(found, proposal())
+    git_repository = repository(tmp_path, OVERLAYS)
+    plan = make_commit(git_repository, proposal())
     assert plan.files == ("overlays/prod/size.yaml",)
-    assert changed_lines(found) == [
+    assert changed_lines(git_repository) == [
         "-              cpu: 500m  # peak of May",
         "+              cpu: 300m  # peak of May",
     ]
 
 
 def test_a_value_that_only_the_shared_base_sets_is_refused_with_who_else_takes_it(tmp_path: Path) -> None:
-    found = repository(tmp_path, OVERLAYS)
-    why = refusal_of(make_commit(found, proposal("st-checkout", namespace="pay-staging")))
+    git_repository = repository(tmp_path, OVERLAYS)
+    why = refusal_of(make_commit(git_repository, proposal("st-checkout", namespace="pay-staging")))
     assert "base/deployment.yaml also makes pay/checkout of overlays/prod/kustomization.yaml" in why
     assert "Give overlays/staging a strategic-merge patch" in why
 
 
 def test_a_limit_that_the_base_sets_is_taken_away_by_a_null_in_the_overlays_patch(tmp_path: Path) -> None:
     limited = HALF + "            limits: {cpu: 1}\n"
-    found = repository(tmp_path, {**OVERLAYS, "base/deployment.yaml": deployment("checkout", limited)})
-    make_commit(found, proposal("checkout", UNSET))
-    assert changed_lines(found) == ["+            limits:", "+              cpu: null"]
+    git_repository = repository(tmp_path, {**OVERLAYS, "base/deployment.yaml": deployment("checkout", limited)})
+    make_commit(git_repository, proposal("checkout", UNSET))
+    assert changed_lines(git_repository) == ["+            limits:", "+              cpu: null"]
 
 
 def test_a_base_of_one_overlay_is_edited_itself(tmp_path: Path) -> None:
     one = {path: text for path, text in OVERLAYS.items() if "staging" not in path and "size" not in path}
-    found = repository(
+    git_repository = repository(
         tmp_path, {**one, "overlays/prod/kustomization.yaml": "namespace: pay\nresources: [../../base]\n"}
     )
-    assert make_commit(found, proposal()).files == ("base/deployment.yaml",)
+    assert make_commit(git_repository, proposal()).files == ("base/deployment.yaml",)
 
 
 @pytest.mark.parametrize(
@@ -363,9 +365,9 @@ def test_a_base_of_one_overlay_is_edited_itself(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_patches_that_cannot_be_edited_are_refused_in_words(tmp_path: Path, patch: str, why: str) -> None:
     kustomization = f"namespace: pay\nresources: [../../base]\npatches:\n{patch}"
-    found = repository(tmp_path, {**OVERLAYS, "overlays/prod/kustomization.yaml": kustomization})
+    git_repository = repository(tmp_path, {**OVERLAYS, "overlays/prod/kustomization.yaml": kustomization})
     with pytest.raises(UsageError, match=why):
-        raise UsageError(refusal_of(make_commit(found, proposal())))
+        raise UsageError(refusal_of(make_commit(git_repository, proposal())))
 
 
 def test_a_json_patch_of_something_else_and_a_component_are_no_obstacle(tmp_path: Path) -> None:
@@ -380,20 +382,20 @@ def test_a_json_patch_of_something_else_and_a_component_are_no_obstacle(tmp_path
         "big/size.yaml": deployment("checkout", PATCHED),
     }
     del files["overlays/prod/size.yaml"]
-    found = repository(tmp_path, files)
-    assert make_commit(found, proposal()).files == ("big/size.yaml",)
+    git_repository = repository(tmp_path, files)
+    assert make_commit(git_repository, proposal()).files == ("big/size.yaml",)
 
 
 def test_one_overlay_of_two_with_the_same_namespace_is_chosen_by_the_mapping(tmp_path: Path) -> None:
     other = {path.replace("prod", "us"): text for path, text in OVERLAYS.items() if "prod" in path}
-    found = repository(tmp_path, {**OVERLAYS, **other})
+    git_repository = repository(tmp_path, {**OVERLAYS, **other})
     assert "overlays/prod/kustomization.yaml and overlays/us/kustomization.yaml" in refusal_of(
-        make_commit(found, proposal())
+        make_commit(git_repository, proposal())
     )
     (tmp_path / ".cotenant.yaml").write_text("workloads: [{workload: pay/*/*, file: overlays/us/}]\n")
     git(tmp_path, "add", "-A")
     git(tmp_path, "commit", "-qm", "Say where")
-    assert make_commit(found, proposal()).files == ("overlays/us/size.yaml",)
+    assert make_commit(git_repository, proposal()).files == ("overlays/us/size.yaml",)
 
 
 def resources_given_out(folder: Path, *overlays: str) -> dict[tuple[str, str], dict[str, dict[str, str]]]:
@@ -431,7 +433,7 @@ def test_kustomize_gives_out_the_new_values_and_everything_else_as_before(
     web = deployment("web", sized).replace("spec:\n", "spec:\n  selector: {matchLabels: {a: b}}\n", 1)
     top = "resources: [../base]\nnamePrefix: a-\n"
     more = "components: [../part]\n" if part else "patches: [{path: p.yaml}]\n"
-    found = repository(
+    git_repository = repository(
         tmp_path,
         {
             "base/kustomization.yaml": "resources: [web.yaml, other.yaml]\n",
@@ -446,7 +448,7 @@ def test_kustomize_gives_out_the_new_values_and_everything_else_as_before(
         },
     )
     before = resources_given_out(tmp_path, "prod", "test")
-    assert make_commit(found, proposal("a-web", *values, namespace="prod")).files == (file,)
+    assert make_commit(git_repository, proposal("a-web", *values, namespace="prod")).files == (file,)
     git(tmp_path, "checkout", "-q", "smaller")
     after, expected = resources_given_out(tmp_path, "prod", "test"), before.pop(("prod", "a-web"))
     for value in values:
@@ -484,11 +486,11 @@ CHART = {
 
 def test_values_of_a_chart_of_another_shape_are_found_by_the_mapping(tmp_path: Path) -> None:
     mapping = "workloads:\n- workload: pay/Deployment/*\n  file: prod.yaml\n  path: components.{workload}.resources\n"
-    found = repository(tmp_path, {**CHART, ".cotenant.yaml": mapping})
-    plan = make_commit(found, proposal("checkout", CUT, UNSET), proposal("basket", RAISED))
+    git_repository = repository(tmp_path, {**CHART, ".cotenant.yaml": mapping})
+    plan = make_commit(git_repository, proposal("checkout", CUT, UNSET), proposal("basket", RAISED))
     assert plan.refused == () and plan.files == ("prod.yaml",)
     # A null takes a chart's default away; "basket" had no resources.
-    assert changed_lines(found) == [
+    assert changed_lines(git_repository) == [
         '-      requests: {cpu: "500m"}', '+      requests: {cpu: "300m"}',
         "-        cpu: 1", "+        cpu: null",
         "+    resources:", "+      requests:", "+        memory: 640Mi",
@@ -500,9 +502,9 @@ def test_a_chart_that_is_called_as_the_workload_is_found_by_the_path_of_the_sett
         "charts/checkout/Chart.yaml": "name: checkout\n",
         "charts/checkout/values.yaml": "resources: {requests: {cpu: 0.5}}\n",
     }
-    found = repository(tmp_path, files)
-    assert make_commit(found, proposal()).files == ("charts/checkout/values.yaml",)
-    assert changed_lines(found)[1] == "+resources: {requests: {cpu: 300m}}"
+    git_repository = repository(tmp_path, files)
+    assert make_commit(git_repository, proposal()).files == ("charts/checkout/values.yaml",)
+    assert changed_lines(git_repository)[1] == "+resources: {requests: {cpu: 300m}}"
     second = repository(tmp_path, {**files, "charts/checkout/values-prod.yaml": "resources: {requests: {cpu: 0.5}}\n"})
     why = refusal_of(make_commit(second, proposal(), branch="other"))
     assert "values-prod.yaml and charts/checkout/values.yaml have resources" in why and "`path: resources`" in why
@@ -517,20 +519,20 @@ def test_a_chart_that_is_called_as_the_workload_is_found_by_the_path_of_the_sett
     ],
 )  # fmt: skip
 def test_a_mapping_that_leads_nowhere_is_said(tmp_path: Path, mapping: str, why: str) -> None:
-    found = repository(tmp_path, {**CHART, ".cotenant.yaml": f"workloads:\n{mapping}\n"})
-    assert why in refusal_of(make_commit(found, proposal()))
+    git_repository = repository(tmp_path, {**CHART, ".cotenant.yaml": f"workloads:\n{mapping}\n"})
+    assert why in refusal_of(make_commit(git_repository, proposal()))
 
 
 def test_a_mapping_file_that_is_no_yaml_stops_the_whole_commit(tmp_path: Path) -> None:
-    found = repository(tmp_path, {**CHART, ".cotenant.yaml": "workloads: [\n"})
+    git_repository = repository(tmp_path, {**CHART, ".cotenant.yaml": "workloads: [\n"})
     with pytest.raises(UsageError, match=r"\.cotenant\.yaml is no YAML"):
-        make_commit(found, proposal())
+        make_commit(git_repository, proposal())
 
 
 def test_an_entry_without_a_file_stops_the_whole_commit(tmp_path: Path) -> None:
-    found = repository(tmp_path, {**CHART, ".cotenant.yaml": "workloads:\n- workload: checkout\n"})
+    git_repository = repository(tmp_path, {**CHART, ".cotenant.yaml": "workloads:\n- workload: checkout\n"})
     with pytest.raises(UsageError, match=r"\.cotenant\.yaml:2 names no workload or no file"):
-        make_commit(found, proposal())
+        make_commit(git_repository, proposal())
 
 
 # --- bytes outside the changed values ---

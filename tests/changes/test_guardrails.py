@@ -59,9 +59,9 @@ def judged(one: Recommendation, around: GuardrailContext = CALM) -> dict[str, Gu
 
 
 def test_a_small_change_with_good_evidence_passes_everything() -> None:
-    found = judged(recommendation())
-    assert {rule.outcome for rule in found.values()} == {GuardrailOutcome.PASS}
-    assert all(rule.why and rule.words() == "pass" for rule in found.values())
+    guardrails = judged(recommendation())
+    assert {rule.outcome for rule in guardrails.values()} == {GuardrailOutcome.PASS}
+    assert all(rule.why and rule.words() == "pass" for rule in guardrails.values())
 
 
 @pytest.mark.parametrize(
@@ -88,11 +88,11 @@ def test_a_small_change_with_good_evidence_passes_everything() -> None:
 def test_a_rule_stops_what_it_is_for_and_nothing_else_does(
     rule: str, one: Recommendation, around: GuardrailContext
 ) -> None:
-    found = judged(one, around)
-    failed = [name for name, judged_ in found.items() if judged_.outcome is GuardrailOutcome.FAIL]
+    guardrails = judged(one, around)
+    failed = [name for name, judged_ in guardrails.items() if judged_.outcome is GuardrailOutcome.FAIL]
     assert failed == [rule]
-    assert blocking(found.values(), ()) == [found[rule]] and blocking(found.values(), [rule]) == []
-    assert found[rule].words(overridden=True) == f"overridden: {found[rule].why}"
+    assert blocking(guardrails.values(), ()) == [guardrails[rule]] and blocking(guardrails.values(), [rule]) == []
+    assert guardrails[rule].words(overridden=True) == f"overridden: {guardrails[rule].why}"
 
 
 @pytest.mark.parametrize(
@@ -104,8 +104,8 @@ def test_a_rule_stops_what_it_is_for_and_nothing_else_does(
     ],
 )
 def test_what_a_rule_refuses_is_not_written_like_its_limit(rule: str, one: Recommendation, words: str) -> None:
-    found = judged(one)[rule]
-    assert (found.outcome, found.why) == (GuardrailOutcome.FAIL, words)
+    guardrail = judged(one)[rule]
+    assert (guardrail.outcome, guardrail.why) == (GuardrailOutcome.FAIL, words)
 
 
 def test_a_workload_that_was_changed_lately_says_by_whom_and_when() -> None:
@@ -148,14 +148,14 @@ def test_what_a_gitops_tool_owns_is_changed_only_where_no_manifest_says_otherwis
 
 
 def test_raising_is_not_cooled_down_and_never_a_step_too_far() -> None:
-    found = judged(recommendation(1000, 4000), replace(CALM, changed_seconds=CALM.seconds - HOUR))
-    assert {rule.outcome for rule in found.values()} == {GuardrailOutcome.PASS}
+    guardrails = judged(recommendation(1000, 4000), replace(CALM, changed_seconds=CALM.seconds - HOUR))
+    assert {rule.outcome for rule in guardrails.values()} == {GuardrailOutcome.PASS}
 
 
 def test_a_second_person_may_let_a_reserved_workload_change() -> None:
-    found = judged(recommendation(), replace(CALM, qos=QosClass.LSE, second_person="bea"))
-    assert found["second-person"].outcome is GuardrailOutcome.WARN
-    assert found["second-person"].why == "approved by bea: the name was not verified"
+    guardrails = judged(recommendation(), replace(CALM, qos=QosClass.LSE, second_person="bea"))
+    assert guardrails["second-person"].outcome is GuardrailOutcome.WARN
+    assert guardrails["second-person"].why == "approved by bea: the name was not verified"
 
 
 @pytest.mark.parametrize(

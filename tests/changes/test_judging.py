@@ -60,13 +60,15 @@ class Judged:
 
     def accept(self) -> None:
         """The change, rolled out."""
-        found = recommended_of(self.scene.store)([self.workload])
+        recommendations = recommended_of(self.scene.store)([self.workload])
         terms = AcceptanceTerms(overridden=("cool-down", "tried-before"))
-        (self.status,) = self.actions.accept(self.actions.review(found), terms)
+        (self.status,) = self.actions.accept(self.actions.review(recommendations), terms)
         acting.settle_rollouts(self.scene)
 
     def _compare(self, _change: Change, _begun: float, _now: float, objectives: Sequence[Objective]) -> list[Compared]:
-        self.asked.append(next((one.query for one in objectives if one.measure is Measure.LATENCY), ""))
+        self.asked.append(
+            next((objective.query for objective in objectives if objective.measure is Measure.LATENCY), "")
+        )
         return self.compared
 
     def verify(self) -> ChangeStatus:
@@ -138,9 +140,9 @@ def test_a_rollout_whose_first_new_pod_fits_no_node_is_harm_and_is_rolled_back(
     wanted = scene.live(judged.workload)["spec"]["replicas"]
     stuck = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": "timed out"}
     write_status(judged, replicas=wanted + 1, readyReplicas=wanted, updatedReplicas=1, conditions=[stuck])
-    found = judged.verify()
+    change_status = judged.verify()
     words = f"1 of {wanted} replicas have the present template, and the rollout does not progress: timed out"
-    assert (found.state, found.words) == (ChangeState.REGRESSED, words)
+    assert (change_status.state, change_status.words) == (ChangeState.REGRESSED, words)
     assert judged.actions.roll_back(judged.status).state is ChangeState.ROLLED_BACK
 
 
@@ -153,9 +155,9 @@ def test_a_paused_workload_has_no_verdict_until_a_pod_has_the_values_and_no_quer
     wanted = scene.live(judged.workload)["spec"]["replicas"]
     api.patch(path, [{"op": "add", "path": "/spec/paused", "value": True}], kind="json")
     write_status(judged, replicas=wanted, readyReplicas=wanted)
-    found = judged.verify()
+    change_status = judged.verify()
     words = "not verified: no pod has the new values yet: it is paused"
-    assert (found.state, found.words, judged.asked) == (ChangeState.APPLIED, words, [])
+    assert (change_status.state, change_status.words, judged.asked) == (ChangeState.APPLIED, words, [])
     api.patch(path, [{"op": "remove", "path": "/spec/paused"}], kind="json")
     write_status(judged, replicas=wanted, readyReplicas=wanted, updatedReplicas=wanted)
     judged.compared = [Compared(Measure.LATENCY, 0.1, 0.1)]
@@ -166,8 +168,11 @@ def test_a_latency_that_cannot_be_told_is_no_pass_and_is_said_once(scene: acting
     judged = Judged(scene, tmp_path, latency_query=P99)
     judged.compared = [Compared(Measure.THROTTLED, 0.0, 0.0), Compared(Measure.LATENCY, 0.1, None)]
     for _ in range(3):
-        found = judged.verify()
-        assert (found.state, found.words) == (ChangeState.APPLIED, "not verified: p99 latency: no samples")
+        change_status = judged.verify()
+        assert (change_status.state, change_status.words) == (
+            ChangeState.APPLIED,
+            "not verified: p99 latency: no samples",
+        )
     assert len(judged.kept) == 1 and set(judged.asked) == {P99}
     judged.compared = [Compared(Measure.LATENCY, 0.1, 0.11)]
     assert judged.verify().state is ChangeState.VERIFIED and len(judged.kept) == 2
@@ -187,8 +192,8 @@ def test_a_workloads_own_query_goes_before_the_setting_and_a_slower_answer_is_ha
     judged, own = Judged(scene, tmp_path, latency_query=P99), 'max(mine{namespace="$namespace"})'
     annotate(scene, judged.workload, own)
     judged.compared = [Compared(Measure.LATENCY, 0.1, 0.5)]
-    found = judged.verify()
-    assert found.state is ChangeState.REGRESSED and "p99 latency 100 ms -> 500 ms" in found.words
+    change_status = judged.verify()
+    assert change_status.state is ChangeState.REGRESSED and "p99 latency 100 ms -> 500 ms" in change_status.words
     assert judged.asked == [own]
 
 
@@ -198,11 +203,12 @@ def test_a_workloads_own_query_of_other_namespaces_is_not_asked_and_no_pass(
     judged = Judged(scene, tmp_path, latency_query=P99)
     annotate(scene, judged.workload, 'max(payroll{namespace="audit"})')
     judged.compared = [Compared(Measure.THROTTLED, 0.0, 0.0)]
-    found = judged.verify()
+    change_status = judged.verify()
     # Neither the query of others nor the setting in its place: the owner reads why there is no verdict.
-    assert (found.state, judged.asked) == (ChangeState.APPLIED, [""])
+    assert (change_status.state, judged.asked) == (ChangeState.APPLIED, [""])
     assert (
-        "annotation cotenant.dev/latency-query reads more than namespace" in found.words and "$namespace" in found.words
+        "annotation cotenant.dev/latency-query reads more than namespace" in change_status.words
+        and "$namespace" in change_status.words
     )
 
 
@@ -251,7 +257,7 @@ def test_latency_and_usage_are_asked_around_the_change_of_pods_old_and_new(tmp_p
             [line for pod, values in used.items() for line in gauges("container_cpu_usage_seconds_total", pod, values)],
         ),
     }
-    lines = [x for name, (kind, found) in families.items() for x in (f"# TYPE {name} {kind}", *found)]
+    lines = [x for name, (kind, texts) in families.items() for x in (f"# TYPE {name} {kind}", *texts)]
     (tmp_path / "m.txt").write_text("\n".join([*lines, "# EOF", ""]))
     blocks_from(tmp_path / "m.txt", tmp_path / "data")
     change = Change("c1", "b1", "shop", "Deployment", "web", "ann", (), "template", "d@0", ())

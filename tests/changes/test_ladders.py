@@ -96,8 +96,8 @@ WHOLE = of(value(300))
 def test_only_a_step_that_did_no_harm_for_a_whole_day_is_followed(
     happened: tuple[tuple[ChangeEvent, float], ...], verdict: LadderVerdict
 ) -> None:
-    found = judge_history(status(ladder(WHOLE)), [change("c1", "b0", *happened)], PACE)
-    assert found.verdict is verdict and (verdict is TAKE or (found.words and found.reason is not Reason.OK))
+    decision = judge_history(status(ladder(WHOLE)), [change("c1", "b0", *happened)], PACE)
+    assert decision.verdict is verdict and (verdict is TAKE or (decision.words and decision.reason is not Reason.OK))
 
 
 def test_all_pods_of_a_step_and_all_steps_before_it_count() -> None:
@@ -137,8 +137,8 @@ def step_of(one: Ladder, fresh: Sequence[Recommendation], now: int) -> list[Reco
 )
 def test_a_step_is_never_below_what_is_recommended_now(fresh: Value, verdict: LadderVerdict, reason: Reason) -> None:
     one, now = ladder(WHOLE), [of(replace(fresh, now=700))]
-    found = judge_step(one, step_of(one, now, 700), now)
-    assert (found.verdict, found.reason) == (verdict, reason)
+    decision = judge_step(one, step_of(one, now, 700), now)
+    assert (decision.verdict, decision.reason) == (verdict, reason)
 
 
 def test_what_nobody_recommends_any_more_waits_and_what_is_reached_is_done() -> None:
@@ -192,15 +192,15 @@ def test_steps_with_a_second_person_or_an_autoscaler_are_not_accepted_ahead() ->
 def test_every_step_is_told_with_its_state_and_what_follows_an_end_is_not_taken() -> None:
     one = ladder(WHOLE)  # 1000 -> 700 -> 490 -> 343 -> 300
     steps = [change("c1", "b0", *KEPT), change("c2", "b1", (A, 2 * DAY))]
-    found = ladder_progress(status(one), steps, PACE)
-    assert [rung.state for rung in found.rungs] == [
+    progress = ladder_progress(status(one), steps, PACE)
+    assert [rung.state for rung in progress.rungs] == [
         RungState.KEPT,
         RungState.UNDER_WAY,
         RungState.PLANNED,
         RungState.PLANNED,
     ]
-    assert [rung.moves[0].amount for rung in found.rungs] == [700, 490, 343, 300]
-    assert (found.reason, found.steps_begun, found.steps_accepted) == (Reason.LADDER_NO_VERDICT, 2, 4)
+    assert [rung.moves[0].amount for rung in progress.rungs] == [700, 490, 343, 300]
+    assert (progress.reason, progress.steps_begun, progress.steps_accepted) == (Reason.LADDER_NO_VERDICT, 2, 4)
     ended = status(one).advance(LadderEvent.STOPPED, 3 * DAY, "bob", Reason.LADDER_PERSON, "stopped by bob")
     over = ladder_progress(ended, steps, PACE)
     assert [rung.state for rung in over.rungs][2:] == [RungState.LEFT_OUT] * 2 and over.words == "stopped by bob"
@@ -208,14 +208,14 @@ def test_every_step_is_told_with_its_state_and_what_follows_an_end_is_not_taken(
 
 def test_harm_of_a_step_is_rolled_back_whatever_the_settings_say() -> None:
     bad = change("c1", "b0", (A, 0.0), (ChangeEvent.REGRESSED, HOUR))
-    assert [one.due for one in due([bad], DAY, PACE)] == [Due.ROLL_BACK]
+    assert [step.due for step in due([bad], DAY, PACE)] == [Due.ROLL_BACK]
     alone = change("c1", "b0", (A, 0.0), (ChangeEvent.REGRESSED, HOUR), ladder="")
     assert due([alone], DAY, PACE) == []
 
 
 def test_a_day_without_a_verdict_is_asked_about_again_until_there_is_one() -> None:
     waiting = change("c1", "b0", (A, 0.0), (V, HOUR), (U, DAY))
-    assert [one.due for one in due([waiting], 2 * DAY, PACE)] == [Due.VERIFY]
+    assert [step.due for step in due([waiting], 2 * DAY, PACE)] == [Due.VERIFY]
     assert due([change("c1", "b0", *KEPT)], 2 * DAY, PACE) == []
 
 
@@ -248,8 +248,8 @@ def test_an_edit_of_the_template_ends_it_by_whichever_method_the_step_was_writte
     assert judge_objects([step], {path: live}).verdict is TAKE
     app, other = live["spec"]["template"]["spec"]["containers"]
     app["resources"]["requests"]["cpu"] = "2"  # an annotation still says 700m, and new pods get 2 CPUs
-    found = judge_objects([step], {path: live})
-    assert (found.verdict, found.reason) == (STOP, Reason.LADDER_OTHER_WRITER)
+    decision = judge_objects([step], {path: live})
+    assert (decision.verdict, decision.reason) == (STOP, Reason.LADDER_OTHER_WRITER)
     # A container that no step changes is nobody's business here.
     app["resources"]["requests"]["cpu"] = "1000m" if by_annotation else "700m"
     other["resources"]["requests"]["cpu"] = "300m"
@@ -261,8 +261,8 @@ def test_an_autoscaler_that_came_later_ends_it_because_nobody_approved_a_change_
     scan = replace(of(value(300, 700)), end_seconds=int(DAY))
     assert judge_results(ladder(WHOLE), last, [scan]).verdict is TAKE
     solved = replace(scan, values=(value(300, 700, inputs={"hpa": "web", "hpa_target_percent": 70}),))
-    found = judge_results(ladder(WHOLE), last, [solved])
-    assert (found.verdict, found.reason) == (STOP, Reason.LADDER_OTHER_WRITER) and "autoscaler" in found.words
+    decision = judge_results(ladder(WHOLE), last, [solved])
+    assert (decision.verdict, decision.reason) == (STOP, Reason.LADDER_OTHER_WRITER) and "autoscaler" in decision.words
 
 
 @pytest.mark.parametrize(
@@ -283,8 +283,8 @@ def test_steps_that_soak_together_are_one_batch_to_the_guardrails(soaking: int, 
     steps = [step(number, f"ladder-l{number}-2") for number in range(soaking)]
     # What was verified, or was a person's batch, is not of them.
     others = [step(98, "ladder-l98-2", ChangeState.VERIFIED), step(99, "b9")]
-    found = judge_turn([*steps, *others], moved, 10_000, LIMITS)
-    assert (found.verdict, found.reason) == (TAKE if reason is Reason.OK else WAIT, reason)
+    decision = judge_turn([*steps, *others], moved, 10_000, LIMITS)
+    assert (decision.verdict, decision.reason) == (TAKE if reason is Reason.OK else WAIT, reason)
     unknown = judge_turn([*steps, *others], moved, 0, LIMITS)  # what the cluster requests is not known
     assert unknown.verdict is TAKE
 

@@ -74,11 +74,11 @@ class Climbed:
             yield self.actions()
 
         watcher = Watcher(opened, lambda _: None, climb=Ladders(self.fresh, self.switch_namespace))
-        return [one.state.value for one in watcher.step()]
+        return [change_status.state.value for change_status in watcher.step()]
 
     def ladder(self) -> LadderStatus:
-        (found,) = self.actions().journal.ladders().values()
-        return found
+        (ladder_status,) = self.actions().journal.ladders().values()
+        return ladder_status
 
 
 @pytest.fixture
@@ -93,8 +93,8 @@ def climbed(make: Make, workload: WorkloadRef, namespace: str) -> Climbed:
 
 
 def cpu(plane: ControlPlane, workload: WorkloadRef) -> str:
-    found: str = template(plane, workload)["requests"]["cpu"]
-    return found
+    text: str = template(plane, workload)["requests"]["cpu"]
+    return text
 
 
 def climb_once(plane: ControlPlane, climbed: Climbed, day: int) -> None:
@@ -110,7 +110,7 @@ def test_all_steps_are_taken_one_by_one_and_each_follows_a_whole_days_verdict(
     accepted = climbed.accept()
     workload = climbed.workload
     assert cpu(control_plane, workload) == STEPS[1]
-    assert [f"{one.amount}m" for one in accepted.ladder.steps] == STEPS[1:]
+    assert [f"{step.amount}m" for step in accepted.ladder.steps] == STEPS[1:]
     settled(control_plane, workload)
     # Its soak time is over after half an hour: that verdict alone is not the one that the next step waits for.
     assert climbed.step(HOUR) == ["verified"] and cpu(control_plane, workload) == STEPS[1]
@@ -125,7 +125,7 @@ def test_all_steps_are_taken_one_by_one_and_each_follows_a_whole_days_verdict(
     climb_once(control_plane, climbed, 5)
     assert cpu(control_plane, workload) == STEPS[4]
     changes = climbed.actions().journal.statuses().values()
-    assert len(changes) == 4 and {one.change.ladder for one in changes} == {accepted.ladder.id}
+    assert len(changes) == 4 and {change.change.ladder for change in changes} == {accepted.ladder.id}
 
 
 def test_nothing_goes_below_what_was_approved(control_plane: ControlPlane, climbed: Climbed) -> None:
@@ -140,9 +140,9 @@ def test_a_recommendation_above_the_next_step_ends_it(control_plane: ControlPlan
     climbed.accept()
     climbed.amount = 491  # the next step is 490
     climb_once(control_plane, climbed, 1)
-    found = climbed.ladder()
-    assert (found.state, found.reason) == (LadderState.STOPPED, Reason.LADDER_RECOMMENDATION_ROSE)
-    assert "491m" in found.words and "490m" in found.words
+    ladder_status = climbed.ladder()
+    assert (ladder_status.state, ladder_status.reason) == (LadderState.STOPPED, Reason.LADDER_RECOMMENDATION_ROSE)
+    assert "491m" in ladder_status.words and "490m" in ladder_status.words
     climbed.amount = TARGET
     climb_once(control_plane, climbed, 2)
     assert cpu(control_plane, climbed.workload) == STEPS[1]
@@ -159,8 +159,8 @@ def test_harm_is_rolled_back_whatever_the_settings_say_and_ends_it(
     assert not climbed.actions().settings.auto_rollback
     climbed.step(DAY + 3 * HOUR)
     # The second step is taken back, and the first one stays: its verdict was good.
-    found = climbed.ladder()
-    assert (found.state, found.reason) == (LadderState.STOPPED, Reason.LADDER_STEP_ENDED)
+    ladder_status = climbed.ladder()
+    assert (ladder_status.state, ladder_status.reason) == (LadderState.STOPPED, Reason.LADDER_STEP_ENDED)
     assert cpu(control_plane, climbed.workload) == STEPS[1]
     climbed.compared = ()
     climb_once(control_plane, climbed, 3)
@@ -180,8 +180,8 @@ def test_a_hand_edit_ends_it_and_stays(control_plane: ControlPlane, climbed: Cli
     )
     settled(control_plane, ref)
     climbed.step(DAY + HOUR)
-    found = climbed.ladder()
-    assert (found.state, found.reason) == (LadderState.STOPPED, Reason.LADDER_OTHER_WRITER)
+    ladder_status = climbed.ladder()
+    assert (ladder_status.state, ladder_status.reason) == (LadderState.STOPPED, Reason.LADDER_OTHER_WRITER)
     assert cpu(control_plane, ref) == "650m"
 
 
@@ -212,8 +212,8 @@ def test_what_nobody_can_say_or_has_switched_off_keeps_it_waiting_and_ends_nothi
         control_plane.api().create(switch, {"metadata": {"name": "cotenant-autopilot"}, "data": {"paused": "yes"}})
     for _ in range(2):
         assert climbed.step(DAY + HOUR) in ([], ["verified"])
-    found = climbed.ladder()
-    assert (found.state, found.reason) == (LadderState.UNDER_WAY, reason) and found.words
+    ladder_status = climbed.ladder()
+    assert (ladder_status.state, ladder_status.reason) == (LadderState.UNDER_WAY, reason) and ladder_status.words
     # It is written down once, not at each look.
     rows = [row.event for row in climbed.actions().journal.ledger.entries() if row.event == "ladder-waits"]
     assert len(rows) == 1
@@ -246,7 +246,9 @@ def test_every_step_can_be_taken_back_one_by_one(control_plane: ControlPlane, cl
     actions = climbed.actions()
     down = list(actions.journal.statuses().values())[::-1]
     # What the dialog before the whole way lists: each field once, from what it is to what it is in the end.
-    lines = {line.pointer: (line.now, line.new) for line in rollback_lines(one.change for one in down)}
+    lines = {
+        line.pointer: (line.now, line.new) for line in rollback_lines(change_status.change for change_status in down)
+    }
     for status, wanted in zip(down, STEPS[2::-1], strict=True):
         assert actions.roll_back(status).state is ChangeState.ROLLED_BACK
         assert cpu(control_plane, climbed.workload) == wanted
@@ -293,7 +295,7 @@ def test_the_switch_also_stops_the_rest_of_a_step_whose_first_pods_soaked(
 
     climbed.step(HOUR)
     assert amounts() == sorted(STEPS[:2])
-    assert [one.state for one in climbed.actions().journal.statuses().values()][1] is ChangeState.WAITING
+    assert [status.state for status in climbed.actions().journal.statuses().values()][1] is ChangeState.WAITING
     control_plane.api().delete(f"{switch}/cotenant-autopilot")
     climbed.step(2 * HOUR)
     assert amounts() == [STEPS[1]] * 2

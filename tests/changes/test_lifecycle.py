@@ -61,8 +61,8 @@ def test_a_change_is_judged_at_two_ages_and_then_no_more() -> None:
 def test_what_a_later_change_in_force_has_written_again_is_not_judged_at_its_second_age() -> None:
     def writing(id_: str, state: ChangeState, pointer: str) -> ChangeStatus:
         write = Write(Address("apps/v1", "deployments", "web", "shop"), "u", (), {pointer: 1}, {pointer: 2})
-        one = status(id_, state, since=1800.0)
-        return replace(one, change=replace(one.change, batch=id_, writes=(write,)))
+        change_status = status(id_, state, since=1800.0)
+        return replace(change_status, change=replace(change_status.change, batch=id_, writes=(write,)))
 
     first = writing("a", ChangeState.VERIFIED, "/cpu")
     assert steps(first, writing("b", ChangeState.APPLIED, "/cpu"), now=86_400.0) == [(Due.VERIFY, "b")]
@@ -128,8 +128,8 @@ def test_harm_to_one_of_the_first_takes_all_of_them_back_and_cancels_the_rest(st
 
 
 def paced(id_: str, state: ChangeState, wave: int) -> ChangeStatus:
-    one = status(id_, state, wave=wave)
-    return replace(one, change=replace(one.change, paced=True))
+    change_status = status(id_, state, wave=wave)
+    return replace(change_status, change=replace(change_status.change, paced=True))
 
 
 def test_a_batch_of_many_waves_goes_on_one_wave_at_a_time() -> None:
@@ -162,12 +162,12 @@ def test_the_rest_of_a_wave_that_was_begun_in_part_follows_and_harm_in_it_cancel
     harmed = paced("b", ChangeState.REGRESSED, 1)
     assert steps(good, harmed, left, third, now=MINUTE) == [(Due.CANCEL, "c"), (Due.CANCEL, "d")]
     # The same of a canary's rest: it is cancelled, and what was done of it is decided by itself.
-    one, bad, rest = (
+    change_status, bad, rest = (
         status(id_, state, wave=wave)
         for id_, state, wave in (("a", ChangeState.VERIFIED, 0), ("b", ChangeState.REGRESSED, 1), ("c", left.state, 1))
     )
-    assert steps(one, bad, rest, now=MINUTE) == [(Due.CANCEL, "c")]
-    assert steps(one, replace(bad, state=ChangeState.APPLIED), rest, now=MINUTE) == [(Due.RESUME, "c")]
+    assert steps(change_status, bad, rest, now=MINUTE) == [(Due.CANCEL, "c")]
+    assert steps(change_status, replace(bad, state=ChangeState.APPLIED), rest, now=MINUTE) == [(Due.RESUME, "c")]
 
 
 @pytest.mark.parametrize("is_paced", [True, False])
@@ -175,17 +175,19 @@ def test_the_rest_of_a_wave_that_was_begun_in_part_follows_and_harm_in_it_cancel
 def test_who_watches_some_changes_of_a_batch_waits_for_the_others_of_it(state: ChangeState, is_paced: bool) -> None:
     """The manager takes steps of ladders alone; a batch may hold changes of other workloads as well."""
     first, rest = status("a", state), status("b", ChangeState.WAITING, wave=1)
-    batch = [replace(one, change=replace(one.change, paced=is_paced)) for one in (first, rest)]
-    found = due(batch, MINUTE, PACE, mine=lambda status: status.change.id == "b")
+    batch = [
+        replace(change_status, change=replace(change_status.change, paced=is_paced)) for change_status in (first, rest)
+    ]
+    due_steps = due(batch, MINUTE, PACE, mine=lambda status: status.change.id == "b")
     # As for who watches all of it, and nothing is done to the change of others.
-    assert [(step.due, step.status.change.id) for step in found] == [
+    assert [(step.due, step.status.change.id) for step in due_steps] == [
         step for step in steps(*batch, now=MINUTE) if step[1] == "b"
     ]
     # What was refused, or was changed by somebody else, says nothing for a canary and holds up nothing that is paced.
     ended = (ChangeState.FAILED, ChangeState.GONE)
     ends_rest = state in (ChangeState.REGRESSED, ChangeState.ROLLED_BACK) or (state in ended and not is_paced)
     is_through = state is ChangeState.VERIFIED or (is_paced and state in (*ended, ChangeState.CANCELLED))
-    assert [step.due for step in found] == ([Due.CANCEL] if ends_rest else [Due.RESUME] if is_through else [])
+    assert [step.due for step in due_steps] == ([Due.CANCEL] if ends_rest else [Due.RESUME] if is_through else [])
 
 
 def test_harm_in_an_earlier_wave_takes_the_later_one_not_back() -> None:
@@ -263,19 +265,19 @@ class AnyHistory(RuleBasedStateMachine):
 
     @rule(good=st.booleans())
     def the_watcher_takes_a_step(self, good: bool) -> None:
-        found = due(self.statuses().values(), self.seconds, replace(PACE, auto_rollback=True))
-        for step in found[:1]:
-            told = {
+        due_steps = due(self.statuses().values(), self.seconds, replace(PACE, auto_rollback=True))
+        for step in due_steps[:1]:
+            event = {
                 Due.SETTLE: None,
                 Due.VERIFY: ChangeEvent.VERIFIED if good else ChangeEvent.REGRESSED,
                 Due.RESUME: ChangeEvent.RESUMED,
                 Due.CANCEL: ChangeEvent.CANCELLED,
                 Due.ROLL_BACK: ChangeEvent.ROLLBACK_ACCEPTED,
             }[step.due]
-            if told is None:
+            if event is None:
                 self.settled(step.status, good)
             else:
-                self.tell(step.status.change.id, told)  # never one that cannot happen
+                self.tell(step.status.change.id, event)  # never one that cannot happen
 
     @rule(id_=st.sampled_from("abc"))
     def somebody_else_changes_the_workload(self, id_: str) -> None:
@@ -308,8 +310,8 @@ class AnyHistory(RuleBasedStateMachine):
 
     @invariant()
     def steps_go_on_until_nothing_is_due(self) -> None:
-        found = due(self.statuses().values(), self.seconds, PACE)
-        assert len({step.status.change.id for step in found}) == len(found)
+        due_steps = due(self.statuses().values(), self.seconds, PACE)
+        assert len({step.status.change.id for step in due_steps}) == len(due_steps)
 
 
 AnyHistory.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)

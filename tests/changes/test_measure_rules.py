@@ -30,8 +30,8 @@ def week(values: Any, measure: Measure = Measure.LATENCY, requests: float = 1000
 
 
 def decided(made: ServiceWeek) -> FoundObjective:
-    (found,) = decide_objectives(made, SETTINGS)
-    return found
+    (objective,) = decide_objectives(made, SETTINGS)
+    return objective
 
 
 @pytest.mark.parametrize(
@@ -51,8 +51,8 @@ def decided(made: ServiceWeek) -> FoundObjective:
     ],
 )
 def test_a_measure_that_could_not_show_harm_says_why(made: ServiceWeek, reason: str) -> None:
-    found = decided(made)
-    assert reason in found.reason and bool(found.reason) == bool(reason)
+    objective = decided(made)
+    assert reason in objective.reason and bool(objective.reason) == bool(reason)
 
 
 @given(st.lists(st.one_of(st.just(np.nan), st.floats(0, 10)), min_size=2, max_size=200), st.sampled_from([*Measure]))

@@ -33,8 +33,8 @@ def on(kubelet: Kubelet, plane: ControlPlane, namespace: str, **more: Any) -> Wo
 
 
 def reviewed(actions: Actions, workload: WorkloadRef, method: Method, **more: Any) -> Review:
-    (found,) = actions.review([recommended(workload, **more)], method=method)
-    return found
+    (review,) = actions.review([recommended(workload, **more)], method=method)
+    return review
 
 
 def uids(plane: ControlPlane, workload: WorkloadRef) -> list[str]:
@@ -42,9 +42,9 @@ def uids(plane: ControlPlane, workload: WorkloadRef) -> list[str]:
 
 
 def events(plane: ControlPlane, workload: WorkloadRef) -> list[str]:
-    found = plane.api().items(f"/apis/events.k8s.io/v1/namespaces/{workload.namespace}/events")
+    items = plane.api().items(f"/apis/events.k8s.io/v1/namespaces/{workload.namespace}/events")
     return sorted(
-        e["reason"] for e in found if e["regarding"].get("name") == workload.name and e["reason"].startswith("Change")
+        e["reason"] for e in items if e["regarding"].get("name") == workload.name and e["reason"].startswith("Change")
     )
 
 
@@ -208,9 +208,9 @@ def test_pods_that_may_not_be_resized_are_said_before(
     assert webhook.server.port
     policy = [{"resourceName": "cpu", "restartPolicy": "RestartContainer"}]
     workload = on(kubelet, control_plane, namespace, container={"resizePolicy": policy}, replicas=1)
-    found = reviewed(make(), workload, Method.IN_PLACE)
-    assert "asks to be restarted when its cpu is resized" in found.error and found.writes == ()
-    assert found.suggested is Method.TEMPLATE
+    review = reviewed(make(), workload, Method.IN_PLACE)
+    assert "asks to be restarted when its cpu is resized" in review.error and review.writes == ()
+    assert review.suggested is Method.TEMPLATE
     same = {"cpu": "1", "memory": "1Gi"}
     alike = {"resources": {"requests": same, "limits": same}}
     other = on(kubelet, control_plane, namespace, name="db", container=alike, replicas=1)

@@ -27,8 +27,8 @@ from tests.support.plans import person
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Iterator[MoveScene]:
-    with moves.embedded(tmp_path) as made:
-        yield made
+    with moves.embedded(tmp_path) as move_scene:
+        yield move_scene
 
 
 def planned(scene: MoveScene) -> list[str]:
@@ -53,8 +53,8 @@ def test_an_approved_move_is_a_job_and_the_ledger_has_it_before_and_after(scene:
     row = job_row(made)
     assert (row["pod"], row["source"], row["target"], row["by"]) == (pod, HOT, COLD, "ann")
     assert scene.events() == [("move-asked", "ann", pod), ("move-approved", "ann", pod)]
-    asked = json.loads(scene.rows()[0].body)
-    assert asked["sent"] == {**asked["sent"], "kind": "PodMigrationJob"} and "sale tonight" in asked["words"]
+    document = json.loads(scene.rows()[0].body)
+    assert document["sent"] == {**document["sent"], "kind": "PodMigrationJob"} and "sale tonight" in document["words"]
     history = scene.service().history(VIEWER)
     assert [entry.event for entry in history] == [MoveEvent.APPROVED, MoveEvent.ASKED]
 
@@ -63,7 +63,7 @@ def test_an_approved_move_is_a_job_and_the_ledger_has_it_before_and_after(scene:
 def test_a_dry_run_leaves_no_job_and_no_row(scene: MoveScene) -> None:
     pods = planned(scene)
     outcomes = scene.service().preview(APPROVER, [*pods, "shop/other"])
-    assert [one.error for one in outcomes[:-1]] == [""] * len(pods) and len(pods) == 2
+    assert [outcome.error for outcome in outcomes[:-1]] == [""] * len(pods) and len(pods) == 2
     assert "does not move shop/other" in outcomes[-1].error
     assert (scene.jobs(), scene.rows()) == ([], [])
 
@@ -122,23 +122,23 @@ def test_moves_are_approved_by_approvers_of_the_namespace_alone(scene: MoveScene
 @pytest.mark.server
 def test_a_job_is_withdrawn_while_it_is_pending_and_not_later(scene: MoveScene) -> None:
     service, (first, second) = scene.service(), planned(scene)
-    made = service.approve(APPROVER, [first, second])
-    service.withdraw(APPROVER, made[0].job, "not today")
-    assert [one["metadata"]["name"] for one in scene.jobs()] == [made[1].job]
+    outcomes = service.approve(APPROVER, [first, second])
+    service.withdraw(APPROVER, outcomes[0].job, "not today")
+    assert [one["metadata"]["name"] for one in scene.jobs()] == [outcomes[1].job]
     assert scene.events()[-1] == ("move-withdrawn", "ann", first)
-    scene.say(made[1].job, "Running")
+    scene.say(outcomes[1].job, "Running")
     with pytest.raises(UsageError, match="is Running already"):
-        service.withdraw(APPROVER, made[1].job)
+        service.withdraw(APPROVER, outcomes[1].job)
     with pytest.raises(NoData, match="no PodMigrationJob"):
-        service.withdraw(APPROVER, made[0].job)
+        service.withdraw(APPROVER, outcomes[0].job)
     assert len(scene.jobs()) == 1
 
 
 @pytest.mark.server
 def test_a_job_that_went_on_since_we_looked_is_not_deleted(scene: MoveScene) -> None:
-    (made,) = scene.service().approve(APPROVER, planned(scene)[:1])
+    (outcome,) = scene.service().approve(APPROVER, planned(scene)[:1])
     (looked_at,) = scene.jobs()
-    scene.say(made.job, "Running")
+    scene.say(outcome.job, "Running")
     intent = withdraw_job(looked_at)
     client = connect(scene.settings.kube)
     try:
@@ -230,10 +230,10 @@ NAMES = st.from_regex(r"[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?", fullmatch=True)
 @pytest.mark.slow
 @given(NAMES, NAMES, st.uuids())
 def test_names_of_jobs_fit_the_server_and_differ_by_pod(namespace: str, name: str, uid: object) -> None:
-    made = name_of(namespace, name, str(uid))
+    text = name_of(namespace, name, str(uid))
     # 200 of the pod, "-" and 12 hexadecimal digits, of the 253 that a name may have
-    assert len(made) <= 213 and made[-13] == "-" and made[0].isalnum()
-    assert made != name_of(namespace, name, f"{uid}x")
+    assert len(text) <= 213 and text[-13] == "-" and text[0].isalnum()
+    assert text != name_of(namespace, name, f"{uid}x")
 
 
 PARTS = st.dictionaries(

@@ -191,8 +191,8 @@ def test_who_approves_a_plan_says_how_much_is_kept_ready_and_later_decisions_kee
     service.do(APPROVER, RejectPlan(plan=PEAK, reason="not now"))
     assert plans.approve(service, APPROVER, PEAK, DecisionScope.SERIES).standby == 2
     # two pods of two cores, all day
-    seen = service.preview(OWNER, PEAK)
-    assert (seen.standby, seen.standby_core_hours) == (2, 96.0)
+    preview = service.preview(OWNER, PEAK)
+    assert (preview.standby, preview.standby_core_hours) == (2, 96.0)
     assert plans.approve(service, APPROVER, PEAK, DecisionScope.SERIES, standby=0).standby == 0
     with pytest.raises(UsageError, match="standby 101 pods is out of its range"):
         plans.approve(service, APPROVER, PEAK, DecisionScope.SERIES, standby=101)
@@ -259,10 +259,10 @@ def test_a_role_in_another_namespace_is_none_here_and_shows_nothing(scene: Scene
 
 def test_the_preview_answers_before_anything_is_decided(scene: Scene, service: ClusterPlanService) -> None:
     scene.plan()
-    found = service.preview(OWNER, PEAK)
+    preview = service.preview(OWNER, PEAK)
     # Four pods of two cores for two hours on one node of 16 cores.
-    assert (found.fits, found.nodes, found.reserved_core_hours) == (True, (("n1", 4),), 16.0)
-    assert found.without.startswith("Without it") and all(v.passed for v in found.guards)
+    assert (preview.fits, preview.nodes, preview.reserved_core_hours) == (True, (("n1", 4),), 16.0)
+    assert preview.without.startswith("Without it") and all(v.passed for v in preview.guards)
     wider = service.preview(OWNER, PEAK, PlanTerms(9, window=Span(SIX, SIX + 2 * HOUR)))
     assert (wider.count, wider.unplaced) == (9, 1)
     assert scene.spec("web-peak")["amount"]["count"] == 4
@@ -283,16 +283,16 @@ def test_a_preview_counts_the_overhead_of_a_runtime_class_and_says_where_no_pod_
     spec = {"containers": [{"name": "app", "image": "app"}], "runtimeClassName": "kata", "overhead": {"cpu": "1500m"}}
     pod = {"metadata": {"name": "web-1", "labels": {"app": "web"}}, "spec": spec}
     scene.api.create(f"/api/v1/namespaces/{NAMESPACE}/pods", pod)
-    told = service.preview(OWNER, PEAK, PlanTerms(5, window=Span(SIX, SIX + 2 * HOUR)))
+    preview = service.preview(OWNER, PEAK, PlanTerms(5, window=Span(SIX, SIX + 2 * HOUR)))
     # Four pods of 2 + 1.5 cores fill 14 of the node's 16; the fifth fits no more. Five reserve 5 x 3.5 x 2 core-hours.
-    assert (told.nodes, told.unplaced, told.reserved_core_hours) == ((("n1", 4),), 1, 35.0)
-    assert not [note for note in told.notes if "RuntimeClass" in note]
+    assert (preview.nodes, preview.unplaced, preview.reserved_core_hours) == ((("n1", 4),), 1, 35.0)
+    assert not [note for note in preview.notes if "RuntimeClass" in note]
 
 
 def test_a_short_ttl_is_told(scene: Scene, service: ClusterPlanService) -> None:
     scene.plan()
-    found = service.preview(OWNER, PEAK, PlanTerms(4, window=Span(SIX, SIX + 2 * HOUR), ttl_seconds=HOUR))
-    assert any("TTL ends before the window" in note for note in found.notes)
+    preview = service.preview(OWNER, PEAK, PlanTerms(4, window=Span(SIX, SIX + 2 * HOUR), ttl_seconds=HOUR))
+    assert any("TTL ends before the window" in note for note in preview.notes)
 
 
 def test_a_plan_is_made_sized_by_its_workload_and_its_first_occurrences_are_known(
@@ -315,12 +315,12 @@ def test_a_plan_is_made_sized_by_its_workload_and_its_first_occurrences_are_know
 
 def test_an_edit_changes_what_differs_and_nothing_else(scene: Scene, service: ClusterPlanService) -> None:
     scene.plan(quantile=0.9)
-    one = service.plan(OWNER, PEAK)
-    terms = PlanTerms.of(one)
+    plan = service.plan(OWNER, PEAK)
+    terms = PlanTerms.of(plan)
     changed = PlanTerms(
         6, window=Span(SIX + HOUR, SIX + 3 * HOUR), quantile=terms.quantile, lead_seconds=600, allocate_once=False
     )
-    service.do(OWNER, EditPlan(plan=PEAK, terms=changed, generation=one.generation))
+    service.do(OWNER, EditPlan(plan=PEAK, terms=changed, generation=plan.generation))
     spec = scene.spec("web-peak")
     assert (spec["amount"]["count"], spec["lead"], spec["allocateOnce"]) == (6, "10m", False)
     assert spec["window"] == plans.window(SIX + HOUR)
@@ -329,7 +329,7 @@ def test_an_edit_changes_what_differs_and_nothing_else(scene: Scene, service: Cl
         "/spec/amount/count", "/spec/lead", "/spec/allocateOnce", "/spec/window",
     }  # fmt: skip
     with pytest.raises(UsageError, match="since you read it"):
-        service.do(OWNER, EditPlan(plan=PEAK, terms=terms, generation=one.generation))
+        service.do(OWNER, EditPlan(plan=PEAK, terms=terms, generation=plan.generation))
 
 
 @pytest.mark.parametrize("scope", ["Series", "Once"])
@@ -443,8 +443,8 @@ def test_the_history_of_a_plan_is_what_people_did_to_it_and_leaves_the_chain_who
     scene.plan("other")
     plans.approve(service, APPROVER, PEAK, DecisionScope.SERIES)
     plans.approve(service, APPROVER, PlanRef(NAMESPACE, "other"), DecisionScope.SERIES)
-    told = service.history(VIEWER, PEAK)
-    assert [(d.event, d.actor) for d in told] == [(PlanEvent.APPROVED, "ann"), (PlanEvent.ASKED, "ann")]
+    history_entries = service.history(VIEWER, PEAK)
+    assert [(d.event, d.actor) for d in history_entries] == [(PlanEvent.APPROVED, "ann"), (PlanEvent.ASKED, "ann")]
     assert Ledger(Path(scene.settings.actions.ledger), reading=True).verify().wrong_seq is None
 
 

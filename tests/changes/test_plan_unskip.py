@@ -35,8 +35,8 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
 
 
 def skips(scene: Scene) -> list[str]:
-    found: list[str] = scene.spec("daily")["recurring"].get("skip", [])
-    return found
+    texts: list[str] = scene.spec("daily")["recurring"].get("skip", [])
+    return texts
 
 
 def test_it_is_in_the_schedule_again_and_the_other_stays_out(scene: Scene) -> None:

@@ -244,7 +244,10 @@ def test_pods_of_others_with_the_same_labels_are_not_the_workloads_own() -> None
     ]
 
     def names(kind: str, uid: str = "") -> list[str]:
-        return [found["metadata"]["name"] for found in workload_pods(pods, WorkloadRef("shop", kind, "web"), uid)]
+        return [
+            workload_pod["metadata"]["name"]
+            for workload_pod in workload_pods(pods, WorkloadRef("shop", kind, "web"), uid)
+        ]
 
     # A CronJob's template has no labels more often than not, so that every pod of the namespace is listed.
     assert (names("Deployment"), names("CronJob")) == (["web-1"], ["web-2"])

@@ -27,9 +27,16 @@ def journal(tmp_path: Path) -> Iterator[ChangeLedger]:
 def test_a_snooze_ends_and_a_dismissal_does_not(journal: ChangeLedger) -> None:
     snooze(journal, [WEB], 7.0, "after the  sale\n")
     snooze(journal, [DB], None, "never")
-    found = postponed_recommendations(journal.ledger, 1000.0)
-    assert (found[WEB].until_seconds, found[WEB].reason) == (1000.0 + 7 * DAY_SECONDS, "after the sale")
-    assert (found[DB].until_seconds, found[DB].actor, found[DB].since_seconds) == (None, "ann", 1000.0)
+    recommendations = postponed_recommendations(journal.ledger, 1000.0)
+    assert (recommendations[WEB].until_seconds, recommendations[WEB].reason) == (
+        1000.0 + 7 * DAY_SECONDS,
+        "after the sale",
+    )
+    assert (recommendations[DB].until_seconds, recommendations[DB].actor, recommendations[DB].since_seconds) == (
+        None,
+        "ann",
+        1000.0,
+    )
     assert set(postponed_recommendations(journal.ledger, 1000.0 + 7 * DAY_SECONDS)) == {DB}
 
 

@@ -36,7 +36,7 @@ def said(review: WorkloadReview) -> tuple[object, ...]:
 
 def test_a_review_of_many_says_of_each_workload_what_a_review_of_it_alone_says(tmp_path: Path) -> None:
     inventory = generate(SyntheticSpec(6, 60, 1, 7)).inventory
-    proposals = {w.ref: found for w in inventory.workloads if (found := cut(w))}
+    proposals = {w.ref: recommendations for w in inventory.workloads if (recommendations := cut(w))}
     clock = FixedClock(inventory.time_seconds)
     server = EmbeddedServer(clock=clock)
     for collection, item in initial_objects(inventory, inventory.time_seconds, {}):
@@ -71,7 +71,7 @@ def test_what_is_recommended_for_many_workloads_is_read_once_for_a_namespace(tmp
     store = Store(tmp_path.as_uri(), "c")
     proposals = {w.ref: found for w in generate(SyntheticSpec(6, 120, 1, 7)).inventory.workloads if (found := cut(w))}
     with store.publishing() as draft:
-        stored_recommendations.write(draft, [r for found in proposals.values() for r in found])
+        stored_recommendations.write(draft, [r for proposal in proposals.values() for r in proposal])
     opened: list[str] = []
 
     def note(event: str, arguments: tuple[object, ...]) -> None:
@@ -79,8 +79,8 @@ def test_what_is_recommended_for_many_workloads_is_read_once_for_a_namespace(tmp
             opened.append(str(arguments[0]))
 
     sys.addaudithook(note)
-    asked = recommended_of(store)(list(proposals))
+    recommendations = recommended_of(store)(list(proposals))
     # For each namespace the name of the run, before and with its document: three files, whatever its workloads.
     spaces = {ref.namespace for ref in proposals}
     assert len(opened) <= 3 * len(spaces) < len(spaces) + len(proposals)
-    assert [r.container for r in asked] == [r.container for found in proposals.values() for r in found]
+    assert [r.container for r in recommendations] == [r.container for proposal in proposals.values() for r in proposal]

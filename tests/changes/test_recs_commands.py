@@ -46,7 +46,7 @@ def command(scene: acting.Scene, *words: str) -> Result:
         "kube.kubeconfig": scene.settings.kube.kubeconfig,
         "store.url": scene.store.url,
     }
-    flags = [f"{key}={value}" for key, value in sets.items()] + [f"actions.guardrails.{one}" for one in rails]
+    flags = [f"{key}={value}" for key, value in sets.items()] + [f"actions.guardrails.{rail}" for rail in rails]
     return CliRunner().invoke(root, [*(word for flag in flags for word in ("--set", flag)), *words])
 
 
@@ -57,9 +57,9 @@ def names(result: Result) -> set[str]:
 
 def events(scene: acting.Scene) -> list[str]:
     ledger = Ledger(Path(scene.settings.actions.ledger), reading=True)
-    found = [entry.event for entry in ledger.entries()]
+    texts = [entry.event for entry in ledger.entries()]
     ledger.close()
-    return found
+    return texts
 
 
 def test_a_batch_that_does_not_exist_is_not_verified_as_harmless(scene: acting.Scene) -> None:
@@ -130,7 +130,7 @@ def test_a_bundle_holds_files_and_the_numbers_and_touches_nothing(
     if form == "kubectl":
         assert files["commands.sh"].startswith("kubectl patch")
     else:
-        assert all(yaml.safe_load(found) for found in files.values())
+        assert all(yaml.safe_load(file) for file in files.values())
     assert scene.live(ref) == before and events(scene) == ["bundled"]
 
 
@@ -146,8 +146,8 @@ def test_what_a_filter_shows_becomes_a_commit_once_it_is_said_twice(scene: actin
     patch = tmp_path / "shown.patch"
     patch.write_text(tried.stdout)
     assert acting.git(folder, "apply", "--check", "--verbose", str(patch)) == ""
-    said = " ".join(tried.stderr.split())
-    assert f"left out: {other}: no manifest of it was found" in said and "--yes makes it" in said
+    text = " ".join(tried.stderr.split())
+    assert f"left out: {other}: no manifest of it was found" in text and "--yes makes it" in text
     shown = acting.git(folder, "branch")
     assert shown == "* main\n"
     done = run(scene, *asked, "--yes")
@@ -183,8 +183,8 @@ def test_a_bundle_takes_one_place_and_one_way_to_choose(scene: acting.Scene, tmp
 
 def test_a_workload_that_is_not_known_is_said(scene: acting.Scene) -> None:
     unknown = WorkloadRef(scene.namespace, "Deployment", "nobody")
-    found = run(scene, "dismiss", str(unknown), "--reason", "x")
-    assert found.exit_code == 1 and "no recommendation for" in found.output
+    result = run(scene, "dismiss", str(unknown), "--reason", "x")
+    assert result.exit_code == 1 and "no recommendation for" in result.output
 
 
 def test_what_may_not_be_read_is_left_out_with_the_right_that_is_missing(scene: acting.Scene, tmp_path: Path) -> None:
@@ -197,11 +197,11 @@ def test_what_may_not_be_read_is_left_out_with_the_right_that_is_missing(scene: 
     other = tmp_path / "other"
     other.write_text(yaml.safe_dump(config))
     for verb in ("show", "apply"):
-        found = run(scene, verb, str(ref), "--kubeconfig", str(other))
-        assert found.exit_code == 3, found.output
-        assert "left out: cannot get deployments.apps" in found.output
-        assert f'Grant it in a Role of namespace {ref.namespace}: apiGroups: ["apps"]' in found.output
-        assert "nothing to do" not in found.output
+        result = run(scene, verb, str(ref), "--kubeconfig", str(other))
+        assert result.exit_code == 3, result.output
+        assert "left out: cannot get deployments.apps" in result.output
+        assert f'Grant it in a Role of namespace {ref.namespace}: apiGroups: ["apps"]' in result.output
+        assert "nothing to do" not in result.output
     server.stop()
 
 
@@ -221,11 +221,11 @@ def test_a_head_that_may_not_be_kept_is_told_with_the_right_that_is_missing(
         config = yaml.safe_load(path.read_text())
         config["clusters"][0]["cluster"] = {"server": server.url}
         path.write_text(yaml.safe_dump(config))
-        told = run(scene, *words)
+        result = run(scene, *words)
     finally:
         server.stop()
-    assert told.exit_code == code, told.output
-    lines = told.stderr.splitlines()
+    assert result.exit_code == code, result.output
+    lines = result.stderr.splitlines()
     head = next(at for at, line in enumerate(lines) if "the ledger's head is not stored in the cluster" in line)
     assert "cannot get configmaps" in lines[head]
     assert lines[head + 1].startswith("fix: ") and "Role of namespace kube-system" in lines[head + 1]

@@ -229,7 +229,9 @@ def test_a_review_says_what_it_costs_and_what_else_could_be_had(
 ) -> None:
     assert template(control_plane, web)
     (review,) = make().review([recommended(web)])
-    seen = to_workload_review(review)
-    assert (seen.restart, seen.error) == ("rollout", "") and set(seen.impossible) == set()
+    workload_review = to_workload_review(review)
+    assert (workload_review.restart, workload_review.error) == ("rollout", "") and set(
+        workload_review.impossible
+    ) == set()
     (other,) = make().review([recommended(web)], method=Method.ANNOTATE)
     assert to_workload_review(other).restart == "none"

@@ -79,9 +79,9 @@ def limits(**item: Any) -> ClusterLimits:
     ],
 )  # fmt: skip
 def test_a_limit_range_that_would_refuse_the_pods_stops_it(room: ClusterLimits, words: str) -> None:
-    found = judged(recommendation(), room)
-    assert failed(found) == ["limit-range"] and words in found["limit-range"].why
-    assert "have it changed" in found["limit-range"].why
+    guardrails = judged(recommendation(), room)
+    assert failed(guardrails) == ["limit-range"] and words in guardrails["limit-range"].why
+    assert "have it changed" in guardrails["limit-range"].why
 
 
 def quota(hard: str, used: str) -> ClusterLimits:
@@ -91,9 +91,9 @@ def quota(hard: str, used: str) -> ClusterLimits:
 
 def test_a_quota_that_is_too_small_for_all_replicas_stops_it() -> None:
     # Four replicas of 500m more are 2 cores; 1.9 are left.
-    found = judged(recommendation(), quota("5900m", "4"))
-    assert failed(found) == ["quota"]
-    assert "requests.cpu has 1900m left and 2 more would be needed" in found["quota"].why
+    guardrails = judged(recommendation(), quota("5900m", "4"))
+    assert failed(guardrails) == ["quota"]
+    assert "requests.cpu has 1900m left and 2 more would be needed" in guardrails["quota"].why
     assert failed(judged(recommendation(), quota("6", "4"))) == []
     scoped = {**quota("1", "1").quotas[0], "spec": {"scopes": ["BestEffort"]}}  # type: ignore[index]
     assert failed(judged(recommendation(), ClusterLimits(quotas=[scoped]))) == []
@@ -132,9 +132,12 @@ def test_an_elastic_quota_that_is_too_small_stops_it_and_so_does_one_above_it() 
     # Four replicas of 500m more are 2 cores: of scheduling's 6 1.9 are left, of web's own 16.
     of_web = live(BURSTABLE)
     full = elastic({"scheduling": "4100m", "web": "4"}, '["shop"]')
-    found = judged(recommendation(), full, live=of_web)
-    assert failed(found) == ["elastic-quota"]
-    assert "ElasticQuota scheduling: max of cpu has 1900m left and 2 more would be needed" in found["elastic-quota"].why
+    guardrails = judged(recommendation(), full, live=of_web)
+    assert failed(guardrails) == ["elastic-quota"]
+    assert (
+        "ElasticQuota scheduling: max of cpu has 1900m left and 2 more would be needed"
+        in guardrails["elastic-quota"].why
+    )
     assert failed(judged(recommendation(), elastic({"scheduling": "4"}, '["shop"]'), live=of_web)) == []
     # The label of its pods goes before their namespace, and what frees something is not judged.
     assert failed(judged(recommendation(), full, live=labelled(live(BURSTABLE), name="apart"))) == []
@@ -166,9 +169,9 @@ def test_what_pods_have_and_not_their_template_is_what_a_quota_counts_now() -> N
         "spec": {"containers": [{"name": "app", "resources": small}]},
         "status": {"containerStatuses": [status]},
     }
-    found = judged(recommendation(now=300, amount=800), quota("3", "1200m"), pods=[pod])
-    assert "has 1800m left and 2 more would be needed" in found["quota"].why
-    assert found["running-pods"].outcome is GuardrailOutcome.WARN
+    guardrails = judged(recommendation(now=300, amount=800), quota("3", "1200m"), pods=[pod])
+    assert "has 1800m left and 2 more would be needed" in guardrails["quota"].why
+    assert guardrails["running-pods"].outcome is GuardrailOutcome.WARN
 
 
 @pytest.mark.parametrize(
@@ -206,11 +209,13 @@ def test_what_an_annotation_gives_to_new_pods_is_what_a_quota_counts_now() -> No
     # Running pods have 800m by the annotation, so that 1 core again is 200m more for each of four.
     body = live(BURSTABLE)
     body["metadata"]["uid"] = "u"
-    made = annotated(body, [recommendation(amount=800, role=ContainerRole.MAIN)], "c1")
-    assert made is not None
-    body["metadata"]["annotations"] = {RESOURCES_ANNOTATION: made.after[ANNOTATED]}
-    found = judged(recommendation(now=800, amount=1000), quota("4", "3200m"), live=body)
-    assert failed(found) == [] and failed(judged(recommendation(now=800, amount=1000), quota("4", "3300m"), live=body))
+    write = annotated(body, [recommendation(amount=800, role=ContainerRole.MAIN)], "c1")
+    assert write is not None
+    body["metadata"]["annotations"] = {RESOURCES_ANNOTATION: write.after[ANNOTATED]}
+    guardrails = judged(recommendation(now=800, amount=1000), quota("4", "3200m"), live=body)
+    assert failed(guardrails) == [] and failed(
+        judged(recommendation(now=800, amount=1000), quota("4", "3300m"), live=body)
+    )
 
 
 def test_a_daemon_set_needs_its_quota_on_every_node() -> None:
@@ -223,18 +228,18 @@ def test_a_daemon_set_needs_its_quota_on_every_node() -> None:
 
 def test_a_quota_without_room_for_a_surge_is_warned_of_and_not_where_nothing_rolls() -> None:
     # A cut needs nothing more in the end, but while it rolls a fifth pod of 800m beside four of 1 core.
-    found = judged(recommendation(now=1000, amount=800), quota("4", "4"))
-    assert found["quota"].outcome is GuardrailOutcome.WARN and "old pods have to end" in found["quota"].why
+    guardrails = judged(recommendation(now=1000, amount=800), quota("4", "4"))
+    assert guardrails["quota"].outcome is GuardrailOutcome.WARN and "old pods have to end" in guardrails["quota"].why
     calm = judged(recommendation(now=1000, amount=800), quota("4", "4"), method=Method.IN_PLACE)
     assert calm["quota"].outcome is GuardrailOutcome.PASS
 
 
 def test_a_pod_that_no_node_could_hold_is_stopped() -> None:
     small = ClusterLimits(nodes=[{CPU: 1400, MEMORY: 8 * GIB}, {CPU: 4000, MEMORY: GIB // 2}])
-    found = judged(recommendation(), small)
+    guardrails = judged(recommendation(), small)
     assert (
-        failed(found) == ["node-fit"]
-        and "0 of 2 nodes are big enough for a pod of 1500m of cpu" in found["node-fit"].why
+        failed(guardrails) == ["node-fit"]
+        and "0 of 2 nodes are big enough for a pod of 1500m of cpu" in guardrails["node-fit"].why
     )
     assert failed(judged(recommendation(), ClusterLimits(nodes=[{CPU: 1500, MEMORY: GIB}]))) == []
 
@@ -243,10 +248,10 @@ def test_a_daemon_has_to_fit_on_each_node_that_it_runs_on() -> None:
     nodes: dict[str, dict[Resource, int]] = {
         "large": {CPU: 64_000, MEMORY: GIB}, "small-b": {CPU: 1000, MEMORY: GIB}, "small-a": {CPU: 1400, MEMORY: GIB},
     }  # fmt: skip
-    found = judged(recommendation(), ClusterLimits(nodes=list(nodes.values()), daemon_nodes=nodes))
-    assert failed(found) == ["node-fit"]
+    guardrails = judged(recommendation(), ClusterLimits(nodes=list(nodes.values()), daemon_nodes=nodes))
+    assert failed(guardrails) == ["node-fit"]
     assert "2 of 3 nodes that it runs on are too small for a pod of 1500m of cpu and 1Gi of memory: small-a" in (
-        found["node-fit"].why
+        guardrails["node-fit"].why
     )
     fits = judged(recommendation(), ClusterLimits(nodes=[], daemon_nodes={"large": nodes["large"]}))
     assert failed(fits) == [] and "all 1 nodes that it runs on" in fits["node-fit"].why
@@ -295,8 +300,8 @@ def test_elastic_quotas_are_read_of_the_whole_cluster_and_of_the_namespace_where
 
 
 def test_a_guaranteed_workload_is_not_made_burstable_unasked() -> None:
-    found = judged(recommendation(amount=900), ClusterLimits(), GUARANTEED)
-    assert failed(found) == ["qos-class"] and "from Guaranteed to Burstable" in found["qos-class"].why
+    guardrails = judged(recommendation(amount=900), ClusterLimits(), GUARANTEED)
+    assert failed(guardrails) == ["qos-class"] and "from Guaranteed to Burstable" in guardrails["qos-class"].why
 
 
 def scaler(*, kind: str = "Utilization", resource: str = "cpu") -> ClusterLimits:
@@ -306,8 +311,11 @@ def scaler(*, kind: str = "Utilization", resource: str = "cpu") -> ClusterLimits
 
 def test_a_vertical_autoscaler_that_sets_the_requests_stops_it_and_one_that_watches_does_not() -> None:
     why = "VerticalPodAutoscaler web sets its requests (Auto)"
-    found = judged(recommendation(), ClusterLimits(vertical=why))
-    assert failed(found) == ["autoscaler"] and found["autoscaler"].why == f"{why}: set its updateMode to Off first"
+    guardrails = judged(recommendation(), ClusterLimits(vertical=why))
+    assert (
+        failed(guardrails) == ["autoscaler"]
+        and guardrails["autoscaler"].why == f"{why}: set its updateMode to Off first"
+    )
     for mode in ("Off", "Auto"):
         server = ApiServer(None, None)
         spec = {"targetRef": {"kind": "Deployment", "name": "web"}, "updatePolicy": {"updateMode": mode}}
@@ -324,9 +332,10 @@ def test_a_vertical_autoscaler_that_sets_the_requests_stops_it_and_one_that_watc
 
 
 def test_an_autoscaler_whose_trigger_would_move_unseen_stops_it() -> None:
-    found = judged(recommendation(), scaler())
+    guardrails = judged(recommendation(), scaler())
     assert (
-        failed(found) == ["autoscaler"] and "web-hpa follows cpu in percent of the request" in found["autoscaler"].why
+        failed(guardrails) == ["autoscaler"]
+        and "web-hpa follows cpu in percent of the request" in guardrails["autoscaler"].why
     )
     assert failed(judged(recommendation(), scaler(kind="AverageValue"))) == []
     assert failed(judged(recommendation(), scaler(resource="memory"))) == []
@@ -348,37 +357,37 @@ def test_a_target_of_one_container_stops_even_what_was_solved_with_a_target_of_t
     solved = replace(recommendation(), values=(value,))
     assert failed(judged(solved, scaler())) == []
     room = ClusterLimits(scalers=[{"metadata": {"name": "web-hpa"}, "spec": {"metrics": metrics}}])
-    found = judged(solved, room)
-    assert failed(found) == ["autoscaler"] and "not one target of the whole pod" in found["autoscaler"].why
+    guardrails = judged(solved, room)
+    assert failed(guardrails) == ["autoscaler"] and "not one target of the whole pod" in guardrails["autoscaler"].why
 
 
 def test_kills_in_the_window_ask_for_more_memory_first() -> None:
     killed = Backtest(14.0, 0.0, 0.0, 0, 3, 0, 0, 0)
-    found = judged(recommendation(MEMORY, 2 * GIB, int(1.8 * GIB), backtest=killed), ClusterLimits())
-    assert "oom" in failed(found) and "app (3)" in found["oom"].why
+    guardrails = judged(recommendation(MEMORY, 2 * GIB, int(1.8 * GIB), backtest=killed), ClusterLimits())
+    assert "oom" in failed(guardrails) and "app (3)" in guardrails["oom"].why
     raised = judged(recommendation(MEMORY, GIB, int(1.5 * GIB), backtest=killed), ClusterLimits())
     assert failed(raised) == [] and raised["oom"].outcome is GuardrailOutcome.PASS
 
 
 def test_kills_for_lack_of_memory_do_not_hold_cpu_up() -> None:
     killed = Backtest(14.0, 0.0, 0.0, 0, 3, 0, 0, 0)
-    found = judged(recommendation(amount=900, backtest=killed), ClusterLimits())
-    assert failed(found) == [] and found["oom"].outcome is GuardrailOutcome.WARN
-    assert "app (3)" in found["oom"].why
+    guardrails = judged(recommendation(amount=900, backtest=killed), ClusterLimits())
+    assert failed(guardrails) == [] and guardrails["oom"].outcome is GuardrailOutcome.WARN
+    assert "app (3)" in guardrails["oom"].why
 
 
 def test_a_change_that_is_hardly_one_is_left_alone() -> None:
     # 8 % is below 10 %.
-    found = judged(recommendation(now=1000, amount=920), ClusterLimits())
-    assert failed(found) == ["dead-band"] and "the largest change is 8 %" in found["dead-band"].why
+    guardrails = judged(recommendation(now=1000, amount=920), ClusterLimits())
+    assert failed(guardrails) == ["dead-band"] and "the largest change is 8 %" in guardrails["dead-band"].why
 
 
 def test_outside_a_window_only_memory_is_raised() -> None:
     closed: dict[str, Any] = {"windows": ["mon 03:00-04:00 UTC"]}  # 1e6 seconds are a Monday at 13:46
-    found = judged(recommendation(), ClusterLimits(), **closed)
+    guardrails = judged(recommendation(), ClusterLimits(), **closed)
     assert (
-        failed(found) == ["change-window"]
-        and "the next one opens Mon 03:00 UTC, in 157.2 hours" in found["change-window"].why
+        failed(guardrails) == ["change-window"]
+        and "the next one opens Mon 03:00 UTC, in 157.2 hours" in guardrails["change-window"].why
     )
     more = recommendation(MEMORY, GIB, int(1.5 * GIB))
     assert failed(judged(more, ClusterLimits(), **closed)) == []
@@ -386,10 +395,10 @@ def test_outside_a_window_only_memory_is_raised() -> None:
 
 
 def test_values_that_only_the_webhook_brings_need_it() -> None:
-    found = judged(
+    guardrails = judged(
         recommendation(), ClusterLimits(), method=Method.ANNOTATE, webhook="no webhook of ours is registered"
     )
-    assert failed(found) == ["webhook"]
+    assert failed(guardrails) == ["webhook"]
     assert failed(judged(recommendation(), ClusterLimits(), method=Method.TEMPLATE, webhook="none")) == []
 
 
@@ -409,14 +418,14 @@ def _ranges(*items: dict[str, Any]) -> ClusterLimits:
 )  # fmt: skip
 def test_sums_of_pods_and_default_limits_stop_what_would_break_them(item: dict[str, Any], words: str) -> None:
     burstable = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "2Gi"}}
-    found = judged(recommendation(), _ranges(item), burstable)
-    assert failed(found) == ["limit-range"] and words in found["limit-range"].why
+    guardrails = judged(recommendation(), _ranges(item), burstable)
+    assert failed(guardrails) == ["limit-range"] and words in guardrails["limit-range"].why
 
 
 def test_a_default_limit_counts_in_the_sum_of_a_pod() -> None:
     default, most = {"type": "Container", "default": {"cpu": "2"}}, {"type": "Pod", "max": {"cpu": "1800m"}}
     burstable = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "2Gi"}}
     # 1500m requested fit; the limit of 2 that the LimitRange adds does not
-    found = judged(recommendation(), _ranges(default, most), burstable)
-    assert "the pod has 2 of cpu, and the maximum is 1800m" in found["limit-range"].why
+    guardrails = judged(recommendation(), _ranges(default, most), burstable)
+    assert "the pod has 2 of cpu, and the maximum is 1800m" in guardrails["limit-range"].why
     assert failed(judged(recommendation(), _ranges(most), burstable)) == []

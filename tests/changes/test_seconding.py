@@ -140,10 +140,10 @@ def test_after_its_time_it_cannot_be_confirmed_and_the_watcher_cancels_it(scene:
     late = service_at(scene, 24)  # actions.confirm_hours
     with pytest.raises(UsageError, match="waited for more than 24 hours"):
         late.confirm(BEA, change)
-    told: list[str] = []
-    watcher: Watcher = late.watcher(lambda news: told.extend(one.words for one in news), lambda _now: [])
+    texts: list[str] = []
+    watcher: Watcher = late.watcher(lambda news: texts.extend(one.words for one in news), lambda _now: [])
     (gone,) = watcher.step()
-    assert gone.state is CANCELLED and told == ["no second person confirmed it within 24 hours"]
+    assert gone.state is CANCELLED and texts == ["no second person confirmed it within 24 hours"]
     assert scene.resources(ref) == before
 
 
@@ -152,9 +152,9 @@ def test_a_canary_is_confirmed_with_its_rest_which_waits_on_for_the_first(scene:
     reserved(scene, refs[2])  # one that takes two is enough for all of them
     before = [scene.resources(ref) for ref in refs]
     all_ = service_at(scene).accept(ADA, ChangeRequest(refs, key="k1", canary=0.3))
-    assert [one.state for one in all_] == [AWAITING] * 3
+    assert [change_status.state for change_status in all_] == [AWAITING] * 3
     done = service_at(scene).confirm(BEA, all_[2].change.id)
-    assert [one.state for one in done] == [APPLIED, ChangeState.WAITING, ChangeState.WAITING]
+    assert [change_status.state for change_status in done] == [APPLIED, ChangeState.WAITING, ChangeState.WAITING]
     assert [scene.resources(ref) != old for ref, old in zip(refs, before, strict=True)] == [True, False, False]
 
 
@@ -243,8 +243,8 @@ def test_a_process_that_ends_after_the_second_person_is_written_down_leaves_what
     with pytest.raises(Ended):
         actions.confirm([journal.statuses()[change]])
     assert journal.statuses()[change].state is ChangeState.UNKNOWN
-    (found,) = settle(Actions(client, journal, scene.settings.actions, ClusterUser(BEA.name)))
-    assert (found.state, found.words) == (ChangeState.FAILED, "it never reached the cluster")
+    (change_status,) = settle(Actions(client, journal, scene.settings.actions, ClusterUser(BEA.name)))
+    assert (change_status.state, change_status.words) == (ChangeState.FAILED, "it never reached the cluster")
     assert scene.resources(ref) == before
     ledger.close()
 
@@ -267,14 +267,14 @@ def test_the_command_line_takes_the_name_that_the_cluster_knows_and_the_roles_of
     ref = reserved(scene, scene.acceptable()[0])
     service = change_service_of(settings, scene.store, kubeconfig_door(settings.kube), SystemClock())
     (done,) = service.accept(ADA, ChangeRequest((ref,), key="k1"))
-    told = run(scene, "confirm", done.change.id)
-    assert told.exit_code != 0 and "access.mode is none" in told.output
+    result = run(scene, "confirm", done.change.id)
+    assert result.exit_code != 0 and "access.mode is none" in result.output
     me = reviewer_name(scene)
     access = {"mode": "proxy", "proxy.trusted": "127.0.0.1/32", "read_only": "false"}
-    told = run(scene, "confirm", done.change.id, **access)
-    assert told.exit_code != 0 and "may not approve" in " ".join(told.output.split())
-    told = run(scene, "confirm", done.change.id[:6], **access, roles=f'[{{"role": "approver", "user": "{me}"}}]')
-    assert told.exit_code == 0, told.output
+    result = run(scene, "confirm", done.change.id, **access)
+    assert result.exit_code != 0 and "may not approve" in " ".join(result.output.split())
+    result = run(scene, "confirm", done.change.id[:6], **access, roles=f'[{{"role": "approver", "user": "{me}"}}]')
+    assert result.exit_code == 0, result.output
     assert events(scene)[-2:] == [("confirmed", me), ("applied", me)]
 
 
@@ -283,6 +283,6 @@ def reviewer_name(scene: Scene) -> str:
     from cotenant.changes.live_context import who
 
     client = scene.client
-    found = who(client).name
+    text = who(client).name
     client.close()
-    return found
+    return text

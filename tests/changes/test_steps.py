@@ -46,14 +46,14 @@ def test_every_step_passes_its_rule_and_goes_on_from_the_one_before(
     (first,) = first_step([whole], limits)
     step = first.value(resource, Field.REQUEST)
     assert step is not None and step.amount is not None and (step.amount == amount or amount < step.amount < now)
-    rule = next(one for one in judge_recorded([first], limits) if one.rule == f"{resource}-step")
+    rule = next(guardrail for guardrail in judge_recorded([first], limits) if guardrail.rule == f"{resource}-step")
     later = later_steps([whole], [first], limits, 0.0)
     if step.amount == amount:
         assert later == ()
     else:
         assert rule.outcome.value == "pass"
         # of amounts so small that no share can be cut nothing follows
-        assert [one.now for one in later] == [step.amount, *(one.amount for one in later)][:-1]
+        assert [next_step.now for next_step in later] == [step.amount, *(one.amount for one in later)][:-1]
 
 
 def test_a_cut_of_ten_cores_to_four_is_three_steps_a_day_apart() -> None:
@@ -98,7 +98,7 @@ def test_the_steps_of_the_defaults_end_where_the_proposal_is(resource: Resource,
     (first,) = first_step([whole], LIMITS)
     step = first.value(resource, Field.REQUEST)
     assert step is not None
-    last = [step.amount, *(one.amount for one in later_steps([whole], [first], LIMITS, 0.0))][-1]
+    last = [step.amount, *(later_step.amount for later_step in later_steps([whole], [first], LIMITS, 0.0))][-1]
     # but for so small amounts that a millicore, or what it takes to round up, is more than the dead band
     assert last == target or target < 200 or len(later_steps([whole], [first], LIMITS, 0.0)) >= MOST_STEPS - 1
 
@@ -110,8 +110,8 @@ def test_every_later_step_passes_all_rules_that_need_no_cluster(
     limits = GuardrailSettings(most_cpu_cut=most, most_memory_cut=most, least_change=least)
     whole = proposed(value(resource, Field.REQUEST, now, amount))
     for step in later_steps([whole], first_step([whole], limits), limits, 0.0):
-        one = proposed(value(resource, Field.REQUEST, step.now, step.amount))
-        assert [r.rule for r in judge_recorded([one], limits) if r.outcome.value == "fail"] == []
+        recommendation = proposed(value(resource, Field.REQUEST, step.now, step.amount))
+        assert [r.rule for r in judge_recorded([recommendation], limits) if r.outcome.value == "fail"] == []
 
 
 def test_memory_is_cut_in_whole_mebibytes_and_a_limit_never_falls_below_its_request() -> None:

@@ -93,8 +93,8 @@ def rule_of(one: Recommendation, statuses: list[ChangeStatus], **more: Any) -> t
 def test_a_cut_that_goes_as_far_as_one_that_did_harm_is_stopped_with_the_evidence(
     amount: int, outcome: GuardrailOutcome
 ) -> None:
-    found, why = rule_of(cut(1000, amount), [changed("c1", "800m", *ROLLED_BACK)])
-    assert found is outcome
+    guardrail_outcome, why = rule_of(cut(1000, amount), [changed("c1", "800m", *ROLLED_BACK)])
+    assert guardrail_outcome is outcome
     # 40 days after Thu 1 Jan 1970.
     evidence = f"app cpu request 800m was tried by ana and did harm, Tue 10 Feb 00:00 UTC ({HARM}): change c1"
     assert outcome is GuardrailOutcome.PASS or why == evidence
@@ -175,15 +175,15 @@ def test_what_was_taken_after_the_scan_is_no_part_of_what_all_steps_free(
 
 
 def test_the_autopilot_does_not_repeat_what_did_harm_when_a_person_tried_it() -> None:
-    found = [
+    candidates = [
         next(iter(candidates_of([in_force()], [cut(1000, 800)], LiveNamespace({WEB: live(image)}), {WEB: tried},
                                 Decisions(), CotenantSettings())))
         for image, tried in (
             ("web:1", [changed("c1", "800m", *ROLLED_BACK)]), ("web:2", [changed("c1", "800m", *ROLLED_BACK)]),
         )
     ]  # fmt: skip
-    assert found[1].blocked is None or found[1].blocked[0] is not Reason.AUTOPILOT_GUARDRAIL
-    assert found[0].blocked is not None and "change c1" in found[0].blocked[1]
+    assert candidates[1].blocked is None or candidates[1].blocked[0] is not Reason.AUTOPILOT_GUARDRAIL
+    assert candidates[0].blocked is not None and "change c1" in candidates[0].blocked[1]
 
 
 def test_memory_is_not_cut_after_a_kill_that_no_scan_has_seen() -> None:
@@ -214,17 +214,17 @@ def test_a_change_rolled_back_for_harm_is_refused_at_every_door_until_somebody_o
     judged.verify()
     judged.actions.roll_back(judged.status)
     acting.settle_rollouts(scene)
-    found = recommended_of(scene.store)([judged.workload])
+    recommendations = recommended_of(scene.store)([judged.workload])
     # the command, the next step of a ladder and the autopilot review with the same object
-    (review,) = judged.actions.review(found)
+    (review,) = judged.actions.review(recommendations)
     rules = {rule.rule: rule.why for rule in review.blocked(("cool-down",))}
     assert list(rules) == ["tried-before"] and f"change {judged.status.change.id}" in rules["tried-before"]
     # the page and REST ask the service; what it names is what their lists mark
     ledger = msgspec.structs.replace(scene.settings.actions, ledger=str(tmp_path / "judged.db"))
     service = replace(scene, settings=msgspec.structs.replace(scene.settings, actions=ledger)).service()
-    (seen,) = service.review(ADMIN, ChangeRequest((judged.workload,)))
-    assert "tried-before" in [rule.name for rule in seen.blocked(())]
-    assert [one.change for one in service.trials()[judged.workload]] == [judged.status.change.id]
+    (workload_review,) = service.review(ADMIN, ChangeRequest((judged.workload,)))
+    assert "tried-before" in [rule.name for rule in workload_review.blocked(())]
+    assert [trial.change for trial in service.trials()[judged.workload]] == [judged.status.change.id]
     terms = AcceptanceTerms(overridden=("cool-down", "tried-before"), because="the load test is over")
     (again,) = judged.actions.accept([review], terms)
     assert again.change.guardrails["tried-before"].endswith("because: the load test is over")

@@ -64,11 +64,11 @@ class Watched:
 
 
 def templates(plane: ControlPlane, *found: WorkloadRef) -> list[str]:
-    return [template(plane, one)["requests"]["cpu"] for one in found]
+    return [template(plane, ref)["requests"]["cpu"] for ref in found]
 
 
 def accepted(actions: Actions, *found: WorkloadRef, **more: Any) -> list[ChangeStatus]:
-    reviews = actions.review([recommended(one) for one in found], **more)
+    reviews = actions.review([recommended(ref) for ref in found], **more)
     return actions.accept(reviews, TERMS)
 
 
@@ -82,9 +82,9 @@ def three(control_plane: ControlPlane, namespace: str, kubelet: Kubelet) -> list
 
 def settled(plane: ControlPlane, *found: WorkloadRef) -> None:
     """Wait until the rollouts are through."""
-    for one in found:
-        path = f"/apis/apps/v1/namespaces/{one.namespace}/deployments/{one.name}"
-        wait_for(f"{one.name} is rolled out", lambda path=path: _rolled(plane.api().get(path)))
+    for ref in found:
+        path = f"/apis/apps/v1/namespaces/{ref.namespace}/deployments/{ref.name}"
+        wait_for(f"{ref.name} is rolled out", lambda path=path: _rolled(plane.api().get(path)))
 
 
 def _rolled(body: dict[str, Any]) -> bool:
@@ -123,10 +123,10 @@ def test_harm_to_the_first_takes_them_back_and_the_rest_is_never_done(
     accepted(watched.actions(), *three)
     settled(control_plane, *three)
     watched.compared = (Compared(Measure.THROTTLED, 0.02, 0.4),)
-    found = dict(watched.step(0.6 * HOUR))
-    assert found == {"a": ChangeState.ROLLED_BACK, "b": ChangeState.ROLLED_BACK, "c": ChangeState.CANCELLED}
+    change_states = dict(watched.step(0.6 * HOUR))
+    assert change_states == {"a": ChangeState.ROLLED_BACK, "b": ChangeState.ROLLED_BACK, "c": ChangeState.CANCELLED}
     assert templates(control_plane, *three) == ["1", "1", "1"]
-    (words,) = [one.words for one in watched.news if "/c:" in one.title]
+    (words,) = [news.words for news in watched.news if "/c:" in news.title]
     assert "which went first, is regressed: throttled CPU periods 2.0 % -> 40.0 %, more than 10 % up" in words
     assert watched.step(50 * HOUR) == []
 
@@ -209,7 +209,7 @@ def test_a_regression_is_taken_back_only_where_that_is_wanted(
     assert watched.step(0.6 * HOUR) == [("a", ChangeState.REGRESSED)] and templates(control_plane, three[0]) == ["800m"]
     watched.settings["auto_rollback"] = True
     assert watched.step(0.6 * HOUR) == [("a", ChangeState.ROLLED_BACK)] and templates(control_plane, three[0]) == ["1"]
-    assert [one.title.split(" ", 3)[-1] for one in watched.news] == ["did harm", "was rolled back"]
+    assert [news.title.split(" ", 3)[-1] for news in watched.news] == ["did harm", "was rolled back"]
 
 
 def test_a_raise_whose_first_new_pod_fits_no_node_is_harm_although_every_old_pod_is_ready(
@@ -232,7 +232,7 @@ def test_a_raise_whose_first_new_pod_fits_no_node_is_harm_although_every_old_pod
 
 
 def test_a_thread_looks_until_it_is_told_to_stop(control_plane: ControlPlane, person: Path, tmp_path: Path) -> None:
-    seen = threading.Event()
+    event = threading.Event()
 
     @contextmanager
     def opened() -> Iterator[Actions]:
@@ -240,14 +240,14 @@ def test_a_thread_looks_until_it_is_told_to_stop(control_plane: ControlPlane, pe
         yield Actions(client, ChangeLedger(ledger, SystemClock(), "watcher"), ActionSettings(), ClusterUser("watcher"))
         ledger.close()
         client.close()
-        seen.set()
+        event.set()
 
     heard: list[News] = []
     peak = News("shop/web: a peak is ahead", "18:00, 310 cores more")
     stop = Watcher(opened, heard.extend, lambda _now: [peak]).start(0.01)
-    assert seen.wait(60)
-    seen.clear()
-    assert seen.wait(60)
+    assert event.wait(60)
+    event.clear()
+    assert event.wait(60)
     stop()
     assert heard == [peak]  # once, however often it is ahead
     slack = payload("prod <1>", heard, NotifySettings())
@@ -328,9 +328,10 @@ def test_memory_of_a_workload_that_was_killed_while_its_change_waited_is_not_low
     becomes: ChangeState,
 ) -> None:  # fmt: skip
     watched, path = Watched(make), f"/api/v1/namespaces/{three[0].namespace}/pods"
-    ones = [recommended(one) for one in three[1:]]
+    ones = [recommended(ref) for ref in three[1:]]
     lowered = [
-        replace(one, values=(replace(one.values[0], resource=resource, now=now, amount=amount),)) for one in ones
+        replace(recommendation, values=(replace(recommendation.values[0], resource=resource, now=now, amount=amount),))
+        for recommendation in ones
     ]
     actions = watched.actions()
     first, waiting = actions.accept(actions.review(lowered), structs.replace(TERMS, canary=0.5))

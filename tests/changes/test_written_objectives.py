@@ -78,12 +78,12 @@ SHAPES = st.fixed_dictionaries({"spec": st.fixed_dictionaries({}, optional={
 @given(st.one_of(DOCUMENTS, SHAPES), st.dictionaries(st.text(max_size=3), DOCUMENTS, max_size=2))
 @settings(max_examples=400, deadline=None)
 def test_any_document_of_these_kinds_is_an_objective_or_a_named_reason(body: Any, others: dict[str, Any]) -> None:
-    made = [*sloth_objectives(body), *pyrra_objectives(body), *openslo_objectives(body, others, others)]
-    assert made
-    for one in made:
-        assert bool(one.reason) != bool(one.query)
-        assert one.reason or (one.promised is not None and 0 < one.promised <= 1 and selectors_of(
-            one.query.replace("$window", "5m").replace("$$", "$")))  # fmt: skip
+    slos = [*sloth_objectives(body), *pyrra_objectives(body), *openslo_objectives(body, others, others)]
+    assert slos
+    for slo in slos:
+        assert bool(slo.reason) != bool(slo.query)
+        assert slo.reason or (slo.promised is not None and 0 < slo.promised <= 1 and selectors_of(
+            slo.query.replace("$window", "5m").replace("$$", "$")))  # fmt: skip
 
 
 OTHERS: Final = (("web-api-7d4b-x2x9z", {"app": "web-api", "tier": "front"}),)
@@ -143,15 +143,17 @@ def test_a_policys_objectives_guard_the_workloads_that_it_selects(
     spec: Json, asked: list[str], refused: list[str]
 ) -> None:
     objectives, faults = objectives_of_policies([slo_objects.policy("shop", "a", spec)], LIVE)
-    assert [one.rule for one in objectives] == asked and [one.rule for one in faults] == refused
+    assert [objective.rule for objective in objectives] == asked and [fault.rule for fault in faults] == refused
     # What is refused is said, and keeps the change from a verdict.
-    assert all(one.error and one.after is None for one in faults)
+    assert all(fault.error and fault.after is None for fault in faults)
 
 
 @given(st.dictionaries(st.sampled_from(["objectives", "mode", "selector", "name"]), DOCUMENTS))
 def test_any_policy_gives_objectives_or_reasons(spec: Json) -> None:
     objectives, faults = objectives_of_policies([slo_objects.policy("shop", "a", spec)], LIVE)
-    assert all(one.query and one.ceiling for one in objectives) and all(one.error for one in faults)
+    assert all(objective.query and objective.ceiling for objective in objectives) and all(
+        fault.error for fault in faults
+    )
 
 
 def test_a_ceiling_decides_where_the_change_may_have_broken_it() -> None:

@@ -66,18 +66,20 @@ def plain(workload: WorkloadRef) -> Recommendation:
 
 
 def autoscaled(workload: WorkloadRef) -> Recommendation:
-    one = recommended(workload)
-    (value,) = one.values
-    return replace(one, values=(replace(value, inputs={**value.inputs, **SOLVED}),))
+    recommendation = recommended(workload)
+    (value,) = recommendation.values
+    return replace(recommendation, values=(replace(value, inputs={**value.inputs, **SOLVED}),))
 
 
 def heap(workload: WorkloadRef) -> Recommendation:
     """900 MiB of a heap that 720 would do for, in 850 MiB of memory in place of 1,000."""
-    one = recommended(workload)
+    recommendation = recommended(workload)
     inputs = {"days": 14.0, "coverage": 1.0, "observed_max": 980.0 * MIB}
-    memory = replace(one.values[0], resource=Resource.MEMORY, now=1000 * MIB, amount=850 * MIB, inputs=inputs)
+    memory = replace(
+        recommendation.values[0], resource=Resource.MEMORY, now=1000 * MIB, amount=850 * MIB, inputs=inputs
+    )
     limit = replace(memory, field=Field.LIMIT, now=1200 * MIB, amount=1100 * MIB)
-    return replace(one, values=(memory, limit), heap=HeapProposal("jvm", 900 * MIB, 720 * MIB, 120 * MIB))
+    return replace(recommendation, values=(memory, limit), heap=HeapProposal("jvm", 900 * MIB, 720 * MIB, 120 * MIB))
 
 
 def share_of_a_gpu(workload: WorkloadRef) -> Recommendation:
@@ -129,12 +131,12 @@ def held(plane: ControlPlane, namespace: str) -> dict[str, Json]:
 
 def pointer_of(body: Json, path: str) -> str:
     """A field as a list of a review names it: containers and metrics by their names."""
-    if found := re.fullmatch(r".*/containers/(\d+)/(.+)", path):
+    if match := re.fullmatch(r".*/containers/(\d+)/(.+)", path):
         spec = body["spec"].get("template", body)["spec"]
-        side = re.fullmatch(r"resources/(request|limit)s/(.+)", found[2])
-        return f"{spec['containers'][int(found[1])]['name']} " + (f"{side[2]} {side[1]}" if side else found[2])
-    if found := re.fullmatch(r"/spec/metrics/(\d+)/resource/(.+)", path):
-        return f"{body['spec']['metrics'][int(found[1])]['resource']['name']} {found[2]}"
+        side = re.fullmatch(r"resources/(request|limit)s/(.+)", match[2])
+        return f"{spec['containers'][int(match[1])]['name']} " + (f"{side[2]} {side[1]}" if side else match[2])
+    if match := re.fullmatch(r"/spec/metrics/(\d+)/resource/(.+)", path):
+        return f"{body['spec']['metrics'][int(match[1])]['resource']['name']} {match[2]}"
     return re.sub("^/metadata/(annotations|labels)/", "", path)
 
 
@@ -152,8 +154,8 @@ def changed(before: Mapping[str, Json], after: Mapping[str, Json]) -> list[Line]
 def listed(lines: tuple[FieldMove, ...] | list[FieldMove], change: str) -> list[Line]:
     """Lines as the server's values; a note that nobody has read is not there in a namespace of the test's own."""
     now = {NOT_READ: "not set"}
-    return sorted((one.target, one.pointer, now.get(one.now, one.now), {CHANGE_ID: change}.get(one.new, one.new))
-                  for one in lines)  # fmt: skip
+    return sorted((line.target, line.pointer, now.get(line.now, line.now), {CHANGE_ID: change}.get(line.new, line.new))
+                  for line in lines)  # fmt: skip
 
 
 @pytest.mark.usefixtures("webhook")
@@ -225,6 +227,6 @@ def test_what_a_bundle_lists_is_what_its_files_make_of_the_cluster(
     names = {str(workload): f"deployments/{namespace}/web"}
     scaler = f"HorizontalPodAutoscaler {namespace}/web", f"horizontalpodautoscalers/{namespace}/web"
     names |= dict([scaler])
-    got = [(names[one.target], one.pointer.replace("cpu average", "cpu target/average"), one.now, one.new)
-           for one in lines]  # fmt: skip
+    got = [(names[line.target], line.pointer.replace("cpu average", "cpu target/average"), line.now, line.new)
+           for line in lines]  # fmt: skip
     assert sorted(got) == changed(before, held(control_plane, namespace))

@@ -74,8 +74,8 @@ def template(plane: ControlPlane, workload: WorkloadRef) -> dict[str, Any]:
 def pods(plane: ControlPlane, workload: WorkloadRef) -> list[dict[str, Any]]:
     """The workload's pods, by name; those that are being deleted are left out."""
     path = f"/api/v1/namespaces/{workload.namespace}/pods"
-    found = plane.api().items(path, labelSelector=f"app={workload.name}")
-    return sorted((p for p in found if not p["metadata"].get("deletionTimestamp")), key=lambda p: p["metadata"]["name"])
+    items = plane.api().items(path, labelSelector=f"app={workload.name}")
+    return sorted((p for p in items if not p["metadata"].get("deletionTimestamp")), key=lambda p: p["metadata"]["name"])
 
 
 def cpus(plane: ControlPlane, workload: WorkloadRef) -> list[str]:

@@ -62,15 +62,15 @@ def store_of(folder: Path, days: int) -> Store:
 @pytest.mark.slow
 def test_a_replay_reports_its_progress_and_is_kept_with_the_results(tmp_path: Path) -> None:
     store = store_of(tmp_path, days=15)
-    seen: set[ReplayProgress] = set()
+    progresses: set[ReplayProgress] = set()
     with background_replay(store, Lock(), **AT_ONCE) as job:
-        until(lambda: seen.add(job.progress) or job.progress)  # type: ignore[arg-type]
-        until(lambda: seen.add(job.progress) or job.progress is None)  # type: ignore[arg-type]
+        until(lambda: progresses.add(job.progress) or job.progress)  # type: ignore[arg-type]
+        until(lambda: progresses.add(job.progress) or job.progress is None)  # type: ignore[arg-type]
         assert job.reason == ""
         replay = store.read_document(WHAT_IF, WhatIf)
-    assert replay is not None and [one.risk_percent for one in replay.risks] == [*RISKS_PERCENT]
-    done = sorted(progress.done_runs for progress in seen if progress)
-    assert {progress.all_runs for progress in seen if progress} == {STAGES} and done[0] < done[-1] < STAGES
+    assert replay is not None and [risk.risk_percent for risk in replay.risks] == [*RISKS_PERCENT]
+    done = sorted(progress.done_runs for progress in progresses if progress)
+    assert {progress.all_runs for progress in progresses if progress} == {STAGES} and done[0] < done[-1] < STAGES
 
 
 @pytest.mark.slow

@@ -199,10 +199,10 @@ def test_what_cannot_be_done_is_said_with_its_exit_code(trace: str, tmp_path: Pa
         ),
         (("--store", tmp_path.as_uri()), 1, "no history is stored at", "Run cotenant scan"),
     ]
-    for words, code, said, fix in cases:
+    for words, code, text, fix in cases:
         done = cotenant(*words)
         assert done.returncode == code, (words, done.stderr)
-        assert said in done.stderr
+        assert text in done.stderr
         assert fix in done.stderr
         assert done.stdout == ""
 

@@ -333,8 +333,8 @@ def test_the_policy_check_sees_each_flaw() -> None:
     for problem, flaw in FLAWS.items():
         objects = copy.deepcopy(whole)
         spoil(named(objects, "Deployment", "cotenant-extender")["spec"]["template"]["spec"], *flaw)
-        (said,) = violations(objects)
-        assert problem in said
+        (text,) = violations(objects)
+        assert problem in text
     budgets = [o for o in whole if o["kind"] != "PodDisruptionBudget"]
     assert len(violations(budgets)) == len([o for o in whole if o["kind"] == "Deployment"])
     without_quota = violations([o for o in whole if o["kind"] != "ResourceQuota"])
@@ -356,8 +356,8 @@ def test_the_policy_check_sees_each_flaw() -> None:
 # --- values -----------------------------------------------------------------------------------------------------------
 def test_the_schema_refuses_what_no_setting_is() -> None:
     wrong = {"settings": {"enforcer": {"dryrun": True}, "telemetry": {"log_format": "xml"}}, "dashbord": {}}
-    said = refusal(wrong)
-    assert all(word in said for word in ("dryrun", "log_format", "dashbord"))
+    text = refusal(wrong)
+    assert all(word in text for word in ("dryrun", "log_format", "dashbord"))
 
 
 def test_the_extender_and_the_scheduler_get_certificates_of_one_authority() -> None:

@@ -208,8 +208,8 @@ def test_the_notes_say_that_no_image_is_published_until_a_registry_is_named(cont
         return release(control_plane, "install", "notes", str(chart()), "--dry-run=client", values=values)
 
     assert "no pod starts" in notes({}) and "image.registry=REGISTRY" in notes({})
-    told = notes({"image": {"registry": "r.example"}})
-    assert "is installed in namespace cotenant" in told and "no pod starts" not in told
+    text = notes({"image": {"registry": "r.example"}})
+    assert "is installed in namespace cotenant" in text and "no pod starts" not in text
 
 
 def test_helm_installs_upgrades_and_uninstalls_and_leaves_what_people_stored(

@@ -208,8 +208,8 @@ def test_the_ledger_of_one_of_several_clusters_is_read_by_its_name(clusters: Sca
 
 def test_a_node_is_asked_of_no_other_cluster_than_the_named_one(clusters: ScannedClusters) -> None:
     for words in (("explain", "node", "n1", "--from-cluster"), ("explain", "node-slo", "n1")):
-        asked = clusters.run(*words, "--cluster", "prod")
-        assert (asked.returncode, "name no kubeconfig context of cluster prod" in asked.stderr) == (2, True)
+        process = clusters.run(*words, "--cluster", "prod")
+        assert (process.returncode, "name no kubeconfig context of cluster prod" in process.stderr) == (2, True)
 
 
 def test_acts_need_one_cluster_and_a_context_that_is_known_to_be_its_own(clusters: ScannedClusters) -> None:

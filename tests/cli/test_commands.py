@@ -89,8 +89,8 @@ def test_explain_names_reason_formula_and_inputs(url: str) -> None:
     assert text.returncode == 0, text.stderr
     assert f"[{row['cpu_reason']}]" in text.stdout
     assert "formula:" in text.stdout
-    found = json.loads(cotenant("explain", name, "-c", row["container"], "--store", url, "-o", "json").stdout)
-    assert found[0]["values"][0]["amount"] == row["cpu_request"]
+    document = json.loads(cotenant("explain", name, "-c", row["container"], "--store", url, "-o", "json").stdout)
+    assert document[0]["values"][0]["amount"] == row["cpu_request"]
 
 
 def test_an_unknown_workload_gets_the_nearest_name(url: str) -> None:
@@ -124,8 +124,8 @@ def test_reclaimable_terms_of_one_node(url: str) -> None:
         ("batch", "cpu"), ("batch", "memory"), ("mid", "cpu"), ("mid", "memory"),
     }  # fmt: skip
     # What the risk has meant is said beside the table, on stderr; machines get it with the overview.
-    said = cotenant("get", "reclaimable", "--store", url).stderr
-    assert "CPU at risk 1 %: " in said and "Memory at risk 0.5 %: " in said
+    text = cotenant("get", "reclaimable", "--store", url).stderr
+    assert "CPU at risk 1 %: " in text and "Memory at risk 0.5 %: " in text
     assert "at risk" not in done.stderr
     missing = cotenant("get", "reclaimable", "no-such-node", "--store", url)
     assert (missing.returncode, missing.stdout) == (1, "")

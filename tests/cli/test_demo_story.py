@@ -48,8 +48,8 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def _said(process: subprocess.Popen[bytes], log: Path) -> str:
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline and process.poll() is None:
-        if found := re.search(r"COTENANT_CONFIG=(\S+)", log.read_text()):
-            return found[1]
+        if match := re.search(r"COTENANT_CONFIG=(\S+)", log.read_text()):
+            return match[1]
         time.sleep(0.2)
     raise AssertionError(log.read_text())
 

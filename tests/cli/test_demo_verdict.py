@@ -57,13 +57,13 @@ def test_changes_are_verified_by_the_demos_measures_and_the_harmful_one_is_rolle
         cluster.course.forward(cluster.clock.now_seconds() + 3600)
 
         def states() -> dict[str, ChangeState]:
-            return {one.change.name: one.state for one in service.changes(ADMIN)}
+            return {change_status.change.name: change_status.state for change_status in service.changes(ADMIN)}
 
         expected = {harmful.name: ChangeState.ROLLED_BACK, harmless.name: ChangeState.VERIFIED}
         wait_for("both verdicts", lambda: states() == expected, 120)
         # It is said once the step that rolled it back has ended, a moment after the ledger has it.
         wait_for("the news", lambda: [harmful.name in text for text in cluster.course.told()] == [True])
-        words = {one.change.name: one.words for one in service.changes(ADMIN)}
+        words = {change_status.change.name: change_status.words for change_status in service.changes(ADMIN)}
         with closing(Ledger(Path(cluster.settings.actions.ledger), reading=True)) as ledger:
             regressed = [row.body for row in ledger.entries() if row.event == "regressed"]
     assert len(regressed) == 1 and Measure.LATENCY in regressed[0]

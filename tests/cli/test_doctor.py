@@ -111,9 +111,9 @@ def test_an_error_of_ours_is_a_finding_with_its_fix() -> None:
 
 
 def test_a_fault_of_a_probe_is_a_finding_too() -> None:
-    found = Probe("p", "t").run(lambda: ProbeOutcome(ProbeState.OK, str(1 // 0)))
-    assert (found.state, found.fatal) == (ProbeState.FAILED, False)
-    assert found.found.startswith("unexpected ZeroDivisionError")
+    finding = Probe("p", "t").run(lambda: ProbeOutcome(ProbeState.OK, str(1 // 0)))
+    assert (finding.state, finding.fatal) == (ProbeState.FAILED, False)
+    assert finding.found.startswith("unexpected ZeroDivisionError")
 
 
 # ---- machine
@@ -121,17 +121,17 @@ def test_a_fault_of_a_probe_is_a_finding_too() -> None:
 
 def test_a_missing_package_takes_its_extra_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "PACKAGES", {"base": ("numpy",), "scan": ("no-such-distribution-here",)})
-    found = machine.packages()
-    assert (found.state, found.found) == (ProbeState.WARNING, "scan lacks no-such-distribution-here")
-    assert 'pip install "cotenant[scan]"' in found.fix
+    outcome = machine.packages()
+    assert (outcome.state, outcome.found) == (ProbeState.WARNING, "scan lacks no-such-distribution-here")
+    assert 'pip install "cotenant[scan]"' in outcome.fix
     monkeypatch.setattr(machine, "PACKAGES", {"base": ("no-such-distribution-here",)})
     assert machine.packages().state is ProbeState.FAILED
 
 
 def test_an_extra_that_few_need_is_named_and_no_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "PACKAGES", {"base": ("numpy",), "mcp": ("no-such-distribution-here",)})
-    found = machine.packages()
-    assert (found.state, found.found) == (ProbeState.OK, "complete: base; not installed, and seldom needed: mcp")
+    outcome = machine.packages()
+    assert (outcome.state, outcome.found) == (ProbeState.OK, "complete: base; not installed, and seldom needed: mcp")
 
 
 # ---- storage
@@ -146,9 +146,9 @@ def test_a_local_store_is_recognised_by_its_url(url: str, folder: Path | None) -
 
 
 def test_writability_is_tried_where_the_store_will_be_without_making_it(tmp_path: Path) -> None:
-    found = storage.writable(tmp_path / "a" / "b")
-    assert found.state is ProbeState.OK
-    assert found.found.startswith(f"{tmp_path}/a/b will be made and is writable")
+    outcome = storage.writable(tmp_path / "a" / "b")
+    assert outcome.state is ProbeState.OK
+    assert outcome.found.startswith(f"{tmp_path}/a/b will be made and is writable")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -195,9 +195,9 @@ def test_a_day_set_aside_is_a_warning(tmp_path: Path) -> None:
     broken = sorted(tmp_path.rglob("*.parquet"))[0]
     broken.write_bytes(b"garbage")
     store.read(Signal.CPU_USAGE_MEAN, TimeGrid.from_span(NOON - 2 * DAY_SECONDS, NOON, 300))
-    found = storage.history(store.url, NOON)
-    assert found.state is ProbeState.WARNING
-    assert "1 unreadable day set aside" in found.found
+    outcome = storage.history(store.url, NOON)
+    assert outcome.state is ProbeState.WARNING
+    assert "1 unreadable day set aside" in outcome.found
 
 
 # ---- Prometheus
@@ -275,10 +275,10 @@ def test_a_source_on_which_a_scan_must_fail_is_a_fatal_finding(data: object, nam
 def test_a_source_that_gives_nothing_is_the_last_finding(
     answering: Callable[[int, bytes], str], code: int, body: bytes, said: str, fix: str
 ) -> None:
-    (found,) = metrics.probes(profiler(answering(code, body)), FixedClock(NOON))
-    assert found.fatal
-    assert said in found.found
-    assert fix in found.fix
+    (finding,) = metrics.probes(profiler(answering(code, body)), FixedClock(NOON))
+    assert finding.fatal
+    assert said in finding.found
+    assert fix in finding.fix
 
 
 @pytest.mark.server
@@ -286,12 +286,12 @@ def test_a_doctor_asks_with_the_credentials_of_a_scan(tmp_path: Path) -> None:
     server = ApiServer(None, None)
     server.tokens = {"Bearer right"}
     token = tmp_path / "token"
-    for word, said in (("wrong", "answered 401"), ("right", "answered 404")):
+    for word, text in (("wrong", "answered 401"), ("right", "answered 404")):
         token.write_text(word)
         for given in (("--bearer-token-file", str(token)), ("--header", f"Authorization: Bearer {word}")):
             result = invoke("--prometheus", server.url, *given, "-o", "json", home=tmp_path)
             found = next(f for f in json.loads(result.stdout) if f["probe"] == "prometheus")
-            assert (result.exit_code, said in found["found"]) == (1, True), found
+            assert (result.exit_code, text in found["found"]) == (1, True), found
     server.stop()
 
 
@@ -300,16 +300,16 @@ def test_nobody_there_is_a_fatal_finding() -> None:
     with socket.socket() as taken:  # bound, never listening: a connection is refused
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
-        (found,) = metrics.probes(profiler(url), FixedClock(NOON))
-    assert found.fatal
-    assert "no connection to 127.0.0.1" in found.found
+        (finding,) = metrics.probes(profiler(url), FixedClock(NOON))
+    assert finding.fatal
+    assert "no connection to 127.0.0.1" in finding.found
 
 
 @pytest.mark.server
 def test_a_password_in_an_address_is_not_shown(answering: Callable[[int, bytes], str]) -> None:
     url = answering(401, b"").replace("://", "://me:s3cret@")
-    (found,) = metrics.probes(profiler(url), FixedClock(NOON))
-    assert "s3cret" not in found.found + found.fix + found.tried
+    (finding,) = metrics.probes(profiler(url), FixedClock(NOON))
+    assert "s3cret" not in finding.found + finding.fix + finding.tried
 
 
 @pytest.mark.slow
@@ -319,9 +319,9 @@ def test_a_real_prometheus_is_understood(tmp_path: Path) -> None:
     from tests.support.openmetrics import Dress
     from tests.support.openmetrics.blocks import create_blocks
 
-    made = generate(SyntheticSpec(nodes=2, workloads=8, days=2, seed=5, end_seconds=NOON))
+    cluster = generate(SyntheticSpec(nodes=2, workloads=8, days=2, seed=5, end_seconds=NOON))
     (tmp_path / "data").mkdir()
-    create_blocks(made.inventory, made.usage, tmp_path / "data", Dress(interval_seconds=300))
+    create_blocks(cluster.inventory, cluster.usage, tmp_path / "data", Dress(interval_seconds=300))
     with serve(tmp_path / "data") as url:
         findings = list(metrics.probes(profiler(url), FixedClock(NOON - 300)))
         with FaultProxy(url) as proxy:

@@ -69,8 +69,8 @@ def test_a_good_cluster_is_four_good_findings(api: ApiServer, settings: KubeSett
     assert findings[1].found == "answers, version v1.33.1"
     assert findings[3].found == "Prometheus mon/prom:9090"
     # Rights are tried with one object of each kind, never with a whole list.
-    asked = [path for path, *_ in api.requests if not path.startswith("/openapi/v3/")]
-    assert asked == [
+    texts = [path for path, *_ in api.requests if not path.startswith("/openapi/v3/")]
+    assert texts == [
         "/version",
         *(f"{path}?limit=1" for path in cluster.scan_resource_paths().values()),
         CONFIGURATION,
@@ -249,6 +249,6 @@ def test_a_refused_token_ends_the_examination_without_failing_the_doctor(
 
 
 def test_no_kubeconfig_is_a_warning_that_says_where_one_is_looked_for(tmp_path: Path) -> None:
-    (found,) = cluster.probes(KubeSettings(kubeconfig=str(tmp_path / "none.yaml")))
-    assert (found.probe, found.state) == ("kubeconfig", ProbeState.WARNING)
-    assert "--kubeconfig" in found.fix
+    (finding,) = cluster.probes(KubeSettings(kubeconfig=str(tmp_path / "none.yaml")))
+    assert (finding.probe, finding.state) == ("kubeconfig", ProbeState.WARNING)
+    assert "--kubeconfig" in finding.fix

@@ -32,11 +32,11 @@ def test_a_recorder_is_described_with_its_sources_and_what_it_lacks(
     status = RecorderStatus(written - 600, written, int(written), nodes=sources, troubles=why)
     Store(tmp_path.as_uri(), "c").write_document(STATUS_DOCUMENT, status)
 
-    found = storage.recordings(tmp_path.as_uri(), NOW)
+    outcome = storage.recordings(tmp_path.as_uri(), NOW)
 
-    assert found.state is state
-    assert "c: record" in found.found and said in found.found
-    assert bool(found.fix) is (state is not ProbeState.OK)
+    assert outcome.state is state
+    assert "c: record" in outcome.found and said in outcome.found
+    assert bool(outcome.fix) is (state is not ProbeState.OK)
 
 
 @pytest.mark.parametrize("seconds_ago", [60.0, 7200.0, None], ids=["records", "ended", "none ever ran"])
@@ -47,8 +47,8 @@ def test_where_a_recorder_measures_no_prometheus_is_required(tmp_path: Path, sec
         Store(url, "c").write_document(STATUS_DOCUMENT, RecorderStatus(written - 600, written, int(written)))
 
     recorded = bool(storage.running_recorders(url, NOW))
-    (found,) = metrics.probes(ProfilerSettings(), SystemClock(), recorded=recorded)
+    (finding,) = metrics.probes(ProfilerSettings(), SystemClock(), recorded=recorded)
 
     assert recorded is (seconds_ago == 60.0)
-    assert found.state is ProbeState.SKIPPED
-    assert found.required is not recorded and bool(found.fix) is not recorded
+    assert finding.state is ProbeState.SKIPPED
+    assert finding.required is not recorded and bool(finding.fix) is not recorded

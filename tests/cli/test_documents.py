@@ -61,10 +61,10 @@ TEMPLATE = f"spec: {{template: {{{META}, {SPEC}}}}}"
 )
 def test_the_pod_of_a_manifest_is_found_where_its_kind_keeps_it(file: Path, text: str) -> None:
     file.write_text(text)
-    found = template_of(file, "shop")
+    template = template_of(file, "shop")
     named = {"name": "web", "namespace": "pay"} if "Deployment" in text else {"name": "", "namespace": "shop"}
-    assert found["metadata"] == {**named, "labels": {"app": "web"}}
-    assert found["spec"] == {"containers": [{"name": "web"}]}
+    assert template["metadata"] == {**named, "labels": {"app": "web"}}
+    assert template["spec"] == {"containers": [{"name": "web"}]}
 
 
 @pytest.mark.parametrize("text", ["spec: 5", "spec: containers", "[1]", "kind: ConfigMap", "spec: {template: 1}"])

@@ -40,8 +40,8 @@ CONFIG = '{"enable": true, "cpuReclaimThresholdPercent": 65}'
 def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     store = Store(tmp_path_factory.mktemp("store").as_uri(), CLUSTER)
     cluster = fill(store, SyntheticSpec(nodes=3, workloads=12, days=3, seed=5), Silent())
-    made = daily_analysis.analyse(store, Settings(), FixedClock(cluster.inventory.time_seconds), Silent())
-    daily_analysis.publish(made, store, Settings())
+    analysis = daily_analysis.analyse(store, Settings(), FixedClock(cluster.inventory.time_seconds), Silent())
+    daily_analysis.publish(analysis, store, Settings())
     return store
 
 
@@ -49,10 +49,10 @@ def test_a_stored_node_is_explained_in_lines_that_end_in_its_number(store: Store
     inventory = store.read_inventory()
     assert inventory is not None
     for node in inventory.nodes:
-        found = node_explanations.of_node(store, node.name)
-        text = "\n".join(describe(found))
-        assert len(found.amounts) == 4
-        for amount in found.amounts:
+        explained = node_explanations.of_node(store, node.name)
+        text = "\n".join(describe(explained))
+        assert len(explained.amounts) == 4
+        for amount in explained.amounts:
             assert amount.formula in text and amount.formula.endswith(f"= {amount.amount}")
     with pytest.raises(NoData, match="no-such-node"):
         node_explanations.of_node(store, "no-such-node")
@@ -65,9 +65,9 @@ def test_the_command_prints_lines_json_and_yaml(store: Store) -> None:
     name = inventory.nodes[0].name
     text = cotenant("explain", "node", name, "--store", store.url)
     assert text.returncode == 0, text.stderr
-    found = json.loads(cotenant("explain", "node", name, "--store", store.url, "-o", "json").stdout)
-    assert found["node"] == name
-    assert all(amount["formula"] in text.stdout for amount in found["amounts"])
+    document = json.loads(cotenant("explain", "node", name, "--store", store.url, "-o", "json").stdout)
+    assert document["node"] == name
+    assert all(amount["formula"] in text.stdout for amount in document["amounts"])
     missing = cotenant("explain", "node", "no-such-node", "--store", store.url)
     assert (missing.returncode, missing.stdout) == (1, "")
     wrong = cotenant("explain", "ns/workload", "more", "--store", store.url)
@@ -136,11 +136,11 @@ def test_amounts_are_written_once_and_withdrawn_on_a_real_server(
     (write,) = intents(node_inputs(client, node, namespace))
     assert isinstance(write, Apply)
     writer.send(write)
-    seen = api.get(f"/api/v1/nodes/{node}")
+    live = api.get(f"/api/v1/nodes/{node}")
     # 25,000 less the other scheduler's 1,000; what stood there before is untouched
-    assert seen["status"]["allocatable"][BATCH_CPU] == seen["status"]["capacity"][BATCH_CPU] == "24k"
-    assert seen["status"]["capacity"]["cpu"] == "100"
-    kept = json.loads(seen["metadata"]["annotations"][ORIGIN_ALLOCATABLE_ANNOTATION])
+    assert live["status"]["allocatable"][BATCH_CPU] == live["status"]["capacity"][BATCH_CPU] == "24k"
+    assert live["status"]["capacity"]["cpu"] == "100"
+    kept = json.loads(live["metadata"]["annotations"][ORIGIN_ALLOCATABLE_ANNOTATION])
     assert kept["resources"][BATCH_CPU] == "25000"
     assert intents(node_inputs(client, node, namespace)) == []
     # 16 minutes without a report: the keys go, and stay gone

@@ -149,22 +149,22 @@ def changed(kind: str, path: str, value: Any) -> dict[str, Any]:
 # --- install ---------------------------------------------------------------------------------------------------------
 def test_an_installation_is_shown_first_then_done_and_done_again_changes_nothing(plane: ControlPlane, api: Api) -> None:
     remove_all(plane, api)
-    code, plan, said = run(plane, "install")
-    assert code == 0, (said, [row for row in plan.values() if row["state"] != "create"])
+    code, plan, text = run(plane, "install")
+    assert code == 0, (text, [row for row in plan.values() if row["state"] != "create"])
     assert {row["state"] for row in plan.values()} == {"create"}
-    assert "nothing was" in said
+    assert "nothing was" in text
     assert versions(api) == {}
-    code, done, said = run(plane, "install", "--apply")
+    code, done, text = run(plane, "install", "--apply")
     assert (code, done) == (0, plan)
-    assert "port-forward deployment/cotenant-dashboard" in said and "the image cotenant/cotenant:" in said
+    assert "port-forward deployment/cotenant-dashboard" in text and "the image cotenant/cotenant:" in text
     assert len(versions(api)) == len(manifests(DEFAULT))
     for kind in DEFINITIONS:  # served from the first moment on
         assert api.items(collection(kind)) == []
     before = versions(api)
-    code, again, said = run(plane, "install", "--apply")
+    code, again, text = run(plane, "install", "--apply")
     assert code == 0
     assert {row["state"] for row in again.values()} == {"unchanged"}
-    assert "nothing to do" in said
+    assert "nothing to do" in text
     assert versions(api) == before
 
 
@@ -204,11 +204,11 @@ def test_somebody_elses_definition_is_left_alone_and_what_it_lacks_is_said(plane
     }
     installed.create(CRDS, theirs)
     before = installed.get(f"{CRDS}/{name}")["spec"]
-    code, rows, said = run(plane, "install", "--apply")
+    code, rows, text = run(plane, "install", "--apply")
     row = rows[f"customresourcedefinitions/{name}"]
     assert (code, row["state"]) == (3, "lacking")
     assert "it lacks spec.devices[].conditions" in row["note"]
-    assert "lacks fields that cotenant needs" in said
+    assert "lacks fields that cotenant needs" in text
     assert installed.get(f"{CRDS}/{name}")["spec"] == before
     assert installed.exists(f"{CRDS}/{DEFINITIONS['NodeMetric']['metadata']['name']}")
     _, gone, _ = run(plane, "uninstall", "--components", "crds", "--crds", "--yes")
@@ -219,11 +219,11 @@ def test_somebody_elses_definition_is_left_alone_and_what_it_lacks_is_said(plane
 
 def test_without_rights_nothing_is_written_and_each_missing_right_is_named(plane: ControlPlane, installed: Api) -> None:
     before = versions(installed)
-    code, rows, said = run(plane, "install", "--apply", kubeconfig=plane.user("jane"))
+    code, rows, text = run(plane, "install", "--apply", kubeconfig=plane.user("jane"))
     assert code == 1
     assert {row["state"] for row in rows.values()} == {"refused"}
     assert all("cannot get" in row["note"] for row in rows.values())
-    assert "nothing was written" in said
+    assert "nothing was written" in text
     assert versions(installed) == before
 
 
@@ -241,8 +241,8 @@ def test_an_uninstallation_takes_what_is_ours_and_no_more(plane: ControlPlane, i
     installed.patch("/api/v1/nodes/n1/status", status, "apply", fieldManager="cotenant-manager")
 
     before = versions(installed)
-    _, plan, said = run(plane, "uninstall")
-    assert "none was" in said
+    _, plan, text = run(plane, "uninstall")
+    assert "none was" in text
     assert versions(installed) == before
 
     _, rows, _ = run(plane, "uninstall", "--yes")
@@ -289,9 +289,9 @@ def test_every_definition_is_established_and_structural(installed: Api) -> None:
 def test_no_definition_makes_the_server_warn(plane: ControlPlane, installed: Api) -> None:
     """kubectl turns a warning into a failure here."""
     words = ("apply", "--server-side", "--force-conflicts", "--dry-run=server", "--warnings-as-errors")
-    told = plane.kubectl(*words, "-f", str(ROOT / "deploy" / "crds")).splitlines()
-    assert len(told) == len(DEFINITIONS)
-    assert all(line.endswith("serverside-applied (server dry run)") for line in told)
+    texts = plane.kubectl(*words, "-f", str(ROOT / "deploy" / "crds")).splitlines()
+    assert len(texts) == len(DEFINITIONS)
+    assert all(line.endswith("serverside-applied (server dry run)") for line in texts)
 
 
 @pytest.mark.parametrize("kind", sorted(DEFINITIONS))

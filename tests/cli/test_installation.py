@@ -216,8 +216,8 @@ def test_every_component_has_objects_in_an_order_that_works() -> None:
 
 def test_the_manager_s_settings_switch_on_what_a_component_is_there_for_and_nothing_else() -> None:
     def settings(component: str) -> dict[str, Any]:
-        (one,) = [m for m in manifests((component,)) if m.address.name == "cotenant-settings"]
-        document: dict[str, Any] = yaml.safe_load(one.body["data"]["settings.yaml"])
+        (manifest,) = [m for m in manifests((component,)) if m.address.name == "cotenant-settings"]
+        document: dict[str, Any] = yaml.safe_load(manifest.body["data"]["settings.yaml"])
         return document
 
     moving = settings("descheduler")

@@ -299,16 +299,16 @@ def test_a_mistyped_word_is_answered_with_the_command_that_was_meant(word: str) 
     for typed in {swapped, word[:-2] + word[-1], word[:2] + word[1] + word[2:]} - {word}:
         result = invoke(typed)
         assert (result.exit_code, result.stdout) == (2, "")
-        said = " ".join(result.stderr.replace("│", " ").split())
-        assert f"No such command {typed!r}. Did you mean `cotenant {TYPED[word]}`?" in said
+        text = " ".join(result.stderr.replace("│", " ").split())
+        assert f"No such command {typed!r}. Did you mean `cotenant {TYPED[word]}`?" in text
 
 
 @pytest.mark.parametrize(
     ("typed", "meant"), [("noeds", "nodes"), ("recomendation", "recommendations"), ("plnas", "plans")]
 )
 def test_a_mistyped_table_is_answered_with_the_table_that_was_meant(typed: str, meant: str) -> None:
-    said = " ".join(invoke("get", typed).stderr.replace("│", " ").split())
-    assert f"No such command {typed!r}. Did you mean `cotenant get {meant}`?" in said
+    text = " ".join(invoke("get", typed).stderr.replace("│", " ").split())
+    assert f"No such command {typed!r}. Did you mean `cotenant get {meant}`?" in text
 
 
 @pytest.mark.parametrize(
@@ -326,8 +326,8 @@ def test_a_mistyped_table_is_answered_with_the_table_that_was_meant(typed: str, 
 )
 def test_what_kubectl_users_type_of_one_object_is_answered_with_the_command_for_it(typed: str, meant: str) -> None:
     result = invoke(*typed.split())
-    said = " ".join(result.stderr.replace("│", " ").split())
-    assert (result.exit_code, result.stdout) == (2, "") and f"`cotenant {meant}`" in said
+    text = " ".join(result.stderr.replace("│", " ").split())
+    assert (result.exit_code, result.stdout) == (2, "") and f"`cotenant {meant}`" in text
     assert invoke(*meant.split()[:2], "--help").exit_code == 0
 
 

@@ -33,8 +33,8 @@ def row(name: str = "web", severity: str = "critical", **more: Any) -> dict[str,
 
 
 def summary_of(*rows: dict[str, Any], findings: list[dict[str, Any]] | None = None) -> Summary:
-    found = None if findings is None else Table.from_rows(FINDINGS, findings)
-    return summarise(overview("prod"), Table.from_rows(RECOMMENDATIONS, rows), found, "EUR")
+    table = None if findings is None else Table.from_rows(FINDINGS, findings)
+    return summarise(overview("prod"), Table.from_rows(RECOMMENDATIONS, rows), table, "EUR")
 
 
 def texts(message: dict[str, Any]) -> str:
@@ -43,32 +43,32 @@ def texts(message: dict[str, Any]) -> str:
 
 def test_the_figures_are_those_of_the_rows() -> None:
     calm = row("calm", "good", cpu_delta_total=500, memory_delta_total=None, freed_month=0.0, raised_month=2.5)
-    made = summary_of(calm, row(), findings=[{"finding": "idle-node", "severity": "warning"}])
+    summary = summary_of(calm, row(), findings=[{"finding": "idle-node", "severity": "warning"}])
     # web frees 1,500m, calm raises 500m: apart, each a positive number; 10.00 and 2.50 a month
-    assert made.all_steps == Savings(RequestTotals(1500, 2 * GIB, 10.0), RequestTotals(500, 0, 2.5))
-    assert made.severities == {"critical": 1, "good": 1}
-    assert made.findings == {"idle-node": 1}
-    assert [w.container for w in made.worst] == ["shop/Deployment/web/app", "shop/Deployment/calm/app"]
-    plain = payload(made, NotifySettings(format="json"))
+    assert summary.all_steps == Savings(RequestTotals(1500, 2 * GIB, 10.0), RequestTotals(500, 0, 2.5))
+    assert summary.severities == {"critical": 1, "good": 1}
+    assert summary.findings == {"idle-node": 1}
+    assert [w.container for w in summary.worst] == ["shop/Deployment/web/app", "shop/Deployment/calm/app"]
+    plain = payload(summary, NotifySettings(format="json"))
     assert json.loads(json.dumps(plain))["worst"][0]["cpu_request"] == 250
     assert len(plain["worst"]) == 1  # calm is below the minimum severity
 
 
 def test_slack_reads_counts_savings_and_the_worst_rows() -> None:
-    said = texts(payload(summary_of(row(), row("idle", "good")), NotifySettings()))
-    assert "cotenant: prod" in said
-    assert "1 critical, 1 good" in said
-    assert "After all steps: *frees 3 cores, 4 GiB, 20.00 EUR a month*" in said
-    assert "`shop/Deployment/web/app` CPU 1 → 250m, memory 2.0Gi → 1.0Gi" in said
+    text = texts(payload(summary_of(row(), row("idle", "good")), NotifySettings()))
+    assert "cotenant: prod" in text
+    assert "1 critical, 1 good" in text
+    assert "After all steps: *frees 3 cores, 4 GiB, 20.00 EUR a month*" in text
+    assert "`shop/Deployment/web/app` CPU 1 → 250m, memory 2.0Gi → 1.0Gi" in text
 
 
 def test_names_are_no_links_mentions_or_code_marks_in_slack() -> None:
     made = payload(summary_of(row(HOSTILE)), NotifySettings())
-    said = texts(made)
-    assert "<" not in said
-    assert ">" not in said
-    assert "&lt;!channel&gt; &lt;https://evil.example|click&gt; &amp;lt; 'x' \\u202e" in said
-    assert said.count("`") == 2  # ours
+    text = texts(made)
+    assert "<" not in text
+    assert ">" not in text
+    assert "&lt;!channel&gt; &lt;https://evil.example|click&gt; &amp;lt; 'x' \\u202e" in text
+    assert text.count("`") == 2  # ours
     assert all(block["text"].get("verbatim", True) for block in made["blocks"])
 
 
@@ -118,7 +118,7 @@ def test_a_file_without_an_address_is_refused_without_showing_what_it_holds(tmp_
 
 
 def test_a_summary_without_savings_says_none() -> None:
-    made = summary_of(row(freed_month=None))
-    assert made.all_steps.frees.monthly is None
-    assert "month" not in texts(payload(made, NotifySettings()))
-    assert isinstance(made.worst[0], Worst)
+    summary = summary_of(row(freed_month=None))
+    assert summary.all_steps.frees.monthly is None
+    assert "month" not in texts(payload(summary, NotifySettings()))
+    assert isinstance(summary.worst[0], Worst)

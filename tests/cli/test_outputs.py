@@ -143,11 +143,11 @@ def test_kustomize_patches_hold_exactly_what_the_rows_change(url: str, tmp_path:
     expected = {name: changed(row) for name, row in rows.items() if changed(row)}
     skipped = {n for n in expected if n not in found}
     assert found == {n: c for n, c in expected.items() if n not in skipped}
-    told = cotenant("scan", "--offline", "-q", "--store", url, "-o", "kustomize").stderr
+    text = cotenant("scan", "--offline", "-q", "--store", url, "-o", "kustomize").stderr
     kinds = {n.split("/")[1] for n in skipped}
-    assert all("no patch for" in line for line in told.splitlines())
-    assert kinds <= {"Job", "Pod"} or "a webhook injects" in told
-    assert bool(skipped) == bool(told)
+    assert all("no patch for" in line for line in text.splitlines())
+    assert kinds <= {"Job", "Pod"} or "a webhook injects" in text
+    assert bool(skipped) == bool(text)
 
 
 def patched(document: Row, namespace: str) -> dict[str, dict[str, int | None]]:
@@ -181,10 +181,10 @@ def test_a_folder_goes_with_files_only_and_an_unwritable_one_is_told(url: str, t
     assert (wrong.returncode, wrong.stdout) == (2, "")
     assert "--output-dir does not go with -o json" in wrong.stderr
     (tmp_path / "file").write_text("")
-    told = cotenant("scan", "--offline", "-q", "--store", url, "-o", "html", "--output-dir", str(tmp_path / "file"))
-    assert told.returncode == 1
-    assert "cannot be written" in told.stderr
-    assert "Traceback" not in told.stderr
+    process = cotenant("scan", "--offline", "-q", "--store", url, "-o", "html", "--output-dir", str(tmp_path / "file"))
+    assert process.returncode == 1
+    assert "cannot be written" in process.stderr
+    assert "Traceback" not in process.stderr
 
 
 # --- report ---

@@ -98,11 +98,11 @@ def test_the_stored_history_is_analysed_without_packages_of_a_cluster(tmp_path: 
 def test_every_declared_package_is_known_by_the_extra_that_brings_it_first() -> None:
     # every package of an extra that none of those before it brought
     known = {extra: set(names) for extra, names in PACKAGES.items()}
-    seen: set[str] = set()
+    texts: set[str] = set()
     for extra in ("base", *(e for e in PACKAGES if e != "base")):
         of_extra = {re.split(r"[\[<>=~!;]", line)[0].strip() for line in declared("" if extra == "base" else extra)}
-        assert known[extra] == of_extra - seen, extra
-        seen |= of_extra
+        assert known[extra] == of_extra - texts, extra
+        texts |= of_extra
 
 
 def test_the_extra_of_all_brings_every_one_but_those_seldom_needed() -> None:

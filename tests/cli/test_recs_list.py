@@ -74,8 +74,8 @@ def test_an_unknown_column_is_refused_with_the_nearest_one(store: Store) -> None
 def test_top_shows_the_first_rows_and_the_totals_stay_those_of_all(store: Store) -> None:
     every = rows(store)
     assert rows(store, "--top", "3") == every[:3]
-    said = cotenant("recs", "list", "--top", "3", "--store", store.url).stderr
-    assert f"the first 3 of {len(every)} containers; all steps together: " in said
+    text = cotenant("recs", "list", "--top", "3", "--store", store.url).stderr
+    assert f"the first 3 of {len(every)} containers; all steps together: " in text
     assert cotenant("recs", "list", "--top", "0", "--store", store.url).returncode == 2
 
 

@@ -76,8 +76,8 @@ def row(name: str = "web", **more: Any) -> dict[str, Any]:
 
 
 def contents(*rows: dict[str, Any], **more: Any) -> ReportContents:
-    made = ReportContents(overview(), Table.from_rows(RECOMMENDATIONS, rows), {}, None, None, None, "EUR")
-    return replace(made, **more)
+    report_contents = ReportContents(overview(), Table.from_rows(RECOMMENDATIONS, rows), {}, None, None, None, "EUR")
+    return replace(report_contents, **more)
 
 
 def recommendation(name: str = "web", text: str = "x") -> Recommendation:
@@ -112,12 +112,12 @@ def test_every_amount_on_the_page_is_the_rows_own() -> None:
 
 def test_a_back_test_is_told_beside_the_present_values_and_its_lack_is_told_too() -> None:
     found = recommendation()
-    said = Parsed(page(contents(row(), recommendations={found.container: found}))).texts()
-    assert "0 OOM kills (now 2)" in said
-    assert "3 min throttled (now 40)" in said
-    assert "1 times above the memory request" in said
-    assert "x: 1m → 2m" in said  # the rule that moved it
-    assert "frees 12.00 EUR a month" in said
+    text = Parsed(page(contents(row(), recommendations={found.container: found}))).texts()
+    assert "0 OOM kills (now 2)" in text
+    assert "3 min throttled (now 40)" in text
+    assert "1 times above the memory request" in text
+    assert "x: 1m → 2m" in text  # the rule that moved it
+    assert "frees 12.00 EUR a month" in text
     assert "raises 12.00 EUR a month" in Parsed(page(contents(row(freed_month=0.0, raised_month=12.0)))).texts()
     assert "not tried" in Parsed(page(contents(row()))).texts()
 
@@ -176,9 +176,9 @@ def test_a_page_without_anything_is_a_page() -> None:
 
 
 def test_what_is_unknown_is_called_unknown() -> None:
-    said = Parsed(page(contents())).texts()
-    assert "Memory limits commitmentunknown" in said  # NaN
-    assert "CPU limits commitment150 %" in said
+    text = Parsed(page(contents())).texts()
+    assert "Memory limits commitmentunknown" in text  # NaN
+    assert "CPU limits commitment150 %" in text
 
 
 def test_a_gap_breaks_a_line_and_an_empty_series_is_said() -> None:

@@ -94,7 +94,7 @@ def test_a_scan_whose_usage_questions_all_fail_ends_with_the_servers_own_error(
     impatient = ("profiler.prometheus.outage_seconds=0", "profiler.prometheus.timeout_seconds=2")
     with FaultProxy(shop.url) as proxy:
         proxy.fault = lambda _, query: fault if "rate(" in query else None
-        done = scan(Shop(shop.cluster, proxy.url), tmp_path, *(word for one in impatient for word in ("--set", one)))
+        done = scan(Shop(shop.cluster, proxy.url), tmp_path, *(word for text in impatient for word in ("--set", text)))
     assert done.returncode == 1, done.stderr
     assert said in done.stderr
     assert "has no usage" not in done.stderr

@@ -27,9 +27,14 @@ def test_anything_else_is_refused_with_the_levels(text: str) -> None:
 
 
 def test_the_threshold_and_everything_worse_is_a_finding() -> None:
-    seen = ["unknown", "good", "ok", "warning", "critical", "critical"]
+    texts = ["unknown", "good", "ok", "warning", "critical", "critical"]
     # at or above: critical 2, warning 3, ok 4, good 5; unknown never
-    assert [FailOn.parse(f"severity={s}").findings(seen) for s in ("critical", "warning", "ok", "good")] == [2, 3, 4, 5]
+    assert [FailOn.parse(f"severity={s}").findings(texts) for s in ("critical", "warning", "ok", "good")] == [
+        2,
+        3,
+        4,
+        5,
+    ]
 
 
 @given(st.lists(st.sampled_from([s.value for s in Severity])))

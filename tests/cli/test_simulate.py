@@ -109,7 +109,9 @@ def test_the_stored_history_says_what_would_have_been(tmp_path: Path) -> None:
     replay = store.read_document(WHAT_IF, WhatIf)
     assert replay is not None and replay.by_use is not None
     # of the first seed; three days that begin within a UTC day are parts of four
-    assert [(one.risk_percent, len(one.days)) for one in replay.risks] == [(risk, 4) for risk in RISKS_PERCENT]
+    assert [(outcome.risk_percent, len(outcome.days)) for outcome in replay.risks] == [
+        (risk, 4) for risk in RISKS_PERCENT
+    ]
     assert "x the batch core-hours of Koordinator's formulas" in done.stderr
 
 

@@ -50,7 +50,7 @@ def contents(outcomes: list[SharingOutcome]) -> SimulationContents:
 
 def test_a_column_of_which_nothing_is_known_is_left_out() -> None:
     assert "Deadlines met" in page(contents(OUTCOMES))
-    unknown = [replace(one, deadlines_met_ratio=float("nan")) for one in OUTCOMES]
+    unknown = [replace(sharing_outcome, deadlines_met_ratio=float("nan")) for sharing_outcome in OUTCOMES]
     assert "Deadlines met" not in page(contents(unknown))
 
 
@@ -102,7 +102,7 @@ def test_the_figure_has_a_chart_a_family_and_leaves_out_what_nobody_runs() -> No
 def test_the_stored_replay_has_means_by_day_and_lending_by_use_beside() -> None:
     replay = what_if([o for o in OUTCOMES if o.scenario.seed == 1], BEGIN)
     assert replay is not None and replay.by_use is not None
-    assert [one.risk_percent for one in replay.risks] == [1.0, 5.0]
+    assert [risk.risk_percent for risk in replay.risks] == [1.0, 5.0]
     assert [day.lent_cores for day in replay.risks[0].days] == [5.0, 10.0]
     assert [day.start_seconds for day in replay.risks[0].days] == [BEGIN, BEGIN + DAY_SECONDS]
     assert replay.risks[0].lent_cores == 7.5

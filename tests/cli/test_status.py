@@ -112,8 +112,8 @@ def test_without_a_kubeconfig_it_says_so_and_shows_the_rest(made: Results, tmp_p
     assert "nothing verified yet" in lines["Saved so far"]
     assert lines["Waiting"] == "no recommendation and no change"
     assert "               plans are not known" in done.stdout.splitlines(), "what nobody has read is not zero"
-    told = [line for line in done.stdout.splitlines() if not line.startswith("Runs")]  # whose length is a path's
-    assert all(len(line) <= 120 for line in told), "one screen, no endless lines"
+    texts = [line for line in done.stdout.splitlines() if not line.startswith("Runs")]  # whose length is a path's
+    assert all(len(line) <= 120 for line in texts), "one screen, no endless lines"
     assert len(done.stdout.splitlines()) <= 20
 
 

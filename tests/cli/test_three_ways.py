@@ -42,13 +42,13 @@ def test_one_filter_gives_the_same_rows_everywhere(scanned: Results, tmp_path: P
     ran = cotenant(*command, "--filter", query, variables={**LEAN, "HOME": str(tmp_path)})
     assert ran.returncode == 0, ran.stderr
     command_line = json.loads(ran.stdout)
-    made = Results(Store((tmp_path / "store").as_uri(), CLUSTER), scanned.end_seconds)
+    results = Results(Store((tmp_path / "store").as_uri(), CLUSTER), scanned.end_seconds)
     columns = recommendations.LIST.shown
-    with support.served(support.app_of(made)) as address:
+    with support.served(support.app_of(results)) as address:
         base = f"{address}/api/v1/recommendations?{quote(query, safe='=&!')}"
         api = json.loads(urllib.request.urlopen(base, timeout=30).read())["rows"]
         page = urllib.request.urlopen(f"{base}&columns={','.join(columns)}&format=csv", timeout=30).read().decode()
-    assert 0 < len(api) < len(made.store.read_table(RECOMMENDATIONS))
+    assert 0 < len(api) < len(results.store.read_table(RECOMMENDATIONS))
     assert command_line == api
     exported = list(csv.DictReader(io.StringIO(page)))
     assert [list(row) for row in exported] == [list(columns)] * len(api)

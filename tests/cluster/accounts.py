@@ -164,10 +164,10 @@ def planner(plane: ControlPlane, name: str = "paul", role: str = "cotenant-plann
     group = "rbac.authorization.k8s.io"
     api, path = plane.api(), f"/apis/{group}/v1/clusterrolebindings"
     subjects = [{"apiGroup": group, "kind": "User", "name": name}]
-    for one in (role, *(["cotenant-plan-approver"] if approves and role == "cotenant-planner" else [])):
-        if not api.exists(f"{path}/{one}-{name}"):
-            reference = {"apiGroup": group, "kind": "ClusterRole", "name": one}
-            api.create(path, {"metadata": {"name": f"{one}-{name}"}, "roleRef": reference, "subjects": subjects})
+    for text in (role, *(["cotenant-plan-approver"] if approves and role == "cotenant-planner" else [])):
+        if not api.exists(f"{path}/{text}-{name}"):
+            reference = {"apiGroup": group, "kind": "ClusterRole", "name": text}
+            api.create(path, {"metadata": {"name": f"{text}-{name}"}, "roleRef": reference, "subjects": subjects})
     file = plane.user(name)
     await_right(plane, file, ("list", "pods"))
     return file

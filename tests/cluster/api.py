@@ -190,7 +190,7 @@ def client_tls(authority: str, certificate: str = "", key: str = "") -> ssl.SSLC
 
 def _decoded(text: bytes) -> Json:
     try:
-        found = json.loads(text)
+        document = json.loads(text)
     except ValueError:
         return {"message": text[:300].decode(errors="replace")}
-    return found if isinstance(found, dict) else {"message": str(found)}
+    return document if isinstance(document, dict) else {"message": str(document)}

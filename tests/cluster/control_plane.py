@@ -149,8 +149,8 @@ class ControlPlane:
 
     def etcd(self, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """One call of etcd's own JSON API, such as `kv/range`."""
-        asked = urllib.request.Request(f"{self.etcd_url}/v3/{name}", json.dumps(body).encode())
-        with urllib.request.urlopen(asked, timeout=60) as answer:
+        request = urllib.request.Request(f"{self.etcd_url}/v3/{name}", json.dumps(body).encode())
+        with urllib.request.urlopen(request, timeout=60) as answer:
             found: dict[str, Any] = json.loads(answer.read())
         return found
 

@@ -115,16 +115,16 @@ def fake_nodes(control_plane: ControlPlane, request: pytest.FixtureRequest) -> I
     from tests.cluster.fake_nodes import NodeShape, create_nodes, delete_nodes
     from tests.cluster.namespaces import unique_name
 
-    made: list[str] = []
+    texts: list[str] = []
 
     def make(count: int, **shape: Any) -> list[str]:
         prefix = unique_name(request.node.originalname)
         names = create_nodes(control_plane, count, NodeShape(**{"prefix": prefix, **shape}))
-        made.extend(names)
+        texts.extend(names)
         return names
 
     yield make
-    delete_nodes(control_plane, made)
+    delete_nodes(control_plane, texts)
 
 
 @pytest.fixture

@@ -95,9 +95,11 @@ def manager(plane: ControlPlane, folder: Path) -> Iterator[Server]:
         f"--feature-gates={WEBHOOKS_OFF}",
     ]
     serving = {"WEBHOOK_CERT_DIR": str(folder / "certificates"), "WEBHOOK_PORT": str(free_port())}
-    with program("koord-manager", words, folder, POD_NAMESPACE=NAMESPACE, WEBHOOK_HOST="127.0.0.1", **serving) as one:
-        one.wait_until(lambda: '"Starting workers" "controller"="noderesource"' in one.written())
-        yield one
+    with program(
+        "koord-manager", words, folder, POD_NAMESPACE=NAMESPACE, WEBHOOK_HOST="127.0.0.1", **serving
+    ) as server:
+        server.wait_until(lambda: '"Starting workers" "controller"="noderesource"' in server.written())
+        yield server
 
 
 @contextmanager
@@ -117,8 +119,8 @@ def scheduler(plane: ControlPlane, folder: Path) -> Iterator[Server]:
     file.write_text(yaml.safe_dump(document))
     words = [f"--config={file}", "--authentication-skip-lookup=true", "--bind-address=127.0.0.1", "--v=4"]
     words += [f"--secure-port={free_port()}", "--port=0"]
-    with program("koord-scheduler", words, folder) as one:
-        yield one
+    with program("koord-scheduler", words, folder) as server:
+        yield server
 
 
 @contextmanager
@@ -144,5 +146,5 @@ def agent(plane: ControlPlane, node: str, folder: Path, words: Sequence[str]) ->
         "-logtostderr=true",
         "-v=4",
     ]
-    with program("koordlet", [*own, *words], folder, NODE_NAME=node, agent_mode="hostMode") as one:
-        yield one
+    with program("koordlet", [*own, *words], folder, NODE_NAME=node, agent_mode="hostMode") as server:
+        yield server

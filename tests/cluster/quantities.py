@@ -54,27 +54,27 @@ def texts(count: int, seed: int) -> list[Text]:
 
 def compare(plane: ControlPlane, given: Sequence[Text]) -> Comparison:
     """Ask the server about every text within the caps."""
-    found, server = Comparison(), _Server(plane)
+    comparison, server = Comparison(), _Server(plane)
     accepted: list[tuple[Text, tuple[int, int]]] = []
     for text in given:
         begun = time.perf_counter()
         ours = read(text)
         if ours is None:
-            found.slowest_refusal_seconds = max(found.slowest_refusal_seconds, time.perf_counter() - begun)
+            comparison.slowest_refusal_seconds = max(comparison.slowest_refusal_seconds, time.perf_counter() - begun)
         if beyond_caps(text):
-            found.capped += 1
+            comparison.capped += 1
             if ours is not None:
-                found.different.append((text, ours, "beyond our caps"))
+                comparison.different.append((text, ours, "beyond our caps"))
         elif ours is None:
-            found.refused += 1
+            comparison.refused += 1
             if (theirs := server.ask([text])) is not None:
-                found.different.append((text, None, theirs[0]))
+                comparison.different.append((text, None, theirs[0]))
         else:
             accepted.append((text, ours))
-    found.accepted = len(accepted)
+    comparison.accepted = len(accepted)
     for start in range(0, len(accepted), BATCH):
-        found.different.extend(_differences(server, accepted[start : start + BATCH]))
-    return found
+        comparison.different.extend(_differences(server, accepted[start : start + BATCH]))
+    return comparison
 
 
 def read(text: Text) -> tuple[int, int] | None:

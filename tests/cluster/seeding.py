@@ -71,9 +71,9 @@ def seed_pods(
 
 def _read(plane: ControlPlane, path: str, kind: str) -> bytes:
     """An object as etcd would hold it, if it held JSON."""
-    found = plane.api().get(path)
-    del found["metadata"]["resourceVersion"]
-    return msgspec.json.encode({**found, "apiVersion": "v1", "kind": kind})
+    live = plane.api().get(path)
+    del live["metadata"]["resourceVersion"]
+    return msgspec.json.encode({**live, "apiVersion": "v1", "kind": kind})
 
 
 def _copy(text: bytes, name: str) -> Json:

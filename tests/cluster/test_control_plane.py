@@ -30,15 +30,15 @@ def test_every_component_runs_and_the_ways_in_agree(control_plane: ControlPlane,
     assert all(server.running for server in control_plane.servers.values())
     assert control_plane.api().exists(f"/api/v1/namespaces/{namespace}")
     assert namespace in control_plane.kubectl("get", "namespaces", "-o", "name")
-    found = control_plane.admin_client().get(f"/api/v1/namespaces/{namespace}")
-    assert found is not None and found["metadata"]["name"] == namespace
+    live = control_plane.admin_client().get(f"/api/v1/namespaces/{namespace}")
+    assert live is not None and live["metadata"]["name"] == namespace
 
 
 @pytest.mark.parametrize("turn", [1, 2])
 def test_each_test_has_a_namespace_of_its_own(control_plane: ControlPlane, namespace: str, turn: int) -> None:
     control_plane.api().create(CONFIG_MAPS.format(namespace), config_map("mine", turn=str(turn)))
-    found = control_plane.api().items(CONFIG_MAPS.format(namespace), fieldSelector="metadata.name=mine")
-    assert [item["data"] for item in found] == [{"turn": str(turn)}]
+    items = control_plane.api().items(CONFIG_MAPS.format(namespace), fieldSelector="metadata.name=mine")
+    assert [item["data"] for item in items] == [{"turn": str(turn)}]
 
 
 def test_a_user_may_do_what_a_role_grants_and_nothing_else(control_plane: ControlPlane, namespace: str) -> None:

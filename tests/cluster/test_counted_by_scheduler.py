@@ -118,7 +118,7 @@ def runtime_class(control_plane: ControlPlane, namespace: str) -> Iterator[str]:
 @pytest.fixture
 def lone_nodes(control_plane: ControlPlane) -> Iterator[LoneNodes]:
     """`lone_nodes(3)`: nodes that nobody plays, so that the status of their pods stays as a test writes it."""
-    made: list[str] = []
+    texts: list[str] = []
 
     def alone(_number: int, node: Json) -> None:
         del node["metadata"]["annotations"][FAKE_NODE[0]]
@@ -126,11 +126,11 @@ def lone_nodes(control_plane: ControlPlane) -> Iterator[LoneNodes]:
 
     def make(count: int) -> list[str]:
         names = create_nodes(control_plane, count, NodeShape(prefix=unique_name("lone")), alone)
-        made.extend(names)
+        texts.extend(names)
         return names
 
     yield make
-    delete_nodes(control_plane, made)
+    delete_nodes(control_plane, texts)
 
 
 def accepted(api: Api, namespace: str, draw: random.Random, runtime_class: str, nodes: list[str]) -> list[Json]:
@@ -223,8 +223,8 @@ def test_everybody_counts_a_pod_as_the_scheduler_does(
         exact = asking.answers("all-")
 
     # bound: the scheduler counts less than we do; not bound: more
-    less = {name for name, said in over.items() if said == "bound"}
-    more = {name: said for name, said in exact.items() if said != "bound"}
+    less = {name for name, text in over.items() if text == "bound"}
+    more = {name: text for name, text in exact.items() if text != "bound"}
     assert (less, more) == (set(), {}), [(states[i], shown[i]) for i in wrong((*less, *more))]
     for resource in RESOURCES:
         assert all(f"Insufficient {resource}" in over[f"more-{i}-{resource.replace('/', '.')}"] for i in range(count))

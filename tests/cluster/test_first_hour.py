@@ -66,8 +66,8 @@ class Terminal:
         return [int(amount) for amount in found if amount is not None]
 
     def pods(self, prefix: str) -> list[dict[str, Any]]:
-        found = self.api.items("/api/v1/namespaces/spark-job/pods")
-        return [pod for pod in found if pod["metadata"]["name"].startswith(prefix)]
+        items = self.api.items("/api/v1/namespaces/spark-job/pods")
+        return [pod for pod in items if pod["metadata"]["name"].startswith(prefix)]
 
 
 def steps_of(page: str, port: int) -> dict[str, str]:
@@ -106,8 +106,8 @@ def calls_us(terminal: Terminal) -> bool:
     account = "/api/v1/namespaces/spark-job/serviceaccounts/default"
     if not terminal.api.exists(account):
         return False
-    made = terminal.api.create("/api/v1/namespaces/spark-job/pods", pod, dryRun="All")
-    return made["metadata"]["labels"].get("koordinator.sh/qosClass") == "BE"
+    live = terminal.api.create("/api/v1/namespaces/spark-job/pods", pod, dryRun="All")
+    return live["metadata"]["labels"].get("koordinator.sh/qosClass") == "BE"
 
 
 def published(terminal: Terminal) -> bool:
@@ -171,7 +171,7 @@ def nothing_left(terminal: Terminal) -> list[str]:
         f"{rbac}/clusterroles",
         f"{rbac}/clusterrolebindings",
     )
-    names = [found["metadata"]["name"] for path in paths for found in api.items(path)]
+    names = [item["metadata"]["name"] for path in paths for item in api.items(path)]
     ours = [name for name in names if re.search(r"cotenant|koord|spark|scheduling\.sigs", name)]
     usage = [str(path) for path in (terminal.folder / "data").rglob("*") if path.is_file() and path.name != ".lock"]
     return [*ours, *usage]
@@ -191,9 +191,9 @@ def test_the_first_hour_goes_as_the_page_says(terminal: Terminal, with_second_sc
         terminal.type("enable")
         manager = running.enter_context(terminal.keep("manager"))
         wait_for("batch-cpu on every node", lambda: manager() and len(terminal.nodes()) == NODES)
-        told = terminal.type("nodes")
+        text = terminal.type("nodes")
         assert sum(terminal.nodes()) > 0
-        assert "millicores  capacity of the node" in told
+        assert "millicores  capacity of the node" in text
 
         webhook = running.enter_context(terminal.keep("webhook"))
         wait_for("the webhook", lambda: "serving webhooks" in webhook())

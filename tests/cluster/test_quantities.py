@@ -14,11 +14,11 @@ from tests.cluster.quantities import compare, read, texts
 def test_the_api_server_reads_quantities_as_we_do(control_plane: ControlPlane) -> None:
     seed = 7 if os.environ.get("CI") else time.time_ns()
     given = [*texts(600, seed), "0", "100m", "1.5Gi", "16Ei", "1e3", "-0", "Ki", ".", "\xa05", "\t5", "5\n", -1, 1.5, 5]
-    found = compare(control_plane, given)
-    assert found.different == [], f"seed {seed}"
+    comparison = compare(control_plane, given)
+    assert comparison.different == [], f"seed {seed}"
     # 85 in 100 texts are numbers with an ending of Kubernetes, a sixth of them negative; the rest are mostly refused.
-    assert found.accepted > 250 and found.refused > 50
-    assert found.capped < 40
+    assert comparison.accepted > 250 and comparison.refused > 50
+    assert comparison.capped < 40
 
 
 @pytest.mark.parametrize("text", ["1e999999", "1e-999999", "0" * 100_000, "1e" + "9" * 100_000])

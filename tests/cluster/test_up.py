@@ -35,8 +35,8 @@ def test_a_cluster_for_a_person_outlives_its_command_and_is_ended_by_the_other(
         assert [pid for pid, _ in up.recorded(folder)] == pids
         assert all(control_plane.servers[name].running for name in control_plane.servers)
     finally:
-        said = command(folder, "down")
-    assert "5 processes" in said
+        text = command(folder, "down")
+    assert "5 processes" in text
     assert not folder.exists()
     assert [pid for pid in pids if up.start_time(pid)] == []
     assert "No cluster was up" in command(folder, "down")

@@ -53,15 +53,15 @@ def up(folder: Path, nodes: int) -> None:
 
 def down(folder: Path) -> None:
     """End the processes that it started, and forget it."""
-    found = [pid for pid, begun in recorded(folder) if begun == start_time(pid)]
-    for pid in found:
+    numbers = [pid for pid, begun in recorded(folder) if begun == start_time(pid)]
+    for pid in numbers:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     deadline = time.monotonic() + END_SECONDS
-    while any(map(start_time, found)) and time.monotonic() < deadline:
+    while any(map(start_time, numbers)) and time.monotonic() < deadline:
         time.sleep(0.05)
     shutil.rmtree(folder, ignore_errors=True)
-    print(f"The cluster is down: {len(found)} processes ended." if found else "No cluster was up.")
+    print(f"The cluster is down: {len(numbers)} processes ended." if numbers else "No cluster was up.")
 
 
 def alive(folder: Path) -> bool:
@@ -114,12 +114,12 @@ def main(words: list[str]) -> int:
     parser.add_argument("what", choices=["up", "down"])
     parser.add_argument("--nodes", type=int, default=20)
     parser.add_argument("--folder", type=Path, default=FOLDER)
-    asked = parser.parse_args(words)
+    namespace = parser.parse_args(words)
     try:
-        if asked.what == "up":
-            up(asked.folder, asked.nodes)
+        if namespace.what == "up":
+            up(namespace.folder, namespace.nodes)
         else:
-            down(asked.folder)
+            down(namespace.folder)
     except (MissingBinaries, RuntimeError) as error:
         print(error, file=sys.stderr)
         return 1

@@ -20,8 +20,8 @@ def wait_for(
     because looks of tests side by side take the processor from what is waited for.
     """
     begun = time.monotonic()
-    while not (seen := look()):
+    while not (t := look()):
         waited = time.monotonic() - begun
-        assert waited < seconds, f"not within {seconds:g} s: {what}; last seen: {seen!r}"
+        assert waited < seconds, f"not within {seconds:g} s: {what}; last seen: {t!r}"
         time.sleep(min(0.05 + waited / 20, 0.2) if every is None else every)
-    return seen
+    return t

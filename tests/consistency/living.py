@@ -152,19 +152,19 @@ def living_cluster(folder: Path) -> Iterator[Living]:
 
 def act(living: Living) -> None:
     """What people do: accept a change and a ladder, put a recommendation off, make a plan, ask for the size."""
-    given, who = living.view.given, living.view.given.current_user()
-    assert given.changes is not None and given.plans is not None
+    context, who = living.view.given, living.view.given.current_user()
+    assert context.changes is not None and context.plans is not None
     rows = living.store.read_table(RECOMMENDATIONS).rows()
     workloads = tuple(dict.fromkeys(WorkloadRef(row["namespace"], row["kind"], row["workload"]) for row in rows))
-    reviewed = given.changes.review(who, ChangeRequest(workloads))
+    reviewed = context.changes.review(who, ChangeRequest(workloads))
     plain = [one.workload for one in reviewed if not one.error and not one.blocked(())]
     in_steps = [one.workload for one in reviewed if one.workload in plain and not one.no_ladder]
     assert in_steps and len(plain) > 2, "no workload of this population can be changed in steps"
     first, hidden, *_ = (one for one in plain if one != in_steps[0])
-    given.changes.accept(who, ChangeRequest((first,), key="00000000"))
-    given.changes.accept(who, ChangeRequest((in_steps[0],), key="00000001", ladder=True))
-    given.changes.snooze(who, (hidden,), SNOOZED_DAYS, "after the sale")
-    _play_plan(living, given.plans, first)
+    context.changes.accept(who, ChangeRequest((first,), key="00000000"))
+    context.changes.accept(who, ChangeRequest((in_steps[0],), key="00000001", ladder=True))
+    context.changes.snooze(who, (hidden,), SNOOZED_DAYS, "after the sale")
+    _play_plan(living, context.plans, first)
     node = living.store.read_table(NODES).columns["node"][0]
     LocalClient(living.cluster.server.api).create("/api/v1/namespaces/default/pods", _batch_pod(str(node)))
     living.command(*living.size)

@@ -153,8 +153,8 @@ class Surfaces:
 
     @cached_property
     def _api(self) -> Any:
-        given = DashboardContext(prices=self.scene.settings.recommender.prices)
-        return create_app(self._view.source, support.QUICK, FixedClock(self.scene.end_seconds), given)
+        context = DashboardContext(prices=self.scene.settings.recommender.prices)
+        return create_app(self._view.source, support.QUICK, FixedClock(self.scene.end_seconds), context)
 
     def _get(self, paths: list[str]) -> list[str]:
         async def ask() -> list[str]:
@@ -171,7 +171,7 @@ class Surfaces:
         if schema.name in ENDPOINTS:
             yield shown_of(json.loads(self._get([self._path(schema)])[0])["rows"])
         if schema.name in DOCUMENTS:
-            yield DOCUMENTS[schema.name](self, lambda asked: [json.loads(text) for text in self._get(asked)])
+            yield DOCUMENTS[schema.name](self, lambda texts: [json.loads(text) for text in self._get(texts)])
 
     def export(self, schema: Schema) -> Iterable[Shown]:
         """The table's endpoint as CSV."""
@@ -264,8 +264,8 @@ class Surfaces:
     def table(self, schema: Schema) -> Iterable[Shown]:
         """The rows that a page's list comes with, its first page; tests/browser has the texts that are made of them."""
         body = list_page.body(LISTS[schema.name], self._view, f"?{self._asked(schema)}")
-        (grid,) = [one for one in _walk(body) if _is_grid(one)]
-        drawn = {one["field"] for one in grid.columnDefs}
+        (grid,) = [component for component in _walk(body) if _is_grid(component)]
+        drawn = {columnDef["field"] for columnDef in grid.columnDefs}
         document = json.loads(grid.dashGridOptions["context"]["first"]["text"])
         rows: list[Row] = [{name: row[name] for name in row if name in drawn} for row in document["rows"]]
         key = schema.key

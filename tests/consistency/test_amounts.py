@@ -210,8 +210,8 @@ class Scan:
     def review(self, name: str, method: Method = Method.TEMPLATE) -> WorkloadReview:
         service = change_service_of(self.settings, self.store, clock=FixedClock(END))
         person, workload = Person("ann", grants=(Grant(Role.ADMIN),)), WorkloadRef("shop", "Deployment", name)
-        (found,) = service.review(person, ChangeRequest((workload,), method=method))
-        return found
+        (workload_review,) = service.review(person, ChangeRequest((workload,), method=method))
+        return workload_review
 
     def sized(self, level: RequestLevel) -> dict[str, int]:
         """CPU of each pod as `cotenant size` counts it."""

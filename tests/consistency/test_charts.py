@@ -75,10 +75,10 @@ def floats(values: Any) -> np.ndarray:
 
 def drawn(page: Any, id_: str) -> Drawn:
     """The chart of that id on a page, with the caption in its frame."""
-    frames = [one for one in _walk(page) if isinstance(one, html.Figure)]
+    frames = [component for component in _walk(page) if isinstance(component, html.Figure)]
     (frame,) = [one for one in frames if id_ in [getattr(part, "id", "") for part in _walk(one)]]
-    (graph,) = [one for one in _walk(frame) if isinstance(one, dcc.Graph)]
-    (caption,) = [one for one in _walk(frame) if isinstance(one, html.Figcaption)]
+    (graph,) = [component for component in _walk(frame) if isinstance(component, dcc.Graph)]
+    (caption,) = [component for component in _walk(frame) if isinstance(component, html.Figcaption)]
     traces = {trace.get("name") or str(index): trace for index, trace in enumerate(graph.figure["data"])}
     return Drawn(traces, text_of(caption))
 
@@ -211,8 +211,8 @@ def of_workloads(seen: Surfaces) -> Iterator[Drawn]:
             words = [f"mean usage {amount(np.nanmean(usage), resource)}"] if np.isfinite(usage).any() else []
             words += [f"p95: {amount(ahead['peak'], resource)}"] if ahead["peak"] is not None else []
             if "Request" in chart.traces:
-                asked = floats(row["request"])
-                words.append(f"requested in the newest hour {amount(asked[np.isfinite(asked)][-1], resource)}")
+                values = floats(row["request"])
+                words.append(f"requested in the newest hour {amount(values[np.isfinite(values)][-1], resource)}")
             chart.compare(lines, words)
             if "Usage" in chart.traces:
                 times_are(chart, "Usage", row["start"], HOUR_SECONDS, len(row["mean"]))
@@ -276,13 +276,13 @@ def of_forecasts(seen: Surfaces) -> Iterator[Drawn]:
 def of_health(seen: Surfaces) -> Iterator[Drawn]:
     """The days, and the gaps by namespace below them, of the namespaces that the person may read."""
     days, (cards,) = seen.stored(COVERAGE_BY_DAY), health._coverage(seen.scene.view.source.upkeep(), "")
-    gaps, said = seen.may_read(COVERAGE, seen.stored(COVERAGE)), text_of(cards)
+    gaps, text = seen.may_read(COVERAGE, seen.stored(COVERAGE)), text_of(cards)
     lines = [
         f"{row['namespace']}{row['series']:,}{display.share(row['coverage'])}"
         f"{display.duration(row['longest_gap_seconds'] or 0)}{display.moment(row['newest'])}"
         for row in gaps
     ]
-    assert sum(line in said for line in lines) == min(len(gaps), health.NAMESPACES_SHOWN)
+    assert sum(line in text for line in lines) == min(len(gaps), health.NAMESPACES_SHOWN)
     chart = drawn(cards, "days-figure")
     chart.compare([("0", "y", 100 * floats([day["coverage"] for day in days]))], [f"{len(days)} days; "])
     assert [x / 1000 for x in chart.traces["0"]["x"]] == [day["day"] for day in days]

@@ -163,11 +163,11 @@ def test_page_command_rest_and_tools_say_what_a_cpu_request_has_meant_and_how_mu
         of_rest, (of_tool,) = json.loads(surfaces._get([path])[0]), surfaces._documents([path])
         where = ("--store", shown.store.url, "--cluster", shown.setting.cluster)
         address = ("explain", "/".join(name[:3]), "--container", name.container)
-        printed, told = (command(*address, *where, *form) for form in (("-o", "json"), ()))
+        printed, process = (command(*address, *where, *form) for form in (("-o", "json"), ()))
         assert [of_rest] == [of_tool] == json.loads(printed.stdout)
         drawer = text_of(explain_container(shown.view, name, ""))
         page, tried = text_of(portrait.contents(shown.view, name.workload_ref, "")), of_rest["backtest"]
-        for text in (page, " ".join(told.stdout.split())):
+        for text in (page, " ".join(process.stdout.split())):
             for share in re.findall(r"Its pods were measured in \S+ % of the time in which they ran", text + drawer):
                 assert share in json.dumps(of_rest, ensure_ascii=False)
                 measured += 1

@@ -94,8 +94,8 @@ def test_every_column_is_what_is_stored_on_every_surface_of_the_dictionary(surfa
         narrow = surface in (Surface.REST, Surface.EXPORT, Surface.TABLE)
         rows, answered = surfaces.may_read(schema, stored) if narrow else stored, set[str]()
         for shown in read(surfaces, schema):
-            found = list(differences(schema, surface, shown.asked(rows), shown))
-            assert found[:5] == [], f"{schema.name} on {surface}: {len(found)} differences"
+            texts = list(differences(schema, surface, shown.asked(rows), shown))
+            assert texts[:5] == [], f"{schema.name} on {surface}: {len(texts)} differences"
             answered |= shown.columns
         known = {column.name for column in schema.columns if column.kind is not Kind.TEXT}
         if rows and answered:

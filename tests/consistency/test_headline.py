@@ -182,15 +182,15 @@ def test_report_note_summary_and_clusters_say_the_cluster_s_totals(shown: Scene)
     tiles = re.findall(r'<div class="saving">(.*?)</div>', report)
     agrees(tiles[0].replace("<br>", "; "), whole.savings.now, currency)
     agrees(tiles[1].replace("<br>", "; "), whole.savings.all_steps, currency)
-    told, head = list(summary(whole, currency)), whole.headline
+    texts, head = list(summary(whole, currency)), whole.headline
     for resource, name in zip(Resource, ("CPU", "Memory"), strict=True):
         words = {kind: percent(getattr(head, f"{resource}_{kind}")) for kind in RATIOS}
-        asked, used = words["requests_commitment"], words["utilisation"]
-        assert f"{name if name == 'CPU' else 'memory':<7} requested {asked}, used {used} of allocatable" in told
+        text, used = words["requests_commitment"], words["utilisation"]
+        assert f"{name if name == 'CPU' else 'memory':<7} requested {text}, used {used} of allocatable" in texts
         for kind, title in RATIOS.items():
             assert f"{name} {title}{words[kind]}" in text_of(numbers.headline(whole))
             assert f'{name} {title.lower()}</div><div class="figure">{words[kind]}<' in report
-    agrees(next(line for line in told if line.startswith("recommendations now")), whole.savings.now, currency)
+    agrees(next(line for line in texts if line.startswith("recommendations now")), whole.savings.now, currency)
     where = ("--store", shown.store.url, "--cluster", shown.setting.cluster)
     lent = command("get", "reclaimable", *where, variables={"HOME": str(shown.folder)}).stderr
     assert all(sentence in lent for sentence in whole.worst_day_sentences)
@@ -199,7 +199,7 @@ def test_report_note_summary_and_clusters_say_the_cluster_s_totals(shown: Scene)
         "status", "--all-clusters", "--store", shown.store.url, "-o", "json", variables={"HOME": str(shown.folder)}
     )
     assert done.returncode == 0, done.stderr
-    (row,) = [one for one in json.loads(done.stdout) if one["cluster"] == shown.setting.cluster]
+    (row,) = [load for load in json.loads(done.stdout) if load["cluster"] == shown.setting.cluster]
     # What is free for a day is partly free for batch too, so the column has the first alone, as Home's card.
     assert row["cpu_lendable"] == pytest.approx(whole.cpu.batch_now, abs=1)
     assert row["cpu_saving"] == whole.savings.all_steps.frees.millicores

@@ -195,9 +195,9 @@ def test_the_size_of_a_cluster_is_one_answer_on_every_surface(living: Living, le
 def test_each_step_of_a_ladder_is_the_same_on_the_command_line_and_in_rest(living: Living) -> None:
     ladders = json.loads(living.rest("ladders"))
     assert ladders
-    for one in ladders:
-        got = living.printed("recs", "ladders", one["ladder"]["ladder"])
-        assert list(differences(RUNGS, one["rungs"], got, 0)) == [] and len(got) > 1
+    for ladder in ladders:
+        got = living.printed("recs", "ladders", ladder["ladder"]["ladder"])
+        assert list(differences(RUNGS, ladder["rungs"], got, 0)) == [] and len(got) > 1
 
 
 def test_a_plan_and_its_scores_are_the_same_on_the_command_line_and_in_rest(living: Living) -> None:
@@ -274,10 +274,10 @@ PAGE_TABLES = (
 
 def drawn_tables(body: Any) -> Iterator[tuple[list[str], list[list[Any]]]]:
     """The heads and the cells of each table that a page writes, without its total."""
-    for table in (one for one in _walk(body) if isinstance(one, html.Table)):
+    for table in (component for component in _walk(body) if isinstance(component, html.Table)):
         parts = [part for part in table.children if not isinstance(part, html.Tfoot)]
-        lines = [one for part in parts for one in _walk(part) if isinstance(one, html.Tr)]
-        rows = [[one for one in _walk(line) if isinstance(one, html.Th | html.Td)] for line in lines]
+        lines = [component for part in parts for component in _walk(part) if isinstance(component, html.Tr)]
+        rows = [[component for component in _walk(line) if isinstance(component, html.Th | html.Td)] for line in lines]
         yield [text_of(cell) for cell in rows[0]], rows[1:]
 
 
@@ -288,15 +288,15 @@ def number_in(cell: Any) -> float | None:
             return float(getattr(part, "data-value"))
         if isinstance(part, html.Time):
             return datetime.fromisoformat(part.dateTime).timestamp()
-    said = text_of(cell).replace(",", "").replace("\u2212", "-").strip()
-    if said in ("", display.MISSING):
+    text = text_of(cell).replace(",", "").replace("\u2212", "-").strip()
+    if text in ("", display.MISSING):
         return None
-    return float(said.removesuffix("%")) / (100 if said.endswith("%") else 1)
+    return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
 
 
 def written_as(kind: Kind, values: Iterable[Any]) -> list[float]:
     """Values in order; a page may leave a zero out as it leaves out what is missing."""
-    return sorted(float(one) for one in values if one is not None and float(one) != 0)
+    return sorted(float(value) for value in values if value is not None and float(value) != 0)
 
 
 @pytest.mark.parametrize("table", PAGE_TABLES, ids=lambda one: f"{one.page}-{one.schema.name}")
@@ -334,8 +334,8 @@ LISTED = [one for one in LIVE if one.schema in (changes.CHANGES, ENFORCEMENT)]
 @pytest.mark.parametrize("live", LISTED, ids=lambda one: one.path)
 def test_a_list_of_a_page_has_the_cells_that_rest_answers_with(living: Living, live: LiveTable) -> None:
     page = next(one for one in pages.ALL if one.path == live.path)
-    (grid,) = [one for one in _walk(page.render(living.view, "")) if _is_grid(one)]
-    drawn = {one["field"] for one in grid.columnDefs}
+    (grid,) = [component for component in _walk(page.render(living.view, "")) if _is_grid(component)]
+    drawn = {columnDef["field"] for columnDef in grid.columnDefs}
     rows = json.loads(grid.dashGridOptions["context"]["first"]["text"])["rows"]
     shown = replace(live.schema, columns=tuple(c for c in live.schema.columns if c.name in {*drawn, *live.schema.key}))
     assert numbers_of(live.schema) <= drawn
@@ -344,8 +344,8 @@ def test_a_list_of_a_page_has_the_cells_that_rest_answers_with(living: Living, l
 
 def test_the_page_of_changes_writes_the_steps_of_a_ladder(living: Living) -> None:
     page = next(one for one in pages.ALL if one.path == "changes").render(living.view, "")
-    for one in json.loads(living.rest("ladders")):
-        row, rungs = one["ladder"], one["rungs"]
+    for load in json.loads(living.rest("ladders")):
+        row, rungs = load["ladder"], load["rungs"]
         (line,) = [cells for heads, found in drawn_tables(page) for cells in found if "Next step" in heads]
         assert text_of(line[2]) == f"{row['taken']} of {row['steps']}"
         assert number_in(line[1]) == pytest.approx(row["time"], abs=60)
@@ -385,9 +385,9 @@ def test_clusters_side_by_side_are_one_table_on_page_command_line_and_rest(livin
 
 def amount_in(cell: str) -> float:
     """A cell of the page of clusters in the unit of its column, by a reading of the test's own."""
-    found = re.fullmatch(r"([\d.,]+)\s*(\S*)", cell)
-    assert found is not None
-    number, unit = found.groups()
+    match = re.fullmatch(r"([\d.,]+)\s*(\S*)", cell)
+    assert match is not None
+    number, unit = match.groups()
     factors = {"cores": 1000.0, "core": 1000.0, "m": 1.0, "%": 0.01, "": 1.0}
     return float(number.replace(",", "")) * (factors | {"MiB": 2.0**20, "GiB": float(GIB), "TiB": 2.0**40})[unit]
 

@@ -25,9 +25,9 @@ def waiting(target: Target) -> Json:
             assert error.status == 403, error
             return None
 
-    found = wait_for("a pod", made)
-    assert found is not None
-    return found
+    wait = wait_for("a pod", made)
+    assert wait is not None
+    return wait
 
 
 def binding(uid: str = "", node: str = "somewhere") -> Json:
@@ -77,9 +77,9 @@ def test_a_dry_binding_binds_nothing(target: Target, waiting: Json) -> None:
 
 
 def test_a_binding_for_another_pod_of_the_name_is_refused(target: Target, waiting: Json) -> None:
-    found = refused(target, "binding", binding("00000000-0000-0000-0000-000000000000"))
-    assert found.status == 409
-    assert waiting["metadata"]["uid"] in str(found)
+    error = refused(target, "binding", binding("00000000-0000-0000-0000-000000000000"))
+    assert error.status == 409
+    assert waiting["metadata"]["uid"] in str(error)
 
 
 def test_a_binding_of_nobody_or_to_nowhere_is_refused(target: Target, waiting: Json) -> None:

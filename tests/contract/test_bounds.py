@@ -27,9 +27,9 @@ def made(target: Target, body: Json, **query: str) -> Json:
                 return None
             raise
 
-    found = wait_for("a pod", tried)
-    assert found is not None
-    return found
+    wait = wait_for("a pod", tried)
+    assert wait is not None
+    return wait
 
 
 def bounded(target: Target, **item: Json) -> None:
@@ -81,8 +81,8 @@ def test_what_a_limit_range_does_not_allow_is_refused_in_its_words(target: Targe
     bounded(target, min={"cpu": "100m"}, max={"cpu": "1"})
     small = refused(target, pod("p", requests={"cpu": "50m"}, limits={"cpu": "1"}))
     assert small.status == 403
-    said = 'pods "p" is forbidden: minimum cpu usage per Container is 100m, but request is 50m'
-    assert small.body["message"] == said
+    text = 'pods "p" is forbidden: minimum cpu usage per Container is 100m, but request is 50m'
+    assert small.body["message"] == text
     large = refused(target, pod("p", requests={"cpu": "1"}, limits={"cpu": "2"}))
     assert large.body["message"] == 'pods "p" is forbidden: maximum cpu usage per Container is 1, but limit is 2'
 
@@ -92,8 +92,8 @@ def test_a_pod_beyond_the_quota_is_refused_with_what_is_used_and_left(target: Ta
     made(target, pod("p", requests={"cpu": "600m"}))
     error = refused(target, pod("q", requests={"cpu": "500m"}))
     assert (error.status, error.body["reason"]) == (403, "Forbidden")
-    said = "exceeded quota: team, requested: requests.cpu=500m, used: requests.cpu=600m, limited: requests.cpu=1"
-    assert error.body["message"] == f'pods "q" is forbidden: {said}'
+    text = "exceeded quota: team, requested: requests.cpu=500m, used: requests.cpu=600m, limited: requests.cpu=1"
+    assert error.body["message"] == f'pods "q" is forbidden: {text}'
     # What fits goes in: 600m + 400m = 1
     assert made(target, pod("r", requests={"cpu": "400m"}))["metadata"]["uid"]
     used = wait_for("the quota to say it", lambda: counted(target) == "1")
@@ -115,8 +115,8 @@ def test_a_dry_run_beyond_the_quota_is_refused_and_counts_nothing(target: Target
 def test_who_says_nothing_where_a_quota_counts_is_refused(target: Target) -> None:
     quota(target, requests_cpu="1")
     error = refused(target, pod("p"))
-    said = 'pods "p" is forbidden: failed quota: team: must specify requests.cpu'
-    assert error.body["message"].startswith(said)
+    text = 'pods "p" is forbidden: failed quota: team: must specify requests.cpu'
+    assert error.body["message"].startswith(text)
 
 
 def test_a_resize_beyond_the_quota_changes_nothing(target: Target) -> None:

@@ -110,16 +110,16 @@ def seen(target: Target, kind: str, steps: list[tuple[str, bool, Json]]) -> list
     for manager, force, body in steps:
         named = {**body, "metadata": {**body["metadata"], "name": name}}
         try:
-            found = target.apply(target.path(kind, name), named, manager, force=str(force).lower())
+            live = target.apply(target.path(kind, name), named, manager, force=str(force).lower())
         except ApiError as error:
             causes = {(c["field"], c["message"]) for c in error.body.get("details", {}).get("causes", ())}
             answers.append((error.status, causes if error.status == 409 else None))
             continue
-        entries = found["metadata"].get("managedFields", ())
+        entries = live["metadata"].get("managedFields", ())
         owners = {m["manager"]: m["fieldsV1"] for m in entries if m["manager"] in MANAGERS}
-        content = {key: found[key] for key in ("data", "spec") if key in found}
+        content = {key: live[key] for key in ("data", "spec") if key in live}
         keys = ("labels",) if kind.endswith("deployments") else ("labels", "annotations", "generation")
-        said = {key: found["metadata"].get(key) for key in keys}  # a Deployment's controller annotates it meanwhile
+        said = {key: live["metadata"].get(key) for key in keys}  # a Deployment's controller annotates it meanwhile
         answers.append((shape(content, kind), said, owners))
     return answers
 

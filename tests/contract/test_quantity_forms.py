@@ -22,14 +22,14 @@ def test_a_quantity_is_kept_in_the_servers_own_form_and_a_patch_may_test_it(targ
     template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
     spec = {"replicas": 0, "selector": {"matchLabels": labels}, "template": template}
     body = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}, "spec": spec}
-    made = target.admin.create(path, body)
-    resources = made["spec"]["template"]["spec"]["containers"][0]["resources"]
+    live = target.admin.create(path, body)
+    resources = live["spec"]["template"]["spec"]["containers"][0]["resources"]
     assert resources == {"requests": {"memory": WRITTEN[text]}}
     pointer = "/spec/template/spec/containers/0/resources"
     tests = [{"op": "test", "path": pointer, "value": resources}]
-    assert target.admin.patch(f"{path}/a", tests, "json")["spec"] == made["spec"]
+    assert target.admin.patch(f"{path}/a", tests, "json")["spec"] == live["spec"]
     # Whoever applies the same amount in another form changes nothing, although that is a conflict by its text.
-    assert target.apply(f"{path}/a", body, force="true")["spec"] == made["spec"]
+    assert target.apply(f"{path}/a", body, force="true")["spec"] == live["spec"]
     if text != WRITTEN[text]:
         assert refused(target, "PATCH", f"{path}/a", body, fieldManager="two").status == 409
 

@@ -39,16 +39,16 @@ def events(target: Target, query: Json, wanted: int) -> list[tuple[str, str]]:
 
 def test_pages_of_a_list_follow_each_other_without_gap_or_repetition(target: Target) -> None:
     fill(target, 7)
-    path, seen, token, sizes = target.path("configmaps"), [], "", []
+    path, texts, token, sizes = target.path("configmaps"), [], "", []
     while True:
         page = target.admin.get(path, limit="3", **own(target), **({"continue": token} if token else {}))
-        seen += names(page["items"])
+        texts += names(page["items"])
         sizes.append(len(page["items"]))
         token = page["metadata"].get("continue", "")
         if not token:
             break
     # 7 objects in pages of 3
-    assert (seen, sizes) == ([f"c{i}" for i in range(7)], [3, 3, 1])
+    assert (texts, sizes) == ([f"c{i}" for i in range(7)], [3, 3, 1])
 
 
 def test_a_page_says_how_many_remain(target: Target) -> None:
@@ -115,8 +115,8 @@ def test_a_label_selector_selects(target: Target, selector: str, expected: list[
     }
     for name in "abcd":
         target.apply(target.path("configmaps", name), config_map(name, labels=labels.get(name, {})))
-    found = target.admin.items(target.path("configmaps"), labelSelector=selector, **own(target))
-    assert names(found) == expected
+    items = target.admin.items(target.path("configmaps"), labelSelector=selector, **own(target))
+    assert names(items) == expected
 
 
 @pytest.mark.parametrize("selector", ["app=web=x", "app in web", "a b", "=x"])
@@ -184,9 +184,9 @@ def test_a_write_that_changes_nothing_is_not_told(target: Target) -> None:
 @pytest.mark.server
 def test_a_deletion_carries_the_last_state_under_a_newer_version(target: Target) -> None:
     path = target.path("configmaps", "c")
-    made = target.apply(path, config_map("c", {"n": "1"}))
+    live = target.apply(path, config_map("c", {"n": "1"}))
     target.admin.delete(path)
-    since = made["metadata"]["resourceVersion"]
+    since = live["metadata"]["resourceVersion"]
     stream = target.api().watch(target.path("configmaps"), resourceVersion=since, timeoutSeconds="60", **own(target))
     event = next(stream)
     assert (event["type"], event["object"]["data"]) == ("DELETED", {"n": "1"})
@@ -196,8 +196,8 @@ def test_a_deletion_carries_the_last_state_under_a_newer_version(target: Target)
 @pytest.mark.server
 def test_an_object_that_leaves_the_selection_is_told_as_deleted_and_one_that_enters_as_added(target: Target) -> None:
     path = target.path("configmaps", "c")
-    made = target.apply(path, config_map("c", {"n": "1"}, labels={"app": "web"}))
-    since = made["metadata"]["resourceVersion"]
+    live = target.apply(path, config_map("c", {"n": "1"}, labels={"app": "web"}))
+    since = live["metadata"]["resourceVersion"]
     target.apply(path, config_map("c", {"n": "2"}, labels={"app": "db"}))
     target.apply(path, config_map("c", {"n": "3"}, labels={"app": "db"}))
     target.apply(path, config_map("c", {"n": "4"}, labels={"app": "web"}))
@@ -269,8 +269,8 @@ def test_an_object_or_collection_that_is_not_there_is_404(target: Target) -> Non
 
 def test_a_collection_of_all_namespaces_holds_those_of_each(target: Target) -> None:
     fill(target, 1)
-    found = target.admin.items("/api/v1/configmaps", fieldSelector="metadata.name=c0")
-    assert target.namespace in {item["metadata"]["namespace"] for item in found}
+    items = target.admin.items("/api/v1/configmaps", fieldSelector="metadata.name=c0")
+    assert target.namespace in {item["metadata"]["namespace"] for item in items}
 
 
 def test_an_event_of_either_group_is_read_from_both_under_each_groups_names(target: Target) -> None:

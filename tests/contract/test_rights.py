@@ -36,8 +36,8 @@ def test_who_may_read_may_not_write_and_is_told_what_is_missing(target: Target) 
         jane.patch(path, config_map("c", {"a": "1"}), "apply", fieldManager="jane")
     assert (refused.value.status, refused.value.body["reason"]) == (403, "Forbidden")
     where = f'in API group "" in the namespace "{target.namespace}"'
-    said = f'configmaps "c" is forbidden: User "jane" cannot patch resource "configmaps" {where}'
-    assert refused.value.body["message"].startswith(said)
+    text = f'configmaps "c" is forbidden: User "jane" cannot patch resource "configmaps" {where}'
+    assert refused.value.body["message"].startswith(text)
 
 
 def test_what_is_not_granted_at_the_cluster_scope_is_refused_there(target: Target) -> None:

@@ -20,10 +20,10 @@ def owners(item: Json) -> dict[tuple[str, str, str], Json]:
 
 # --- server-side apply ------------------------------------------------------------------------------------------------
 def test_apply_creates_what_is_not_there_and_notes_who_owns_which_field(target: Target) -> None:
-    made = target.apply(target.path("configmaps", "c"), config_map("c", {"a": "1"}, labels={"x": "y"}), "one")
-    assert made["data"] == {"a": "1"}
-    assert owners(made) == {("one", "Apply", ""): {"f:data": {"f:a": {}}, "f:metadata": {"f:labels": {"f:x": {}}}}}
-    assert made["metadata"]["uid"] and made["metadata"]["creationTimestamp"]
+    live = target.apply(target.path("configmaps", "c"), config_map("c", {"a": "1"}, labels={"x": "y"}), "one")
+    assert live["data"] == {"a": "1"}
+    assert owners(live) == {("one", "Apply", ""): {"f:data": {"f:a": {}}, "f:metadata": {"f:labels": {"f:x": {}}}}}
+    assert live["metadata"]["uid"] and live["metadata"]["creationTimestamp"]
 
 
 def test_a_field_left_out_of_the_next_apply_is_given_up_and_deleted(target: Target) -> None:
@@ -134,8 +134,8 @@ def test_an_apply_that_changes_nothing_writes_nothing(target: Target) -> None:
 
 def test_an_apply_on_a_version_that_is_past_is_409(target: Target) -> None:
     path = target.path("configmaps", "c")
-    made = target.apply(path, config_map("c", {"a": "1"}))
-    version = made["metadata"]["resourceVersion"]
+    live = target.apply(path, config_map("c", {"a": "1"}))
+    version = live["metadata"]["resourceVersion"]
     target.apply(path, config_map("c", {"a": "2"}, resourceVersion=version))
     error = refused(target, "PATCH", path, config_map("c", {"a": "3"}, resourceVersion=version), fieldManager="one")
     assert (error.status, error.body["reason"]) == (409, "Conflict")
@@ -143,8 +143,8 @@ def test_an_apply_on_a_version_that_is_past_is_409(target: Target) -> None:
 
 
 def test_an_apply_that_expects_a_version_creates_what_is_not_there_all_the_same(target: Target) -> None:
-    made = target.apply(target.path("configmaps", "c"), config_map("c", {"a": "1"}, resourceVersion="5"))
-    assert made["data"] == {"a": "1"}
+    live = target.apply(target.path("configmaps", "c"), config_map("c", {"a": "1"}, resourceVersion="5"))
+    assert live["data"] == {"a": "1"}
 
 
 def test_an_apply_that_expects_a_uid_creates_nothing(target: Target) -> None:
@@ -215,9 +215,9 @@ def test_a_json_patch_applies_all_its_operations(target: Target) -> None:
 )
 def test_a_json_patch_of_which_a_step_fails_is_422_and_changes_nothing(target: Target, steps: list[Json]) -> None:
     path = target.path("configmaps", "c")
-    made = target.apply(path, config_map("c", {"a": "1", "b": "2"}))
+    live = target.apply(path, config_map("c", {"a": "1", "b": "2"}))
     assert refused(target, "PATCH", path, steps, "json").status == 422
-    assert target.admin.get(path) == made
+    assert target.admin.get(path) == live
 
 
 def test_a_json_patch_tests_by_null_that_something_is_not_there(target: Target) -> None:
@@ -248,12 +248,12 @@ def test_a_dry_run_answers_as_the_write_would_and_writes_nothing(target: Target)
     path = target.path("configmaps", "c")
     assert target.apply(path, config_map("c", {"a": "1"}), dryRun="All")["data"] == {"a": "1"}
     assert not target.admin.exists(path)
-    made = target.apply(path, config_map("c", {"a": "1"}))
+    live = target.apply(path, config_map("c", {"a": "1"}))
     step = [{"op": "replace", "path": "/data/a", "value": "2"}]
     assert target.admin.patch(path, step, "json", dryRun="All")["data"] == {"a": "2"}
     assert target.apply(path, config_map("c", {"a": "3"}), dryRun="All")["data"] == {"a": "3"}
     target.admin.delete(path, dryRun="All")
-    assert target.admin.get(path) == made
+    assert target.admin.get(path) == live
     other = refused(target, "PATCH", path, config_map("c", {"a": "2"}), fieldManager="two", dryRun="All")
     assert other.status == 409
 
@@ -262,8 +262,8 @@ def test_a_dry_run_answers_as_the_write_would_and_writes_nothing(target: Target)
 def test_status_is_written_through_its_subresource_only(target: Target) -> None:
     path = target.path("widgets", "w")
     body = {**widget("w", {"size": 1}), "status": {"ready": 1}}
-    made = target.apply(path, body, "one")
-    assert "status" not in made
+    live = target.apply(path, body, "one")
+    assert "status" not in live
     after = target.apply(
         f"{path}/status", {**widget("w", {"size": 50}, labels={"x": "y"}), "status": {"ready": 2}}, "s"
     )
@@ -313,7 +313,7 @@ def test_conditions_are_merged_by_type(target: Target) -> None:
         status = {"conditions": [{"type": kind, "status": "True"}]}
         target.apply(f"{path}/status", {**head, "status": status}, kind)
     conditions = target.admin.get(path)["status"]["conditions"]
-    assert {"One", "Two"} <= {one["type"] for one in conditions}
+    assert {"One", "Two"} <= {condition["type"] for condition in conditions}
 
 
 def pod(target: Target) -> str:
@@ -378,19 +378,19 @@ def test_creating_what_is_there_is_409(target: Target) -> None:
 
 def test_replacing_a_past_version_is_409(target: Target) -> None:
     path = target.path("configmaps", "c")
-    made = target.admin.create(target.path("configmaps"), config_map("c", {"a": "1"}))
-    target.admin.replace(path, {**made, "data": {"a": "2"}})
-    error = refused(target, "PUT", path, {**made, "data": {"a": "3"}})
+    live = target.admin.create(target.path("configmaps"), config_map("c", {"a": "1"}))
+    target.admin.replace(path, {**live, "data": {"a": "2"}})
+    error = refused(target, "PUT", path, {**live, "data": {"a": "3"}})
     assert (error.status, error.body["reason"]) == (409, "Conflict")
 
 
 def test_a_deletion_meant_for_another_object_of_the_name_is_409(target: Target) -> None:
     path = target.path("configmaps", "c")
-    made = target.apply(path, config_map("c", {}))
+    live = target.apply(path, config_map("c", {}))
     options: Json = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": "x"}}
     assert refused(target, "DELETE", path, options).status == 409
     assert target.admin.exists(path)
-    options["preconditions"] = {"uid": made["metadata"]["uid"]}
+    options["preconditions"] = {"uid": live["metadata"]["uid"]}
     assert target.admin.ask("DELETE", path, options)["status"] == "Success"
     assert not target.admin.exists(path)
     assert refused(target, "DELETE", path).status == 404
@@ -422,8 +422,8 @@ def test_an_unknown_field_is_refused_when_validation_is_strict(target: Target, k
 
 
 def test_an_unknown_field_of_a_custom_kind_is_dropped_when_validation_is_not_strict(target: Target) -> None:
-    made = target.admin.create(target.path("widgets"), widget("x", {"sise": 1, "size": 2, "free": {"any": {"x": 1}}}))
-    assert made["spec"] == {"size": 2, "free": {"any": {"x": 1}}, "pace": "steady"}
+    live = target.admin.create(target.path("widgets"), widget("x", {"sise": 1, "size": 2, "free": {"any": {"x": 1}}}))
+    assert live["spec"] == {"size": 2, "free": {"any": {"x": 1}}, "pace": "steady"}
 
 
 @pytest.mark.parametrize(
@@ -471,8 +471,8 @@ def test_a_deployments_generation_counts_too_and_a_config_map_has_none(target: T
     assert target.apply(path, deployment([{"name": "app", "image": "x"}]))["metadata"]["generation"] == 1
     changed = target.apply(path, deployment([{"name": "app", "image": "y"}]))
     assert changed["metadata"]["generation"] == 2
-    made = target.apply(target.path("configmaps", "c"), config_map("c", {}))
-    assert "generation" not in made["metadata"]
+    live = target.apply(target.path("configmaps", "c"), config_map("c", {}))
+    assert "generation" not in live["metadata"]
 
 
 def deployment(containers: list[Json], name: str = "d", replicas: int = 0) -> Json:

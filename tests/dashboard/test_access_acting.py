@@ -57,9 +57,9 @@ def accept(browser: Browser, scene: Scene, key: str = "k1") -> requests.Response
 
 def rows(scene: Scene) -> list[LedgerRow]:
     ledger = Ledger(Path(scene.settings.actions.ledger), reading=True)
-    found = list(ledger.entries())
+    ledger_rows = list(ledger.entries())
     ledger.close()
-    return found
+    return ledger_rows
 
 
 def as_it_was(scene: Scene) -> list[Any]:
@@ -94,12 +94,12 @@ def test_what_somebody_accepts_is_done_with_their_token_in_their_name(
         answer = accept(browser, scene)
     assert answer.status_code == 201 and answer.json()["changes"][0]["state"] == "applied"
     assert as_it_was(scene) != before
-    found = rows(scene)
-    assert [(row.event, row.actor) for row in found] == [
+    ledger_rows = rows(scene)
+    assert [(row.event, row.actor) for row in ledger_rows] == [
         ("accepted", "ada@example.com"),
         ("applied", "ada@example.com"),
     ]
-    source = json.loads(found[0].body)["source"]
+    source = json.loads(ledger_rows[0].body)["source"]
     assert source == f"127.0.0.1 {answer.headers['X-Request-Id']}"
 
 

@@ -179,4 +179,4 @@ def _allowed(plane: ControlPlane, dex: support.Dex, folder: Path) -> dict[str, b
 
         wait_for("the API server to know Dex's keys", answered)
     lines = [one for one in asked.json() if (one["verb"], one["resource"]) == ("patch", "deployments.apps")]
-    return {one["namespace"]: one["allowed"] for one in lines if one["namespace"]}
+    return {line["namespace"]: line["allowed"] for line in lines if line["namespace"]}

@@ -57,9 +57,9 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 # --- who it is ------------------------------------------------------------------------------------------------------
 def test_a_trusted_proxy_says_who_it_is_and_groups_become_roles(proxied: str) -> None:
-    found = Browser(proxied, **OTTO).get("/api/v1/me").json()
-    assert (found["name"], found["way"], found["groups"]) == ("otto", "proxy", ["shop-team"])
-    assert {"role": "owner", "namespaces": ["shop"]} in found["roles"]
+    body = Browser(proxied, **OTTO).get("/api/v1/me").json()
+    assert (body["name"], body["way"], body["groups"]) == ("otto", "proxy", ["shop-team"])
+    assert {"role": "owner", "namespaces": ["shop"]} in body["roles"]
 
 
 def test_without_the_header_it_is_not_known_who_it_is(proxied: str) -> None:
@@ -233,11 +233,13 @@ def test_the_loopback_needs_no_login(host: str) -> None:
 # --- what answers carry -----------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("path", ["/co/", "/co/api/v1/me", "/co/nowhere", "/co/assets/shell.js", "/livez"])
 def test_every_answer_carries_the_headers(local: str, path: str) -> None:
-    found = Browser(local).get(path).headers
-    assert (found["X-Content-Type-Options"], found["X-Frame-Options"]) == ("nosniff", "DENY")
-    assert found["Referrer-Policy"] == "same-origin" and "camera=()" in found["Permissions-Policy"]
-    assert "frame-ancestors 'none'" in found["Content-Security-Policy"]
-    assert "Strict-Transport-Security" not in found
+    insensitive_dict = Browser(local).get(path).headers
+    assert (insensitive_dict["X-Content-Type-Options"], insensitive_dict["X-Frame-Options"]) == ("nosniff", "DENY")
+    assert (
+        insensitive_dict["Referrer-Policy"] == "same-origin" and "camera=()" in insensitive_dict["Permissions-Policy"]
+    )
+    assert "frame-ancestors 'none'" in insensitive_dict["Content-Security-Policy"]
+    assert "Strict-Transport-Security" not in insensitive_dict
 
 
 def test_scripts_run_from_here_or_by_the_hash_of_what_the_page_holds(local: str) -> None:
@@ -250,8 +252,11 @@ def test_scripts_run_from_here_or_by_the_hash_of_what_the_page_holds(local: str)
 
 
 def test_refusals_carry_the_headers_too(proxied: str) -> None:
-    found = Browser(proxied).get("/", page=True).headers
-    assert found["X-Frame-Options"] == "DENY" and "script-src 'self'" in found["Content-Security-Policy"]
+    insensitive_dict = Browser(proxied).get("/", page=True).headers
+    assert (
+        insensitive_dict["X-Frame-Options"] == "DENY"
+        and "script-src 'self'" in insensitive_dict["Content-Security-Policy"]
+    )
 
 
 def test_private_answers_are_kept_nowhere(proxied: str) -> None:
@@ -334,11 +339,11 @@ def test_without_a_session_no_token_will_do() -> None:
 
 def test_rules_add_up_and_a_refused_person_has_none() -> None:
     access = support.settings_of(unlisted="refused")
-    found = grants.person_with_grants(
+    person = grants.person_with_grants(
         "ada@example.com", ["shop-team", "system:masters", ""], IdentitySource.OIDC, access
     )
-    assert found.groups == ("shop-team",)
-    assert found.grants == (Grant(Role.VIEWER), Grant(Role.OWNER, ("shop",)), Grant(Role.ADMIN))
+    assert person.groups == ("shop-team",)
+    assert person.grants == (Grant(Role.VIEWER), Grant(Role.OWNER, ("shop",)), Grant(Role.ADMIN))
     assert grants.person_with_grants("nina", [], IdentitySource.OIDC, access).grants == ()
     with pytest.raises(NotAllowed, match="reserved for Kubernetes"):
         grants.person_with_grants("system:serviceaccount:x:y", [], IdentitySource.PROXY, access)
@@ -346,8 +351,8 @@ def test_rules_add_up_and_a_refused_person_has_none() -> None:
 
 def test_roles_are_told_in_words_the_strongest_first() -> None:
     many = tuple(f"n{k}" for k in range(7))
-    told = roles((Grant(Role.VIEWER), Grant(Role.OWNER, many), Grant(Role.ADMIN)))
-    assert told == ["admin in all namespaces", "owner in n0, n1, n2, n3, n4 and 2 more"]
+    texts = roles((Grant(Role.VIEWER), Grant(Role.OWNER, many), Grant(Role.ADMIN)))
+    assert texts == ["admin in all namespaces", "owner in n0, n1, n2, n3, n4 and 2 more"]
     assert roles((Grant(Role.VIEWER),)) == ["viewer in all namespaces"] and roles(()) == []
 
 

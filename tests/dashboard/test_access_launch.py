@@ -87,8 +87,8 @@ def test_who_may_not_resolve_the_name_stays_at_the_printed_address(url: str, age
 def test_a_stranger_does_not_learn_the_name(url: str) -> None:
     _, host = moved(url, "/co/", **{"User-Agent": CHROME})
     for path in ("/co/", "/co/?token=wrong", "/co/api/v1/me", "/livez", "/metrics"):
-        for asked in (urlsplit(url).netloc, "x.localhost", "evil.example"):
-            answer = Browser(url, **{"User-Agent": CHROME, "Host": asked}).get(path, page=True)
+        for text in (urlsplit(url).netloc, "x.localhost", "evil.example"):
+            answer = Browser(url, **{"User-Agent": CHROME, "Host": text}).get(path, page=True)
             assert host.partition(":")[0] not in f"{answer.headers} {answer.text}"
 
 
@@ -106,12 +106,12 @@ def test_no_other_name_is_answered_whatever_the_request_proves(url: str, host: s
     browser, own = moved(url, "/co/", **{"User-Agent": CHROME})
     assert browser.get(f"/co/?token={TOKEN}", page=True).status_code == 303
     (cookie,) = (c for c in browser.session.cookies if c.name.startswith("cotenant_launch"))
-    asked = host.replace("OWN", own.partition(":")[0])
+    text = host.replace("OWN", own.partition(":")[0])
     # each name has its own port in the cookie's name: all that a browser could ever send
     jar = "; ".join(f"cotenant_launch_{port}={cookie.value}" for port in ("", "8050", urlsplit(url).port))
     sent = {"cookie": {"Cookie": jar}, "bearer": {"Authorization": f"Bearer {TOKEN}"}, "query": {}}[proof]
     path = f"/co/api/v1/me?token={TOKEN}" if proof == "query" else "/co/api/v1/me"
-    assert requests.get(f"{url}{path}", headers={"Host": asked, **sent}, timeout=30).status_code == 421
+    assert requests.get(f"{url}{path}", headers={"Host": text, **sent}, timeout=30).status_code == 421
 
 
 def test_two_host_headers_are_no_host(url: str) -> None:
@@ -120,7 +120,7 @@ def test_two_host_headers_are_no_host(url: str) -> None:
     for hosts, status in (((address,), 200), ((address, "evil.example"), 421), ((address, address), 421)):
         connection = http.client.HTTPConnection(address, timeout=30)
         connection.putrequest("GET", "/co/api/v1/me", skip_host=True)
-        for header in (*(("Host", one) for one in hosts), ("Authorization", f"Bearer {TOKEN}")):
+        for header in (*(("Host", host) for host in hosts), ("Authorization", f"Bearer {TOKEN}")):
             connection.putheader(*header)
         connection.endheaders()
         assert connection.getresponse().status == status, hosts
@@ -163,8 +163,8 @@ def test_an_address_of_the_settings_is_kept(tmp_path: Path) -> None:
 
 def test_a_page_at_the_name_of_a_process_that_ended_leads_to_this_one(url: str) -> None:
     former = Browser(url, **{"User-Agent": CHROME, "Host": "cotenant-0123.localhost:8123"})
-    asked = former.get("/co/api/v1/me")
-    assert (asked.status_code, asked.headers["X-Cotenant-Launch"]) == (421, "1")
+    response = former.get("/co/api/v1/me")
+    assert (response.status_code, response.headers["X-Cotenant-Launch"]) == (421, "1")
     page = former.get("/co/nodes?pool=a", page=True)
     assert page.status_code == 421 and 'href="http://localhost:8123/co/nodes?pool=a"' in page.text
 

@@ -235,8 +235,8 @@ def _secret_signed(claims: dict[str, Any]) -> str:
     """HS256 with the public key's text as the secret: the old confusion."""
     parts = (json.dumps(part).encode() for part in ({"alg": "HS256", "kid": KEY.kid}, claims))
     signed = ".".join(base64.urlsafe_b64encode(part).decode().rstrip("=") for part in parts)
-    made = hmac.digest(KEY.as_pem(private=False), signed.encode(), "sha256")
-    return f"{signed}.{base64.urlsafe_b64encode(made).decode().rstrip('=')}"
+    data = hmac.digest(KEY.as_pem(private=False), signed.encode(), "sha256")
+    return f"{signed}.{base64.urlsafe_b64encode(data).decode().rstrip('=')}"
 
 
 @pytest.mark.parametrize("how", ["none", "secret", "other"])

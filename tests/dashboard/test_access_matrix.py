@@ -73,18 +73,18 @@ class House:
         return sweep.targets(self.app)
 
     def as_(self, role: Role, where: str) -> Browser:
-        found = Browser(
+        browser = Browser(
             self.url, **{"X-Forwarded-User": f"{role.value}@x", "X-Forwarded-Groups": f"{role.value}-{where}"}
         )
-        found.get("/", page=True)
-        return found
+        browser.get("/", page=True)
+        return browser
 
     def rows(self) -> list[LedgerRow]:
         """Of the ledger."""
         ledger = Ledger(Path(self.scene.settings.actions.ledger), reading=True)
-        found = list(ledger.entries())
+        ledger_rows = list(ledger.entries())
         ledger.close()
-        return found
+        return ledger_rows
 
     def state(self) -> tuple[int, str]:
         """Rows of the ledger, and the cluster's revision, which every write moves."""
@@ -138,8 +138,12 @@ def _ladder(scene: Scene, others: set[WorkloadRef]) -> str:
     guardrails = msgspec.structs.replace(acting.LENIENT, most_cpu_cut=0.3, most_memory_cut=0.3)
     actions = msgspec.structs.replace(scene.settings.actions, guardrails=guardrails)
     service = change_service_of(msgspec.structs.replace(scene.settings, actions=actions), scene.store)
-    found = service.review(HOUSE, ChangeRequest(scene.acceptable()))
-    ref = next(one.workload for one in found if not one.no_ladder and one.workload not in others)
+    reviews = service.review(HOUSE, ChangeRequest(scene.acceptable()))
+    ref = next(
+        workload_review.workload
+        for workload_review in reviews
+        if not workload_review.no_ladder and workload_review.workload not in others
+    )
     (taken,) = service.accept(HOUSE, ChangeRequest((ref,), key="00000001", ladder=True))
     assert taken.change.ladder
     return str(taken.change.ladder)
@@ -317,10 +321,10 @@ def ask(house: House, browser: Browser, method: str, path: str) -> requests.Resp
         "Origin": house.url,
         "Idempotency-Key": secrets.token_hex(8),
     }
-    found: requests.Response = browser.session.request(
+    response: requests.Response = browser.session.request(
         method, house.url + address, json=sent(house, path), headers=headers, timeout=60
     )
-    return found
+    return response
 
 
 def acting_endpoints(house: House) -> list[tuple[str, str]]:

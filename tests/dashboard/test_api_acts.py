@@ -58,9 +58,9 @@ def scene(tmp_path: Path, made: Prepared) -> Iterator[Scene]:
 def script(scene: Scene, who: Person = ADMIN, **given: Any) -> Iterator[Browser]:
     """A script with a session of its own, as `docs/dashboard-acting.md` has it with curl."""
     with acting.served(scene, lambda: who, **given) as url:
-        found = Browser(url)
-        found.get(f"{V1}/postponements")
-        yield found
+        browser = Browser(url)
+        browser.get(f"{V1}/postponements")
+        yield browser
 
 
 def posted(me: Browser, path: str, body: Any = None, **headers: str) -> requests.Response:
@@ -148,7 +148,7 @@ def test_a_batch_is_taken_back_by_its_key(scene: Scene) -> None:
 
 
 def test_each_refusal_is_in_words_under_its_own_status(scene: Scene) -> None:
-    one, two = (str(ref) for ref in scene.acceptable()[:2])
+    text, two = (str(ref) for ref in scene.acceptable()[:2])
     with script(scene) as me:
         accepted(me, scene)
         key = {"Idempotency-Key": "k1"}
@@ -156,7 +156,7 @@ def test_each_refusal_is_in_words_under_its_own_status(scene: Scene) -> None:
             "key": (posted(me, "changes", {"workloads": [two]}, **key), 422, "was used before"),
             "no key": (posted(me, "changes", {"workloads": [two]}), 422, "Idempotency-Key"),
             "name": (posted(me, "reviews", {"workloads": ["pay"]}), 422, "NAMESPACE/KIND/NAME"),
-            "field": (posted(me, "reviews", {"workload": [one]}), 422, "body is not valid"),
+            "field": (posted(me, "reviews", {"workload": [text]}), 422, "body is not valid"),
             "nothing": (posted(me, "reviews", {"workloads": []}), 422, "0 workloads"),
             "unknown": (posted(me, "changes/nope/rollback"), 422, "no change 'nope'"),
             "absent": (me.get(f"{V1}/changes/nope"), 404, "no change 'nope'"),
@@ -272,9 +272,9 @@ def test_the_command_line_the_api_and_its_csv_hold_the_same_rows(
         first, _ = accepted(me, scene, 2)
         posted(me, f"changes/{first['change']}/rollback")
         for command, path in ((["recs", "changes"], "changes"), (["audit", "export"], "ledger/entries")):
-            told = CliRunner().invoke(cli, [*command, "-o", "json"])
-            assert told.exit_code == 0, told.output
-            by_command = json.loads(told.stdout)
+            result = CliRunner().invoke(cli, [*command, "-o", "json"])
+            assert result.exit_code == 0, result.output
+            by_command = json.loads(result.stdout)
             by_api = me.get(f"{V1}/{path}").json()["rows"]
             assert by_command == by_api and len(by_api) == {"changes": 2, "ledger/entries": 6}[path]
             text = me.get(f"{V1}/{path}?format=csv").text

@@ -65,9 +65,9 @@ def test_plans_are_listed_with_their_occurrences_and_one_with_its_history(
     assert [w["start_seconds"] for w in daily["occurrences"]] == [SIX, SIX + 24 * HOUR]
     read = once["plan"]["generation"]
     assert api.post("/shop/web-peak/approve", {"scope": "Once", "generation": read}).status_code == 200
-    found = api.get("/shop/web-peak").json()
-    assert [d["event"] for d in found["history"]] == ["plan-approved", "plan-asked"]
-    assert found["plan"]["approval"]["by"] == "administrator"
+    body = api.get("/shop/web-peak").json()
+    assert [d["event"] for d in body["history"]] == ["plan-approved", "plan-asked"]
+    assert body["plan"]["approval"]["by"] == "administrator"
 
 
 def test_a_script_approves_what_it_has_read_and_nothing_that_came_after(served: tuple[Scene, str], api: Script) -> None:
@@ -101,9 +101,9 @@ def test_a_script_that_names_no_generation_approves_nothing_and_may_try(
 def test_a_plan_is_made_previewed_edited_and_rejected_by_script(served: tuple[Scene, str], api: Script) -> None:
     scene = served[0]
     body = {"workload": "shop/Deployment/web", "pods": 3, "start": moment(SIX), "end": moment(SIX + HOUR)}
-    made = api.post("", body)
-    assert made.status_code == 201
-    name, generation = made.json()["plan"]["name"], made.json()["plan"]["generation"]
+    response = api.post("", body)
+    assert response.status_code == 201
+    name, generation = response.json()["plan"]["name"], response.json()["plan"]["generation"]
     assert api.get(f"/shop/{name}/preview").json()["held_core_hours"] == 6.0
     changed = {key: value for key, value in body.items() if key != "workload"} | {"pods": 5, "generation": generation}
     assert api.put(f"/shop/{name}", changed).status_code == 200

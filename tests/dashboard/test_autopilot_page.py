@@ -42,8 +42,8 @@ HEAD = "metadata: {name: a, namespace: b}"
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Iterator[EmbeddedAutopilot]:
-    with support.embedded(tmp_path) as made:
-        yield made
+    with support.embedded(tmp_path) as embedded_autopilot:
+        yield embedded_autopilot
 
 
 def view_of(scene: EmbeddedAutopilot | None, who: Person = APPROVER) -> View:
@@ -67,10 +67,10 @@ def body(**spec: Any) -> dict[str, Any]:
 
 def test_a_round_is_put_into_tables_once_for_all_who_read_the_same(scene: EmbeddedAutopilot) -> None:
     service = scene.service()
-    seen = service.round(APPROVER)
-    assert service.round(VIEWER) is seen
-    assert len(service.round(ELSEWHERE).status) == 0 < len(seen.status)
-    assert service.round(APPROVER, True) is not seen
+    autopilot_round = service.round(APPROVER)
+    assert service.round(VIEWER) is autopilot_round
+    assert len(service.round(ELSEWHERE).status) == 0 < len(autopilot_round.status)
+    assert service.round(APPROVER, True) is not autopilot_round
 
 
 def test_the_queue_says_why_each_waits_now_and_what_goes_tonight(scene: EmbeddedAutopilot) -> None:

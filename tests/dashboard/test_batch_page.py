@@ -80,21 +80,21 @@ def test_room_is_what_the_analysis_stored_and_what_batch_uses_of_it_is_not_free(
         "memory_usage": GIB,
     }
     pods = [pod, pod | {"pod": "q", "qos": "LS", "priority": "koord-prod"}]
-    found = made_of(ahead("n0", 7.5, 6.5), pods)
-    assert found is not None
-    assert found.capacity[Resource.CPU, LIKELY].tolist() == [[7500.0] * 4]
-    assert found.capacity[Resource.CPU, SURE].tolist() == [[6500.0] * 4]
+    capacity = made_of(ahead("n0", 7.5, 6.5), pods)
+    assert capacity is not None
+    assert capacity.capacity[Resource.CPU, LIKELY].tolist() == [[7500.0] * 4]
+    assert capacity.capacity[Resource.CPU, SURE].tolist() == [[6500.0] * 4]
     # Half a core and a GiB are batch's own; the other pod is prod's.
-    assert found.free(Resource.CPU, SURE)[0, 0] == 6000
-    assert found.free(Resource.MEMORY, SURE)[0, 0] == 35 * GIB
+    assert capacity.free(Resource.CPU, SURE)[0, 0] == 6000
+    assert capacity.free(Resource.MEMORY, SURE)[0, 0] == 35 * GIB
 
 
 def test_a_node_that_lends_nothing_has_no_room_and_one_without_forecast_is_not_known() -> None:
-    found = made_of([*ahead("n0", 0, 0), *ahead("n1", math.nan, math.nan), *ahead("n2", 3, 2)])
-    assert found is not None
-    assert found.capacity[Resource.CPU, SURE][0].max() == 0
-    assert np.isnan(found.capacity[Resource.CPU, SURE][1]).all()
-    assert (found.known, len(found.nodes)) == (2, 3)
+    capacity = made_of([*ahead("n0", 0, 0), *ahead("n1", math.nan, math.nan), *ahead("n2", 3, 2)])
+    assert capacity is not None
+    assert capacity.capacity[Resource.CPU, SURE][0].max() == 0
+    assert np.isnan(capacity.capacity[Resource.CPU, SURE][1]).all()
+    assert (capacity.known, len(capacity.nodes)) == (2, 3)
 
 
 def test_without_nodes_or_paths_there_is_no_room_to_speak_of() -> None:
@@ -111,29 +111,29 @@ def test_without_nodes_or_paths_there_is_no_room_to_speak_of() -> None:
 
 def test_a_pod_needs_its_room_in_every_half_hour_until_it_ends() -> None:
     given_room = room([[4, 4, 1, 4, 4, 4], [0, 0, 0, 0, 2, 2]])
-    found = batch.fit(given_room, Job(cores=2, gib=1, hours=1, deadline=3), DAY)
+    fit = batch.fit(given_room, Job(cores=2, gib=1, hours=1, deadline=3), DAY)
     # n0 holds 2 pods at 0..1, nothing across slot 2, 2 pods from slot 3; from slot 4 n1 holds one more.
-    assert [(w.start_seconds - DAY, w.nodes, w.pods) for w in found.windows] == [(0, 1, 2), (4 * HALF_HOUR, 2, 3)]
-    assert found.windows[1].most == (("n0", 2), ("n1", 1))
-    assert (found.starts, found.late) == (5, False)
+    assert [(w.start_seconds - DAY, w.nodes, w.pods) for w in fit.windows] == [(0, 1, 2), (4 * HALF_HOUR, 2, 3)]
+    assert fit.windows[1].most == (("n0", 2), ("n1", 1))
+    assert (fit.starts, fit.late) == (5, False)
 
 
 def test_the_wait_until_a_start_at_half_past_is_not_cut_to_hours() -> None:
     given_room = room([[4, 4, 1, 4, 4, 4], [0, 0, 0, 0, 2, 2]])
-    found = batch.fit(given_room, Job(cores=2, gib=1, hours=1, deadline=3), DAY)
+    fit = batch.fit(given_room, Job(cores=2, gib=1, hours=1, deadline=3), DAY)
     # Starts at DAY and two hours later, seen an hour and a half before DAY.
-    drawn = text_of(page.windows(found.windows, DAY - 3 * HALF_HOUR))
+    drawn = text_of(page.windows(fit.windows, DAY - 3 * HALF_HOUR))
     assert '"90 min"' in drawn and '"3.5 h"' in drawn
 
 
 def test_what_batch_pods_use_already_is_not_free() -> None:
-    found = batch.fit(room([[3.0] * 4], used=1500.0), Job(cores=2, gib=1, hours=1, deadline=2), DAY)
-    assert found.windows[0].pods == 1
+    fit = batch.fit(room([[3.0] * 4], used=1500.0), Job(cores=2, gib=1, hours=1, deadline=2), DAY)
+    assert fit.windows[0].pods == 1
 
 
 def test_memory_bounds_a_job_as_cpu_does() -> None:
-    found = batch.fit(room([[64.0] * 4], memory_gib=10), Job(cores=1, gib=4, hours=1, deadline=2), DAY)
-    assert found.windows[0].pods == 2
+    fit = batch.fit(room([[64.0] * 4], memory_gib=10), Job(cores=1, gib=4, hours=1, deadline=2), DAY)
+    assert fit.windows[0].pods == 2
 
 
 def test_the_deadline_and_the_present_leave_starts_out() -> None:
@@ -147,8 +147,8 @@ def test_the_deadline_and_the_present_leave_starts_out() -> None:
 
 
 def test_what_lies_beyond_the_forecasts_is_said_to_be_unknown() -> None:
-    found = batch.fit(room([[8.0] * 4]), Job(cores=1, gib=1, hours=1, deadline=24), DAY)
-    assert found.late and found.starts == 3
+    fit = batch.fit(room([[8.0] * 4]), Job(cores=1, gib=1, hours=1, deadline=24), DAY)
+    assert fit.late and fit.starts == 3
     assert batch.fit(room([[8.0] * 4]), Job(hours=3, deadline=3), DAY).starts == 0
 
 
@@ -157,30 +157,30 @@ def test_a_job_that_fits_at_the_median_only_is_not_called_sure() -> None:
     capacity = {**given_room.capacity, (Resource.CPU, SURE): np.full((1, 4), 500.0)}
     given_room = replace(given_room, capacity=capacity)
     job = Job(cores=4, gib=1, hours=1, deadline=2)
-    found = batch.fit(given_room, job, DAY)
-    assert found.windows == () and found.likely is not None and found.likely.likely_nodes == 1
-    assert page.verdict(found, given_room).startswith("Uncertain: such a pod fits")
+    fit = batch.fit(given_room, job, DAY)
+    assert fit.windows == () and fit.likely is not None and fit.likely.likely_nodes == 1
+    assert page.verdict(fit, given_room).startswith("Uncertain: such a pod fits")
 
 
 def test_a_job_that_fits_nowhere_hears_the_most_there_is() -> None:
     given_room, job = room([[3.0, 1.5, 3.0, 3.0]]), Job(cores=40, gib=1, hours=1, deadline=2)
-    found = batch.fit(given_room, job, DAY)
+    fit = batch.fit(given_room, job, DAY)
     # The best hour is slots 2..3.
-    assert found.largest[Resource.CPU] == 3000
-    assert "3 cores, or 64 GiB" in page.verdict(found, given_room)
+    assert fit.largest[Resource.CPU] == 3000
+    assert "3 cores, or 64 GiB" in page.verdict(fit, given_room)
 
 
 def test_a_node_that_is_not_known_takes_nothing() -> None:
     given_room = room([[math.nan] * 4])
     job = Job(cores=1, gib=1, hours=1, deadline=2)
-    found = batch.fit(given_room, job, DAY)
-    assert found.windows == () and found.likely is None
-    assert "there is no answer" in page.verdict(found, given_room)
+    fit = batch.fit(given_room, job, DAY)
+    assert fit.windows == () and fit.likely is None
+    assert "there is no answer" in page.verdict(fit, given_room)
 
 
 def test_a_long_row_of_better_starts_keeps_the_earliest_and_the_best() -> None:
-    found = batch.fit(room([[float(k) for k in range(1, 13)]]), Job(cores=1, gib=1, hours=0.5, deadline=6), DAY)
-    assert [w.pods for w in found.windows] == [1, 2, 3, 4, 5, 12]
+    fit = batch.fit(room([[float(k) for k in range(1, 13)]]), Job(cores=1, gib=1, hours=0.5, deadline=6), DAY)
+    assert [w.pods for w in fit.windows] == [1, 2, 3, 4, 5, 12]
 
 
 @settings(max_examples=40, deadline=None)
@@ -282,22 +282,22 @@ def real(source: StoreSource) -> Changed:
 
 
 def test_real_results_answer_a_small_job_at_once(source: StoreSource, made: Results) -> None:
-    found = source.lendable_capacity()
-    assert found is not None and found.known == len(found.nodes) == 8 and found.slots == 48
-    assert found is source.lendable_capacity()  # computed once a run
+    capacity = source.lendable_capacity()
+    assert capacity is not None and capacity.known == len(capacity.nodes) == 8 and capacity.slots == 48
+    assert capacity is source.lendable_capacity()  # computed once a run
     text = text_of(page.render(view_on(source, made.end_seconds), "?cores=0.5&gib=1&hours=1"))
     assert "api/v1/fit?cores=0.5&gib=1.0&hours=1.0&deadline=24" in text
     assert "fit-windows" in text and "batch-cpu" in text and "batch-memory" in text and "empty failed" not in text
 
 
 def test_present_forecast_and_present_lending_agree(source: StoreSource, made: Results) -> None:
-    found = source.lendable_capacity()
-    assert found is not None
+    capacity = source.lendable_capacity()
+    assert capacity is not None
     overview = source.snapshot().overview
     assert overview is not None
     # The first half hour of the median follows the present by at most what usage moves in it.
     assert overview.cpu.batch_ahead[LIKELY][0] == pytest.approx(overview.cpu.batch_now, rel=0.05)
-    assert found.capacity[Resource.CPU, LIKELY].sum(axis=0) == pytest.approx(overview.cpu.batch_ahead[LIKELY])
+    assert capacity.capacity[Resource.CPU, LIKELY].sum(axis=0) == pytest.approx(overview.cpu.batch_ahead[LIKELY])
 
 
 @pytest.mark.server
@@ -306,12 +306,12 @@ def test_scripts_get_the_answer_of_the_page(source: StoreSource, made: Results) 
     assert room is not None
     with support.served(support.app_of(made)) as address:
         with urllib.request.urlopen(f"{address}/api/v1/fit?cores=8&gib=30&hours=6", timeout=120) as answer:
-            found = json.loads(answer.read())
+            document = json.loads(answer.read())
         with pytest.raises(urllib.error.HTTPError) as refused:
             urllib.request.urlopen(f"{address}/api/v1/fit?cores=0", timeout=120)
     wanted = batch.fit(room, Job(8, 30, 6), room.start_seconds).windows
-    assert [w["start_seconds"] for w in found["fit"]["windows"]] == [w.start_seconds for w in wanted] != []
-    assert found["known_nodes"] == 8 and refused.value.code == 400
+    assert [w["start_seconds"] for w in document["fit"]["windows"]] == [w.start_seconds for w in wanted] != []
+    assert document["known_nodes"] == 8 and refused.value.code == 400
 
 
 @pytest.mark.server
@@ -357,9 +357,9 @@ def test_a_cluster_whose_nodes_are_not_known_has_words(made: Results, source: St
 def test_the_page_says_what_the_risk_has_meant_in_the_words_of_the_analysis(source: StoreSource, made: Results) -> None:
     snapshot = source.snapshot()
     assert snapshot.overview is not None
-    said = ["CPU at risk 1 %: 31 of 60 nodes.", "Memory at risk 0.5 %: none."]
-    text = text_of(page.worst_days(Snapshot("x", replace(snapshot.overview, worst_day_sentences=said), tables())))
-    assert all(sentence in text for sentence in said) and page.RISK_NOTE in text
+    texts = ["CPU at risk 1 %: 31 of 60 nodes.", "Memory at risk 0.5 %: none."]
+    text = text_of(page.worst_days(Snapshot("x", replace(snapshot.overview, worst_day_sentences=texts), tables())))
+    assert all(sentence in text for sentence in texts) and page.RISK_NOTE in text
     # Results of a version that did not test them have none: that is said, and no calm is claimed.
     older = Snapshot("x", replace(snapshot.overview, worst_day_sentences=[]), tables())
     assert page.NO_RISK in text_of(page.worst_days(older))

@@ -95,6 +95,6 @@ def test_all_that_match_are_reviewed_by_their_filter_and_others_by_name() -> Non
     every = reviewing.selection_href("/x/", "?ns=pay&kind!=Job&step=confirm", refs, Selection(everything=True))
     assert every == "/x/recommendations/review?all=1&ns=pay&kind!=Job"
     named = reviewing.selection_href("/", "?ns=pay", refs, Selection(("a",)), method="bundle")
-    found = reviewing.parse_terms(named.partition("?")[2])
+    terms = reviewing.parse_terms(named.partition("?")[2])
     # An address names 200; more are chosen by a filter.
-    assert (found.workloads, found.everything, str(found.method)) == (tuple(refs[:200]), False, "bundle")
+    assert (terms.workloads, terms.everything, str(terms.method)) == (tuple(refs[:200]), False, "bundle")

@@ -135,14 +135,14 @@ def test_before_the_first_answer_every_surface_names_the_command(tmp_path: Path)
 
 def test_while_the_first_answer_is_computed_no_surface_says_that_nobody_asked(tmp_path: Path) -> None:
     source = StoreSource(Store(tmp_path.as_uri(), CLUSTER), support.QUICK)
-    given = DashboardContext(computes_size=lambda: True)
-    page = text_of(cluster_size.render(View(source, support.QUICK, lambda: 0.0, given), ""))
+    context = DashboardContext(computes_size=lambda: True)
+    page = text_of(cluster_size.render(View(source, support.QUICK, lambda: 0.0, context), ""))
     assert LATER in page and "never asked" not in page
-    with support.served(create_app(source, support.QUICK, FixedClock(0.0), given)) as address:
+    with support.served(create_app(source, support.QUICK, FixedClock(0.0), context)) as address:
         with pytest.raises(urllib.error.HTTPError) as refused:
             rest(address, "cluster-size")
-        said = refused.value.read().decode()
-        assert refused.value.code == 404 and COMPUTING in said and LATER in said
+        text = refused.value.read().decode()
+        assert refused.value.code == 404 and COMPUTING in text and LATER in text
 
 
 @pytest.mark.parametrize("level", RequestLevel)
@@ -175,7 +175,7 @@ def test_the_mix_and_the_bills_are_the_same_on_every_surface(tmp_path: Path) -> 
     store = Store(tmp_path.as_uri(), CLUSTER)
     mix = Mix((MixLine("m5.large", "a", 2, 1_460.0),), ("c",), 1_500.0, bound_month=1_250.0, kept_month=40.0)
     batch = BatchAlone(3, 2_000, 1 << 30, Mix((MixLine("m5.large", "a", 1, 730.0),), (), 730.0))
-    keep(store, replace(REPORT, levels=tuple(replace(one, mix=mix) for one in REPORT.levels), batch=batch))
+    keep(store, replace(REPORT, levels=tuple(replace(level, mix=mix) for level in REPORT.levels), batch=batch))
     source = StoreSource(store, support.QUICK)
     page = text_of(cluster_size.render(view_on(source, 0), "?show=ready"))
     # 2 new nodes and 1 that stays; 1,500 / 1,250 = 1.2; the kept node costs 40, the new ones 1,460.

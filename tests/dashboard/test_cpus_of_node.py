@@ -29,8 +29,8 @@ OF_SHOP = Person("bob", grants=(Grant(Role.OWNER, ("shop",)),))
 
 
 def view_of(service: FixedTopologies | None) -> View:
-    given = DashboardContext(topologies=service, current_user=lambda: ADMIN)
-    return View(None, support.QUICK, lambda: 0.0, given)  # type: ignore[arg-type]
+    context = DashboardContext(topologies=service, current_user=lambda: ADMIN)
+    return View(None, support.QUICK, lambda: 0.0, context)  # type: ignore[arg-type]
 
 
 def test_command_and_page_say_the_same_of_each_cpu() -> None:

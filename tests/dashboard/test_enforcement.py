@@ -131,9 +131,9 @@ def test_near_marks_share_one_that_counts_them() -> None:
 
 
 def test_a_day_of_seconds_keeps_its_peak_in_few_points() -> None:
-    found = lanes(END, steps=86_400)
-    found.values["others"][54_321] = 15_999.0
-    figure = plotted(chart.chart(Shown("n", END - 86_400, END, [], found)))
+    node_lanes = lanes(END, steps=86_400)
+    node_lanes.values["others"][54_321] = 15_999.0
+    figure = plotted(chart.chart(Shown("n", END - 86_400, END, [], node_lanes)))
     assert max(len(t.x) for t in figure.data) <= MAX_POINTS
     others = next(t for t in figure.data if t.name == "All others use")
     assert max(v for v in others.y if v is not None) == pytest.approx(15.999)
@@ -173,18 +173,18 @@ def test_height_grows_with_rows_and_with_cpu() -> None:
 
 def test_without_a_span_the_newest_hour_is_shown() -> None:
     old = act(END - 7200, "node-000", "cpu-burst", "BurstGranted")
-    found = enforcing.shown_acts(Snapshot("v", None, {ENFORCEMENT.name: indexed(old)}), None, "node-000", Query())
+    shown = enforcing.shown_acts(Snapshot("v", None, {ENFORCEMENT.name: indexed(old)}), None, "node-000", Query())
     # The newest act is 400 s before the end; an hour back, with a margin of 2 % on both sides.
-    assert found.until == pytest.approx(END - 400 + 72) and found.since == pytest.approx(END - 4000 - 72)
+    assert shown.until == pytest.approx(END - 400 + 72) and shown.since == pytest.approx(END - 4000 - 72)
 
 
 def test_a_span_of_the_address_is_the_axis(made_page: Any) -> None:
     view, _ = made_page
     query = page.LIST.query(f"since={END - 700:.0f}&until={END - 500:.0f}")
-    found = enforcing.shown_acts(view.source.snapshot(), None, "node-000", query)
-    assert (found.since, found.until) == (END - 700, END - 500)
+    shown = enforcing.shown_acts(view.source.snapshot(), None, "node-000", query)
+    assert (shown.since, shown.until) == (END - 700, END - 500)
     # Suppressed at -660 s, a burst at -700 s, interference at -600 s; the eviction at -500 s is no longer inside.
-    assert sorted(m.reason for m in found.marks) == ["BurstGranted", "Interference", "Suppressed"]
+    assert sorted(m.reason for m in shown.marks) == ["BurstGranted", "Interference", "Suppressed"]
 
 
 # ---- the page in its states
@@ -353,11 +353,11 @@ def test_joining_is_the_same_in_one_step_or_two(first: list[int], then: list[int
 
 def test_samples_become_a_grid_in_which_peaks_and_lows_survive() -> None:
     samples = [LaneSample(END + k / 10, 4000, others=float(k), limit=float(100 - k)) for k in range(30)]
-    made = grid_samples("n", samples)
+    node_lanes = grid_samples("n", samples)
     # Ten readings a second, one step a second: of 0.5 s to 1.4 s the highest use and the lowest limit.
-    assert made.step_seconds == 1.0
-    assert made.values["others"][1] == 14 and made.values["limit"][1] == 100 - 14
-    assert all(math.isnan(v) for v in made.values["best_effort"])
+    assert node_lanes.step_seconds == 1.0
+    assert node_lanes.values["others"][1] == 14 and node_lanes.values["limit"][1] == 100 - 14
+    assert all(math.isnan(v) for v in node_lanes.values["best_effort"])
     assert grid_samples("n", []).values["others"] == []
 
 

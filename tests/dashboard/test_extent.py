@@ -90,7 +90,10 @@ def test_an_excluded_range_is_no_range_of_the_page() -> None:
 def test_the_field_of_namespaces_writes_back_what_the_address_means(texts: list[str], negated: bool) -> None:
     search = urlencode([("ns!" if negated else "ns", text) for text in texts], safe="!")
     # As `assets/extent.js` writes the field's values: what begins with "!" is excluded, the rest is chosen.
-    pairs = [("ns!", one[1:]) if one.startswith("!") else ("ns", one) for one in extent.chosen_namespaces(search)]
+    pairs = [
+        ("ns!", chosen_namespace[1:]) if chosen_namespace.startswith("!") else ("ns", chosen_namespace)
+        for chosen_namespace in extent.chosen_namespaces(search)
+    ]
     assert carried.namespace_query(urlencode(pairs, safe="!")) == carried.namespace_query(search)
 
 
@@ -226,7 +229,7 @@ def test_the_overview_of_a_namespace_sums_its_rows_and_keeps_the_cluster_s(view:
     assert page.overview.pods == mine["pods"].sum()
     assert sum(page.overview.severities.values()) == mine["recommendations"].sum()
     assert page.overview.saving_cpu_millicores == int(lowered[mine["recommendations"]].sum())
-    assert [one.namespace for one in page.overview.waste] in (["pay"], [])
+    assert [waste.namespace for waste in page.overview.waste] in (["pay"], [])
     assert (page.overview.headline, page.overview.cpu) == (results.headline, results.cpu)
     drawn = str(overview.contents(view, "?ns=pay&range=24h"))
     assert "workloads and pods of the chosen namespaces" in drawn

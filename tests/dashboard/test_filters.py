@@ -81,11 +81,11 @@ def test_a_literal_matches_its_text_and_nothing_else(text: str) -> None:
     (pattern,) = filters.patterns(filters.literal(text))
     assert pattern == filters.literal(text)
     rows = [{**ROWS[0], "namespace": name} for name in (text, text + "x", "x" + text, "*")]
-    found = queries.select(
+    values = queries.select(
         Relation.of(Table.from_rows(RECOMMENDATIONS, rows)), Query((FilterCondition("ns", (pattern,)),))
     )
     # An empty namespace is written "none", so the pattern of nothing at all matches no row.
-    assert [rows[i]["namespace"] for i in found] == [r["namespace"] for r in rows if r["namespace"] == text != ""]
+    assert [rows[i]["namespace"] for i in values] == [r["namespace"] for r in rows if r["namespace"] == text != ""]
 
 
 @pytest.mark.slow
@@ -93,10 +93,10 @@ def test_a_literal_matches_its_text_and_nothing_else(text: str) -> None:
 def test_a_star_stands_for_any_characters(name: str, written: list[str]) -> None:
     rows = [{**ROWS[0], "workload": name}]
     query = Query((FilterCondition("workload", tuple(written)),))
-    found = queries.select(Relation.of(Table.from_rows(RECOMMENDATIONS, rows)), query)
+    values = queries.select(Relation.of(Table.from_rows(RECOMMENDATIONS, rows)), query)
     word = name or "none"
     # fnmatch reads `*` alike, and these patterns hold none of its other signs.
-    assert bool(len(found)) is any(fnmatch.fnmatchcase(word, pattern) for pattern in written)
+    assert bool(len(values)) is any(fnmatch.fnmatchcase(word, pattern) for pattern in written)
 
 
 def test_many_stars_cost_no_time() -> None:
@@ -258,8 +258,8 @@ def test_a_row_is_found_whatever_it_is_called(name: str) -> None:
     rows = [{**ROWS[0], "workload": name}, {**ROWS[0], "workload": name + "2"}]
     indexed = Relation.of(Table.from_rows(RECOMMENDATIONS, rows))
     path = "/".join(quote(part, safe="") for part in ("pay", "Deployment", name, "app"))
-    found = queries.select(indexed, filters.parse("row=" + quote(path, safe=""), RECOMMENDATIONS))
-    assert found.tolist() == [0]
+    values = queries.select(indexed, filters.parse("row=" + quote(path, safe=""), RECOMMENDATIONS))
+    assert values.tolist() == [0]
 
 
 def test_columns_are_no_filter_and_unknown_ones_are_refused() -> None:

@@ -48,11 +48,11 @@ def test_the_picture_marks_the_hours_that_count_as_harm_and_draws_the_bound() ->
 @pytest.mark.parametrize("measure", [Measure.ERRORS, Measure.LATENCY])
 @pytest.mark.parametrize("ceiling", [None, 0.02])
 def test_as_many_hours_are_marked_as_the_sentence_counts(measure: Measure, ceiling: float | None) -> None:
-    made = np.random.default_rng(7).uniform(0.001, 0.04, 168)
-    objective = found([float(value) for value in made], measure, ceiling)
+    values = np.random.default_rng(7).uniform(0.001, 0.04, 168)
+    objective = found([float(value) for value in values], measure, ceiling)
     marked = len(traces(objective)["Would have looked like harm"]["x"])
     assert marked > 0
-    assert false_alarm_ratio(measure, made, SETTINGS, ceiling) == pytest.approx(marked / 167)
+    assert false_alarm_ratio(measure, values, SETTINGS, ceiling) == pytest.approx(marked / 167)
 
 
 def test_a_command_is_offered_for_what_is_not_used_yet_and_the_reason_for_what_is_of_no_use() -> None:

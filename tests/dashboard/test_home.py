@@ -55,8 +55,8 @@ class Marked(StoreSource):
 
 @pytest.fixture(scope="module")
 def view(tmp_path_factory: pytest.TempPathFactory) -> View:
-    made = support.results(tmp_path_factory.mktemp("store"))
-    return View(StoreSource(made.store, support.QUICK), support.QUICK, lambda: float(made.end_seconds))
+    results = support.results(tmp_path_factory.mktemp("store"))
+    return View(StoreSource(results.store, support.QUICK), support.QUICK, lambda: float(results.end_seconds))
 
 
 @pytest.fixture(scope="module")
@@ -91,14 +91,14 @@ def rows(view: View, search: str) -> list[dict[str, Any]]:
 def test_the_cards_count_what_the_lists_behind_their_buttons_hold(view: View, home: OverviewPage) -> None:
     risk, waste = cards.at_risk(home), cards.waste(home)
     for card, name in ((risk, "risk"), (waste, "waste")):
-        (href,) = [one.href for one in every(card) if getattr(one, "id", "") == f"way-{name}"]
+        (href,) = [component.href for component in every(card) if getattr(component, "id", "") == f"way-{name}"]
         assert href.startswith("/recommendations?todo=")
     at_risk, cut = rows(view, cards.AT_RISK), rows(view, cards.WASTE)
     assert at_risk and cut
     assert f"Raise {len(at_risk)} containers at risk" in words(risk)
     # What falls over all pods after all steps, in cores as the tile writes them: three digits.
     falls = -sum(min(row["cpu_delta_total"] or 0, 0) for row in cut) / 1000
-    said = next(one for one in every(waste) if getattr(one, "className", "") == "amount")
+    said = next(component for component in every(waste) if getattr(component, "className", "") == "amount")
     assert float(said.to_plotly_json()["props"]["data-value"]) / 1000 == pytest.approx(falls)
     assert f"{len(cut)} containers, after all steps: frees" in words(waste)
     for card, first in ((risk, at_risk[0]), (waste, cut[0])):
@@ -127,9 +127,9 @@ def test_who_wastes_most_leads_to_the_rows_of_that_namespace_the_largest_cut_fir
     assert page is not None
     # The namespace whose workloads request most CPU beyond their mean use, of those that are chosen.
     most = max(page.overview.waste, key=lambda row: row.cpu_millicores).namespace
-    (asked,) = [one for one in answers.questions(page) if one.words == "Who wastes most?"]
-    assert words(asked.answer) == most
-    path, _, query = page.href(asked.path, asked.query).partition("?")
+    (question,) = [one for one in answers.questions(page) if one.words == "Who wastes most?"]
+    assert words(question.answer) == most
+    path, _, query = page.href(question.path, question.query).partition("?")
     shown = rows(view, query)
     assert path == "/recommendations" and len(shown) > 1
     assert len(shown) == len(rows(view, f"ns={most}")) and {row["namespace"] for row in shown} == {most}
@@ -147,8 +147,8 @@ def counts_and_lists(part: Any, above: tuple[Component, ...] = ()) -> Iterator[t
         if path in LISTS and query:
             for around in (part, *reversed(above)):
                 name = str(getattr(around, "className", ""))
-                if name != "card-acts" and (found := COUNT.search(words(around))):
-                    yield int(found[1].replace(",", "")), part.href
+                if name != "card-acts" and (match := COUNT.search(words(around))):
+                    yield int(match[1].replace(",", "")), part.href
                     break
                 if type(around).__name__ in ("Li", "Section") or name.startswith("stat"):
                     break
@@ -222,9 +222,9 @@ def test_containers_that_are_killed_first_used_more_memory_than_they_request(vie
 
 def test_what_can_be_lent_is_the_document_s_and_its_picture_has_every_half_hour(home: OverviewPage) -> None:
     card = cards.lend(home)
-    first = next(one for one in every(card) if getattr(one, "className", "") == "amount")
+    first = next(component for component in every(card) if getattr(component, "className", "") == "amount")
     assert float(first.to_plotly_json()["props"]["data-value"]) == pytest.approx(home.overview.cpu.batch_now)
-    columns = [one for one in every(card) if getattr(one, "className", "") == "column"]
+    columns = [component for component in every(card) if getattr(component, "className", "") == "column"]
     assert len(columns) == len(home.overview.cpu.ahead) == 48
 
 
@@ -248,7 +248,7 @@ def test_a_store_without_results_is_told_what_will_appear_when(tmp_path: Path) -
 def test_a_young_cluster_is_told_what_is_still_to_come(days: float, coming: int) -> None:
     # Stages begin at 0, 1, 2, 5, 7, 7, 7 and 15 days: of a history of 3 days 5, 7, 7, 7 and 15 are to come.
     drawn = beginnings.young(days)
-    listed = [one for one in every(drawn) if type(one).__name__ == "Li"]
+    listed = [component for component in every(drawn) if type(component).__name__ == "Li"]
     assert len(listed) == coming and (drawn is None) == (coming == 0)
 
 

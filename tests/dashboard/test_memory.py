@@ -36,11 +36,11 @@ libc.fclose(file)
 
 def heaps(folder: Path, how: str) -> int:
     """Heaps of a process in which many threads have allocated at the same time."""
-    told = folder / "heaps.xml"
+    path = folder / "heaps.xml"
     program = PROGRAM.format(threads=THREADS)
-    command = [sys.executable, "-c", program, str(told), how]
+    command = [sys.executable, "-c", program, str(path), how]
     subprocess.run(command, check=True, timeout=120, cwd=Path(__file__).parents[2], env={"PYTHONPATH": "."})
-    return told.read_text().count("<heap nr=")
+    return path.read_text().count("<heap nr=")
 
 
 def test_many_threads_share_few_heaps(tmp_path: Path) -> None:

@@ -49,8 +49,8 @@ def test_the_spelling_of_an_address_is_read_back_to_the_millisecond(at: float) -
 
 
 def acts(*times: float) -> Relation:
-    made = [AgentAction(at, "n1", Lane.SUPPRESS, "Suppressed", after=str(k)) for k, at in enumerate(times)]
-    return Relation.of(Table.from_rows(ENFORCEMENT, [row_of(act) for act in made]))
+    actions = [AgentAction(at, "n1", Lane.SUPPRESS, "Suppressed", after=str(k)) for k, at in enumerate(times)]
+    return Relation.of(Table.from_rows(ENFORCEMENT, [row_of(act) for act in actions]))
 
 
 def test_a_span_keeps_its_first_moment_and_not_its_last() -> None:

@@ -77,19 +77,19 @@ class House:
         ]
 
     def as_(self, group: str) -> Browser:
-        found = Browser(self.url, **{"X-Forwarded-User": f"{group}@x", "X-Forwarded-Groups": group})
-        found.get("/", page=True)
-        return found
+        browser = Browser(self.url, **{"X-Forwarded-User": f"{group}@x", "X-Forwarded-Groups": group})
+        browser.get("/", page=True)
+        return browser
 
 
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     folder = tmp_path_factory.mktemp("narrow")
-    made = cluster_population.present_cluster(
+    cluster = cluster_population.present_cluster(
         cluster_population.resident(SPEC, cluster_population.fake_nodes(SPEC)), "embedded", SPEC.end_seconds
     )
-    store, end = Store((folder / "store").as_uri(), "embedded"), made.inventory.time_seconds
-    demo.write(store, made, Silent())
+    store, end = Store((folder / "store").as_uri(), "embedded"), cluster.inventory.time_seconds
+    demo.write(store, cluster, Silent())
     daily_analysis.publish(daily_analysis.analyse(store, Settings(), FixedClock(end), Silent()), store, Settings())
     rules = [
         *({"role": role.value, "group": f"{role.value}-there", "namespaces": [SEEN]} for role in ROLES),
@@ -112,7 +112,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
         canaries.write_plans_and_policies(embedded_api(server), SEEN, others)
         door = kubeconfig_door(settings.kube)
         current_user = access.by_proxy("127.0.0.1/32", roles=rules, own_namespaces=True)
-        given = DashboardContext(
+        context = DashboardContext(
             kubectl_command,
             manifest,
             access=current_user,
@@ -123,7 +123,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
             moves=canaries.moves(SEEN, others),
             topologies=canaries.FixedMachine(SEEN, others),
         )
-        app = create_app(source, QUICK, FixedClock(end), given)
+        app = create_app(source, QUICK, FixedClock(end), context)
         with served(app) as url:
             yield House(app, url, source.snapshot())
 
@@ -212,7 +212,7 @@ def test_plans_and_policies_of_ones_own_are_read_and_those_of_others_are_as_if_t
     assert browser.get("/api/v1/reservations/calendar.ics?days=60").status_code == 200
     for kind in ("reservations", "autopilot/policies"):
         theirs, never = (browser.get(f"/api/v1/{kind}/{other}/{name}") for name in (f"of-{other}", "nothing"))
-        said = [(one.status_code, one.text.replace(f"of-{other}", "nothing")) for one in (theirs, never)]
+        said = [(response.status_code, response.text.replace(f"of-{other}", "nothing")) for response in (theirs, never)]
         assert said[0] == said[1] and said[0][0] in (403, 404), kind
 
 
@@ -229,7 +229,7 @@ def test_the_page_of_what_limits_each_answer_is_the_programs_own_and_knows_every
 
 def test_each_answer_is_limited_as_the_page_says(house: House) -> None:
     narrow, wide = house.as_("admin-there"), house.as_("everywhere")
-    asked: Counter[Limit] = Counter()
+    counter: Counter[Limit] = Counter()
     wrong: dict[str, tuple[str, str]] = {}
     for path, _ in write_reading.reads():
         limit, address = write_reading.limit_of(path), f"/api/v1{path}"
@@ -237,9 +237,9 @@ def test_each_answer_is_limited_as_the_page_says(house: House) -> None:
             own, whole = narrow.get(address), wide.get(address)
             if leaks(house, own) or not _is_limited(limit, own, whole):
                 wrong[path] = (own.text[:500], whole.text[:500])
-            asked[limit] += own.status_code == whole.status_code
+            counter[limit] += own.status_code == whole.status_code
     assert wrong == {}
-    assert asked[Limit.ROWS] >= 15 and asked[Limit.CLUSTER] >= 3 and asked[Limit.PARTS] >= 4, asked
+    assert counter[Limit.ROWS] >= 15 and counter[Limit.CLUSTER] >= 3 and counter[Limit.PARTS] >= 4, counter
 
 
 def _is_limited(limit: Limit, own: Any, whole: Any) -> bool:
@@ -297,8 +297,8 @@ def test_what_is_asked_for_by_name_elsewhere_is_as_if_it_were_not_there(house: H
     narrow, wide = house.as_("admin-there"), house.as_("everywhere")
     assert [narrow.get(path).status_code for path in asked] == [404] * 5
     assert [wide.get(path).status_code for path in asked[:4]] == [200] * 4
-    found = narrow.get(f"/api/v1/workloads?ns={other}").json()
-    assert (found["total"], found["rows"]) == (0, [])
+    body = narrow.get(f"/api/v1/workloads?ns={other}").json()
+    assert (body["total"], body["rows"]) == (0, [])
 
 
 @pytest.mark.parametrize("act", ["rollback", "verify", "confirm", "decline"])
@@ -326,8 +326,8 @@ def test_filters_counts_and_order_do_not_tell_whether_a_name_of_others_exists(ho
 
 def test_the_same_sweep_does_find_all_of_them_for_who_reads_everything(house: House) -> None:
     browser = house.as_("everywhere")
-    found = set().union(*(leaks(house, browser.get(path)) for path in endpoints(house)))
-    assert found >= (set(house.names) - {SEEN}) | {canaries.MARKS[0].decode()}
+    texts = set().union(*(leaks(house, browser.get(path)) for path in endpoints(house)))
+    assert texts >= (set(house.names) - {SEEN}) | {canaries.MARKS[0].decode()}
 
 
 def test_whom_no_rule_names_reads_nothing(house: House) -> None:
@@ -369,10 +369,10 @@ def test_how_much_the_ledger_holds_is_told_to_who_may_read_all_of_it(house: Hous
 
 def test_counts_and_sums_over_all_namespaces_are_those_of_the_whole(house: House) -> None:
     whole = house.snapshot.overview
-    found = filter_snapshot(house.snapshot, frozenset(house.names)).overview
-    assert whole is not None and found is not None
+    overview = filter_snapshot(house.snapshot, frozenset(house.names)).overview
+    assert whole is not None and overview is not None
     kept: dict[str, Any] = {"kept_recommendations": whole.kept_recommendations, "kept_seconds": whole.kept_seconds}
-    assert replace(found, notes=whole.notes, **kept) == whole
+    assert replace(overview, notes=whole.notes, **kept) == whole
 
 
 def test_a_text_about_a_node_names_nobody_whom_one_does_not_see(house: House) -> None:
@@ -388,15 +388,15 @@ def test_a_text_about_a_node_names_nobody_whom_one_does_not_see(house: House) ->
         {"node": "n1", "namespace": other, "pod": "batch-7", "why": "it was asked to leave"},
     ]
     tables = {**house.snapshot.tables, ENFORCEMENT.name: Relation.of(Table.from_rows(ENFORCEMENT, rows))}
-    found = filter_snapshot(replace(house.snapshot, tables=tables), frozenset({SEEN})).tables[ENFORCEMENT.name].read()
-    assert [row["why"] for row in found.rows()] == [HIDDEN, HIDDEN]  # "2 cores" is an amount of theirs
+    table = filter_snapshot(replace(house.snapshot, tables=tables), frozenset({SEEN})).tables[ENFORCEMENT.name].read()
+    assert [row["why"] for row in table.rows()] == [HIDDEN, HIDDEN]  # "2 cores" is an amount of theirs
 
 
 def test_rows_of_nodes_and_of_the_cluster_stay(house: House) -> None:
-    found = filter_snapshot(house.snapshot, frozenset())
-    assert len(found.tables["nodes"]) == SPEC.nodes and len(found.tables[WORKLOADS.name]) == 0
-    assert {row["scope"] for row in found.tables[FORECASTS.name].read().rows()} == {"cluster", "node"}
-    assert {row["kind"] for row in found.tables[FINDINGS.name].read().rows()} <= {"Node"}
+    snapshot = filter_snapshot(house.snapshot, frozenset())
+    assert len(snapshot.tables["nodes"]) == SPEC.nodes and len(snapshot.tables[WORKLOADS.name]) == 0
+    assert {row["scope"] for row in snapshot.tables[FORECASTS.name].read().rows()} == {"cluster", "node"}
+    assert {row["kind"] for row in snapshot.tables[FINDINGS.name].read().rows()} <= {"Node"}
 
 
 def test_people_with_other_namespaces_get_another_version(house: House) -> None:

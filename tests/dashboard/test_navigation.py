@@ -73,7 +73,9 @@ def in_sight(part: Any) -> Iterator[Component]:
 def links(parts: Any) -> list[tuple[str, str]]:
     """(first words, id) of every link of the navigation in sight."""
     return [
-        (words(one.children[0]), one.id) for one in in_sight(parts) if "nav-link" in str(getattr(one, "className", ""))
+        (words(component.children[0]), component.id)
+        for component in in_sight(parts)
+        if "nav-link" in str(getattr(component, "className", ""))
     ]
 
 
@@ -86,7 +88,9 @@ def test_there_are_six_places_and_a_foot_and_a_page_is_two_steps_away(tmp_path: 
     # Home is where we are and has no pages below it, so that in sight are the places alone.
     assert [words for words, _ in links(places)] == list(PLACES)
     assert [words for words, _ in links(foot)] == ["Health"]
-    assert {one.children for one in every(foot) if getattr(one, "href", "") in ("/docs", "/metrics")} == {
+    assert {
+        component.children for component in every(foot) if getattr(component, "href", "") in ("/docs", "/metrics")
+    } == {
         "API",
         "metrics",
     }
@@ -101,14 +105,16 @@ def test_there_are_six_places_and_a_foot_and_a_page_is_two_steps_away(tmp_path: 
 
 def test_what_is_not_switched_on_is_one_line_with_the_command_that_does_it(tmp_path: Path) -> None:
     drawn = navigation(view_with(tmp_path), pages.ALL, "recommendations", "")
-    lines = [words(one) for one in in_sight(drawn) if getattr(one, "className", "") == "switched-off"]
+    lines = [words(component) for component in in_sight(drawn) if getattr(component, "className", "") == "switched-off"]
     assert lines == ["Changes, Autopilot: not switched on. cotenant dashboard --act"]
     assert [text for text, id_ in links(drawn) if id_ in ("nav-c", "nav-a")] == []
     # On such a page it is marked like any other, in the one line that names it.
     on_it = in_sight(navigation(view_with(tmp_path), pages.ALL, "changes", ""))
     assert [words(one) for one in on_it if getattr(one, "aria-current", "") == "page"] == ["Changes"]
     with_all = navigation(view_with(tmp_path, **ALL_SERVICES), pages.ALL, "recommendations", "")
-    assert [one for one in in_sight(with_all) if getattr(one, "className", "") == "switched-off"] == []
+    assert [
+        component for component in in_sight(with_all) if getattr(component, "className", "") == "switched-off"
+    ] == []
 
 
 @pytest.mark.parametrize("services", [{}, ALL_SERVICES], ids=["read-only", "acting"])
@@ -116,16 +122,24 @@ def test_what_is_not_switched_on_is_one_line_with_the_command_that_does_it(tmp_p
 def test_a_key_reaches_every_page_from_every_page(tmp_path: Path, path: str, services: dict[str, Any]) -> None:
     """`g` + letter presses the link of that id, in sight or not; there is one, once."""
     drawn = navigation(view_with(tmp_path, **services), pages.ALL, path, "")
-    ids = [one.id for one in every(drawn) if str(getattr(one, "id", "")).startswith("nav-")]
+    ids = [component.id for component in every(drawn) if str(getattr(component, "id", "")).startswith("nav-")]
     assert sorted(ids) == sorted(f"nav-{page.letter}" for page in pages.ALL if page.letter)
 
 
 def test_links_carry_the_namespaces_and_mark_where_we_are(tmp_path: Path) -> None:
     drawn = navigation(view_with(tmp_path, **ALL_SERVICES), pages.ALL, "pods", "?ns=pay&sort=node")
-    hrefs = {one.id: one.href for one in every(drawn) if getattr(one, "href", "") and hasattr(one, "id")}
+    hrefs = {
+        component.id: component.href
+        for component in every(drawn)
+        if getattr(component, "href", "") and hasattr(component, "id")
+    }
     assert hrefs["nav-w"] == "/workloads?ns=pay" and hrefs["place-lend"] == "/batch?ns=pay"
     # Pods are a list of the page Workloads, which is in Explore.
-    marked = [words(one.children[0]) for one in in_sight(drawn) if getattr(one, "className", "") == "nav-link current"]
+    marked = [
+        words(component.children[0])
+        for component in in_sight(drawn)
+        if getattr(component, "className", "") == "nav-link current"
+    ]
     assert marked == ["Explore", "Workloads"]
 
 

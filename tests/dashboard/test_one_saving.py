@@ -141,8 +141,8 @@ def test_the_stored_savings_are_the_sums_of_the_stored_rows(
 def test_a_limit_without_a_request_is_counted_alike_in_every_column() -> None:
     ref = ContainerRef(WorkloadRef("shop", "Deployment", "web"), "app")
     value = Value(Resource.CPU, Field.REQUEST, None, 400, Action.SET, Reason.OK)
-    one = Recommendation(ref, "cotenant", 3, (value,), 0, "", 0, present_limits={Resource.CPU: 1_200})
-    (row,) = tables.recommendations([one], GuardrailSettings()).rows()
+    recommendation = Recommendation(ref, "cotenant", 3, (value,), 0, "", 0, present_limits={Resource.CPU: 1_200})
+    (row,) = tables.recommendations([recommendation], GuardrailSettings()).rows()
     # The API server requests the limit of 1200m for each of three pods; 400m are left of it.
     assert (row["cpu_request_now"], row["cpu_delta_total"]) == (None, -3 * 800)
 
@@ -254,10 +254,10 @@ def test_note_report_and_summary_say_the_same(made: Results, stored: PlannedSavi
     assert [when for when, _ in tiles] == ["now", "all_steps"]
     for (_, text), want in zip(tiles, (stored.now, stored.all_steps), strict=True):
         agrees(text.replace("<br>", "; "), want)
-    told = list(summary(document, CURRENCY))
+    texts = list(summary(document, CURRENCY))
     assert any(
         line == f"recommendations now: {saving_text(stored.now, CURRENCY)}"
         or line.startswith(f"recommendations now: {saving_text(stored.now, CURRENCY)};")
-        for line in told
+        for line in texts
     )
-    agrees(next(line for line in told if line.startswith("after all steps")).partition("; net")[0], stored.all_steps)
+    agrees(next(line for line in texts if line.startswith("after all steps")).partition("; net")[0], stored.all_steps)

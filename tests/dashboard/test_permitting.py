@@ -34,8 +34,8 @@ def shown(view: View) -> str:
 
 def view_of(made: Prepared, who: Person, scene: Scene | None = None) -> View:
     source, clock = StoreSource(made.store, QUICK), FixedClock(made.inventory.time_seconds)
-    given = DashboardContext(current_user=lambda: who, changes=scene.service() if scene else None)
-    return View(source, QUICK, clock.now_seconds, given)
+    context = DashboardContext(current_user=lambda: who, changes=scene.service() if scene else None)
+    return View(source, QUICK, clock.now_seconds, context)
 
 
 def test_roles_are_told_right_by_right_with_their_namespaces(made: Prepared) -> None:
@@ -79,6 +79,6 @@ def test_each_need_is_one_row_with_a_cell_a_namespace() -> None:
         Permission("Verify", "list", "pods", "pay", True),
         Permission("Head", "patch", "configmaps", "kube-system", None),
     ]
-    made = permissions.rows(found, ["pay"])
-    words = [[row[0], *(cell.children for cell in row[2:])] for row in made]
+    rows = permissions.rows(found, ["pay"])
+    words = [[row[0], *(cell.children for cell in row[2:])] for row in rows]
     assert words == [["Apply", "no", "yes"], ["Verify", "yes", "yes"], ["Head", "not asked", "not asked"]]

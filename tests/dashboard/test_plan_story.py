@@ -184,8 +184,8 @@ def test_the_time_line_is_in_order_and_says_what_is_done() -> None:
         "progress": OccurrenceProgress(SIX, available_at_seconds=SIX - 900.0, most_reserved=4),
         "units": units(0, 4),
     }
-    found = story.timeline(plan(PlanPhase.IN_WINDOW, status=status), [act], SIX + 60)
-    assert [(m.title, m.done) for m in found] == [
+    events = story.timeline(plan(PlanPhase.IN_WINDOW, status=status), [act], SIX + 60)
+    assert [(m.title, m.done) for m in events] == [
         ("approved", True), ("reservations are requested", True), ("reserved capacity is available", True),
         ("the window begins", True),
         ("the window ends", False),

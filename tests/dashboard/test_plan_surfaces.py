@@ -128,12 +128,12 @@ def _body(one: Plan) -> dict[str, Any]:
 def test_coverage_leads_and_the_hit_ratio_never_stands_for_it(tmp_path: Path) -> None:
     one = plan(PlanPhase.SCORED, status={"score": LATE})
     view = view_of(tmp_path, Service(one))
-    said = plan_scores.summary(LATE)
+    text = plan_scores.summary(LATE)
     # 16 % of the needed pod-time was covered; 98 % is of the little that was reserved
-    assert said.startswith(
+    assert text.startswith(
         "Coverage 16 % of the needed pod-time: 2 pods of 2 used a reservation, 5 pods waited without"
     )
-    assert said.index("Coverage 16 %") < said.index("98 % of the reserved pod-time used")
+    assert text.index("Coverage 16 %") < text.index("98 % of the reserved pod-time used")
     listed = text_of(board.live(view, "", BoardPlans((one,))))
     assert "last: coverage 16 %: 2 of 2 used, 5 waited" in listed and "98 %" not in listed
     assert "Past peaks covered" not in listed
@@ -256,7 +256,7 @@ def test_windows_plans_and_workloads_are_three_numbers_and_each_is_called_what_i
     """Two plans of one workload, of which one has three windows: 4 windows, 2 plans, 1 workload; each word once."""
     by_hand = replace(plan(PlanPhase.APPROVED), name="by-hand")
     forecast = plan(windows=tuple(PeakWindow(Span(SIX + k * HOUR, SIX + k * HOUR + 600), 2) for k in range(3)))
-    spans = [one.span for one in forecast.windows]
+    spans = [window.span for window in forecast.windows]
     bars = [bar for one, windows in ((by_hand, []), (forecast, spans[1:])) for bar in story.bars(one, windows)]
     assert len(bars) == 4
     summary = gantt.chart(bars, int(SIX - 6 * HOUR)).summary
@@ -298,10 +298,15 @@ def _row(name: str, hit_ratio: float | None, coverage: float | None) -> dict[str
 def test_counts_of_states_add_up_and_windows_are_not_plans(phases: list[PlanPhase], windows: int) -> None:
     spans = tuple(PeakWindow(Span(SIX + k * HOUR, SIX + (k + 0.5) * HOUR), 1) for k in range(windows))
     plans = [replace(plan(phase), window=None, windows=spans) for phase in phases]
-    found = counts(plans)
-    assert found.plans == len(phases) == sum(found.by_phase.values()) == sum(found.of(g) for g in PlanGroup)
-    assert found.windows == len(phases) * windows
-    assert list(found.by_phase) == [phase for phase in PLAN_STATES if phase in phases]
+    plan_counts = counts(plans)
+    assert (
+        plan_counts.plans
+        == len(phases)
+        == sum(plan_counts.by_phase.values())
+        == sum(plan_counts.of(g) for g in PlanGroup)
+    )
+    assert plan_counts.windows == len(phases) * windows
+    assert list(plan_counts.by_phase) == [phase for phase in PLAN_STATES if phase in phases]
 
 
 def test_a_schedule_is_one_window() -> None:

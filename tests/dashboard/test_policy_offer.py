@@ -23,9 +23,9 @@ LINE = "Policy forecast would have lent 1.4 x the cores at 0.8 % of decisions pa
 
 
 def test_the_line_says_cores_violations_days_and_what_is_in_force() -> None:
-    found = policy_offer.offer(TRIAL, {"usage"})
-    assert found is not None
-    assert policy_offer.sentence(found) == LINE
+    switch = policy_offer.offer(TRIAL, {"usage"})
+    assert switch is not None
+    assert policy_offer.sentence(switch) == LINE
 
 
 @pytest.mark.parametrize("now", [{"forecast"}, {"usage", "forecast"}, {"maxUsageRequest"}, set()])

@@ -74,20 +74,22 @@ class DeskScene:
 @settings(max_examples=60)
 @given(st.lists(REFS.filter(lambda r: "" not in (r.namespace, r.kind, r.name)), max_size=8), st.sets(REFS, max_size=4))
 def test_exactly_the_rows_of_what_was_put_off_are_marked(rows: list[WorkloadRef], put: set[WorkloadRef]) -> None:
-    made = postponing.mark_snapshot(snapshot_of(rows), LedgerMarks({ref: off(ref) for ref in put}), "v2")
-    marked = [row["postponed"] for row in made.tables[RECOMMENDATIONS.name].read().rows()]
+    snapshot = postponing.mark_snapshot(snapshot_of(rows), LedgerMarks({ref: off(ref) for ref in put}), "v2")
+    marked = [row["postponed"] for row in snapshot.tables[RECOMMENDATIONS.name].read().rows()]
     assert marked == ["dismissed" if ref in put else "" for ref in rows]
 
 
 def test_snoozed_and_dismissed_are_told_apart_with_their_reasons() -> None:
     refs = [WorkloadRef("pay", "Deployment", name) for name in ("a", "b", "c")]
-    found = {refs[0]: off(refs[0]), refs[1]: off(refs[1], until=1_795_089_600.0)}
-    indexed = postponing.mark_snapshot(snapshot_of(refs), LedgerMarks(found), "v2").tables[RECOMMENDATIONS.name]
+    recommendations = {refs[0]: off(refs[0]), refs[1]: off(refs[1], until=1_795_089_600.0)}
+    indexed = postponing.mark_snapshot(snapshot_of(refs), LedgerMarks(recommendations), "v2").tables[
+        RECOMMENDATIONS.name
+    ]
     rows = list(indexed.read().rows())
     assert [row["postponed"] for row in rows] == ["dismissed", "snoozed", ""]
     # 1795089600 s is 2026-11-19 12:00 UTC.
-    said = ["for good: later (ada)", "until Thu 19 Nov 12:00 UTC: later (ada)", ""]
-    assert [row["postponed_why"] for row in rows] == said
+    texts = ["for good: later (ada)", "until Thu 19 Nov 12:00 UTC: later (ada)", ""]
+    assert [row["postponed_why"] for row in rows] == texts
     query = filters.parse("postponed!=none", indexed.schema)
     assert queries.select(indexed, query).tolist() == [0, 1]
 

@@ -127,13 +127,13 @@ def test_exclusive_pods_share_a_core_only_where_no_numa_node_has_room_beside_the
     data: st.DataObject, topology: CpuTopology, request: CpuRequest
 ) -> None:
     occupation = data.draw(occupations(topology))
-    asked = replace(request, bind=SPREAD, required=False, exclusive=PCPU, numa=NumaPolicy.NONE)
-    cpus = allocate_cpus(topology, occupation, asked)
+    cpu_request = replace(request, bind=SPREAD, required=False, exclusive=PCPU, numa=NumaPolicy.NONE)
+    cpus = allocate_cpus(topology, occupation, cpu_request)
     if cpus is None or not occupation.cores_alone.intersection(cores_of(topology, cpus)):
         return
     free = topology.cpus - topology.isolated - occupation.taken
     beside = {cpu for cpu in free if topology.by_id[cpu].core not in occupation.cores_alone}
-    assert all(len(beside & topology.cpus_on([node])) < asked.count for node in topology.cores_of_numa_node)
+    assert all(len(beside & topology.cpus_on([node])) < cpu_request.count for node in topology.cores_of_numa_node)
 
 
 @pytest.mark.parametrize(
@@ -206,8 +206,8 @@ def test_what_belongs_to_another_exclusive_pod_is_not_free_where_sockets_are_com
     # One thread of nodes 0 and 3 is taken, and node 3 is another pod's alone. Nodes 1 and 2 have a whole core each.
     occupation = CpuOccupation(frozenset({1, 7}), numa_nodes_alone=frozenset({3}))
     # Socket 0 has 3 free CPUs, socket 1 has 2 beside that pod's node: it is the more allocated one.
-    asked = CpuRequest(2, exclusive=NUMA_LEVEL, strategy=NumaStrategy.MOST_ALLOCATED)
-    assert allocate_cpus(CpuTopology(processors), occupation, asked) == frozenset({4, 5})
+    request = CpuRequest(2, exclusive=NUMA_LEVEL, strategy=NumaStrategy.MOST_ALLOCATED)
+    assert allocate_cpus(CpuTopology(processors), occupation, request) == frozenset({4, 5})
     # For one that is not exclusive both have 3, and the first NUMA node goes first.
-    shared = replace(asked, exclusive=CpuExclusivePolicy.NONE)
+    shared = replace(request, exclusive=CpuExclusivePolicy.NONE)
     assert allocate_cpus(CpuTopology(processors), occupation, shared) == frozenset({2, 3})

@@ -208,11 +208,11 @@ def _with_singles(picked: set[int], free: list[Processor], count: int, strategy:
 
 def _turns(cpus: list[Processor]) -> list[tuple[int, Processor]]:
     """(how many of its core came before, CPU), the first of each core before the second ones."""
-    seen: Counter[int] = Counter()
+    counter: Counter[int] = Counter()
     numbered = []
     for p in cpus:
-        numbered.append((seen[p.core], p))
-        seen[p.core] += 1
+        numbered.append((counter[p.core], p))
+        counter[p.core] += 1
     return sorted(numbered, key=lambda pair: pair[0])
 
 

@@ -68,9 +68,9 @@ def test_the_allocator_gives_what_holdings_leave() -> None:
 
 def test_a_device_that_a_resource_claim_still_has_serves_no_share() -> None:
     node = NodeHardware("n1", documents={COLLECTION: DEVICE_BODY}, claimed=frozenset({"gpu-0", "cpu-3"}))
-    one = DeviceAllocator().allocate(node, claim("p", {GPU: 60}), [])
+    allotment = DeviceAllocator().allocate(node, claim("p", {GPU: 60}), [])
     assert [
-        share.minor for share in decode_allocations(one.annotations[DEVICE_ALLOCATED_ANNOTATION])[DeviceKind.GPU]
+        share.minor for share in decode_allocations(allotment.annotations[DEVICE_ALLOCATED_ANNOTATION])[DeviceKind.GPU]
     ] == [1]
     two = DeviceAllocator().allocate(node, claim("p", {GPU: 200}), [])
     # of the two GPUs one is left
@@ -100,7 +100,7 @@ def test_an_annotation_that_takes_nothing_hides_none_of_those_after_it() -> None
     ]
     # of two GPUs the third pod has GPU 1: GPU 0 is left, and not two of them
     first = decode_allocations(allot({GPU: 100}, holdings).annotations[DEVICE_ALLOCATED_ANNOTATION])
-    assert [given.minor for given in first[DeviceKind.GPU]] == [0]
+    assert [device_share.minor for device_share in first[DeviceKind.GPU]] == [0]
     assert allot({GPU: 200}, holdings).refusal.startswith("1 of 2 gpu devices")
 
 

@@ -202,7 +202,7 @@ def test_a_virtual_function_is_given_to_one_pod() -> None:
     card = rdma(0, functions=functions)
     fast = {"rdma": {"vfSelector": {"matchLabels": {"class": "fast"}}}}
     first = place([card], {RDMA: 1}, hint=fast)
-    assert [one.bus for one in first.allocations[DeviceKind.RDMA][0].functions] == ["1f:00.2"]
+    assert [function.bus for function in first.allocations[DeviceKind.RDMA][0].functions] == ["1f:00.2"]
     assert "0 of 1 rdma" in place([card], {RDMA: 1}, [first.allocations], hint=fast).refusal
 
 

@@ -153,7 +153,7 @@ def test_a_virtual_function_of_each_switch_s_card() -> None:
         device(R, minor, minor - 1, functions=(VirtualFunction(0, f"{minor}f:00.2", {"type": "general"}),))
         for minor in range(1, 5)
     ]
-    node = [one for one in EIGHT if one.kind is G] + cards
+    node = [node_device for node_device in EIGHT if node_device.kind is G] + cards
     hint = {"rdma": {"vfSelector": {"matchLabels": {"type": "general"}}}}
     first = place(node, {NVIDIA_GPU: 8, RDMA: 1}, joint=SAME, hint=hint)
     assert [share.functions[0].bus for share in first.allocations[R]] == ["1f:00.2", "2f:00.2", "3f:00.2", "4f:00.2"]
@@ -161,7 +161,10 @@ def test_a_virtual_function_of_each_switch_s_card() -> None:
     pods = [{R: first.allocations[R][:1]}]
     assert given_to(place(node, {NVIDIA_GPU: 2, RDMA: 1}, pods, joint=SAME, hint=hint)) == [[2, 3], [2]]
     # only card 1 has a function, four GPUs: no more than it has to give, as one was asked for
-    only = [one for one in EIGHT if one.kind is G] + [cards[0], *(one for one in EIGHT if one.kind is R)][:1]
+    only = [node_device for node_device in EIGHT if node_device.kind is G] + [
+        cards[0],
+        *(one for one in EIGHT if one.kind is R),
+    ][:1]
     assert given_to(place(only, {NVIDIA_GPU: 4, RDMA: 1}, joint=NEAR, hint=hint)) == [[0, 1, 2, 3], [1]]
 
 
@@ -237,7 +240,7 @@ def test_the_second_kind_may_be_another_and_there_may_be_a_third() -> None:
     boards = machine((2, 2, 2, 2), (1, 1, 1, 1), kind=F)
     joint = {"deviceTypes": ["gpu", "fpga"], "requiredScope": "SamePCIe"}
     assert given_to(place(boards, {NVIDIA_GPU: 8, FPGA: 100}, joint=joint), G, F)[1] == [1, 2, 3, 4]
-    three = [*EIGHT, *(one for one in boards if one.kind is F)]
+    three = [*EIGHT, *(board for board in boards if board.kind is F)]
     joint = {"deviceTypes": ["gpu", "rdma", "fpga"], "requiredScope": "SamePCIe"}
     placement = place(three, {NVIDIA_GPU: 4, RDMA: 1, FPGA: 100}, joint=joint)
     assert given_to(placement, G, R, F) == [[0, 1, 2, 3], [1, 2], [1, 2]]
@@ -288,7 +291,10 @@ def test_the_scope_that_a_hint_requires_is_of_its_own_kind(
         else:
             assert given_to(placement) == expected
     # a card of the other NUMA node is none of the GPUs' business
-    far = [*(one for one in EIGHT if one.kind is G and one.minor < 2), device(R, 9, 3, 1)]
+    far = [
+        *(node_device for node_device in EIGHT if node_device.kind is G and node_device.minor < 2),
+        device(R, 9, 3, 1),
+    ]
     assert given_to(place(far, {NVIDIA_GPU: 1, RDMA: 1}, joint=NEAR, hint=hint)) == [[0], [9]]
 
 
@@ -327,20 +333,24 @@ def scenes(draw: st.DrawFn) -> tuple[list[NodeDevice], int, int, list[Allocation
     cards = draw(st.lists(st.integers(0, 2), min_size=switches, max_size=switches))
     node = machine(gpus, cards, draw(st.integers(1, 2)))
     pods = []
-    for one in node:
+    for node_device in node:
         percent = draw(st.sampled_from([0, 0, 0, 40, 100]))
         if percent:
-            pods.append(taken(one.kind, one.minor, percent=percent))
+            pods.append(taken(node_device.kind, node_device.minor, percent=percent))
     return node, draw(st.integers(1, 6)), draw(st.sampled_from([1, 50, 100, 200, 300])), pods
 
 
 def free(node: list[NodeDevice], pods: list[Allocations], kind: DeviceKind, percent: int) -> list[NodeDevice]:
     held = TakenDevices.of(pods)
-    return [one for one in node if one.kind is kind and min(held.free_amounts(one).values()) >= percent]
+    return [
+        node_device
+        for node_device in node
+        if node_device.kind is kind and min(held.free_amounts(node_device).values()) >= percent
+    ]
 
 
 def switches_of(node: list[NodeDevice], placement: DevicePlacement, kind: DeviceKind) -> list[str]:
-    by_minor = {one.minor: one.pcie for one in node if one.kind is kind}
+    by_minor = {node_device.minor: node_device.pcie for node_device in node if node_device.kind is kind}
     return [by_minor[minor] for minor in given_to(placement, kind)[0]]
 
 
@@ -350,11 +360,11 @@ def test_what_must_be_together_is_found_wherever_it_exists(
 ) -> None:
     node, gpus, asked, pods = scene
     count = max(1, asked // 100)
-    cards = [one.pcie for one in free(node, pods, R, min(asked, 100))]
+    cards = [node_device.pcie for node_device in free(node, pods, R, min(asked, 100))]
 
     def together(chosen: Iterable[NodeDevice]) -> bool:
         """Whether cards at the switches of these GPUs suffice: max(asked, switches), one of each at least."""
-        switches = {one.pcie for one in chosen}
+        switches = {node_device.pcie for node_device in chosen}
         return switches <= set(cards) and sum(card in switches for card in cards) >= max(count, len(switches))
 
     placement = place(node, {NVIDIA_GPU: gpus, RDMA: asked}, pods, joint=SAME)
@@ -380,7 +390,7 @@ def test_what_should_be_together_is_refused_only_for_want_of_devices(
         wanted = max(count, len(set(of_gpus)))
         assert len(of_cards) == min(wanted, len(cards))
         # every switch of the GPUs that has a free card gives one, and no other card is given instead of such a one
-        served = {one.pcie for one in cards} & set(of_gpus)
+        served = {card.pcie for card in cards} & set(of_gpus)
         assert served <= set(of_cards)
-        here = sum(one.pcie in set(of_gpus) for one in cards)
+        here = sum(card.pcie in set(of_gpus) for card in cards)
         assert sum(switch in set(of_gpus) for switch in of_cards) == min(wanted, here)

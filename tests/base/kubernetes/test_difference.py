@@ -41,10 +41,10 @@ def test_an_operation_is_told_by_what_it_touches() -> None:
 
 
 def test_more_than_fits_is_counted() -> None:
-    told = difference("", json.dumps({f"key-{i:02}": "v" * 30 for i in range(20)}))
+    text = difference("", json.dumps({f"key-{i:02}": "v" * 30 for i in range(20)}))
     # "key-00 " + 30 characters and ", " are 39: four fit into 160
-    assert told.count("key-") == 4
-    assert told.endswith(" and 16 more")
+    assert text.count("key-") == 4
+    assert text.endswith(" and 16 more")
 
 
 @given(old=st.text(max_size=40) | JSON.map(json.dumps), new=st.text(max_size=40) | JSON.map(json.dumps))

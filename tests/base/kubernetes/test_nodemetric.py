@@ -31,8 +31,8 @@ def test_all_parts_of_a_report_are_read() -> None:
             "prodReclaimableMetric": {"resource": usage("3")},
         },
     }
-    found = NodeMetric.parse(body)
-    assert found == NodeMetric(
+    metric = NodeMetric.parse(body)
+    assert metric == NodeMetric(
         "n",
         1_700_000_000,
         {CPU: 2000, MEMORY: GIB},
@@ -49,10 +49,10 @@ def test_a_report_that_was_never_filled_has_no_time_and_no_usage() -> None:
 
 def test_a_bad_quantity_is_left_out_alone_and_noted() -> None:
     pods = [{"namespace": "ns", "name": "p", "podUsage": usage("1e999999", "5")}]
-    found = NodeMetric.parse({"metadata": {"name": "n"}, "status": {"podsMetric": pods, "updateTime": "yesterday"}})
-    assert found.pods[0].usage == {MEMORY: 5}
-    assert found.update_seconds is None
-    assert len(found.notes) == 2 and "ns/p" in found.notes[0] and "yesterday" in found.notes[1]
+    metric = NodeMetric.parse({"metadata": {"name": "n"}, "status": {"podsMetric": pods, "updateTime": "yesterday"}})
+    assert metric.pods[0].usage == {MEMORY: 5}
+    assert metric.update_seconds is None
+    assert len(metric.notes) == 2 and "ns/p" in metric.notes[0] and "yesterday" in metric.notes[1]
 
 
 @pytest.mark.parametrize("body", [{}, {"metadata": None}, {"metadata": {"name": 3}}, {"metadata": {"name": ""}}])
@@ -72,5 +72,5 @@ any_json = st.recursive(
 @given(any_json)
 @settings(max_examples=150, deadline=None)
 def test_no_status_breaks_the_reader(status: Any) -> None:
-    found = NodeMetric.parse({"metadata": {"name": "n"}, "status": status})
-    assert all(amount >= 0 for pod in found.pods for amount in pod.usage.values())
+    metric = NodeMetric.parse({"metadata": {"name": "n"}, "status": status})
+    assert all(amount >= 0 for pod in metric.pods for amount in pod.usage.values())

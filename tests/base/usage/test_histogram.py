@@ -144,10 +144,10 @@ def test_pooled_rows_equal_the_merged_rows(values: np.ndarray) -> None:
 def test_merge_commutes(values: np.ndarray, days_later: int) -> None:
     early, late = filled(values), HistogramBatch.empty(len(values), CPU_BUCKETS, DAY)
     late = late.add(values * 0.5, grid(values.shape[1]) + days_later * DAY)
-    one, other = early.merge(late), late.merge(early)
-    np.testing.assert_array_equal(one.weights, other.weights)
-    np.testing.assert_array_equal(one.total, other.total)
-    np.testing.assert_array_equal(one.reference_seconds, other.reference_seconds)
+    batch, other = early.merge(late), late.merge(early)
+    np.testing.assert_array_equal(batch.weights, other.weights)
+    np.testing.assert_array_equal(batch.total, other.total)
+    np.testing.assert_array_equal(batch.reference_seconds, other.reference_seconds)
 
 
 @given(hnp.arrays(np.float64, st.integers(1, 200), elements=st.floats(10, 9e5)), st.floats(0.01, 1))
@@ -175,8 +175,8 @@ def test_the_last_bucket_ends_at_the_highest_sample_where_that_is_known() -> Non
     batch = filled(np.array([[15.0, 5e6], [15.0, 5e6], [15.0, start], [15.0, 20.0]]))
     highest = np.array([5e6, np.nan, 5e6, 20.0])
     # The first bucket of all is [10, 20.5); the one before the last ends where the last begins, and 20 m are far below.
-    found = batch.percentiles((0.4, 0.9), highest)
-    assert found == pytest.approx(np.array([[20.5, 5e6], [20.5, start], [20.5, 5e6], [20.5, 20.5]]))
+    values = batch.percentiles((0.4, 0.9), highest)
+    assert values == pytest.approx(np.array([[20.5, 5e6], [20.5, start], [20.5, 5e6], [20.5, 20.5]]))
 
 
 @pytest.mark.parametrize("resource", [*Resource, DeviceResource.GPU_CORE])

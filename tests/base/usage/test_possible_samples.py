@@ -95,8 +95,8 @@ CPU_ROWS = np.array([[40_000, 70_000, 500, 10_000], [4_800, 4_801, 0, NAN], [1, 
 def test_usage_is_bounded_by_the_largest_node_of_the_window_where_the_pods_own_is_known(
     make: Any, inventory: Inventory, bound: float
 ) -> None:
-    found = plausible_of_pods(make(Signal.CPU_USAGE_MEAN, CPU_ROWS), inventory)
-    shown = found.rows(np.arange(3)) if make is sparse else found.values
+    plausible = plausible_of_pods(make(Signal.CPU_USAGE_MEAN, CPU_ROWS), inventory)
+    shown = plausible.rows(np.arange(3)) if make is sparse else plausible.values
     np.testing.assert_array_equal(shown, np.where(bound < CPU_ROWS, NAN, CPU_ROWS).astype(np.float32))
     others = [WorkloadRef("shop", "Job", "other"), WorkloadRef("shop", "Job", "web")]
     if inventory.pods:  # a workload is judged by the pods that it had
@@ -108,12 +108,12 @@ def test_each_pod_is_bounded_by_what_is_known_of_its_own_node() -> None:
     known, lost, _ = ran_on("n1").pods
     inventory = replace(CLUSTER, pods=(known, replace(lost, node="other")))
     values = np.full((3, 4), 40_000)
-    found = plausible_of_pods(usage(Signal.CPU_USAGE_MEAN, values), inventory)
-    assert np.isnan(found.values).all(axis=1).tolist() == [True, False, False]
+    plausible = plausible_of_pods(usage(Signal.CPU_USAGE_MEAN, values), inventory)
+    assert np.isnan(plausible.values).all(axis=1).tolist() == [True, False, False]
 
 
 def test_a_gone_node_is_bounded_by_its_own_capacity() -> None:
     refs = (NodeRef("n1"), NodeRef("big"))
     series = usage(Signal.NODE_CPU_USAGE_MEAN, np.array([[4_000, 5_000, 70_000, 90_000]] * 2), refs)
-    found = plausible_of_nodes(series, replace(CLUSTER, gone_nodes=(BIG,)))
-    np.testing.assert_array_equal(found.values, [[4_000, NAN, NAN, NAN], [4_000, 5_000, 70_000, NAN]])
+    plausible = plausible_of_nodes(series, replace(CLUSTER, gone_nodes=(BIG,)))
+    np.testing.assert_array_equal(plausible.values, [[4_000, NAN, NAN, NAN], [4_000, 5_000, 70_000, NAN]])

@@ -58,8 +58,8 @@ def test_stretches_of_days_join_to_the_whole(values: FloatMatrix, slots: int) ->
         day = values[:, first : first + slots]
         rows = np.flatnonzero(~np.isnan(day).all(axis=1))  # a day's file holds the series that it saw
         parts.append(Stretch(rows, first, day[rows]))
-    made = of_stretches(whole.refs, whole.grid, parts, whole.resource, whole.statistic)
-    assert np.array_equal(made.dense().values, values, equal_nan=True)
+    usage = of_stretches(whole.refs, whole.grid, parts, whole.resource, whole.statistic)
+    assert np.array_equal(usage.dense().values, values, equal_nan=True)
 
 
 @given(MATRICES, st.data())
@@ -72,10 +72,10 @@ def test_values_of_another_usage_fill_gaps_alone(values: FloatMatrix, data: st.D
 
 
 def test_a_series_that_one_usage_alone_has_is_in_both_filled() -> None:
-    one, two = usage_of(np.ones((1, 3), dtype=np.float32)), usage_of(np.full((2, 3), 2, dtype=np.float32))
-    filled = sparse(one).filled(sparse(two))
+    usage, two = usage_of(np.ones((1, 3), dtype=np.float32)), usage_of(np.full((2, 3), 2, dtype=np.float32))
+    filled = sparse(usage).filled(sparse(two))
     assert (filled.refs, filled.dense().values.tolist()) == (two.refs, [[1, 1, 1], [2, 2, 2]])
-    back = sparse(two).filled(sparse(one))
+    back = sparse(two).filled(sparse(usage))
     assert (back.refs, back.dense().values.tolist()) == (two.refs, [[2, 2, 2], [2, 2, 2]])
 
 
