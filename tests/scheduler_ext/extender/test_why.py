@@ -69,6 +69,12 @@ def test_the_schedulers_commonest_refusals_are_judged_alike(spec: dict[str, Any]
     assert named == expected
 
 
+def test_a_terms_expressions_are_read_up_to_the_first_that_fails() -> None:
+    # What stands behind it decides nothing, so an entry there that is no expression does no harm.
+    odd = {"matchExpressions": [{"key": "absent", "operator": "Exists"}, "odd"], "matchFields": ["odd"]}
+    assert refusals(required(odd), [node()]) == {("affinity", "required node affinity"): [True]}
+
+
 def test_what_is_not_judged_is_named() -> None:
     assert unchecked_constraints({}) == ""
     spec = {"topologySpreadConstraints": [{}], "affinity": {"podAntiAffinity": {"x": []}}}
