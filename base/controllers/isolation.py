@@ -62,7 +62,7 @@ class Watched(Generic[ItemT]):
         return ObjectVersion("computations", "", self.name, parts)
 
     def part_of(self, item: ItemT) -> str:
-        """The smallest part that the item is in."""
+        """Return the key of the smallest part that contains the item: "*" and the digest of its name."""
         name = "/".join(self.version_of(item)[:3]).encode(errors="surrogatepass")
         return _EACH + b32encode(blake2b(name, digest_size=5).digest()).decode()
 

@@ -88,7 +88,7 @@ def select_cluster(name: str | None, declared: Sequence[str], *, or_all: bool = 
 
 
 def ledger_of(name: str, place: Path | str) -> str:
-    """The ledger of one of several clusters: beside the common one's place, "ledger.db" -> "ledger-prod-1.db".
+    """Return the path of one cluster's ledger: the common path with its name, "ledger.db" -> "ledger-prod-1.db".
 
     Each has its own, because what was done to shop/Deployment/web of one cluster says nothing of another's.
     """

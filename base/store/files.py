@@ -134,7 +134,7 @@ class Folder:
         return None
 
     def mark(self, name: str) -> str | None:
-        """Mark of a file; None when there is none."""
+        """Return the file's mark, which changes with its content; None when there is no such file."""
         if not self.shared:
             stored = self.read_marked(name)
             return stored[1] if stored else None

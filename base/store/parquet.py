@@ -43,7 +43,7 @@ def encode(
 ) -> bytes:
     """Parquet file as bytes: zstd, byte-stream-split floats, page checksums; `stamp` goes into the metadata.
 
-    `group_rows` are the rows that a reader of a few must decode together.
+    `group_rows`: rows of a row group, which a reader decodes as a whole even for a few.
     """
     sink = pa.BufferOutputStream()
     write([(table, group_rows)], lambda: stamp, dictionary, sink)

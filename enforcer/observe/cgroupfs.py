@@ -231,7 +231,7 @@ class Hierarchy:
         return "" if isinstance(contents, Unavailable) else contents.decode(errors="replace").strip()
 
     def probe(self, path: CgroupPath) -> frozenset[Knob]:
-        """Knobs that this kernel has, seen in one cgroup (kubepods: the root lacks most)."""
+        """Return the knobs that the kernel offers in this cgroup; pass kubepods, as the root cgroup lacks most."""
         present = set()
         for knob in SPECS:
             file = self.dialect.file(knob)

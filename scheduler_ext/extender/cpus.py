@@ -53,7 +53,7 @@ def cpu_allocator() -> CpuAllocator:
 
 
 def free_cpu_capacity(node: NodeHardware, pods: Iterable[NewPod]) -> FreeCpus:
-    """A node's capacity beside these pods; `node` with its NodeResourceTopology among the documents."""
+    """Return the CPUs of a node that these pods leave free, by the NodeResourceTopology in `node.documents`."""
     document = next(iter(node.documents.values()), {})
     try:
         cpus = parse_topology(document)

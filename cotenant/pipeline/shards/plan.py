@@ -165,7 +165,7 @@ class _Parts:
             self.vpa_histories[self._number(_workload_key(history.container.workload))].append(history)
 
     def numbers_of(self, pod: Pod) -> set[int]:
-        """Shards that have to know a pod: its name's, which has the series, and those of all who had that name."""
+        """Return the shards that need a pod: its series' shard, and that of each workload that had a pod so named."""
         name = pod.namespace, pod.name
         return self._shared.get(name) or {self._number(self._places[name])}
 

@@ -33,7 +33,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """CPUs of best effort; short: why they are not as many as wanted, or not free of others, or ""."""
+    """The CPUs that best effort gets; short: why they are fewer than wanted or not free for it, else ""."""
 
     cpus: Cpus
     short: str = ""

@@ -26,7 +26,7 @@ class Machine(NamedTuple):
 
 
 def allocatable_of(provider: str, machine: Machine) -> Machine | None:
-    """Return what its nodes offer to pods; None for a provider whose rule is not known. Never below 0."""
+    """Return what a node on this machine offers to pods, never below 0; None when the provider's rule is unknown."""
     rule = _RULES.get(provider)
     if rule is None:
         return None

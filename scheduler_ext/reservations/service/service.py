@@ -151,7 +151,7 @@ class ClusterPlanService:
         return parse_plan(answer)
 
     def try_out(self, who: Person, asked: Any) -> Sent:
-        """The same by the server's dry run; nothing is kept, and the ledger gets no row."""
+        """Send the request of `do` as a server-side dry run: nothing is stored, and the ledger gets no row."""
         self._acceptable(who, asked)
         with _in_words(asked), self._acts.client(who) as client:
             intent = self._intent(client, who, asked, who.name, tries=True)
