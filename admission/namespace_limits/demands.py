@@ -53,12 +53,12 @@ class QuotaDemand:
 
     def counts(self, pod: Json) -> bool:
         """Return whether the quota counts a pod; False where a scope is not known here."""
-        spec = pod["spec"]
-        best_effort, ends = pod_qos(spec) == PodQos.BEST_EFFORT, spec.get("activeDeadlineSeconds") is not None
-        known = {"BestEffort": best_effort, "NotBestEffort": not best_effort, "Terminating": ends}
-        known["NotTerminating"] = not ends
-        name = str(spec.get("priorityClassName") or "")
         for scope, operator, values in self.scopes:
+            spec = pod["spec"]
+            best_effort, ends = pod_qos(spec) == PodQos.BEST_EFFORT, spec.get("activeDeadlineSeconds") is not None
+            known = {"BestEffort": best_effort, "NotBestEffort": not best_effort, "Terminating": ends}
+            known["NotTerminating"] = not ends
+            name = str(spec.get("priorityClassName") or "")
             by_class = {"In": name in values, "NotIn": name not in values}
             by_class |= {"Exists": bool(name), "DoesNotExist": not name}
             if not (by_class.get(operator, False) if scope == "PriorityClass" else known.get(scope, False)):
