@@ -140,13 +140,13 @@ class NodeMetricSource:
                 findings.population,
                 self._settings.max_points_per_query,
             )
-            self._addresses = {}
+            addresses: dict[str, str] = {}
             if NODE_INFO in names:
                 text = selector((metric_name_matcher(NODE_INFO), *of_labels(self._settings.labels)))
                 series = decode.decode_series(self._client.range(text, now_seconds, now_seconds, 1))
                 known = (labels for labels, _ in series if {"internal_ip", "node"} <= labels.keys())
-                self._addresses = {labels["internal_ip"]: labels["node"] for labels in known}
-            self._surveyed_seconds = now_seconds
+                addresses = {labels["internal_ip"]: labels["node"] for labels in known}
+            self._addresses, self._surveyed_seconds = addresses, now_seconds
         return self._scene
 
     def _grid(self, scene: Scene, now_seconds: int, policy: CollectPolicy) -> TimeGrid:
