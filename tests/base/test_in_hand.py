@@ -146,7 +146,7 @@ said = {}
 def read(name):
     try:
         with in_hand(ObjectVersion("/api/v1/pods", "shop", name, "u/1")):
-            time.sleep(0.2)
+            time.sleep(0.2 if name == "holds" else 0.6)  # so that the others are in hand still when it holds
             if name == "holds":
                 re.match("(a+)+b", "a" * 60)
         said[name] = ""
