@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +18,8 @@ def save(folder: Path, path: str, text: str) -> None:
     target = folder / path
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        replace_atomically(target, text.encode(), on_disk=False)
+        # No lock keeps two commands with one --output-dir apart.
+        replace_atomically(target, text.encode(), on_disk=False, writer=f".{os.urandom(4).hex()}")
         target.chmod(0o644)
     except OSError as error:
         raise CotenantError(

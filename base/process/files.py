@@ -94,14 +94,15 @@ def make_private_file(path: Path) -> None:
 
 
 def replace_atomically(
-    path: Path, content: bytes | IO[bytes], mode: int = 0o666, on_disk: bool = True
+    path: Path, content: bytes | IO[bytes], mode: int = 0o666, on_disk: bool = True, writer: str = ""
 ) -> os.stat_result:
     """Temporary file beside the target, fsync, rename, fsync of the folder: after a crash the old or the new file.
 
-    mode: of the new file, less the process's umask. on_disk: only return once it outlives a power cut. Returns the
-    status of the new file before it had its name: another process may have replaced it since. Raises OSError.
+    mode: of the new file, less the process's umask. on_disk: only return once it outlives a power cut. writer: part of
+    the temporary file's name, which two that write at the same time must not share; "" where a lock keeps them apart.
+    Returns the status of the new file before it had its name: another process may have replaced it since. OSError.
     """
-    fresh = path.with_name(f".{path.name}.tmp")
+    fresh = path.with_name(f".{path.name}{writer}.tmp")
     try:
         with open(fresh, "wb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, mode)) as file:
             if isinstance(content, bytes):

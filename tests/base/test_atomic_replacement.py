@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import io
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -61,3 +63,14 @@ def test_a_file_of_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None
     with pytest.raises(FileNotFoundError):
         replace_atomically(tmp_path / "absent" / "note.json", b"new")
     assert contents(tmp_path) == {}
+
+
+def test_commands_that_write_one_file_at_once_all_succeed_and_leave_a_whole_one(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from cotenant.base.commands.files import save\n"
+        "for _ in range(300): save(Path(sys.argv[1]), 'export.yaml', sys.argv[2] * 20_000)"
+    )
+    commands = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path), letter]) for letter in "abc"]
+    assert [command.wait(60) for command in commands] == [0, 0, 0]
+    assert contents(tmp_path) in [{"export.yaml": letter * 20_000} for letter in (b"a", b"b", b"c")]
+    assert (tmp_path / "export.yaml").stat().st_mode & 0o777 == 0o644
