@@ -163,7 +163,8 @@ class Agent:
         parts, last = self.parts, self._last
         try:
             if hands_over:
-                if to_stranger and last is not None:  # as far as the last tick saw the node
+                if to_stranger and last is not None:
+                    # Wanting best effort's values alone restores all others, as far as the last tick saw the node.
                     root = last.observation.best_effort_root
                     within = "" if root is None else f"{root.path}/"
                     kept = tuple(w for w in last.decided.wants if within and f"{w.path}/".startswith(within))

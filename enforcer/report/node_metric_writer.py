@@ -115,7 +115,8 @@ class Reporter:
                 self._report_error(error.message)
             except Exception as error:  # noqa: BLE001 - a dead reporter would look like a dead node
                 self._report_error(f"{type(error).__name__}: {error}")
-            for publisher in self._publishers:  # the NodeMetric and the agent's readiness do not depend on them
+            # Why one failed is told once; the NodeMetric and the agent's readiness do not depend on them.
+            for publisher in self._publishers:
                 problem = ""
                 try:
                     publisher.publish(self._client, self._writer)

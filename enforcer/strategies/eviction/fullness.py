@@ -155,6 +155,7 @@ def best_effort_memory(
     short, falls = max(least - available, 0), 0.0
     if trend.available_bytes is not None and observation.elapsed_seconds > 0:
         falls = (trend.available_bytes - available) / observation.elapsed_seconds
+    # Falling as fast as since the last tick, memory ends before the next eviction for it may be asked for.
     runs_out = falls > 0 and available <= falls * MEMORY_COOLDOWN_SECONDS
     urgent = short > 0 or (amount > 0 and runs_out)
     amount = max(amount, short)
