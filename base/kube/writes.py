@@ -108,11 +108,8 @@ class Writer:
         except ClusterDenied as error:
             # The same refusal in words that name the object: the server's own need not.
             named = ClusterDenied(f"cannot {verb} {intent.address}: {error.answer}", fix=error.fix)
-            named.status, named.answer, named.retry_after_seconds = (
-                error.status,
-                error.answer,
-                error.retry_after_seconds,
-            )
+            named.status, named.answer = error.status, error.answer
+            named.retry_after_seconds = error.retry_after_seconds
             raise named from error
         if isinstance(intent, Delete) and answer.status in (200, 202, 404):
             return {}

@@ -66,7 +66,7 @@ class Trace:
             slot = part[1] // 1000 // self.grid.step_seconds - self.grid.start_seconds // self.grid.step_seconds
             good = np.isfinite(part[2]) & (part[2] >= 0)
             # A series may not have two readings of one moment: local times have an hour twice each autumn.
-            series, times, values = (column[good] for column in part)
+            series, times, values = (cells[good] for cells in part)
             order = np.lexsort((values, times, series))
             again = (np.diff(times[order]) == 0) & (series[order][1:] == series[order][:-1])
             again &= np.diff(values[order]) != 0

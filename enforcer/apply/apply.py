@@ -202,7 +202,8 @@ class Applier:
         refused = {write.path for write, _ in first.refused}
         paths = {path for path, _ in first.settled} | refused
         for path in refused:
-            paths |= {above for above in ancestors(path) if above in groups} | set(self._hierarchy.paths(3, path))
+            paths |= {above for above in ancestors(path) if above in groups}
+            paths |= set(self._hierarchy.paths(depth=3, below=path))
         knobs |= {knob for _, knob in first.settled}
         readings = {}
         for path in sorted(paths - first.gone):

@@ -212,10 +212,10 @@ class _TickReader:
                 if reading is None and container.running:
                     # A node that had no container when its layout was told says nothing about its runtime.
                     other = Runtime.CRIO if self._of._layout.runtime is Runtime.CONTAINERD else Runtime.CONTAINERD
-                    layout = replace(self._of._layout, runtime=other)
-                    reading = self._read_container(layout, spec, container)
+                    corrected = replace(self._of._layout, runtime=other)
+                    reading = self._read_container(corrected, spec, container)
                     if reading is not None:
-                        self._of._layout = layout
+                        self._of._layout = corrected
             containers.append(ContainerReading(container, reading))
         return PodReading(spec, group, tuple(containers))
 

@@ -86,7 +86,8 @@ class UsageHistory:
             used, memory = node.cpu.millicores, max(0, node.memory_total_bytes - node.memory_available_bytes)
             of_pods = sum(group.cpu.millicores or 0.0 for group in groups.values())
             memory_of_pods = sum(group.memory.working_set for group in groups.values() if group.memory is not None)
-            rest, rest_bytes = None if used is None else max(0.0, used - of_pods), max(0, memory - memory_of_pods)
+            rest = None if used is None else max(0.0, used - of_pods)
+            rest_bytes = max(0, memory - memory_of_pods)
             self.samples.append(NodeUsageSample(observation.at_seconds, used, memory, rest, rest_bytes))
         while self.samples and observation.at_seconds - self.samples[0].at_seconds > self.keep_seconds:
             self.samples.popleft()
