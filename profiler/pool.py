@@ -110,18 +110,7 @@ def fill(usage: AnyUsage[Any], start_seconds: Floats, end_seconds: Floats) -> Fi
     ended = np.ceil((end_seconds - grid.start_seconds) / grid.step_seconds)
     if not present.all():
         values = np.where(present, cells, np.float32(0))
-        # Gaps between two samples of one series, (gaps,) each: its row, the cell of the sample before it, its slots
-        changes = present[:-1] != present[1:]
-        borders = bounds[1:-1]
-        changes[borders[(borders > 0) & (borders < len(present))] - 1] = False  # between two series' cells
-        edges = np.flatnonzero(changes)
-        cell, rises = edges[present[edges]], edges[~present[edges]]
-        row = np.searchsorted(bounds, cell, side="right") - 1
-        back = np.append(rises, len(present))[np.searchsorted(rises, cell)] + 1
-        closed = back < bounds[row + 1]
-        cell, row, back = cell[closed], row[closed], back[closed]
-        begin = first[row] + cell + 1 - bounds[row]
-        end = begin + back - cell - 1
+        row, cell, begin, end = _gaps(first, bounds, present)
         # Slot until which the sample before each gap stands in: all of it, or an hour where another pod began in it
         same_life = ~(start_seconds[row] >= grid.start_seconds + grid.step_seconds * begin)
         hold_end = np.minimum(begin + _HOLD_SECONDS // grid.step_seconds, ended[row])
@@ -152,6 +141,21 @@ def fill(usage: AnyUsage[Any], start_seconds: Floats, end_seconds: Floats) -> Fi
         hold_from=hold_from,
         hold_until=np.where(some, hold_until, 0).astype(np.int64),
     )
+
+
+def _gaps(first: Integers, bounds: Integers, present: Flags) -> tuple[Integers, Integers, Integers, Integers]:
+    """Row, cell of the sample before, begin and end slot of each gap inside a series, (gaps,); temporaries end here."""
+    changes = present[:-1] != present[1:]
+    borders = bounds[1:-1]
+    changes[borders[(borders > 0) & (borders < len(present))] - 1] = False  # between two series' cells
+    edges = np.flatnonzero(changes)
+    cell, rises = edges[present[edges]], edges[~present[edges]]
+    row = np.searchsorted(bounds, cell, side="right") - 1
+    back = np.append(rises, len(present))[np.searchsorted(rises, cell)] + 1
+    closed = back < bounds[row + 1]
+    cell, row, back = cell[closed], row[closed], back[closed]
+    begin = first[row] + cell + 1 - bounds[row]
+    return row, cell, begin, begin + back - cell - 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -135,6 +135,7 @@ def build(
     of_containers = any(isinstance(ref, ContainerRef) for ref in refs)
     buckets = buckets_of(usage.resource) if of_containers else total_buckets_of(usage.resource)
     half_life = settings.half_life_hours * HOUR_SECONDS
+    # Without any sample yet, ending where the usage begins
     blank = Portraits(
         refs=tuple(refs),
         resource=usage.resource,

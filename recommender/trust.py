@@ -96,10 +96,12 @@ class Grounds:
             days = portrait.daily_maxima[:, -(last_day - first_day + 1) :]
             joined = []
             for half in (days[:, : days.shape[1] // 2], days[:, days.shape[1] // 2 :]):
-                finite = np.isfinite(half)
-                sums, counts = np.where(finite, half, 0.0).sum(axis=1), finite.sum(axis=1)
-                highest = np.fmax.reduce(half, axis=1, initial=np.nan)
-                column = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan) if resource is CPU else highest
+                if resource is CPU:
+                    finite = np.isfinite(half)
+                    sums, counts = np.where(finite, half, 0.0).sum(axis=1), finite.sum(axis=1)
+                    column = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+                else:
+                    column = np.fmax.reduce(half, axis=1, initial=np.nan)
                 joined.append(self.evidence.from_portrait(resource, column))
             halves[resource] = joined[0], joined[1]
         return halves

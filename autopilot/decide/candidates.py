@@ -177,14 +177,13 @@ def candidates_of(
             cleared = decisions.cleared_seconds.get(str(workload), 0.0)
             blocked = _blocking_reason(candidate, under, body, live, statuses.get(workload, ()), cleared)
         is_left = blocked is not None or str(workload) in decisions.left_alone
-        starts, start_factor, highest = None, under.limits.start_up_factor, highest_starts(of_workload)
-        # CPU is not moved under an autoscaler that follows it.
-        is_autoscaled = Untouched.AUTOSCALED in under.limits.never_touch and any(
-            _autoscaler_conflicts(workload, {Resource.CPU}, live.autoscalers)
-        )
-        if not is_left and start_factor > 1 and highest and not is_autoscaled:
-            uid = str((body.get("metadata") or {}).get("uid") or "")
-            starts = StartAim(workload, uid, highest, start_factor)
+        starts, start_factor = None, under.limits.start_up_factor
+        if not is_left and start_factor > 1 and (highest := highest_starts(of_workload)):
+            # CPU is not moved under an autoscaler that follows it.
+            conflicts = _autoscaler_conflicts(workload, {Resource.CPU}, live.autoscalers)
+            if not (Untouched.AUTOSCALED in under.limits.never_touch and any(conflicts)):
+                uid = str((body.get("metadata") or {}).get("uid") or "")
+                starts = StartAim(workload, uid, highest, start_factor)
         is_lent_none = len(selecting) > 1 or any(_untouched_classes(workload, under, body, live))
         factor = 1.0 if is_lent_none else under.limits.replica_floor_factor
         limits = msgspec.structs.replace(candidate.limits, replica_floor_factor=factor)

@@ -242,7 +242,7 @@ def _decides_on_plan(request: ApiRequest, resource: Mapping[str, str]) -> bool:
 
     A body that cannot be read counts as deciding: the right is asked about once too often rather than never.
     """
-    of_plan = (resource.get("group"), resource["resource"]) == (OWN_GROUP.partition("/")[0], RESERVATION_PLANS)
+    of_plan = (resource.get("group"), resource.get("resource")) == (OWN_GROUP.partition("/")[0], RESERVATION_PLANS)
     if request.method not in _VERBS or not of_plan or "subresource" in resource:
         return False
     try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -87,15 +87,12 @@ def at_this_machine(settings: KubeSettings) -> Callable[[], Person]:
     from cotenant.base.kube import connect
     from cotenant.changes.live_context import who
 
-    within = dict.fromkeys(("timeout_seconds", "deadline_seconds"), PATIENCE_SECONDS)
-    hasty = msgspec.structs.replace(settings, **within, retries=0)
+    patience = PATIENCE_SECONDS
+    hasty = msgspec.structs.replace(settings, timeout_seconds=patience, deadline_seconds=patience, retries=0)
     name, groups = "", tuple[str, ...]()
     try:
-        client = connect(hasty)
-        try:
+        with closing(connect(hasty)) as client:
             person = who(client)
-        finally:
-            client.close()
         name, groups = person.name, person.groups
     except ClusterError as error:
         message(f"the cluster does not say who you are: {error}. {error.fix}", style="yellow")

@@ -108,6 +108,7 @@ def judge_history(status: LadderStatus, statuses: Sequence[ChangeStatus], pace: 
                 is_foreign = step.state is ChangeState.GONE
                 reason = Reason.LADDER_OTHER_WRITER if is_foreign else Reason.LADDER_STEP_ENDED
                 return stop(reason, f"step {number} (change {step.change.id}) {what}{why}")
+    # A change of the workload that is none of the ladder, accepted after its last step, and in force or unknown
     after_last = [step.change.id for step in statuses].index(taken[-1][-1].change.id) + 1
     for other in statuses[after_last:]:
         is_foreign = other.change.ref == status.ladder.ref and other.change.ladder != status.ladder.id

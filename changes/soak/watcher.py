@@ -231,13 +231,15 @@ def _perform_step(actions: Actions, step: DueStep) -> ChangeStatus:
     status = step.status
     if step.due in (Due.RESUME, Due.ROLL_BACK):
         require_patching(actions, status.change.namespace, status.change.writes)
-    if step.due is Due.SETTLE:
-        return settle_change(actions, status)
-    if step.due is Due.VERIFY:
-        return verify(actions, status)
-    if step.due is Due.ROLL_BACK:
-        return actions.roll_back(status, step.why)
-    # What has waited is sent, unless something is against it that nobody knew of when it was accepted.
-    if step.due is Due.RESUME and not (why := why_not_send(actions, status)):
-        return actions.resume(status, step.why)
-    return actions.cancel(status, why if step.due is Due.RESUME else step.why)
+    match step.due:
+        case Due.SETTLE:
+            return settle_change(actions, status)
+        case Due.VERIFY:
+            return verify(actions, status)
+        case Due.ROLL_BACK:
+            return actions.roll_back(status, step.why)
+        case Due.CANCEL:
+            return actions.cancel(status, step.why)
+        case Due.RESUME:  # sent, unless something is against it that nobody knew of when it was accepted
+            why = why_not_send(actions, status)
+            return actions.cancel(status, why) if why else actions.resume(status, step.why)

@@ -12,7 +12,6 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from ipaddress import ip_address
-from itertools import permutations
 from typing import Final
 
 import numpy as np
@@ -112,7 +111,7 @@ def _concurrent_label_values(answer: Answer) -> tuple[str, list[str]] | None:
             moments.setdefault(labels.get(label, ""), set()).update(values.tolist())
         # A label that was renamed shares no moment with another value, and is not two clusters. Where one was added,
         # one moment may still include the series without it: an empty value counts from two shared moments on.
-        pairs = permutations(moments, 2)
+        pairs = itertools.permutations(moments, 2)
         enough = ((a, len(moments[a] & moments[b]) >= (1 if a and b else _SEEN_TWICE)) for a, b in pairs)
         if together := sorted({name for name, shared in enough if shared}):
             return label, together

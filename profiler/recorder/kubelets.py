@@ -224,11 +224,13 @@ async def fetch(session: ClientSession, address: KubeletAddress, page: MetricsPa
     headers = {"Accept-Encoding": "gzip"} if page.metric else {}
     try:
         async with session.get(target, headers=headers, allow_redirects=False) as response:
-            body = bytearray()
+            received = bytearray()
             async for part in response.content.iter_any():
-                body += part
-                if len(body) > MOST_BYTES:
+                received += part
+                if len(received) > MOST_BYTES:
                     raise SourceProtocol(f"{_who(address)} answers more than {MOST_BYTES >> 20} MiB")
+            body = bytes(received)
+            del received  # many pages are unpacked at once: each is held once meanwhile
     except (ClientError, OSError) as error:
         raise _failure(error, address) from error
     if response.status != 200:
@@ -239,9 +241,9 @@ async def fetch(session: ClientSession, address: KubeletAddress, page: MetricsPa
             )
         raise SourceForbidden(what, fix=FORBIDDEN_FIX) if response.status == 403 else SourceProtocol(what)
     if response.headers.get("Content-Encoding", "").lower() != "gzip":
-        return bytes(body)
+        return body
     try:
-        return unpack(bytes(body), page.metric)
+        return unpack(body, page.metric)
     except (zlib.error, ValueError) as error:
         raise SourceProtocol(f"{_who(address)}: its answer cannot be unpacked: {error}") from error
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cotenant.base.errors import ClusterForbidden
@@ -332,6 +332,7 @@ def test_of_a_plan_the_verb_is_asked_about_too_that_its_admission_policy_asks_fo
 
 @settings(max_examples=80)
 @given(st.sampled_from(["GET", "POST", "PUT", "PATCH", "DELETE"]), st.text(alphabet="/apis.v1?=%& -", max_size=40))
+@example("GET", "/api/v1//s")
 def test_whatever_the_path_something_is_asked(method: str, path: str) -> None:
     found = cluster_access.wishes(ApiRequest(path, method))
     assert all(msgspec.json.encode(wish) for wish in found)

@@ -194,22 +194,20 @@ def advice(
     recommendations: Iterable[Recommendation], figures: Mapping[WorkloadRef, dict[str, float]]
 ) -> tuple[WorkloadAdvice, ...]:
     """Recommendations joined by workload, in the order of their names."""
-    advised = []
-    for ref, own in sorted(by_workload(recommendations).items(), key=lambda of: of[0]):
-        advised.append(
-            WorkloadAdvice(
-                namespace=ref.namespace,
-                kind=ref.kind,
-                name=ref.name,
-                containers=tuple(_container(r) for r in own),
-                settings_digest=own[0].settings_digest,
-                record_digest=hashlib.sha256(msgspec.json.encode(own, order="deterministic")).hexdigest()[:12],
-                start_seconds=own[0].end_seconds - own[0].window_seconds,
-                end_seconds=own[0].end_seconds,
-                figures=figures.get(ref, {}),
-            )
+    return tuple(
+        WorkloadAdvice(
+            namespace=ref.namespace,
+            kind=ref.kind,
+            name=ref.name,
+            containers=tuple(_container(r) for r in own),
+            settings_digest=own[0].settings_digest,
+            record_digest=hashlib.sha256(msgspec.json.encode(own, order="deterministic")).hexdigest()[:12],
+            start_seconds=own[0].end_seconds - own[0].window_seconds,
+            end_seconds=own[0].end_seconds,
+            figures=figures.get(ref, {}),
         )
-    return tuple(advised)
+        for ref, own in sorted(by_workload(recommendations).items(), key=lambda of: of[0])
+    )
 
 
 def outlooks(

@@ -152,6 +152,7 @@ def compute(task: ShardTask, progress: Progress | None = None) -> ShardResult:
         most = ceilings(shard.inventory, of_workloads)
         series = SeriesTask(group, of_workloads, settings, before, portraits=portraits[resource], ceiling=most)
         of_groups[resource] = forecast_series(series)
+        del before, series  # what was learned before must not stand beside what the next one takes
         release_memory()
     forecasts = {r: group_forecast.forecasts for r, group_forecast in of_groups.items()}
     stage("Sums and tables")

@@ -210,9 +210,8 @@ def _values(run: Run, index: int, solved: WorkloadDrafts) -> list[Value]:
         if draft is not None:
             risk = at_risk(run.evidence, run.demand[resource], index, run.own.severity)
             level = grade(resource, field, draft.now, draft.amount, run.evidence.replicas(index), risk)
-            value = Value(resource, field, draft.now, draft.amount, Action.SET, draft.reason, level, inputs[resource])
-            overrides = run.policies[index].overrides[resource]
-            values.append(replace(value, formula=draft.formula, clamps=draft.clamps, overrides=overrides))
+            origin = inputs[resource], draft.formula, draft.clamps, run.policies[index].overrides[resource]
+            values.append(Value(resource, field, draft.now, draft.amount, Action.SET, draft.reason, level, *origin))
             continue
         if field is LIMIT and now is None:
             continue

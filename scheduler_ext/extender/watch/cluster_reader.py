@@ -67,7 +67,7 @@ def read_cluster(client: KubeClient, settings: ExtenderSettings) -> ClusterReadi
             continue
         except ClusterForbidden as error:
             sources[name] = CollectionState(age_seconds=0.0, error=error.message, synced=False)
-            continue
+            continue  # any other ClusterError is the caller's
         unread = [f"{name} {'/'.join(filter(None, key))} cannot be read: {why}" for key, why in refused.items()]
         sources[name] = CollectionState(0.0, "; ".join(unread))
         for key, value in values.items():
