@@ -9,9 +9,8 @@ from cotenant.autopilot.decide.policy import NamespacedPolicy, PolicySpec, parse
 from cotenant.autopilot.rounds.cluster_state import policy_address
 from cotenant.base.errors import UsageError
 from cotenant.base.kube import KubeClient
-from cotenant.base.kubernetes.intent import Create, Patch
+from cotenant.base.kubernetes.intent import DNS_NAME, Create, Patch
 from cotenant.base.kubernetes.protocol import OWN_GROUP
-from cotenant.changes.decide.patches import DNS_NAME
 
 Json = dict[str, Any]
 KIND: Final = "AutopilotPolicy"

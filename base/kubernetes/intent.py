@@ -7,9 +7,13 @@ for what we created, create for what must not exist yet: a pod, a binding, an ev
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
+
+DNS_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+"""Name of an object, RFC 1123: no option, no path, no shell character."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -9,7 +9,6 @@ is the one that keeps the trigger with what the requests then are.
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from typing import Any, Final
 
 from cotenant.base.cluster import ContainerRole
 from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.intent import DNS_NAME
 from cotenant.base.resource import Resource
 from cotenant.changes.decide.rule import STEP_RULES
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
@@ -25,7 +25,6 @@ from cotenant.recommender.model.savings import request_now, request_then
 KIND: Final = "HorizontalPodAutoscaler"
 RESOURCE: Final = "horizontalpodautoscalers"
 """In full: kubectl resolves the short name to the preferred version, whatever version follows it."""
-_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +100,7 @@ def moves(recommendations: Sequence[Recommendation]) -> tuple[TargetMove, ...]:
         if not complete or stepped or any(v.action is not Action.SET for _, v in solved):
             total = pod_request - covered_request + sum(request_then(r, resource) for r, _ in solved)
             after = max(1, round(100 * trigger / max(total, 1.0)))
-        if after != before and _NAME.fullmatch(name):
+        if after != before and DNS_NAME.fullmatch(name):
             moved.append(TargetMove(namespace, name, resource, before, after, place))
     return tuple(moved)
 

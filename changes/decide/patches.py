@@ -9,7 +9,6 @@ and so is a name that Kubernetes would not allow: none reaches a command line or
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from collections import defaultdict
 from collections.abc import Iterable
@@ -17,6 +16,7 @@ from typing import Any, Final
 
 from cotenant.base.cluster import ContainerRole
 from cotenant.base.identity import WorkloadRef
+from cotenant.base.kubernetes.intent import DNS_NAME
 from cotenant.base.kubernetes.quantity import format_amount
 from cotenant.changes.decide import autoscaler_targets
 from cotenant.recommender.model.recommendation import Field, Recommendation
@@ -43,8 +43,6 @@ _UNCHANGEABLE: Final = {
     "Pod": "a bare pod has no template; change what creates the pod",
 }
 _INJECTED: Final = "a webhook injects the container, so no template has it; set its resources at the webhook"
-DNS_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-"""Of an object, RFC 1123: no option, no path, no shell character."""
 FIELDS: Final = {Field.REQUEST: "requests", Field.LIMIT: "limits"}
 
 

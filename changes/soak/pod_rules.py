@@ -7,9 +7,10 @@ there is nothing to judge, whatever the other pods do.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import datetime
 from typing import Any, Final
 
+from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.moments import moment_of
 from cotenant.base.kubernetes.pod_wire import container_statuses
 from cotenant.base.text import agree, counted
 from cotenant.changes.decide.checks.rollout import Rollout, rollout_of
@@ -157,6 +158,6 @@ def _ends(status: Json) -> Iterator[Json]:
 
 def _seconds(text: Any) -> float:
     try:
-        return datetime.fromisoformat(str(text)).timestamp()
-    except ValueError:
+        return moment_of(text, "finishedAt") or 0.0
+    except UsageError:
         return 0.0

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator
-from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
 
-from cotenant.base.errors import ClusterError, ClusterForbidden
+from cotenant.base.errors import ClusterError, ClusterForbidden, UsageError
 from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.kube import KubeClient
 from cotenant.base.kubernetes.models.pod import ConfiguredPod
+from cotenant.base.kubernetes.moments import moment_of
 from cotenant.base.kubernetes.protocol import NODE_AGENT
 from cotenant.enforcer.model.enforcement import ACT_ANNOTATION, AgentAction, EnforcementHistory, Gathering
 
@@ -107,6 +107,6 @@ def _bound_action(act: AgentAction, event: EventWire, now_seconds: float) -> Age
 
 def _seconds(moment: str) -> float:
     try:
-        return datetime.fromisoformat(moment.replace("Z", "+00:00")).timestamp()
-    except (ValueError, OverflowError):
+        return moment_of(moment, "time") or 0.0
+    except (UsageError, OverflowError):
         return 0.0

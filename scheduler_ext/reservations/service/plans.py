@@ -6,7 +6,6 @@ as a field of its own manager, so that the controller's and the person's fields 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
@@ -20,7 +19,7 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.json_documents.json_decoders import UNDECODABLE, decoder_of
 from cotenant.base.kube import KubeClient
 from cotenant.base.kube.watch import read_each
-from cotenant.base.kubernetes.intent import Address, Apply, Create
+from cotenant.base.kubernetes.intent import DNS_NAME, Address, Apply, Create
 from cotenant.base.kubernetes.models.node import NodeWire
 from cotenant.base.kubernetes.models.pod import ObservedPodWire, PodPlace
 from cotenant.base.kubernetes.moments import moment
@@ -55,7 +54,6 @@ from cotenant.scheduler_ext.reservations.plans.guards import GAIN, Situation, ch
 from cotenant.scheduler_ext.reservations.plans.preview import FreeNode, PreviewContext, forecast_free_capacity, preview
 from cotenant.scheduler_ext.reservations.plans.realise import OwnerTemplate, amounts_per_pod, owner_of, size_note
 
-_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 FIELD_MANAGER: Final = "cotenant-approver"
 _BATCH_CPU: Final = EXTENDED_RESOURCES[Band.BATCH, Resource.CPU]
 
@@ -88,7 +86,7 @@ def _scheduled_plan(body: Mapping[str, Any]) -> Plan:
 def plan(client: KubeClient, namespace: str, name: str) -> Plan:
     """One plan; NoData when there is none of that name."""
     # What no object can be called is not put into an address, where `..` would lead to another one.
-    is_name = _NAME.fullmatch(namespace) and _NAME.fullmatch(name)
+    is_name = DNS_NAME.fullmatch(namespace) and DNS_NAME.fullmatch(name)
     body = client.get(f"/apis/{OWN_GROUP}/namespaces/{namespace}/{PLURAL}/{name}") if is_name else None
     if body is None:
         raise NoData(f"there is no reservation plan {namespace}/{name}", fix="cotenant reservations list shows them.")

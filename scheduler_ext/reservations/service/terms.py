@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
 
 from cotenant.base.errors import UsageError
-from cotenant.base.kubernetes.intent import Address, Patch
+from cotenant.base.kubernetes.intent import DNS_NAME, Address, Patch
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.kubernetes.protocol import OWN_GROUP
 from cotenant.scheduler_ext.reservations.model.plan import (
@@ -32,7 +31,6 @@ LONGEST_LEAD_SECONDS: Final = 6 * 3600.0
 LONGEST_WINDOW_SECONDS: Final = 7 * 86_400.0
 SHORTEST_SECONDS: Final = 60.0
 MOST_SKIPPED: Final = 100
-_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 Operation = dict[str, Any]
 
@@ -93,7 +91,7 @@ def checked_policy(policy: ApprovalPolicy) -> ApprovalPolicy:
 
 def checked_name(name: str) -> str:
     """A name of a Kubernetes object."""
-    if not _NAME.fullmatch(name):
+    if not DNS_NAME.fullmatch(name):
         raise UsageError(f"{name!r} is not a plan's name", fix="Write lower-case letters, digits, dots and dashes.")
     return name
 
