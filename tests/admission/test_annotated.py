@@ -51,11 +51,11 @@ def resources(body: dict[str, Any]) -> Any:
 def test_a_deployment_s_new_pod_gets_the_values_and_says_by_which_change() -> None:
     body = born()
     # The same amounts written otherwise are the same.
-    resourceses = noted(before={"requests": {"cpu": "1000m", "memory": "1024Mi"}, "limits": {"memory": "2Gi"}})
-    assert apply_annotated_resources(body, resourceses, "shop") == []
+    all_resources = noted(before={"requests": {"cpu": "1000m", "memory": "1024Mi"}, "limits": {"memory": "2Gi"}})
+    assert apply_annotated_resources(body, all_resources, "shop") == []
     assert resources(body) == NEW and body["metadata"]["annotations"] == {CHANGE_ANNOTATION: "c1"}
     again = copy.deepcopy(body)
-    assert apply_annotated_resources(again, resourceses, "shop") == [] and again == body
+    assert apply_annotated_resources(again, all_resources, "shop") == [] and again == body
 
 
 @pytest.mark.parametrize(
@@ -105,8 +105,8 @@ def test_what_defaults_have_added_to_a_pod_stays_beside_the_values(
     own: Any, before: Any, after: Any, expected: Any
 ) -> None:
     body, swap = born(own), ResourceSwap(before, after)
-    resourceses = {WEB: AnnotatedResources("u-1", {"main": swap}, "c1")}
-    assert apply_annotated_resources(body, resourceses, "shop") == []
+    all_resources = {WEB: AnnotatedResources("u-1", {"main": swap}, "c1")}
+    assert apply_annotated_resources(body, all_resources, "shop") == []
     assert same(resources(body), expected)
     # A rollback resizes the pod that came meanwhile to what a pod of the template has.
     body["metadata"] |= {"uid": "p", "namespace": "shop"}
@@ -119,8 +119,8 @@ def test_what_defaults_have_added_to_a_pod_stays_beside_the_values(
 def test_a_template_that_says_more_by_now_is_newer_than_the_annotation() -> None:
     swap = ResourceSwap({}, {"requests": {"cpu": "250m"}})
     body = born({"requests": {"cpu": "2"}})
-    resourceses = {WEB: AnnotatedResources("u-1", {"main": swap}, "c1", stale=frozenset({"main"}))}
-    (warning,) = apply_annotated_resources(body, resourceses, "shop")
+    all_resources = {WEB: AnnotatedResources("u-1", {"main": swap}, "c1", stale=frozenset({"main"}))}
+    (warning,) = apply_annotated_resources(body, all_resources, "shop")
     assert "other resources in its template by now" in warning and resources(body) == {"requests": {"cpu": "2"}}
 
 
@@ -146,8 +146,8 @@ def test_the_workload_is_found_by_the_pod_s_owner(body: Any, owner: Any) -> None
 
 def test_another_object_of_the_same_name_gives_nothing() -> None:
     body = born(owner={"kind": "StatefulSet", "name": "db", "uid": "new", "controller": True})
-    resourceses = {("StatefulSet", "shop", "db"): AnnotatedResources("old", {"main": ResourceSwap(OLD, NEW)}, "c1")}
-    assert apply_annotated_resources(body, resourceses, "shop") == [] and resources(body) == OLD
+    all_resources = {("StatefulSet", "shop", "db"): AnnotatedResources("old", {"main": ResourceSwap(OLD, NEW)}, "c1")}
+    assert apply_annotated_resources(body, all_resources, "shop") == [] and resources(body) == OLD
 
 
 def test_the_values_come_before_they_are_translated_for_the_batch_class() -> None:
@@ -183,10 +183,10 @@ OWNERS = st.one_of(st.none(), st.integers(), st.lists(st.one_of(st.integers(), O
 def test_nothing_stops_a_pod_and_twice_is_once(own: Any, before: Any, after: Any, owners: Any) -> None:
     body = born(own or {})
     body["metadata"]["ownerReferences"] = owners
-    resourceses = {WEB: AnnotatedResources("", {"main": ResourceSwap(before, after)}, "c1")}
-    apply_annotated_resources(body, resourceses, "shop")
+    all_resources = {WEB: AnnotatedResources("", {"main": ResourceSwap(before, after)}, "c1")}
+    apply_annotated_resources(body, all_resources, "shop")
     once = copy.deepcopy(body)
-    apply_annotated_resources(body, resourceses, "shop")
+    apply_annotated_resources(body, all_resources, "shop")
     assert body == once
     changed = CHANGE_ANNOTATION in (body["metadata"].get("annotations") or {})
     # What it changes is what was asked for, beside what the pod alone has, in the same QoS class.

@@ -16,18 +16,18 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def mixtures() -> list[frozenset[str]]:
     """Which processes are older before each switch, and at the end."""
-    textses = [frozenset[str]()]
+    all_texts = [frozenset[str]()]
     for switch in switches():
-        assert (switch.process in textses[-1]) is not switch.older
-        textses.append(textses[-1] ^ {switch.process})
-    return textses
+        assert (switch.process in all_texts[-1]) is not switch.older
+        all_texts.append(all_texts[-1] ^ {switch.process})
+    return all_texts
 
 
 def test_every_step_of_every_order_there_and_back_is_made_once_and_all_are_this_version_at_the_end() -> None:
-    textses = mixtures()
-    made = [(mixture, switch.process) for mixture, switch in zip(textses, switches(), strict=False)]
+    all_texts = mixtures()
+    made = [(mixture, switch.process) for mixture, switch in zip(all_texts, switches(), strict=False)]
     assert len(made) == len(set(made)) == len(COMPONENTS) * 2 ** len(COMPONENTS)
-    assert not textses[-1]
+    assert not all_texts[-1]
     for order in permutations(COMPONENTS):
         older = frozenset[str]()
         for process in order * 2:

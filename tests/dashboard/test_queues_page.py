@@ -43,8 +43,8 @@ PAST = QuotaHistory(
 
 
 def view_of(queues: FixedQueues | None, person: Person | None = None) -> View:
-    given = DashboardContext(queues=queues, current_user=lambda: person or Person("ada"))
-    return View(None, support.QUICK, lambda: NOW, given)  # type: ignore[arg-type]
+    context = DashboardContext(queues=queues, current_user=lambda: person or Person("ada"))
+    return View(None, support.QUICK, lambda: NOW, context)  # type: ignore[arg-type]
 
 
 def drawn(queues: FixedQueues | None, search: str = "") -> str:
@@ -199,8 +199,8 @@ class Stage:
 @pytest.fixture(scope="module")
 def running() -> Iterator[Stage]:
     stage = Stage()
-    given = DashboardContext(queues=stage, current_user=lambda: stage.person)
-    with support.served(create_app(None, support.QUICK, context=given)) as url:  # type: ignore[arg-type]
+    context = DashboardContext(queues=stage, current_user=lambda: stage.person)
+    with support.served(create_app(None, support.QUICK, context=context)) as url:  # type: ignore[arg-type]
         stage.url = url
         yield stage
 

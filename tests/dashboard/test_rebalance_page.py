@@ -191,8 +191,8 @@ def test_the_page_of_emptied_nodes_has_the_rows_of_the_command_line(capsys: pyte
 def test_a_node_is_emptied_by_who_may(who: Person, off: bool) -> None:
     view = view_of(FixedMoves(), who)
     shown = page.emptying_panel(view, small_emptying(), FixedMoves().jobs(who))
-    buttons = [one for one in shown._traverse() if '"of": "node"' in getattr(one, "data-asked", "")]
-    assert len(buttons) == 3 and {one.disabled for one in buttons} == {off}
+    buttons = [component for component in shown._traverse() if '"of": "node"' in getattr(component, "data-asked", "")]
+    assert len(buttons) == 3 and {button.disabled for button in buttons} == {off}
     form = text_of(approval.form([MoveOutcome("low")], approval.NODES))
     assert "1 node of 1 would be marked. Nothing was written." in form and '"nodes-chosen"' in form
     assert "Marked 1 node." in text_of(approval.result([MoveOutcome("low")], approval.NODES))
@@ -227,9 +227,11 @@ def test_buttons_are_open_only_to_who_may_and_while_somebody_carries_moves_out(
 ) -> None:
     view = view_of(moves, who)
     shown = page.move_panel(view, moves.report(who), moves.jobs(who))
-    buttons = [one for one in shown._traverse() if '"act": "approve"' in getattr(one, "data-asked", "")]
-    assert len(buttons) == 2 and {not one.disabled for one in buttons} == {approvable}
-    assert approvable or all(one.title for one in buttons)
+    buttons = [
+        component for component in shown._traverse() if '"act": "approve"' in getattr(component, "data-asked", "")
+    ]
+    assert len(buttons) == 2 and {not button.disabled for button in buttons} == {approvable}
+    assert approvable or all(button.title for button in buttons)
 
 
 def test_without_a_forecast_the_second_map_says_so() -> None:
@@ -302,8 +304,8 @@ class Stage:
 @pytest.fixture(scope="module")
 def running() -> Iterator[Stage]:
     stage = Stage()
-    given = DashboardContext(moves=stage, current_user=lambda: stage.person)
-    with support.served(create_app(None, support.QUICK, context=given)) as url:  # type: ignore[arg-type]
+    context = DashboardContext(moves=stage, current_user=lambda: stage.person)
+    with support.served(create_app(None, support.QUICK, context=context)) as url:  # type: ignore[arg-type]
         stage.url = url
         yield stage
 

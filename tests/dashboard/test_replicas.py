@@ -56,8 +56,8 @@ def test_a_login_holds_on_every_replica_and_after_a_restart_until_somebody_logs_
 ) -> None:
     monkeypatch.setattr(shared_sessions, "REREAD_SECONDS", 0.0)
     access = shared(provider, tmp_path, key_file)
-    with dashboard(tmp_path, access) as one, dashboard(tmp_path, access) as other:
-        browser = Browser(one)
+    with dashboard(tmp_path, access) as text, dashboard(tmp_path, access) as other:
+        browser = Browser(text)
         assert browser.log_in("otto@example.com").status_code == 303
         browser.address = other  # cookies are of the host: the balancer's
         me = browser.get("/api/v1/me")
@@ -99,12 +99,12 @@ def test_of_two_replicas_one_renews_a_token_and_the_other_takes_what_it_got(
 ) -> None:
     monkeypatch.setattr(shared_sessions, "REREAD_SECONDS", 0.0)
     access = shared(provider, tmp_path, key_file)
-    with dashboard(tmp_path, access) as one, dashboard(tmp_path, access) as other:
-        browser = Browser(one)
+    with dashboard(tmp_path, access) as text, dashboard(tmp_path, access) as other:
+        browser = Browser(text)
         provider.lifetime_seconds = 30  # sooner than the 60 s before which a token is renewed
         browser.log_in("otto@example.com")
         provider.lifetime_seconds = 300
-        for address in (other, one, other, one):
+        for address in (other, text, other, text):
             browser.address = address
             assert browser.get("/api/v1/me").json()["name"] == "otto@example.com"
     assert provider.asked.count("/token") == 2  # the login, and one renewal
@@ -112,12 +112,12 @@ def test_of_two_replicas_one_renews_a_token_and_the_other_takes_what_it_got(
 
 def test_who_lost_the_race_for_a_renewal_asks_nobody(tmp_path: Path, key_file: Path) -> None:
     folder, keys = Folder((tmp_path / "s").as_uri()), SessionKeys(str(key_file))
-    one, other = (SharedSessions(folder, keys, 2, lambda: 1000.0) for _ in range(2))
-    id_ = one.begin(Session("otto", (), 5000.0, "t", 1010.0, "r", 950.0))
-    session, same = one.of(id_), other.of(id_)
+    sessions, other = (SharedSessions(folder, keys, 2, lambda: 1000.0) for _ in range(2))
+    id_ = sessions.begin(Session("otto", (), 5000.0, "t", 1010.0, "r", 950.0))
+    session, same = sessions.of(id_), other.of(id_)
     assert session is not None and same is not None and same.refresh_token == "r"
-    assert [one.claim(id_, session), other.claim(id_, same)] == [True, False]
-    ids = [id_, *(one.begin(Session(str(n), (), 6000.0 + n)) for n in range(2))]
+    assert [sessions.claim(id_, session), other.claim(id_, same)] == [True, False]
+    ids = [id_, *(sessions.begin(Session(str(n), (), 6000.0 + n)) for n in range(2))]
     assert [other.of(i) is not None for i in ids] == [False, True, True]  # two at most: the first to end has gone
 
 
@@ -131,10 +131,10 @@ def test_who_is_known_stays_logged_in_while_the_store_is_away(
         for name, value in {"ENDPOINT_URL": careless.address, "ACCESS_KEY_ID": "a", "SECRET_ACCESS_KEY": "b"}.items():
             monkeypatch.setenv(f"AWS_{name}", value)
         folder, keys = Folder("s3://logins/s"), SessionKeys(str(key_file))
-        one, other = (SharedSessions(folder, keys, 5, lambda: 1000.0) for _ in range(2))
-        id_ = one.begin(Session("otto", (), 5000.0))
-        assert (one.of(id_) or pytest.fail("not logged in")).name == "otto"
-    known = one.of(id_)
+        sessions, other = (SharedSessions(folder, keys, 5, lambda: 1000.0) for _ in range(2))
+        id_ = sessions.begin(Session("otto", (), 5000.0))
+        assert (sessions.of(id_) or pytest.fail("not logged in")).name == "otto"
+    known = sessions.of(id_)
     assert known is not None and known.name == "otto"
     with pytest.raises(StoreError):
         other.of(id_)

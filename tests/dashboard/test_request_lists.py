@@ -88,10 +88,10 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     folder = tmp_path_factory.mktemp("lists")
     spec = SyntheticSpec(nodes=2, workloads=8, days=3, seed=7)
     store, clock = Store((folder / "store").as_uri(), "embedded"), FixedClock(spec.end_seconds)
-    made = cluster_population.present_cluster(
+    cluster = cluster_population.present_cluster(
         cluster_population.resident(spec, cluster_population.fake_nodes(spec)), "embedded", spec.end_seconds
     )
-    demo.write(store, made, Silent())
+    demo.write(store, cluster, Silent())
     daily_analysis.publish(daily_analysis.analyse(store, Settings(), clock, Silent()), store, Settings())
     with EmbeddedServer() as server:
         for kind in ("reservationplans", "autopilotpolicies"):
@@ -101,7 +101,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
             kube=KubeSettings(kubeconfig=str(server.write_kubeconfig(folder / "kubeconfig"))),
             actions=ActionSettings(ledger=str(Path(folder) / "ledger.db"), anchor=False),
         )
-        given = DashboardContext(
+        context = DashboardContext(
             current_user=lambda: PERSON,
             changes=change_service_of(settings, store, kubeconfig_door(settings.kube), clock),
             plans=plan_service_of(settings, clock=clock),
@@ -110,7 +110,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
             moves=FixedMoves(),
             topologies=FixedTopologies(),
         )
-        app = create_app(StoreSource(store, QUICK), QUICK, clock, given)
+        app = create_app(StoreSource(store, QUICK), QUICK, clock, context)
         with served(app) as url:
             yield House(app, url)
 
@@ -124,7 +124,7 @@ def columns_of(house: House, path: str) -> list[str]:
 def filter_key_of(house: House, path: str) -> str:
     known = {"row", "format", "offset", "limit", "columns", "q", "sort", "since", "until", "range", "severity", "waste"}
     parameters = house.spec["paths"][path]["get"]["parameters"]
-    return str(next(one["name"] for one in parameters if one["name"] not in known))
+    return str(next(parameter["name"] for parameter in parameters if parameter["name"] not in known))
 
 
 @pytest.mark.slow

@@ -150,11 +150,11 @@ def test_names_on_the_axis_stay_text() -> None:
 
 
 def test_the_lane_adds_proposed_plans_only_and_only_inside_their_windows() -> None:
-    found = proposed_plans.lane(ROWS, nodes(20_000, 5_000), Resource.CPU, PlanHorizon(DAY))
+    curve = proposed_plans.lane(ROWS, nodes(20_000, 5_000), Resource.CPU, PlanHorizon(DAY))
     # checkout 6 pods x 2 cores in 10..19, web 9 x 2 in 14..21; the withheld index counts for nothing.
-    assert found.wanted[10] == 12_000 and found.wanted[15] == 30_000 and found.wanted[21] == 18_000
-    assert found.wanted[22:].sum() == 0 and found.free == 25_000
-    assert gantt.runs(found.conflict) == [(14, 20)]
+    assert curve.wanted[10] == 12_000 and curve.wanted[15] == 30_000 and curve.wanted[21] == 18_000
+    assert curve.wanted[22:].sum() == 0 and curve.free == 25_000
+    assert gantt.runs(curve.conflict) == [(14, 20)]
 
 
 def test_a_node_that_is_overcommitted_takes_nothing_from_the_others() -> None:
@@ -199,10 +199,10 @@ def test_a_plan_without_a_path_has_no_chart() -> None:
 
 
 def test_sums_leave_out_what_is_withheld() -> None:
-    found = proposed_plans.sums(Table.from_rows(PLANS, ROWS).columns)
+    sums = proposed_plans.sums(Table.from_rows(PLANS, ROWS).columns)
     # 6 + 9 pods of 2 cores; two plans with 3.5 idle core-hours and 0.25 each.
-    assert (found.workloads, found.pods, found.millicores) == (2, 15, 30_000)
-    assert (found.idle_core_hours, found.cost) == (7.0, 0.5)
+    assert (sums.workloads, sums.pods, sums.millicores) == (2, 15, 30_000)
+    assert (sums.idle_core_hours, sums.cost) == (7.0, 0.5)
 
 
 # ---- pure: the plan in hand and its commands
@@ -283,9 +283,9 @@ def test_an_old_link_is_told_and_a_filtered_one_still_opens(source: StoreSource,
 @pytest.mark.parametrize("value", ["checkout", "pay/checkout", "pay/Deployment/checkout/cpu"])
 def test_a_link_that_names_no_plan_is_told_and_opens_none(source: StoreSource, made: Results, value: str) -> None:
     view, search = view_on(planned(source, ROWS), made.end_seconds), f"?open={value}"
-    told = text_of(detail.selected_panel(view, search))
-    assert f"No plan of {value}." in told and "cotenant reservations list" in told
-    assert "310 core-hours" not in told, "the first plan is open"
+    text = text_of(detail.selected_panel(view, search))
+    assert f"No plan of {value}." in text and "cotenant reservations list" in text
+    assert "310 core-hours" not in text, "the first plan is open"
     plans = board.BoardPlans()
     chosen = board.selection(view.source.snapshot(), board.rows_of(view, search), search, plans)
     assert (chosen.plan, chosen.row, chosen.missing) == (None, None, value), "none is marked in the list either"
@@ -313,11 +313,11 @@ def test_windows_that_are_over_are_called_stale(
 def test_the_list_and_its_csv_are_served_under_the_same_filters(source: StoreSource, made: Results) -> None:
     with support.served(support.app_on(planned(source, ROWS))) as address:
         with urllib.request.urlopen(f"{address}/api/v1/plans?reason=ok&sort=-pods", timeout=120) as answer:
-            found = json.loads(answer.read())
+            document = json.loads(answer.read())
         with urllib.request.urlopen(f"{address}/api/v1/plans?reason!=ok&format=csv", timeout=120) as answer:
             lines = answer.read().decode().splitlines()
-    assert [row["workload"] for row in found["rows"]] == ["web", "checkout"]
-    assert found["rows"][0]["wanted"][14] == 9 and len(lines) == 3
+    assert [row["workload"] for row in document["rows"]] == ["web", "checkout"]
+    assert document["rows"][0]["wanted"][14] == 9 and len(lines) == 3
 
 
 def test_real_results_are_drawn(source: StoreSource, made: Results) -> None:

@@ -42,8 +42,8 @@ def test_the_panel_holds_every_pod_of_the_node_and_the_api_the_same_rows(made: R
     for row in expected:
         assert f'"{row["pod"]}"' in text
         assert f"/workload/{row['namespace']}/{row['kind']}/{row['workload']}?node=node-003&from=pods" in text
-    found = results.answer(snapshot, PODS, "node=node-003&sort=-cpu_usage", "json", slice(0, 1000))
-    answer = json.loads(bytes(found.body))
+    response = results.answer(snapshot, PODS, "node=node-003&sort=-cpu_usage", "json", slice(0, 1000))
+    answer = json.loads(bytes(response.body))
     assert answer["rows"] == rows
 
 

@@ -170,13 +170,13 @@ def test_the_dialogs_of_a_rollback_and_of_a_second_person_list_each_line_of_the_
     view, refs, service = view_of(scene), tuple(free(scene, 2)), scene.service()
     done = service.accept(ADMIN, ChangeRequest(refs, key="two"))
     dialog, ids = changes.rollback_question(view, "batch", done[0].change.id)
-    assert ids == [one.change.id for one in done] and len(ids) == 2
-    assert listed(dialog) == lines_of(rollback_lines(one.change for one in done))
-    waiting = [replace(one, state=ChangeState.AWAITING) for one in done]
+    assert ids == [change_status.change.id for change_status in done] and len(ids) == 2
+    assert listed(dialog) == lines_of(rollback_lines(change_status.change for change_status in done))
+    waiting = [replace(change_status, state=ChangeState.AWAITING) for change_status in done]
     allowed = changes.allowed_acts(view, waiting[0], waiting, None)
-    told = change_story.body(waiting[0], (), allowed, None)
-    written = lines_of(line for one in done for line in write_lines(one.change.writes, None))
-    assert listed(told) == written and {line[0] for line in written} == {str(address_of(ref)) for ref in refs}
+    body = change_story.body(waiting[0], (), allowed, None)
+    written = lines_of(line for change_status in done for line in write_lines(change_status.change.writes, None))
+    assert listed(body) == written and {line[0] for line in written} == {str(address_of(ref)) for ref in refs}
 
 
 def lines_of(lines: Iterable[FieldMove]) -> set[tuple[str, str, str, str]]:
@@ -264,7 +264,7 @@ def test_a_filter_becomes_one_review_of_any_size_and_is_applied_in_waves(made: P
         shown["version"] = view.source.snapshot().results_version
         done = review.accept_changes(view, reviewing.parse_terms(search), shown)
         # Five in waves of two: two are sent, the others wait for their verdict.
-        assert [(one.change.wave, one.state.value) for one in done] == [
+        assert [(change_status.change.wave, change_status.state.value) for change_status in done] == [
             (0, "applied"), (0, "applied"), (1, "waiting"), (1, "waiting"), (2, "waiting")
         ]  # fmt: skip
 
@@ -291,9 +291,9 @@ def test_a_large_review_says_how_far_it_is_and_what_was_reviewed_when_it_is_stop
 
 
 def looks_of(job: review_job.ReviewJob) -> list[WorkloadReview]:
-    found = job.answer()
-    assert found is not None
-    return found[0]
+    answer = job.answer()
+    assert answer is not None
+    return answer[0]
 
 
 def test_a_large_review_that_fails_says_why_and_one_that_ends_has_all_in_the_order_of_the_list() -> None:
@@ -306,24 +306,24 @@ def test_a_large_review_that_fails_says_why_and_one_that_ends_has_all_in_the_ord
     assert failed.wait(60)
     with pytest.raises(StoreBusy):
         failed.answer()
-    asked: list[WorkloadRef] = []
+    workload_refs: list[WorkloadRef] = []
 
     def ask(some: Sequence[WorkloadRef], _method: Method) -> list[WorkloadReview]:
-        asked.extend(some)
+        workload_refs.extend(some)
         return [WorkloadReview(ref) for ref in some]
 
     whole = review_job.ReviewJob(refs, ask, Method.IN_PLACE)
     assert whole.wait(60) and not whole.is_partial and [look.workload for look in looks_of(whole)] == refs
     # A namespace's file is read once: those of the first workload's namespace are asked about before the others.
-    assert [ref.namespace for ref in asked] == ["web"] * 8 + ["pay"] * 7
+    assert [ref.namespace for ref in workload_refs] == ["web"] * 8 + ["pay"] * 7
 
 
 def test_a_review_whose_method_nobody_chose_knows_the_default_and_the_other_way_after_one_pass() -> None:
     refs = [WorkloadRef("pay", "Deployment", f"w{index}") for index in range(15)]
-    asked: list[Method] = []
+    methods: list[Method] = []
 
     def ask(some: Sequence[WorkloadRef], method: Method) -> list[WorkloadReview]:
-        asked.append(method)
+        methods.append(method)
         return [WorkloadReview(ref, suggested=Method.IN_PLACE, restart=method.value) for ref in some]
 
     job = review_job.ReviewJob(refs, ask)
@@ -335,16 +335,16 @@ def test_a_review_whose_method_nobody_chose_knows_the_default_and_the_other_way_
         Method.BUNDLE: (Method.BUNDLE, "template"),
         Method.ANNOTATE: None,  # nobody asked
     }
-    assert asked == [Method.TEMPLATE, Method.IN_PLACE] * 2
+    assert methods == [Method.TEMPLATE, Method.IN_PLACE] * 2
 
 
 def test_a_review_rests_once_nobody_looks_and_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "VIEWER_GONE_SECONDS", 0.2)
     refs = [WorkloadRef("pay", "Deployment", f"w{index}") for index in range(40)]
-    asked: list[WorkloadRef] = []
+    workload_refs: list[WorkloadRef] = []
 
     def ask(some: Sequence[WorkloadRef], _method: Method) -> list[WorkloadReview]:
-        asked.extend(some)
+        workload_refs.extend(some)
         time.sleep(1.0)  # long after the viewer has gone
         return [WorkloadReview(ref) for ref in some]
 
@@ -352,11 +352,11 @@ def test_a_review_rests_once_nobody_looks_and_goes_on_where_it_was(monkeypatch: 
     job = known.job("key", lambda: review_job.ReviewJob(refs, ask, Method.TEMPLATE))
     wait_for("the first answer", lambda: job.done == review_job.CHUNK)
     time.sleep(1.5)
-    assert asked == refs[:10] and not job.is_over
+    assert workload_refs == refs[:10] and not job.is_over
     # Looked at again, as after a reload: the same job goes on, and nothing is asked twice.
     assert known.last(lambda key: key == "key") is job
     wait_for("the second answer", lambda: job.done > review_job.CHUNK)
-    assert asked == refs[: job.done]
+    assert workload_refs == refs[: job.done]
     known.forget("key")
     assert job.wait(60) and job.is_partial
 
@@ -480,7 +480,11 @@ def test_a_large_cut_is_reviewed_accepted_and_shown_as_its_first_step(made: Prep
     with acting.embedded(tmp_path, made, default) as scene:
         service, view = scene.service(), view_of(scene)
         looks = service.review(ADMIN, ChangeRequest(scene.workloads))
-        look = next(one for one in looks if one.next_steps and not one.error and not one.blocked(()))
+        look = next(
+            workload_review
+            for workload_review in looks
+            if workload_review.next_steps and not workload_review.error and not workload_review.blocked(())
+        )
         ref = look.workload
         before = row_of(view, ref, look.next_steps[0].container)
         assert before["ready"] == "first-step"
@@ -493,8 +497,8 @@ def test_a_large_cut_is_reviewed_accepted_and_shown_as_its_first_step(made: Prep
         version = view.source.snapshot().results_version
         shown = {"ids": [reviewing.name_of(ref)], "version": version, "method": "template"}
         (done,) = review.accept_changes(view, reviewing.parse_terms(search_of([ref], step="confirm")), shown)
-        taken = [(one.container, one.resource, one.amount) for one in done.change.next_steps]
-        assert taken == [(one.container, one.resource, one.amount) for one in look.next_steps]
+        taken = [(next_step.container, next_step.resource, next_step.amount) for next_step in done.change.next_steps]
+        assert taken == [(next_step.container, next_step.resource, next_step.amount) for next_step in look.next_steps]
         # Afterwards the list says when the next step may be taken, and what is shown goes on from the cluster's values.
         waiting = row_of(view, ref, taken[0][0])
         assert (waiting["ready"], waiting["cpu_step_total"]) == ("waiting", None)
@@ -513,6 +517,6 @@ def test_a_large_cut_is_reviewed_accepted_and_shown_as_its_first_step(made: Prep
         service.accept(ADMIN, ChangeRequest((ref,), key="all", ladder=True, overridden=("rollout", "cool-down")))
         (climbing,) = service.ladders(ADMIN)
         dialog, asked = ladders.back_question(view, climbing.status.ladder.id, 0)
-        (step_taken,) = (one.change for one in service.changes(ADMIN) if one.change.ladder)
+        (step_taken,) = (change.change for change in service.changes(ADMIN) if change.change.ladder)
         assert listed(dialog) == lines_of(rollback_lines([step_taken])) and len(listed(dialog)) > 1
         assert asked == {"ladder": climbing.status.ladder.id, "step": 0}

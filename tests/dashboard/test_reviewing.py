@@ -41,15 +41,15 @@ def action_of(then: int | None) -> Action:
 @settings(max_examples=60)
 @given(st.lists(REFS, max_size=4, unique=True))
 def test_an_address_names_exactly_the_workloads_it_was_made_of(refs: list[WorkloadRef]) -> None:
-    found = reviewing.parse_terms(reviewing.href("/", refs).partition("?")[2])
-    assert list(found.workloads) == refs
+    terms = reviewing.parse_terms(reviewing.href("/", refs).partition("?")[2])
+    assert list(terms.workloads) == refs
 
 
 @settings(max_examples=80)
 @given(st.text(max_size=40))
 def test_any_address_is_read_without_an_error(text: str) -> None:
-    found = reviewing.parse_terms(text)
-    assert found.step in (*reviewing.STEPS, reviewing.DONE) and 0 <= found.canary < 1
+    terms = reviewing.parse_terms(text)
+    assert terms.step in (*reviewing.STEPS, reviewing.DONE) and 0 <= terms.canary < 1
 
 
 def test_terms_are_read_and_what_cannot_be_is_as_if_not_said() -> None:
@@ -138,19 +138,19 @@ def test_a_review_s_foot_says_what_is_freed_and_what_is_raised_each_as_a_positiv
 def test_the_method_chosen_beforehand_is_what_the_service_suggests(
     suggested: tuple[Method, ...], chosen: Method
 ) -> None:
-    found = [replace(look, suggested=method) for look, method in zip(looks(), suggested, strict=False)]
-    assert reviewing.default_method(found) is chosen
+    reviews = [replace(look, suggested=method) for look, method in zip(looks(), suggested, strict=False)]
+    assert reviewing.default_method(reviews) is chosen
 
 
 def test_lines_say_now_then_highest_and_the_change_over_all_pods() -> None:
-    found = recommended(
+    recommendation = recommended(
         (Resource.CPU, Field.REQUEST, 1000, 400),
         (Resource.CPU, Field.LIMIT, 2000, None),
         (Resource.MEMORY, Field.REQUEST, 100, 100),
         (Resource.MEMORY, Field.LIMIT, 7, -1),
         replicas=3,
     )
-    cpu, limit, memory = reviewing.lines([found])
+    cpu, limit, memory = reviewing.lines([recommendation])
     # 3 pods x (400 m - 1000 m)
     assert (cpu.then, cpu.total, cpu.moves) == (400, -1800, True)
     assert (limit.then, limit.total, limit.moves) == (None, None, True)

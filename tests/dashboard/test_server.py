@@ -155,7 +155,7 @@ def test_a_compressed_script_is_the_same_for_everybody(address: str, name: str) 
     assert second.body == first.body
     own = {"date", "x-request-id"}  # of each answer
     assert second.headers["x-request-id"] != first.headers["x-request-id"]
-    shared = [{key: text for key, text in one.headers.items() if key not in own} for one in (first, second)]
+    shared = [{key: text for key, text in answer.headers.items() if key not in own} for answer in (first, second)]
     assert shared[0] == shared[1]
     assert "content-security-policy" in shared[1]
 
@@ -262,8 +262,8 @@ def test_the_command_waits_for_the_first_files_of_a_store_and_says_so(made: Resu
     env = {"HOME": str(tmp_path)}
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, env=env) as process:
         assert process.stderr is not None
-        said = next(line for line in process.stderr if line.startswith("waiting: "))
-        assert f"nothing is stored at {place.as_uri()} yet" in said.strip()
+        text = next(line for line in process.stderr if line.startswith("waiting: "))
+        assert f"nothing is stored at {place.as_uri()} yet" in text.strip()
         # what a recorder does first: files appear below the name of its cluster
         shutil.copytree(Path(made.store.url.removeprefix("file://")), place)
         address = next(line.split()[1] for line in process.stderr if line.startswith("open http://127.0.0.1:"))

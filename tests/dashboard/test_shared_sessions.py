@@ -67,35 +67,35 @@ def replicas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Replicas:
 
 
 def test_renewed_tokens_that_the_store_did_not_take_are_stored_at_the_next_request(replicas: Replicas) -> None:
-    one, other = replicas.new(), replicas.new()
-    id_ = one.begin(_login())
-    session = one.of(id_)
-    assert session is not None and one.claim(id_, session)
+    sessions, other = replicas.new(), replicas.new()
+    id_ = sessions.begin(_login())
+    session = sessions.of(id_)
+    assert session is not None and sessions.claim(id_, session)
     session.refresh_token, session.renew_seconds = "refresh-1", 5000.0  # the provider takes refresh-0 no more
     with replicas.away():
-        one.keep(id_, session)
-        assert _tokens(one.of(id_)) == "refresh-1"
+        sessions.keep(id_, session)
+        assert _tokens(sessions.of(id_)) == "refresh-1"
     assert _tokens(other.of(id_)) == "refresh-0"
-    assert _tokens(one.of(id_)) == "refresh-1"
+    assert _tokens(sessions.of(id_)) == "refresh-1"
     read = other.of(id_)
     assert read is not None and (read.refresh_token, read.renew_seconds) == ("refresh-1", 5000.0)
 
 
 def test_nobody_renews_while_the_store_is_away_and_the_person_stays_logged_in(replicas: Replicas) -> None:
-    one = replicas.new()
-    id_ = one.begin(_login())
-    session = one.of(id_)
+    sessions = replicas.new()
+    id_ = sessions.begin(_login())
+    session = sessions.of(id_)
     assert session is not None
     with replicas.away():
-        assert not one.claim(id_, session)
-        assert one.of(id_) is session and session.renew_seconds == 1000.0 + shared_sessions.CLAIM_SECONDS
+        assert not sessions.claim(id_, session)
+        assert sessions.of(id_) is session and session.renew_seconds == 1000.0 + shared_sessions.CLAIM_SECONDS
 
 
 def test_a_login_that_nobody_has_read_fails_at_once_while_the_store_is_known_to_be_away(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = replicas.new()
-    id_ = one.begin(_login())
+    sessions = replicas.new()
+    id_ = sessions.begin(_login())
     other = replicas.new()
     with replicas.away(), pytest.raises(StoreError, match="cannot read"):
         other.of(id_)
@@ -127,9 +127,9 @@ class LateFolder(Folder):
 
 def test_a_late_read_does_not_undo_a_renewal(replicas: Replicas) -> None:
     folder = LateFolder(replicas.place.as_uri())
-    one, other = replicas.new(folder), replicas.new()
+    sessions, other = replicas.new(folder), replicas.new()
     id_ = other.begin(_login())
-    session = one.of(id_)
+    session = sessions.of(id_)
     stored = other.of(id_)
     assert session is not None and stored is not None
     assert other.claim(id_, stored)  # so that the late read brings another mark
@@ -137,28 +137,28 @@ def test_a_late_read_does_not_undo_a_renewal(replicas: Replicas) -> None:
     other.keep(id_, stored)
     folder.late = True
     late: list[Session | None] = []
-    reader = threading.Thread(target=lambda: late.append(one.of(id_)))
+    reader = threading.Thread(target=lambda: late.append(sessions.of(id_)))
     reader.start()
     assert folder.answered.wait(30)
-    mine = one.reread(id_)
-    assert mine is not None and one.claim(id_, mine)
+    mine = sessions.reread(id_)
+    assert mine is not None and sessions.claim(id_, mine)
     folder.go.set()
     reader.join(30)
     assert late == [mine]
     mine.refresh_token = "refresh-1"
-    one.keep(id_, mine)
-    assert _tokens(one.of(id_)) == _tokens(replicas.new().of(id_)) == "refresh-1"
+    sessions.keep(id_, mine)
+    assert _tokens(sessions.of(id_)) == _tokens(replicas.new().of(id_)) == "refresh-1"
 
 
 def test_who_read_a_login_before_somebody_renewed_it_does_not_write_the_old_tokens_back(replicas: Replicas) -> None:
-    one, other = replicas.new(), replicas.new()
-    id_ = one.begin(_login())
-    old, theirs = one.of(id_), other.of(id_)
+    sessions, other = replicas.new(), replicas.new()
+    id_ = sessions.begin(_login())
+    old, theirs = sessions.of(id_), other.of(id_)
     assert old is not None and theirs is not None and other.claim(id_, theirs)
     theirs.refresh_token = "refresh-1"
     other.keep(id_, theirs)
-    assert _tokens(one.of(id_)) == "refresh-1"
-    assert not one.claim(id_, old)
+    assert _tokens(sessions.of(id_)) == "refresh-1"
+    assert not sessions.claim(id_, old)
     assert _tokens(replicas.new().of(id_)) == "refresh-1"
 
 
@@ -192,8 +192,8 @@ def test_a_session_file_copied_over_another_ones_is_unreadable(replicas: Replica
     own.write_bytes(theirs.read_bytes())
     # Another replica, which has read neither: the copy is encrypted for another id.
     assert replicas.new().of(mine) is None
-    found = replicas.new().of(admin)
-    assert found is not None and found.name == "admin"
+    session = replicas.new().of(admin)
+    assert session is not None and session.name == "admin"
 
 
 def test_a_session_file_put_back_after_the_logout_lives_no_more(replicas: Replicas) -> None:

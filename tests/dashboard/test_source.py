@@ -64,9 +64,9 @@ def test_every_recommendation_in_the_table_can_be_explained(made: Results) -> No
     table = source.snapshot().tables[RECOMMENDATIONS.name].read()
     assert len(table) > 50
     for row in table.rows():
-        found = source.explain(row["namespace"], row["kind"], row["workload"], row["container"])
-        assert found is not None
-        assert found.severity.value == row["severity"]
+        recommendation = source.explain(row["namespace"], row["kind"], row["workload"], row["container"])
+        assert recommendation is not None
+        assert recommendation.severity.value == row["severity"]
 
 
 @pytest.mark.parametrize("namespace", ["../../etc", "nowhere", "", "pay/../x"])

@@ -32,9 +32,9 @@ pytestmark = pytest.mark.server
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DemoCluster]:
     inventory = generate(SyntheticSpec(nodes=2, workloads=10, days=1)).inventory
     story = DemoScenario(inventory, RunResults(inventory.time_seconds), NOTHING)
-    with DemoCluster(story, Settings(), tmp_path_factory.mktemp("cluster")) as made:
-        made.course.halt(True)
-        yield made
+    with DemoCluster(story, Settings(), tmp_path_factory.mktemp("cluster")) as demo_cluster:
+        demo_cluster.course.halt(True)
+        yield demo_cluster
 
 
 @pytest.fixture
@@ -44,9 +44,9 @@ def url(cluster: DemoCluster, tmp_path: Path) -> Iterator[Callable[[Role], str]]
 
     def served(role: Role) -> str:
         who = Person("jane", grants=(Grant(role),))
-        given = DashboardContext(current_user=lambda: who, steering=cluster.course)
+        context = DashboardContext(current_user=lambda: who, steering=cluster.course)
         source = StoreSource(Store(tmp_path.as_uri(), "empty"), support.QUICK)
-        opened.append(support.served(create_app(source, support.QUICK, cluster.clock, given)))
+        opened.append(support.served(create_app(source, support.QUICK, cluster.clock, context)))
         return str(opened[-1].__enter__())
 
     yield served

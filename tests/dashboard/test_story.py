@@ -115,11 +115,11 @@ def test_one_container_without_a_limit_makes_the_whole_unlimited() -> None:
 
 def test_a_request_that_is_not_set_counts_as_the_limit_until_one_is_set() -> None:
     first = value(Resource.CPU, Field.REQUEST, None, 200, Action.SET)
-    one = replace(proposal(), values=(first,), present_limits={Resource.CPU: 1000})
-    found = told(one)
+    recommendation = replace(proposal(), values=(first,), present_limits={Resource.CPU: 1000})
+    found = told(recommendation)
     # of each pod 1000 m now, 200 m then
-    assert workload_story.total(found, Resource.CPU, Field.REQUEST, proposed=False) == 1000 * one.replicas
-    assert workload_story.total(found, Resource.CPU, Field.REQUEST, proposed=True) == 200 * one.replicas
+    assert workload_story.total(found, Resource.CPU, Field.REQUEST, proposed=False) == 1000 * recommendation.replicas
+    assert workload_story.total(found, Resource.CPU, Field.REQUEST, proposed=True) == 200 * recommendation.replicas
 
 
 def test_no_total_of_containers_stands_for_the_amount_of_the_pod_itself() -> None:
@@ -131,10 +131,10 @@ def test_no_total_of_containers_stands_for_the_amount_of_the_pod_itself() -> Non
 
 def test_back_tests_add_up_and_say_how_many_containers_have_one() -> None:
     test = Backtest(7.0, 10.0, 4.0, 1, 0, 2, 300, -GIB)
-    found = workload_story.outcome(
+    totals = workload_story.outcome(
         [proposal(backtest=test), proposal("b", backtest=replace(test, days=5.0)), proposal("c")]
     )
-    assert found == workload_story.BacktestTotals(5.0, 20.0, 8.0, 2, 0, 4, 600, -2 * GIB, containers=2, of=3)
+    assert totals == workload_story.BacktestTotals(5.0, 20.0, 8.0, 2, 0, 4, 600, -2 * GIB, containers=2, of=3)
     assert workload_story.outcome([proposal()]) is None
 
 
@@ -171,10 +171,10 @@ def test_every_listed_forecast_can_be_opened_with_its_paths(made: Results) -> No
     whole = list(made.store.read_table(FORECASTS).rows())
     assert not {"q10", "q50", "q90", "q95"} & {c.name for c in FORECAST_LIST.columns}
     for row in whole[:: max(1, len(whole) // 20)]:
-        found = source.foreseen(Subject(row["scope"], row["namespace"], row["kind"], row["name"], row["resource"]))
-        assert found is not None and found.row == row
-        assert len(found.times) == len(found.mean) == len(found.request) > 24
-        assert np.isfinite(found.mean).any()
+        detail = source.foreseen(Subject(row["scope"], row["namespace"], row["kind"], row["name"], row["resource"]))
+        assert detail is not None and detail.row == row
+        assert len(detail.times) == len(detail.mean) == len(detail.request) > 24
+        assert np.isfinite(detail.mean).any()
 
 
 @pytest.mark.parametrize("name", [("../etc", "Deployment", "x"), ("pay", "Deployment", "nobody"), ("", "", "")])
@@ -215,8 +215,8 @@ def test_the_page_tells_the_back_test_beside_the_present(made: Results) -> None:
         "Memory requests, mean",
         "Restart",
     )
-    for said in ("Had this been applied 7 days ago", *rows, "EUR a month", "Confidence", "kubectl patch", "kind: X"):
-        assert said in page
+    for text in ("Had this been applied 7 days ago", *rows, "EUR a month", "Confidence", "kubectl patch", "kind: X"):
+        assert text in page
 
 
 def test_a_workload_that_is_gone_offers_the_search(made: Results) -> None:
@@ -352,10 +352,10 @@ def test_the_models_of_a_series_are_compared_best_first(made: Results) -> None:
     compared = workload_story.model_losses(row)
     losses = [loss for _, loss in compared]
     assert losses == sorted(losses) and dict(compared)["seasonal-naive-day"] == 1.0
-    said = words(forecast.models(row))
+    text = words(forecast.models(row))
     best = f"{len(compared)} models compared: best {compared[0][0]}, {losses[0]:.2f} x the error of repeating yesterday"
-    assert best in said
-    assert all(f"{name} {loss:.2f}" in said for name, loss in compared)
+    assert best in text
+    assert all(f"{name} {loss:.2f}" in text for name, loss in compared)
     assert "No model was tested on this series." in words(forecast.models({**row, "losses": ""}))
 
 
@@ -367,5 +367,5 @@ def test_filtered_out_forecasts_say_so(made: Results) -> None:
 def test_the_overview_s_cluster_has_a_forecast(made: Results) -> None:
     overview = made.store.read_document("overview", Overview)
     assert overview is not None
-    found = StoreSource(made.store, DashboardSettings()).foreseen(Subject("cluster", "", "", overview.cluster, "cpu"))
-    assert found is not None and list(found.times) == overview.cpu.times
+    detail = StoreSource(made.store, DashboardSettings()).foreseen(Subject("cluster", "", "", overview.cluster, "cpu"))
+    assert detail is not None and list(detail.times) == overview.cpu.times

@@ -198,11 +198,11 @@ def test_no_usage_has_no_distribution_and_says_so() -> None:
 def test_the_week_of_a_workload_names_amounts_and_the_unit_of_its_colours() -> None:
     values = np.full(168, 1000.0)
     values[24 + 15], values[6 * 24 + 4], values[0] = 9000.0, 50.0, np.nan
-    made = heat.amounts(values.tolist(), Resource.CPU)
-    assert plotted(made).data[0].z[0][0] is None
+    amounts = heat.amounts(values.tolist(), Resource.CPU)
+    assert plotted(amounts).data[0].z[0][0] is None
     scales = [plotted(heat.amounts(values.tolist(), of)).data[0].colorbar.title.text for of in Resource]
     assert scales == ["cores", "GiB"]
-    assert "Tue 15:00 UTC at 9 cores" in made.summary and "Sun 04:00 UTC at 50 m" in made.summary
+    assert "Tue 15:00 UTC at 9 cores" in amounts.summary and "Sun 04:00 UTC at 50 m" in amounts.summary
 
 
 def test_coverage_counts_forecasts_and_says_how_many_are_too_sure() -> None:

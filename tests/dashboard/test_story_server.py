@@ -17,13 +17,13 @@ CHECKOUT = "pay/Deployment/checkout"
 
 
 def test_a_workload_s_story_is_served_whole(address: str, made: Results) -> None:
-    found = Answer(f"{address}/api/v1/workloads/{CHECKOUT}").json
+    body = Answer(f"{address}/api/v1/workloads/{CHECKOUT}").json
     stored = {
         r["resource"]: r for r in made.store.read_table(portraits_of("pay")).rows() if r["workload"] == "checkout"
     }
-    assert found["portraits"] == json.loads(json.dumps(stored))
-    assert found["workload"]["workload"] == "checkout" and found["events"] and found["log"]
-    assert all(r["backtest"]["days"] > 0 for r in found["recommendations"])
+    assert body["portraits"] == json.loads(json.dumps(stored))
+    assert body["workload"]["workload"] == "checkout" and body["events"] and body["log"]
+    assert all(r["backtest"]["days"] > 0 for r in body["recommendations"])
     gone = Answer(f"{address}/api/v1/workloads/pay/Deployment/gone")
     assert (gone.status, gone.json["message"]) == (404, "no workload pay/Deployment/gone")
 
@@ -44,9 +44,9 @@ def test_forecasts_are_listed_filtered_and_exported_alike(address: str, made: Re
 def test_one_forecast_has_its_paths_and_the_usage_before_it(address: str, made: Results, scope: str) -> None:
     row = next(r for r in made.store.read_table(FORECASTS).rows() if r["scope"] == scope)
     query = "&".join(f"{key}={row[key]}" for key in FORECASTS.key)
-    found = Answer(f"{address}/api/v1/forecast?{query}").json
-    assert found["forecast"] == json.loads(json.dumps(row)) and len(found["forecast"]["q95"]) == 48
-    before = found["before"]
+    body = Answer(f"{address}/api/v1/forecast?{query}").json
+    assert body["forecast"] == json.loads(json.dumps(row)) and len(body["forecast"]["q95"]) == 48
+    before = body["before"]
     assert len(before["times"]) == len(before["mean"]) > 24 and before["times"][-1] < row["start"]
     assert Answer(f"{address}/api/v1/forecast?scope={scope}&name=nobody&resource=cpu").status == 404
     assert Answer(f"{address}/api/v1/forecast?scope=planet&name=x&resource=cpu").status == 422

@@ -79,8 +79,8 @@ def test_a_callback_that_waits_holds_up_nobody(slow: Slow) -> None:
 
 
 def test_in_its_thread_a_callback_knows_what_was_triggered_and_writes_elsewhere(slow: Slow) -> None:
-    found = slow.ask("quick.children").json()
-    assert found["sideUpdate"] == {"said": {"children": "by in"}}
+    body = slow.ask("quick.children").json()
+    assert body["sideUpdate"] == {"said": {"children": "by in"}}
 
 
 def test_in_its_thread_a_callback_knows_who_asks() -> None:

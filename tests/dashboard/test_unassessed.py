@@ -122,9 +122,9 @@ def test_a_request_that_nobody_told_is_not_said_to_be_not_set(view: View, store:
     read = ("--store", store.url)
     explained = cotenant("explain", name, *read, variables={"HOME": str(tmp_path)})
     report = cotenant("scan", "--offline", *read, "-o", "html", variables={"HOME": str(tmp_path)})
-    found = view.source.explain(row["namespace"], row["kind"], row["workload"], row["container"])
-    assert found is not None
-    shown = json.dumps(explanation.values(found), cls=PlotlyJSONEncoder)
+    recommendation = view.source.explain(row["namespace"], row["kind"], row["workload"], row["container"])
+    assert recommendation is not None
+    shown = json.dumps(explanation.values(recommendation), cls=PlotlyJSONEncoder)
     assert "not known" in report.stdout
     for text in (explained.stdout, shown):
         assert "not known" in text and "not set" not in text

@@ -68,9 +68,9 @@ class Young(Unreplayed):
 
     def __init__(self, behind: ResultSource, days: float) -> None:
         super().__init__(behind)
-        found = behind.snapshot()
-        assert found.overview is not None
-        self._found = replace(found, overview=replace(found.overview, window_days=days))
+        snapshot = behind.snapshot()
+        assert snapshot.overview is not None
+        self._found = replace(snapshot, overview=replace(snapshot.overview, window_days=days))
 
     def snapshot(self) -> Snapshot:
         return self._found

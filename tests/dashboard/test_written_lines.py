@@ -260,7 +260,7 @@ def test_the_lines_of_approved_moves_are_the_jobs_that_are_then_made(tmp_path: P
         # who approves it is in the list, as it is on the job
         assert ("metadata/annotations/cotenant.dev/approved-by", "ann") in {(line[1], line[3]) for line in lines}
         # and what came of it is told with the same lines
-        assert {(m.target, m.pointer, m.now, m.new) for one in outcomes for m in one.lines} == lines
+        assert {(m.target, m.pointer, m.now, m.new) for outcome in outcomes for m in outcome.lines} == lines
 
 
 @server
@@ -300,8 +300,8 @@ SWITCHES: Final = {
 
 @pytest.fixture
 def scene_of_autopilot(tmp_path: Path) -> Iterator[EmbeddedAutopilot]:
-    with autopilots.embedded(tmp_path) as found:
-        yield found
+    with autopilots.embedded(tmp_path) as embedded_autopilot:
+        yield embedded_autopilot
 
 
 def view_of_autopilot(scene: EmbeddedAutopilot, folder: Path) -> View:

@@ -19,8 +19,8 @@ def missing() -> str:
         return f"programs are missing: {', '.join(gone)} (packages iproute2, nftables)"
     if geteuid() != 0:
         return "network namespaces need root"
-    made = subprocess.run(["unshare", "--net", "true"], capture_output=True, check=False)
-    return "" if made.returncode == 0 else "this kernel or container refuses network namespaces"
+    process = subprocess.run(["unshare", "--net", "true"], capture_output=True, check=False)
+    return "" if process.returncode == 0 else "this kernel or container refuses network namespaces"
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,8 @@ class OneStrategy:
         self, pods: Sequence[PodSpec], spec: dict[str, Any] | None = None, millicores: float = 100.0
     ) -> list[Done]:
         """One tick under the policy of a NodeSLO's spec; millicores: the node's use, for this machine may be busy."""
-        found = self._observer.read(pods, (), self.facts, self._applier.overridden_knobs)
-        self.seen = replace(found, node=replace(found.node, cpu=CpuUse(millicores)))
+        observation = self._observer.read(pods, (), self.facts, self._applier.overridden_knobs)
+        self.seen = replace(observation, node=replace(observation.node, cpu=CpuUse(millicores)))
         step = self._strategy.step(self.seen, policy(spec), self._state)
         self._state = step.state
         self.verdicts = [v.reason for v in step.plan.verdicts]

@@ -99,14 +99,14 @@ class PodPlan:
     def manifest(self, asked: bool = False, **template: Any) -> dict[str, Any]:
         """To be created with what will be granted; asked: with what is asked for after the resize."""
         groups: dict[str, list[dict[str, Any]]] = {"containers": [], "initContainers": [], "ephemeralContainers": []}
-        for one in self.containers:
-            amounts = (one.asked or one.granted) if asked else one.granted
-            body = {"name": one.name, "resources": amounts.body(), **template}
-            if one.kind == "sidecar":
+        for container in self.containers:
+            amounts = (container.asked or container.granted) if asked else container.granted
+            body = {"name": container.name, "resources": amounts.body(), **template}
+            if container.kind == "sidecar":
                 body["restartPolicy"] = "Always"
-            groups[{"main": "containers", "ephemeral": "ephemeralContainers"}.get(one.kind, "initContainers")].append(
-                body
-            )
+            groups[
+                {"main": "containers", "ephemeral": "ephemeralContainers"}.get(container.kind, "initContainers")
+            ].append(body)
         spec: dict[str, Any] = {key: value for key, value in groups.items() if value}
         if self.own:
             spec["resources"] = self.own.body()
@@ -122,14 +122,14 @@ class PodPlan:
         pod["spec"]["priority"] = BANDS[self.qos]
         keys = {"main": "containerStatuses", "ephemeral": "ephemeralContainerStatuses"}
         status: dict[str, Any] = {"phase": "Running", "qosClass": self.kube_qos}
-        for one in self.containers:
-            resources = one.granted.body()
-            said: dict[str, Any] = {"name": one.name, "resources": resources}
-            if one.kind != "ephemeral":
+        for container in self.containers:
+            resources = container.granted.body()
+            said: dict[str, Any] = {"name": container.name, "resources": resources}
+            if container.kind != "ephemeral":
                 said["allocatedResources"] = resources.get("requests", {})
-            if one.name in self.running:
-                said |= {"containerID": f"containerd://{self.container_id(one.name)}", "state": {"running": {}}}
-            status.setdefault(keys.get(one.kind, "initContainerStatuses"), []).append(said)
+            if container.name in self.running:
+                said |= {"containerID": f"containerd://{self.container_id(container.name)}", "state": {"running": {}}}
+            status.setdefault(keys.get(container.kind, "initContainerStatuses"), []).append(said)
         if self.resize in ("Infeasible", "Deferred"):
             status["conditions"] = [{"type": "PodResizePending", "status": "True", "reason": self.resize}]
         elif self.resize:
@@ -147,11 +147,11 @@ class PodPlan:
             return replace(self, running=frozenset(c.name for c in self.of("main", "sidecar", "ephemeral")))
         before: list[str] = []
         running: list[str] = []
-        for one in self.of("sidecar", "init"):
-            if one.kind == "init":
-                running = [*before, one.name]
+        for container in self.of("sidecar", "init"):
+            if container.kind == "init":
+                running = [*before, container.name]
             else:
-                before.append(one.name)
+                before.append(container.name)
         return replace(self, running=frozenset(running or before))
 
 
@@ -170,11 +170,11 @@ def _plan(draw: random.Random, name: str, sizes: Sizes) -> PodPlan:
     order = [*kinds[0], *early, *["ephemeral"] * draw.randint(0, 1)]
     style = draw.choice(["limits", "guaranteed", "some", "none"])
     batch = qos == "BE" and draw.random() < 0.8
-    made = tuple(
+    containers = tuple(
         Container(f"c{i}", kind, _amounts(draw, sizes, kind, style if not batch else "batch"))
         for i, kind in enumerate(order)
     )
-    plan = PodPlan(name, qos, made)
+    plan = PodPlan(name, qos, containers)
     if draw.random() < 0.25 and not batch:
         plan = replace(plan, own=_own(draw, plan))
     if draw.random() < 0.2 and sizes.overhead:
@@ -256,11 +256,11 @@ def kubelet_values(plan: PodPlan) -> dict[str, CgroupValues]:
     """By container's name, "" for the pod itself."""
     own = plan.own or Amounts()
     values = {}
-    for one in plan.containers:
-        mine = one.granted
+    for container in plan.containers:
+        mine = container.granted
         cpu, memory = mine.cpu_limit or own.cpu_limit, mine.memory_limit or own.memory_limit
         request = mine.cpu_request or cpu
-        values[one.name] = CgroupValues(_shares(request), _quota(cpu), memory or NONE)
+        values[container.name] = CgroupValues(_shares(request), _quota(cpu), memory or NONE)
     values[""] = _pod_values(plan, own)
     return values
 
@@ -283,10 +283,10 @@ def _pod_values(plan: PodPlan, own: Amounts) -> CgroupValues:
 def largest_moment(plan: PodPlan, of: Any) -> int:
     """max(containers + sidecars, each init container + the sidecars before it)."""
     sidecars, highest = 0, 0
-    for one in plan.of("sidecar", "init"):
-        highest = max(highest, sidecars + of(one.granted))
-        if one.kind == "sidecar":
-            sidecars += of(one.granted)
+    for container in plan.of("sidecar", "init"):
+        highest = max(highest, sidecars + of(container.granted))
+        if container.kind == "sidecar":
+            sidecars += of(container.granted)
     return max(highest, sidecars + sum(of(c.granted) for c in plan.of("main")))
 
 
@@ -299,11 +299,11 @@ def requested(plan: PodPlan) -> int:
 def _all_declared(plan: PodPlan, of: Any) -> bool:
     """Whether each container has it; of an init container the kubelet asks the sum with the sidecars before it."""
     sidecars = 0
-    for one in plan.of("sidecar", "init"):
-        if not sidecars + of(one.granted):
+    for container in plan.of("sidecar", "init"):
+        if not sidecars + of(container.granted):
             return False
-        if one.kind == "sidecar":
-            sidecars += of(one.granted)
+        if container.kind == "sidecar":
+            sidecars += of(container.granted)
     return all(of(c.granted) for c in plan.of("main"))
 
 

@@ -80,8 +80,8 @@ def test_what_was_not_done_has_the_reason_of_its_outcome() -> None:
     ("outcome", "reason"), [("asked", "Evicting"), ("would-ask", "WouldEvict"), ("refused", "EvictionRefused")]
 )
 def test_an_eviction_is_about_its_pod_in_the_lane_of_evictions(outcome: str, reason: str) -> None:
-    said = ActionRecord("2026-11-19T12:00:00Z", "evict", "etl/a-1", outcome, "BECPUEvict", "starves", pod="etl/a-1")
-    act = act_of(said, "n1")
+    record = ActionRecord("2026-11-19T12:00:00Z", "evict", "etl/a-1", outcome, "BECPUEvict", "starves", pod="etl/a-1")
+    act = act_of(record, "n1")
     assert (act.reason, act.lane, act.pod, act.subject, act.warning) == (reason, Lane.EVICTION, "etl/a-1", "", True)
 
 
@@ -187,7 +187,7 @@ def test_changes_of_decisions_are_told_as_a_dry_run_would() -> None:
     want = Want(path, Knob.MEMORY_LOW, 5, Level.POD, "memory-qos", "why")
     leaves = Evict("default", "web", "u-web", "MemoryEvict", "full")
     told = list(changes(moment, TickDecision((want,), mode=AgentMode.ACT), {}, (leaves,)))
-    assert [(a.reason, a.pod, a.before, a.after, a.dry) for a in (act_of(one, "n1") for one, _ in told)] == [
+    assert [(a.reason, a.pod, a.before, a.after, a.dry) for a in (act_of(record, "n1") for record, _ in told)] == [
         ("MemoryProtected", "default/web", "0", "5", True),
         ("WouldEvict", "default/web", "", "", True),
     ]
@@ -199,5 +199,5 @@ def test_changes_of_decisions_are_told_as_a_dry_run_would() -> None:
 
 def test_a_finding_that_stays_is_told_once_a_minute() -> None:
     verdicts, finding = Verdicts(), Verdict("n1", "Stale", "12 s", warning=True)
-    told = [len(list(verdicts.news([finding], seen(at=float(at))))) for at in (0, 1, 59, 60, 61)]
-    assert told == [1, 0, 0, 1, 0]
+    numbers = [len(list(verdicts.news([finding], seen(at=float(at))))) for at in (0, 1, 59, 60, 61)]
+    assert numbers == [1, 0, 0, 1, 0]

@@ -82,8 +82,8 @@ def held(subtree: Subtree, tmp_path: Path) -> Iterator[tuple[Subtree, Path]]:
     subtree.make(f"{BE}/pod1")
     with OriginalValues(tmp_path, "b") as journal:
         applier = Applier(subtree.hierarchy(), journal, dry_run=False)
-        seen = Observer(subtree.hierarchy(), Layout()).read([], [], NodeReading("n"))
-        applier.apply([StrategyPlan((HELD,))], seen)
+        observation = Observer(subtree.hierarchy(), Layout()).read([], [], NodeReading("n"))
+        applier.apply([StrategyPlan((HELD,))], observation)
     assert subtree.read("cpu", BE, "cpu.cfs_quota_us") == "5000"
     yield subtree, tmp_path
 

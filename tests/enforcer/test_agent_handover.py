@@ -249,8 +249,8 @@ def test_an_agent_with_another_folder_does_not_take_our_values_for_the_kubelets(
 def test_two_agents_with_folders_of_their_own_do_not_both_write(node: Kubepods, batch: Pod, tmp_path: Path) -> None:
     with Running(node, tmp_path / "a") as first, Running(node, tmp_path / "b") as second:
         limited(node, batch)
-        one, other = first.process, second.process
-        assert one is not None and other is not None
-        wait_for("one that gives up", lambda: (one.poll() is None) != (other.poll() is None))
-        ended = first if one.poll() is not None else second
+        popen, other = first.process, second.process
+        assert popen is not None and other is not None
+        wait_for("one that gives up", lambda: (popen.poll() is None) != (other.poll() is None))
+        ended = first if popen.poll() is not None else second
         assert "another agent runs on this node" in ended.log()

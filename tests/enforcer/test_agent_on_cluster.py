@@ -236,12 +236,12 @@ def test_it_hears_of_its_own_nodes_pods_policy_and_changes(plane: ControlPlane, 
     sources.start()
     try:
         assert sources.wait(60)
-        told = sources.read()
-        uids = {p.uid for p in told.pods}
+        inputs = sources.read()
+        uids = {p.uid for p in inputs.pods}
         assert mine["metadata"]["uid"] in uids and theirs["metadata"]["uid"] not in uids
-        assert (told.node.name, told.policy_origin) == ("a-0", "no NodeSLO: everything is off")
-        assert told.policy is not None and not told.policy.thresholds.enable
-        assert told.pods_age_seconds < 60 and told.policy_age_seconds < 60 and told.notes == ()
+        assert (inputs.node.name, inputs.policy_origin) == ("a-0", "no NodeSLO: everything is off")
+        assert inputs.policy is not None and not inputs.policy.thresholds.enable
+        assert inputs.pods_age_seconds < 60 and inputs.policy_age_seconds < 60 and inputs.notes == ()
         slo = {"apiVersion": "slo.koordinator.sh/v1alpha1", "kind": "NodeSLO", "metadata": {"name": "a-0"}}
         enabled = {"spec": {"resourceUsedThresholdWithBE": {"enable": True}}}
         plane.api().create("/apis/slo.koordinator.sh/v1alpha1/nodeslos", slo | enabled)
@@ -258,8 +258,8 @@ def test_it_hears_of_its_own_nodes_pods_policy_and_changes(plane: ControlPlane, 
 @pytest.mark.parametrize("form", ["yaml", "json"])
 def test_what_kubectl_prints_is_what_the_agent_takes_as_files(plane: ControlPlane, space: str, form: str) -> None:
     made = pod(plane, space, "a-0", labels={"koordinator.sh/qosClass": "BE"})
-    found = inventory_of(plane.kubectl("get", "pods", "-A", "-o", form), "pods")
-    (mine,) = [p for p in found.pods if p.uid == made["metadata"]["uid"]]
+    inventory = inventory_of(plane.kubectl("get", "pods", "-A", "-o", form), "pods")
+    (mine,) = [p for p in inventory.pods if p.uid == made["metadata"]["uid"]]
     assert (mine.qos_class, mine.containers[0].requests["kubernetes.io/batch-cpu"]) == (QosClass.BE, 1000)
     node = inventory_of(plane.kubectl("get", "node", "a-0", "-o", form), "node").node
     assert node is not None and node.capacity["cpu"] == 16_000
@@ -284,8 +284,8 @@ def test_while_the_api_server_is_away_the_last_policy_holds_and_grows_old(
         server.kill()
         wait_for("an error", lambda: sources.read().notes)
         wait_for("a second of silence", lambda: sources.read().policy_age_seconds > 1)
-        told = sources.read()
-        assert told.policy is not None and told.policy.thresholds.enable
+        inputs = sources.read()
+        assert inputs.policy is not None and inputs.policy.thresholds.enable
         server.start()
         server.wait_until(plane.ready)
         late = pod(plane, space, "a-0")
@@ -338,9 +338,9 @@ def test_its_report_is_taken_by_the_api_server_and_the_manager_leaves_the_node_t
 
 
 def answered(evictor: Evictor) -> EvictionAnswer:
-    found: list[EvictionAnswer] = []
-    wait_for("an answer", lambda: found.extend(evictor.answers()) or bool(found))
-    return found[0]
+    answers: list[EvictionAnswer] = []
+    wait_for("an answer", lambda: answers.extend(evictor.answers()) or bool(answers))
+    return answers[0]
 
 
 def test_an_eviction_holds_for_the_very_pod_and_keeps_to_its_disruption_budget(
@@ -459,7 +459,7 @@ def test_victims_whose_budgets_refuse_give_their_turn_to_the_next_at_once(
         for name, app in (("one", "one"), ("two-a", "two"), ("two-b", "two")):
             spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": app}}}
             plane.api().create(budgets, {"metadata": {"name": name}, "spec": spec})
-        wait_for("the budgets", lambda: all("status" in one for one in plane.api().items(budgets)))
+        wait_for("the budgets", lambda: all("status" in item for item in plane.api().items(budgets)))
         settings = {**of_cluster(files), "enforcer.evictions_per_minute": "1", "enforcer.evictions_burst": "1"}
         with Running(tree, tmp_path / "a", policy=SHORT_OF_MEMORY, settings=settings) as running:
             # One eviction a minute is allowed; a refused one would have cost that minute, and 60 s of waiting besides.
@@ -473,7 +473,7 @@ def test_victims_whose_budgets_refuse_give_their_turn_to_the_next_at_once(
 
 
 def _refusals(plane: ControlPlane, events: str, count: int) -> list[str]:
-    found = [one["note"] for one in plane.api().items(events) if one["reason"] == "EvictionRefused"]
+    found = [item["note"] for item in plane.api().items(events) if item["reason"] == "EvictionRefused"]
     return found if len(found) >= count else []
 
 

@@ -279,8 +279,8 @@ def test_without_the_right_to_write_it_goes_on_to_observe_and_is_not_ready(
     """In a mount namespace of its own in which the cgroups are read-only, as in a container without the mount."""
     running = Running(node, tmp_path / "a").start()
     running.end(signal.SIGKILL)
-    one = "mount --bind -o ro /sys/fs/cgroup/$h /sys/fs/cgroup/$h"
-    read_only = f"mount --make-rprivate / && for h in cpu cpuset memory; do {one}; done"
+    text = "mount --bind -o ro /sys/fs/cgroup/$h /sys/fs/cgroup/$h"
+    read_only = f"mount --make-rprivate / && for h in cpu cpuset memory; do {text}; done"
     probe = subprocess.run(["unshare", "-m", "sh", "-c", read_only], capture_output=True, check=False)
     if probe.returncode:
         pytest.skip(f"no mount namespaces here: {probe.stderr.decode().strip()}")

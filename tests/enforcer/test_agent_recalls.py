@@ -54,9 +54,9 @@ def batch_pod(plane: ControlPlane, tree: Kubepods) -> Pod:
         "spec": {"nodeName": "a-0", "containers": [{"name": "main", "image": "none", "resources": BATCH}]},
     }
     meta = plane.api().create(f"/api/v1/namespaces/{space}/pods", body)["metadata"]
-    made = tree.pod("etl", qos="BE", resources=BATCH, uid=meta["uid"])
-    plane.api().patch(f"/api/v1/namespaces/{space}/pods/etl/status", {"status": made.body["status"]})
-    return made
+    pod = tree.pod("etl", qos="BE", resources=BATCH, uid=meta["uid"])
+    plane.api().patch(f"/api/v1/namespaces/{space}/pods/etl/status", {"status": pod.body["status"]})
+    return pod
 
 
 def verdicts(agent: Running) -> set[str]:
@@ -66,9 +66,9 @@ def verdicts(agent: Running) -> set[str]:
 def edited(agent: Running, **changes: Any) -> None:
     """Another age in the file."""
     path = agent.folder / "state" / "known.json"
-    found = json.loads(path.read_bytes())
-    found["known"] |= changes
-    path.write_text(json.dumps(found))
+    document = json.loads(path.read_bytes())
+    document["known"] |= changes
+    path.write_text(json.dumps(document))
 
 
 def test_it_goes_on_by_the_last_policy_and_pods_and_gives_back_when_they_are_too_old_or_damaged(

@@ -118,21 +118,21 @@ def test_another_writer_is_seen_written_over_once_a_tick_and_told_as_a_conflict(
     other = threading.Thread(target=reset)
     with node.agent() as applier:
         quota = want(TIER, Knob.CPU_QUOTA, 20_000)
-        told = node.tick(applier, quota)
+        dones = node.tick(applier, quota)
         other.start()
         try:
             for _ in range(8):
                 wait_for(lambda: node.shows(TIER, Knob.CPU_QUOTA) == 77_000)
                 done = node.tick(applier, quota)
                 assert len(done) <= 1  # one write a tick, however fast the other is
-                told += done
+                dones += done
         finally:
             stop.set()
             other.join()
         node.tick(applier, quota)
         assert node.shows(TIER, Knob.CPU_QUOTA) == 20_000
-        assert WriteOutcome.CONFLICT in {d.outcome for d in told}
-        conflicts = [d for d in told if d.outcome is WriteOutcome.CONFLICT]
+        assert WriteOutcome.CONFLICT in {d.outcome for d in dones}
+        conflicts = [d for d in dones if d.outcome is WriteOutcome.CONFLICT]
         assert "another program keeps setting 77000" in conflicts[0].message
         assert [d.repeated for d in conflicts] == [False] + [True] * (len(conflicts) - 1)
         applier.restore()
@@ -260,10 +260,10 @@ def test_with_lost_notes_best_effort_gets_what_the_kubelet_would_give(node: Node
 
 def test_a_cgroup_that_goes_away_is_gone_and_forgotten(node: Node) -> None:
     with node.agent() as applier:
-        seen = node.see()
+        observation = node.see()
         node.tree.remove(POD_PATH)
         done = applier.apply(
-            [StrategyPlan((want(CONTAINER, Knob.CPU_QUOTA, 5000), want(TIER, Knob.CPU_QUOTA, 9000)))], seen
+            [StrategyPlan((want(CONTAINER, Knob.CPU_QUOTA, 5000), want(TIER, Knob.CPU_QUOTA, 9000)))], observation
         )
         assert {(d.path, d.outcome) for d in done} == {(CONTAINER, WriteOutcome.GONE), (TIER, WriteOutcome.WRITTEN)}
         node.tree.make(CONTAINER)
@@ -405,8 +405,8 @@ def test_on_a_read_only_mount_the_agent_goes_on_observing_and_says_so(node: Node
 
 def test_a_host_application_and_a_pod_without_ids_do_no_harm(node: Node) -> None:
     odd = replace(POD, uid="../../x", containers=(ContainerSpec("main", "../y"),))
-    seen = node.observer.read([odd, POD], [], NodeReading("n"))
-    assert [pod.group is None for pod in seen.pods] == [True, False]
+    observation = node.observer.read([odd, POD], [], NodeReading("n"))
+    assert [pod.group is None for pod in observation.pods] == [True, False]
     assert "pod uid '../../x' is not one" in node.observer.refused[0]
 
 

@@ -76,9 +76,9 @@ def test_a_kubelet_that_has_just_started_does_not_say_its_policy_and_the_one_bef
 
 def test_pods_that_a_recalled_list_does_not_have_are_told_of_and_none_is_dropped() -> None:
     recalled = replace(HEARD, pods=(OWN,), recalled=("pods",))
-    told = add_assignments(recalled, replace(SAID, pods=frozenset({"default/web", "default/new"})), NOTHING)
-    assert told.notes == ("the kubelet runs 2 pods that are not known here: default/new, default/web",)
-    assert told.pods == (OWN,)
+    inputs = add_assignments(recalled, replace(SAID, pods=frozenset({"default/web", "default/new"})), NOTHING)
+    assert inputs.notes == ("the kubelet runs 2 pods that are not known here: default/new, default/web",)
+    assert inputs.pods == (OWN,)
     assert add_assignments(replace(recalled, pods=(OWN, WEB)), SAID, NOTHING).notes == ()
 
 
@@ -135,10 +135,10 @@ def test_the_kubelet_itself_says_whether_it_gives_cpus_out(
     try:
         with asking(tmp_path / "kubelet.sock", configured) as sources:
             wait_for("an answer", lambda: sources.wait(0.0))
-            found = sources.read()
-            assert found.kubelet.static_cpus is static
-            assert found.kubelet.exclusive == ({"default/own": frozenset(gave)} if gave else {})
-            assert found.notes == ((UNKNOWN,) if static is None else ())
+            inputs = sources.read()
+            assert inputs.kubelet.static_cpus is static
+            assert inputs.kubelet.exclusive == ({"default/own": frozenset(gave)} if gave else {})
+            assert inputs.notes == ((UNKNOWN,) if static is None else ())
     finally:
         kubelet.server.stop(None).wait()
 

@@ -34,19 +34,19 @@ def plan(*pods: PodReading, **of_node: Any) -> StrategyPlan:
 
 
 def test_pod_and_container_get_what_the_batch_resources_say() -> None:
-    found = plan(pod("job"))
+    strategy_plan = plan(pod("job"))
     # 500 * 1024 // 1000 = 512; 500 * 100 us = 50000
     expected = [(Knob.CPU_SHARES, 512), (Knob.CPU_QUOTA, 50_000), (Knob.MEMORY_LIMIT, 64 * MIB)]
     for level in (Level.POD, Level.CONTAINER):
-        assert [(w.knob, w.value) for w in found.wants if w.level is level] == expected
+        assert [(w.knob, w.value) for w in strategy_plan.wants if w.level is level] == expected
 
 
 def test_a_container_is_known_to_have_been_made_with_it_only_where_the_kubelet_says_otherwise() -> None:
     """The kubelet sees no batch resources: smallest shares, no limits. Pods' own cgroups are made by it alone."""
-    found = plan(pod("job"))
+    strategy_plan = plan(pod("job"))
     kubelets = {Knob.CPU_SHARES: 2, Knob.CPU_QUOTA: -1, Knob.MEMORY_LIMIT: -1}
-    assert {w.knob: w.made_from for w in found.wants if w.level is Level.CONTAINER} == kubelets
-    assert {w.made_from for w in found.wants if w.level is Level.POD} == {None}
+    assert {w.knob: w.made_from for w in strategy_plan.wants if w.level is Level.CONTAINER} == kubelets
+    assert {w.made_from for w in strategy_plan.wants if w.level is Level.POD} == {None}
 
 
 def test_no_quota_is_what_a_kubelet_sets_that_enforces_none() -> None:
@@ -54,14 +54,14 @@ def test_no_quota_is_what_a_kubelet_sets_that_enforces_none() -> None:
     limits = {BATCH_CPU: 500, "cpu": 1000}
     job = any_pod("job", container(requests=limits, limits=limits), qos=QosClass.BE, kube=KubeQos.BURSTABLE)
     for off, quota in ((False, 100_000), (True, NO_LIMIT)):
-        found = plan(job, kubelet_quotas_off=off)
-        wants = [w for w in found.wants if w.level is Level.CONTAINER and w.knob is Knob.CPU_QUOTA]
+        strategy_plan = plan(job, kubelet_quotas_off=off)
+        wants = [w for w in strategy_plan.wants if w.level is Level.CONTAINER and w.knob is Knob.CPU_QUOTA]
         assert [w.made_from for w in wants] == [quota]
 
 
 def test_the_tier_above_the_pods_is_left_as_it_is() -> None:
-    found = plan(pod("job"))
-    assert {w.level for w in found.wants} == {Level.POD, Level.CONTAINER}
+    strategy_plan = plan(pod("job"))
+    assert {w.level for w in strategy_plan.wants} == {Level.POD, Level.CONTAINER}
 
 
 def test_nobody_else_is_touched() -> None:
@@ -79,23 +79,23 @@ def test_pods_that_ended_or_want_to_be_left_alone_are() -> None:
 
 
 def test_a_pod_without_a_cgroup_waits_for_it() -> None:
-    made = pod("job")
-    waiting = replace(made, group=None, containers=tuple(replace(c, group=None) for c in made.containers))
-    assert len(plan(made).wants) == 6
+    reading = pod("job")
+    waiting = replace(reading, group=None, containers=tuple(replace(c, group=None) for c in reading.containers))
+    assert len(plan(reading).wants) == 6
     assert plan(waiting).wants == ()
 
 
 def test_a_faster_node_gives_less_quota() -> None:
     annotations = {"node.koordinator.sh/cpu-normalization-ratio": "1.25"}
-    found = plan(pod("job"), annotations=annotations)
+    strategy_plan = plan(pod("job"), annotations=annotations)
     # 50000 / 1.25
-    assert {w.value for w in found.wants if w.knob is Knob.CPU_QUOTA} == {40_000}
+    assert {w.value for w in strategy_plan.wants if w.knob is Knob.CPU_QUOTA} == {40_000}
 
 
 def test_an_unreadable_annotation_is_told() -> None:
-    found = plan(pod("job", batch=False, annotations={EXTENDED_SPEC_ANNOTATION: "{"}))
-    assert found.wants == ()
-    assert [v.reason for v in found.verdicts] == ["AnnotationUnreadable"]
+    strategy_plan = plan(pod("job", batch=False, annotations={EXTENDED_SPEC_ANNOTATION: "{"}))
+    assert strategy_plan.wants == ()
+    assert [v.reason for v in strategy_plan.verdicts] == ["AnnotationUnreadable"]
     running = plan(pod("job", annotations={EXTENDED_SPEC_ANNOTATION: "{"}))
     assert running.wants == plan(pod("job")).wants  # its author does not get rid of the limits in this way
     assert [v.reason for v in running.verdicts] == ["AnnotationUnreadable"]

@@ -44,9 +44,9 @@ def slo(**given: Any) -> NodePolicy:
 
 
 def web(cpu: float, wait: float = 0.0) -> PodReading:
-    found = pod("web", qos=QosClass.LS, cpu=CpuUse(cpu), memory=MemoryUse(GIB, GIB))
-    assert found.group is not None
-    return replace(found, group=replace(found.group, cpu_pressure=Pressure(wait)))
+    reading = pod("web", qos=QosClass.LS, cpu=CpuUse(cpu), memory=MemoryUse(GIB, GIB))
+    assert reading.group is not None
+    return replace(reading, group=replace(reading.group, cpu_pressure=Pressure(wait)))
 
 
 def job(name: str, cpu: float, request: int = 1000, memory: int = GIB, **others: Any) -> PodReading:
@@ -64,8 +64,8 @@ def world(*pods: PodReading, at: float = 0.0, available: int = 6 * GIB) -> Obser
 def run(*worlds: Observation, at: NodePolicy | None = None, **given: Any) -> tuple[list[StrategyPlan], BestEffortState]:
     strategy = BestEffort(BestEffortSettings(**given))
     state, plans = strategy.initial(), []
-    for one in worlds:
-        step = strategy.step(one, at or slo(), state)
+    for observation in worlds:
+        step = strategy.step(observation, at or slo(), state)
         state = step.state
         plans.append(step.plan)
     return plans, state
@@ -112,11 +112,11 @@ def test_an_antagonist_is_first_held_then_evicted_with_the_reason() -> None:
     quotas = [values(p, Knob.CPU_QUOTA)[TIER] for p in plans[40:]]
     # confirmed in the third tick: half of 4200, then a quarter
     assert quotas[1] == 890_000 and quotas[2] == 210_000 and quotas[13] == 105_000
-    found = [p.evictions for p in plans[40:]]
-    first = next(i for i, e in enumerate(found) if e)
+    evictions = [p.evictions for p in plans[40:]]
+    first = next(i for i, e in enumerate(evictions) if e)
     assert first == 22
-    assert names(found[first]) == [("a", "Interference")]
-    assert "suppression did not help" in found[first][0].why
+    assert names(evictions[first]) == [("a", "Interference")]
+    assert "suppression did not help" in evictions[first][0].why
 
 
 def test_nobody_is_evicted_where_nobody_may_be_and_that_is_told() -> None:
@@ -162,10 +162,12 @@ def nodes(draw: st.DrawFn) -> Observation:
         )
         for i in range(draw(st.integers(0, 6)))
     ]
-    found = world(*pods, available=draw(st.integers(0, 8 * GIB)))
+    observation = world(*pods, available=draw(st.integers(0, 8 * GIB)))
     cpu = CpuUse(draw(st.one_of(st.none(), st.floats(0, 12_000))))
-    machine = replace(found.node, cpu=cpu, allocatable=draw(st.sampled_from([{}, {BATCH_CPU: 0}, {BATCH_CPU: 3000}])))
-    return replace(found, node=machine)
+    machine = replace(
+        observation.node, cpu=cpu, allocatable=draw(st.sampled_from([{}, {BATCH_CPU: 0}, {BATCH_CPU: 3000}]))
+    )
+    return replace(observation, node=machine)
 
 
 EVERYTHING = slo(
@@ -182,8 +184,8 @@ EVERYTHING = slo(
 def test_whoever_is_evicted_is_best_effort_or_asked_for_it(worlds: list[Observation]) -> None:
     worlds = [replace(w, at_seconds=float(t)) for t, w in enumerate(worlds)]
     plans, state = run(*worlds, at=EVERYTHING)
-    for one, plan in zip(worlds, plans, strict=True):
-        there = {p.spec.uid: p.spec for p in one.pods}
+    for observation, plan in zip(worlds, plans, strict=True):
+        there = {p.spec.uid: p.spec for p in observation.pods}
         for eviction in plan.evictions:
             spec = there[eviction.uid]
             assert spec.qos_class is QosClass.BE or (

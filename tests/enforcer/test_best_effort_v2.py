@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.xdist_group("gue
 
 
 def test_best_effort_gives_way_on_cgroup_v2() -> None:
-    told = booted(Path(__file__).parent / "guest" / "best_effort_v2.py")
-    passed = re.findall(r"^PASSED .*best_effort_v2.*::(\w+)", told, re.MULTILINE)
-    assert "guest-rc=0" in told, told
-    assert len(set(passed)) == 3, told
+    text = booted(Path(__file__).parent / "guest" / "best_effort_v2.py")
+    passed = re.findall(r"^PASSED .*best_effort_v2.*::(\w+)", text, re.MULTILINE)
+    assert "guest-rc=0" in text, text
+    assert len(set(passed)) == 3, text

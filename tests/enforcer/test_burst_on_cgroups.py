@@ -33,8 +33,8 @@ SHARES = 65_536
 def node() -> Iterator[Kubepods]:
     if reason := missing():
         pytest.skip(f"CPU BURST IS NOT TESTED ON REAL CGROUPS: {reason}")
-    with Kubepods(outer_shares=SHARES) as made:
-        yield made
+    with Kubepods(outer_shares=SHARES) as kubepods:
+        yield kubepods
 
 
 def half_a_core(node: Kubepods) -> tuple[Pod, list[PodSpec]]:
@@ -83,7 +83,7 @@ def test_saving_up_ends_throttling_and_is_given_back(node: Kubepods, tmp_path: P
     web, pods = half_a_core(node)
     agent = OneStrategy(Burst(), tmp_path, Layout(base=(node.base,)))
     # 75 ms of work against 50 ms a period: throttled at each request, unless the machine itself is too busy to serve.
-    without = next((found for found in (serve(node, web) for _ in range(8)) if found >= REQUESTS // 2), 0)
+    without = next((number for number in (serve(node, web) for _ in range(8)) if number >= REQUESTS // 2), 0)
     assert without >= REQUESTS // 2
     agent.tick(pods, {"cpuBurstStrategy": {"policy": "cpuBurstOnly"}})
     buffers = [node.read(path, "cpu", "cpu.cfs_burst_us") for path in (web.path, web.container)]

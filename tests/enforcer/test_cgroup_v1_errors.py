@@ -153,9 +153,9 @@ def test_nothing_is_ever_created(subtree: Subtree) -> None:
 
 def test_the_knobs_of_this_kernel_are_found_in_a_cgroup(subtree: Subtree) -> None:
     subtree.make("a")
-    found = subtree.hierarchy().probe("a")
-    assert {Knob.CPU_SHARES, Knob.CPU_QUOTA, Knob.CPUSET_CPUS, Knob.MEMORY_LIMIT} <= found
-    assert not {Knob.CPU_BVT, Knob.MEMORY_HIGH, Knob.MEMORY_WMARK_RATIO} & found
+    knobs = subtree.hierarchy().probe("a")
+    assert {Knob.CPU_SHARES, Knob.CPU_QUOTA, Knob.CPUSET_CPUS, Knob.MEMORY_LIMIT} <= knobs
+    assert not {Knob.CPU_BVT, Knob.MEMORY_HIGH, Knob.MEMORY_WMARK_RATIO} & knobs
 
 
 AS_NOBODY = """
@@ -209,8 +209,8 @@ def test_without_the_right_to_write_it_only_reads(subtree: Subtree) -> None:
 def test_a_read_only_mount_is_told_as_such(subtree: Subtree) -> None:
     subtree.make("a")
     remount = f'mount --bind {ROOT}/cpu {ROOT}/cpu && mount -o remount,ro,bind {ROOT}/cpu && exec "$@"'
-    found = in_a_process(READ_ONLY, subtree.base, "unshare", "-m", "sh", "-c", remount, "sh")
-    assert found == [str(errno.EROFS), "1024"]
+    texts = in_a_process(READ_ONLY, subtree.base, "unshare", "-m", "sh", "-c", remount, "sh")
+    assert texts == [str(errno.EROFS), "1024"]
 
 
 @pytest.mark.server

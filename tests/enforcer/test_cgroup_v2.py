@@ -75,8 +75,8 @@ def emulated(tests: Path, folder: Path, *variables: str) -> str:
 
 def unpacked_kernel() -> Path:
     """Debian's kernel package, downloaded and unpacked once; nothing of it is installed."""
-    told = subprocess.run(["apt-cache", "depends", "linux-image-amd64"], capture_output=True, text=True, check=True)
-    name = re.findall(r"Depends: (linux-image-\S+)", told.stdout)[0]
+    process = subprocess.run(["apt-cache", "depends", "linux-image-amd64"], capture_output=True, text=True, check=True)
+    name = re.findall(r"Depends: (linux-image-\S+)", process.stdout)[0]
     folder = KERNELS / name
     if not folder.is_dir():
         KERNELS.mkdir(parents=True, exist_ok=True)
@@ -103,8 +103,8 @@ def first_files(kernel: Path, folder: Path) -> Path:
     order: dict[str, None] = {}
     for module in ("virtio_pci", "9pnet_virtio", "9p"):
         show = ["modprobe", "-d", str(kernel), "-S", module_version(kernel), "--show-depends", module]
-        told = subprocess.run(show, capture_output=True, text=True, check=True).stdout
-        order |= dict.fromkeys(line.split()[1] for line in told.splitlines() if line.startswith("insmod "))
+        text = subprocess.run(show, capture_output=True, text=True, check=True).stdout
+        order |= dict.fromkeys(line.split()[1] for line in text.splitlines() if line.startswith("insmod "))
     for file in order:
         shutil.copy(file, top / "modules")
     (top / "etc/modules").write_text("\n".join(Path(file).name for file in order))
@@ -117,18 +117,18 @@ def first_files(kernel: Path, folder: Path) -> Path:
 @pytest.mark.xdist_group("guest")
 def test_everything_holds_on_cgroup_v2() -> None:
     tests = HERE / "guest" / "cgroup_v2.py"
-    told = booted(tests)
-    assert "guest-rc=0" in told, told
-    assert passed(told) == named(tests), told
+    text = booted(tests)
+    assert "guest-rc=0" in text, text
+    assert passed(text) == named(tests), text
 
 
 @pytest.mark.soak
 @pytest.mark.xdist_group("guest")
 def test_cpusets_and_pressure_hold_on_cgroup_v2(tmp_path: Path) -> None:
     tests = HERE / "guest" / "cpuset_v2.py"
-    told = emulated(tests, tmp_path)
-    assert "guest-rc=0" in told, told
-    assert passed(told) == named(tests), told
+    text = emulated(tests, tmp_path)
+    assert "guest-rc=0" in text, text
+    assert passed(text) == named(tests), text
 
 
 def passed(told: str) -> set[str]:

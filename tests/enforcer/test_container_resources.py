@@ -271,13 +271,15 @@ def test_a_pod_has_what_its_containers_need_at_once(
     sides = {"requests": {BATCH_CPU: 500, BATCH_MEMORY: 64 * MIB}, "limits": {BATCH_CPU: 500, BATCH_MEMORY: 64 * MIB}}
     note = {"containers": {"main": sides}} if annotated else None
     spec = pod(batch(500, 64 * MIB), init_containers=early, annotation=note)
-    found = decision(spec, PLAIN)
-    assert found.pod == ContainerSettings(shares, quota, memory)
-    assert found.containers["main"] == ContainerSettings(512, 50_000, 64 * MIB)
+    pod_decision = decision(spec, PLAIN)
+    assert pod_decision.pod == ContainerSettings(shares, quota, memory)
+    assert pod_decision.containers["main"] == ContainerSettings(512, 50_000, 64 * MIB)
     for container in early:
         millicores = container.limits.get(BATCH_CPU, 0)
         limit = container.limits.get(BATCH_MEMORY, NO_LIMIT)
-        assert found.containers[container.name] == ContainerSettings(shares_of(millicores), quota_of(millicores), limit)
+        assert pod_decision.containers[container.name] == ContainerSettings(
+            shares_of(millicores), quota_of(millicores), limit
+        )
 
 
 def test_an_ephemeral_container_is_left_alone_and_takes_no_limit_from_its_pod() -> None:
@@ -297,7 +299,7 @@ def test_limits_of_the_kubelets_own_beside_batch_resources_stay() -> None:
     """A sidecar that was injected after the translation: Kubernetes' class is Burstable then, with its own limits."""
     injected = ContainerSpec("proxy", requests={"cpu": 100}, limits={"cpu": 200, "memory": 64 * MIB})
     spec = pod(batch(500, 64 * MIB), injected, kube_qos=KubeQos.BURSTABLE)
-    found = decision(spec, PLAIN)
-    assert found.containers["main"] == ContainerSettings(512, 50_000, 64 * MIB)
-    assert found.containers["proxy"].empty
-    assert (found.pod.cpu_quota, found.pod.memory_limit) == (None, None)
+    pod_decision = decision(spec, PLAIN)
+    assert pod_decision.containers["main"] == ContainerSettings(512, 50_000, 64 * MIB)
+    assert pod_decision.containers["proxy"].empty
+    assert (pod_decision.pod.cpu_quota, pod_decision.pod.memory_limit) == (None, None)

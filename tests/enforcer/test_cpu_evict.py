@@ -35,15 +35,15 @@ def world(
 ) -> Observation:
     """10 cores, `online` millicores of a latency-sensitive pod."""
     total = online + sum(p.group.cpu.millicores or 0 for p in jobs if p.group)
-    found = seen(pod("web", qos=QosClass.LS, cpu=CpuUse(online)), *jobs, machine=node(10, total, **of), at=at)
-    tier = replace(found.tiers[KubeQos.BEST_EFFORT], knobs=knobs or {})
-    return replace(found, tiers={**found.tiers, KubeQos.BEST_EFFORT: tier})
+    observation = seen(pod("web", qos=QosClass.LS, cpu=CpuUse(online)), *jobs, machine=node(10, total, **of), at=at)
+    tier = replace(observation.tiers[KubeQos.BEST_EFFORT], knobs=knobs or {})
+    return replace(observation, tiers={**observation.tiers, KubeQos.BEST_EFFORT: tier})
 
 
 def fires(*worlds: Observation, at: Thresholds | None = None) -> Task | None:
     samples: tuple[Sample, ...] = ()
-    for one in worlds:
-        samples = window(one, at or limits(), samples)
+    for observation in worlds:
+        samples = window(observation, at or limits(), samples)
     return satisfaction(worlds[-1], at or limits(), samples)[0]
 
 
@@ -52,8 +52,8 @@ STARVED = world(8000.0, job("a", 1500.0, 4000), job("b", 500.0, 2000))
 
 def test_the_release_brings_satisfaction_back_to_the_upper_bound() -> None:
     # left 10000 - 8000 = 2000 of 6000 asked: 33 % <= 40 %; used 2000 of 2000 >= 90 %; 6000 * 60 % - 2000 = 1600
-    found = fires(STARVED)
-    assert found is not None and found.amount == 1600
+    task = fires(STARVED)
+    assert task is not None and task.amount == 1600
 
 
 def test_lowest_priority_first_then_who_uses_most_of_its_request() -> None:
@@ -62,21 +62,21 @@ def test_lowest_priority_first_then_who_uses_most_of_its_request() -> None:
         job("b", 100.0, 200, priority=5000),
         job("c", 190.0, 200, priority=5000),
     ]
-    found = fires(world(8800.0, *jobs, job("d", 10.0, 9000, priority=5000)))
+    task = fires(world(8800.0, *jobs, job("d", 10.0, 9000, priority=5000)))
     # 5000 before 5500; 190/200, 100/200, 10/9000
-    assert found is not None and [c.pod.name for c in found.candidates] == ["c", "b", "d", "a"]
+    assert task is not None and [c.pod.name for c in task.candidates] == ["c", "b", "d", "a"]
 
 
 def test_a_pod_without_a_figure_is_no_candidate() -> None:
     silent = job("new", 0.0, 4000)
     silent = replace(silent, group=replace(silent.group, cpu=CpuUse(None)) if silent.group else None)
-    found = fires(world(8000.0, job("a", 2000.0, 4000), silent))
-    assert found is not None and [c.pod.name for c in found.candidates] == ["a"]
+    task = fires(world(8000.0, job("a", 2000.0, 4000), silent))
+    assert task is not None and [c.pod.name for c in task.candidates] == ["a"]
 
 
 def test_a_pod_frees_its_request() -> None:
-    found = fires(STARVED)
-    assert found is not None and [found.measure(c) for c in found.candidates] == [4000, 2000]
+    task = fires(STARVED)
+    assert task is not None and [task.measure(c) for c in task.candidates] == [4000, 2000]
 
 
 def test_who_uses_little_of_what_it_may_does_not_starve() -> None:
@@ -87,15 +87,15 @@ def test_who_uses_little_of_what_it_may_does_not_starve() -> None:
 
 def test_less_than_one_core_counts_as_used_up() -> None:
     # left 900 of 6000, used 0
-    found = fires(world(9100.0, job("a", 0.0, 6000)))
-    assert found is not None and found.amount == 3600 - 900
+    task = fires(world(9100.0, job("a", 0.0, 6000)))
+    assert task is not None and task.amount == 3600 - 900
 
 
 @pytest.mark.parametrize(("request_", "amount"), [(5000, 1000), (4999, None)])
 def test_at_the_lower_bound_it_fires(request_: int, amount: int | None) -> None:
     # 2000 / 5000 = 40 %: 3000 - 2000
-    found = fires(world(8000.0, job("a", 2000.0, request_)))
-    assert (found.amount if found else None) == amount
+    task = fires(world(8000.0, job("a", 2000.0, request_)))
+    assert (task.amount if task else None) == amount
 
 
 @pytest.mark.parametrize(
@@ -116,8 +116,8 @@ def test_the_limit_is_the_tightest_bound(knobs: dict[Knob, Value], left: int, li
 def test_by_allocatable_the_nodes_batch_cpu_is_the_limit() -> None:
     by = limits(cpuEvictPolicy="evictByAllocatable")
     full = world(0.0, job("a", 1000.0, 4000), allocatable={BATCH_CPU: 1000})
-    found = fires(full, at=by)
-    assert found is not None and found.amount == 2400 - 1000
+    task = fires(full, at=by)
+    assert task is not None and task.amount == 2400 - 1000
     assert fires(world(0.0, job("a", 1000.0, 4000)), at=by) is None  # the node offers none: not known, not zero
 
 
@@ -127,9 +127,9 @@ def test_both_the_mean_and_now_must_starve_and_the_smaller_release_counts() -> N
     # mean limit (6000 + 1000) / 2 = 3500 of 6000 = 58 %
     assert fires(fine, bad, at=at) is None
     worlds = [world(o, job("a", 10_000 - o, 6000), at=float(t)) for t, o in enumerate((8000.0, 9000.0))]
-    found = fires(*worlds, at=at)
+    task = fires(*worlds, at=at)
     # mean limit 1500: 3600 - 1500 = 2100; now 1000: 2600
-    assert found is not None and found.amount == 2100
+    assert task is not None and task.amount == 2100
 
 
 def test_a_third_of_the_window_must_be_seen() -> None:
@@ -155,9 +155,9 @@ def test_without_this_ticks_figures_nothing_fires() -> None:
 @pytest.mark.parametrize(("lower", "upper"), [(0, 50), (61, 90), (50, 50), (50, 100), (60, 40)])
 def test_bounds_that_make_no_sense_evict_nobody_and_are_told(lower: int, upper: int) -> None:
     at = limits(cpuEvictBESatisfactionLowerPercent=lower, cpuEvictBESatisfactionUpperPercent=upper)
-    found, told = satisfaction(STARVED, at, window(STARVED, at, ()))
-    assert found is None
-    assert [v.reason for v in told] == ["EvictionBoundsInvalid"]
+    task, verdicts = satisfaction(STARVED, at, window(STARVED, at, ()))
+    assert task is None
+    assert [v.reason for v in verdicts] == ["EvictionBoundsInvalid"]
 
 
 def test_unset_bounds_and_switched_off_thresholds_are_off() -> None:
@@ -168,11 +168,11 @@ def test_unset_bounds_and_switched_off_thresholds_are_off() -> None:
 
 def test_only_pods_labelled_be_count_and_are_candidates() -> None:
     plain = job("plain", 500.0, 3000, qos=QosClass.NONE)
-    found = fires(world(8000.0, job("a", 1500.0, 5000), plain))
+    task = fires(world(8000.0, job("a", 1500.0, 5000), plain))
     # 5000 asked by labelled pods: 2000 / 5000 = 40 %; used 1500 of 2000 = 75 %
-    assert found is None
-    found = fires(world(9000.0, job("a", 900.0, 5000), plain))
-    assert found is not None and [c.pod.name for c in found.candidates] == ["a"]
+    assert task is None
+    task = fires(world(9000.0, job("a", 900.0, 5000), plain))
+    assert task is not None and [c.pod.name for c in task.candidates] == ["a"]
 
 
 @settings(max_examples=80, deadline=None)
@@ -186,9 +186,9 @@ def test_a_release_is_positive_below_the_request_and_just_what_is_missing(
     online: float, jobs: list[tuple[float, int]], lower: int, upper: int
 ) -> None:
     at = limits(cpuEvictBESatisfactionLowerPercent=lower, cpuEvictBESatisfactionUpperPercent=upper)
-    one = world(online, *(job(f"j{i}", u, r) for i, (u, r) in enumerate(jobs)))
-    found = fires(one, at=at)
-    if found is not None:
-        asked = sum(candidate(p).requests[Resource.CPU] for p in one.pods)
-        assert 0 < found.amount <= asked * upper // 100
+    observation = world(online, *(job(f"j{i}", u, r) for i, (u, r) in enumerate(jobs)))
+    task = fires(observation, at=at)
+    if task is not None:
+        asked = sum(candidate(p).requests[Resource.CPU] for p in observation.pods)
+        assert 0 < task.amount <= asked * upper // 100
         assert lower < upper

@@ -156,8 +156,8 @@ def test_best_effort_is_kept_off_the_cpus_of_lse_pods_and_lent_those_of_lsr_pods
 
 
 def test_where_the_kubelet_gives_cpus_out_an_annotation_is_not_followed_and_the_pod_is_told() -> None:
-    one = given_pod("db", QosClass.LSE, "1-2")
-    bound, node = replace(one, spec=beside_static_kubelet(one.spec)), machine(kubelet_static_cpus=True)
+    reading = given_pod("db", QosClass.LSE, "1-2")
+    bound, node = replace(reading, spec=beside_static_kubelet(reading.spec)), machine(kubelet_static_cpus=True)
     plan = decided(bound, web(), node=node)
     # all 8 CPUs are shared, which is what the kubelet sets: nobody is moved
     assert values(plan, Knob.CPUSET_CPUS) == {} and values(plan, Knob.CPU_QUOTA) == {}
@@ -170,8 +170,8 @@ def test_where_the_kubelet_gives_cpus_out_an_annotation_is_not_followed_and_the_
 
 @pytest.mark.parametrize(("static", "policy_name"), [(True, "static"), (False, "none"), (None, "unknown")])
 def test_the_kubelets_policy_is_published_as_what_is_known_of_it(static: bool | None, policy_name: str) -> None:
-    found = seen(machine=machine(kubelet_static_cpus=static))
-    assert node_cpus(found, MachineCpus(regular_topology(1, 8, 1), {})).kubelet_policy == policy_name
+    observation = seen(machine=machine(kubelet_static_cpus=static))
+    assert node_cpus(observation, MachineCpus(regular_topology(1, 8, 1), {})).kubelet_policy == policy_name
 
 
 def test_an_empty_pool_moves_nobody_and_is_told() -> None:

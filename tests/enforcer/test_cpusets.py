@@ -84,15 +84,15 @@ def test_neighbours_are_joined_as_the_kernel_does() -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.text(max_size=30))
 def test_no_text_in_an_annotation_breaks_the_reader(text: str) -> None:
-    found = pod_assignment(pod(QosClass.LSR, text))
-    assert found.cpus == frozenset() or not found.broken
+    assigned = pod_assignment(pod(QosClass.LSR, text))
+    assert assigned.cpus == frozenset() or not assigned.broken
     assert system_cpus(node(system=text).annotations, "n")[0] is not None
 
 
 def test_a_pods_cpus_and_numa_nodes_come_from_the_scheduler() -> None:
     text = '{"cpuset":"4-5","numaNodeResources":[{"node":1,"resources":{"cpu":"2"}},{"node":0,"resources":{}}]}'
-    found = pod_assignment(pod(QosClass.LSR, text))
-    assert (found.cpus, found.numa_nodes, found.broken) == (frozenset({4, 5}), (1,), "")
+    assigned = pod_assignment(pod(QosClass.LSR, text))
+    assert (assigned.cpus, assigned.numa_nodes, assigned.broken) == (frozenset({4, 5}), (1,), "")
 
 
 @pytest.mark.parametrize(

@@ -59,16 +59,16 @@ def test_a_ratio_of_two_counters_is_of_the_time_between_two_looks(tree: Subtree)
     burning(tree)
     reader = CycleReader(tree.hierarchy(), CPUS, SOFTWARE)
     assert reader.read(PATH) is None  # counting begins
-    found: list[float] = []
+    values: list[float] = []
 
     def counted() -> bool:
         ratio = reader.read(PATH)
-        found.extend([ratio] if ratio is not None else [])
-        return len(found) >= 3
+        values.extend([ratio] if ratio is not None else [])
+        return len(values) >= 3
 
     wait_for(counted)
     # the time of a task and of the CPU that it runs on
-    assert found[-1] == pytest.approx(1.0, rel=0.2)
+    assert values[-1] == pytest.approx(1.0, rel=0.2)
     reader.keep_only(set())
     assert reader.read(PATH) is None
     reader.close()

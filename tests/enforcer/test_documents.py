@@ -63,9 +63,9 @@ kind: Node
 metadata: {name: n1}
 status: {capacity: {cpu: 2}}
 """
-    found = inventory_of(text, "pods.yaml")
-    assert [pod.key for pod in found.pods] == ["x/a"]
-    assert found.node is not None and found.node.capacity == {"cpu": 2000}
+    inventory = inventory_of(text, "pods.yaml")
+    assert [pod.key for pod in inventory.pods] == ["x/a"]
+    assert inventory.node is not None and inventory.node.capacity == {"cpu": 2000}
 
 
 def test_an_object_that_is_neither_pod_nor_node_is_named() -> None:

@@ -78,7 +78,7 @@ def claim(uid: str, *results: str, name: str = "c", **fields: Any) -> ClaimWire:
     """results: REQUEST=DEVICE."""
     listed = [
         {"request": r, "device": d, "driver": DRIVER, "pool": "n1", **fields}
-        for r, _, d in (one.partition("=") for one in results)
+        for r, _, d in (result.partition("=") for result in results)
     ]
     body = {
         "metadata": {"namespace": "shop", "name": name, "uid": uid},
@@ -91,7 +91,7 @@ def claim(uid: str, *results: str, name: str = "c", **fields: Any) -> ClaimWire:
 def test_a_core_is_offered_when_all_of_its_threads_are() -> None:
     # regular_topology(1, 2, 2): core 0 has threads 0 and 2, core 1 has 1 and 3
     cores = offered_cores(regular_topology(1, 2, 2), frozenset({0, 1, 3}))
-    assert [(one.name, one.cpus) for one in cores] == [("cpu-1", frozenset({1, 3}))]
+    assert [(core.name, core.cpus) for core in cores] == [("cpu-1", frozenset({1, 3}))]
     with pytest.raises(UsageError, match="no CPU 7"):
         offered_cores(regular_topology(1, 2, 2), frozenset({0, 7}))
 
@@ -102,8 +102,13 @@ def test_a_core_says_which_caches_it_shares_and_whether_it_is_isolated() -> None
     (write,) = publication(NODE, offered_cores(machine, frozenset(range(8))), [])
     assert isinstance(write, Apply)
     attributes = [device["attributes"] for device in write.body["spec"]["devices"]]
-    assert [(one["l2"]["int"], one["l3"]["int"]) for one in attributes] == [(0, 0), (1, 0), (2, 1), (3, 1)]
-    assert [one["isolated"]["bool"] for one in attributes] == [False, True, False, False]
+    assert [(attribute["l2"]["int"], attribute["l3"]["int"]) for attribute in attributes] == [
+        (0, 0),
+        (1, 0),
+        (2, 1),
+        (3, 1),
+    ]
+    assert [attribute["isolated"]["bool"] for attribute in attributes] == [False, True, False, False]
     (plain,) = offered_cores(regular_topology(1, 1), frozenset({0}))
     assert not {"l2", "l3"} & plain.attributes.keys()  # a machine that does not say
 
@@ -160,7 +165,7 @@ def test_what_pods_have_shares_of_is_not_offered() -> None:
     asked = {GPU_CORE: 50, GPU_MEMORY_RATIO: 50, "cpu": 1000}
     # thread 2 is of core 0
     left = unshared_offers(offers, inventory, [Holding("shop/a", "u", texts, asked)])
-    assert ([one.name for one in left[0]], left[1]) == (["gpu-0", "cpu-1"], ["gpu-1", "cpu-0"])
+    assert ([device.name for device in left[0]], left[1]) == (["gpu-0", "cpu-1"], ["gpu-1", "cpu-0"])
     # an annotation that its pod does not ask for keeps nothing from claims
     assert unshared_offers(offers, inventory, [Holding("shop/a", "u", texts, {})]) == (offers, [])
 
@@ -170,8 +175,8 @@ def test_what_a_claim_has_stays_in_the_first_slice_when_nothing_else_is_left_of_
     cores = offered_cores(regular_topology(1, 128), frozenset(range(128)))
     ill = DeviceInventory((replace(CARD, healthy=False),))
     listed = with_claimed(cores, offered_devices(ill, claimed=["gpu-0"]), ["gpu-0", "gpu-5", "cpu-3"])
-    assert [(one.name, one.kind) for one in listed[:2]] == [("gpu-0", "gpu"), ("gpu-5", GONE)]
-    assert [one.name for one in listed].count("cpu-3") == 1
+    assert [(device.name, device.kind) for device in listed[:2]] == [("gpu-0", "gpu"), ("gpu-5", GONE)]
+    assert [device.name for device in listed].count("cpu-3") == 1
     first, second = publication(NODE, listed, [])
     assert isinstance(first, Apply) and isinstance(second, Apply)
     # 2 devices and 128 cores are 130, of which a slice takes 128
@@ -192,7 +197,7 @@ def test_slices_follow_what_is_offered_and_rest_when_nothing_changes(counts: lis
                 published[write.address.name] = write.body
         specs = [one["spec"] for one in published.values()]
         names = [device["name"] for spec in specs for device in spec["devices"]]
-        assert sorted(names) == sorted(one.name for one in offers)
+        assert sorted(names) == sorted(offer.name for offer in offers)
         assert {(s["pool"]["resourceSliceCount"], s["pool"]["generation"]) for s in specs} <= {
             (len(specs), specs[0]["pool"]["generation"] if specs else 0)
         }
@@ -260,7 +265,7 @@ def test_a_claim_is_the_same_after_a_restart_whatever_is_offered_then(tmp_path: 
     text = file.read_bytes()
     file.unlink()  # the machine booted
     after = Claims(tmp_path / "state", tmp_path / "cdi", "n1", cluster)
-    assert [one.read_bytes() for one in (tmp_path / "cdi").iterdir()] == [text]
+    assert [path.read_bytes() for path in (tmp_path / "cdi").iterdir()] == [text]
     assert after.prepare("shop", "c", "u-1") == ready
     assert cluster.reads == 1
     assert after.cpus_of("shop", ["u_1_two", "u_9_two"]) == {0, 2}
@@ -398,7 +403,7 @@ def test_the_kubelets_calls_are_answered_claim_by_claim(
         endpoint = Path(info.endpoint)
         answer = call(endpoint, SERVICE, "NodePrepareResources", request, dra.PrepareResponse)
         ready, refused = (entry.value for entry in answer.claims)
-        devices = [(one.device_name, one.pool_name, list(one.cdi_device_ids)) for one in ready.devices]
+        devices = [(device.device_name, device.pool_name, list(device.cdi_device_ids)) for device in ready.devices]
         assert devices == [("gpu-0", "n1", ["node.cotenant.dev/claim=u_1_one"]), ("cpu-0", "n1", [])]
         assert "gpu-7, which node n1 does not offer" in refused.error
         given_back = call(endpoint, SERVICE, "NodeUnprepareResources", request, dra.UnprepareResponse)

@@ -116,7 +116,7 @@ def gpus(control_plane: ControlPlane, tmp_path: Path) -> Iterator[TwoGpus]:
     agent = KubeClient(agent_access(control_plane, node, tmp_path), KubeSettings(retries=1))
     offered: list[list[str]] = []
     claimed: set[str] = set()
-    publisher = SlicePublisher(agent, node, "", list, lambda one: offered.append(sorted(one)), lambda: claimed)
+    publisher = SlicePublisher(agent, node, "", list, lambda devices: offered.append(sorted(devices)), lambda: claimed)
     with contextlib.closing(publisher) as doors:
         yield TwoGpus(api, node, doors, claimed, offered)
     api.delete(f"{COLLECTION}/{node}")
@@ -150,15 +150,15 @@ def test_a_claim_that_runs_when_the_label_is_taken_off_keeps_its_device(
     gpus.claimed.add("gpu-1")
     gpus.leave_to_claims(None)
     # a GPU has room for one pod of 60 percent
-    one, other = (asked(create_pod(gpus.api, namespace, name, 60), gpus.node) for name in ("one", "other"))
+    args, other = (asked(create_pod(gpus.api, namespace, name, 60), gpus.node) for name in ("one", "other"))
     extender = control_plane.client(account(control_plane, EXTENDER), retries=0)
     allocation = HardwareAllocation((DeviceAllocator(),))
     shares = Binder(extender.sibling, allocation)
     with contextlib.closing(extender):
         # the agent has not looked yet: both may still go to a claim
-        assert shares.bind(one).endswith("no healthy gpu on the node; its ResourceSlices still have gpu-0, gpu-1")
+        assert shares.bind(args).endswith("no healthy gpu on the node; its ResourceSlices still have gpu-0, gpu-1")
         gpus.doors.publish()
-        assert shares.bind(one) == ""
+        assert shares.bind(args) == ""
         # also when it comes back after its object had lost it
         for devices in (CARDS[:1], CARDS):
             gpus.api.patch(f"{COLLECTION}/{gpus.node}", {"spec": {"devices": devices}})

@@ -55,8 +55,8 @@ def web(*containers: ContainerReading, quota: int = NO_LIMIT, **others: Any) -> 
 
 
 def normalised(one: PodReading) -> dict[str, Any]:
-    found = seen(one, machine=node(annotations=RATIO))
-    return values(Normalisation().step(found, policy(), None).plan, Knob.CPU_QUOTA)
+    observation = seen(one, machine=node(annotations=RATIO))
+    return values(Normalisation().step(observation, policy(), None).plan, Knob.CPU_QUOTA)
 
 
 def test_a_sidecars_limit_is_part_of_its_pods_on_a_faster_node() -> None:
@@ -76,10 +76,10 @@ def test_a_pod_is_as_large_as_its_init_container_needs_it() -> None:
 )
 def test_on_cgroup_v1_a_pod_leaves_what_a_container_starts_with(dialect: Dialect, runs: bool, whole: int) -> None:
     """500 + 2000 m on CPUs 1.5 times as fast: 166,667 us; the sidecar's start sets 200,000, which v1 refuses above."""
-    one = web(limited("main", 500), limited("proxy", 2000, kind=SIDECAR, running=runs), quota=250_000)
-    found = seen(one, machine=node(annotations=RATIO))
-    plan = Normalisation().step(found, policy(), None).plan
-    written = {w.path: w.value for w in settle([plan], found, {}, dialect).writes}
+    reading = web(limited("main", 500), limited("proxy", 2000, kind=SIDECAR, running=runs), quota=250_000)
+    observation = seen(reading, machine=node(annotations=RATIO))
+    plan = Normalisation().step(observation, policy(), None).plan
+    written = {w.path: w.value for w in settle([plan], observation, {}, dialect).writes}
     assert (written[WEB], written[f"{WEB}/id-main"]) == (whole, 33_300)
 
 
@@ -87,39 +87,41 @@ def test_on_cgroup_v1_a_pod_leaves_what_a_container_starts_with(dialect: Dialect
 def test_a_resize_that_is_not_done_makes_no_limit(resize: ResizeState) -> None:
     """1 -> 100 CPUs, of which the kubelet has granted none: ceil(1000 * 100 / 1.5); without its word nothing."""
     huge = {"cpu": 100_000}
-    told = limited("main", 1000, limits=huge, requests=huge, actual_limits={"cpu": 1000}, actual_requests={"cpu": 1000})
-    one = web(told, quota=100_000, resize=resize)
-    assert normalised(one) == {WEB: 66_667, f"{WEB}/id-main": 66_667}
+    reading = limited(
+        "main", 1000, limits=huge, requests=huge, actual_limits={"cpu": 1000}, actual_requests={"cpu": 1000}
+    )
+    pod_reading = web(reading, quota=100_000, resize=resize)
+    assert normalised(pod_reading) == {WEB: 66_667, f"{WEB}/id-main": 66_667}
     silent = web(limited("main", 1000, limits=huge, requests=huge), quota=100_000, resize=resize)
     assert normalised(silent) == {}
 
 
 def test_a_pods_own_limit_is_divided_and_not_its_containers_sum() -> None:
-    one = web(limited("main", 500), limited("two", 500), quota=70_000, own_limits={"cpu": 700})
-    assert normalised(one)[WEB] == 46_667  # ceil(70,000 / 1.5)
+    reading = web(limited("main", 500), limited("two", 500), quota=70_000, own_limits={"cpu": 700})
+    assert normalised(reading)[WEB] == 46_667  # ceil(70,000 / 1.5)
 
 
 def test_an_ephemeral_container_keeps_what_the_kubelet_gave_it() -> None:
     debug = container("debug", kind=DEBUG, knobs={Knob.CPU_QUOTA: 70_000})
-    one = web(limited("main", 500), debug, quota=70_000, own_limits={"cpu": 700})
-    assert f"{WEB}/id-debug" not in normalised(one)
-    plan = Burst().step(seen(one, machine=node(4, 500.0)), AUTO, BurstState()).plan
+    reading = web(limited("main", 500), debug, quota=70_000, own_limits={"cpu": 700})
+    assert f"{WEB}/id-debug" not in normalised(reading)
+    plan = Burst().step(seen(reading, machine=node(4, 500.0)), AUTO, BurstState()).plan
     assert f"{WEB}/id-debug" not in {w.path for w in plan.wants}
 
 
 def test_a_burst_starts_from_what_was_granted_and_goes_back_there() -> None:
     huge = {"cpu": 100_000}
-    told = limited("main", 1000, limits=huge, actual_limits={"cpu": 1000}, actual_requests={"cpu": 1000})
-    one = web(told, quota=100_000, resize=ResizeState.INFEASIBLE)
-    plan = Burst().step(seen(one, machine=node(4, 500.0)), AUTO, BurstState()).plan
+    reading = limited("main", 1000, limits=huge, actual_limits={"cpu": 1000}, actual_requests={"cpu": 1000})
+    pod_reading = web(reading, quota=100_000, resize=ResizeState.INFEASIBLE)
+    plan = Burst().step(seen(pod_reading, machine=node(4, 500.0)), AUTO, BurstState()).plan
     # 100,000 * 1.2
     assert values(plan, Knob.CPU_QUOTA) == {WEB: 120_000, f"{WEB}/id-main": 120_000}
     assert {w.back_to for w in plan.wants if w.knob is Knob.CPU_QUOTA} == {100_000}
 
 
 def test_a_sidecar_bursts_with_its_pod() -> None:
-    one = web(limited("main", 500), limited("proxy", 1000, kind=SIDECAR), quota=150_000)
-    plan = Burst().step(seen(one, machine=node(4, 500.0)), AUTO, BurstState()).plan
+    reading = web(limited("main", 500), limited("proxy", 1000, kind=SIDECAR), quota=150_000)
+    plan = Burst().step(seen(reading, machine=node(4, 500.0)), AUTO, BurstState()).plan
     # 50,000 * 1.2, 100,000 * 1.2, and what both move by: 150,000 + 10,000 + 20,000
     expected = {WEB: 180_000, f"{WEB}/id-main": 60_000, f"{WEB}/id-proxy": 120_000}
     assert values(plan, Knob.CPU_QUOTA) == expected
@@ -127,8 +129,8 @@ def test_a_sidecar_bursts_with_its_pod() -> None:
 
 def test_a_pod_of_its_own_limit_moves_from_there() -> None:
     """Its containers' limits add up to more than its own 700 m: it is not lifted to their sum."""
-    one = web(limited("main", 500), limited("two", 500), quota=70_000, own_limits={"cpu": 700})
-    plan = Burst().step(seen(one, machine=node(4, 500.0)), AUTO, BurstState()).plan
+    reading = web(limited("main", 500), limited("two", 500), quota=70_000, own_limits={"cpu": 700})
+    plan = Burst().step(seen(reading, machine=node(4, 500.0)), AUTO, BurstState()).plan
     # 70,000 and 10,000 for each container
     assert values(plan, Knob.CPU_QUOTA)[WEB] == 90_000
     assert [w.back_to for w in plan.wants if w.path == WEB and w.knob is Knob.CPU_QUOTA] == [70_000]
@@ -150,8 +152,8 @@ def job(*containers: ContainerReading, **others: Any) -> PodReading:
 
 def test_a_batch_pods_sidecar_has_its_part_of_the_pods_limits() -> None:
     debug = container("debug", kind=DEBUG)
-    one = job(batch_amounts(500, 64 * MIB), batch_amounts(1000, 192 * MIB, "proxy", kind=SIDECAR), debug)
-    plan = BeTotals().step(seen(one), policy(), None).plan
+    reading = job(batch_amounts(500, 64 * MIB), batch_amounts(1000, 192 * MIB, "proxy", kind=SIDECAR), debug)
+    plan = BeTotals().step(seen(reading), policy(), None).plan
     assert values(plan, Knob.MEMORY_LIMIT) == {
         BATCH_JOB: 256 * MIB,
         f"{BATCH_JOB}/id-main": 64 * MIB,
@@ -164,8 +166,8 @@ def test_a_batch_pods_sidecar_has_its_part_of_the_pods_limits() -> None:
 @pytest.mark.parametrize("prefix", ["", "kubernetes.io/batch-"], ids=["as it was", "translated"])
 def test_a_batch_pod_s_sandbox_lives_in_the_pod_s_limits_beside_its_containers(prefix: str) -> None:
     """A virtual machine is charged to its pod: at 64 MiB for both it would be killed by a limit of ours."""
-    one = job(batch_amounts(500, 64 * MIB), overhead={f"{prefix}cpu": 250, f"{prefix}memory": 160 * MIB})
-    plan = BeTotals().step(seen(one), policy(), None).plan
+    reading = job(batch_amounts(500, 64 * MIB), overhead={f"{prefix}cpu": 250, f"{prefix}memory": 160 * MIB})
+    plan = BeTotals().step(seen(reading), policy(), None).plan
     assert values(plan, Knob.MEMORY_LIMIT) == {BATCH_JOB: (64 + 160) * MIB, f"{BATCH_JOB}/id-main": 64 * MIB}
     assert values(plan, Knob.CPU_QUOTA) == {BATCH_JOB: (500 + 250) * 100, f"{BATCH_JOB}/id-main": 50_000}
     # the kubelet weighs a pod with its overhead, too: 750 * 1024 // 1000
@@ -176,16 +178,16 @@ def test_a_batch_pod_s_sandbox_lives_in_the_pod_s_limits_beside_its_containers(p
 
 
 def test_a_batch_pod_asks_for_its_sidecars_too_and_for_its_largest_init_container() -> None:
-    one = job(batch_amounts(500, GIB), batch_amounts(1000, GIB, "proxy", kind=SIDECAR))
-    assert (requested(one.spec, Resource.CPU), requested(one.spec, Resource.MEMORY)) == (1500, 2 * GIB)
+    reading = job(batch_amounts(500, GIB), batch_amounts(1000, GIB, "proxy", kind=SIDECAR))
+    assert (requested(reading.spec, Resource.CPU), requested(reading.spec, Resource.MEMORY)) == (1500, 2 * GIB)
     early = batch_amounts(1000, 4 * GIB, "setup", kind=INIT)
-    one = job(batch_amounts(500, GIB), early, priority_class=PriorityClass.BATCH)
-    assert requested(one.spec, Resource.MEMORY) == 4 * GIB
+    reading = job(batch_amounts(500, GIB), early, priority_class=PriorityClass.BATCH)
+    assert requested(reading.spec, Resource.MEMORY) == 4 * GIB
 
 
 def protected(*containers: ContainerReading, **others: Any) -> dict[Knob, dict[str, Any]]:
-    one = web(*containers, **others)
-    plan = MemoryProtection().step(seen(one, machine=node(4)), PROTECTED, MemoryState()).plan
+    reading = web(*containers, **others)
+    plan = MemoryProtection().step(seen(reading, machine=node(4)), PROTECTED, MemoryState()).plan
     return {knob: values(plan, knob) for knob in (Knob.MEMORY_MIN, Knob.MEMORY_HIGH, Knob.MEMORY_OOM_GROUP)}
 
 
@@ -227,11 +229,11 @@ def test_the_kubelets_own_memory_high_and_min_stay_where_they_are_stricter() -> 
     knobs = {Knob.MEMORY_MIN: 128 * MIB, Knob.MEMORY_HIGH: 140 * MIB, Knob.MEMORY_OOM_GROUP: 0}
     half = {**MEMORY_QOS, "minLimitPercent": 50}
     at = policy({"resourceQOSStrategy": {"lsClass": {"memoryQOS": half}}})
-    found = seen(web(in_memory("main", 128 * MIB, 256 * MIB, knobs=knobs)), machine=node(4))
-    plan = MemoryProtection().step(found, at, MemoryState()).plan
+    observation = seen(web(in_memory("main", 128 * MIB, 256 * MIB, knobs=knobs)), machine=node(4))
+    plan = MemoryProtection().step(observation, at, MemoryState()).plan
     main = f"{WEB}/id-main"
     assert (values(plan, Knob.MEMORY_MIN)[main], values(plan, Knob.MEMORY_HIGH)[main]) == (64 * MIB, 192 * MIB)
-    written = {(w.path, w.knob) for w in settle([plan], found, {}, V2).writes}
+    written = {(w.path, w.knob) for w in settle([plan], observation, {}, V2).writes}
     assert (main, Knob.MEMORY_OOM_GROUP) in written
     assert not {(main, Knob.MEMORY_MIN), (main, Knob.MEMORY_HIGH)} & written
 
@@ -268,13 +270,13 @@ def test_a_quota_that_the_kubelet_never_sets_is_not_given_back(off: bool, quota:
 def test_cpus_beyond_what_a_scheduler_counts_are_claimed_too_many(
     containers: tuple[ContainerReading, ...], over: bool
 ) -> None:
-    one = pod("web", *containers, annotations=PINNED, resize=ResizeState.INFEASIBLE)
-    assert overclaims(one.spec) is over
+    reading = pod("web", *containers, annotations=PINNED, resize=ResizeState.INFEASIBLE)
+    assert overclaims(reading.spec) is over
 
 
 def test_tasks_of_every_container_belong_to_their_class_group() -> None:
-    one = web(limited("main", 100), limited("proxy", 100, kind=SIDECAR), container("debug", kind=DEBUG))
+    reading = web(limited("main", 100), limited("proxy", 100, kind=SIDECAR), container("debug", kind=DEBUG))
     machine = node(4, resctrl=ResctrlReading(0xFFF, (0,), (0,)))
     at = policy({"resourceQOSStrategy": {"lsClass": {"resctrlQOS": {"enable": True}}}})
-    (group,) = Resctrl().step(seen(one, machine=machine), at, None).plan.surfaces
+    (group,) = Resctrl().step(seen(reading, machine=machine), at, None).plan.surfaces
     assert all(f"{WEB}/id-{name}" in group.value for name in ("main", "proxy", "debug"))

@@ -54,8 +54,8 @@ def task(amount: int, *pods: PodReading, resource: Resource = Resource.CPU, **ot
 
 
 def names(tasks: list[Task], world: Observation, before: Choices | None = None, **given: Any) -> list[str]:
-    found, _ = choose(tasks, world, before or Choices(), BestEffortSettings(**given))
-    return [e.name for e in found]
+    evicts, _ = choose(tasks, world, before or Choices(), BestEffortSettings(**given))
+    return [e.name for e in evicts]
 
 
 A, B, C = job("a", 100, 30 * MIB), job("b", 200, 20 * MIB), job("c", 300, 10 * MIB)
@@ -86,12 +86,12 @@ def test_a_pod_that_does_not_end_is_counted_on_for_as_long_as_one_that_was_asked
     given = BestEffortSettings(pending_seconds=pending_seconds)
     leaving = seen(replace(A, spec=replace(A.spec, deleting=True)), B, C)
     one = task(100, *leaving.pods)  # a uses 100 millicores, which would be enough
-    found, after = choose([one], leaving, Choices(), given)
-    assert found == ()
-    found, after = choose([one], later(leaving, pending_seconds - 0.1), after, given)
-    assert found == ()
-    found, after = choose([one], later(leaving, pending_seconds), after, given)
-    assert [e.name for e in found] == ["b"]
+    evicts, after = choose([one], leaving, Choices(), given)
+    assert evicts == ()
+    evicts, after = choose([one], later(leaving, pending_seconds - 0.1), after, given)
+    assert evicts == ()
+    evicts, after = choose([one], later(leaving, pending_seconds), after, given)
+    assert [e.name for e in evicts] == ["b"]
     # another pod of that name is another pod, and one that has gone is forgotten
     _, gone = choose([], later(seen(B, C), pending_seconds + 1), after, given)
     assert gone.leaving_since == {}
@@ -164,18 +164,18 @@ def test_a_clock_that_starts_anew_forgets_cool_down_and_told() -> None:
 
 def test_containers_are_stopped_here_only_for_best_effort() -> None:
     web = job("web", qos=QosClass.LS, labels={EVICTION_ENABLED_LABEL: "true"})
-    found, _ = choose([task(10**9, A, web)], seen(A, web), Choices(), SETTINGS)
-    assert [(e.name, e.by_api_only) for e in found] == [("a", False), ("web", True)]
-    found, _ = choose([task(10**9, A, web, urgent=True)], seen(A, web), Choices(), SETTINGS)
-    assert [(e.name, e.urgent) for e in found] == [("a", True), ("web", False)]
-    found, _ = choose([task(1, A)], seen(A), Choices(), BestEffortSettings(only_evict_by_api=True))
-    assert [e.by_api_only for e in found] == [True]
+    evicts, _ = choose([task(10**9, A, web)], seen(A, web), Choices(), SETTINGS)
+    assert [(e.name, e.by_api_only) for e in evicts] == [("a", False), ("web", True)]
+    evicts, _ = choose([task(10**9, A, web, urgent=True)], seen(A, web), Choices(), SETTINGS)
+    assert [(e.name, e.urgent) for e in evicts] == [("a", True), ("web", False)]
+    evicts, _ = choose([task(1, A)], seen(A), Choices(), BestEffortSettings(only_evict_by_api=True))
+    assert [e.by_api_only for e in evicts] == [True]
 
 
 def test_an_eviction_says_what_it_frees_and_why() -> None:
-    (found,), _ = choose([task(1, A)], WORLD, Choices(), SETTINGS)
-    assert (found.uid, found.strategy, found.why) == ("u-a", "BECPUEvict", "full")
-    assert found.releases == {Resource.CPU: 100, Resource.MEMORY: 30 * MIB}
+    (evict,), _ = choose([task(1, A)], WORLD, Choices(), SETTINGS)
+    assert (evict.uid, evict.strategy, evict.why) == ("u-a", "BECPUEvict", "full")
+    assert evict.releases == {Resource.CPU: 100, Resource.MEMORY: 30 * MIB}
 
 
 @pytest.mark.parametrize(
@@ -189,10 +189,10 @@ def test_an_eviction_says_what_it_frees_and_why() -> None:
     ],
 )
 def test_some_are_never_chosen(spoilt: dict[str, Any]) -> None:
-    one = job("x", **spoilt)
+    reading = job("x", **spoilt)
     assert evictable(job("x").spec)
-    assert not evictable(one.spec)
-    assert names([task(1, one)], seen(one)) == []
+    assert not evictable(reading.spec)
+    assert names([task(1, reading)], seen(reading)) == []
 
 
 def test_who_only_holds_room_stays_but_nobody_hides_behind_its_label() -> None:
@@ -207,9 +207,9 @@ def test_who_only_holds_room_stays_but_nobody_hides_behind_its_label() -> None:
     [(None, True), ('["BECPUEvict"]', True), ('["CPUEvict"]', False), ("[]", False), ("x", False), ("{}", False)],
 )
 def test_a_pod_may_limit_which_tasks_take_it(text: str | None, may: bool) -> None:
-    one = job("x", annotations={} if text is None else {EVICTION_POLICY_ANNOTATION: text})
-    assert is_eviction_allowed(one.spec, TaskName.BE_CPU) is may
-    assert names([task(1, one)], seen(one)) == (["x"] if may else [])
+    reading = job("x", annotations={} if text is None else {EVICTION_POLICY_ANNOTATION: text})
+    assert is_eviction_allowed(reading.spec, TaskName.BE_CPU) is may
+    assert names([task(1, reading)], seen(reading)) == (["x"] if may else [])
 
 
 def test_outside_best_effort_a_pod_opts_in_and_has_a_low_priority() -> None:
@@ -247,11 +247,11 @@ def test_never_more_than_needed_never_twice_and_remembered_as_json(
     readings = [job(f"p{i}", c, c * MIB, deleting=d, qos=q) for i, (c, d, q) in enumerate(pods)]
     world = seen(*readings)
     tasks = [task(amount * (MIB if r is Resource.MEMORY else 1), *readings, resource=r) for amount, r in needs]
-    found, after = choose(tasks, world, Choices(), SETTINGS)
-    assert len({e.uid for e in found}) == len(found)
-    gone = [candidate(p) for p in readings if p.spec.deleting or p.spec.uid in {e.uid for e in found}]
-    if found:
-        last = found[-1]
+    evicts, after = choose(tasks, world, Choices(), SETTINGS)
+    assert len({e.uid for e in evicts}) == len(evicts)
+    gone = [candidate(p) for p in readings if p.spec.deleting or p.spec.uid in {e.uid for e in evicts}]
+    if evicts:
+        last = evicts[-1]
         # without the last one some task would have been short
         assert any(
             sum(t.measure(c) for c in gone if c.pod.uid != last.uid) < t.amount
@@ -260,4 +260,4 @@ def test_never_more_than_needed_never_twice_and_remembered_as_json(
         )
     assert msgspec.json.decode(msgspec.json.encode(after), type=Choices) == after
     again, _ = choose(tasks, world, after, SETTINGS)
-    assert {e.uid for e in again} == {e.uid for e in found}
+    assert {e.uid for e in again} == {e.uid for e in evicts}

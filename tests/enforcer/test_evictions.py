@@ -82,10 +82,10 @@ def test_a_pod_that_is_to_go_at_once_gets_the_shortest_time_that_a_kubelet_gives
 def test_never_more_than_the_burst_and_what_the_time_brought(
     steps: list[tuple[float, list[str]]], per_minute: int, burst: int
 ) -> None:
-    at, asked, count = 0.0, EvictionBudget(), 0
+    at, budget, count = 0.0, EvictionBudget(), 0
     for passed, names in steps:
         at += passed
-        round_ = admit_evictions([wish(n) for n in names], PODS, asked, at, Rate(per_minute, burst))
-        asked, count = round_.asked, count + len(round_.now)
+        round_ = admit_evictions([wish(n) for n in names], PODS, budget, at, Rate(per_minute, burst))
+        budget, count = round_.asked, count + len(round_.now)
         # The bucket begins full and gains per_minute / 60 a second.
         assert count <= (burst + at * per_minute / 60 + 1e-6 if per_minute else 0)

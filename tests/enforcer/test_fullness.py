@@ -68,10 +68,10 @@ def test_candidates_opted_in_by_rank_and_then_by_use() -> None:
         some("mid", qos=QosClass.LS, priority_class=PriorityClass.MID, priority=7000),
         some("high", qos=QosClass.LS, priority_class=PriorityClass.PROD, priority=9000),
     ]
-    found = by_use(world(*pods), limits(cpuEvictThresholdPercent=90, evictEnabledPriorityThreshold=7999), Resource.CPU)
+    task = by_use(world(*pods), limits(cpuEvictThresholdPercent=90, evictEnabledPriorityThreshold=7999), Resource.CPU)
     # batch without a value counts 5500
-    assert found is not None and [c.pod.name for c in found.candidates] == ["big", "small", "mid"]
-    assert found.amount == 200
+    assert task is not None and [c.pod.name for c in task.candidates] == ["big", "small", "mid"]
+    assert task.amount == 200
 
 
 @pytest.mark.parametrize(
@@ -93,11 +93,11 @@ ALLOCATABLE = {"cpuAllocatableEvictThresholdPercent": 110, "allocatableEvictPrio
 
 def test_a_class_that_outgrew_the_node_releases_down_to_the_lower_bound() -> None:
     pods = [some("a", amounts={BATCH_CPU: 800}), some("b", amounts={BATCH_CPU: 400})]
-    (found,) = by_allocatable(world(*pods, allocatable={BATCH_CPU: 1000}), limits(**ALLOCATABLE), Resource.CPU)
+    (task,) = by_allocatable(world(*pods, allocatable={BATCH_CPU: 1000}), limits(**ALLOCATABLE), Resource.CPU)
     # 1200 of 1000 = 120 % > 110 %: 1200 - 100 % of 1000; larger request first
-    assert found.amount == 200
-    assert [c.pod.name for c in found.candidates] == ["a", "b"]
-    assert [found.measure(c) for c in found.candidates] == [800, 400]
+    assert task.amount == 200
+    assert [c.pod.name for c in task.candidates] == ["a", "b"]
+    assert [task.measure(c) for c in task.candidates] == [800, 400]
 
 
 def test_at_the_threshold_nobody_leaves() -> None:
@@ -107,8 +107,8 @@ def test_at_the_threshold_nobody_leaves() -> None:
 
 def test_nothing_left_counts_as_one_millicore() -> None:
     pods = [some("a", amounts={BATCH_CPU: 500})]
-    (found,) = by_allocatable(world(*pods, allocatable={BATCH_CPU: 0}), limits(**ALLOCATABLE), Resource.CPU)
-    assert found.amount == 499
+    (task,) = by_allocatable(world(*pods, allocatable={BATCH_CPU: 0}), limits(**ALLOCATABLE), Resource.CPU)
+    assert task.amount == 499
 
 
 def test_a_class_that_is_not_offered_is_not_one_with_nothing_left() -> None:
@@ -122,23 +122,23 @@ def test_mid_and_batch_are_counted_apart() -> None:
     mid = some("m", amounts={MID_CPU: 3000}, qos=QosClass.LS, priority_class=PriorityClass.MID)
     batch = some("b", amounts={BATCH_CPU: 900})
     there = {MID_CPU: 1000, BATCH_CPU: 1000}
-    (found,) = by_allocatable(world(mid, batch, allocatable=there), limits(**ALLOCATABLE), Resource.CPU)
-    assert [c.pod.name for c in found.candidates] == ["m"]
-    assert found.counts(mid.spec) and not found.counts(batch.spec)
+    (task,) = by_allocatable(world(mid, batch, allocatable=there), limits(**ALLOCATABLE), Resource.CPU)
+    assert [c.pod.name for c in task.candidates] == ["m"]
+    assert task.counts(mid.spec) and not task.counts(batch.spec)
 
 
 def test_the_priority_bound_holds_for_requests_too() -> None:
     pods = [some("a", amounts={BATCH_CPU: 2000})]
     low = {**ALLOCATABLE, "allocatableEvictPriorityThreshold": 5000}
-    (found,) = by_allocatable(world(*pods, allocatable={BATCH_CPU: 1000}), limits(**low), Resource.CPU)
-    assert list(found.candidates) == []
+    (task,) = by_allocatable(world(*pods, allocatable={BATCH_CPU: 1000}), limits(**low), Resource.CPU)
+    assert list(task.candidates) == []
 
 
 def test_memory_works_alike() -> None:
     pods = [some("a", amounts={BATCH_MEMORY: 3 * GIB})]
     given = {"memoryAllocatableEvictThresholdPercent": 100, "memoryAllocatableEvictLowerPercent": 90}
     at = limits(**given, allocatableEvictPriorityThreshold=7999)
-    (found,) = by_allocatable(world(*pods, allocatable={BATCH_MEMORY: 2 * GIB}), at, Resource.MEMORY)
+    (task,) = by_allocatable(world(*pods, allocatable={BATCH_MEMORY: 2 * GIB}), at, Resource.MEMORY)
     # 3 GiB - 90 % of 2 GiB
-    assert found.amount == 3 * GIB - 90 * 2 * GIB // 100
-    assert found.name == "MemoryAllocatableEvict"
+    assert task.amount == 3 * GIB - 90 * 2 * GIB // 100
+    assert task.name == "MemoryAllocatableEvict"

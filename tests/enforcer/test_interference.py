@@ -34,10 +34,10 @@ SETTINGS = BestEffortSettings(interference_samples=10, interference_patience_sec
 
 def web(wait: float | None = 1.0, name: str = "web", **others: Any) -> PodReading:
     """A latency-sensitive pod whose tasks wait this percent of the time."""
-    found = pod(name, container(), qos=QosClass.LS, cpu=CpuUse(1000.0), owner=("ReplicaSet", name), **others)
-    assert found.group is not None
+    reading = pod(name, container(), qos=QosClass.LS, cpu=CpuUse(1000.0), owner=("ReplicaSet", name), **others)
+    assert reading.group is not None
     pressure = None if wait is None else Pressure(some_avg10=wait)
-    return replace(found, group=replace(found.group, cpu_pressure=pressure))
+    return replace(reading, group=replace(reading.group, cpu_pressure=pressure))
 
 
 def job(name: str, cpu: float, **others: Any) -> PodReading:
@@ -84,13 +84,13 @@ BURNS = (job("a", 4000.0), job("b", 100.0))
 
 def test_suffering_that_lasts_halves_best_effort_then_quarters_it_then_evicts_who_moves_with_it() -> None:
     story = Story().learned()
-    found = story.ticks(14, web(40.0), *BURNS)
+    all_findings = story.ticks(14, web(40.0), *BURNS)
     # confirmed in the third tick; then 5 s for each step; base 4100
-    assert caps(found) == [None, None, *[2050] * 5, *[1025] * 7]
-    assert [f.antagonist for f in found] == [*[""] * 12, "u-a", "u-a"]
-    assert reasons(found[2]) == ["Interference"]
-    assert "default/a moves with it" in found[2].verdicts[0].message
-    assert "cpu-wait 40 %" in found[2].verdicts[0].message
+    assert caps(all_findings) == [None, None, *[2050] * 5, *[1025] * 7]
+    assert [f.antagonist for f in all_findings] == [*[""] * 12, "u-a", "u-a"]
+    assert reasons(all_findings[2]) == ["Interference"]
+    assert "default/a moves with it" in all_findings[2].verdicts[0].message
+    assert "cpu-wait 40 %" in all_findings[2].verdicts[0].message
 
 
 def test_without_a_baseline_nobody_is_a_victim() -> None:
@@ -117,8 +117,12 @@ def test_a_figure_that_the_workload_brings_wins() -> None:
 
 def test_a_short_disturbance_is_none() -> None:
     story = Story().learned()
-    found = [*story.ticks(2, web(40.0), *BURNS), story.tick(web(1.0), *BURNS), *story.ticks(2, web(40.0), *BURNS)]
-    assert caps(found) == [None] * 5
+    all_findings = [
+        *story.ticks(2, web(40.0), *BURNS),
+        story.tick(web(1.0), *BURNS),
+        *story.ticks(2, web(40.0), *BURNS),
+    ]
+    assert caps(all_findings) == [None] * 5
 
 
 def test_who_suffered_before_best_effort_began_does_not_suffer_from_its_first_tick() -> None:
@@ -149,11 +153,11 @@ def test_who_always_ran_is_no_antagonist_and_suppression_that_does_not_help_is_g
     known: dict[str, Any] = {"annotations": {BASELINE_ANNOTATION: '{"cpu-wait": 1}'}}
     story = Story()
     story.ticks(20, web(1.0, **known), steady)
-    found = story.ticks(16, web(40.0, **known), steady)
-    assert caps(found) == [None, None, *[300] * 5, *[150] * 5, *[None] * 4]
-    assert {f.antagonist for f in found} == {""}
-    assert "no best-effort pod correlates with it" in found[2].verdicts[0].message
-    assert reasons(found[-1]) == ["NotBestEffort"]
+    all_findings = story.ticks(16, web(40.0, **known), steady)
+    assert caps(all_findings) == [None, None, *[300] * 5, *[150] * 5, *[None] * 4]
+    assert {f.antagonist for f in all_findings} == {""}
+    assert "no best-effort pod correlates with it" in all_findings[2].verdicts[0].message
+    assert reasons(all_findings[-1]) == ["NotBestEffort"]
     assert caps(story.ticks(int(GIVE_UP_SECONDS) - 10, web(40.0, **known), steady)) == [None] * (
         int(GIVE_UP_SECONDS) - 10
     )
@@ -163,10 +167,10 @@ def test_who_always_ran_is_no_antagonist_and_suppression_that_does_not_help_is_g
 def test_the_eviction_of_who_is_gone_is_not_asked_for() -> None:
     story = Story().learned()
     story.ticks(14, web(40.0), *BURNS)
-    found = story.ticks(8, web(40.0), job("b", 1000.0))
-    assert {f.antagonist for f in found} == {""}
-    assert caps(found)[-1] is None
-    assert reasons(found[-1]) == ["NotBestEffort"]
+    all_findings = story.ticks(8, web(40.0), job("b", 1000.0))
+    assert {f.antagonist for f in all_findings} == {""}
+    assert caps(all_findings)[-1] is None
+    assert reasons(all_findings[-1]) == ["NotBestEffort"]
 
 
 @pytest.mark.parametrize(
@@ -174,25 +178,25 @@ def test_the_eviction_of_who_is_gone_is_not_asked_for() -> None:
 )
 def test_how_far_it_goes_is_a_setting(mode: Any, capped: bool, antagonists: set[str]) -> None:
     story = Story(interference=mode).learned()
-    found = story.ticks(20, web(40.0), *BURNS)
-    assert any(c is not None for c in caps(found)) is capped
-    assert {f.antagonist for f in found} == antagonists
-    told = {r for f in found for r in reasons(f)}
-    assert told == {"off": set(), "observe": {"Suffers"}, "suppress": {"Interference", "NotBestEffort"}}[mode]
+    all_findings = story.ticks(20, web(40.0), *BURNS)
+    assert any(c is not None for c in caps(all_findings)) is capped
+    assert {f.antagonist for f in all_findings} == antagonists
+    texts = {r for f in all_findings for r in reasons(f)}
+    assert texts == {"off": set(), "observe": {"Suffers"}, "suppress": {"Interference", "NotBestEffort"}}[mode]
 
 
 def test_who_suffers_while_best_effort_does_nothing_suffers_from_something_else() -> None:
     story = Story().learned()
-    found = story.ticks(5, web(40.0), job("a", 0.0))
-    assert caps(found) == [None] * 5
-    assert "best effort uses next to nothing" in found[2].verdicts[0].message
+    all_findings = story.ticks(5, web(40.0), job("a", 0.0))
+    assert caps(all_findings) == [None] * 5
+    assert "best effort uses next to nothing" in all_findings[2].verdicts[0].message
 
 
 def test_one_case_at_a_time_for_who_suffers_most() -> None:
     story = Story()
     story.ticks(20, web(1.0), web(1.0, "api"), job("a", 0.0))
-    found = story.ticks(4, web(20.0), web(60.0, "api"), job("a", 4000.0))
-    assert sorted((v.subject, v.reason) for v in found[-1].verdicts) == [
+    all_findings = story.ticks(4, web(20.0), web(60.0, "api"), job("a", 4000.0))
+    assert sorted((v.subject, v.reason) for v in all_findings[-1].verdicts) == [
         ("default/api", "Interference"),
         ("default/web", "Suffers"),
     ]
@@ -207,10 +211,10 @@ def test_a_victim_that_goes_closes_the_case() -> None:
 
 def test_a_pod_throttled_by_its_own_limit_suffers_from_itself() -> None:
     def throttled(wait: float) -> PodReading:
-        found = web(wait)
-        assert found.group is not None
+        reading = web(wait)
+        assert reading.group is not None
         cpu = CpuUse(500.0, periods=10, throttled_periods=1)
-        return replace(found, group=replace(found.group, cpu=cpu))
+        return replace(reading, group=replace(reading.group, cpu=cpu))
 
     assert throttles_itself(throttled(1.0)) and not throttles_itself(web(1.0))
     story = Story().learned()
@@ -218,16 +222,16 @@ def test_a_pod_throttled_by_its_own_limit_suffers_from_itself() -> None:
 
 
 def test_every_signal_that_the_machine_has_is_read() -> None:
-    one = web(3.0)
-    assert one.group is not None
+    reading = web(3.0)
+    assert reading.group is not None
     group = replace(
-        one.group,
+        reading.group,
         run_delay_seconds=0.5,
         cycles_per_instruction=1.5,
         io_pressure=Pressure(7.0),
         memory_pressure=Pressure(2.0),
     )
-    found = measured_signals(replace(one, group=group), 2.0)
+    found = measured_signals(replace(reading, group=group), 2.0)
     # 0.5 s of 2 s in the run queue
     assert found == {
         InterferenceSignal.CPU_WAIT: 3.0,
@@ -240,9 +244,11 @@ def test_every_signal_that_the_machine_has_is_read() -> None:
 
 
 def test_waiting_is_the_containers_where_the_pod_has_none() -> None:
-    one = web(None)
-    two = tuple(replace(c, group=replace(c.group, run_delay_seconds=0.2)) for c in one.containers if c.group)
-    assert measured_signals(replace(one, containers=two), 1.0) == {InterferenceSignal.RUN_DELAY: pytest.approx(20.0)}
+    reading = web(None)
+    two = tuple(replace(c, group=replace(c.group, run_delay_seconds=0.2)) for c in reading.containers if c.group)
+    assert measured_signals(replace(reading, containers=two), 1.0) == {
+        InterferenceSignal.RUN_DELAY: pytest.approx(20.0)
+    }
 
 
 def test_who_started_between_two_readings_of_the_pressure_is_found() -> None:
@@ -250,8 +256,8 @@ def test_who_started_between_two_readings_of_the_pressure_is_found() -> None:
     # read every tenth tick: the antagonist runs for 8 ticks before the next reading shows it
     story.ticks(7, web(1.0), *BURNS)
     story.tick(web(1.0 + 1e-12), *BURNS)  # the same figure, once more computed
-    found = story.ticks(14, web(40.0), *BURNS)
-    assert {f.antagonist for f in found} == {"", "u-a"}
+    all_findings = story.ticks(14, web(40.0), *BURNS)
+    assert {f.antagonist for f in all_findings} == {"", "u-a"}
 
 
 def test_the_correlation_of_the_paper() -> None:
@@ -271,23 +277,23 @@ def test_a_correlation_lies_between_minus_one_and_one(pairs: list[tuple[float, f
 @settings(max_examples=80, deadline=None)
 @given(st.lists(st.floats(0, 2000), min_size=1, max_size=60))
 def test_a_baseline_is_a_sample_rounded_up_to_its_bucket(values: list[float]) -> None:
-    one = Baseline()
+    baseline = Baseline()
     for value in values:
-        one = one.add(value, 0.0)
-    assert one.samples == len(values)
+        baseline = baseline.add(value, 0.0)
+    assert baseline.samples == len(values)
     ends = {FIRST * GROWTH ** bucket(v) for v in values}
-    assert one.level() in ends
-    assert min(values) <= one.level() * (1 + 1e-9) or one.level() == FIRST * GROWTH ** (BUCKETS - 1)
+    assert baseline.level() in ends
+    assert min(values) <= baseline.level() * (1 + 1e-9) or baseline.level() == FIRST * GROWTH ** (BUCKETS - 1)
 
 
 def test_old_habits_are_forgotten() -> None:
-    one = Baseline()
+    baseline = Baseline()
     for _ in range(600):
-        one = one.add(50.0, 0.0)
+        baseline = baseline.add(50.0, 0.0)
     for _ in range(6000):
-        one = one.add(2.0, 0.0)
+        baseline = baseline.add(2.0, 0.0)
     # ten half-lives later
-    assert one.level() < 3.0
+    assert baseline.level() < 3.0
 
 
 def test_unreadable_figures_count_as_none() -> None:

@@ -24,8 +24,8 @@ TICKS_A_READING = 10
 def node() -> Iterator[Kubepods]:
     if reason := missing():
         pytest.skip(f"INTERFERENCE IS NOT TESTED ON REAL CGROUPS: {reason}")
-    with Kubepods(outer_shares=SHARES) as made:
-        yield made
+    with Kubepods(outer_shares=SHARES) as kubepods:
+        yield kubepods
 
 
 class Acting(Agent):

@@ -82,9 +82,9 @@ def test_a_pods_own_block_replaces_its_class_block() -> None:
 
 @pytest.mark.parametrize("note", ["{", '{"blocks": 7}', '{"blocks": [{"ioCfg": {"readBPS": -1}}]}'])
 def test_an_annotation_that_cannot_be_read_leaves_the_class(note: str) -> None:
-    blocks, told = blocks_of(web(note).spec, rules(block("sda", readBPS=MIB)))
+    blocks, verdicts = blocks_of(web(note).spec, rules(block("sda", readBPS=MIB)))
     assert [b.name for b in blocks] == ["sda"]
-    assert [v.reason for v in told] == ["AnnotationUnreadable"]
+    assert [v.reason for v in verdicts] == ["AnnotationUnreadable"]
 
 
 def test_the_smallest_weight_holds_and_the_ordinary_one_is_not_written() -> None:

@@ -19,9 +19,9 @@ cgroupDriver: systemd
 cgroupRoot: "/a/b"   # below a folder
 cpuManagerPolicy: 'static'
 """
-    found = kubelet_config(text)
-    assert found == KubeletConfig("systemd", "/a/b", static_cpus=True)
-    assert found.base == ("a", "b")
+    config = kubelet_config(text)
+    assert config == KubeletConfig("systemd", "/a/b", static_cpus=True)
+    assert config.base == ("a", "b")
 
 
 def test_what_is_not_said_is_empty_and_an_absurd_driver_too() -> None:

@@ -37,5 +37,5 @@ def test_whether_the_kubelet_sets_quotas_is_seen_on_the_pods_with_a_limit(
         web("db", NO_LIMIT, qos=QosClass.LSR, kube=KubeQos.GUARANTEED),
         pod("free", container(), knobs={Knob.CPU_QUOTA: NO_LIMIT}),
     ]
-    found = seen(*others, *limited, machine=node(kubelet_quotas_off=in_file))
-    assert sets_no_quotas(found) is off
+    observation = seen(*others, *limited, machine=node(kubelet_quotas_off=in_file))
+    assert sets_no_quotas(observation) is off

@@ -87,10 +87,10 @@ def test_a_person_is_told_of_limits_below_what_the_kubelet_has_granted() -> None
 
 def test_nobody_is_told_of_a_limit_that_a_resize_has_not_reached() -> None:
     squeezed: dict[Knob, Value] = {Knob.CPU_QUOTA: 20_000}
-    found = seen(container=squeezed)
-    (pod,) = found.pods
+    observation = seen(container=squeezed)
+    (pod,) = observation.pods
     waiting = replace(pod, spec=replace(pod.spec, resize=ResizeState.DEFERRED))
-    assert list(unexplained_limits(replace(found, pods=(waiting,)))) == []
+    assert list(unexplained_limits(replace(observation, pods=(waiting,)))) == []
 
 
 @pytest.mark.parametrize(("resize", "known"), [(ResizeState.NONE, True), (ResizeState.IN_PROGRESS, False)])
@@ -98,19 +98,19 @@ def test_an_idle_pod_is_woken_only_where_the_weight_is_known_that_the_kernel_hid
     resize: ResizeState, known: bool
 ) -> None:
     """Idle off, the kernel sets 1024: more than a request of 500 m, which is 512."""
-    found = seen(container={Knob.CPU_IDLE: 1})
-    (pod,) = found.pods
-    found = replace(found, pods=(replace(pod, spec=replace(pod.spec, resize=resize)),))
+    observation = seen(container={Knob.CPU_IDLE: 1})
+    (pod,) = observation.pods
+    observation = replace(observation, pods=(replace(pod, spec=replace(pod.spec, resize=resize)),))
     woken = {(CONTAINER, Knob.CPU_IDLE): (0, (1,)), (CONTAINER, Knob.CPU_SHARES): (512, AFTER_IDLE)}
-    assert named(lost_notes(found)) == (woken if known else {})
+    assert named(lost_notes(observation)) == (woken if known else {})
 
 
 def test_pods_of_class_best_effort_have_the_smallest_weight_whatever_stands_there() -> None:
     batch = PodReading(
         PodSpec("ns", "b", "b"), GroupReading("kubepods/besteffort/podb", Level.POD, knobs={Knob.CPU_SHARES: 512})
     )
-    found = lost_notes(replace(seen({Knob.CPU_SHARES: 2}), pods=(batch,)))
-    assert named(found) == {("kubepods/besteffort/podb", Knob.CPU_SHARES): (2, (512,))}
+    values = lost_notes(replace(seen({Knob.CPU_SHARES: 2}), pods=(batch,)))
+    assert named(values) == {("kubepods/besteffort/podb", Knob.CPU_SHARES): (2, (512,))}
 
 
 def test_a_buffer_of_saved_quota_is_nobodys_but_an_agents() -> None:
@@ -122,8 +122,8 @@ def test_cpus_of_a_container_are_the_runtimes_choice_unless_the_tier_is_narrowed
     """The kubelet's static CPU manager and NRI policies place containers; nobody but an agent narrows the tier."""
     path = "kubepods/besteffort/podb"
     batch = PodReading(PodSpec("ns", "b", "b"), GroupReading(path, Level.POD, knobs={Knob.CPUSET_CPUS: "0"}))
-    found = lost_notes(replace(seen({Knob.CPUSET_CPUS: tier_cpus}), pods=(batch,)))
-    assert ((path, Knob.CPUSET_CPUS) in found) == (tier_cpus == "0-1")
+    values = lost_notes(replace(seen({Knob.CPUSET_CPUS: tier_cpus}), pods=(batch,)))
+    assert ((path, Knob.CPUSET_CPUS) in values) == (tier_cpus == "0-1")
 
 
 def test_under_the_kubelets_static_manager_a_containers_cpus_are_the_kubelets() -> None:
@@ -133,8 +133,8 @@ def test_under_the_kubelets_static_manager_a_containers_cpus_are_the_kubelets() 
     batch = PodReading(PodSpec("ns", "b", "b", containers=(spec,)), GroupReading(path, Level.POD), (container,))
     for static in (False, True):
         machine = NodeReading("n", (), 1, 1, kubelet_static_cpus=static)
-        found = lost_notes(replace(seen({Knob.CPUSET_CPUS: "0-1"}), pods=(batch,), node=machine))
-        assert ((inner, Knob.CPUSET_CPUS) in found) is not static
+        values = lost_notes(replace(seen({Knob.CPUSET_CPUS: "0-1"}), pods=(batch,), node=machine))
+        assert ((inner, Knob.CPUSET_CPUS) in values) is not static
 
 
 @pytest.mark.parametrize("limit", [333, 700, 5])

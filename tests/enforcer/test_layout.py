@@ -84,8 +84,8 @@ def test_two_trees_none_and_mixed_ones_are_told() -> None:
     assert none.layout is None and "no kubepods" in none.problem
     empty = detect(both)
     assert empty.layout is None and "neither has pods" in empty.problem
-    one = detect(both | {systemd.pod(UID, KubeQos.GUARANTEED)})
-    assert one.layout == systemd and "only systemd's has pods" in one.problem
+    detection = detect(both | {systemd.pod(UID, KubeQos.GUARANTEED)})
+    assert detection.layout == systemd and "only systemd's has pods" in detection.problem
     mixed = detect(both | {systemd.pod(UID, KubeQos.GUARANTEED), plain.pod(UID, KubeQos.GUARANTEED)})
     assert mixed.layout is None and "changed under them" in mixed.problem
     for paths in (both, both | {systemd.pod(UID, KubeQos.GUARANTEED), plain.pod(UID, KubeQos.GUARANTEED)}):
@@ -162,11 +162,11 @@ def test_of_ten_thousand_names_none_opens_anything_outside(tmp_path: Path) -> No
                 paths = [f"{uid}/{name}"]
             for path in paths:
                 try:
-                    found = hierarchy.read_knob(path, Knob.CPU_SHARES)
+                    knob = hierarchy.read_knob(path, Knob.CPU_SHARES)
                     assert hierarchy.write_knob(path, Knob.CPU_SHARES, 7) != 0
                 except UsageError:
                     continue
-                opened += not isinstance(found, Unavailable)
+                opened += not isinstance(knob, Unavailable)
     assert opened == 0
     assert refused > 5000
     assert (outside / "cpu.shares").read_text() == "31337"

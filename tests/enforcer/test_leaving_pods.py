@@ -120,12 +120,12 @@ class Cgroups:
             resctrl=ResctrlReading(0x7FF, (0,), (0,)),
             uplink=Uplink("eth0", 10**9),
         )
-        found = seen(*(self._present(p, deleting) for p in self.pods), machine=machine, at=at)
-        assert found.kubepods is not None
+        observation = seen(*(self._present(p, deleting) for p in self.pods), machine=machine, at=at)
+        assert observation.kubepods is not None
         return replace(
-            found,
-            kubepods=self._group(found.kubepods),
-            tiers={qos: self._group(group) for qos, group in found.tiers.items()},
+            observation,
+            kubepods=self._group(observation.kubepods),
+            tiers={qos: self._group(group) for qos, group in observation.tiers.items()},
         )
 
     def take(self, plan: StrategyPlan, observation: Observation) -> Settled:
@@ -175,10 +175,10 @@ def test_nothing_that_a_strategy_holds_changes_when_its_pods_are_being_deleted(n
 def test_limits_are_given_back_when_the_phase_says_that_all_has_ended(phase: str, ends: bool) -> None:
     cgroups = Cgroups((job(),))
     for leaves in (False, True):
-        found = cgroups.see(0.0, leaves)
-        spec = replace(found.pods[0].spec, phase=phase if leaves else "Running")
-        found = replace(found, pods=(replace(found.pods[0], spec=spec),))
-        settled = cgroups.take(BeTotals().step(found, policy(), None).plan, found)
+        observation = cgroups.see(0.0, leaves)
+        spec = replace(observation.pods[0].spec, phase=phase if leaves else "Running")
+        observation = replace(observation, pods=(replace(observation.pods[0], spec=spec),))
+        settled = cgroups.take(BeTotals().step(observation, policy(), None).plan, observation)
     # Six values: weight, quota and memory limit of pod and container.
     assert [write.restores for write in settled.writes] == [True] * (6 if ends else 0)
 
@@ -186,12 +186,12 @@ def test_limits_are_given_back_when_the_phase_says_that_all_has_ended(phase: str
 def test_cpus_of_an_lse_pod_stay_its_own_while_it_is_being_deleted() -> None:
     """For other pods' pools, for what the scheduler reads, and for how much CPU bursting containers share."""
     for leaves in (False, True):
-        found = Cgroups().see(0.0, leaves)
-        cpus = node_cpus(found, MachineCpus(regular_topology(1, 4, 1), {}))
+        observation = Cgroups().see(0.0, leaves)
+        cpus = node_cpus(observation, MachineCpus(regular_topology(1, 4, 1), {}))
         assert [(p.name, p.cpus) for p in cpus.pods] == [("db", frozenset({2, 3}))]
         assert (cpus.shared, cpus.best_effort) == (frozenset({0, 1}), frozenset({0, 1}))
         # 4 CPUs without the two that the LSE pod has asked for
-        assert pool_millicores(found) == 2000
+        assert pool_millicores(observation) == 2000
 
 
 @pytest.mark.server

@@ -159,8 +159,8 @@ def test_of_two_values_for_one_knob_the_first_strategys_holds_and_it_is_told() -
 
 
 def test_the_same_value_twice_is_no_conflict() -> None:
-    wants, told = merge_wants([StrategyPlan((want(5000),)), StrategyPlan((want(5000, strategy="two"),))], "n1")
-    assert len(wants) == 1 and told == []
+    wants, verdicts = merge_wants([StrategyPlan((want(5000),)), StrategyPlan((want(5000, strategy="two"),))], "n1")
+    assert len(wants) == 1 and verdicts == []
 
 
 def test_a_strategy_that_breaks_keeps_its_last_wants_and_lets_the_others_go_on() -> None:
@@ -211,8 +211,8 @@ def test_on_a_stale_policy_nobody_is_evicted_and_best_effort_gets_no_more() -> N
     ],
 )
 def test_what_looser_means_depends_on_the_knob(knob: Knob, before: Value, now: Value, result: Value) -> None:
-    found = keep_tighter_wants([want(now, knob=knob)], [want(before, knob=knob)], seen())
-    assert [w.value for w in found] == [result]
+    wants = keep_tighter_wants([want(now, knob=knob)], [want(before, knob=knob)], seen())
+    assert [w.value for w in wants] == [result]
 
 
 def test_other_tiers_follow_their_strategies_also_on_old_knowledge() -> None:

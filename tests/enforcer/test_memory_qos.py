@@ -173,9 +173,9 @@ def test_vendor_values_are_copied_to_pods_and_tiers_but_no_tier_dies_as_a_whole(
     ],
 )
 def test_an_annotation_decides_for_its_pod(note: Any, minimum: int) -> None:
-    qos, told = template(web(note=note).spec, classes(minLimitPercent=50))
+    qos, verdicts = template(web(note=note).spec, classes(minLimitPercent=50))
     assert qos.min_limit_percent == minimum
-    assert bool(told) == (note in ("{", {"minLimitPercent": 200}, {"policy": "sometimes", "minLimitPercent": 20}))
+    assert bool(verdicts) == (note in ("{", {"minLimitPercent": 200}, {"policy": "sometimes", "minLimitPercent": 20}))
 
 
 def test_an_annotation_can_ask_for_what_its_class_has_off() -> None:

@@ -105,12 +105,12 @@ def test_off_no_link_and_no_speed_are_different_answers() -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.text(max_size=20) | st.sampled_from(["10.0.0.1", "fe80::1%eth0", "10.0.0.1; drop", "::ffff:1.2.3.4"]))
 def test_only_addresses_become_members(text: str) -> None:
-    found = addresses([pod("a", qos=QosClass.BE, addresses=(text,)).spec], QosClass.BE)
-    assert all(set(a) <= set("0123456789abcdefABCDEF:.") for a in found)
+    texts = addresses([pod("a", qos=QosClass.BE, addresses=(text,)).spec], QosClass.BE)
+    assert all(set(a) <= set("0123456789abcdefABCDEF:.") for a in texts)
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 100), st.integers(0, 100), st.integers(1, 400 * 10**9))
 def test_rates_are_ones_that_htb_takes(request: int, limit: int, total: int) -> None:
-    (one,) = traffic(decided(rules(total, be={"egressRequest": request, "egressLimit": limit}))).classes
-    assert 8_000 <= one.least <= one.most <= max(total, 8_000)
+    (traffic_class,) = traffic(decided(rules(total, be={"egressRequest": request, "egressLimit": limit}))).classes
+    assert 8_000 <= traffic_class.least <= traffic_class.most <= max(total, 8_000)

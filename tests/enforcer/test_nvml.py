@@ -174,7 +174,7 @@ def test_a_gpu_that_went_away_is_told_unhealthy_and_others_devices_stay() -> Non
     current = created(entry(T4), entry(OTHER))
     current["spec"]["devices"].append(card)
     devices = patched([entry(T4)], current)
-    assert [(one["id"], one["health"]) for one in devices] == [
+    assert [(device["id"], device["health"]) for device in devices] == [
         ("GPU-aaaa", True), ("GPU-bbbb", False), ("mlx5_0", True),
     ]  # fmt: skip
     # with the whole library gone nothing is healthy, and that is written once
@@ -185,7 +185,7 @@ def test_a_gpu_that_went_away_is_told_unhealthy_and_others_devices_stay() -> Non
 
 def test_a_replaced_gpu_takes_the_number_of_the_old_one() -> None:
     devices = patched([entry(FakeGpu(0, "GPU-new"))], created(entry(T4)))
-    assert [one["id"] for one in devices] == ["GPU-new"]
+    assert [device["id"] for device in devices] == ["GPU-new"]
 
 
 @given(st.lists(st.integers(0, 5), unique=True), st.lists(st.integers(0, 5), unique=True))

@@ -156,13 +156,13 @@ class Agent:
     """Names of pods that were chosen to leave."""
 
     def tick(self, on: bool = True) -> None:
-        seen = self.node.seen()
+        observation = self.node.seen()
         ideas = strategies(EnforcerSettings())
-        decided, self.memory = decide(seen, policy(self.spec) if on else None, self.memory, ideas, Ages())
+        decided, self.memory = decide(observation, policy(self.spec) if on else None, self.memory, ideas, Ages())
         assert not [v for v in decided.verdicts if v.reason == "StrategyFailed"]
         self.evicted |= {act.name for act in decided.evictions}
-        around = Circumstances(self.dialect, not_kubelets=lost_notes(seen))
-        settled = settle([StrategyPlan(wants=decided.wants)], seen, self.notes, self.dialect, around)
+        around = Circumstances(self.dialect, not_kubelets=lost_notes(observation))
+        settled = settle([StrategyPlan(wants=decided.wants)], observation, self.notes, self.dialect, around)
         for write in settled.writes:
             self.node.take(write.path, write.knob, write.value)
         self.notes = settled.notes
@@ -174,13 +174,13 @@ class Agent:
 
 def looser(node: Node, knobs: Iterable[Knob] = LIMITS) -> list[str]:
     """Values that allow more, or protect less, than the kubelet's."""
-    found = []
+    texts = []
     for path, kubelets in node.kubelets.items():
         mine = node.knobs[path]
-        found += [f"{path} {k} {mine[k]} > {kubelets[k]}" for k in knobs if wider(mine[k], kubelets[k])]
+        texts += [f"{path} {k} {mine[k]} > {kubelets[k]}" for k in knobs if wider(mine[k], kubelets[k])]
         for knob in (Knob.MEMORY_MIN, Knob.MEMORY_LOW):
-            found += [f"{path} {knob} {mine[knob]} < {kubelets[knob]}"] if wider(kubelets[knob], mine[knob]) else []
-    return found
+            texts += [f"{path} {knob} {mine[knob]} < {kubelets[knob]}"] if wider(kubelets[knob], mine[knob]) else []
+    return texts
 
 
 def changed(node: Node) -> list[str]:
@@ -313,9 +313,9 @@ def test_a_kubelet_that_limits_no_cpu_keeps_it_so(throttled: bool, dialect: Dial
         agent.spec = spec
         agent.tick()
         agent.tick()
-        made = [p for p, knobs in node.knobs.items() if knobs[Knob.CPU_QUOTA] != NO_LIMIT]
+        texts = [p for p, knobs in node.knobs.items() if knobs[Knob.CPU_QUOTA] != NO_LIMIT]
         best_effort = [path for p in matrix() if p.qos == "BE" for path in node.paths(p.phase("running")).values()]
-        assert set(made) <= {*best_effort, *TIERS.values()}
+        assert set(texts) <= {*best_effort, *TIERS.values()}
     agent.tick(on=False)
     assert changed(node) == []
 

@@ -49,10 +49,10 @@ def test_without_two_readings_of_one_cgroup_there_is_no_use(before: CpuCounters 
 @given(COUNTERS, COUNTERS)
 @settings(max_examples=100)
 def test_use_is_never_negative(before: CpuCounters, now: CpuCounters) -> None:
-    found = cpu_use(before, now)
-    assert found.millicores is None or found.millicores >= 0
-    assert min(found.periods, found.throttled_periods) >= 0
-    assert found.throttled_seconds >= 0
+    use = cpu_use(before, now)
+    assert use.millicores is None or use.millicores >= 0
+    assert min(use.periods, use.throttled_periods) >= 0
+    assert use.throttled_seconds >= 0
 
 
 def test_both_versions_files_say_the_same() -> None:
@@ -82,8 +82,8 @@ def test_pressure_is_read_and_its_absence_told() -> None:
 
 def test_the_machine_counts_work_and_not_waiting() -> None:
     # user 100, nice 10, system 20, idle 999, iowait 888, irq 3, softirq 7: 140 ticks of 10 ms
-    found = machine_counters(1.0, b"cpu  100 10 20 999 888 3 7 55 66 0\ncpu0 1 1\n", 100)
-    assert found == CpuCounters(1.0, 1_400_000_000)
+    counters = machine_counters(1.0, b"cpu  100 10 20 999 888 3 7 55 66 0\ncpu0 1 1\n", 100)
+    assert counters == CpuCounters(1.0, 1_400_000_000)
     assert machine_counters(1.0, b"intr 1", 100) is None
 
 

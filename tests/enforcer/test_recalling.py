@@ -70,19 +70,19 @@ def life(tmp_path: Path) -> Life:
 def test_an_agent_that_starts_while_the_api_server_is_away_knows_what_the_one_before_knew(life: Life) -> None:
     assert life.begin(HEARD).read() == HEARD
     life.now += 40
-    told = life.begin().read()
-    assert (told.policy, told.pods, told.node) == (ON, (WEB, ETL), NODE)
-    assert (told.policy_age_seconds, told.pods_age_seconds) == (40.0, 40.0)
-    assert told.recalled == ("policy", "pods")
-    assert told.policy_origin == "NodeSLO, as known before this agent started"
+    inputs = life.begin().read()
+    assert (inputs.policy, inputs.pods, inputs.node) == (ON, (WEB, ETL), NODE)
+    assert (inputs.policy_age_seconds, inputs.pods_age_seconds) == (40.0, 40.0)
+    assert inputs.recalled == ("policy", "pods")
+    assert inputs.policy_origin == "NodeSLO, as known before this agent started"
 
 
 def test_an_age_counts_from_when_the_api_server_last_confirmed_it_also_over_several_starts(life: Life) -> None:
     life.begin(replace(HEARD, policy_age_seconds=70.0)).read()
     for _ in range(3):
         life.now += 10
-        told = life.begin().read()
-    assert told.policy_age_seconds == 100.0  # 70 s, and three times 10 s
+        inputs = life.begin().read()
+    assert inputs.policy_age_seconds == 100.0  # 70 s, and three times 10 s
 
 
 def test_what_is_heard_at_last_takes_the_place_of_what_was_recalled(life: Life) -> None:
@@ -90,8 +90,8 @@ def test_what_is_heard_at_last_takes_the_place_of_what_was_recalled(life: Life) 
     sources = life.begin()
     assert sources.read().recalled == ("policy", "pods")
     life.says.told = replace(SILENT, pods=(WEB,), pods_age_seconds=1.0, node=NODE)
-    told = sources.read()
-    assert (told.pods, told.pods_age_seconds, told.recalled) == ((WEB,), 1.0, ("policy",))
+    inputs = sources.read()
+    assert (inputs.pods, inputs.pods_age_seconds, inputs.recalled) == ((WEB,), 1.0, ("policy",))
     off = replace(HEARD, policy=policy(), policy_origin="no NodeSLO: everything is off")
     life.says.told = off
     assert sources.read() == off
@@ -122,9 +122,9 @@ def test_a_file_that_is_cut_or_changed_is_set_aside_and_told_of_and_never_half_u
     whole = (life.folder / FILE).read_bytes()
     cut = data.draw(st.integers(0, len(whole) - 1))
     (life.folder / FILE).write_bytes(whole[:cut] + data.draw(st.sampled_from([b"", b"\x00", b",", b"\xff" * 9])))
-    told = life.begin().read()
-    assert told.policy is None and told.pods == () and told.recalled == ()
-    assert "set aside as known.json.damaged" in told.notes[0]
+    inputs = life.begin().read()
+    assert inputs.policy is None and inputs.pods == () and inputs.recalled == ()
+    assert "set aside as known.json.damaged" in inputs.notes[0]
     assert (life.folder / f"{FILE}.damaged").exists() and not (life.folder / FILE).exists()
 
 
@@ -142,8 +142,8 @@ def test_a_value_that_nobody_could_have_said_refuses_the_whole_file(life: Life, 
     text = (life.folder / FILE).read_text()
     assert text.count(old) == 1
     (life.folder / FILE).write_text(text.replace(old, new))
-    told = life.begin().read()
-    assert told.policy is None and "cannot be used" in told.notes[0]
+    inputs = life.begin().read()
+    assert inputs.policy is None and "cannot be used" in inputs.notes[0]
 
 
 def test_it_is_written_when_something_changed_or_was_confirmed_and_not_each_tick(life: Life) -> None:
@@ -151,7 +151,7 @@ def test_it_is_written_when_something_changed_or_was_confirmed_and_not_each_tick
     sources.read()
     file = life.folder / FILE
     stamps = [file.stat().st_mtime_ns]
-    for seconds, told in (
+    for seconds, inputs in (
         (REFRESH_SECONDS / 3, HEARD),
         (REFRESH_SECONDS / 3, HEARD),
         (REFRESH_SECONDS / 3, HEARD),  # so long without a change: the age is written
@@ -159,7 +159,7 @@ def test_it_is_written_when_something_changed_or_was_confirmed_and_not_each_tick
         (SAVE_SECONDS / 2, replace(HEARD, pods=(WEB,))),
     ):
         life.now += seconds
-        life.says.told = told
+        life.says.told = inputs
         sources.read()
         stamps.append(file.stat().st_mtime_ns)
     assert stamps[0] == stamps[1] == stamps[2] != stamps[3] == stamps[4] != stamps[5]
@@ -167,8 +167,8 @@ def test_it_is_written_when_something_changed_or_was_confirmed_and_not_each_tick
 
 def test_a_folder_that_cannot_be_written_is_told_of_and_changes_nothing_else(life: Life) -> None:
     life.folder = life.folder / "missing"
-    told = life.begin(HEARD).read()
-    assert told.policy == ON and "cannot be written: No such file or directory" in told.notes[0]
+    inputs = life.begin(HEARD).read()
+    assert inputs.policy == ON and "cannot be written: No such file or directory" in inputs.notes[0]
 
 
 def test_recalled_pods_without_a_cgroup_are_gone_and_heard_ones_are_not() -> None:
@@ -183,8 +183,8 @@ def test_recalled_pods_without_a_cgroup_are_gone_and_heard_ones_are_not() -> Non
     ("age", "mode"), [(299.0, AgentMode.ACT), (301.0, AgentMode.HOLD), (3901.0, AgentMode.RELEASE)]
 )
 def test_a_recalled_policy_holds_and_is_given_up_by_its_true_age_and_says_so(age: float, mode: AgentMode) -> None:
-    told = replace(HEARD, policy_age_seconds=age, pods_age_seconds=0.0, recalled=("policy",))
-    decided, _ = decide(with_ages(seen(), told), told.policy, Memory(), [], Ages())
+    inputs = replace(HEARD, policy_age_seconds=age, pods_age_seconds=0.0, recalled=("policy",))
+    decided, _ = decide(with_ages(seen(), inputs), inputs.policy, Memory(), [], Ages())
     assert decided.mode is mode
     reasons = [verdict.reason for verdict in decided.verdicts]
     assert (
@@ -198,5 +198,5 @@ def test_a_recalled_policy_holds_and_is_given_up_by_its_true_age_and_says_so(age
 def test_what_was_never_heard_is_never_recalled(life: Life) -> None:
     life.begin(SILENT).read()
     assert not (life.folder / FILE).exists()
-    told = life.begin().read()
-    assert (told.policy, told.policy_age_seconds, told.pods_age_seconds) == (None, NEVER, NEVER)
+    inputs = life.begin().read()
+    assert (inputs.policy, inputs.policy_age_seconds, inputs.pods_age_seconds) == (None, NEVER, NEVER)

@@ -65,11 +65,11 @@ def recorded(
 
 def test_every_strategy_decides_again_what_it_decided(tmp_path: Path) -> None:
     path, running = tmp_path / "seen.jsonl", strategies(EnforcerSettings())
-    told = recorded(path, moments(40), running)
+    all_wants = recorded(path, moments(40), running)
     again = list(replay_recording(path, running))
     assert [tick.same for tick in again] == [True] * 40
-    assert [set(tick.decided.wants) for tick in again] == [set(wants) for wants in told]
-    assert any(told)
+    assert [set(tick.decided.wants) for tick in again] == [set(wants) for wants in all_wants]
+    assert any(all_wants)
 
 
 def test_a_strategy_that_decides_otherwise_is_found_out(tmp_path: Path) -> None:
@@ -81,11 +81,11 @@ def test_a_strategy_that_decides_otherwise_is_found_out(tmp_path: Path) -> None:
 
 def test_a_recording_that_was_begun_anew_goes_on_where_the_strategies_were(tmp_path: Path) -> None:
     path = tmp_path / "seen.jsonl"
-    told = recorded(path, moments(30)[8:13], (Climbing(),), cap_bytes=1)
+    all_wants = recorded(path, moments(30)[8:13], (Climbing(),), cap_bytes=1)
     again = list(replay_recording(path, (Climbing(),)))
     assert path.with_name("seen.jsonl.1").exists()
     assert len(again) == 1 and again[0].same
-    assert again[0].decided.wants == told[-1] and told[-1][0].value == 13_000
+    assert again[0].decided.wants == all_wants[-1] and all_wants[-1][0].value == 13_000
 
 
 def test_a_line_that_was_cut_short_ends_the_replay(tmp_path: Path) -> None:

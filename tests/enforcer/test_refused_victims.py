@@ -101,8 +101,8 @@ def serving(answers: Answers) -> Iterator[str]:
             self.rfile.read(int(self.headers["Content-Length"]))
             name = self.path.split("/pods/")[1].split("/")[0]
             answers.asked.append(name)
-            one = answers.refusals.get(name, Refusal(201, {"kind": "Status", "status": "Success", "metadata": {}}))
-            self._send(one.code, one.body, one.headers)
+            refusal = answers.refusals.get(name, Refusal(201, {"kind": "Status", "status": "Success", "metadata": {}}))
+            self._send(refusal.code, refusal.body, refusal.headers)
 
         def _send(self, code: int, body: dict[str, Any], headers: Sequence[tuple[str, str]]) -> None:
             text = json.dumps(body).encode()
@@ -151,7 +151,7 @@ class Agent:
         before = len(self.answers.asked)
         observation = replace(world, eviction_refusals=self.evictions.refusals(world))
         decided, self.memory = decide(observation, self.policy, self.memory, self.strategies, Ages())
-        self.verdicts = [one.message for one in decided.verdicts if one.reason == "NobodyToEvict"]
+        self.verdicts = [verdict.message for verdict in decided.verdicts if verdict.reason == "NobodyToEvict"]
         put = len(self.told)
         self.evictions.step(decided, observation)
         sent = [e for e in decided.evictions if self.evictions._admission.by_uid.get(e.uid) == world.at_seconds]
@@ -182,9 +182,9 @@ def test_however_a_memory_eviction_is_refused_the_next_victim_is_asked_in_the_ne
     answers = Answers(dict.fromkeys("hgfedc", REFUSALS[kind]))
     with serving(answers) as server:
         agent = Agent(answers, server, MEMORY)
-        asked = [agent.tick(full(*jobs, at=float(second))) for second in range(8)]
+        all_texts = [agent.tick(full(*jobs, at=float(second))) for second in range(8)]
         # one refusal a tick; a burst of three and six a minute would have stopped at the fourth, were refusals counted
-        assert asked == [["h"], ["g"], ["f"], ["e"], ["d"], ["c"], ["b"], []]
+        assert all_texts == [["h"], ["g"], ["f"], ["e"], ["d"], ["c"], ["b"], []]
         # b leaves: its 2 GiB cover the 1.52 GiB, and nobody else is asked
         quiet = [agent.tick(full(*jobs, at=float(second))) for second in range(8, 30)]
         assert quiet == [[]] * 22
@@ -227,8 +227,8 @@ def test_the_cool_down_begins_with_who_leaves_and_not_with_who_is_refused() -> N
         assert [agent.tick(full(*jobs, at=t)) for t in (0.0, 1.0)] == [["d"], ["c"]]
         rest = [batch(name) for name in "abd"]  # c has gone, the need has not
         # memory_cooldown_seconds is 4: from c's eviction at 1 on
-        found = [agent.tick(full(*rest, at=t)) for t in (2.0, 3.0, 4.0, 5.0)]
-        assert found == [[], [], [], ["b"]]
+        all_texts = [agent.tick(full(*rest, at=t)) for t in (2.0, 3.0, 4.0, 5.0)]
+        assert all_texts == [[], [], [], ["b"]]
         agent.evictions.stop()
 
 
@@ -302,13 +302,13 @@ def test_an_antagonist_that_may_not_leave_gives_its_turn_to_the_next_with_the_sa
 
     with serving(answers) as server:
         agent = Agent(answers, server, policy({"resourceUsedThresholdWithBE": {"enable": True}}), settings)
-        asked = [agent.tick(world(float(at), 1.0, 0.0, 0.0, 300.0)) for at in range(20)]
+        all_texts = [agent.tick(world(float(at), 1.0, 0.0, 0.0, 300.0)) for at in range(20)]
         # a and b begin when the victim begins to suffer; c always ran, and nothing speaks against it
-        asked += [agent.tick(world(20.0 + at, 40.0, 2000.0, 1500.0, 300.0)) for at in range(20)]
+        all_texts += [agent.tick(world(20.0 + at, 40.0, 2000.0, 1500.0, 300.0)) for at in range(20)]
         agent.evictions.stop()
-    assert [names for names in asked if names] == [["a"], ["b"]]
-    first = asked.index(["a"])
-    assert asked.index(["b"]) == first + 1
+    assert [names for names in all_texts if names] == [["a"], ["b"]]
+    first = all_texts.index(["a"])
+    assert all_texts.index(["b"]) == first + 1
 
 
 def test_who_is_never_asked_by_us_does_not_stop_the_others() -> None:

@@ -86,10 +86,10 @@ def test_classes_get_their_groups_and_members() -> None:
         pod("e", container(), qos=QosClass.SYSTEM),
         pod("f", container(), kube=KubeQos.BEST_EFFORT),
     ]
-    found = groups(decided(rules(lsr={}, ls={}, be={"mbaPercent": 35}), *pods))
+    resctrl_groups = groups(decided(rules(lsr={}, ls={}, be={"mbaPercent": 35}), *pods))
     at = "kubepods/burstable/podu-"
     last = "kubepods/besteffort/podu-"
-    assert found == {
+    assert resctrl_groups == {
         "LSR": ResctrlGroup(("L3:0=7ff;1=7ff", "MB:0=100;1=100"), (f"{at}a/id-main", f"{at}b/id-main")),
         "LS": ResctrlGroup(("L3:0=7ff;1=7ff", "MB:0=100;1=100"), (f"{at}c/id-main",)),
         # BE's default range is 0..30 %: ceil(11 * 0.3) = 4 ways; 35 % is up to 40 in Intel's steps.
@@ -126,11 +126,11 @@ def test_a_pod_with_its_own_group_leaves_its_class_group() -> None:
         "llc": {"schemata": {"range": [0, 30]}, "schemataPerCache": [{"cacheid": 1, "range": [0, 50]}]},
         "mb": {"schemata": {"percent": 20}},
     }
-    found = groups(decided(rules(be={}), with_note(note)))
+    resctrl_groups = groups(decided(rules(be={}), with_note(note)))
     # 11 ways: 30 % = 4, 50 % = 6.
     member = ("kubepods/besteffort/podu-job/id-main",)
-    assert found["koordlet-u-job"] == ResctrlGroup(("L3:0=f;1=3f", "MB:0=20;1=20"), member)
-    assert found["BE"].cgroups == ()
+    assert resctrl_groups["koordlet-u-job"] == ResctrlGroup(("L3:0=f;1=3f", "MB:0=20;1=20"), member)
+    assert resctrl_groups["BE"].cgroups == ()
     assert set(groups(decided(rules(be={}), with_note(note), pod_groups=False))) == {"BE"}
 
 

@@ -123,13 +123,15 @@ def test_a_value_of_somebody_else_is_kept_for_the_end() -> None:
 def test_no_quota_is_asked_for_that_the_period_of_its_cgroup_cannot_hold() -> None:
     """1 ms of a period of 10 ms are 10 % of a core: half of that would be written, and read as more, for ever."""
     kernel = V1Kernel({C1: {Knob.CPU_QUOTA: 10_000}, C2: {Knob.CPU_QUOTA: 30_000}})
-    seen = kernel.seen()
-    inside = tuple(replace(c, group=replace(c.group, least_quota=10_000)) for c in seen.pods[0].containers if c.group)
-    seen = replace(seen, pods=(replace(seen.pods[0], containers=inside),))
-    settled = settle([plan(want(C1, Knob.CPU_QUOTA, 5000), want(C2, Knob.CPU_QUOTA, 5000))], seen, {}, V2)
+    observation = kernel.seen()
+    inside = tuple(
+        replace(c, group=replace(c.group, least_quota=10_000)) for c in observation.pods[0].containers if c.group
+    )
+    observation = replace(observation, pods=(replace(observation.pods[0], containers=inside),))
+    settled = settle([plan(want(C1, Knob.CPU_QUOTA, 5000), want(C2, Knob.CPU_QUOTA, 5000))], observation, {}, V2)
     assert [(w.path, w.value) for w in settled.writes] == [(C2, 10_000)]
     note = OriginalValue(C2, Knob.CPU_QUOTA, Level.CONTAINER, 5000, (30_000,), "be-totals")
-    given_back = settle([], seen, {note.place: note}, V2)
+    given_back = settle([], observation, {note.place: note}, V2)
     assert [(w.path, w.value, w.restores) for w in given_back.writes] == [(C2, 10_000, True)]
 
 
@@ -137,12 +139,12 @@ def test_limits_whose_device_went_away_are_ours_and_go_back_to_what_stood_there_
     """With a volume the kernel drops its line: what is left is still ours, and is nobody's original."""
     knob, both, left = Knob.BLKIO_READ_BPS, "8:0 100,259:3 200", "8:0 100"
     original = OriginalValue(C1, knob, Level.CONTAINER, "8:0 900", (both,), "blkio")
-    seen = V1Kernel({C1: {knob: left}}).seen()
-    seen = replace(seen, supported=seen.supported | {knob})
-    again = settle([plan(want(C1, knob, both))], seen, {original.place: original}, V1)
+    observation = V1Kernel({C1: {knob: left}}).seen()
+    observation = replace(observation, supported=observation.supported | {knob})
+    again = settle([plan(want(C1, knob, both))], observation, {original.place: original}, V1)
     assert [(w.value, w.drifted) for w in again.writes] == [(both, False)]
     assert again.notes[original.place].original == "8:0 900"
-    given_back = settle([], seen, {original.place: original}, V1)
+    given_back = settle([], observation, {original.place: original}, V1)
     assert [(w.value, w.restores) for w in given_back.writes] == [("8:0 900", True)]
 
 
@@ -201,16 +203,16 @@ def test_a_want_may_give_way_to_what_stood_there_before(knob: Knob, before: int,
     notes: dict[tuple[str, Knob], OriginalValue] = {}
     wants = plan(replace(want(C1, knob, wanted), never_looser=True))
     for _ in range(3):
-        seen = kernel.seen()
-        seen = replace(seen, supported=seen.supported | {Knob.MEMORY_MIN})
-        settled = settle([wants], seen, notes, V1)
+        observation = kernel.seen()
+        observation = replace(observation, supported=observation.supported | {Knob.MEMORY_MIN})
+        settled = settle([wants], observation, notes, V1)
         kernel.carry_out(settled.writes)
         notes = dict(settled.notes)
         assert kernel.knobs[C1][knob] == stands
         assert [done.outcome for done in settled.refused] == [WriteOutcome.REFUSED] * (before == stands)
     stricter = 4 << 20 if knob is Knob.MEMORY_MIN else 20_480
     kernel.write(C1, knob, stricter)
-    settled = settle([wants], replace(seen, pods=kernel.seen().pods), notes, V1)
+    settled = settle([wants], replace(observation, pods=kernel.seen().pods), notes, V1)
     assert settled.writes == ()
 
 
@@ -226,8 +228,8 @@ def test_what_a_runtime_hook_set_at_the_containers_creation_is_given_back_too() 
 def test_a_value_that_is_the_kubelets_own_is_nothing_to_give_back() -> None:
     kernel = V1Kernel({C1: {Knob.CPU_QUOTA: 20_000}})
     for made_from in (20_000, None):
-        found = settle([plan(want(C1, Knob.CPU_QUOTA, 20_000, made_from=made_from))], kernel.seen(), {}, V1)
-        assert (found.writes, found.notes) == ((), {})
+        settled = settle([plan(want(C1, Knob.CPU_QUOTA, 20_000, made_from=made_from))], kernel.seen(), {}, V1)
+        assert (settled.writes, settled.notes) == ((), {})
 
 
 def test_a_step_that_a_crash_left_behind_is_known_as_ours() -> None:
@@ -306,11 +308,14 @@ def test_memory_high_is_never_set_below_what_is_used_or_requested(
     usage_mib: int, request_mib: int, present_mib: int, wanted_mib: int, written_mib: int | None
 ) -> None:
     present: Value = NO_LIMIT if present_mib < 0 else present_mib * MIB
-    seen = with_memory(V1Kernel().seen(), C1, MemoryUse(usage_mib * MIB, usage_mib * MIB), present)
-    asked = ContainerSpec("c1", "c1", requests={"kubernetes.io/batch-memory": request_mib * MIB})
-    pod = seen.pods[0]
-    seen = replace(seen, pods=(replace(pod, containers=(replace(pod.containers[0], spec=asked), pod.containers[1])),))
-    settled = settle([plan(want(C1, Knob.MEMORY_HIGH, wanted_mib * MIB))], seen, {}, V2)
+    observation = with_memory(V1Kernel().seen(), C1, MemoryUse(usage_mib * MIB, usage_mib * MIB), present)
+    container_spec = ContainerSpec("c1", "c1", requests={"kubernetes.io/batch-memory": request_mib * MIB})
+    pod = observation.pods[0]
+    observation = replace(
+        observation,
+        pods=(replace(pod, containers=(replace(pod.containers[0], spec=container_spec), pod.containers[1])),),
+    )
+    settled = settle([plan(want(C1, Knob.MEMORY_HIGH, wanted_mib * MIB))], observation, {}, V2)
     assert [w.value for w in settled.writes] == ([] if written_mib is None else [written_mib * MIB])
 
 
@@ -342,12 +347,12 @@ def test_a_memory_limit_never_falls_below_the_working_set(
 
 
 def test_a_memory_limit_falls_no_further_while_what_is_used_is_not_known() -> None:
-    seen = V1Kernel().seen()
-    container = seen.pods[0].containers[0]
+    observation = V1Kernel().seen()
+    container = observation.pods[0].containers[0]
     assert container.group is not None
     unread = replace(container, group=replace(container.group, memory=None))
-    seen = replace(seen, pods=(replace(seen.pods[0], containers=(unread,)),))
-    assert settle([plan(want(C1, Knob.MEMORY_LIMIT, MIB))], seen, {}, V2).writes == ()
+    observation = replace(observation, pods=(replace(observation.pods[0], containers=(unread,)),))
+    assert settle([plan(want(C1, Knob.MEMORY_LIMIT, MIB))], observation, {}, V2).writes == ()
 
 
 def test_a_burst_is_held_at_the_quota_and_comes_back() -> None:

@@ -37,39 +37,39 @@ def sources(folder: Path, clock: Watch) -> FileSources:
 
 
 def test_without_its_files_nothing_is_known_and_the_reason_is_told(tmp_path: Path, clock: Watch) -> None:
-    found = sources(tmp_path, clock)
-    told = found.read()
-    assert (told.pods, told.policy, told.policy_age_seconds, told.pods_age_seconds) == ((), None, NEVER, NEVER)
-    assert len(told.notes) == 2 and all("No such file" in note for note in told.notes)
-    assert not found.wait(0)
+    file_sources = sources(tmp_path, clock)
+    inputs = file_sources.read()
+    assert (inputs.pods, inputs.policy, inputs.policy_age_seconds, inputs.pods_age_seconds) == ((), None, NEVER, NEVER)
+    assert len(inputs.notes) == 2 and all("No such file" in note for note in inputs.notes)
+    assert not file_sources.wait(0)
 
 
 def test_what_stands_there_is_fresh_as_long_as_it_stands_there(tmp_path: Path, clock: Watch) -> None:
     pods(tmp_path / "pods.json", "a")
     (tmp_path / "policy.yaml").write_text("resourceUsedThresholdWithBE: {enable: true}")
-    found = sources(tmp_path, clock)
-    assert found.wait(0)
+    file_sources = sources(tmp_path, clock)
+    assert file_sources.wait(0)
     clock.now += 1000
-    told = found.read()
-    assert ([pod.name for pod in told.pods], told.node.name, told.notes) == (["a"], "n1", ())
-    assert (told.policy_age_seconds, told.pods_age_seconds) == (0.0, 0.0)
+    inputs = file_sources.read()
+    assert ([pod.name for pod in inputs.pods], inputs.node.name, inputs.notes) == (["a"], "n1", ())
+    assert (inputs.policy_age_seconds, inputs.pods_age_seconds) == (0.0, 0.0)
     (tmp_path / "policy.yaml").unlink()
     clock.now += 30
-    told = found.read()
-    assert told.policy is not None and told.policy.thresholds.enable
-    assert told.policy_age_seconds == 30.0
+    inputs = file_sources.read()
+    assert inputs.policy is not None and inputs.policy.thresholds.enable
+    assert inputs.policy_age_seconds == 30.0
 
 
 def test_a_changed_file_is_read_and_a_broken_one_leaves_what_was_before(tmp_path: Path, clock: Watch) -> None:
     pods(tmp_path / "pods.json", "a")
     (tmp_path / "policy.yaml").write_text("{}")
-    found = sources(tmp_path, clock)
-    found.read()
+    file_sources = sources(tmp_path, clock)
+    file_sources.read()
     pods(tmp_path / "pods.json", "a", "b")
-    assert [pod.name for pod in found.read().pods] == ["a", "b"]
+    assert [pod.name for pod in file_sources.read().pods] == ["a", "b"]
     (tmp_path / "pods.json").write_bytes(b"\xff\xfe")
-    told = found.read()
-    assert [pod.name for pod in told.pods] == ["a", "b"]
-    assert "not UTF-8" in told.notes[0]
+    inputs = file_sources.read()
+    assert [pod.name for pod in inputs.pods] == ["a", "b"]
+    assert "not UTF-8" in inputs.notes[0]
     pods(tmp_path / "pods.json", "c")
-    assert [pod.name for pod in found.read().pods] == ["c"] and found.read().notes == ()
+    assert [pod.name for pod in file_sources.read().pods] == ["c"] and file_sources.read().notes == ()

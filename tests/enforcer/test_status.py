@@ -24,18 +24,18 @@ def test_each_value_stands_with_its_pod_and_with_what_it_goes_back_to() -> None:
     note = OriginalValue(wants[0].path, Knob.CPU_SHARES, Level.CONTAINER, 2)
     verdicts = (Verdict("default/etl", "Starved", "gets nothing"), Verdict("n1", "Idle", "quiet", warning=True))
     decided = TickDecision(wants, mode=AgentMode.ACT, verdicts=verdicts)
-    found = status(seen(ETL), decided, {note.place: note}, dry_run=False)
-    (one,) = found.pods
+    node_status = status(seen(ETL), decided, {note.place: note}, dry_run=False)
+    (pod_status,) = node_status.pods
     held = ValueInForce(f"{PATH}/id-main", "cpu.shares", 1024, "be-totals", "its batch resources", original=2)
-    assert (one.values, one.verdicts) == ((held,), (VerdictStatus("Starved", "gets nothing"),))
-    assert (one.cpu_millicores, one.memory_bytes, one.kubernetes_qos) == (12.3, 7, "BestEffort")
-    assert [value.cgroup for value in found.others] == [BE]
-    assert found.verdicts == (VerdictStatus("Idle", "quiet", warning=True),)
+    assert (pod_status.values, pod_status.verdicts) == ((held,), (VerdictStatus("Starved", "gets nothing"),))
+    assert (pod_status.cpu_millicores, pod_status.memory_bytes, pod_status.kubernetes_qos) == (12.3, 7, "BestEffort")
+    assert [value.cgroup for value in node_status.others] == [BE]
+    assert node_status.verdicts == (VerdictStatus("Idle", "quiet", warning=True),)
 
 
 def test_it_is_read_back_as_it_was_written() -> None:
-    found = status(seen(ETL), TickDecision(mode=AgentMode.HOLD), {}, policy_origin="NodeSLO", notes=("a",))
-    assert msgspec.json.decode(msgspec.json.encode(found), type=NodeStatus) == found
+    node_status = status(seen(ETL), TickDecision(mode=AgentMode.HOLD), {}, policy_origin="NodeSLO", notes=("a",))
+    assert msgspec.json.decode(msgspec.json.encode(node_status), type=NodeStatus) == node_status
 
 
 def test_an_age_that_is_not_known_is_null() -> None:

@@ -32,22 +32,22 @@ MIB = 1 << 20
 def node() -> Iterator[Kubepods]:
     if reason := missing():
         pytest.skip(f"STRATEGIES ARE NOT TESTED ON REAL CGROUPS: {reason}")
-    with Kubepods() as made:
-        yield made
+    with Kubepods() as kubepods:
+        yield kubepods
 
 
 @pytest.fixture
 def agents(node: Kubepods, tmp_path: Path) -> Iterator[Any]:
-    made: list[OneStrategy] = []
+    strategies: list[OneStrategy] = []
 
     def agent(strategy: Strategy[Any], **annotations: str) -> OneStrategy:
         facts = NodeReading("n1", annotations=annotations, kubelet_static_cpus=False)
-        made.append(OneStrategy(strategy, tmp_path, Layout(base=(node.base,)), facts))
-        return made[-1]
+        strategies.append(OneStrategy(strategy, tmp_path, Layout(base=(node.base,)), facts))
+        return strategies[-1]
 
     yield agent
-    for one in made:
-        one.restore()
+    for one_strategy in strategies:
+        one_strategy.restore()
 
 
 def specs(*pods: Pod) -> list[PodSpec]:

@@ -13,13 +13,13 @@ pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.xdist_group("gue
 
 
 def test_strategies_hold_on_cgroup_v2() -> None:
-    told = booted(Path(__file__).parent / "guest" / "strategies_v2.py")
-    passed = re.findall(r"^PASSED .*::(\w+)", told, re.MULTILINE)
-    assert "guest-rc=0" in told, told
-    assert len(set(passed)) == 7, told
+    text = booted(Path(__file__).parent / "guest" / "strategies_v2.py")
+    passed = re.findall(r"^PASSED .*::(\w+)", text, re.MULTILINE)
+    assert "guest-rc=0" in text, text
+    assert len(set(passed)) == 7, text
 
 
 def test_strategies_keep_within_a_kubelets_memory_qos_on_cgroup_v2() -> None:
-    told = booted(tests := Path(__file__).parent / "guest" / "memory_qos_v2.py")
-    assert "guest-rc=0" in told, told
-    assert {name.partition("[")[0] for name in passed(told)} == named(tests), told
+    text = booted(tests := Path(__file__).parent / "guest" / "memory_qos_v2.py")
+    assert "guest-rc=0" in text, text
+    assert {name.partition("[")[0] for name in passed(text)} == named(tests), text

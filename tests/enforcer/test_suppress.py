@@ -43,20 +43,20 @@ def world(
 ) -> Observation:
     """`online` millicores of a latency-sensitive pod, `job` of a best-effort one, no system."""
     total = None if online is None else online + job
-    found = seen(
+    observation = seen(
         pod("web", container(), qos=QosClass.LS, cpu=CpuUse(online)),
         pod("job", container(), cpu=CpuUse(job), **BE),
         machine=node(cpus, total, **of),
     )
-    group = replace(found.tiers[KubeQos.BEST_EFFORT], knobs=tier or {})
-    return replace(found, tiers={**found.tiers, KubeQos.BEST_EFFORT: group})
+    group = replace(observation.tiers[KubeQos.BEST_EFFORT], knobs=tier or {})
+    return replace(observation, tiers={**observation.tiers, KubeQos.BEST_EFFORT: group})
 
 
 def run(*worlds: Observation, at: NodePolicy | None = None, **given: Any) -> tuple[list[StrategyPlan], SuppressState]:
     strategy = Suppress(BestEffortSettings(**given))
     state, plans = strategy.initial(), []
-    for one in worlds:
-        step = strategy.step(one, at or slo(), state)
+    for observation in worlds:
+        step = strategy.step(observation, at or slo(), state)
         state = step.state
         plans.append(step.plan)
     return plans, state
@@ -195,18 +195,18 @@ def test_a_promised_share_is_kept() -> None:
 
 
 def test_a_quota_leaves_the_cpus_of_lse_pods_alone() -> None:
-    one = world(2000.0)
+    observation = world(2000.0)
     owner = pod(
         "db",
         container(requests={"cpu": 10_000}),
         qos=QosClass.LSE,
         annotations={RESOURCE_STATUS_ANNOTATION: '{"cpuset": "8-9"}'},
     )
-    (plan,), _ = run(replace(one, pods=(*one.pods, owner)))
+    (plan,), _ = run(replace(observation, pods=(*observation.pods, owner)))
     assert values(plan, Knob.CPUSET_CPUS) == dict.fromkeys(
         (TIER, f"{TIER}/podu-job", f"{TIER}/podu-job/id-main"), "0-7"
     )
-    (plan,), _ = run(one)
+    (plan,), _ = run(observation)
     assert values(plan, Knob.CPUSET_CPUS) == {}
 
 
@@ -217,10 +217,10 @@ def test_best_effort_is_not_moved_where_no_cpu_is_left_for_it() -> None:
         qos=QosClass.LSE,
         annotations={RESOURCE_STATUS_ANNOTATION: '{"cpuset": "0-9"}'},
     )
-    one = replace(world(2000.0), pods=(*world(2000.0).pods, owner))
-    (plan,), _ = run(one)
+    observation = replace(world(2000.0), pods=(*world(2000.0).pods, owner))
+    (plan,), _ = run(observation)
     assert values(plan, Knob.CPUSET_CPUS) == {}
-    (plan,), _ = run(one, at=slo("cpuset"))
+    (plan,), _ = run(observation, at=slo("cpuset"))
     assert [(v.reason, v.warning) for v in plan.verdicts] == [("FewCpus", True)]
 
 
@@ -257,8 +257,10 @@ def test_cpus_that_the_kubelet_keeps_free_of_others_are_not_best_efforts() -> No
 
 @pytest.mark.parametrize("by", ["cpuset", "cfsQuota"])
 def test_pods_with_claims_keep_their_cpus_where_the_node_offers_cores_and_others_are_kept_off(by: str) -> None:
-    one = world(2000.0, offered_cpus=frozenset({0, 1}))
-    (plan,), _ = run(replace(one, pods=(*one.pods, pod("own", container(), claims=True, **BE))), at=slo(by))
+    observation = world(2000.0, offered_cpus=frozenset({0, 1}))
+    (plan,), _ = run(
+        replace(observation, pods=(*observation.pods, pod("own", container(), claims=True, **BE))), at=slo(by)
+    )
     # 10 CPUs without the offered two; by cpuset the 5 of them that the target fills. The tier keeps the offered too.
     expected = {"cpuset": "2-6", "cfsQuota": "2-9"}
     assert values(plan, Knob.CPUSET_CPUS) == {f"{TIER}/podu-job/id-main": expected[by]}
@@ -307,9 +309,9 @@ def test_the_weight_that_yields_a_share() -> None:
 
 
 def starving(busy: bool = True, job: float = 50.0) -> Observation:
-    found = world(10_000.0 - job if busy else 5000.0, job=job)
-    burstable = replace(found.tiers[KubeQos.BURSTABLE], knobs={Knob.CPU_SHARES: 9216})
-    return replace(found, tiers={**found.tiers, KubeQos.BURSTABLE: burstable})
+    observation = world(10_000.0 - job if busy else 5000.0, job=job)
+    burstable = replace(observation.tiers[KubeQos.BURSTABLE], knobs={Knob.CPU_SHARES: 9216})
+    return replace(observation, tiers={**observation.tiers, KubeQos.BURSTABLE: burstable})
 
 
 def shares(*worlds: Observation, **given: Any) -> list[Value]:
@@ -344,9 +346,9 @@ def test_best_effort_that_wants_nothing_does_not_starve() -> None:
 
 
 def test_waiting_tasks_show_that_it_wants_more() -> None:
-    found = starving(busy=False)
-    tier = replace(found.tiers[KubeQos.BEST_EFFORT], cpu_pressure=Pressure(some_avg10=80.0))
-    pressed = replace(found, tiers={**found.tiers, KubeQos.BEST_EFFORT: tier})
+    observation = starving(busy=False)
+    tier = replace(observation.tiers[KubeQos.BEST_EFFORT], cpu_pressure=Pressure(some_avg10=80.0))
+    pressed = replace(observation, tiers={**observation.tiers, KubeQos.BEST_EFFORT: tier})
     assert shares(*[pressed] * 3, cpuSuppressMinPercent=10)[-1] == 1024
 
 
@@ -386,11 +388,13 @@ def test_whatever_happens_values_are_sound_and_only_best_effort_is_touched(
 ) -> None:
     at, worlds = story
     plans, state = run(*worlds, at=at, protect=protect)
-    for plan, one in zip(plans, worlds, strict=True):
+    for plan, observation in zip(plans, worlds, strict=True):
         for want in plan.wants:
             assert want.path == TIER or want.path.startswith(f"{TIER}/")
             if want.knob is Knob.CPU_QUOTA:
-                assert isinstance(want.value, int) and 2000 <= want.value <= max(one.node.cpu_millicores * 110, 2000)
+                assert isinstance(want.value, int) and 2000 <= want.value <= max(
+                    observation.node.cpu_millicores * 110, 2000
+                )
             if want.knob is Knob.CPUSET_CPUS:
                 assert want.value != ""
         assert len({(w.path, w.knob) for w in plan.wants}) == len(plan.wants)

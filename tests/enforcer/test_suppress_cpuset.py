@@ -72,30 +72,30 @@ def test_single_threads_when_no_pair_is_left() -> None:
 
 
 def test_lse_reserved_and_system_cpus_are_left_alone() -> None:
-    found = choose(12, node(reserved="0,8"), [bound(QosClass.LSE, "1,9")])
+    choice = choose(12, node(reserved="0,8"), [bound(QosClass.LSE, "1,9")])
     # 16 - 2 reserved - 2 of the LSE pod
-    assert found.cpus == set(range(16)) - {0, 8, 1, 9}
-    assert found.short == ""
+    assert choice.cpus == set(range(16)) - {0, 8, 1, 9}
+    assert choice.short == ""
 
 
 def test_lsr_pods_lend_their_share() -> None:
-    found = choose(4, node(), [bound(QosClass.LSR, "0-3,8-11")])
+    choice = choose(4, node(), [bound(QosClass.LSR, "0-3,8-11")])
     # 8 of 16 are LSR's: 4 * 8 // 16 = 2 of them, 2 others
-    assert found.cpus == {0, 8, 4, 12}
+    assert choice.cpus == {0, 8, 4, 12}
     # 3 * 8 // 16 = 1 of LSR's, 2 others
     assert choose(3, node(), [bound(QosClass.LSR, "0-3,8-11")]).cpus == {0, 4, 12}
 
 
 def test_nobody_eligible_is_no_division_by_zero() -> None:
-    found = choose(2, node(), [bound(QosClass.LSE, "0-15")])
-    assert found.cpus == set(range(16))
-    assert "best effort stays" in found.short
+    choice = choose(2, node(), [bound(QosClass.LSE, "0-15")])
+    assert choice.cpus == set(range(16))
+    assert "best effort stays" in choice.short
 
 
 def test_fewer_than_wanted_are_taken_all() -> None:
-    found = choose(4, node(), [bound(QosClass.LSE, "0-14")])
-    assert found.cpus == {15}
-    assert found.short.startswith("3 CPUs fewer")
+    choice = choose(4, node(), [bound(QosClass.LSE, "0-14")])
+    assert choice.cpus == {15}
+    assert choice.short.startswith("3 CPUs fewer")
 
 
 @st.composite
@@ -115,12 +115,12 @@ def machines(draw: st.DrawFn) -> tuple[NodeReading, list[PodSpec], int]:
 def test_never_empty_never_offline_never_lse_and_always_the_same(case: tuple[NodeReading, list[PodSpec], int]) -> None:
     machine, pods, count = case
     count = max(count, 1)
-    found = choose(count, machine, pods)
+    choice = choose(count, machine, pods)
     online = {p.id for p in machine.processors}
     lse = {int(p.uid) for p in pods if p.qos_class is QosClass.LSE}
-    assert found.cpus and found.cpus <= online
-    assert found == choose(count, machine, list(reversed(pods)))
+    assert choice.cpus and choice.cpus <= online
+    assert choice == choose(count, machine, list(reversed(pods)))
     if lse != online:
-        assert not found.cpus & lse
-        assert len(found.cpus) <= count
-        assert bool(found.short) == (len(found.cpus) < count)
+        assert not choice.cpus & lse
+        assert len(choice.cpus) <= count
+        assert bool(choice.short) == (len(choice.cpus) < count)

@@ -41,8 +41,8 @@ SHARES = 65_536
 def node() -> Iterator[Kubepods]:
     if reason := missing():
         pytest.skip(f"SUPPRESSION IS NOT TESTED ON REAL CGROUPS: {reason}")
-    with Kubepods(outer_shares=SHARES) as made:
-        yield made
+    with Kubepods(outer_shares=SHARES) as kubepods:
+        yield kubepods
 
 
 class Agent:
@@ -59,20 +59,21 @@ class Agent:
 
     def look(self) -> Observation:
         pods = [pod_of(msgspec.convert(p.body, NodePodWire)) for p in self._node.pods.values()]
-        seen = self._observer.read(pods, (), self.facts, self._applier.overridden_knobs)
-        use = sum(p.group.cpu.millicores or 0.0 for p in seen.pods if p.group)
+        observation = self._observer.read(pods, (), self.facts, self._applier.overridden_knobs)
+        use = sum(p.group.cpu.millicores or 0.0 for p in observation.pods if p.group)
         return replace(
-            seen, node=replace(seen.node, cpu=CpuUse(use), memory_available_bytes=seen.node.memory_total_bytes)
+            observation,
+            node=replace(observation.node, cpu=CpuUse(use), memory_available_bytes=observation.node.memory_total_bytes),
         )
 
     def tick(self, **thresholds: Any) -> tuple[Observation, dict[str, Any]]:
         """What was seen, and the quotas that were wanted."""
-        seen = self.look()
+        observation = self.look()
         at = policy({"resourceUsedThresholdWithBE": {"enable": True, "cpuSuppressPolicy": "cfsQuota", **thresholds}})
-        step = self._strategy.step(seen, at, self._state)
+        step = self._strategy.step(observation, at, self._state)
         self._state = step.state
-        self._applier.apply([step.plan, BeTotals().step(seen, at, None).plan], seen)
-        return seen, values(step.plan, Knob.CPU_QUOTA)
+        self._applier.apply([step.plan, BeTotals().step(observation, at, None).plan], observation)
+        return observation, values(step.plan, Knob.CPU_QUOTA)
 
     def restore(self) -> None:
         self._applier.restore()
@@ -109,12 +110,12 @@ def test_a_load_step_is_followed_within_two_ticks_and_the_kernel_holds_best_effo
     burn(node, web, 0.3)
     agent.tick()
     burn(node, web, 0.3)
-    seen, wanted = agent.tick()
+    observation, wanted = agent.tick()
     # The threshold leaves 65 % of the machine; the service now takes about a core of it.
-    everything = seen.node.cpu_millicores * 100
+    everything = observation.node.cpu_millicores * 100
     assert before == everything * 65 // 100
     assert list(wanted.values()) == [quota(node)]
-    use = next(p.group.cpu.millicores or 0.0 for p in seen.pods if p.spec.name == "web" and p.group)
+    use = next(p.group.cpu.millicores or 0.0 for p in observation.pods if p.spec.name == "web" and p.group)
     assert use > 100.0
     # Not moved for less than 1 % of the machine, never below 2 ms.
     assert quota(node) <= max(before - int(use) * 100, 2000) + everything // 100
@@ -137,8 +138,12 @@ def test_best_effort_pods_give_up_their_own_quota_where_the_tier_has_one(node: K
     assert [quota(node, path) for path in (TIER, job.path, job.container)] == [-1, 100_000, 100_000]
     assert node.read(job.path, "cpu", "cpu.shares") == "1024"
     # 10 % of the machine: below what the pod had, which cgroup v1 would refuse while the pod has it
-    seen, _ = agent.tick(cpuSuppressThresholdPercent=10)
-    assert [quota(node, path) for path in (TIER, job.path, job.container)] == [seen.node.cpu_millicores * 10, -1, -1]
+    observation, _ = agent.tick(cpuSuppressThresholdPercent=10)
+    assert [quota(node, path) for path in (TIER, job.path, job.container)] == [
+        observation.node.cpu_millicores * 10,
+        -1,
+        -1,
+    ]
     agent.tick(enable=False)
     assert [quota(node, path) for path in (TIER, job.path, job.container)] == [-1, 100_000, 100_000]
     agent.restore()
@@ -177,10 +182,10 @@ def test_a_services_waiting_is_measured_here(node: Kubepods, tmp_path: Path) -> 
 
     def measures() -> bool:
         burn(node, web, 0.02)
-        seen = agent.look()
+        observation = agent.look()
         found.extend(
             v
-            for s, v in measured_signals(seen.pods[0], seen.elapsed_seconds).items()
+            for s, v in measured_signals(observation.pods[0], observation.elapsed_seconds).items()
             if s is InterferenceSignal.RUN_DELAY
         )
         return bool(found)

@@ -96,8 +96,10 @@ def test_the_annotation_reserves(annotation: str, millicores: int) -> None:
 
 
 def test_a_kubernetes_best_effort_pod_counts_as_best_effort_whatever_its_label() -> None:
-    found = demand(seen(pod("x", qos=QosClass.LS, kube=KubeQos.BEST_EFFORT, cpu=CpuUse(500)), machine=node(4, 500.0)))
-    assert found == NodeCpuDemand(4000, 0, 500, 0, 0)
+    cpu_demand = demand(
+        seen(pod("x", qos=QosClass.LS, kube=KubeQos.BEST_EFFORT, cpu=CpuUse(500)), machine=node(4, 500.0))
+    )
+    assert cpu_demand == NodeCpuDemand(4000, 0, 500, 0, 0)
 
 
 def test_host_applications_count_by_their_class() -> None:
@@ -107,9 +109,9 @@ def test_host_applications_count_by_their_class() -> None:
         for q, g in zip((QosClass.LS, QosClass.BE), groups, strict=True)
     )
     base = seen(machine=node(4, 1000.0))
-    found = demand(Observation(0.0, 0.0, base.node, host_applications=apps))
+    cpu_demand = demand(Observation(0.0, 0.0, base.node, host_applications=apps))
     # of 1000 both use 400, which leaves 200 to the system
-    assert found == NodeCpuDemand(4000, 400, 400, 200, 0)
+    assert cpu_demand == NodeCpuDemand(4000, 400, 400, 200, 0)
 
 
 def test_an_unknown_use_of_the_machine_is_not_zero() -> None:
@@ -126,11 +128,11 @@ def test_no_term_is_negative_and_more_use_of_others_never_raises_the_target(
 ) -> None:
     readings = [pod(f"p{i}", qos=q, kube=k, cpu=CpuUse(c)) for i, (q, k, c) in enumerate(pods)]
     before = seen(*readings, machine=node(8, total))
-    found, first = demand(before), target(before)
+    cpu_demand, first = demand(before), target(before)
     more = target(seen(*readings, machine=node(8, None if total is None else total + 500)))
-    assert (found is None) == (first is None) == (total is None)
-    if found is not None and first is not None and more is not None:
-        assert min(found.latency_sensitive, found.best_effort, found.system, found.reserved) >= 0
+    assert (cpu_demand is None) == (first is None) == (total is None)
+    if cpu_demand is not None and first is not None and more is not None:
+        assert min(cpu_demand.latency_sensitive, cpu_demand.best_effort, cpu_demand.system, cpu_demand.reserved) >= 0
         assert more <= first
 
 

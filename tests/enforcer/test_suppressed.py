@@ -44,10 +44,10 @@ def test_best_effort_is_held_back_where_what_it_is_let_have_binds(
 
 
 def after(ticks: int, throttled: int, began: float = NOW, held: SuppressionHistory | None = None) -> SuppressionHistory:
-    found = held or SuppressionHistory()
+    history = held or SuppressionHistory()
     for number in range(ticks):
-        found = found.after(sample(began + number), tier(10, throttled), 1.0)
-    return found
+        history = history.after(sample(began + number), tier(10, throttled), 1.0)
+    return history
 
 
 def test_nothing_is_said_before_enough_was_seen() -> None:

@@ -50,7 +50,7 @@ def test_vendor_switches_are_written_where_the_kernel_has_them_and_else_named_as
     assert "unsupported: this kernel has no kernel/sched_idle_saver_wmark" in missing.why
     off = find_unsupported(rules, moment, switches_on=False)
     assert len(off) == len(WRITTEN)
-    assert all("enforcer.kernel_reserves is off" in one.why for one in off)
+    assert all("enforcer.kernel_reserves is off" in unsupported.why for unsupported in off)
 
 
 def test_what_the_policy_does_not_set_leaves_the_kernel_as_it_is() -> None:
@@ -77,7 +77,7 @@ def test_fields_of_classes_that_have_no_effect_here_are_named() -> None:
     )
     stock = EVERY_KNOB - {Knob.PAGE_CACHE_LIMIT_ENABLE, Knob.MEMORY_WMARK_RATIO, Knob.MEMORY_WMARK_MIN_ADJ}
     prefix = "resourceQOSStrategy.lsClass"
-    assert {one.field for one in find_unsupported(rules, seen(supported=stock), switches_on=True)} == {
+    assert {unsupported.field for unsupported in find_unsupported(rules, seen(supported=stock), switches_on=True)} == {
         f"{prefix}.memoryQOS.pageCacheEnable",
         f"{prefix}.memoryQOS.wmarkRatio",
         f"{prefix}.memoryQOS.wmarkMinAdj",
@@ -90,7 +90,7 @@ def test_fields_of_classes_that_have_no_effect_here_are_named() -> None:
     shown = status(
         seen(), TickDecision(mode=AgentMode.ACT), {}, unsupported=find_unsupported(rules, seen(), switches_on=True)
     )
-    assert [one.field for one in shown.unsupported][:1] == [f"{prefix}.cpuQOS.coreExpeller"]
+    assert [unsupported.field for unsupported in shown.unsupported][:1] == [f"{prefix}.cpuQOS.coreExpeller"]
 
 
 def test_off_says_nothing() -> None:

@@ -28,9 +28,9 @@ def net() -> Iterator[Network]:
 
 @pytest.fixture
 def keeper(net: Network) -> Iterator[TrafficKeeper]:
-    made = TrafficKeeper(net.execute, monotonic=lambda: 1000.0)
-    yield made
-    made.restore()
+    traffic_keeper = TrafficKeeper(net.execute, monotonic=lambda: 1000.0)
+    yield traffic_keeper
+    traffic_keeper.restore()
 
 
 def want(*classes: TrafficClass, device: str = "uplink", total: int = 100_000_000) -> list[SurfaceWant]:

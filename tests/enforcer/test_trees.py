@@ -76,16 +76,19 @@ def test_a_systemd_node_with_numa_is_read_as_it_is(tmp_path: Path) -> None:
     with Hierarchy(at / "cgroup") as hierarchy:
         detected = hierarchy.detect().layout
         assert detected == Layout(Driver.SYSTEMD, Runtime.CRIO)
-        seen = look(hierarchy, detected, at)
+        observation = look(hierarchy, detected, at)
     # core ids repeat in each socket: 2 sockets x 2 cores are 4 cores of 2 threads
-    assert seen.node.processors[:5] == (
+    assert observation.node.processors[:5] == (
         Processor(0, 0, 0, 0), Processor(1, 1, 0, 0), Processor(2, 2, 1, 1), Processor(3, 3, 1, 1),
         Processor(4, 0, 0, 0),
     )  # fmt: skip
-    assert len(seen.node.processors) == 8
-    assert (seen.node.memory_total_bytes, seen.node.memory_available_bytes) == (16_384_000 << 10, 8_192_000 << 10)
-    assert seen.node.cpu_pressure == Pressure(12.5, 3.25)
-    group = container_of(seen)
+    assert len(observation.node.processors) == 8
+    assert (observation.node.memory_total_bytes, observation.node.memory_available_bytes) == (
+        16_384_000 << 10,
+        8_192_000 << 10,
+    )
+    assert observation.node.cpu_pressure == Pressure(12.5, 3.25)
+    group = container_of(observation)
     assert group.cpu == CpuUse()
     assert group.memory == MemoryUse(100 * MIB, 80 * MIB, 70 * MIB, oom_kills=2, high_events=4)
     assert group.io_pressure == Pressure(9.0, 8.0)
@@ -93,14 +96,14 @@ def test_a_systemd_node_with_numa_is_read_as_it_is(tmp_path: Path) -> None:
     assert group.knobs[Knob.CPU_SHARES] == 2  # the fewest shares of weight 1
     assert (group.knobs[Knob.BLKIO_READ_BPS], group.knobs[Knob.BLKIO_WRITE_IOPS]) == ("8:0 1048576", "8:0 100")
     assert group.knobs[Knob.IO_WEIGHT] == 100  # of bfq, under its other name
-    assert Knob.CPU_BVT not in seen.supported
+    assert Knob.CPU_BVT not in observation.supported
 
 
 def test_a_runtime_that_could_not_be_told_at_first_is_found_with_its_first_container(tmp_path: Path) -> None:
     at = grown("systemd-v2-crio-numa", tmp_path)
     with Hierarchy(at / "cgroup") as hierarchy:
-        seen = look(hierarchy, Layout(Driver.SYSTEMD, Runtime.CONTAINERD), at)
-    assert container_of(seen).path.endswith(f"/crio-{ID}.scope")
+        observation = look(hierarchy, Layout(Driver.SYSTEMD, Runtime.CONTAINERD), at)
+    assert container_of(observation).path.endswith(f"/crio-{ID}.scope")
 
 
 def test_a_disk_is_known_by_its_name_and_by_what_is_mounted_from_it(tmp_path: Path) -> None:
@@ -117,12 +120,12 @@ def test_a_vendor_kernel_shows_its_own_knobs(tmp_path: Path) -> None:
     with Hierarchy(at / "cgroup") as hierarchy:
         detected = hierarchy.detect().layout
         assert detected == Layout()
-        seen = look(hierarchy, detected, at)
-    assert [p.id for p in seen.node.processors] == [0, 1, 2]  # what cgroups may use, not what is online
-    assert seen.node.cpu_pressure is None
+        observation = look(hierarchy, detected, at)
+    assert [p.id for p in observation.node.processors] == [0, 1, 2]  # what cgroups may use, not what is online
+    assert observation.node.cpu_pressure is None
     vendor = {Knob.CPU_BVT, Knob.MEMORY_WMARK_RATIO, Knob.MEMORY_PRIORITY, Knob.MEMORY_HIGH, Knob.PAGE_CACHE_LIMIT}
-    assert vendor <= seen.supported
-    group = container_of(seen)
+    assert vendor <= observation.supported
+    group = container_of(observation)
     assert group.memory == MemoryUse(100 * MIB, 80 * MIB, 70 * MIB, oom_kills=2)
     assert (group.knobs[Knob.MEMORY_HIGH], group.knobs[Knob.MEMORY_LIMIT]) == (NO_LIMIT, NO_LIMIT)
     assert group.knobs[Knob.IO_WEIGHT] == 500
@@ -165,10 +168,10 @@ def test_cpus_by_annotation_do_not_enter_where_the_kubelet_gives_cpus_out_itself
     reader = KubeletTreeReader(Hierarchy(at / "cgroup"), settings, KubeletConfig())
     bound = replace(POD, annotations={RESOURCE_STATUS_ANNOTATION: '{"cpuset": "1"}', "cotenant.dev/other": "kept"})
     with contextlib.closing(reader):
-        seen = reader.read(AgentInputs((bound,), kubelet=Assignments(static_cpus=static)), frozenset())
+        observation = reader.read(AgentInputs((bound,), kubelet=Assignments(static_cpus=static)), frozenset())
     stripped = replace(bound, annotations={"cotenant.dev/other": "kept"}, refused_cpus=frozenset({1}))
-    assert seen.pods[0].spec == (stripped if static else bound)
-    assert seen.node.offered_cpus == {2, 3}
+    assert observation.pods[0].spec == (stripped if static else bound)
+    assert observation.node.offered_cpus == {2, 3}
 
 
 @pytest.mark.parametrize("tree", ["systemd-v2-crio-numa", "vendor-v1-bvt"])
@@ -181,5 +184,5 @@ def test_a_kubelet_that_takes_its_driver_from_the_runtime_is_read_whatever_its_c
         Hierarchy(at / "cgroup"), EnforcerSettings(proc_root=str(at / "proc")), KubeletConfig(cgroup_driver=told)
     )
     with contextlib.closing(reader):
-        seen = reader.read(AgentInputs(), frozenset())
-    assert seen.best_effort_root is not None and seen.kubepods is not None
+        observation = reader.read(AgentInputs(), frozenset())
+    assert observation.best_effort_root is not None and observation.kubepods is not None

@@ -47,9 +47,9 @@ def reading(name: str, qos: QosClass, count: int, *rest: Any) -> PodReading:
     inside = [container(f"c{i}", requests=amounts, limits=amounts, memory=memory) for i in range(count)]
     notes = {"koordinator.sh/memoryQOS": "{"} if broken else {}
     kube = KubeQos.BEST_EFFORT if qos is QosClass.BE else KubeQos.BURSTABLE
-    found = pod(name, *inside, qos=qos, kube=kube, annotations=notes)
-    containers = tuple(c if there & 2 else replace(c, group=None) for c in found.containers)
-    return replace(found, group=found.group if there & 1 else None, containers=containers)
+    pod_reading = pod(name, *inside, qos=qos, kube=kube, annotations=notes)
+    containers = tuple(c if there & 2 else replace(c, group=None) for c in pod_reading.containers)
+    return replace(pod_reading, group=pod_reading.group if there & 1 else None, containers=containers)
 
 
 @settings(max_examples=60, deadline=None)
@@ -67,26 +67,26 @@ def test_kept_answers_are_those_of_a_strategy_that_just_started(ticks: list[Any]
         for _ in range(1 + twice):
             fresh: list[Strategy[Any]] = [BeTotals(), MemoryProtection()]
             expected = [s.step(observed, of, state) for s, state in zip(fresh, states, strict=True)]
-            found = [s.step(observed, of, state) for s, state in zip(running, states, strict=True)]
-            assert found == expected
-        states = [step.state for step in found]
+            steps = [s.step(observed, of, state) for s, state in zip(running, states, strict=True)]
+            assert steps == expected
+        states = [step.state for step in steps]
 
 
 def test_an_answer_is_worked_out_once_and_forgotten_with_its_pod() -> None:
-    asked: list[str] = []
+    texts: list[str] = []
     known: Unchanged[str] = Unchanged()
 
     def answer(one: PodReading) -> str:
-        asked.append(one.spec.name)
+        texts.append(one.spec.name)
         return one.spec.name
 
     a, b = reading("a", QosClass.LS, 1, 1, 3, False, 1), reading("b", QosClass.LS, 1, 1, 3, False, 1)
     assert [text for _, text in known.each([a, b], (1,), answer)] == ["a", "b"]
     assert [text for _, text in known.each([b, a], (1,), answer)] == ["b", "a"]
-    assert asked == ["a", "b"]
+    assert texts == ["a", "b"]
     known.each([a], (1,), answer)
     known.each([a, b], (1,), answer)
-    assert asked == ["a", "b", "b"]
+    assert texts == ["a", "b", "b"]
     known.each([a, b], (2,), answer)
     known.each([replace(a, group=None)], (2,), answer)
-    assert asked == ["a", "b", "b", "a", "b", "a"]
+    assert texts == ["a", "b", "b", "a", "b", "a"]

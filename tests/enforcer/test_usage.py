@@ -21,7 +21,7 @@ POLICY = CollectPolicy(aggregate_seconds=60, durations_seconds=(60, 120))
 
 def at(second: float, millicores: float | None, web: float | None = 300.0) -> Observation:
     """A node of 8 GiB of which 4 are available, with one pod of 1 GiB."""
-    one = pod(
+    reading = pod(
         "web",
         qos=QosClass.LS,
         kube=KubeQos.BURSTABLE,
@@ -29,7 +29,7 @@ def at(second: float, millicores: float | None, web: float | None = 300.0) -> Ob
         memory=MemoryUse(2 * GIB, GIB),
         priority_class=PriorityClass.PROD,
     )
-    return seen(one, machine=node(4, millicores), at=second)
+    return seen(reading, machine=node(4, millicores), at=second)
 
 
 def told(usage: UsageHistory, last: Observation, policy: CollectPolicy = POLICY) -> dict[str, Any]:
@@ -141,9 +141,9 @@ def test_durations_are_read_as_they_are_written(seconds: int) -> None:
     )
 )
 def test_any_collect_policy_is_a_usable_one(collect: dict[str, Any]) -> None:
-    found = from_spec(collect)
-    assert found.aggregate_seconds >= 60 and found.report_seconds >= 30
-    assert found.durations_seconds and 0 < found.longest_seconds <= 86_400
+    policy = from_spec(collect)
+    assert policy.aggregate_seconds >= 60 and policy.report_seconds >= 30
+    assert policy.durations_seconds and 0 < policy.longest_seconds <= 86_400
 
 
 @given(st.lists(st.integers(0, 64_000), min_size=32, max_size=60))

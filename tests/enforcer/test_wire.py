@@ -132,9 +132,9 @@ def test_a_node_is_read_in_the_units_of_pods() -> None:
         "metadata": {"name": "n1", "uid": "u", "labels": {"zone": "a"}, "annotations": {"x.y/z": "1"}},
         "status": {"allocatable": {"cpu": "3920m", "kubernetes.io/batch-cpu": "1000", "memory": "1Ki"}},
     }
-    found = node_of(msgspec.convert(node, NodeWire))
-    assert found.allocatable == {"cpu": 3920, "kubernetes.io/batch-cpu": 1000, "memory": 1024}
-    assert (found.uid, found.labels, found.annotations) == ("u", {"zone": "a"}, {})
+    observed_node = node_of(msgspec.convert(node, NodeWire))
+    assert observed_node.allocatable == {"cpu": 3920, "kubernetes.io/batch-cpu": 1000, "memory": 1024}
+    assert (observed_node.uid, observed_node.labels, observed_node.annotations) == ("u", {"zone": "a"}, {})
 
 
 def test_a_forecast_is_read_with_unix_times() -> None:
@@ -144,9 +144,9 @@ def test_a_forecast_is_read_with_unix_times() -> None:
         "cpu": {"q95Millicores": [1, 2]},
         "memory": {"q95Bytes": [3]},
     }
-    found = forecast_of(msgspec.json.decode(msgspec.json.encode({"spec": spec}), type=UsageForecast))
-    assert (found.start_seconds, found.valid_until_seconds, found.step_seconds) == (1800.0, 86_400.0, 1800)
-    assert (found.q95_cpu_millicores, found.q95_memory_bytes) == ((1, 2), (3,))
+    forecast = forecast_of(msgspec.json.decode(msgspec.json.encode({"spec": spec}), type=UsageForecast))
+    assert (forecast.start_seconds, forecast.valid_until_seconds, forecast.step_seconds) == (1800.0, 86_400.0, 1800)
+    assert (forecast.q95_cpu_millicores, forecast.q95_memory_bytes) == ((1, 2), (3,))
 
 
 SHAPED = {

@@ -47,8 +47,8 @@ def agent_files(plane: ControlPlane, node: str, folder: Path) -> AccountFiles:
         "metadata": {"name": name, "namespace": NAMESPACE},
         "spec": {"serviceAccountName": ACCOUNT, "nodeName": node, "containers": [container]},
     }
-    made = api.create(f"/api/v1/namespaces/{NAMESPACE}/pods", pod)
-    bound = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": made["metadata"]["uid"]}
+    live = api.create(f"/api/v1/namespaces/{NAMESPACE}/pods", pod)
+    bound = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": live["metadata"]["uid"]}
     asked = {
         "apiVersion": "authentication.k8s.io/v1",
         "kind": "TokenRequest",

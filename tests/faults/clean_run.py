@@ -98,7 +98,7 @@ class Written:
                 rows.append(BEGIN + second, "ann", [(event, subject, {})])
         with OriginalValues(state, "boot") as journal:
             journal.begin({note.place: note for note in self.notes})
-        (state / "actions.jsonl").write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in self.actions))
+        (state / "actions.jsonl").write_bytes(b"".join(msgspec.json.encode(action) + b"\n" for action in self.actions))
         agent = AgentFiles("n1", state, lambda path, knob: self.cgroups.get((path, knob)))
         return recording(log, ledger, [agent])
 

@@ -55,7 +55,7 @@ def _ended(case: ET.Element) -> str:
 
 def of_row(row: Row, run: Iterable[Outcome]) -> Counter[str]:
     """How many tests of a row passed, failed and were left out."""
-    return Counter(one.ended for one in run if any(names(test, one.test) for test in row.tests))
+    return Counter(outcome.ended for outcome in run if any(names(test, outcome.test) for test in row.tests))
 
 
 def names(test: str, run: str) -> bool:

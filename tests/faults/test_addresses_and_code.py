@@ -96,15 +96,15 @@ def modules() -> Iterator[tuple[str, str]]:
 
 def dangers(tree: ast.Module) -> Iterator[str]:
     """What in a module could run code that is in data."""
-    given = [
+    assigns = [
         node
         for node in ast.walk(tree)
         if isinstance(node, ast.Assign) and SAFE_LOADER.fullmatch(ast.unparse(node.value))
     ]
-    safe = frozenset(_dotted(target) for node in given for target in node.targets)
+    safe = frozenset(_dotted(target) for node in assigns for target in node.targets)
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (one.name for one in node.names if one.name.partition(".")[0] in RUNS_CODE)
+            yield from (name.name for name in node.names if name.name.partition(".")[0] in RUNS_CODE)
         elif isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in RUNS_CODE:
             yield node.module or ""
         elif isinstance(node, ast.Call):

@@ -26,10 +26,10 @@ LAST_OF_32_BITS = 2**31 - 1
 
 def test_a_daily_window_goes_on_past_the_last_second_of_32_bits() -> None:
     daily = Recurrence("0 3 * * *", "Etc/UTC", 3600.0)
-    found = [
+    texts = [
         datetime.fromtimestamp(s, UTC).isoformat()[:13] for s in islice(schedule.starts(daily, LAST_OF_32_BITS), 2)
     ]
-    assert found == ["2038-01-20T03", "2038-01-21T03"]
+    assert texts == ["2038-01-20T03", "2038-01-21T03"]
     late = reservation(phase="Available", expires="2038-01-19T03:14:08Z")
     assert late.deadline_seconds == LAST_OF_32_BITS + 1 and not late.expired(LAST_OF_32_BITS)
 
@@ -59,22 +59,22 @@ def test_a_time_to_live_below_zero_holds_nothing_for_ever() -> None:
 def test_a_hundred_reservations_that_end_in_one_second_are_all_given_back_in_one_round(now: float) -> None:
     # Made at 7,200 s for 2,800 s, all end at 10,000 s; in the second case the API server was away for an hour.
     names = [f"r{number:03}" for number in range(100)]
-    found = {name: reservation(name, phase="Available", ttl="2800s") for name in names}
+    reservations = {name: reservation(name, phase="Available", ttl="2800s") for name in names}
     held = tuple(placeholder(name) for name in names)
     served = Guard((), now + 30, "1")
-    view = ReservationView(found, reserved=held, guard=served, nodes=frozenset({"n1"}), now_seconds=now)
-    made = decide(view, ReservationSettings())
-    ended = [i.address.name for i in made.intents if isinstance(i, Apply) and i.body["status"]["phase"] == "Failed"]
-    freed = [i.uid for i in made.intents if isinstance(i, Delete)]
+    view = ReservationView(reservations, reserved=held, guard=served, nodes=frozenset({"n1"}), now_seconds=now)
+    writes = decide(view, ReservationSettings())
+    ended = [i.address.name for i in writes.intents if isinstance(i, Apply) and i.body["status"]["phase"] == "Failed"]
+    freed = [i.uid for i in writes.intents if isinstance(i, Delete)]
     assert sorted(ended) == names
     assert sorted(freed) == sorted(pod.uid for pod in held)  # each once, and no other
 
 
 def test_what_ends_first_is_given_back_first() -> None:
     lives = {"late": "2700s", "early": "2500s", "middle": "2600s"}
-    found = {name: reservation(name, phase="Available", ttl=ttl) for name, ttl in lives.items()}
+    reservations = {name: reservation(name, phase="Available", ttl=ttl) for name, ttl in lives.items()}
     held = tuple(placeholder(name) for name in lives)
     served = Guard((), NOW + 30, "1")
-    view = ReservationView(found, reserved=held, guard=served, nodes=frozenset({"n1"}), now_seconds=NOW)
+    view = ReservationView(reservations, reserved=held, guard=served, nodes=frozenset({"n1"}), now_seconds=NOW)
     freed = [i.uid for i in decide(view, ReservationSettings()).intents if isinstance(i, Delete)]
     assert freed == ["early-hold-0", "middle-hold-0", "late-hold-0"]

@@ -41,12 +41,12 @@ def test_the_inventory_is_read_in_time_beside_hostile_pods(control_plane: Contro
         for body in (digits, pod(ENDINGS), pod("huge", "8E"), pod("other"))
     ]
     began = time.process_time()
-    found = overlay(Inventory("c", 0, (), (), ()), observe(control_plane.admin_client()))
+    inventory = overlay(Inventory("c", 0, (), (), ()), observe(control_plane.admin_client()))
     note = gang_of_pod(namespace, "digits", {}, admitted[0]["metadata"]["annotations"])
     assert time.process_time() - began < 5  # all objects of this API server, at some ten milliseconds each
-    assert {p.name for p in found.pods if p.namespace == namespace} == {"digits", ENDINGS, "huge", "other"}
+    assert {p.name for p in inventory.pods if p.namespace == namespace} == {"digits", ENDINGS, "huge", "other"}
     assert note is not None and note.min_available == 1 and "is not a waiting time" in note.notes[0]
     assert len(note.notes[0]) < 300
-    requested = {p.name: p.requests[Resource.MEMORY] for p in found.pods if p.namespace == namespace}
+    requested = {p.name: p.requests[Resource.MEMORY] for p in inventory.pods if p.namespace == namespace}
     assert (requested["other"], requested["huge"]) == (2 << 20, 2**63 - 1)
-    assert msgspec.msgpack.encode(found.pods)  # what an analysis notes of each pod: integers of 64 bits alone
+    assert msgspec.msgpack.encode(inventory.pods)  # what an analysis notes of each pod: integers of 64 bits alone

@@ -105,12 +105,12 @@ def admit(api: Api, at: tuple[str, dict[str, str]], body: dict[str, Any]) -> str
         if key not in WRITTEN_BY_SERVER and not key.endswith("Timestamp")
     }
     try:
-        made = api.create(path, {**body, **named, "metadata": meta | namespace})
+        live = api.create(path, {**body, **named, "metadata": meta | namespace})
     except ApiError as refused:
         return str(refused)
     if "status" in body:
         with suppress(ApiError):
-            api.patch(f"{path}/{made['metadata']['name']}/status", {"status": body["status"]})
+            api.patch(f"{path}/{live['metadata']['name']}/status", {"status": body["status"]})
     return ""
 
 

@@ -168,9 +168,9 @@ def read(client: KubeClient, folder: Path) -> tuple[Inventory, float]:
     live = observe(client)
     store = Store(f"file://{folder}/store", "c")
     write_inventory(store, overlay(Inventory("c", NOW, (), (), ()), live), [], ProfilerSettings())
-    found = store.read_inventory()
-    assert found is not None
-    return found, time.process_time() - began
+    inventory = store.read_inventory()
+    assert inventory is not None
+    return inventory, time.process_time() - began
 
 
 @pytest.mark.slow
@@ -182,11 +182,11 @@ def test_the_inventory_has_the_good_object_beside_each_hostile_one_of_its_kind(
     documents = list(hostile(good[path]))
     api.objects |= {**{place: [document] for place, document in good.items()}, path: documents}
     assert len(documents) > 50
-    found, seconds = read(client, tmp_path)
-    assert "good" in {pod.name for pod in found.pods}
-    assert WorkloadRef("shop", "CronJob", "good") in found.controllers
+    inventory, seconds = read(client, tmp_path)
+    assert "good" in {pod.name for pod in inventory.pods}
+    assert WorkloadRef("shop", "CronJob", "good") in inventory.controllers
     if path not in (CONTROLLERS["ReplicaSet"],):
-        assert WorkloadRef("shop", "Deployment", "good") in found.controllers
+        assert WorkloadRef("shop", "Deployment", "good") in inventory.controllers
     if path != AUTOSCALERS:  # there another one may claim the same Deployment
         assert all(not subject.endswith("/good") for subject in unread_objects())
     # some tens of milliseconds for each object on a busy machine, however it is written
@@ -239,8 +239,8 @@ def of_rebalance(client: KubeClient) -> set[str]:
 
 
 def of_cluster_size(client: KubeClient) -> set[str]:
-    found = read_cluster(client)
-    return {*(node.name for node in found.nodes), *(pod.name for pod in found.pods)}
+    cluster = read_cluster(client)
+    return {*(node.name for node in cluster.nodes), *(pod.name for pod in cluster.pods)}
 
 
 def of_enforcement(client: KubeClient) -> set[str]:
@@ -249,8 +249,8 @@ def of_enforcement(client: KubeClient) -> set[str]:
 
 def of_preview(client: KubeClient) -> set[str]:
     """Whether a preview of a plan finds nodes for its pods."""
-    found = preview_plan(client, parse_plan(seeds.PLAN), NOW, Settings())
-    return {"placed"} if found.nodes and not found.unplaced else set()
+    preview = preview_plan(client, parse_plan(seeds.PLAN), NOW, Settings())
+    return {"placed"} if preview.nodes and not preview.unplaced else set()
 
 
 QUOTAS_PATH, GROUPS = f"/apis/{QUOTA_GROUP}/elasticquotas", f"/apis/{QUOTA_GROUP}/podgroups"

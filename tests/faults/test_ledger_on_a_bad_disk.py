@@ -185,12 +185,12 @@ def test_a_ledger_whose_opener_is_killed_at_any_statement_loses_no_row(tmp_path:
 
 def order(act: Callable[[], object]) -> list[str]:
     """What an act asks of the disk, in order, in all of its threads: what is kept, and what takes its name."""
-    asked: list[str] = []
+    texts: list[str] = []
 
     def note(_: FrameType, event: str, what: Any) -> None:
         is_of_system = event == "c_call" and what.__module__ == "posix"
         if is_of_system and what.__name__ in ("fsync", "replace", "rename", "link"):
-            asked.append(what.__name__)
+            texts.append(what.__name__)
 
     threading.setprofile(note)
     sys.setprofile(note)
@@ -199,15 +199,15 @@ def order(act: Callable[[], object]) -> list[str]:
     finally:
         sys.setprofile(None)
         threading.setprofile(None)
-    return asked
+    return texts
 
 
 def test_no_name_is_given_to_what_is_not_on_the_disk_yet(tmp_path: Path) -> None:
     store = Store((tmp_path / "store").as_uri(), "prod")
-    asked = order(lambda: store.append(CPU, usage_of(CPU, MIDNIGHT, [[1, 2, 3]], ["a"])))
+    texts = order(lambda: store.append(CPU, usage_of(CPU, MIDNIGHT, [[1, 2, 3]], ["a"])))
     # content, then the name, then the folder: at a power cut there is the old file or the new one, whole
-    renamed = [i for i, what in enumerate(asked) if what != "fsync"]
-    assert renamed and all(asked[i - 1 : i + 2] == ["fsync", asked[i], "fsync"] for i in renamed), asked
+    renamed = [i for i, what in enumerate(texts) if what != "fsync"]
+    assert renamed and all(texts[i - 1 : i + 2] == ["fsync", texts[i], "fsync"] for i in renamed), texts
 
 
 def test_a_row_is_on_the_disk_when_it_was_said_to_be(tmp_path: Path) -> None:

@@ -73,10 +73,10 @@ def test_the_report_counts_rows_and_names_what_failed_and_what_was_left_out() ->
         Row(3, "a", "b", "c", tests=("tests/base/test_c.py",), open="half of it"),
         Row(4, "a", "b", "c", why="no such disk here"),
     ]
-    made = page(table, RUN, "abc on a machine")
-    assert "abc on a machine. 4 rows: 2 with tests or benches, 1 explained, 1 open.\n" in made
-    assert "In this run failed: 2; not or not wholly run: 1, 3.\n" in made
-    assert "| 4 | a | b | c | no such disk here | — |" in made
+    text = page(table, RUN, "abc on a machine")
+    assert "abc on a machine. 4 rows: 2 with tests or benches, 1 explained, 1 open.\n" in text
+    assert "In this run failed: 2; not or not wholly run: 1, 3.\n" in text
+    assert "| 4 | a | b | c | no such disk here | — |" in text
 
 
 def test_the_report_has_every_row_of_the_table() -> None:

@@ -54,25 +54,25 @@ def quantiles(booster: Booster, moment: BoosterInput) -> np.ndarray:
 def test_it_finds_the_member_that_knows() -> None:
     booster, (moment, actual) = trained(), moment_of(99)
     assert booster is not None
-    made = quantiles(booster, moment)
-    assert made.shape == moment.path.shape
-    assert (np.diff(made, axis=-1) >= 0).all()
+    values = quantiles(booster, moment)
+    assert values.shape == moment.path.shape
+    assert (np.diff(values, axis=-1) >= 0).all()
     # The choice errs by 100, the second member by 10: much of that must be gained on unseen days.
-    assert pinball(actual, made).mean() < 0.5 * pinball(actual, moment.path).mean()
+    assert pinball(actual, values).mean() < 0.5 * pinball(actual, moment.path).mean()
 
 
 def test_the_same_rows_give_the_same_booster() -> None:
     moment = moment_of(99)[0]
-    one, other = (quantiles(made, moment) for made in (trained(), trained.__wrapped__()) if made)
-    np.testing.assert_array_equal(one, other)
+    values, other = (quantiles(booster, moment) for booster in (trained(), trained.__wrapped__()) if booster)
+    np.testing.assert_array_equal(values, other)
 
 
 def test_units_do_not_matter() -> None:
-    one, other = trained(), trained(scale=1024.0)
-    assert one is not None
+    booster, other = trained(), trained(scale=1024.0)
+    assert booster is not None
     assert other is not None
     np.testing.assert_allclose(
-        quantiles(other, moment_of(99, 1024.0)[0]), 1024 * quantiles(one, moment_of(99)[0]), rtol=1e-5
+        quantiles(other, moment_of(99, 1024.0)[0]), 1024 * quantiles(booster, moment_of(99)[0]), rtol=1e-5
     )
 
 
@@ -106,10 +106,12 @@ def test_every_column_has_a_name_and_a_finite_value() -> None:
 def test_levels_above_the_trained_lie_as_in_the_choice() -> None:
     booster, (moment, _) = trained(), moment_of(5)
     assert booster is not None
-    made = quantiles(booster, moment)
+    values = quantiles(booster, moment)
     upper, high = LEVELS.index(0.98), LEVELS.index(0.9)
     # But where putting the levels in order lifted one of them.
-    same = np.isclose(made[..., upper] - made[..., high], moment.path[..., upper] - moment.path[..., high], atol=0.01)
+    same = np.isclose(
+        values[..., upper] - values[..., high], moment.path[..., upper] - moment.path[..., high], atol=0.01
+    )
     assert same.mean() > 0.95
 
 

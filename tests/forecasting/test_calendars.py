@@ -51,9 +51,9 @@ def foreseen(origin: int, given: ForecastingSettings, holidays: tuple[int, ...] 
 def test_a_holiday_ahead_is_forecast_as_a_sunday() -> None:
     plain = foreseen(UNITY_DAY, ForecastingSettings())
     assert plain.level(0.5)[0] == pytest.approx(np.full(48, 300), abs=5)
-    told = foreseen(UNITY_DAY, ForecastingSettings(holidays="DE"))
+    forecasts = foreseen(UNITY_DAY, ForecastingSettings(holidays="DE"))
     # Two Sundays of the history, both at 100 all day.
-    assert told.level(0.5)[0] == pytest.approx(np.full(48, 100), abs=1)
+    assert forecasts.level(0.5)[0] == pytest.approx(np.full(48, 100), abs=1)
     # A holiday somewhere else is an ordinary day.
     other = foreseen(UNITY_DAY, ForecastingSettings(holidays="US"))
     assert np.array_equal(other.quantiles, plain.quantiles)
@@ -80,19 +80,19 @@ def test_a_holiday_is_one_where_people_live() -> None:
 
 def test_a_holiday_in_the_history_does_not_lower_ordinary_days() -> None:
     monday = UNITY_DAY + 3 * DAY
-    told = foreseen(monday, ForecastingSettings(holidays="DE"), (UNITY_DAY,))
+    forecasts = foreseen(monday, ForecastingSettings(holidays="DE"), (UNITY_DAY,))
     untold = foreseen(monday, ForecastingSettings(), (UNITY_DAY,))
     low = LEVELS.index(0.1)
-    assert (told.quantiles[0, :, low] >= untold.quantiles[0, :, low]).all()
-    assert told.level(0.5)[0] == pytest.approx(np.full(48, 300), abs=5)
+    assert (forecasts.quantiles[0, :, low] >= untold.quantiles[0, :, low]).all()
+    assert forecasts.level(0.5)[0] == pytest.approx(np.full(48, 300), abs=5)
 
 
 def test_a_sale_scales_what_is_forecast_and_its_peak() -> None:
     sale = CalendarEvent("sale", "2025-10-01", factor=2.0)
     origin = UNITY_DAY - 2 * DAY
-    usual, told = foreseen(origin, ForecastingSettings()), foreseen(origin, ForecastingSettings(events=[sale]))
-    np.testing.assert_allclose(told.quantiles, 2 * usual.quantiles, rtol=1e-6)
-    np.testing.assert_allclose(told.peak, 2 * usual.peak, rtol=1e-6)
+    usual, forecasts = foreseen(origin, ForecastingSettings()), foreseen(origin, ForecastingSettings(events=[sale]))
+    np.testing.assert_allclose(forecasts.quantiles, 2 * usual.quantiles, rtol=1e-6)
+    np.testing.assert_allclose(forecasts.peak, 2 * usual.peak, rtol=1e-6)
 
 
 SALES: Final = ("2025-09-19", "2025-09-26", "2025-10-03")
@@ -134,13 +134,13 @@ def sales(days: Sequence[str]) -> ForecastingSettings:
 )
 def test_sales_count_once_in_the_peak_as_in_the_path(end: int, days: tuple[str, ...], ahead: int) -> None:
     usual = restless(end)
-    told = forecast(doubled(usual, days), NOBODY, sales(days))
+    forecasts = forecast(doubled(usual, days), NOBODY, sales(days))
     plain = forecast(usual, NOBODY, ForecastingSettings())
-    assert set(told.reason) == {Reason.OK}
+    assert set(forecasts.reason) == {Reason.OK}
     # On a sale there is twice as much to do: without it both histories are the same, and so is what is learned.
-    np.testing.assert_array_equal(told.peak, ahead * plain.peak)
-    on_sale = (told.grid.times() // DAY * DAY == UNITY_DAY) & (ahead == 2)
-    np.testing.assert_array_equal(told.quantiles, plain.quantiles * np.where(on_sale, 2, 1)[None, :, None])
+    np.testing.assert_array_equal(forecasts.peak, ahead * plain.peak)
+    on_sale = (forecasts.grid.times() // DAY * DAY == UNITY_DAY) & (ahead == 2)
+    np.testing.assert_array_equal(forecasts.quantiles, plain.quantiles * np.where(on_sale, 2, 1)[None, :, None])
 
 
 @pytest.mark.parametrize(("ends", "ahead"), [("2025-10-02", 1), ("2025-10-03", 2)])
@@ -150,18 +150,20 @@ def test_the_maximum_of_a_portrait_from_a_sale_counts_once(ends: str, ahead: int
     usual = restless(UNITY_DAY, days=0.25)
     sold, settings = doubled(usual, ["2025-10-02"]), PortraitSettings()
     event = CalendarEvent("sale", "2025-10-01", ends, factor=2.0)
-    told = forecast(sold, portrait.build(sold.refs, np.arange(4), sold, settings), ForecastingSettings(events=[event]))
-    assert set(told.reason) == {Reason.FROM_PORTRAIT}
+    forecasts = forecast(
+        sold, portrait.build(sold.refs, np.arange(4), sold, settings), ForecastingSettings(events=[event])
+    )
+    assert set(forecasts.reason) == {Reason.FROM_PORTRAIT}
     highest = ahead * usual.values.max(axis=1)
-    assert told.peak == pytest.approx(np.repeat(highest[:, None], len(LEVELS), axis=1))
-    assert (told.quantiles <= told.peak[:, None]).all()
+    assert forecasts.peak == pytest.approx(np.repeat(highest[:, None], len(LEVELS), axis=1))
+    assert (forecasts.quantiles <= forecasts.peak[:, None]).all()
 
 
 def test_a_past_holiday_is_no_ordinary_day_of_the_peak() -> None:
     usual = restless(UNITY_DAY + 2 * DAY)
     resting = replace(usual, values=np.where(usual.grid.times() // DAY * DAY == UNITY_DAY, 1, usual.values))
-    told = [forecast(usage, NOBODY, ForecastingSettings(holidays="DE")) for usage in (usual, resting)]
-    np.testing.assert_array_equal(told[0].peak, told[1].peak)
+    all_forecasts = [forecast(usage, NOBODY, ForecastingSettings(holidays="DE")) for usage in (usual, resting)]
+    np.testing.assert_array_equal(all_forecasts[0].peak, all_forecasts[1].peak)
 
 
 def test_a_past_sale_is_brought_back_to_the_usual_level() -> None:
@@ -190,13 +192,13 @@ def test_whatever_the_calendar_a_forecast_stays_lawful(first: object, length: in
     rng = np.random.default_rng(0)
     history = np.where(rng.random((3, grid.size)) < 0.2, np.nan, rng.random((3, grid.size)) * 100).astype(np.float32)
     path = np.sort(rng.random((3, 48, len(LEVELS))) * 100, axis=-1).astype(np.float32)
-    made = calendar.special(path, history)
-    assert np.isfinite(made).all() and (made >= 0).all() and (np.diff(made, axis=-1) >= 0).all()
+    values = calendar.special(path, history)
+    assert np.isfinite(values).all() and (values >= 0).all() and (np.diff(values, axis=-1) >= 0).all()
     # Slots outside of the event are as they were.
     ahead = grid.start_seconds + 1800 * np.arange(grid.size, grid.size + 48)
     days = [datetime.fromtimestamp(int(t), ZoneInfo(zone)).date().isoformat() for t in ahead]
     outside = [i for i, day in enumerate(days) if not event.first_day <= day <= event.last_day]
-    np.testing.assert_array_equal(made[:, outside], path[:, outside])
+    np.testing.assert_array_equal(values[:, outside], path[:, outside])
 
 
 @pytest.mark.parametrize(

@@ -85,9 +85,9 @@ def test_a_series_that_missed_every_day_is_lifted_more_than_its_class() -> None:
 def test_the_lift_has_no_unit() -> None:
     actual = np.random.default_rng(4).normal(1000, 100, (2, 20, 48)).astype(np.float32)
     paths = normal_paths(2, 20, 50)
-    one = compute_lifts(rehearsed(actual, paths), one_class(20), DEFAULTS)
+    values = compute_lifts(rehearsed(actual, paths), one_class(20), DEFAULTS)
     scaled = Rehearsed(actual * 1024, paths * 1024, np.full((2, 20), 100.0 * 1024))
-    np.testing.assert_array_equal(one, compute_lifts(scaled, one_class(20), DEFAULTS))
+    np.testing.assert_array_equal(values, compute_lifts(scaled, one_class(20), DEFAULTS))
 
 
 def test_a_lift_keeps_order_and_ends_at_the_most() -> None:

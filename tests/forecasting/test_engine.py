@@ -63,9 +63,9 @@ NOBODY = portraits_of(np.empty((0, 0)))
 
 
 def run(values: np.ndarray, portraits: Portraits[NodeRef] = NOBODY, start: int = START) -> Forecasts[NodeRef]:
-    made = forecast(usage_of(values, start), portraits, DEFAULTS)
-    assert_lawful(made)
-    return made
+    forecasts = forecast(usage_of(values, start), portraits, DEFAULTS)
+    assert_lawful(forecasts)
+    return forecasts
 
 
 def assert_lawful(made: Forecasts[NodeRef]) -> None:
@@ -94,20 +94,20 @@ def days(count: float, series: int = 1, seed: int = 0) -> np.ndarray:
 
 
 def test_a_daily_series_gets_its_shape_its_peak_and_its_error() -> None:
-    made = run(days(14, 8))
-    assert made.grid == TimeGrid(START + 14 * 86_400, 1800, 48)
-    assert set(made.reason) == {Reason.OK}
+    forecasts = run(days(14, 8))
+    assert forecasts.grid == TimeGrid(START + 14 * 86_400, 1800, 48)
+    assert set(forecasts.reason) == {Reason.OK}
     # Lowest at midnight, highest at noon (slot 24).
-    assert np.abs(made.level(0.5)[:, 24] - 800).max() < 60
-    assert np.abs(made.level(0.5)[:, 0] - 200).max() < 60
-    for windows, error in zip(made.windows, made.error, strict=True):
+    assert np.abs(forecasts.level(0.5)[:, 24] - 800).max() < 60
+    assert np.abs(forecasts.level(0.5)[:, 0] - 200).max() < 60
+    for windows, error in zip(forecasts.windows, forecasts.error, strict=True):
         (peak,) = [w for w in windows if w.kind is WindowKind.PEAK]
         assert peak.start_seconds < START + 14 * 86_400 + 43_200 < peak.end_seconds
         assert error.relative_wql < 1
         assert error.origins == 5
     # The highest of 288 values around a noon of 800 with noise 30 lies some three deviations above.
-    assert (made.peak_level(0.5) > 820).all()
-    assert (made.peak_level(0.95) < 1000).all()
+    assert (forecasts.peak_level(0.5) > 820).all()
+    assert (forecasts.peak_level(0.95) < 1000).all()
 
 
 def test_a_peak_at_another_hour_each_day_is_announced() -> None:
@@ -115,52 +115,52 @@ def test_a_peak_at_another_hour_each_day_is_announced() -> None:
     for day in range(14):
         start = day * DAY + 12 * (8 + (5 * day) % 12)
         values[:, start : start + 24] += 100
-    made = run(values)
+    forecasts = run(values)
     # The median of such days is even; each of them has a peak of twice the rest between 8 and 22 o'clock.
-    assert set(made.reason) == {Reason.OK}
+    assert set(forecasts.reason) == {Reason.OK}
     for row in range(3):
-        peak = made.peak_window(row)
+        peak = forecasts.peak_window(row)
         assert peak is not None and peak.end_seconds - peak.start_seconds == 7200
-        assert 8 <= (peak.start_seconds - made.grid.start_seconds) / 3600 <= 20
+        assert 8 <= (peak.start_seconds - forecasts.grid.start_seconds) / 3600 <= 20
 
 
 def test_a_total_s_peak_is_measured_against_what_is_allocatable() -> None:
     # 500 -+ 60: 0.24 of the mean, 12 % of 1,000 but 1.2 % of 10,000.
     values = 500 - 60 * np.cos(2 * np.pi * np.arange(14 * DAY) / DAY)[None]
     usage = usage_of(np.repeat(values, 3, axis=0))
-    made = forecast(usage, NOBODY, DEFAULTS, allocatable=np.array([1e3, 1e4, np.nan]))
-    assert made.reason == (Reason.OK, Reason.NO_PEAK, Reason.NO_PEAK)
-    peak = made.peak_window(0)
-    assert peak is not None and peak.start_seconds < made.grid.start_seconds + 43_200 < peak.end_seconds
+    forecasts = forecast(usage, NOBODY, DEFAULTS, allocatable=np.array([1e3, 1e4, np.nan]))
+    assert forecasts.reason == (Reason.OK, Reason.NO_PEAK, Reason.NO_PEAK)
+    peak = forecasts.peak_window(0)
+    assert peak is not None and peak.start_seconds < forecasts.grid.start_seconds + 43_200 < peak.end_seconds
 
 
 def test_every_tested_model_s_loss_is_told_relative_to_the_first() -> None:
-    made = run(np.append(days(14, 3), np.full((1, 14 * DAY), np.nan), axis=0))
-    assert made.losses is not None and made.losses.shape == (4, len(made.members))
+    forecasts = run(np.append(days(14, 3), np.full((1, 14 * DAY), np.nan), axis=0))
+    assert forecasts.losses is not None and forecasts.losses.shape == (4, len(forecasts.members))
     # The first is the seasonal naive of the day, and what everything is relative to.
-    assert made.members[0] == "seasonal-naive-day"
-    assert made.losses[:3, 0] == pytest.approx(np.ones(3))
+    assert forecasts.members[0] == "seasonal-naive-day"
+    assert forecasts.losses[:3, 0] == pytest.approx(np.ones(3))
     # The last twelve hours do not know that the day has a shape, a seasonal naive does.
-    assert (made.losses[:3, made.members.index("recent-12h")] > 1.5).all()
-    for losses, model in zip(made.losses[:3], made.model, strict=False):
-        assert made.members[int(losses.argmin())] in model.split(" + ")
-    assert np.isnan(made.losses[3]).all()
+    assert (forecasts.losses[:3, forecasts.members.index("recent-12h")] > 1.5).all()
+    for losses, model in zip(forecasts.losses[:3], forecasts.model, strict=False):
+        assert forecasts.members[int(losses.argmin())] in model.split(" + ")
+    assert np.isnan(forecasts.losses[3]).all()
 
 
 def test_the_origin_is_the_last_whole_half_hour() -> None:
-    made = run(days(5)[:, :-4])
-    assert made.grid.start_seconds == START + 5 * 86_400 - 1800
+    forecasts = run(days(5)[:, :-4])
+    assert forecasts.grid.start_seconds == START + 5 * 86_400 - 1800
 
 
 def test_a_history_that_starts_at_odd_minutes_is_aligned_to_the_clock() -> None:
-    made = run(days(5), start=START + 600)
-    assert made.grid.start_seconds == START + 5 * 86_400
+    forecasts = run(days(5), start=START + 600)
+    assert forecasts.grid.start_seconds == START + 5 * 86_400
 
 
 def test_no_sample_anywhere_is_no_data() -> None:
-    made = run(np.full((1, 5 * DAY), np.nan))
-    assert made.reason == (Reason.NO_DATA,)
-    assert made.windows == ((),)
+    forecasts = run(np.full((1, 5 * DAY), np.nan))
+    assert forecasts.reason == (Reason.NO_DATA,)
+    assert forecasts.windows == ((),)
 
 
 def test_no_series_and_no_history_are_answered() -> None:
@@ -171,43 +171,43 @@ def test_no_series_and_no_history_are_answered() -> None:
 @pytest.mark.parametrize("length", [1 / 24, 0.25, 1, 1.9])
 def test_a_young_series_shows_its_portrait(length: float) -> None:
     values = np.full((1, round(DAY * length)), 400.0)
-    made = run(values, portraits_of(values))
-    assert made.reason == (Reason.FROM_PORTRAIT,)
-    assert made.model == ("portrait",)
+    forecasts = run(values, portraits_of(values))
+    assert forecasts.reason == (Reason.FROM_PORTRAIT,)
+    assert forecasts.model == ("portrait",)
     # The end of the bucket that holds 400 m, at most 5 % above.
-    assert (made.quantiles >= 400).all()
-    assert (made.quantiles <= 420.1).all()
-    assert made.error[0].origins == 0
+    assert (forecasts.quantiles >= 400).all()
+    assert (forecasts.quantiles <= 420.1).all()
+    assert forecasts.error[0].origins == 0
 
 
 def test_a_young_cluster_of_thousands_of_cores_is_forecast_at_its_own_height() -> None:
     usage = usage_of(3e6 + 4e5 * np.sin(2 * np.pi * np.arange(DAY) / DAY))
     known = portrait.build(usage.refs, np.array([0]), usage, PortraitSettings())
-    made = forecast(usage, known, DEFAULTS)
-    assert made.reason == (Reason.FROM_PORTRAIT,)
+    forecasts = forecast(usage, known, DEFAULTS)
+    assert forecasts.reason == (Reason.FROM_PORTRAIT,)
     # Buckets end at most 5 % above the samples in them; half of a sine's time is spent below its middle.
-    assert made.level(0.5)[0] == pytest.approx(np.full(48, 3e6), rel=0.05)
-    assert 3.3e6 < made.level(0.95)[0, 0] <= made.peak_level(0.95)[0] == pytest.approx(3.4e6)
+    assert forecasts.level(0.5)[0] == pytest.approx(np.full(48, 3e6), rel=0.05)
+    assert 3.3e6 < forecasts.level(0.95)[0, 0] <= forecasts.peak_level(0.95)[0] == pytest.approx(3.4e6)
 
 
 def test_a_portrait_is_found_by_name() -> None:
     values = np.array([[100.0] * 12, [800.0] * 12])
-    made = run(values, portraits_of(values[::-1], refs(2)[::-1]))
+    forecasts = run(values, portraits_of(values[::-1], refs(2)[::-1]))
     # Buckets 8 and 32 end at 10 (1.05^9 - 1) / 0.05 = 110.27 and at 10 (1.05^33 - 1) / 0.05 = 800.6.
-    assert made.level(0.5)[0, 0] < 111
-    assert made.level(0.5)[1, 0] > 800
+    assert forecasts.level(0.5)[0, 0] < 111
+    assert forecasts.level(0.5)[1, 0] > 800
 
 
 def test_a_young_series_without_portrait_shows_its_own_quantiles() -> None:
-    made = run(np.full((1, DAY), 400.0))
-    assert made.reason == (Reason.FROM_PORTRAIT,)
-    assert (made.quantiles == 400).all()
+    forecasts = run(np.full((1, DAY), 400.0))
+    assert forecasts.reason == (Reason.FROM_PORTRAIT,)
+    assert (forecasts.quantiles == 400).all()
 
 
 def test_three_days_are_enough_for_a_tested_forecast() -> None:
-    made = run(days(3, 3))
-    assert set(made.reason) == {Reason.OK}
-    assert {e.origins for e in made.error} == {1}
+    forecasts = run(days(3, 3))
+    assert set(forecasts.reason) == {Reason.OK}
+    assert {e.origins for e in forecasts.error} == {1}
 
 
 def test_a_silent_series_is_stale_and_shows_its_portrait() -> None:
@@ -222,18 +222,18 @@ def test_a_silent_series_is_stale_and_shows_its_portrait() -> None:
 def test_a_scrape_gap_does_not_lower_the_forecast(slots: int) -> None:
     values = np.full((1, 14 * DAY), 500.0)
     values[:, 9 * DAY : 9 * DAY + slots] = np.nan
-    made = run(values)
-    assert (made.quantiles == 500).all()
-    assert (made.peak == 500).all()
-    assert made.reason == (Reason.NO_PEAK,)
+    forecasts = run(values)
+    assert (forecasts.quantiles == 500).all()
+    assert (forecasts.peak == 500).all()
+    assert forecasts.reason == (Reason.NO_PEAK,)
 
 
 @pytest.mark.parametrize("level", [0.0, 250.0])
 def test_constant_and_dead_series_have_no_peak(level: float) -> None:
-    made = run(np.full((2, 14 * DAY), level))
-    assert (made.quantiles == level).all()
-    assert (made.peak == level).all()
-    assert made.reason == (Reason.NO_PEAK,) * 2
+    forecasts = run(np.full((2, 14 * DAY), level))
+    assert (forecasts.quantiles == level).all()
+    assert (forecasts.peak == level).all()
+    assert forecasts.reason == (Reason.NO_PEAK,) * 2
 
 
 def test_nan_infinity_and_negative_values_count_as_gaps() -> None:
@@ -261,43 +261,43 @@ def test_what_comes_after_the_window_is_not_read(poison: float) -> None:
         Usage(refs(3), TimeGrid(START, 300, 14 * DAY), v[:, : 14 * DAY], Resource.CPU, Statistic.MEAN)
         for v in (clean, dirty)
     ]
-    one, other = (forecast(u, NOBODY, DEFAULTS) for u in cut)
-    np.testing.assert_array_equal(one.quantiles, other.quantiles)
-    np.testing.assert_array_equal(one.peak, other.peak)
-    assert one.error == other.error
+    forecasts, other = (forecast(u, NOBODY, DEFAULTS) for u in cut)
+    np.testing.assert_array_equal(forecasts.quantiles, other.quantiles)
+    np.testing.assert_array_equal(forecasts.peak, other.peak)
+    assert forecasts.error == other.error
 
 
 def test_a_level_shift_is_followed_within_days() -> None:
     values = days(14, 4)
     values[:, -2 * DAY :] *= 3
-    made = run(values)
+    forecasts = run(values)
     # Noon is now at 2400; yesterday and recent values know it, two weeks do not.
-    assert (made.level(0.5)[:, 24] > 1600).all()
-    assert (made.peak_level(0.9) > 2000).all()
+    assert (forecasts.level(0.5)[:, 24] > 1600).all()
+    assert (forecasts.peak_level(0.9) > 2000).all()
 
 
 def test_scaling_usage_scales_everything() -> None:
-    one, other = run(days(14, 5)), run(days(14, 5) * 1024)
-    assert one.model == other.model
-    np.testing.assert_allclose(other.quantiles, one.quantiles * 1024, rtol=1e-5)
-    np.testing.assert_allclose(other.peak, one.peak * 1024, rtol=1e-5)
+    forecasts, other = run(days(14, 5)), run(days(14, 5) * 1024)
+    assert forecasts.model == other.model
+    np.testing.assert_allclose(other.quantiles, forecasts.quantiles * 1024, rtol=1e-5)
+    np.testing.assert_allclose(other.peak, forecasts.peak * 1024, rtol=1e-5)
 
 
 def test_a_peak_is_never_below_the_path() -> None:
     values = days(14, 3)
     values[1, -DAY:] = np.linspace(100, 3000, DAY)
-    made = run(values)
-    assert (made.peak[:, 0] >= made.level(0.5).max(axis=1)).all()
+    forecasts = run(values)
+    assert (forecasts.peak[:, 0] >= forecasts.level(0.5).max(axis=1)).all()
 
 
 @pytest.mark.slow
 def test_more_series_than_one_shard_holds_are_all_answered() -> None:
-    made = run(np.repeat(days(3), 1203, axis=0))
-    assert len(made.reason) == len(made.model) == len(made.error) == 1203
+    forecasts = run(np.repeat(days(3), 1203, axis=0))
+    assert len(forecasts.reason) == len(forecasts.model) == len(forecasts.error) == 1203
     # A shard shares what is pooled, so equal series get equal answers inside one.
-    assert (made.quantiles[:1000] == made.quantiles[0]).all()
-    assert (made.quantiles[1000:] == made.quantiles[1000]).all()
-    np.testing.assert_allclose(made.quantiles[1000], made.quantiles[0], rtol=0.05)
+    assert (forecasts.quantiles[:1000] == forecasts.quantiles[0]).all()
+    assert (forecasts.quantiles[1000:] == forecasts.quantiles[1000]).all()
+    np.testing.assert_allclose(forecasts.quantiles[1000], forecasts.quantiles[0], rtol=0.05)
 
 
 def test_an_hourly_grid_is_refused() -> None:
@@ -311,8 +311,8 @@ def test_history_days_bound_what_is_read() -> None:
     old = days(14, 2)
     other = old.copy()
     other[:, : 6 * DAY] = 1e6
-    one, two = (forecast(usage_of(v), NOBODY, short) for v in (old, other))
-    np.testing.assert_array_equal(one.quantiles, two.quantiles)
+    forecasts, two = (forecast(usage_of(v), NOBODY, short) for v in (old, other))
+    np.testing.assert_array_equal(forecasts.quantiles, two.quantiles)
 
 
 def test_no_peak_is_above_what_the_pods_may_use_and_above_all_that_was_seen() -> None:

@@ -75,8 +75,8 @@ def test_nothing_after_the_origin_is_read(member: Forecaster, poison: float) -> 
     clean = days(15).astype(np.float32)
     dirty = clean.copy()
     dirty[:, 14 * 48 :] = poison
-    one, other = (member.quantiles(h[:, : 14 * 48], grid_of(14 * 48), HORIZON) for h in (clean, dirty))
-    np.testing.assert_array_equal(one, other)
+    values, other = (member.quantiles(h[:, : 14 * 48], grid_of(14 * 48), HORIZON) for h in (clean, dirty))
+    np.testing.assert_array_equal(values, other)
 
 
 @every_member
@@ -136,9 +136,9 @@ def test_a_burst_of_outliers_does_not_move_the_median(member: Forecaster) -> Non
     burst = history.copy()
     burst[:, 300:304] = 1e6
     middle = LEVELS.index(0.5)
-    one, other = answer(member, history)[:, :, middle], answer(member, burst)[:, :, middle]
+    values, other = answer(member, history)[:, :, middle], answer(member, burst)[:, :, middle]
     # Two hours of fourteen days: a rank or two in any pool, and noise is 20 on a level of 200.
-    assert np.abs(one - other).max() < 40
+    assert np.abs(values - other).max() < 40
 
 
 def test_the_seasonal_naive_repeats_yesterday_plus_its_residual_quantiles() -> None:
@@ -169,8 +169,8 @@ def test_slot_quantiles_see_the_neighbourhood_of_the_hour_only() -> None:
     slots = next(m for m in MEMBERS if m.name == "slots-10d")
     history = np.zeros((1, 14 * 48))
     history[0, 20::48] = 100.0
-    found = answer(slots, history)[0, :, -1]
-    assert np.flatnonzero(found).tolist() == [19, 20, 21]
+    values = answer(slots, history)[0, :, -1]
+    assert np.flatnonzero(values).tolist() == [19, 20, 21]
 
 
 def test_a_shifted_profile_keeps_the_shape_and_lets_the_shift_fade() -> None:

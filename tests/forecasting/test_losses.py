@@ -28,8 +28,8 @@ def test_a_perfect_forecast_loses_nothing(actual: np.ndarray) -> None:
 @given(amounts, amounts, st.sampled_from([0.1, 0.5, 0.95]))
 def test_two_levels_mirror_each_other(actual: np.ndarray, path: np.ndarray, level: float) -> None:
     # Loss at q of (y, f) equals loss at 1 - q of (f, y).
-    one = pinball(actual, path[..., None], np.array([level]))
-    assert one == pytest.approx(pinball(path, actual[..., None], np.array([1 - level])), abs=1e-6)
+    values = pinball(actual, path[..., None], np.array([level]))
+    assert values == pytest.approx(pinball(path, actual[..., None], np.array([1 - level])), abs=1e-6)
 
 
 def test_the_quantile_of_a_sample_minimises_its_pinball_loss() -> None:

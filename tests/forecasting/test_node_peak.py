@@ -65,29 +65,29 @@ def decided(values: np.ndarray, risk: float) -> tuple[np.ndarray, np.ndarray]:
 def test_the_realised_violation_rate_is_what_the_risk_says(
     long: np.ndarray, risk: float, low: float, high: float
 ) -> None:
-    made, came = decided(long, risk)
-    assert low <= (made < came).mean() <= high
+    values, came = decided(long, risk)
+    assert low <= (values < came).mean() <= high
     # No node is far worse than its class: 99th percentile over nodes.
-    assert np.quantile((made < came).mean(axis=0), 0.99) <= 8 * risk + 0.05
+    assert np.quantile((values < came).mean(axis=0), 0.99) <= 8 * risk + 0.05
 
 
 @pytest.mark.slow
 def test_at_equal_violation_it_lends_more_than_the_highest_of_14_days_times_a_factor(long: np.ndarray) -> None:
-    made, came = decided(long, 0.05)
+    values, came = decided(long, 0.05)
     record = np.array(
         [long[:, e - 14 * SLOTS : e].max(axis=1) for e in range(28 * SLOTS, long.shape[1] - SLOTS + 1, SLOTS // 4)]
     )
     # The factor, known only afterwards, that gives the static predictor the very same violation rate.
-    factor = np.quantile(came / record, 1 - (made < came).mean())
-    assert (LIMIT - made).sum() > (LIMIT - factor * record).sum()
+    factor = np.quantile(came / record, 1 - (values < came).mean())
+    assert (LIMIT - values).sum() > (LIMIT - factor * record).sum()
 
 
 def test_a_larger_risk_never_gets_a_higher_peak_and_no_peak_is_above_the_limit(long: np.ndarray) -> None:
-    found = peaks_of(long[:, : 20 * SLOTS], (0.05, 0.01, 0.2))
-    assert (found.peaks[:, 0] <= found.peaks[:, 1]).all()
-    assert (found.peaks[:, 2] <= found.peaks[:, 0]).all()
-    assert (found.peaks <= LIMIT).all()
-    assert found.reason == (Reason.OK,) * 40
+    peaks = peaks_of(long[:, : 20 * SLOTS], (0.05, 0.01, 0.2))
+    assert (peaks.peaks[:, 0] <= peaks.peaks[:, 1]).all()
+    assert (peaks.peaks[:, 2] <= peaks.peaks[:, 0]).all()
+    assert (peaks.peaks <= LIMIT).all()
+    assert peaks.reason == (Reason.OK,) * 40
 
 
 @pytest.mark.parametrize("poison", [np.nan, 1e9])
@@ -108,30 +108,30 @@ def test_nothing_after_the_origin_is_seen(long: np.ndarray, poison: float) -> No
 def test_a_node_with_a_short_record_gets_koordinators_formula_and_says_so(long: np.ndarray) -> None:
     values = long[:, : 14 * SLOTS].copy()
     values[0, : -3 * SLOTS] = np.nan
-    found = peaks_of(values)
-    assert (found.reason[0], found.model[0], found.days[0]) == (Reason.SHORT_RECORD, FALLBACK, 0)
-    assert np.isnan(found.violation[0, 0])
-    assert found.reason[1] is Reason.OK
-    assert found.days[1] >= 2
+    peaks = peaks_of(values)
+    assert (peaks.reason[0], peaks.model[0], peaks.days[0]) == (Reason.SHORT_RECORD, FALLBACK, 0)
+    assert np.isnan(peaks.violation[0, 0])
+    assert peaks.reason[1] is Reason.OK
+    assert peaks.days[1] >= 2
     # Koordinator: 1.1 x p95 with a half-life of 12 h.
-    assert found.peaks[0, 0] == koordinator_peaks(values[:1], SLOTS, Resource.CPU)[0]
+    assert peaks.peaks[0, 0] == koordinator_peaks(values[:1], SLOTS, Resource.CPU)[0]
     with_pods = peaks_of(values, pods=np.full(len(values), 900.0))
     assert with_pods.peaks[0, 0] == 900.0
-    assert with_pods.peaks[1, 0] == found.peaks[1, 0]
+    assert with_pods.peaks[1, 0] == peaks.peaks[1, 0]
 
 
 def test_a_cluster_of_three_days_gets_koordinators_formula_everywhere() -> None:
-    found = peaks_of(days(5, 3))
-    assert set(found.reason) == {Reason.SHORT_RECORD}
-    assert np.isfinite(found.peaks).all()
+    peaks = peaks_of(days(5, 3))
+    assert set(peaks.reason) == {Reason.SHORT_RECORD}
+    assert np.isfinite(peaks.peaks).all()
 
 
 def test_a_node_without_samples_has_no_peak() -> None:
     values = days(3, 20)
     values[1] = np.nan
-    found = peaks_of(values)
-    assert found.reason[1] is Reason.NO_DATA
-    assert np.isnan(found.peaks[1, 0])
+    peaks = peaks_of(values)
+    assert peaks.reason[1] is Reason.NO_DATA
+    assert np.isnan(peaks.peaks[1, 0])
 
 
 def test_koordinators_percentile_of_a_constant_node_is_a_tenth_above_it() -> None:
@@ -171,9 +171,9 @@ def test_a_day_of_gaps_and_a_dead_node_leave_finite_peaks() -> None:
     values = days(20, 25)
     values[:, 15 * SLOTS : 16 * SLOTS] = np.nan
     values[4] = 0.0
-    found = peaks_of(values, (0.01, 0.05))
-    assert np.isfinite(found.peaks).all()
-    assert (found.peaks >= 0).all()
+    peaks = peaks_of(values, (0.01, 0.05))
+    assert np.isfinite(peaks.peaks).all()
+    assert (peaks.peaks >= 0).all()
 
 
 @settings(max_examples=15, deadline=None)

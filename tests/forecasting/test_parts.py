@@ -25,18 +25,18 @@ def wave(hours: int) -> np.ndarray:
 
 
 def test_a_daily_wave_is_habit_of_the_day() -> None:
-    found = decompose_hourly_series(wave(14 * DAY), grid(14 * DAY))
-    assert found.daily_strength > 0.99
-    assert np.ptp(found.daily) > 55
-    assert not found.weekly.any()
+    decomposition = decompose_hourly_series(wave(14 * DAY), grid(14 * DAY))
+    assert decomposition.daily_strength > 0.99
+    assert np.ptp(decomposition.daily) > 55
+    assert not decomposition.weekly.any()
 
 
 def test_quiet_weekends_are_habit_of_the_week_once_more_than_two_are_known() -> None:
     hours = np.arange(22 * DAY)
     series = wave(len(hours)) - 40 * (hours // DAY % 7 >= 5)
-    found = decompose_hourly_series(series, grid(len(series)))
-    assert found.weekly_strength > 0.7
-    middle = found.weekly[7 * DAY : 14 * DAY].reshape(7, DAY).mean(axis=1)
+    decomposition = decompose_hourly_series(series, grid(len(series)))
+    assert decomposition.weekly_strength > 0.7
+    middle = decomposition.weekly[7 * DAY : 14 * DAY].reshape(7, DAY).mean(axis=1)
     assert middle[5:].max() < middle[:5].min()
 
 
@@ -44,11 +44,11 @@ def test_quiet_weekends_are_habit_of_the_week_once_more_than_two_are_known() -> 
 @given(st.integers(SHORTEST, 20 * DAY), st.integers(0, 2**32 - 1))
 def test_parts_add_up_to_what_was_observed(hours: int, seed: int) -> None:
     series = np.random.default_rng(seed).gamma(2.0, 50.0, hours)
-    found = decompose_hourly_series(series, grid(hours))
-    together = found.trend + found.daily + found.weekly + found.rest
+    decomposition = decompose_hourly_series(series, grid(hours))
+    together = decomposition.trend + decomposition.daily + decomposition.weekly + decomposition.rest
     assert np.allclose(together, series)
-    assert 0 <= found.daily_strength <= 1
-    assert 0 <= found.weekly_strength <= 1
+    assert 0 <= decomposition.daily_strength <= 1
+    assert 0 <= decomposition.weekly_strength <= 1
 
 
 @tries(max_examples=10)
@@ -67,9 +67,9 @@ def test_parts_are_those_of_statsmodels(hours: int, seed: int) -> None:
 
 
 def test_a_constant_has_no_habits() -> None:
-    found = decompose_hourly_series(np.full(100, 7.0), grid(100))
-    assert (found.daily_strength, found.weekly_strength) == (0.0, 0.0)
-    assert found.trend.tolist() == [7.0] * 100
+    decomposition = decompose_hourly_series(np.full(100, 7.0), grid(100))
+    assert (decomposition.daily_strength, decomposition.weekly_strength) == (0.0, 0.0)
+    assert decomposition.trend.tolist() == [7.0] * 100
 
 
 def test_gaps_are_bridged_and_thin_or_young_series_left_out() -> None:
@@ -78,8 +78,8 @@ def test_gaps_are_bridged_and_thin_or_young_series_left_out() -> None:
     values[2, np.arange(10 * DAY) % 3 != 0] = np.nan
     values[3, : 8 * DAY] = np.nan
     names = tuple(NodeRef(name) for name in ("whole", "gap", "thin", "young"))
-    found = parts(Usage(names, grid(10 * DAY), values, Resource.CPU, Statistic.MEAN))
-    assert [ref.name for ref in found] == ["whole", "gap"]
+    decompositions = parts(Usage(names, grid(10 * DAY), values, Resource.CPU, Statistic.MEAN))
+    assert [ref.name for ref in decompositions] == ["whole", "gap"]
 
 
 def test_nothing_known_is_nothing() -> None:

@@ -12,9 +12,9 @@ GAP = np.nan
 def test_blocks_are_counted_back_from_the_end_and_half_missing_is_a_gap() -> None:
     # 8 slots a day: blocks of 2; 5 slots: the oldest is left over.
     assert block_maxima(np.array([[9.0, 1, 2, 4, 3]]), 8).tolist() == [[2, 4]]
-    found = block_maxima(np.array([[1.0, GAP, GAP, GAP]]), 8)
-    assert found[0, 0] == 1
-    assert np.isnan(found[0, 1])
+    values = block_maxima(np.array([[1.0, GAP, GAP, GAP]]), 8)
+    assert values[0, 0] == 1
+    assert np.isnan(values[0, 1])
 
 
 def test_a_decision_sees_what_stood_before_it_and_is_judged_by_the_day_after() -> None:

@@ -53,10 +53,10 @@ def test_without_a_day_the_fallback_is_the_base() -> None:
     hnp.arrays(np.float32, st.tuples(st.integers(1, 4), st.integers(1, 20)), elements=st.floats(0, 2.0**40, width=32))
 )
 def test_levels_are_in_order_and_finite(maxima: np.ndarray) -> None:
-    found = peaks(maxima)
-    assert np.isfinite(found).all()
-    assert (found >= 0).all()
-    assert (np.diff(found, axis=1) >= 0).all()
+    values = peaks(maxima)
+    assert np.isfinite(values).all()
+    assert (values >= 0).all()
+    assert (np.diff(values, axis=1) >= 0).all()
 
 
 @pytest.mark.parametrize("level", [0.5, 0.9, 0.95])
@@ -64,8 +64,8 @@ def test_coverage_on_days_that_were_not_seen(level: float) -> None:
     rng = np.random.default_rng(1)
     # 400 series, lognormal days around their own level: the share of next days at or below the quantile.
     maxima = np.exp(rng.normal(0, 0.3, (400, 15))) * rng.uniform(10, 1000, (400, 1))
-    found = peaks(maxima[:, :14])[:, LEVELS.index(level)]
-    assert (maxima[:, 14] <= found).mean() == pytest.approx(level, abs=0.06)
+    values = peaks(maxima[:, :14])[:, LEVELS.index(level)]
+    assert (maxima[:, 14] <= values).mean() == pytest.approx(level, abs=0.06)
 
 
 def fleet(spreads: np.ndarray, days: int, seed: int) -> np.ndarray:
@@ -91,8 +91,8 @@ def test_each_of_five_classes_of_spread_passes_its_p95_on_a_twentieth_of_the_day
 
 
 def test_a_steady_series_does_not_wear_the_spread_of_wild_ones() -> None:
-    found = peaks(fleet(SPREADS, 14, 3))
-    relative = (found[:, LEVELS.index(0.95)] / found[:, LEVELS.index(0.5)]).reshape(5, -1)
+    values = peaks(fleet(SPREADS, 14, 3))
+    relative = (values[:, LEVELS.index(0.95)] / values[:, LEVELS.index(0.5)]).reshape(5, -1)
     # Lognormal: p95 / p50 is exp(1.645 sigma); the middles of the first and last fifth are 0.029 and 0.55.
     assert np.median(relative[0]) == pytest.approx(np.exp(1.645 * 0.029), abs=0.03)
     assert np.median(relative[4]) == pytest.approx(np.exp(1.645 * 0.55), rel=0.25)

@@ -38,8 +38,8 @@ def example() -> Forecaster:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    made: Forecaster = module.ExampleMedianWeek()
-    return made
+    forecaster: Forecaster = module.ExampleMedianWeek()
+    return forecaster
 
 
 class Answers:
@@ -108,8 +108,8 @@ def test_what_a_model_does_not_keep_is_named(answer: Any, fault: str) -> None:
 def test_whatever_a_plug_in_does_its_place_holds_a_lawful_answer(answer: Any) -> None:
     history = days(14).astype(np.float32)
     before = history.copy()
-    made = Guarded(Answers(answer), "mine").quantiles(history, grid_of(14 * 48), 48)
-    assert_contract(made, 3)
+    values = Guarded(Answers(answer), "mine").quantiles(history, grid_of(14 * 48), 48)
+    assert_contract(values, 3)
     np.testing.assert_array_equal(history, before)
 
 

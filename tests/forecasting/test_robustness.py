@@ -56,10 +56,10 @@ def away(made: Forecasts[NodeRef]) -> float:
     ids=["0", "1h", "6h", "1d"],
 )
 def test_a_cold_start_says_so_and_shows_what_was_seen(length: float, reason: Reason) -> None:
-    made = run(days(length), with_portraits=bool(length))
-    assert set(made.reason) == {reason}
+    forecasts = run(days(length), with_portraits=bool(length))
+    assert set(forecasts.reason) == {reason}
     if length:
-        assert (made.quantiles[:, :, UPPER] >= days(length).mean(axis=1)[:, None]).all()
+        assert (forecasts.quantiles[:, :, UPPER] >= days(length).mean(axis=1)[:, None]).all()
 
 
 def test_three_days_know_the_shape_of_the_day() -> None:
@@ -70,9 +70,9 @@ def test_three_days_know_the_shape_of_the_day() -> None:
 def test_three_times_the_replicas_are_followed_within_half_a_day() -> None:
     values = days(14)
     values[:, -DAY // 2 :] *= 3
-    made = run(values)
+    forecasts = run(values)
     # Half a day of the new level: the median comes nearer to 3 x the day than to the day.
-    error = np.abs(made.quantiles[:, :, MEDIAN] - 3 * coming()).mean() / 1500
+    error = np.abs(forecasts.quantiles[:, :, MEDIAN] - 3 * coming()).mean() / 1500
     assert error < 0.33
 
 
@@ -92,9 +92,9 @@ def test_a_scrape_gap_leaves_the_shape_of_the_day(slots: int) -> None:
 def test_nan_infinity_and_negative_values_are_gaps() -> None:
     values = days(14)
     values[:, 1000], values[:, 2000], values[:, 3000] = np.nan, np.inf, -1e6
-    made = run(values)
-    assert np.isfinite(made.quantiles).all()
-    assert away(made) < 0.05
+    forecasts = run(values)
+    assert np.isfinite(forecasts.quantiles).all()
+    assert away(forecasts) < 0.05
 
 
 @pytest.mark.parametrize(("age", "error"), [(1, 0.5), (3, 0.05)], ids=["1d", "3d"])
@@ -108,16 +108,16 @@ def test_a_step_is_followed_more_the_longer_it_lasts(age: int, error: float) -> 
 def test_a_burst_of_outliers_moves_neither_path_nor_median_peak() -> None:
     values = days(14)
     values[:, 8 * DAY : 8 * DAY + 6] = 1e5
-    made = run(values)
-    assert away(made) < 0.05
-    assert (made.peak_level(0.5) < 1500).all()
+    forecasts = run(values)
+    assert away(forecasts) < 0.05
+    assert (forecasts.peak_level(0.5) < 1500).all()
 
 
 @pytest.mark.parametrize("level", [0.0, 250.0])
 def test_dead_and_constant_series_are_forecast_as_they_are(level: float) -> None:
-    made = run(np.full((2, 14 * DAY), level))
-    assert (made.quantiles == level).all()
-    assert set(made.reason) == {Reason.NO_PEAK}
+    forecasts = run(np.full((2, 14 * DAY), level))
+    assert (forecasts.quantiles == level).all()
+    assert set(forecasts.reason) == {Reason.NO_PEAK}
 
 
 def test_a_quiet_weekend_is_not_taken_for_the_end_of_work() -> None:
@@ -125,9 +125,9 @@ def test_a_quiet_weekend_is_not_taken_for_the_end_of_work() -> None:
     values = days(14)
     for day in (5, 6, 12, 13):
         values[:, day * DAY : (day + 1) * DAY] *= 0.1
-    made = run(values)
+    forecasts = run(values)
     # The weekly season saw Monday follow such a weekend once: the band must reach the workday's noon.
-    assert (made.quantiles[:, 24, LEVELS.index(0.98)] > 400).all()
+    assert (forecasts.quantiles[:, 24, LEVELS.index(0.98)] > 400).all()
 
 
 def test_a_holiday_a_week_ago_does_not_lower_today() -> None:
@@ -139,22 +139,22 @@ def test_a_holiday_a_week_ago_does_not_lower_today() -> None:
 def test_a_leak_is_not_forecast_below_its_last_level() -> None:
     rng = np.random.default_rng(3)
     values = np.linspace(100, 1500, 14 * DAY) + rng.normal(0, 5, (3, 14 * DAY))
-    made = run(values)
+    forecasts = run(values)
     # It grows by 100 a day: the upper quantile must at least hold the last level and the peak stand above it.
-    assert (made.quantiles[:, :, UPPER].max(axis=1) > 1490).all()
-    assert (made.peak_level(0.95) > 1500).all()
+    assert (forecasts.quantiles[:, :, UPPER].max(axis=1) > 1490).all()
+    assert (forecasts.peak_level(0.95) > 1500).all()
 
 
 def test_series_of_different_size_get_the_same_forecast_in_their_unit() -> None:
     values = days(14, series=1)
-    made = run(np.concatenate([values, values * 64]))
-    np.testing.assert_allclose(made.quantiles[1], made.quantiles[0] * 64, rtol=1e-3)
+    forecasts = run(np.concatenate([values, values * 64]))
+    np.testing.assert_allclose(forecasts.quantiles[1], forecasts.quantiles[0] * 64, rtol=1e-3)
 
 
 def test_a_peak_is_found_where_it_was_every_day() -> None:
-    made = run(days(14))
-    for found in made.windows:
-        (peak,) = [w for w in found if w.kind is WindowKind.PEAK]
+    forecasts = run(days(14))
+    for window in forecasts.windows:
+        (peak,) = [w for w in window if w.kind is WindowKind.PEAK]
         assert peak.start_seconds % 86_400 < 43_200 < peak.end_seconds % 86_400
 
 
@@ -167,7 +167,7 @@ def test_days_after_a_change_of_clocks_the_peak_is_back_at_its_local_hour(switch
     times = np.arange(start, end, 300)
     hours = np.array([datetime.fromtimestamp(int(t), zone).hour for t in times])
     values = np.where(hours == 9, 900.0, 100.0)[None] + np.random.default_rng(0).normal(0, 5, (2, len(times)))
-    made = run(values, start)
-    for row in made.quantiles[:, :, MEDIAN]:
-        when = datetime.fromtimestamp(made.grid.start_seconds + 1800 * int(row.argmax()), zone)
+    forecasts = run(values, start)
+    for row in forecasts.quantiles[:, :, MEDIAN]:
+        when = datetime.fromtimestamp(forecasts.grid.start_seconds + 1800 * int(row.argmax()), zone)
         assert when.hour == 9

@@ -67,9 +67,9 @@ def test_the_booster_does_not_read_what_comes_after() -> None:
     clean = daily(60, 15)
     dirty = clean.copy()
     dirty[:, 14 * 48 :] = 1e9
-    one, other = (made(h[:, : 14 * 48], DEFAULTS) for h in (clean, dirty))
-    np.testing.assert_array_equal(one.path, other.path)
-    assert one.fit.card == other.fit.card
+    forecast, other = (made(h[:, : 14 * 48], DEFAULTS) for h in (clean, dirty))
+    np.testing.assert_array_equal(forecast.path, other.path)
+    assert forecast.fit.card == other.fit.card
 
 
 def test_every_series_names_what_serves_it() -> None:

@@ -93,20 +93,20 @@ def foreseen(origin: int, zone: str) -> tuple[Forecasts[NodeRef], np.ndarray]:
     past = grid_before(origin, 14, 300)
     values = office(past.start_seconds + 300 * np.arange(past.size), BERLIN)[None].astype(np.float32)
     usage = Usage((NodeRef("n"),), past, values, Resource.CPU, Statistic.MEAN)
-    made = forecast(usage, NOBODY, ForecastingSettings(time_zone=zone, booster_rows=0))
-    return made, office(origin + 1800 * np.arange(48), BERLIN)
+    forecasts = forecast(usage, NOBODY, ForecastingSettings(time_zone=zone, booster_rows=0))
+    return forecasts, office(origin + 1800 * np.arange(48), BERLIN)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("change", [SPRING, AUTUMN])
 @pytest.mark.parametrize("hours", [-10, 6, 30], ids=["tonight", "this night", "yesterday"])
 def test_office_hours_are_foreseen_across_a_change_of_clocks(change: int, hours: int) -> None:
-    made, really = foreseen(change + 3600 * hours, BERLIN)
+    forecasts, really = foreseen(change + 3600 * hours, BERLIN)
     # All days are alike on the users' clock, so nothing is wrong but an hour's edge that the mean blurs.
-    assert np.abs(made.level(0.5)[0] - really).max() < 60
+    assert np.abs(forecasts.level(0.5)[0] - really).max() < 60
     by_utc, _ = foreseen(change + 3600 * hours, "UTC")
     # By UTC both ends of the office day are an hour off: 4 half hours x 200, where the change lies inside the window.
-    assert np.abs(by_utc.level(0.5)[0] - really).sum() > np.abs(made.level(0.5)[0] - really).sum() + 300
+    assert np.abs(by_utc.level(0.5)[0] - really).sum() > np.abs(forecasts.level(0.5)[0] - really).sum() + 300
 
 
 def test_a_zone_that_nobody_knows_is_refused() -> None:

@@ -207,8 +207,8 @@ def test_any_history_is_answered_by_lawful_windows(history: np.ndarray, total: f
     grid = TimeGrid(START - history.shape[1] * 1800, 1800, history.shape[1])
     median = np.ones((len(history), 48), np.float32)
     has_peak = peak_expected(history, grid, median, DEFAULTS, np.full(len(history), total))
-    made = windows(median, peak_timing(history, grid, median), has_peak, GRID)
-    for row, flag in zip(made, has_peak.tolist(), strict=True):
+    all_windows = windows(median, peak_timing(history, grid, median), has_peak, GRID)
+    for row, flag in zip(all_windows, has_peak.tolist(), strict=True):
         assert [w.kind for w in row].count(WindowKind.PEAK) == int(flag)
         assert all(START <= w.start_seconds < w.end_seconds <= GRID.end_seconds for w in row)
         assert all(a.end_seconds <= b.start_seconds for a, b in pairwise(row))

@@ -35,12 +35,12 @@ def test_the_day_on_which_most_nodes_are_short_counts_not_the_deepest_one() -> N
     highest = calm()
     highest[0, 2] = 990.0  # one node, by 49 % of its limit
     highest[0, 9] = highest[1, 11] = 590.0  # two nodes within 24 hours, by 9 % of theirs
-    found = day_of(past(highest), np.array([1800.0, 3000.0, 0.0]))
-    assert (found.short_nodes, found.nodes, found.start_seconds) == (2, 3, 9 * SIX_HOURS)
-    assert found.deepest_ratio == pytest.approx(0.09)
-    assert found.mean_short_seconds == 2400.0  # the mean of 30 and 50 minutes: the third node was never short
+    day = day_of(past(highest), np.array([1800.0, 3000.0, 0.0]))
+    assert (day.short_nodes, day.nodes, day.start_seconds) == (2, 3, 9 * SIX_HOURS)
+    assert day.deepest_ratio == pytest.approx(0.09)
+    assert day.mean_short_seconds == 2400.0  # the mean of 30 and 50 minutes: the third node was never short
     # Sixteen blocks of six hours are four days.
-    assert sentence(found, Resource.CPU) == (
+    assert sentence(day, Resource.CPU) == (
         "CPU at risk 1 %: in the worst 24 hours of 4 tested days, from 1970-01-03 06:00 UTC, 2 of 3 nodes used more "
         "than was kept for prod, for 40 minutes each on average; deepest 9.0 % of a node."
     )
@@ -59,22 +59,22 @@ def test_a_node_that_is_short_twice_in_a_day_is_one_node() -> None:
 
 
 def test_without_a_node_above_its_peak_the_sentence_says_so() -> None:
-    found = day_of(past(calm()))
-    assert (found.reason, found.start_seconds, found.deepest_ratio, found.mean_short_seconds) == (
+    day = day_of(past(calm()))
+    assert (day.reason, day.start_seconds, day.deepest_ratio, day.mean_short_seconds) == (
         Reason.OK,
         None,
         None,
         None,
     )
     expected = "Memory at risk 1 %: no node used more than was kept for prod in 4 tested days."
-    assert sentence(found, Resource.MEMORY) == expected
+    assert sentence(day, Resource.MEMORY) == expected
 
 
 def test_few_tested_days_are_a_reason_and_no_zero() -> None:
     highest = calm(days=FEWEST_DAYS)[:, 1:]
-    found = day_of(past(highest))
-    assert (found.reason, found.start_seconds) == (Reason.FEW_TESTED_DAYS, None)
-    assert sentence(found, Resource.CPU) == f"CPU at risk 1 %: {SENTENCES[Reason.FEW_TESTED_DAYS]}"
+    day = day_of(past(highest))
+    assert (day.reason, day.start_seconds) == (Reason.FEW_TESTED_DAYS, None)
+    assert sentence(day, Resource.CPU) == f"CPU at risk 1 %: {SENTENCES[Reason.FEW_TESTED_DAYS]}"
 
 
 def test_blocks_that_were_not_tested_or_measured_have_no_part() -> None:
@@ -83,30 +83,30 @@ def test_blocks_that_were_not_tested_or_measured_have_no_part() -> None:
     of = past(highest)
     of.peaks[2, 3] = np.nan  # not tested: its peak is not known
     of.peaks[3, :] = np.nan  # a node too young for any
-    found = day_of(of)
+    day = day_of(of)
     # Of the day from block 3 on, nodes 1 and 2 are known in the other blocks.
-    assert (found.short_nodes, found.nodes) == (1, 3)
+    assert (day.short_nodes, day.nodes) == (1, 3)
 
 
 def test_how_long_is_unknown_where_a_short_node_has_no_samples_above() -> None:
     highest = calm()
     highest[:2, 6] = 600.0
     for seconds in (None, np.array([600.0, np.nan, 0.0]), np.array([600.0, 0.0, 0.0])):
-        found = day_of(past(highest), seconds)
-        assert found.mean_short_seconds is None
-        assert "the duration is not stored" in sentence(found, Resource.CPU)
+        day = day_of(past(highest), seconds)
+        assert day.mean_short_seconds is None
+        assert "the duration is not stored" in sentence(day, Resource.CPU)
 
 
 def test_one_node_is_not_called_an_average() -> None:
-    said = sentence(WorstDay(0.001, 90, 1, 1, 0, 600.0, 0.024), Resource.CPU)
-    assert "at risk 0.1 %" in said and "1 of 1 node used" in said and "for 10 minutes;" in said and "2.4 %" in said
+    text = sentence(WorstDay(0.001, 90, 1, 1, 0, 600.0, 0.024), Resource.CPU)
+    assert "at risk 0.1 %" in text and "1 of 1 node used" in text and "for 10 minutes;" in text and "2.4 %" in text
 
 
 def test_seconds_are_those_of_samples_above_the_peak_in_force_then() -> None:
     # Two blocks of three samples of 300 s; peaks 5 and 7: above are 6 and 9 of the first, 8 of the second.
     usage = np.array([[6.0, 5.0, 9.0, 7.0, 8.0, np.nan], [np.nan] * 6])
-    found = seconds_above(usage, np.array([[5.0, 7.0], [5.0, 7.0]]), 300)
-    assert found[0] == 900.0 and np.isnan(found[1])
+    values = seconds_above(usage, np.array([[5.0, 7.0], [5.0, 7.0]]), 300)
+    assert values[0] == 900.0 and np.isnan(values[1])
 
 
 @given(hnp.arrays(float, st.tuples(st.integers(1, 5), st.integers(12, 30)), elements=st.floats(0, 1000)))
@@ -129,11 +129,11 @@ def test_an_event_of_all_nodes_in_a_calm_past_is_found_in_what_peaks_are_tested_
     values[:7, noon : noon + 9] = 800.0
     refs = tuple(NodeRef(f"n{i}") for i in range(10))
     usage = Usage(refs, TimeGrid(0, 300, 40 * SLOTS), values.astype(np.float32), Resource.CPU, Statistic.MEAN)
-    made = node_peaks(usage, NodeLimits.of(np.full(10, 1000.0)), (0.01,), NodePeakSettings())
-    assert made.tested is not None
-    blocks = made.tested.peaks.shape[1]
+    peaks = node_peaks(usage, NodeLimits.of(np.full(10, 1000.0)), (0.01,), NodePeakSettings())
+    assert peaks.tested is not None
+    blocks = peaks.tested.peaks.shape[1]
     starts = [40 * 86_400 - SIX_HOURS * back for back in range(blocks, 0, -1)]
-    found = worst_day(made.tested, starts, 0.01)
-    assert (found.short_nodes, found.nodes, found.start_seconds) == (7, 10, 30 * 86_400 + 43_200)
+    day = worst_day(peaks.tested, starts, 0.01)
+    assert (day.short_nodes, day.nodes, day.start_seconds) == (7, 10, 30 * 86_400 + 43_200)
     # 800 less a peak that cannot be below the 310 of the days before, of a limit of 1000.
-    assert found.deepest_ratio is not None and 0 < found.deepest_ratio <= 0.49
+    assert day.deepest_ratio is not None and 0 < day.deepest_ratio <= 0.49

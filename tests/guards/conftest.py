@@ -16,5 +16,5 @@ RELEASES = [
 @pytest.fixture(scope="session", params=RELEASES)
 def control_plane(request: pytest.FixtureRequest) -> ControlPlane:
     """The shared control plane of one release; it is started when the first test asks for it."""
-    found: ControlPlane = request.getfixturevalue(request.param)
-    return found
+    plane: ControlPlane = request.getfixturevalue(request.param)
+    return plane

@@ -42,7 +42,7 @@ class Schemas:
             self._documents[path] = self._api.get(path)
         for schema in self._documents[path]["components"]["schemas"].values():
             names = schema.get("x-kubernetes-group-version-kind") or ()
-            if any((one["group"], one["version"], one["kind"]) == (group, version, kind) for one in names):
+            if any((name["group"], name["version"], name["kind"]) == (group, version, kind) for name in names):
                 return Resolved(schema, self._documents[path]).schema
         return {}
 

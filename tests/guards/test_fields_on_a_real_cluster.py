@@ -71,9 +71,9 @@ def tried(api: Api, admin: Api, path: str, live: Json, schemas: Schemas, allowed
         for title, body in changes(live, schemas.of(live["apiVersion"], live["kind"]), allowed)
     ]
     answers = [(act, outcome(api, act)) for act in acts]
-    assert [act.title for act, one in answers if one.status < 300 and is_done(api, admin, act)] == []
-    assert {one.status for _, one in answers} <= {200, 400, 403, 422}
-    return sum(one.by_policy for _, one in answers)
+    assert [act.title for act, answer in answers if answer.status < 300 and is_done(api, admin, act)] == []
+    assert {answer.status for _, answer in answers} <= {200, 400, 403, 422}
+    return sum(answer.by_policy for _, answer in answers)
 
 
 def test_the_policy_of_a_nodes_agent_holds_too(

@@ -44,11 +44,11 @@ def resources(api: Api) -> tuple[tuple[str, str, bool, tuple[str, ...], str], ..
 def _covered(account: str, group: str, resource: str, verb: str, namespace: str) -> bool:
     """Whether a rule of docs/rights.md lets the account do it to an object of any name."""
     return any(
-        (one.account, one.group, one.resource) == (account, group, resource)
-        and verb in one.verbs
-        and not one.names
-        and one.where in (EVERYWHERE, namespace)
-        for one in rights()
+        (right.account, right.group, right.resource) == (account, group, resource)
+        and verb in right.verbs
+        and not right.names
+        and right.where in (EVERYWHERE, namespace)
+        for right in rights()
     )
 
 
@@ -85,5 +85,5 @@ def test_a_stolen_token_does_nothing_that_no_right_covers(control_plane: Control
     wait_for("the API server to know the account's rights", lambda: outcome(api, tried[0]).status == 403)
     answers = [(act.title, outcome(api, act).status) for act in tried]
     # 403 by RBAC, before anything of the request is looked at: not 404, which would say that it was let through.
-    assert [one for one in answers if one[1] != 403] == []
+    assert [answer for answer in answers if answer[1] != 403] == []
     assert len(answers) >= 400

@@ -223,7 +223,7 @@ def test_an_approved_plan_is_changed_by_who_may_approve_and_by_the_forecast(
             by_planner, by_manager = sent(petra, act, **query), sent(thief(plane, MANAGER), act, **query)
             by_approver = sent(paul, act, **query)
             if title in SETTLED:  # by the definition itself, whoever asks
-                assert {one.status for one in (by_planner, by_manager, by_approver)} == {422}, act
+                assert {answer.status for answer in (by_planner, by_manager, by_approver)} == {422}, act
                 continue
             assert by_planner.by_policy is (title in TERMS), (act, by_planner)
             assert by_manager.by_policy is (title not in FORECAST), (act, by_manager)
@@ -441,5 +441,7 @@ def test_no_account_makes_an_object_that_stays_for_ever(
     bound = {**body, "metadata": {"name": name, "finalizers": ["example.invalid/for-ever"]}}
     assert outcome(api, Act("bound", "POST", path, bound)).by_policy
     applying = Act("applied", "PATCH", f"{path}/{name}", bound, PATCHES["apply"])
-    if "patch" in {verb for one in rights() if (one.account, one.resource) == (who, plural) for verb in one.verbs}:
+    if "patch" in {
+        verb for right in rights() if (right.account, right.resource) == (who, plural) for verb in right.verbs
+    }:
         assert sent(api, applying, fieldManager="x", force="true").by_policy

@@ -22,7 +22,7 @@ def test_the_shipped_policies_are_those_of_the_table() -> None:
 
 
 def test_every_right_to_write_has_a_sentence_about_its_thief_and_no_sentence_is_left_over() -> None:
-    assert {(one.account, one.resource) for one in rights() if set(one.verbs) - READING} == set(LEFT)
+    assert {(right.account, right.resource) for right in rights() if set(right.verbs) - READING} == set(LEFT)
 
 
 def test_every_policy_refuses_when_it_fails_and_has_a_binding_that_denies() -> None:
@@ -88,7 +88,7 @@ def policies() -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
     found = [body for file in sorted(DEPLOY.glob("*.yaml")) for body in yaml.safe_load_all(file.read_text()) if body]
     specs = {one["metadata"]["name"]: one["spec"] for one in found if one["kind"] == "ValidatingAdmissionPolicy"}
     bindings = [one["spec"] for one in found if one["kind"] == "ValidatingAdmissionPolicyBinding"]
-    return [(one["policyName"], specs[one["policyName"]], one) for one in bindings]
+    return [(binding["policyName"], specs[binding["policyName"]], binding) for binding in bindings]
 
 
 OPERATIONS = {"create": "CREATE", "patch": "UPDATE", "delete": "DELETE"}
@@ -112,10 +112,10 @@ def writes_on_others() -> set[tuple[str, str, str, str]]:
         for verb in rule["verbs"]
     }
     granted = {
-        (one.account, one.group, one.resource, verb)
-        for one in rights()
-        if one.where == EVERYWHERE and not one.names
-        for verb in one.verbs
+        (right.account, right.group, right.resource, verb)
+        for right in rights()
+        if right.where == EVERYWHERE and not right.names
+        for verb in right.verbs
     }
     return {
         one for one in bound | granted if one[1] in OTHERS and one[3] in OPERATIONS and one[1:] not in WITHOUT_POLICY
@@ -124,10 +124,10 @@ def writes_on_others() -> set[tuple[str, str, str, str]]:
 
 @pytest.mark.slow
 def test_every_right_to_write_what_is_not_ours_has_a_policy_about_that_account() -> None:
-    found = writes_on_others()
-    assert ("cotenant-manager", "", "pods/resize", "patch") in found
-    assert len(found) >= 25
-    assert sorted(one for one in found if not any(_covers(spec, *one) for _, spec, _ in policies())) == []
+    writes = writes_on_others()
+    assert ("cotenant-manager", "", "pods/resize", "patch") in writes
+    assert len(writes) >= 25
+    assert sorted(one for one in writes if not any(_covers(spec, *one) for _, spec, _ in policies())) == []
 
 
 def _covers(spec: dict[str, Any], account: str, group: str, resource: str, verb: str) -> bool:

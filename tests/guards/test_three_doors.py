@@ -263,12 +263,12 @@ def served(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Ite
         access=by_proxy,
     )
     source = StoreSource(Store((folder / "store").as_uri(), "none"), support.QUICK)
-    given = DashboardContext(
+    context = DashboardContext(
         access=by_proxy,
         plans=plan_service_of(settings),
         autopilot=autopilot_service_of(settings, lambda _namespace: []),
     )
-    app = create_app(source, support.QUICK, SystemClock(), given)
+    app = create_app(source, support.QUICK, SystemClock(), context)
     with support.served(app) as url:
         yield url, app
 

@@ -15,18 +15,18 @@ _DECLARES = re.compile(r"^_?[A-Z_]+(?:: Final)? = Schema\(", re.MULTILINE)
 @cache
 def every_schema() -> dict[str, Schema]:
     """By name; two tables of one name are one, of which a command or a page shows some columns."""
-    found: dict[str, Schema] = {}
+    schemas: dict[str, Schema] = {}
     for path in SOURCES:
         if not _DECLARES.search(path.read_text(encoding="utf-8")):
             continue
         module = importlib.import_module(module_name(path))
         for value in vars(module).values():
             if isinstance(value, Schema):
-                first = found.setdefault(value.name, value)
+                first = schemas.setdefault(value.name, value)
                 less, more = sorted((first, value), key=lambda schema: len(schema.columns))
                 assert set(less.columns) <= set(more.columns), f"two tables are called {value.name}"
-                found[value.name] = more
-    return found
+                schemas[value.name] = more
+    return schemas
 
 
 @cache

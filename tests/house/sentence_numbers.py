@@ -86,7 +86,7 @@ def declared(trees: Sequence[ast.Module], columns: frozenset[str]) -> Declared:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             functions[node.name] = is_number(node.returns) and functions.get(node.name, True)
     for name, above in bases.items():
-        fields[name] = {field: numeric for one in (*above, name) for field, numeric in fields.get(one, {}).items()}
+        fields[name] = {field: numeric for text in (*above, name) for field, numeric in fields.get(text, {}).items()}
     every = [pair for own in fields.values() for pair in own.items()]
     attributes = {name for name, numeric in every if numeric} - {name for name, numeric in every if not numeric}
     by_name = {re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower(): name for name in fields}
@@ -111,26 +111,26 @@ class Scope:
 
 def numbers_of(tree: ast.Module, module: str, names: Declared) -> set[str]:
     """The numbers that a module formats: "module.function: expression"."""
-    found: set[str] = set()
+    texts: set[str] = set()
     owners = {part: node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for part in node.body}
     for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)):
         of_errors = {id(part) for one in ast.walk(function) if _answers_input(one) for part in ast.walk(one)}
         scope = _scope(function, owners.get(function, ""), names)
         for node in (node for node in ast.walk(function) if id(node) not in of_errors):
-            found |= {f"{module}.{function.name}: {ast.unparse(one)}" for one in _written(node, scope)}
-    return found
+            texts |= {f"{module}.{function.name}: {ast.unparse(one)}" for one in _written(node, scope)}
+    return texts
 
 
 def computed_in(tree: ast.Module, module: str, names: Declared) -> set[str]:
     """Those of the numbers of a module that the function that writes them computes: "module.function: expression"."""
-    found: set[str] = set()
+    texts: set[str] = set()
     for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)):
         of_errors = {id(part) for one in ast.walk(function) if _answers_input(one) for part in ast.walk(one)}
         scope, assigned = _scope(function, "", names), _assigned(function)
         for node in (node for node in ast.walk(function) if id(node) not in of_errors):
             written = [one for one in _written(node, scope) if _is_computed(one, assigned)]
-            found |= {f"{module}.{function.name}: {ast.unparse(one)}" for one in written}
-    return found
+            texts |= {f"{module}.{function.name}: {ast.unparse(one)}" for one in written}
+    return texts
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class Made:
 
 def calls_in(tree: ast.Module, module: str, names: Declared) -> Mapping[str, Made]:
     """What makes each number of a module."""
-    found: dict[str, Made] = {}
+    computed: dict[str, Made] = {}
     for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)):
         scope, assigned = _scope(function, "", names), _assigned(function)
         arguments = {one.arg for one in (*function.args.args, *function.args.kwonlyargs)}
@@ -151,14 +151,14 @@ def calls_in(tree: ast.Module, module: str, names: Declared) -> Mapping[str, Mad
             parts = list(_parts(one, assigned))
             calls = {_name(part.func) for part in parts if isinstance(part, ast.Call)} - CONVERTS
             handed = not calls and any(isinstance(part, ast.Name) and part.id in arguments for part in parts)
-            found[f"{module}.{function.name}: {ast.unparse(one)}"] = Made(frozenset(calls), handed)
-    return found
+            computed[f"{module}.{function.name}: {ast.unparse(one)}"] = Made(frozenset(calls), handed)
+    return computed
 
 
 def _parts(number: ast.expr, assigned: Mapping[str, list[ast.expr]]) -> Iterator[ast.AST]:
     """The expressions that a number is made of, through variables, not into what functions are given."""
     todo: list[ast.AST] = [number]
-    seen: set[str] = set()
+    texts: set[str] = set()
     while todo:
         node = todo.pop()
         yield node
@@ -166,8 +166,8 @@ def _parts(number: ast.expr, assigned: Mapping[str, list[ast.expr]]) -> Iterator
             if isinstance(node.func, ast.Attribute):  # counts.items(): what has the items
                 todo.append(node.func.value)
             continue
-        if isinstance(node, ast.Name) and node.id not in seen:
-            seen.add(node.id)
+        if isinstance(node, ast.Name) and node.id not in texts:
+            texts.add(node.id)
             todo += assigned.get(node.id, [])
         todo += [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr | ast.comprehension)]
 
@@ -212,9 +212,9 @@ def _is_arithmetic(node: ast.BinOp) -> bool:
     if isinstance(node.op, ast.BitOr | ast.BitAnd | ast.LShift):
         return False
     sides = (node.left, node.right)
-    if any(isinstance(one, COLLECTIONS) for one in sides):
+    if any(isinstance(side, COLLECTIONS) for side in sides):
         return False
-    if any(isinstance(one, ast.Constant) and isinstance(one.value, str) for one in sides):
+    if any(isinstance(side, ast.Constant) and isinstance(side.value, str) for side in sides):
         return False
     in_other_unit = isinstance(node.op, ast.Mult | ast.Div | ast.FloorDiv) and any(map(_is_unit, sides))
     return not in_other_unit
@@ -264,8 +264,8 @@ def _written(node: ast.AST, scope: Scope) -> Iterator[ast.expr]:
 def _scope(function: ast.FunctionDef | ast.AsyncFunctionDef, owner: str, names: Declared) -> Scope:
     """Parameters and variables of a function: which are numbers, and of which class the others are."""
     arguments = (*function.args.args, *function.args.kwonlyargs)
-    numbers = {one.arg for one in arguments if is_number(one.annotation)}
-    said = {one.arg: _class_of(one.annotation) for one in arguments if one.annotation is not None}
+    numbers = {argument.arg for argument in arguments if is_number(argument.annotation)}
+    said = {argument.arg: _class_of(argument.annotation) for argument in arguments if argument.annotation is not None}
     scope = Scope(numbers, {**names.by_name, **said, "self": owner}, names)
     bound = {
         part.id
@@ -274,7 +274,7 @@ def _scope(function: ast.FunctionDef | ast.AsyncFunctionDef, owner: str, names: 
         for part in ast.walk(node.target)
         if isinstance(part, ast.Name) and NUMBER_WORDS.match(part.id)
     }
-    numbers |= bound - {one.arg for one in arguments}
+    numbers |= bound - {argument.arg for argument in arguments}
     while True:
         size = len(numbers)
         for node in ast.walk(function):
@@ -303,7 +303,7 @@ def _is_numeric(node: ast.expr, scope: Scope) -> bool:
         case ast.BinOp():
             numeric = _is_numeric(node.left, scope) and not isinstance(node.op, ast.Mod | ast.BitOr)
         case ast.BoolOp():
-            numeric = any(_is_numeric(one, scope) for one in node.values)
+            numeric = any(_is_numeric(value, scope) for value in node.values)
         case ast.IfExp():
             numeric = _is_numeric(node.body, scope) or _is_numeric(node.orelse, scope)
     return numeric

@@ -115,13 +115,13 @@ OF_DOCUMENT = ("recommender.model.views.Overview.", "recommender.model.savings."
 def compared_tables() -> dict[Surface, set[str]]:
     """Surface -> the tables whose cells the consistency suite compares on it."""
     found = {surface: set(tables) for surface, (_, tables) in READERS.items()}
-    for one in live.LIVE:
-        found[Surface.REST].add(one.schema.name)
-        found[Surface.EXPORT] |= {one.schema.name} if Surface.EXPORT in live.surfaces_of(one.schema) else set()
-        found[Surface.CLI] |= {one.schema.name} if one.words else set()
-        found[Surface.MCP] |= {one.schema.name} if one.tool[0] else set()
-    of_page = {one.schema.name for one in live.PAGE_TABLES}
-    found[Surface.TABLE] |= {*of_page, *(one.schema.name for one in live.LISTED), CLUSTERS.name}
+    for table in live.LIVE:
+        found[Surface.REST].add(table.schema.name)
+        found[Surface.EXPORT] |= {table.schema.name} if Surface.EXPORT in live.surfaces_of(table.schema) else set()
+        found[Surface.CLI] |= {table.schema.name} if table.words else set()
+        found[Surface.MCP] |= {table.schema.name} if table.tool[0] else set()
+    of_page = {page_table.schema.name for page_table in live.PAGE_TABLES}
+    found[Surface.TABLE] |= {*of_page, *(live_table.schema.name for live_table in live.LISTED), CLUSTERS.name}
     of_size = {schema.name for schema in live.SIZE_PARTS.values()}
     found[Surface.DRAWER] = {live.LADDERS.name, live.RUNGS.name, *(of_size & of_page)}
     for surface in (Surface.REST, Surface.CLI, Surface.MCP, Surface.PYTHON):
@@ -155,8 +155,10 @@ def uncompared(one: Quantity, tables: Mapping[Surface, set[str]]) -> Iterator[Su
 
 def test_every_quantity_of_several_surfaces_is_compared_on_each() -> None:
     tables = compared_tables()
-    several = [one for one in every_quantity() if len(one.surfaces) > 1]
-    missing = {one.key: found for one in several if (found := [s.value for s in uncompared(one, tables)])}
+    several = [quantity for quantity in every_quantity() if len(quantity.surfaces) > 1]
+    missing = {
+        quantity.key: texts for quantity in several if (texts := [s.value for s in uncompared(quantity, tables)])
+    }
     assert missing == {}, "compare it in tests/consistency, or name the test that does"
 
 
@@ -165,7 +167,7 @@ def test_each_test_that_compares_a_quantity_by_name_is_there() -> None:
     parts = [path.partition("::") for path in sorted(used)]
     lost = [name for file, _, name in parts if f"def {name}(" not in (TESTS / file).read_text(encoding="utf-8")]
     assert lost == []
-    keys = [one.key for one in every_quantity()]
+    keys = [quantity.key for quantity in every_quantity()]
     unknown = [key for key in NAMED if not any(k == key or (key[-1] == "*" and k.startswith(key[:-1])) for k in keys)]
     assert unknown == [], "no such quantity"
 
@@ -188,8 +190,8 @@ def ways_of(one: Setting) -> set[str]:
     """Everything in which a setting of the suite differs from the defaults."""
     named = ("marks_nodes", "reads", "zone", "cluster")
     other = {name for name in named if getattr(one, name) != getattr(SETTINGS[0], name)}
-    asked = {part.partition("=")[0] for part in one.search.split("&") if part}
-    return {*other, *asked, *(f"{path}={value}" for path, value in leaves(one.document))}
+    texts = {part.partition("=")[0] for part in one.search.split("&") if part}
+    return {*other, *texts, *(f"{path}={value}" for path, value in leaves(one.document))}
 
 
 def leaves(document: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
@@ -204,7 +206,7 @@ def test_the_suite_runs_under_each_way_to_differ_with_others_and_alone() -> None
     assert ways_of(SETTINGS[0]) == set()
     for settings in (SETTINGS, ONE_BY_ONE):
         assert set().union(*map(ways_of, settings)) >= WAYS
-    assert all("." in way or len(ways_of(one)) == 1 for one in ONE_BY_ONE for way in ways_of(one))
+    assert all("." in way or len(ways_of(setting)) == 1 for setting in ONE_BY_ONE for way in ways_of(setting))
 
 
 def surfaces_of_module(name: str) -> frozenset[Surface]:
@@ -219,18 +221,21 @@ def surfaces_of_module(name: str) -> frozenset[Surface]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("key", [one.key for title in UNLISTED for one in by_chapter()[title]])
+@pytest.mark.parametrize("key", [quantity.key for title in UNLISTED for quantity in by_chapter()[title]])
 def test_sentences_contain_a_quantity_where_the_dictionary_says_it_and_nowhere_else(key: str) -> None:
     """So that a quantity of one surface is proven to have no other one."""
     modules = [sentences.formatted()[number] for number in sentences.LISTED["quantities"].get(key, ())]
-    said = frozenset(QUANTITIES[key].surfaces) - {Surface.REST, Surface.MCP}
-    assert said == frozenset().union(*map(surfaces_of_module, modules))
+    surfaces = frozenset(QUANTITIES[key].surfaces) - {Surface.REST, Surface.MCP}
+    assert surfaces == frozenset().union(*map(surfaces_of_module, modules))
 
 
 def test_a_table_of_one_surface_is_made_where_that_surface_is() -> None:
     """Its schema and the function of its rows are used by commands, or by charts, and by no other kind of module."""
-    alone = {one.schema.name: one for one in TABLES if len(one.surfaces) == 1}
-    assert {surface for one in alone.values() for surface in one.surfaces} <= {Surface.CLI, Surface.CHART}
+    alone = {table_subject.schema.name: table_subject for table_subject in TABLES if len(table_subject.surfaces) == 1}
+    assert {surface for table_subject in alone.values() for surface in table_subject.surfaces} <= {
+        Surface.CLI,
+        Surface.CHART,
+    }
     for name, (path, tree) in sentences.sources().items():
         shows = {Surface.REST, Surface.TABLE} if name.startswith("dashboard/") else set()
         shows |= {Surface.PYTHON} if name.startswith("cotenant/python_api/") else set()

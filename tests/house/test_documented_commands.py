@@ -212,8 +212,8 @@ def test_kubectl_and_helm_take_every_flag(program: str) -> None:
     # --help parses the flags before it, and asks no cluster.
     for words in sorted(shown):
         command = [str(binaries.find(program)), *words[1:], "--help"]
-        asked = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-        assert asked.returncode == 0 and "Usage:" in asked.stdout, (words, asked.stderr)
+        process = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert process.returncode == 0 and "Usage:" in process.stdout, (words, process.stderr)
 
 
 @pytest.mark.slow

@@ -23,8 +23,8 @@ def lines_of(page: Path) -> Iterator[str]:
     text = page.read_text(encoding="utf-8")
     for block in re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
         for line in block.replace("\\\n", " ").splitlines():
-            if found := re.match(r"\s*(?:\$ |- )?(cotenant .*)", line):
-                yield found[1]
+            if match := re.match(r"\s*(?:\$ |- )?(cotenant .*)", line):
+                yield match[1]
     prose = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
     for code in re.findall(r"`([^`]+)`", prose):
         if code.startswith("cotenant ") and len(code.split()) > 2 and "|" not in code and "..." not in code:

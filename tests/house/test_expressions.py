@@ -55,8 +55,8 @@ def test_the_texts_do_not_blame_expressions_whose_time_is_linear(expression: str
 
 
 def test_the_expressions_of_every_room_are_found() -> None:
-    found = {where.partition("/")[0] for where, _, _ in expressions()}
-    assert found >= {"admission", "base", "changes", "enforcer", "profiler", "recommender", "scheduler_ext"}
+    texts = {where.partition("/")[0] for where, _, _ in expressions()}
+    assert texts >= {"admission", "base", "changes", "enforcer", "profiler", "recommender", "scheduler_ext"}
 
 
 def slow_text(expression: Expression) -> tuple[str, str | None]:
@@ -87,7 +87,7 @@ def is_slow(call: partial[Any]) -> bool:
 @cache
 def expressions() -> tuple[Expression, ...]:
     """All of them, also of fields of structs, with names of constants put in as their modules have them."""
-    return tuple(found for path in SOURCES for found in expressions_of(path))
+    return tuple(expression for path in SOURCES for expression in expressions_of(path))
 
 
 def expressions_of(path: Path) -> Iterator[Expression]:

@@ -39,8 +39,8 @@ def modules_after(statement: str) -> set[str]:
 
 
 def test_every_top_level_package_is_a_known_room() -> None:
-    found = {p.parent.resolve().relative_to(ROOT).parts[0] for p in ROOT.glob("*/__init__.py")} - {"bench", "tests"}
-    assert found == set(PACKAGES)
+    texts = {p.parent.resolve().relative_to(ROOT).parts[0] for p in ROOT.glob("*/__init__.py")} - {"bench", "tests"}
+    assert texts == set(PACKAGES)
 
 
 def imports_an_edge_unmarked(path: Path) -> bool:
@@ -91,6 +91,6 @@ REQUEST_OR_LIMIT = re.compile(
 
 
 def test_what_counts_for_a_request_that_is_not_set_is_written_once() -> None:
-    found = [path for path in SOURCES if REQUEST_OR_LIMIT.search(path.read_text())]
-    assert [str(path) for path in found if path.name != "pod_request.py"] == [], "use pod_request.effective_requests"
-    assert found, "the pattern finds where it is written"
+    paths = [path for path in SOURCES if REQUEST_OR_LIMIT.search(path.read_text())]
+    assert [str(path) for path in paths if path.name != "pod_request.py"] == [], "use pod_request.effective_requests"
+    assert paths, "the pattern finds where it is written"

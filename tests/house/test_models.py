@@ -44,5 +44,5 @@ def test_pods_nodes_and_forecasts_are_decoded_by_the_structs_of_one_package() ->
     every = list(declared())
     family = {name for inside, _, name in every if inside} - METADATA
     assert {"node_name", "container_statuses", "valid_until", "queues_served_until"} <= family
-    beside = {(found.name, name) for inside, found, name in every if not inside and name in family}
+    beside = {(class_def.name, name) for inside, class_def, name in every if not inside and name in family}
     assert beside == OTHER_KINDS, "inherit from a struct of base/kubernetes/models, or add the projection there"

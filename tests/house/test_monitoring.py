@@ -136,8 +136,8 @@ def test_every_command_of_a_runbook_exists() -> None:
     ours = sorted({words[:1] + tuple(w for w in words[1:3] if w.islower() and w.isalpha()) for words in shown})
     for words in ours:
         if words[0] == "cotenant":
-            asked = CliRunner().invoke(root, [*words[1:], "--help"])
-            assert asked.exit_code == 0 and " ".join(words) in asked.output, words
+            result = CliRunner().invoke(root, [*words[1:], "--help"])
+            assert result.exit_code == 0 and " ".join(words) in result.output, words
     assert {words[0] for words in shown} == {"cotenant", "kubectl"}
     manifests = "".join(p.read_text() for p in (ROOT / "deploy").rglob("*.yaml"))
     for words in shown:

@@ -114,18 +114,18 @@ def _texts(node: ast.expr) -> set[str]:
 
 def _values(scope: ast.FunctionDef, name: str) -> set[str]:
     """What a variable of a function may be: what is assigned to it, or the first of each row that a loop walks."""
-    found: set[str] = set()
+    texts: set[str] = set()
     for node in ast.walk(scope):
         if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == [name]:
-            found |= _texts(node.value)
+            texts |= _texts(node.value)
         if not isinstance(node, ast.comprehension) or not isinstance(node.target, ast.Tuple):
             continue
         rows = node.iter
         if isinstance(rows, ast.Name) and ast.unparse(node.target.elts[0]) == name:
-            for one in (one for one in ast.walk(scope) if isinstance(one, ast.Assign)):
-                if ast.unparse(one.targets[0]) == rows.id and isinstance(one.value, ast.Tuple):
-                    found |= {t for row in one.value.elts if isinstance(row, ast.Tuple) for t in _texts(row.elts[0])}
-    return found
+            for assign in (one for one in ast.walk(scope) if isinstance(one, ast.Assign)):
+                if ast.unparse(assign.targets[0]) == rows.id and isinstance(assign.value, ast.Tuple):
+                    texts |= {t for row in assign.value.elts if isinstance(row, ast.Tuple) for t in _texts(row.elts[0])}
+    return texts
 
 
 def words_of(quantity: Quantity) -> str:
@@ -162,7 +162,7 @@ WORDS_OR_DRAWINGS = ("str", "Chart", "Component", "list[str]", "Sequence[str]")
 
 
 def test_the_function_of_a_quantity_computes_a_number_and_writes_no_words() -> None:
-    functions = {one.key: resolved(one.function) for one in every_quantity()}
+    functions = {quantity.key: resolved(quantity.function) for quantity in every_quantity()}
     results = {k: str(getattr(f, "__annotations__", {}).get("return", "")) for k, f in functions.items() if callable(f)}
     assert [key for key, result in results.items() if result in WORDS_OR_DRAWINGS] == []
 
@@ -276,9 +276,9 @@ def test_what_thresholds_are_compared_with_and_the_peak_of_pages_are_named_apart
     peak = QUANTITIES["peak"]
     assert "5 min" in peak.name and peak.resolution == "5 minutes"
     for key in ("highest_half_hour_ratio", "highest_half_hour_p95"):
-        one = QUANTITIES[key]
-        assert "half hour" in one.name and "peak" not in one.name and one.resolution == "half hour"
-        assert "thresholds" in one.definition and "thresholds" not in peak.definition
+        quantity = QUANTITIES[key]
+        assert "half hour" in quantity.name and "peak" not in quantity.name and quantity.resolution == "half hour"
+        assert "thresholds" in quantity.definition and "thresholds" not in peak.definition
 
 
 def test_confidence_is_three_words_for_people_and_no_probability_anywhere() -> None:

@@ -114,10 +114,10 @@ def test_an_object_with_a_secret_shows_none(holder: object) -> None:
 
 def test_every_field_with_the_name_of_a_secret_is_left_out_of_the_repr() -> None:
     fields = [
-        (str(path.relative_to(ROOT)), *found.groups())
+        (str(path.relative_to(ROOT)), *match.groups())
         for path in SOURCES
         if "settings" not in path.relative_to(ROOT).parts
-        for found in SECRET_FIELD.finditer(path.read_text())
+        for match in SECRET_FIELD.finditer(path.read_text())
     ]
     assert len(fields) >= 8
     assert [f for f in fields if "repr=False" not in f[2] and f[:2] not in PUBLIC] == []

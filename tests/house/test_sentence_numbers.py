@@ -168,7 +168,7 @@ def test_a_quantity_says_that_sentences_show_it() -> None:
 def test_a_new_number_is_found_however_it_comes_into_the_sentence(line: str, number: str) -> None:
     head = "def lead(share, overview, rows, view, cost, some, n: int):\n    many = n + 1\n"
     body = f"{head}    for name, count in rows:\n        yield {line}\n"
-    assert number in {one.partition(": ")[2] for one in numbers_of(ast.parse(body), "page", names())}
+    assert number in {text.partition(": ")[2] for text in numbers_of(ast.parse(body), "page", names())}
 
 
 @pytest.mark.parametrize("line", ["f'{name} is gone'", "f'{title}: {words}'", "raise UsageError(f'{n} is too many')"])

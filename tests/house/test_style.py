@@ -65,8 +65,8 @@ def test_every_reason_and_defect_has_a_sentence() -> None:
 
 def test_every_reason_is_given_somewhere() -> None:
     """By its name, or by its code where tables hold it as text."""
-    told = {ROOT / "base/reasons.py", ROOT / "dashboard/figures/display.py"}
-    code = "".join(path.read_text() for path in SOURCES if path not in told)
+    paths = {ROOT / "base/reasons.py", ROOT / "dashboard/figures/display.py"}
+    code = "".join(path.read_text() for path in SOURCES if path not in paths)
     # Each of the two is looked for once in all code: once a reason takes twenty seconds.
     names, codes = set(re.findall(r"\bReason\.(\w+)", code)), set(re.findall(r'"(?=([^"\n]+)")', code))
     assert [r.value for r in Reason if r.name not in names and r.value not in codes] == []

@@ -124,8 +124,8 @@ class Scene:
 
     def events(self, reason: str) -> list[Json]:
         """Events of the namespace with a reason."""
-        found = self.api.items(f"/apis/events.k8s.io/v1/namespaces/{self.namespace}/events")
-        return [event for event in found if event.get("reason") == reason]
+        items = self.api.items(f"/apis/events.k8s.io/v1/namespaces/{self.namespace}/events")
+        return [event for event in items if event.get("reason") == reason]
 
     # --- managers -----------------------------------------------------------------------------------------------------
     def settings(self, kubeconfig: Path | None = None, **manager: Any) -> Settings:

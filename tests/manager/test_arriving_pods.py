@@ -75,8 +75,8 @@ def writes(want: int, taken: int, arriving: int, *, fresh: bool = True) -> tuple
         allocatable={"cpu": 1_000_000}, proposals=(ahead,),
     )  # fmt: skip
     intents = [i for i in decide(view, SIX + HOUR, PlanSettings()).intents if i.address.resource == "reservations"]
-    made = [i.address.name for i in intents if isinstance(i, Apply)]
-    return made, [i.address.name for i in intents if isinstance(i, Delete)]
+    texts = [i.address.name for i in intents if isinstance(i, Apply)]
+    return texts, [i.address.name for i in intents if isinstance(i, Delete)]
 
 
 @given(st.integers(1, 12).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n))), st.integers(0, 12))

@@ -117,17 +117,17 @@ def test_a_koord_manager_that_comes_later_and_ours_do_not_write_in_turns(
     ours = started()
     wait_for("our amounts", lambda: scene.lent(nodes))
     wait_for("our NodeSLOs", lambda: len(scene.api.items(f"{SLO}/nodeslos")) == len(nodes))
-    seen: list[list[str]] = []
+    all_texts: list[list[str]] = []
     with koordinator.manager(scene.plane, tmp_path):
         for system_cpu in (1, 3, 2):
             scene.report(nodes, str(system_cpu))
             wait_for("the new amounts", lambda cpu=system_cpu: lends(scene, nodes, cpu))
-            begun = len(seen)
+            begun = len(all_texts)
             for _ in range(3):
                 more_rounds(ours, 2)
-                seen.append(versions(scene, nodes))
-            assert len(set(map(str, seen[begun:]))) == 1
-    assert len(set(map(str, seen))) == 3
+                all_texts.append(versions(scene, nodes))
+            assert len(set(map(str, all_texts[begun:]))) == 1
+    assert len(set(map(str, all_texts))) == 3
 
 
 def batch_pod(scene: Scene, namespace: str, name: str, millicores: int) -> Callable[[], Json]:

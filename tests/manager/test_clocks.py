@@ -61,9 +61,9 @@ Nodes = Callable[..., list[str]]
     ],
 )
 def test_the_clock_that_is_off_is_named(ours: float, server: float | None, reports: list[float], words: str) -> None:
-    found = server_disagrees(ours, server, reports)
-    assert words in found
-    assert bool(found) is bool(words)
+    text = server_disagrees(ours, server, reports)
+    assert words in text
+    assert bool(text) is bool(words)
 
 
 @pytest.mark.parametrize(
@@ -78,9 +78,9 @@ def test_the_clock_that_is_off_is_named(ours: float, server: float | None, repor
     ],
 )
 def test_many_nodes_that_agree_against_us_are_believed(ahead: dict[str, float], words: str) -> None:
-    found = nodes_disagree(ahead)
-    assert words in found
-    assert bool(found) is bool(words)
+    text = nodes_disagree(ahead)
+    assert words in text
+    assert bool(text) is bool(words)
 
 
 @pytest.mark.parametrize(
@@ -93,9 +93,9 @@ def test_many_nodes_that_agree_against_us_are_believed(ahead: dict[str, float], 
     ],
 )
 def test_a_metric_source_whose_clock_is_off_is_named(ahead: float, words: str) -> None:
-    found = source_disagrees(ahead)
-    assert words in found
-    assert bool(found) is bool(words)
+    text = source_disagrees(ahead)
+    assert words in text
+    assert bool(text) is bool(words)
 
 
 def test_a_servers_time_goes_on_by_a_clock_that_nobody_sets() -> None:

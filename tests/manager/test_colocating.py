@@ -98,9 +98,9 @@ def test_a_node_that_goes_between_look_and_write_is_no_fault_of_the_others(scene
         wait_for("the configuration", mirrors["config"].snapshot)
         scene.api.delete(f"/api/v1/nodes/{gone}")
         wait_for("the node to go", lambda: ("", gone) not in mirrors["nodes"].snapshot())
-        found = feature.decide({}, time.time())  # it has not been told yet
-        assert {gone, left} <= {intent.address.name for intent in found.intents}
-        (note,) = [n for n in found.notes if n.warning]
+        decision = feature.decide({}, time.time())  # it has not been told yet
+        assert {gone, left} <= {intent.address.name for intent in decision.intents}
+        (note,) = [n for n in decision.notes if n.warning]
         assert (
             "$.cpuReclaimTresholdPercent: 50 is not read here; do you mean cpuReclaimThresholdPercent?" in note.message
         )
@@ -128,7 +128,7 @@ def test_a_pod_that_came_after_the_analysis_lowers_batch_cpu_at_once_and_one_tha
 
     def lent() -> int:
         intents = feature.decide({n: m.changes() for n, m in mirrors.items()}, time.time()).intents
-        (body,) = [one.body for one in intents if isinstance(one, Apply) and one.address.name == node]
+        (body,) = [intent.body for intent in intents if isinstance(intent, Apply) and intent.address.name == node]
         return int(body["status"]["allocatable"][BATCH_CPU])
 
     def present(name: str) -> bool:

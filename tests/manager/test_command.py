@@ -33,9 +33,9 @@ def test_a_dry_run_shows_what_is_due_and_writes_nothing(scene: Scene, fake_nodes
     (node,) = fake_nodes(1, cpu="16")
     scene.report([node])
     scene.configure(colocation_config={"enable": True})
-    code, rows, said = once(scene)
+    code, rows, text = once(scene)
     assert code == 0
-    assert "Dry run: nothing is written" in said
+    assert "Dry run: nothing is written" in text
     mine = {row["feature"]: row for row in rows if row["object"].endswith(f"/{node}")}
     assert mine.keys() == {"colocation", "node-slo"}
     assert json.loads(mine["colocation"]["new"])["status"]["allocatable"][BATCH_CPU] == "8600"
@@ -50,16 +50,16 @@ def test_a_run_that_writes_says_so_and_leaves_an_audit(scene: Scene, fake_nodes:
     scene.configure(colocation_config={"enable": True})
     assert once(scene, "--write")[0] == 0
     scene.report([node], system_cpu="4")
-    code, rows, said = once(scene, "--write")
+    code, rows, text = once(scene, "--write")
     assert code == 0
-    assert "WRITES to the cluster" in said
+    assert "WRITES to the cluster" in text
     (row,) = (r for r in rows if r["object"] == f"nodes/{node}")
     # 16000 - 6400 (margin) - 4000 = 5600 in the place of 16000 - 6400 - 1000 = 8600.
     assert (json.loads(row["old"])[BATCH_CPU], json.loads(row["new"])["status"]["allocatable"][BATCH_CPU]) == (
         8600,
         "5600",
     )
-    lines = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+    lines = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
     (line,) = (x for x in lines if x["msg"] == "wrote" and x["object"] == f"nodes/{node}")
     assert line["who"] == "cotenant-manager/colocation"
     assert "resourceDiffThreshold" in line["why"]

@@ -57,7 +57,11 @@ def old_definition(control_plane: ControlPlane) -> Iterator[Api]:
 
 
 def named(plane: ControlPlane) -> list[str]:
-    return [one for one in older_definitions(plane.client(account(plane, "cotenant-manager"))) if NAME in one]
+    return [
+        older_definition
+        for older_definition in older_definitions(plane.client(account(plane, "cotenant-manager")))
+        if NAME in older_definition
+    ]
 
 
 def test_an_older_definition_is_named_with_what_it_lacks_and_the_write_with_what_helps(
@@ -149,8 +153,8 @@ def test_a_type_that_the_served_definition_refuses_is_found(ours: Any, served: A
 def test_bounds_that_koordinators_own_definition_has_besides_are_no_sign_of_age(
     ours: Any, served: Any, missing: list[str]
 ) -> None:
-    found = missing_fields({"properties": {"a": ours}}, {"properties": {"a": served}}, is_shared=True)
-    assert list(found) == missing
+    texts = missing_fields({"properties": {"a": ours}}, {"properties": {"a": served}}, is_shared=True)
+    assert list(texts) == missing
 
 
 @pytest.mark.parametrize(

@@ -71,8 +71,8 @@ class Rounds:
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Iterator[MoveScene]:
-    with moves.embedded(tmp_path) as made:
-        yield made
+    with moves.embedded(tmp_path) as move_scene:
+        yield move_scene
 
 
 def rounds(scene: MoveScene, arguments: tuple[RebalanceArgs, EmptyingArgs] = ACTING, **own: Any) -> Rounds:

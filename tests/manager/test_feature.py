@@ -209,7 +209,7 @@ GATEWAY = "the source answered 502: upstream connect error, x-request-id: {}"
 )
 def test_an_outage_that_goes_on_is_one_state(first: str, second: str, same: bool) -> None:
     """Each new state is a warning, an Event and a write of the ConfigMap: one in each round for as long as it lasts."""
-    one, two = (
+    feature_state, two = (
         FeatureState("colocation", ControllerCondition.STALE, text, at) for at, text in enumerate((first, second))
     )
-    assert one.same(two) is same and two.same(one) is same
+    assert feature_state.same(two) is same and two.same(feature_state) is same

@@ -26,7 +26,7 @@ NODES = {"n1": ExistingObject("v1", "Node", "n1", "u-1")}
 def outlook(start: int = START, level: int = 1000, peak: int = 2000, **changes: Any) -> NodeOutlook:
     cpu = SeriesOutlook([level] * 48, [level + 500] * 48, peak, start + HOUR, "seasonal", "ok")
     memory = SeriesOutlook([level << 20] * 48, [(level + 500) << 20] * 48, (peak << 20) - 7, None, "naive", "no-peak")
-    made = NodeOutlook(
+    node_outlook = NodeOutlook(
         node="n1",
         start_seconds=start,
         step_seconds=1800,
@@ -35,7 +35,7 @@ def outlook(start: int = START, level: int = 1000, peak: int = 2000, **changes: 
         history_start_seconds=start - 28 * 86_400,
         history_end_seconds=start,
     )
-    return msgspec.structs.replace(made, **changes)
+    return msgspec.structs.replace(node_outlook, **changes)
 
 
 def written(made: NodeOutlook, there: dict[str, Any] | None, now: float | None = None) -> dict[str, Any] | None:
@@ -112,9 +112,9 @@ series = st.lists(st.integers(0, 10**6), min_size=48, max_size=48)
 def test_nothing_changed_means_nothing_written(median: list[int], high: list[int], peak: int, hours: int) -> None:
     cpu = SeriesOutlook(median, high, peak)
     memory = SeriesOutlook([m << 10 for m in median], [h << 10 for h in high], peak << 10)
-    made = outlook(series={Resource.CPU: cpu, Resource.MEMORY: memory})
-    there = written(made, None)
-    assert written(made, there, now=START + hours * HOUR) is None
+    node_outlook = outlook(series={Resource.CPU: cpu, Resource.MEMORY: memory})
+    there = written(node_outlook, None)
+    assert written(node_outlook, there, now=START + hours * HOUR) is None
 
 
 @settings(max_examples=40)

@@ -123,8 +123,8 @@ def test_events_become_rows_once_and_a_series_counts_what_came_since(
         (NOW, 1, "300000"),
     ]
     assert {row["total"] for row in found} == {1, 4} and len({row["series"] for row in found}) == 1
-    told = store.read_document(DOCUMENT, Gathering)
-    assert told is not None and told.agents and not told.trouble
+    gathering = store.read_document(DOCUMENT, Gathering)
+    assert gathering is not None and gathering.agents and not gathering.trouble
 
 
 def test_events_of_others_and_those_without_an_act_are_left_out(
@@ -153,15 +153,15 @@ def test_the_embedded_server_tells_the_same(tmp_path: Path) -> None:
         client = connect(KubeSettings(kubeconfig=str(server.write_kubeconfig(tmp_path / "kubeconfig"))))
         told = Agent(client, tmp_path / "state")
         told.quota(NOW, 400_000, 130_000)
-        found = ask(client, NOW + 5)
-    assert [(act.reason, act.node, act.total) for act in found.acts] == [("Suppressed", told.node, 1)]
-    assert found.gathering.agents == 1
+        history = ask(client, NOW + 5)
+    assert [(act.reason, act.node, act.total) for act in history.acts] == [("Suppressed", told.node, 1)]
+    assert history.gathering.agents == 1
 
 
 def test_without_the_right_it_is_forbidden_and_says_which_right(control_plane: ControlPlane) -> None:
     nobody = control_plane.client(control_plane.user(unique_name("nobody")))
-    told = ask(nobody, NOW).gathering
-    assert told.forbidden and "events" in told.trouble and told.fix
+    gathering = ask(nobody, NOW).gathering
+    assert gathering.forbidden and "events" in gathering.trouble and gathering.fix
 
 
 def test_agents_are_counted_by_their_pods(control_plane: ControlPlane, reader: KubeClient, namespace: str) -> None:
@@ -186,13 +186,13 @@ def test_agents_are_counted_by_their_pods(control_plane: ControlPlane, reader: K
 def gatherer(control_plane: ControlPlane, tmp_path: Path) -> Iterator[tuple[EnforcementCollector, Store]]:
     url = (tmp_path / "store").as_uri()
     client = control_plane.client(account(control_plane, "cotenant-manager"))
-    made = EnforcementCollector(
+    enforcement_collector = EnforcementCollector(
         client, Settings(store=StoreSettings(url=url)), "c1", AlwaysLeads(), FixedClock(NOW + 1)
     )
-    made._mirror.start()
-    assert made._mirror.wait_synced(60)
-    yield made, Store(url, "c1")
-    made._mirror.stop()
+    enforcement_collector._mirror.start()
+    assert enforcement_collector._mirror.wait_synced(60)
+    yield enforcement_collector, Store(url, "c1")
+    enforcement_collector._mirror.stop()
 
 
 def heard(listener: EnforcementCollector, agent: Agent, after: str) -> bool:
@@ -217,8 +217,8 @@ def test_the_manager_keeps_what_changed_and_a_quiet_look_now_and_then(
     assert [row["after"] for row in rows(store, agent.node)] == ["200000", "300000"]
     listener._clock = FixedClock(NOW + 101 + QUIET_SECONDS)
     assert listener.collect()
-    told = store.read_document(DOCUMENT, Gathering)
-    assert told is not None and told.gathered_seconds == NOW + 101 + QUIET_SECONDS
+    gathering = store.read_document(DOCUMENT, Gathering)
+    assert gathering is not None and gathering.gathered_seconds == NOW + 101 + QUIET_SECONDS
 
 
 def test_what_could_not_be_kept_is_handed_on_again(
@@ -280,8 +280,8 @@ def test_an_event_whose_annotation_is_no_act_is_left_out(text: str) -> None:
 @settings(max_examples=40, deadline=None)
 @given(st.floats(-1e18, 1e18), st.text(max_size=20), st.integers(-5, 5))
 def test_an_act_of_an_annotation_is_bounded(at: float, word: str, count: int) -> None:
-    said = AgentAction(at, word * 400, Lane.BURST, word * 400, word * 400, pod=word * 400, count=count)
-    (act,) = acts_of([event(msgspec.json.encode(said).decode())], NOW)
+    action = AgentAction(at, word * 400, Lane.BURST, word * 400, word * 400, pod=word * 400, count=count)
+    (act,) = acts_of([event(msgspec.json.encode(action).decode())], NOW)
     assert 0 < act.time_seconds <= NOW + EARLY_SECONDS and act.count == 1
     assert max(len(act.why), len(act.node), len(act.reason), len(act.pod)) <= LETTERS
     # A moment that may be is kept, any other is the Event's own.

@@ -44,9 +44,9 @@ PATH = f"/apis/slo.koordinator.sh/v1alpha1/nodemetrics/{NODE}"
 @pytest.fixture
 def source(tmp_path: Path) -> Iterator[NodeMetricSource]:
     with exporter_server(tmp_path) as server:
-        made = NodeMetricSource(PrometheusSettings(url=server.url))
-        yield made
-        made.close()
+        metric_source = NodeMetricSource(PrometheusSettings(url=server.url))
+        yield metric_source
+        metric_source.close()
 
 
 @pytest.fixture
@@ -111,10 +111,10 @@ def test_samples_of_more_than_the_node_has_are_not_reported_and_told(
     status = {"status": {"capacity": size, "allocatable": size}}
     control_plane.api().patch(f"/api/v1/nodes/{NODE}/status", status, kind="merge")
     wait_for("its size", lambda: mirrors["nodes"].snapshot()["", NODE].node.capacity)
-    made = NodeMetricController(mirrors, source, lambda: RunResults(END), 60.0).decide({}, END)
+    decision = NodeMetricController(mirrors, source, lambda: RunResults(END), 60.0).decide({}, END)
     # the exporter says 250m, which is 2.5 times the node
-    assert [i.why for i in made.intents if i.address.name == NODE] == ["how the node is measured"]
-    (note,) = [one for one in made.notes if one.reason == "ImplausibleSamples"]
+    assert [i.why for i in decision.intents if i.address.name == NODE] == ["how the node is measured"]
+    (note,) = [object_note for object_note in decision.notes if object_note.reason == "ImplausibleSamples"]
     assert f"such as {NODE}: nodeUsage: cpu beyond the 100 millicores of the node" in note.message
 
 

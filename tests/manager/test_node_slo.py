@@ -73,9 +73,9 @@ def node(name: str, labels: dict[str, str] | None = None, uid: str = "") -> Labe
 
 def applied_intents(decision: ControllerDecision) -> list[Apply]:
     """The intents, of which each writes a body."""
-    found = [intent for intent in decision.intents if isinstance(intent, Apply)]
-    assert len(found) == len(decision.intents)
-    return found
+    applies = [intent for intent in decision.intents if isinstance(intent, Apply)]
+    assert len(applies) == len(decision.intents)
+    return applies
 
 
 def stored(intents: Iterable[Any]) -> dict[str, NodeSloObject]:
@@ -92,17 +92,18 @@ NODES = (node("a"), node("b", GPU), node("c"))
 
 
 def test_every_node_gets_the_policy_of_its_entries() -> None:
-    made = decide(NodeSloView(CONFIG, NODES, {}))
+    decision = decide(NodeSloView(CONFIG, NODES, {}))
     percents = {
-        i.address.name: decode(i.body["spec"]).thresholds.cpu_suppress_threshold_percent for i in applied_intents(made)
+        i.address.name: decode(i.body["spec"]).thresholds.cpu_suppress_threshold_percent
+        for i in applied_intents(decision)
     }
     assert percents == {"a": 65, "b": 50, "c": 65}  # 65 is built in, 50 is of the entry "gpu"
-    assert [i.body["metadata"]["ownerReferences"][0]["uid"] for i in applied_intents(made)] == [
+    assert [i.body["metadata"]["ownerReferences"][0]["uid"] for i in applied_intents(decision)] == [
         "uid-a",
         "uid-b",
         "uid-c",
     ]
-    assert made.notes == ()
+    assert decision.notes == ()
     assert sorted(coverage(NodeSloView(CONFIG, NODES, {})).values()) == [1, 2]
 
 
@@ -137,22 +138,22 @@ def test_only_nodes_with_another_rendering_are_written_again() -> None:
     other = json.loads(TEXTS[SloKey.THRESHOLDS.value])
     other["nodeStrategies"][0]["cpuSuppressThresholdPercent"] = 40
     config = CONFIG.updated({**TEXTS, SloKey.THRESHOLDS.value: json.dumps(other)})
-    made = decide(NodeSloView(config, NODES, there))
-    assert [(i.address.name, i.why) for i in made.intents] == [("b", "the configuration changed")]
+    decision = decide(NodeSloView(config, NODES, there))
+    assert [(i.address.name, i.why) for i in decision.intents] == [("b", "the configuration changed")]
 
 
 def test_a_changed_value_is_put_right_and_an_added_field_is_left_alone() -> None:
     there = stored(decide(NodeSloView(CONFIG, NODES, {})).intents)
     there["a"] = changed(there["a"], extensions={"vendor": 1})
     there["b"] = changed(there["b"], hostApplications=[])
-    made = decide(NodeSloView(CONFIG, NODES, there))
-    assert [(i.address.name, i.why) for i in made.intents] == [("b", "somebody changed it")]
+    decision = decide(NodeSloView(CONFIG, NODES, there))
+    assert [(i.address.name, i.why) for i in decision.intents] == [("b", "somebody changed it")]
 
 
 def test_a_new_node_of_the_same_name_owns_its_own() -> None:
     there = stored(decide(NodeSloView(CONFIG, NODES, {})).intents)
-    made = decide(NodeSloView(CONFIG, (node("a", uid="new"),), there))
-    assert [i.body["metadata"]["ownerReferences"][0]["uid"] for i in applied_intents(made)] == ["new"]
+    decision = decide(NodeSloView(CONFIG, (node("a", uid="new"),), there))
+    assert [i.body["metadata"]["ownerReferences"][0]["uid"] for i in applied_intents(decision)] == ["new"]
 
 
 def written(one: NodeSloObject, *entries: tuple[str, str, str]) -> NodeSloObject:
@@ -178,41 +179,41 @@ def written(one: NodeSloObject, *entries: tuple[str, str, str]) -> NodeSloObject
 def test_a_program_that_writes_our_object_after_us_keeps_it(entries: list[tuple[str, str, str]], left: bool) -> None:
     there = stored(decide(NodeSloView(CONFIG, NODES, {})).intents)
     there["a"] = written(there["a"], *entries)
-    made = decide(NodeSloView(CONFIG, NODES, there))
-    assert [i.address.name for i in made.intents] == ([] if left else ["a"])
-    assert [THEIRS in n.message and "manager.take_over" in n.message for n in made.notes] == [True] * left
+    decision = decide(NodeSloView(CONFIG, NODES, there))
+    assert [i.address.name for i in decision.intents] == ([] if left else ["a"])
+    assert [THEIRS in n.message and "manager.take_over" in n.message for n in decision.notes] == [True] * left
     taken = decide(NodeSloView(CONFIG, NODES, there, frozenset({THEIRS})))
     assert [i.address.name for i in taken.intents] == ["a"] and taken.notes == ()
 
 
 def test_another_managers_objects_are_left_alone_and_told_once() -> None:
     there = stored(decide(NodeSloView(CONFIG, NODES, {})).intents)
-    for one in there.values():
-        one.metadata.labels = None
-    made = decide(NodeSloView(CONFIG.updated({}), NODES, there))
-    assert made.intents == ()
-    assert [(n.reason, n.warning) for n in made.notes] == [("NotOurs", True)]
-    assert f"{MANAGED_BY_LABEL}={MANAGED_BY}" in made.notes[0].message
+    for slo in there.values():
+        slo.metadata.labels = None
+    decision = decide(NodeSloView(CONFIG.updated({}), NODES, there))
+    assert decision.intents == ()
+    assert [(n.reason, n.warning) for n in decision.notes] == [("NotOurs", True)]
+    assert f"{MANAGED_BY_LABEL}={MANAGED_BY}" in decision.notes[0].message
 
 
 def test_a_key_that_was_never_good_keeps_what_a_node_has() -> None:
     there = stored(decide(NodeSloView(CONFIG, NODES, {})).intents)
     # the manager begins anew, and meanwhile somebody broke one key
     config = SloConfig().updated({**TEXTS, SloKey.THRESHOLDS.value: "{"})
-    made = decide(NodeSloView(config, (*NODES, node("new")), there))
-    assert [i.address.name for i in made.intents] == ["new"]  # only it gets the built-in thresholds
-    assert applied_intents(made)[0].body["spec"]["resourceUsedThresholdWithBE"]["enable"] is False
-    assert [(n.reason, n.warning) for n in made.notes] == [("InvalidConfig", True)]
-    assert "nodes keep theirs" in made.notes[0].message
+    decision = decide(NodeSloView(config, (*NODES, node("new")), there))
+    assert [i.address.name for i in decision.intents] == ["new"]  # only it gets the built-in thresholds
+    assert applied_intents(decision)[0].body["spec"]["resourceUsedThresholdWithBE"]["enable"] is False
+    assert [(n.reason, n.warning) for n in decision.notes] == [("InvalidConfig", True)]
+    assert "nodes keep theirs" in decision.notes[0].message
 
 
 def test_a_key_that_breaks_later_is_told_and_changes_no_node() -> None:
     there = stored(decide(NodeSloView(CONFIG, NODES, {})).intents)
     broken = CONFIG.updated({**TEXTS, SloKey.THRESHOLDS.value: '{"clusterStrategy": {"enable": "yes"}}'})
-    made = decide(NodeSloView(broken, NODES, there))
-    assert made.intents == ()
-    assert "$.clusterStrategy.enable: 'yes' is not true or false" in made.notes[0].message
-    assert "last valid value" in made.notes[0].message
+    decision = decide(NodeSloView(broken, NODES, there))
+    assert decision.intents == ()
+    assert "$.clusterStrategy.enable: 'yes' is not true or false" in decision.notes[0].message
+    assert "last valid value" in decision.notes[0].message
 
 
 LABELS = st.dictionaries(st.sampled_from(["pool", "zone"]), st.sampled_from(["gpu", "cpu"]), max_size=2)

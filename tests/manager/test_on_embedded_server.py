@@ -65,8 +65,8 @@ def test_the_manager_does_its_work_on_the_embedded_server(small: Scene) -> None:
     assert small.lent(["n1"])
     assert small.api.exists(f"{SLO}/nodeslos/n1")
     assert small.api.exists(f"{FORECASTS}/n1")
-    found = small.api.get(f"{RECOMMENDATIONS}/namespaces/small/recommendations/deployment-web")
-    assert found["status"]["podStatus"]["containerStatuses"][0]["resources"]["cpu"] == "250m"
+    live = small.api.get(f"{RECOMMENDATIONS}/namespaces/small/recommendations/deployment-web")
+    assert live["status"]["podStatus"]["containerStatuses"][0]["resources"]["cpu"] == "250m"
 
 
 def test_an_object_that_a_rule_of_the_cluster_refuses_holds_up_no_other_and_rests(small: Scene) -> None:

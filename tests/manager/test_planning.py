@@ -94,8 +94,8 @@ class Plans(Scene):
 
     def held(self) -> list[Json]:
         """Reservations of this namespace's plans."""
-        found = self.api.items(RESERVATIONS, labelSelector="cotenant.dev/plan")
-        return [r for r in found if r["metadata"]["annotations"]["cotenant.dev/plan"].startswith(f"{self.namespace}/")]
+        items = self.api.items(RESERVATIONS, labelSelector="cotenant.dev/plan")
+        return [r for r in items if r["metadata"]["annotations"]["cotenant.dev/plan"].startswith(f"{self.namespace}/")]
 
     def deployment(self, replicas: int = 0, node: str = "", **more: Any) -> None:
         """A web Deployment whose pods wait for reserved room, as the webhook lets them in; more: of their spec."""
@@ -143,9 +143,9 @@ class Plans(Scene):
 def scene(control_plane: ControlPlane, namespace: str) -> Iterator[Plans]:
     install(control_plane)
     install_crd(control_plane.api(), "reservationplans.cotenant.dev")
-    found = Plans(control_plane, namespace)
-    yield found
-    cleared(found)
+    plans = Plans(control_plane, namespace)
+    yield plans
+    cleared(plans)
 
 
 def test_an_approved_plan_holds_room_before_its_window_and_its_pods_land_there(

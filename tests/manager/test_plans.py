@@ -49,8 +49,8 @@ def spec_written(now: float, labels: dict[str, str]) -> bool:
         "shop", "deployment-web", WindowSource.FORECAST, PlanOwner("Deployment", "web"), {"cpu": 1000}, 2,
         window=Span(SIX, SIX + HOUR), labels={MANAGED_BY_LABEL: MANAGED_BY, **labels},
     )  # fmt: skip
-    made = decide(PlanView((plan,), proposals=(proposal,)), now, PlanSettings())
-    return any("spec" in intent.body for intent in made.intents if hasattr(intent, "body"))
+    decision = decide(PlanView((plan,), proposals=(proposal,)), now, PlanSettings())
+    return any("spec" in intent.body for intent in decision.intents if hasattr(intent, "body"))
 
 
 def held(name: str, node: str, millicores: int, used: bool = False) -> Reservation:
@@ -77,8 +77,8 @@ def test_of_what_batch_has_in_a_nodes_held_room_a_plan_has_its_share() -> None:
     there = (held(f"{name}0", "n1", 2000), held(f"{name}1", "n2", 2000, used=True), another)
     # n1: 3 of the 10 cores that are offered are held; batch has 8.5 of them, so 1.5 in held room, 2/3 of it this plan's
     view = PlanView((plan,), reservations=there, batch={"n1": (8.5, 10.0)})
-    made = decide(view, SIX + 600, PlanSettings())
-    written = next(i.body["status"] for i in made.intents if isinstance(i, Apply) and i.subresource == "status")
+    decision = decide(view, SIX + 600, PlanSettings())
+    written = next(i.body["status"] for i in decision.intents if isinstance(i, Apply) and i.subresource == "status")
     assert written["progress"]["lentCoreSeconds"] == 600 * 1.0
     unseen = decide(replace(view, batch=None), SIX + 600, PlanSettings())
     written = next(i.body["status"] for i in unseen.intents if isinstance(i, Apply) and i.subresource == "status")
@@ -100,7 +100,7 @@ def test_pods_of_others_that_fit_and_wait_while_capacity_is_reserved_are_counted
         status=status, approval=Approval(Verdict.APPROVED),
     )  # fmt: skip
     owner = OwnerView(OwnerTemplate({}, {"matchLabels": {"app": "web"}}))
-    one = held(unit_name(plan, window, 0), "n1", 2000)
+    reservation = held(unit_name(plan, window, 0), "n1", 2000)
     # of four that wait, one is the workload's own and one larger than what is reserved for a pod
     pods = (
         waiting("web-2", 2000, app="web"),
@@ -108,10 +108,10 @@ def test_pods_of_others_that_fit_and_wait_while_capacity_is_reserved_are_counted
         waiting("b", 500, "etl", app="web"),
         waiting("c", 3000),
     )
-    view = PlanView((plan,), (one,), owners={("shop", "Deployment", "web"): owner}, waiting=pods)
+    view = PlanView((plan,), (reservation,), owners={("shop", "Deployment", "web"): owner}, waiting=pods)
     for watched, counted in ((pods, 2), ((), 0), (None, None)):
-        made = decide(replace(view, waiting=watched), SIX + 600, PlanSettings())
-        written = next(i.body["status"] for i in made.intents if isinstance(i, Apply) and i.subresource == "status")
+        decision = decide(replace(view, waiting=watched), SIX + 600, PlanSettings())
+        written = next(i.body["status"] for i in decision.intents if isinstance(i, Apply) and i.subresource == "status")
         assert written["progress"].get("mostOthersWaiting") == counted
 
 
@@ -139,8 +139,8 @@ def test_a_plan_counts_the_overhead_of_its_pods_and_says_where_nobody_tells_it(
     )  # fmt: skip
     template = OwnerTemplate({"spec": {"runtimeClassName": "kata"}}, {"matchLabels": {"app": "web"}}, overhead)
     view = PlanView((plan,), owners={("shop", "Deployment", "web"): OwnerView(template)}, allocatable={"cpu": 44_000})
-    made = decide(view, SIX, PlanSettings(cluster_budget_fraction=0.1))
-    written = next(i.body["status"] for i in made.intents if isinstance(i, Apply) and i.subresource == "status")
+    decision = decide(view, SIX, PlanSettings(cluster_budget_fraction=0.1))
+    written = next(i.body["status"] for i in decision.intents if isinstance(i, Apply) and i.subresource == "status")
     (reserved,) = (c for c in written["conditions"] if c["type"] == "Reserved")
     assert (reserved["reason"], reserved["message"].removeprefix("cpu: ")) == (reason, words)
 
@@ -172,8 +172,8 @@ def proposal(standby: int) -> Proposal:
 
 
 def specs(view: PlanView) -> list[dict[str, Any]]:
-    made = decide(view, SIX, PlanSettings())
-    return [dict(i.body["spec"]) for i in made.intents if isinstance(i, Apply) and "spec" in i.body]
+    decision = decide(view, SIX, PlanSettings())
+    return [dict(i.body["spec"]) for i in decision.intents if isinstance(i, Apply) and "spec" in i.body]
 
 
 def test_a_new_plan_has_every_window_with_its_pods_and_the_standby() -> None:
@@ -211,8 +211,8 @@ def test_a_plan_whose_ttl_has_passed_makes_no_reservation_that_is_over_at_once()
     )  # fmt: skip
     owners = {("shop", "Deployment", "web"): OwnerView(OwnerTemplate({}, {"matchLabels": {"app": "web"}}))}
     for now, count in ((SIX, 2), (SIX + HOUR, 0)):
-        made = decide(PlanView((plan,), owners=owners), now, PlanSettings())
-        writes = [i for i in made.intents if isinstance(i, Apply) and i.address.resource == "reservations"]
+        decision = decide(PlanView((plan,), owners=owners), now, PlanSettings())
+        writes = [i for i in decision.intents if isinstance(i, Apply) and i.address.resource == "reservations"]
         assert len(writes) == count
 
 
@@ -238,6 +238,6 @@ def test_pods_that_run_without_a_reservation_leave_so_much_less_to_reserve() -> 
     view = PlanView(
         (plan,), owners={("shop", "Deployment", "web"): owner}, allocatable={"cpu": 100_000}, proposals=(ahead,)
     )
-    made = decide(view, SIX, PlanSettings())
-    names = [i.address.name for i in made.intents if isinstance(i, Apply) and i.address.resource == "reservations"]
+    decision = decide(view, SIX, PlanSettings())
+    names = [i.address.name for i in decision.intents if isinstance(i, Apply) and i.address.resource == "reservations"]
     assert len(names) == 2

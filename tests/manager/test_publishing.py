@@ -61,11 +61,11 @@ def test_a_run_is_published_once_and_kubectl_shows_it(scene: Scene, fake_nodes: 
     assert publish(scene, results) == {"recommendations": 2, "forecasts": 1, "load-taints": 0}
     assert publish(scene, results) == {"recommendations": 0, "forecasts": 0, "load-taints": 0}
     path = f"{RECOMMENDATIONS}/namespaces/{scene.namespace}/recommendations/deployment-web"
-    found = scene.api.get(path)
-    assert found["status"]["podStatus"]["containerStatuses"] == [
+    live = scene.api.get(path)
+    assert live["status"]["podStatus"]["containerStatuses"] == [
         {"containerName": "app", "resources": {"cpu": "250m", "memory": "300Mi"}}
     ]
-    assert json.loads(found["metadata"]["annotations"]["cotenant.dev/evidence"])["record"] == "111122223333"
+    assert json.loads(live["metadata"]["annotations"]["cotenant.dev/evidence"])["record"] == "111122223333"
     recom = scene.plane.kubectl("get", "recom", "-n", scene.namespace).splitlines()
     assert len(recom) == 2
     assert {"Deployment", "web", "250m", "300Mi", "Computed"} <= set(recom[1].split())
@@ -86,9 +86,9 @@ def test_a_moved_amount_and_a_vanished_history_reach_the_object(scene: Scene, fa
     assert scene.api.get(path)["status"]["podStatus"]["containerStatuses"][0]["resources"]["cpu"] == "400m"
     gone = msgspec.structs.replace(results_of(workload, node), workloads=())
     assert publish(scene, gone)["recommendations"] == 2
-    found = scene.api.get(path)
-    assert found["metadata"]["labels"]["cotenant.dev/state"] == "stale"
-    assert found["status"]["podStatus"]["containerStatuses"][0]["resources"]["cpu"] == "400m"
+    live = scene.api.get(path)
+    assert live["metadata"]["labels"]["cotenant.dev/state"] == "stale"
+    assert live["status"]["podStatus"]["containerStatuses"][0]["resources"]["cpu"] == "400m"
 
 
 DAY = 24 * 3600
@@ -118,10 +118,10 @@ class Drive:
     def marks(self, name: str) -> tuple[str, dict[str, tuple[str, str]], str]:
         """Label, conditions and amount of cpu of one object."""
         path = f"{RECOMMENDATIONS}/namespaces/{self.scene.namespace}/recommendations/{name}"
-        found = self.scene.api.get(path)
-        conditions = {c["type"]: (c["status"], c["reason"]) for c in found["status"]["conditions"]}
-        cpu = found["status"]["podStatus"]["containerStatuses"][0]["resources"]["cpu"]
-        return found["metadata"]["labels"]["cotenant.dev/state"], conditions, cpu
+        live = self.scene.api.get(path)
+        conditions = {c["type"]: (c["status"], c["reason"]) for c in live["status"]["conditions"]}
+        cpu = live["status"]["podStatus"]["containerStatuses"][0]["resources"]["cpu"]
+        return live["metadata"]["labels"]["cotenant.dev/state"], conditions, cpu
 
 
 STALE = {"Ready": ("False", "Stale"), "Stale": ("True", "HistoryEnded"), "Withheld": ("False", "None")}
@@ -184,13 +184,13 @@ def test_the_pipeline_runs_in_a_child_and_hands_its_results_back(tmp_path: Path)
         settings, "small", AlwaysLeads(), lambda: metrics.succeeded("pipeline", FixedClock(1_750_000_000.0))
     )
     pipeline.run_once()
-    found = pipeline.results()
+    results = pipeline.results()
     success = metrics.registry.get_sample_value("cotenant_last_success_timestamp_seconds", {"task": "pipeline"})
     assert success == 1_750_000_000.0
-    assert {n.node for n in found.nodes} == {n.name for n in cluster.inventory.nodes}
+    assert {n.node for n in results.nodes} == {n.name for n in cluster.inventory.nodes}
     # A one-off Job that is over has nothing to recommend.
-    assert {w.ref for w in found.workloads} == {w.ref for w in without_over(cluster.inventory).workloads}
-    for outlook in found.nodes:
+    assert {w.ref for w in results.workloads} == {w.ref for w in without_over(cluster.inventory).workloads}
+    for outlook in results.nodes:
         cpu = outlook.series[Resource.CPU]
         assert len(cpu.median) == len(cpu.high) == 48
         assert all(high >= median for median, high in zip(cpu.median, cpu.high, strict=True))

@@ -34,7 +34,7 @@ OWNER = ExistingObject("apps/v1", "Deployment", "web", "u-1")
 def advice(ref: WorkloadRef = WEB, cpu: int | None = 200, **changes: Any) -> WorkloadAdvice:
     amounts = {MEMORY: 256 << 20} | ({CPU: cpu} if cpu is not None else {})
     withheld = {} if cpu is not None else {CPU: Reason.HPA_UNSOLVED.value}
-    made = WorkloadAdvice(
+    workload_advice = WorkloadAdvice(
         namespace=ref.namespace,
         kind=ref.kind,
         name=ref.name,
@@ -45,7 +45,7 @@ def advice(ref: WorkloadRef = WEB, cpu: int | None = 200, **changes: Any) -> Wor
         end_seconds=NOW - 600,
         figures={"cpu_p95": 150.0, "cpu_cv": 0.4},
     )
-    return msgspec.structs.replace(made, **changes)
+    return msgspec.structs.replace(workload_advice, **changes)
 
 
 def owner(ref: WorkloadRef, uid: str = "u-1") -> ExistingObject:
@@ -203,9 +203,9 @@ def test_a_workload_made_anew_takes_its_object_over() -> None:
 def test_an_object_of_somebody_else_is_left_alone_and_noted() -> None:
     held, _ = settle([advice()])
     held["shop", "deployment-web"]["metadata"] = {"name": "deployment-web", "namespace": "shop"}
-    made = decide(RecommendationView(RunResults(NOW, (advice(cpu=900),)), objects(held), {WEB: OWNER}), NOW)
-    assert made.intents == ()
-    assert [note.reason for note in made.notes] == ["NotOurs"]
+    decision = decide(RecommendationView(RunResults(NOW, (advice(cpu=900),)), objects(held), {WEB: OWNER}), NOW)
+    assert decision.intents == ()
+    assert [note.reason for note in decision.notes] == ["NotOurs"]
 
 
 def test_a_condition_keeps_the_time_of_its_last_transition() -> None:

@@ -189,10 +189,13 @@ def test_an_object_that_a_rule_refuses_holds_up_no_other_of_its_kind(
     in_force = lambda: LOCKED in str(send_all(client, intents[:1], "t")[0].error)  # noqa: E731
     sender = Sender(client, AlwaysLeads(), watch)
     with refusing(scene.api, unique_name("lock"), rule, validation, in_force):
-        found = sender.send(sender.due(intents))
+        outcomes = sender.send(sender.due(intents))
         # A webhook that says nothing else, quotas and pod security answer 403, too: no right is missing.
-        assert [(o.intent.address.name, o.ok) for o in found] == [(locked, False), *((node, True) for node in others)]
-        error = found[0].error
+        assert [(o.intent.address.name, o.ok) for o in outcomes] == [
+            (locked, False),
+            *((node, True) for node in others),
+        ]
+        error = outcomes[0].error
         assert isinstance(error, ClusterInvalid) and isinstance(error, ClusterDenied) is (reason == "Forbidden")
         assert condition_of_error(error) is ControllerCondition.DEGRADED
         assert f"nodes/{locked}" in error.message and LOCKED in error.message
@@ -233,10 +236,13 @@ def test_an_object_whose_namespace_is_gone_holds_up_nobody_else(scene: Scene, wa
     sender = Sender(scene.plane.admin_client(), AlwaysLeads(), watch)
     gone = unique_name("gone")
     intents = [config_map(gone, "a"), config_map(gone, "b"), config_map(scene.namespace, "x", a="1")]
-    found = sender.send(sender.due(intents))
+    outcomes = sender.send(sender.due(intents))
     # "b" would be refused like "a", so it is not sent
-    assert [(o.intent.address.name, type(o.error)) for o in found] == [("a", ClusterNamespaceGone), ("x", type(None))]
-    assert condition_of_error(found[0].error or Exception()) is ControllerCondition.DEGRADED
+    assert [(o.intent.address.name, type(o.error)) for o in outcomes] == [
+        ("a", ClusterNamespaceGone),
+        ("x", type(None)),
+    ]
+    assert condition_of_error(outcomes[0].error or Exception()) is ControllerCondition.DEGRADED
     assert [i.address.name for i in sender.due(intents)] == ["b"]  # "a" rests, "x" is awaited
 
 
@@ -244,16 +250,16 @@ def test_an_object_that_was_deleted_meanwhile_holds_up_no_other(scene: Scene, fa
     (node,) = fake_nodes(1)
     sender = Sender(scene.plane.client(scene.account), AlwaysLeads(), watch)
     intents = [status_of("deleted-meanwhile"), status_of(node)]
-    found = sender.send(sender.due(intents))
-    assert [type(o.error) for o in found] == [ClusterObjectGone, type(None)]
-    assert condition_of_error(found[0].error or Exception()) is ControllerCondition.DEGRADED
+    outcomes = sender.send(sender.due(intents))
+    assert [type(o.error) for o in outcomes] == [ClusterObjectGone, type(None)]
+    assert condition_of_error(outcomes[0].error or Exception()) is ControllerCondition.DEGRADED
     assert sender.due(intents) == []  # the first rests, the second is awaited
 
 
 def test_a_kind_that_is_not_served_is_asked_for_once(scene: Scene, watch: Watch) -> None:
     sender = Sender(scene.plane.admin_client(), AlwaysLeads(), watch)
-    found = sender.send([Apply(Address("nosuch.example/v1", "things", name), {}, "status") for name in "ab"])
-    assert [type(o.error) for o in found] == [ClusterAbsent]
+    outcomes = sender.send([Apply(Address("nosuch.example/v1", "things", name), {}, "status") for name in "ab"])
+    assert [type(o.error) for o in outcomes] == [ClusterAbsent]
 
 
 def test_refusals_of_long_ago_are_forgotten(scene: Scene, watch: Watch) -> None:

@@ -142,9 +142,9 @@ class Containerd:
 
     def client(self, socket: Path | None = None, service: str = RUNTIME) -> Cri:
         """A CRI client, of containerd itself or of what stands before it; closed at the end."""
-        made = Cri(socket or self.socket, service)
-        self._clients.append(made)
-        return made
+        cri = Cri(socket or self.socket, service)
+        self._clients.append(cri)
+        return cri
 
     def ctr(self, *words: str, namespace: str = "k8s.io") -> list[str]:
         """The command line of containerd's own client; the kubelet's containers and images are in `k8s.io`."""
@@ -205,7 +205,7 @@ class Containerd:
 
     def _left_processes(self) -> set[int]:
         """Whoever is in our cgroups, and the shims of our containerd."""
-        found = {
+        numbers = {
             int(word)
             for file in (_hierarchy("pids") / self.base).rglob("cgroup.procs")
             for word in file.read_text().split()
@@ -215,8 +215,8 @@ class Containerd:
             with contextlib.suppress(OSError):
                 command = (process / "cmdline").read_bytes()
                 if b"containerd-shim" in command and mine in command:
-                    found.add(int(process.name))
-        return found
+                    numbers.add(int(process.name))
+        return numbers
 
 
 def _shim_sockets(processes: set[int]) -> list[Path]:

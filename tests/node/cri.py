@@ -68,9 +68,9 @@ class Cri:
 
     def run(self, pod: Pod, name: str = "main", **resources: Any) -> str:
         """A started container in a sandbox of its own; its id."""
-        made = self.create(self.run_sandbox(pod), pod, container(name, **resources))
-        self.start(made)
-        return made
+        text = self.create(self.run_sandbox(pod), pod, container(name, **resources))
+        self.start(text)
+        return text
 
     def update(self, container: str, **resources: Any) -> None:
         linux = cri.Resources(**resources)

@@ -106,13 +106,13 @@ class Peer:
         return stream, arrived[10 : 10 + length]
 
     def _exactly(self, length: int) -> bytes:
-        found = b""
-        while len(found) < length:
-            part = self.connection.recv(length - len(found))
+        data = b""
+        while len(data) < length:
+            part = self.connection.recv(length - len(data))
             if not part:
                 raise ConnectionError("the plugin closed the connection")
-            found += part
-        return found
+            data += part
+        return data
 
 
 class FakeRuntime:

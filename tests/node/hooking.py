@@ -47,8 +47,8 @@ class HookServer:
         def answer(body: bytes, _: Any) -> bytes:
             self.asked.append((point, kind.FromString(body)))
             self.hold.wait(30)
-            found = self.answers.get(point)
-            return found.SerializeToString() if found is not None else b""
+            live = self.answers.get(point)
+            return live.SerializeToString() if live is not None else b""
 
         return answer
 

@@ -190,9 +190,9 @@ def running(plane: ControlPlane, namespace: str, name: str) -> dict[str, Any]:
     path = f"/api/v1/namespaces/{namespace}/pods/{name}"
 
     def look() -> dict[str, Any] | None:
-        found = api.get(path)
-        states = found["status"].get("containerStatuses", [])
-        return found if states and all("running" in s["state"] for s in states) else None
+        live = api.get(path)
+        states = live["status"].get("containerStatuses", [])
+        return live if states and all("running" in s["state"] for s in states) else None
 
     try:
         return wait_for(f"pod {name} to run", look)

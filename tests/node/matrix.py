@@ -97,20 +97,22 @@ class Matrix:
 
     def resize(self, plan: PodPlan) -> None:
         """Ask for what the plan asks for."""
-        asked = [c for c in plan.containers if c.asked is not None]
-        for one in asked:
-            group = "containers" if one.kind == "main" else "initContainers"
-            body = {"spec": {group: [{"name": one.name, "resources": (one.asked or one.granted).body()}]}}
+        containers = [c for c in plan.containers if c.asked is not None]
+        for container in containers:
+            group = "containers" if container.kind == "main" else "initContainers"
+            body = {
+                "spec": {group: [{"name": container.name, "resources": (container.asked or container.granted).body()}]}
+            }
             with closing(self.plane.api()) as api:
                 api.patch(f"{self.pods}/{plan.name}/resize", body, "strategic")
 
     def are_answered(self, plans: list[PodPlan]) -> None:
         """Wait for the kubelet to answer every resize as the plans say; the assertion says which it did not."""
-        asked = [plan for plan in plans if plan.resize]
+        pod_plans = [plan for plan in plans if plan.resize]
         try:
-            wait_for("the kubelet's answers", lambda: all(self._answered(plan) for plan in asked), STARTED_SECONDS)
+            wait_for("the kubelet's answers", lambda: all(self._answered(plan) for plan in pod_plans), STARTED_SECONDS)
         except AssertionError as late:
-            shown, open_ones = self.shown(), [plan for plan in asked if not self._answered(plan)]
+            shown, open_ones = self.shown(), [plan for plan in pod_plans if not self._answered(plan)]
             lines = [f"{p}\n{shown[p.name]['status']}\n{self.values(p, shown[p.name])}" for p in open_ones]
             raise AssertionError("\n".join(lines)) from late
 
@@ -150,9 +152,9 @@ class Matrix:
         shown, lines = self.shown(), []
         for plan in plans:
             kubelets = kubelet_values(plan)
-            for name, found in self.values(plan, shown[plan.name]).items():
-                if found != kubelets[name]:
-                    lines.append(f"{plan.name}/{name} {found} for {kubelets[name]}")
+            for name, values in self.values(plan, shown[plan.name]).items():
+                if values != kubelets[name]:
+                    lines.append(f"{plan.name}/{name} {values} for {kubelets[name]}")
         return lines
 
     def strays(self, plans: list[PodPlan]) -> list[str]:
@@ -164,11 +166,11 @@ class Matrix:
             ("cpuset", "cpuset.cpus"): read("cpuset", self.node.runtime.base, "cpuset.cpus"),
         }
         return [
-            f"{plan.name}/{name} {file} {found} for {value}"
+            f"{plan.name}/{name} {file} {text} for {value}"
             for plan in plans
             for name, path in self.paths(plan, shown[plan.name]).items()
             for (controller, file), value in new.items()
-            if (found := read(controller, path, file)) != value
+            if (text := read(controller, path, file)) != value
         ]
 
     def looser(self, plans: list[PodPlan]) -> list[str]:
@@ -184,20 +186,20 @@ class Matrix:
             before, later = kubelet_values(plan), kubelet_values(after(plan))
             for name, path in paths.items() if len(paths) > 1 else ():
                 with contextlib.suppress(FileNotFoundError):  # it has just ended
-                    found, kills = self.read(path), self.kills(path)
+                    values, kills = self.read(path), self.kills(path)
                     kubelets = before[name], later[name]
-                    if all(map(found.beyond, kubelets)):
-                        lines.append(f"{plan.name}/{name} {found} for {kubelets}")
+                    if all(map(values.beyond, kubelets)):
+                        lines.append(f"{plan.name}/{name} {values} for {kubelets}")
                     if kills:
-                        lines.append(f"{plan.name}/{name} {kills} killed at {found} for {kubelets}")
+                        lines.append(f"{plan.name}/{name} {kills} killed at {values} for {kubelets}")
         return lines
 
     def ended(self) -> list[str]:
         """Containers that ended, and were to stay."""
         return [
-            f"{name}/{one}"
+            f"{name}/{text}"
             for name, pod in self.shown().items()
-            for one, status in statuses(pod).items()
+            for text, status in statuses(pod).items()
             if status["restartCount"] or status.get("state", {}).get("terminated", {}).get("reason") == "OOMKilled"
         ]
 

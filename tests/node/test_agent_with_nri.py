@@ -63,10 +63,10 @@ class RuntimeNode:
 
 @pytest.fixture
 def node(containerd_with_nri: Containerd) -> Iterator[RuntimeNode]:
-    made = RuntimeNode(containerd_with_nri)
+    runtime_node = RuntimeNode(containerd_with_nri)
     # The kubelet has made its tree before any agent starts.
     containerd_with_nri.client().run_sandbox(Pod(containerd_with_nri.base))
-    yield made
+    yield runtime_node
 
 
 def agent(node: RuntimeNode, folder: Path, *words: str, **settings: object) -> Running:
@@ -145,9 +145,9 @@ def test_while_memory_runs_out_and_no_api_server_answers_the_runtime_ends_a_batc
         "runtime.cri_upstream": node.runtime.socket,
     }
     with Running(node, tmp_path / "agent", policy, settings) as running:  # type: ignore[arg-type]
-        told = running.folder / "state" / "actions.jsonl"
-        wait_for("the end of the container", lambda: told.exists() and "ended: main" in told.read_text())
-        assert "no API server is configured" in told.read_text()
+        path = running.folder / "state" / "actions.jsonl"
+        wait_for("the end of the container", lambda: path.exists() and "ended: main" in path.read_text())
+        assert "no API server is configured" in path.read_text()
         assert running.end() == 0
     left = node.runtime.read("cpu", f"{service.cgroup_parent}/{other}", "cgroup.procs")
     assert left and not still_runs(node, pod, container)

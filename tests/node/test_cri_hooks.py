@@ -77,7 +77,7 @@ def test_a_service_passes_byte_for_byte(qos: str) -> None:
 def test_a_container_sees_the_gpus_that_its_pod_has_shares_of() -> None:
     raw = creation(Pod("x", "burstable", pods.labels("LS"), pods.own_gpus("GPU-a", "GPU-b")))
     sent = cri.CreateContainerRequest.FromString(run(hooks().enter("CreateContainer", raw)).request)
-    assert [(one.key, one.value) for one in sent.config.envs] == [("NVIDIA_VISIBLE_DEVICES", "GPU-a,GPU-b")]
+    assert [(env.key, env.value) for env in sent.config.envs] == [("NVIDIA_VISIBLE_DEVICES", "GPU-a,GPU-b")]
 
 
 def test_a_decision_that_raises_or_hangs_passes_the_request_as_it_came() -> None:
@@ -213,10 +213,10 @@ def test_what_was_set_is_kept_when_a_later_decision_fails() -> None:
 
 def test_a_decision_knows_whether_the_container_has_been_made() -> None:
     """What has been made may use more than its memory limit; the real decision looks at its cgroup."""
-    asked: list[str] = []
+    texts: list[str] = []
 
     def decide(pod: PodSpec, of: ContainerSpec, _: str) -> ContainerSettings:
-        asked.append(of.id)
+        texts.append(of.id)
         return pods.decide(pod, of)
 
     async def life() -> None:
@@ -228,7 +228,7 @@ def test_a_decision_knows_whether_the_container_has_been_made() -> None:
         await at.enter("UpdateContainerResources", update.SerializeToString())
 
     run(life())
-    assert asked == ["", "c"]
+    assert texts == ["", "c"]
 
 
 def test_an_update_of_a_container_that_nobody_knows_passes() -> None:

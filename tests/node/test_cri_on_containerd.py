@@ -24,8 +24,8 @@ NOBODY = b"\x0a\x06nobody"
 
 @pytest.fixture(scope="module")
 def proxy(_debian_containerd: Containerd) -> Iterator[ProxyProcess]:
-    with ProxyProcess(_debian_containerd.folder, _debian_containerd.socket) as made:
-        yield made
+    with ProxyProcess(_debian_containerd.folder, _debian_containerd.socket) as process:
+        yield process
 
 
 @pytest.fixture
@@ -112,8 +112,8 @@ def test_the_policy_file_is_followed_as_it_changes(containerd: Containerd, tmp_p
     policy.write_text("{}")
     with ProxyProcess(containerd.folder, containerd.socket, "policed", policy) as policed:
         client = policed.client()
-        one = batch_pod(containerd)
-        assert cpu_of(containerd, one, client.run(one, cpu_shares=2)) == BATCH
+        pod = batch_pod(containerd)
+        assert cpu_of(containerd, pod, client.run(pod, cpu_shares=2)) == BATCH
         draft = tmp_path / "draft"
         draft.write_text('{"resourceUsedThresholdWithBE": {"enable": true, "cpuSuppressPolicy": "cfsQuota"}}')
         draft.rename(policy)
@@ -225,8 +225,8 @@ def test_every_image_method_ends_as_it_does_directly(
 
 def _ending(pair: tuple[Outcome, Outcome]) -> bool:
     """Whether they differ; what a method answers may change from one call to the next, how it ends may not."""
-    one, other = pair
-    return (one.code, one.details, one.trailing) != (other.code, other.details, other.trailing)
+    outcome, other = pair
+    return (outcome.code, outcome.details, outcome.trailing) != (other.code, other.details, other.trailing)
 
 
 def test_events_of_a_runtime_that_has_them_stream_through(containerd_with_nri: Containerd) -> None:

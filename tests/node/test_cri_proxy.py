@@ -80,8 +80,8 @@ class Waiting:
 
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="crp-") as made:
-        yield Path(made)
+    with tempfile.TemporaryDirectory(prefix="crp-") as text:
+        yield Path(text)
 
 
 @pytest.fixture(scope="module")
@@ -102,30 +102,30 @@ def upstream(folder: Path, waiting: Waiting) -> Iterator[PlayedServer]:
         f"{V1}/FromTheFuture": echo,
         "/another.v7.Service/Method": fail,
     }
-    with PlayedServer(folder / "up.sock", unary, {f"{V1}/GetContainerEvents": events, "/x.Y/Both": double}) as made:
-        yield made
+    with PlayedServer(folder / "up.sock", unary, {f"{V1}/GetContainerEvents": events, "/x.Y/Both": double}) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
 def proxy(folder: Path, upstream: PlayedServer) -> Iterator[ProxyProcess]:
-    with ProxyProcess(folder, upstream.socket) as made:
-        yield made
+    with ProxyProcess(folder, upstream.socket) as process:
+        yield process
 
 
 @pytest.fixture
 def both(upstream: PlayedServer, proxy: ProxyProcess) -> Iterator[tuple[Cri, Cri]]:
     pair = Cri(upstream.socket), proxy.client()
     yield pair
-    for one in pair:
-        one.close()
+    for cri in pair:
+        cri.close()
 
 
 def ends(pair: tuple[Cri, Cri], path: str, body: bytes = b"") -> list[Outcome]:
     service, _, method = path.removeprefix("/").partition("/")
     found = []
-    for one in pair:
-        one.service = service
-        found.append(one.outcome(method, body))
+    for cri in pair:
+        cri.service = service
+        found.append(cri.outcome(method, body))
     return found
 
 
@@ -162,8 +162,8 @@ def test_messages_larger_than_grpcs_default_pass_both_ways(both: tuple[Cri, Cri]
 
 
 def test_initial_and_trailing_metadata_pass(both: tuple[Cri, Cri]) -> None:
-    for one in both:
-        answer, call = one.channel.unary_unary(f"{V1}/Status").with_call(b"x", timeout=60)
+    for cri in both:
+        answer, call = cri.channel.unary_unary(f"{V1}/Status").with_call(b"x", timeout=60)
         assert ("first", "1") in tuple(call.initial_metadata())
         assert ("last", "2") in tuple(call.trailing_metadata())
         assert answer == b"x"
@@ -171,16 +171,16 @@ def test_initial_and_trailing_metadata_pass(both: tuple[Cri, Cri]) -> None:
 
 def test_a_callers_metadata_and_deadline_pass(both: tuple[Cri, Cri]) -> None:
     metadata = (("x-one", "1"), ("x-two-bin", b"\x00\x01"))
-    for one in both:
-        call = one.channel.unary_unary(f"{V1}/Version")
+    for cri in both:
+        call = cri.channel.unary_unary(f"{V1}/Version")
         given, left = eval(call(b"", timeout=50, metadata=metadata))
         assert given == sorted(metadata)
         assert 30 < left < 60  # the runtime reads its own clock
 
 
 def test_a_call_without_a_deadline_gets_none(both: tuple[Cri, Cri]) -> None:
-    for one in both:
-        answer = one.channel.unary_unary(f"{V1}/Version")(b"")
+    for cri in both:
+        answer = cri.channel.unary_unary(f"{V1}/Version")(b"")
         left = eval(answer)[1]
         assert left is None or left > 1e8
 
@@ -213,18 +213,18 @@ def test_a_caller_that_hangs_up_ends_the_call_at_the_runtime_too(proxy: ProxyPro
 
 
 def test_a_stream_from_the_runtime_passes_with_its_end(both: tuple[Cri, Cri]) -> None:
-    for one in both:
-        call = one.channel.unary_stream(f"{V1}/GetContainerEvents")(b"", timeout=60)
-        found: list[bytes] = []
+    for cri in both:
+        call = cri.channel.unary_stream(f"{V1}/GetContainerEvents")(b"", timeout=60)
+        datas: list[bytes] = []
         with pytest.raises(grpc.RpcError) as ended:
-            found.extend(iter(call.__next__, None))
+            datas.extend(iter(call.__next__, None))
         assert ("first", "1") in tuple(call.initial_metadata())
         assert (ended.value.code(), ended.value.details()) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "enough")
 
 
 def test_streams_pass_both_ways_while_both_sides_talk(both: tuple[Cri, Cri]) -> None:
-    for one in both:
-        answers = one.channel.stream_stream("/x.Y/Both")(iter([b"a", b"b"]), timeout=60)
+    for cri in both:
+        answers = cri.channel.stream_stream("/x.Y/Both")(iter([b"a", b"b"]), timeout=60)
         assert list(answers) == [b"a", b"a", b"b", b"b"]
 
 
@@ -289,15 +289,15 @@ def test_a_socket_whose_name_was_taken_away_is_put_back(proxy: ProxyProcess, har
 
 @pytest.mark.server
 def test_a_killed_proxy_leaves_nothing_that_hinders_the_next(folder: Path, upstream: PlayedServer) -> None:
-    one = ProxyProcess(folder, upstream.socket, "killed")
-    one.start()
-    one.server.kill()
-    assert one.socket.exists()
-    one.start()
-    client = one.client()
+    process = ProxyProcess(folder, upstream.socket, "killed")
+    process.start()
+    process.server.kill()
+    assert process.socket.exists()
+    process.start()
+    client = process.client()
     assert client.outcome("Status", b"x").body == b"x"
     client.close()
-    one.server.stop()
+    process.server.stop()
     assert [p.name for p in folder.glob("*killed.sock*")] == ["killed.sock.lock"]
 
 

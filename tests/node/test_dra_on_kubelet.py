@@ -134,13 +134,16 @@ def test_a_pod_gets_its_device_and_its_core_and_keeps_them_over_restarts(
             api.create(claims, claim_body(name, kind))
         api.create(f"/api/v1/namespaces/{namespace}/pods", claiming("first", node))
         pod = running(control_plane, namespace, "first")
-        given = devices_of(control_plane, namespace)
-        assert given["core"].startswith("cpu-")
+        devices = devices_of(control_plane, namespace)
+        assert devices["core"].startswith("cpu-")
         group = node.kubelet.cgroup(pod, "besteffort")
         assert node.runtime.read("cpuset", group, "cpuset.cpus") == str(GIVEN_CPU)
         wait_for("its first words", lambda: "/dev/zero" in logged(node, pod))
         found = variables(node, pod)
-        assert (found["FAKE_GPU"], found["COTENANT_GPU_IDS"]) == ("yes", f"FAKE-{given['device'].removeprefix('gpu-')}")
+        assert (found["FAKE_GPU"], found["COTENANT_GPU_IDS"]) == (
+            "yes",
+            f"FAKE-{devices['device'].removeprefix('gpu-')}",
+        )
 
         note = (acting.folder / "state" / NOTE).read_bytes()
         acting.end(signal.SIGKILL)
@@ -148,7 +151,7 @@ def test_a_pod_gets_its_device_and_its_core_and_keeps_them_over_restarts(
         node.kubelet.start()
         acting.start()
         wait_for("the driver again", lambda: serving(acting))
-        assert devices_of(control_plane, namespace) == given
+        assert devices_of(control_plane, namespace) == devices
         assert (acting.folder / "state" / NOTE).read_bytes() == note
         assert node.runtime.read("cpuset", group, "cpuset.cpus") == str(GIVEN_CPU)
 
@@ -157,5 +160,5 @@ def test_a_pod_gets_its_device_and_its_core_and_keeps_them_over_restarts(
         wait_for("both claims to be given back", lambda: not list(cdi.glob("*.json")))
         assert json.loads((acting.folder / "state" / NOTE).read_bytes())["claims"] == []
         (published,) = api.items(f"{SLICES}?fieldSelector=spec.driver%3D{DRIVER}")
-        assert {one["name"] for one in published["spec"]["devices"]} == {"gpu-0", "gpu-1", given["core"]}
+        assert {one["name"] for one in published["spec"]["devices"]} == {"gpu-0", "gpu-1", devices["core"]}
         assert acting.end() == 0, acting.log()

@@ -25,17 +25,17 @@ from tests.node.proxying import ProxyProcess
 
 @pytest.fixture
 def server(containerd: Containerd) -> Iterator[HookServer]:
-    with HookServer(containerd.folder / "hook.sock") as made:
-        yield made
+    with HookServer(containerd.folder / "hook.sock") as hook_server:
+        yield hook_server
 
 
 @pytest.fixture
 def proxy(containerd: Containerd, server: HookServer) -> Iterator[ProxyProcess]:
-    made = ProxyProcess(containerd.folder, containerd.socket, "hooked")
-    made.register("koordlet", server.socket, POINTS)
-    with made:
-        yield made
-    (made.hook_dir / "koordlet.json").unlink(missing_ok=True)
+    process = ProxyProcess(containerd.folder, containerd.socket, "hooked")
+    process.register("koordlet", server.socket, POINTS)
+    with process:
+        yield process
+    (process.hook_dir / "koordlet.json").unlink(missing_ok=True)
 
 
 @pytest.fixture
@@ -184,8 +184,8 @@ def test_a_registration_that_is_taken_away_is_forgotten(
 
 def test_a_registration_is_read_as_upstream_writes_it(tmp_path: Path) -> None:
     text = {"remote-endpoint": "/run/k.sock", "failure-policy": "Fail", "runtime-hooks": ["PreCreateContainer", "New"]}
-    found = parse("k.json", json.dumps(text).encode())
-    assert found == Registered("k.json", "unix:/run/k.sock", frozenset({"PreCreateContainer"}), fail=True)
+    hook_server = parse("k.json", json.dumps(text).encode())
+    assert hook_server == Registered("k.json", "unix:/run/k.sock", frozenset({"PreCreateContainer"}), fail=True)
 
 
 def test_without_a_policy_a_server_is_ignored_when_it_fails() -> None:
@@ -198,8 +198,8 @@ def test_without_a_policy_a_server_is_ignored_when_it_fails() -> None:
 @example(b'{"remote-endpoint": "/run/a\\u0000b"}')
 def test_a_registration_is_read_or_refused_in_words(text: bytes) -> None:
     try:
-        found = parse("x.json", text)
+        hook_server = parse("x.json", text)
     except ValueError as error:
         assert str(error).startswith("x.json: ")
     else:
-        assert found.endpoint.startswith("unix:/")
+        assert hook_server.endpoint.startswith("unix:/")

@@ -58,9 +58,9 @@ WAYS = {"proxied": (proxied, "_debian_containerd"), "plugged": (plugged, "_built
 @pytest.fixture(scope="module", params=["plugged", *full("proxied")])
 def node(request: pytest.FixtureRequest, control_plane: ControlPlane, kubelet_binary: None) -> Iterator[RealNode]:
     begin, runtime = WAYS[request.param]
-    with begin(control_plane, request.getfixturevalue(runtime)) as found:
-        offer_batch(control_plane, found.name)
-        yield found
+    with begin(control_plane, request.getfixturevalue(runtime)) as real_node:
+        offer_batch(control_plane, real_node.name)
+        yield real_node
 
 
 def create(plane: ControlPlane, namespace: str, body: dict[str, Any]) -> dict[str, Any]:

@@ -32,9 +32,9 @@ UNREADABLE = {"scheduling.koordinator.sh/device-allocated": "{"}
 
 @pytest.fixture
 def runtime(tmp_path: Path) -> Iterator[FakeRuntime]:
-    made = FakeRuntime(tmp_path / "nri.sock")
-    yield made
-    made.close()
+    fake_runtime = FakeRuntime(tmp_path / "nri.sock")
+    yield fake_runtime
+    fake_runtime.close()
 
 
 @pytest.fixture
@@ -43,12 +43,14 @@ def plugin(tmp_path: Path) -> Iterator[MakePlugin]:
 
     def make(decide: Decide = pods.decide, events: list[NriEvent] | None = None, **chosen: float) -> NriPlugin:
         values: dict[str, Any] = {"nri_socket": str(tmp_path / "nri.sock"), "nri_retry_seconds": 0.05}
-        made = NriPlugin(RuntimeSettings(**{**values, **chosen}), decide, ([] if events is None else events).append)
+        nri_plugin = NriPlugin(
+            RuntimeSettings(**{**values, **chosen}), decide, ([] if events is None else events).append
+        )
         if "nri_answer_seconds" not in chosen:
-            made.bounded = Bounded(60.0)  # a busy machine is no fault here
-        made.start()
-        started.append(made)
-        return made
+            nri_plugin.bounded = Bounded(60.0)  # a busy machine is no fault here
+        nri_plugin.start()
+        started.append(nri_plugin)
+        return nri_plugin
 
     yield make
     for one in started:
@@ -56,7 +58,7 @@ def plugin(tmp_path: Path) -> Iterator[MakePlugin]:
 
 
 def test_it_registers_and_says_which_events_it_wants(runtime: FakeRuntime, plugin: MakePlugin) -> None:
-    made = plugin()
+    nri_plugin = plugin()
     with runtime.connection() as peer:
         stream, request = peer.take_registration()
         assert (request.name, request.index) == ("cotenant", "90")
@@ -65,7 +67,7 @@ def test_it_registers_and_says_which_events_it_wants(runtime: FakeRuntime, plugi
         # bits 0, 2, 3, 6, 7, 10: RunPodSandbox, RemovePodSandbox, Create-, PostStart-, Update-, RemoveContainer
         assert answer.events == 1 + 4 + 8 + 64 + 128 + 1024
         peer.synchronize([], [])
-        wait_for("the registration", lambda: made.registered)
+        wait_for("the registration", lambda: nri_plugin.registered)
 
 
 def test_calls_that_come_before_the_registration_is_answered_are_answered(
@@ -199,11 +201,11 @@ def test_a_decision_that_raises_changes_nothing_and_refuses_nothing(runtime: Fak
     def broken(_: PodSpec, __: ContainerSpec, ___: str) -> ContainerSettings:
         raise ZeroDivisionError
 
-    made = plugin(broken)
+    nri_plugin = plugin(broken)
     with runtime.connection() as peer:
         peer.welcome([BATCH], [container(of="b")])
         assert not peer.create(BATCH, container(of="b")).ByteSize()
-        assert made.counters.failed == 2
+        assert nri_plugin.counters.failed == 2
 
 
 def test_a_decision_that_hangs_is_answered_without_and_the_next_ones_do_not_queue(
@@ -217,23 +219,23 @@ def test_a_decision_that_hangs_is_answered_without_and_the_next_ones_do_not_queu
             over.wait(60)
         return pods.decide(asked, of)
 
-    made = plugin(slow, nri_answer_seconds=0.05)
+    nri_plugin = plugin(slow, nri_answer_seconds=0.05)
     with runtime.connection() as peer:
         peer.welcome()
         assert not peer.create(BATCH, container(of="b")).ByteSize()
         assert hanging.is_set()
         assert not peer.create(BATCH, container(of="b")).ByteSize()
-        assert made.counters.late == 2
+        assert nri_plugin.counters.late == 2
         over.set()
         wait_for("a decision in time", lambda: peer.create(BATCH, container(of="b")).ByteSize() > 0)
 
 
 def test_it_comes_back_after_every_end_of_the_connection(runtime: FakeRuntime, plugin: MakePlugin) -> None:
-    made = plugin()
+    nri_plugin = plugin()
     for times in (1, 2, 3):
         with runtime.connection() as peer:
             assert len(peer.welcome([BATCH], [container(of="b")]).updates) == 1
-            assert made.counters.registrations == times
+            assert nri_plugin.counters.registrations == times
     with runtime.connection() as peer:
         assert peer.take_registration()[0] == 1
 
@@ -252,36 +254,36 @@ def test_a_stream_that_makes_no_sense_is_left_for_a_new_one(runtime: FakeRuntime
 def test_a_runtime_that_never_answers_the_registration_is_left_after_a_while(
     runtime: FakeRuntime, plugin: MakePlugin
 ) -> None:
-    made = plugin(nri_register_seconds=0.05)
+    nri_plugin = plugin(nri_register_seconds=0.05)
     with runtime.connection() as silent:
         silent.take_registration()
         with pytest.raises(ConnectionError):
             silent.receive(2)
     with runtime.connection() as peer:
         peer.welcome()
-        assert made.counters.registrations == 1
+        assert nri_plugin.counters.registrations == 1
 
 
 def test_a_refused_registration_is_told_and_tried_again(runtime: FakeRuntime, plugin: MakePlugin) -> None:
-    made = plugin()
+    nri_plugin = plugin()
     with runtime.connection() as peer:
         stream, _ = peer.take_registration()
         peer.accept(stream, 9, "index taken")
-        wait_for("the refusal", lambda: "index taken" in made.state)
+        wait_for("the refusal", lambda: "index taken" in nri_plugin.state)
     with runtime.connection() as peer:
         peer.welcome()
-        wait_for("the registration", lambda: made.state.startswith("registered"))
-        assert made.counters.registrations == 1
+        wait_for("the registration", lambda: nri_plugin.state.startswith("registered"))
+        assert nri_plugin.counters.registrations == 1
 
 
 def test_a_socket_that_appears_later_is_found(tmp_path: Path, plugin: MakePlugin) -> None:
-    made = plugin()
-    wait_for("the missing socket", lambda: "No such file" in made.state)
+    nri_plugin = plugin()
+    wait_for("the missing socket", lambda: "No such file" in nri_plugin.state)
     late = FakeRuntime(tmp_path / "nri.sock")
     with late.connection() as peer:
         peer.welcome()
-        wait_for("the registration", lambda: made.registered)
-        assert made.counters.registrations == 1
+        wait_for("the registration", lambda: nri_plugin.registered)
+        assert nri_plugin.counters.registrations == 1
     late.close()
 
 
@@ -307,14 +309,14 @@ def test_a_listener_that_raises_harms_nobody(runtime: FakeRuntime, tmp_path: Pat
     def broken(_: NriEvent) -> None:
         raise OSError("full")
 
-    made = NriPlugin(RuntimeSettings(nri_socket=str(tmp_path / "nri.sock")), pods.decide, broken)
-    made.start()
+    nri_plugin = NriPlugin(RuntimeSettings(nri_socket=str(tmp_path / "nri.sock")), pods.decide, broken)
+    nri_plugin.start()
     with runtime.connection() as peer:
         peer.welcome()
         assert peer.create(BATCH, container(of="b")).ByteSize()
         assert peer.create(BATCH, container(of="b")).ByteSize()
-        wait_for("three failures", lambda: made.counters.failed == 3)
-    made.stop()
+        wait_for("three failures", lambda: nri_plugin.counters.failed == 3)
+    nri_plugin.stop()
 
 
 def test_it_never_calls_the_runtime_but_to_register(runtime: FakeRuntime, plugin: MakePlugin) -> None:
@@ -328,25 +330,25 @@ def test_it_never_calls_the_runtime_but_to_register(runtime: FakeRuntime, plugin
 
 
 def test_stopping_ends_the_thread_and_closes_the_connection(runtime: FakeRuntime, plugin: MakePlugin) -> None:
-    made = plugin()
+    nri_plugin = plugin()
     with runtime.connection() as peer:
         peer.welcome()
-        made.stop()
+        nri_plugin.stop()
         with pytest.raises(ConnectionError):
             peer.receive(TO_PLUGIN)
-    assert (made.state, made.registered) == ("stopped", False)
+    assert (nri_plugin.state, nri_plugin.registered) == ("stopped", False)
 
 
 @pytest.fixture(scope="module")
 def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
     folder = tmp_path_factory.mktemp("nri")
     runtime = FakeRuntime(folder / "nri.sock")
-    made = NriPlugin(RuntimeSettings(nri_socket=str(folder / "nri.sock")), pods.decide)
-    made.start()
+    nri_plugin = NriPlugin(RuntimeSettings(nri_socket=str(folder / "nri.sock")), pods.decide)
+    nri_plugin.start()
     with runtime.connection() as peer:
         peer.welcome()
         yield peer
-    made.stop()
+    nri_plugin.stop()
     runtime.close()
 
 

@@ -33,13 +33,13 @@ def plugin(containerd_with_nri: Containerd) -> Iterator[MakePlugin]:
     def make(decide: Decide = pods.decide, answer_seconds: float = 60.0) -> NriPlugin:
         chosen = RuntimeSettings(nri_socket=str(containerd_with_nri.nri_socket), nri_retry_seconds=0.1)
         heard: list[NriEvent] = []
-        made = NriPlugin(chosen, decide, heard.append)
-        made.heard = heard  # type: ignore[attr-defined]
-        made.bounded = Bounded(answer_seconds)
-        made.start()
-        started.append(made)
-        wait_for("the registration", lambda: made.registered)
-        return made
+        nri_plugin = NriPlugin(chosen, decide, heard.append)
+        nri_plugin.heard = heard  # type: ignore[attr-defined]
+        nri_plugin.bounded = Bounded(answer_seconds)
+        nri_plugin.start()
+        started.append(nri_plugin)
+        wait_for("the registration", lambda: nri_plugin.registered)
+        return nri_plugin
 
     yield make
     for one in started:
@@ -59,7 +59,7 @@ def cpu_of(runtime: Containerd, of: Pod, container: str) -> tuple[int, int]:
 def test_containers_start_with_what_their_class_gets(
     containerd_with_nri: Containerd, cri: Cri, plugin: MakePlugin
 ) -> None:
-    made = plugin()
+    nri_plugin = plugin()
     batch = batch_pod(containerd_with_nri)
     service = Pod(containerd_with_nri.base, "burstable", pods.labels("LS"), pods.batch())
     pinned = Pod(containerd_with_nri.base, "", pods.labels("LSR"), pods.own_cpus("0"))
@@ -72,7 +72,7 @@ def test_containers_start_with_what_their_class_gets(
     fixed = cri.run(pinned, cpu_shares=1024, cpu_quota=100_000, cpu_period=100_000)
     assert cpu_of(containerd_with_nri, pinned, fixed) == (1024, -1)
     assert containerd_with_nri.read("cpuset", f"{pinned.cgroup_parent}/{fixed}", "cpuset.cpus") == "0"
-    assert made.counters.adjusted == 2
+    assert nri_plugin.counters.adjusted == 2
 
 
 def test_a_process_sees_the_gpus_that_its_pod_has_shares_of(
@@ -127,13 +127,13 @@ def test_a_decision_that_hangs_costs_its_limit_and_the_container_starts(
         over.wait(60)
         return pods.decide(pod, container)
 
-    made = plugin(slow, answer_seconds=0.2)
+    nri_plugin = plugin(slow, answer_seconds=0.2)
     batch = batch_pod(containerd_with_nri)
     assert cpu_of(containerd_with_nri, batch, cri.run(batch, cpu_shares=2)) == (2, -1)
     over.set()
     # Still registered: the runtime throws a plugin out only after two seconds.
-    assert made.registered
-    wait_for("the decision to be over", lambda: not made.bounded.busy)
+    assert nri_plugin.registered
+    wait_for("the decision to be over", lambda: not nri_plugin.bounded.busy)
     after = batch_pod(containerd_with_nri)
     assert cpu_of(containerd_with_nri, after, cri.run(after, cpu_shares=2)) == (pods.SHARES, pods.QUOTA)
 
@@ -141,14 +141,14 @@ def test_a_decision_that_hangs_costs_its_limit_and_the_container_starts(
 def test_it_finds_a_runtime_that_was_killed_and_started_again(
     containerd_with_nri: Containerd, cri: Cri, plugin: MakePlugin
 ) -> None:
-    made = plugin()
+    nri_plugin = plugin()
     batch = batch_pod(containerd_with_nri)
     main = cri.run(batch, cpu_shares=2)
     containerd_with_nri.kill()
-    wait_for("the end of the connection", lambda: not made.registered)
+    wait_for("the end of the connection", lambda: not nri_plugin.registered)
     containerd_with_nri.start()
-    wait_for("a new registration", lambda: made.registered)
-    assert made.counters.registrations == 2
+    wait_for("a new registration", lambda: nri_plugin.registered)
+    assert nri_plugin.counters.registrations == 2
     assert cpu_of(containerd_with_nri, batch, main) == (pods.SHARES, pods.QUOTA)
     after = batch_pod(containerd_with_nri)
     assert cpu_of(containerd_with_nri, after, cri.run(after)) == (pods.SHARES, pods.QUOTA)
@@ -167,12 +167,12 @@ def test_a_second_plugin_that_wants_the_same_harms_nobody(
 def test_the_reconciler_is_woken_when_a_container_has_started(
     containerd_with_nri: Containerd, cri: Cri, plugin: MakePlugin
 ) -> None:
-    made = plugin()
+    nri_plugin = plugin()
     batch = batch_pod(containerd_with_nri)
     main = cri.run(batch)
     wanted = NriEvent(NriEventType.POST_START_CONTAINER, batch.uid, main)
-    wait_for("the event", lambda: wanted in made.heard)  # type: ignore[attr-defined]
-    kinds = [e.event for e in made.heard if e.pod_uid == batch.uid]  # type: ignore[attr-defined]
+    wait_for("the event", lambda: wanted in nri_plugin.heard)  # type: ignore[attr-defined]
+    kinds = [e.event for e in nri_plugin.heard if e.pod_uid == batch.uid]  # type: ignore[attr-defined]
     assert kinds[:3] == [NriEventType.RUN_POD_SANDBOX, NriEventType.CREATE_CONTAINER, NriEventType.POST_START_CONTAINER]
 
 

@@ -51,15 +51,17 @@ def test_it_says_which_cpus_it_gave_to_whom_and_keeps_saying_so_over_its_restart
             control_plane.api().create(path, pod_body(name, kubelet.name, resources))
         pod = running(control_plane, namespace, "own")
         running(control_plane, namespace, "plain")
-        said = wait_for("the CPU", lambda: found if own in (found := read_assignments(channel)).exclusive else None)
+        assignments = wait_for(
+            "the CPU", lambda: found if own in (found := read_assignments(channel)).exclusive else None
+        )
         # CPU 0 is reserved; the guaranteed pod asks for one whole CPU, and the kernel says which one that is
         group = f"{kubelet.runtime.base}/kubepods/pod{pod['metadata']['uid']}"
         container = pod["status"]["containerStatuses"][0]["containerID"].removeprefix("containerd://")
         real = parse_cpus(kubelet.runtime.read("cpuset", f"{group}/{container}", "cpuset.cpus"))
-        assert said.exclusive == {own: real} and len(real) == 1
-        assert 0 not in said.allocatable and real <= said.allocatable
-        assert said.static_cpus
-        assert {own, plain} <= said.pods
+        assert assignments.exclusive == {own: real} and len(real) == 1
+        assert 0 not in assignments.allocatable and real <= assignments.allocatable
+        assert assignments.static_cpus
+        assert {own, plain} <= assignments.pods
 
         (tmp_path / "pods.json").write_text(control_plane.kubectl("get", "pods", "-n", namespace, "-o", "json"))
         listed = FileSources(kubelet.name, str(tmp_path / "pods.json"), "")
@@ -114,16 +116,16 @@ def test_best_effort_is_kept_off_a_cpu_that_the_kubelet_gave_away(
         def cpus(name: str) -> frozenset[int]:
             return parse_cpus(kubelet.runtime.read("cpuset", groups[name], "cpuset.cpus"))
 
-        given = wait_for("the CPU", lambda: found if len(found := cpus("own")) == 1 else None)
+        numbers = wait_for("the CPU", lambda: found if len(found := cpus("own")) == 1 else None)
         every = frozenset(range(os.cpu_count() or 1))
         tree = Listed(control_plane, namespace, kubelet)
         with Running(tree, tmp_path / "agent", policy=POLICY, settings=settings) as agent:  # type: ignore[arg-type]
             wait_for("a target", lambda: wanted(agent, "etl"))
             agent.ticked(5)
             # more CPUs than best effort's target asks for are left, but for the one that is given away
-            assert parse_cpus(wanted(agent, "etl")) <= every - given
-            assert cpus("etl") <= every - given
-            assert (cpus("own"), wanted(agent, "own")) == (given, "")
+            assert parse_cpus(wanted(agent, "etl")) <= every - numbers
+            assert cpus("etl") <= every - numbers
+            assert (cpus("own"), wanted(agent, "own")) == (numbers, "")
             assert agent.end() == 0, agent.log()
 
 

@@ -31,15 +31,15 @@ def containerd_programs() -> str:
 @pytest.mark.xdist_group("guest")
 def test_the_hooks_hold_on_cgroup_v2(containerd_programs: str) -> None:
     tests = GUEST / "runtime_v2.py"
-    told = booted(tests, containerd_programs)
-    assert "guest-rc=0" in told, told
-    assert passed(told) == named(tests), told
+    text = booted(tests, containerd_programs)
+    assert "guest-rc=0" in text, text
+    assert passed(text) == named(tests), text
 
 
 @pytest.mark.soak
 @pytest.mark.xdist_group("guest")
 def test_a_pods_own_cpu_holds_on_cgroup_v2_from_its_first_instruction(containerd_programs: str, tmp_path: Path) -> None:
     tests = GUEST / "cpuset_runtime_v2.py"
-    told = emulated(tests, tmp_path, containerd_programs)
-    assert "guest-rc=0" in told, told
-    assert passed(told) == named(tests), told
+    text = emulated(tests, tmp_path, containerd_programs)
+    assert "guest-rc=0" in text, text
+    assert passed(text) == named(tests), text

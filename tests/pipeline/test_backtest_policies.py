@@ -46,36 +46,38 @@ def even() -> np.ndarray[Any, Any]:
 
 
 def test_koordinators_policies_by_hand() -> None:
-    found = tried(node(even()))
+    policy_scores = tried(node(even()))
     # 1000 - 40 % - 50 - 300; the larger of use and request is 400
-    assert (found["usage"].amount, found["usage"].violation) == (250.0, 0.0)
-    assert found["maxUsageRequest"].amount == 150.0
+    assert (policy_scores["usage"].amount, policy_scores["usage"].violation) == (250.0, 0.0)
+    assert policy_scores["maxUsageRequest"].amount == 150.0
     # the record of 300, and 1.1 x 50 of the system
-    assert found[HIGHEST].amount == 1000 - 300 - 55
+    assert policy_scores[HIGHEST].amount == 1000 - 300 - 55
 
 
 @pytest.mark.slow
 def test_a_jump_violates_the_decisions_of_the_day_before_and_lasts_until_the_next() -> None:
     jumping = even()
     jumping[29 * SLOTS :] = 900.0
-    found, calm = tried(node(jumping)), tried(node(even()))
+    policy_scores, calm = tried(node(jumping)), tried(node(even()))
     # 61 decisions, of days 14 to 29. In the last four the jump to 950 lies within a day; 750 are not lent. The last
     # one stands for six hours of it: 200 x 6.
-    assert found["usage"].violation == pytest.approx(4 / 61)
-    assert found["usage"].short_unit_hours == pytest.approx(1200.0)
+    assert policy_scores["usage"].violation == pytest.approx(4 / 61)
+    assert policy_scores["usage"].short_unit_hours == pytest.approx(1200.0)
     # no decision knew of it: each lends what it lends without the jump
-    assert {name: s.amount for name, s in found.items()} == {name: s.amount for name, s in calm.items()}
+    assert {name: s.amount for name, s in policy_scores.items()} == {name: s.amount for name, s in calm.items()}
 
 
 @pytest.mark.slow
 def test_a_forecast_counts_alone_once_it_is_tested_and_with_the_percentage_before() -> None:
-    found, unproven = tried(node(even())), tried(node(even()), ReclaimableSettings(forecast_origins=1000))
+    policy_scores, unproven = tried(node(even())), tried(node(even()), ReclaimableSettings(forecast_origins=1000))
     names = [f"forecast, risk {risk} %" for risk in ("0.1", "1", "5")]
     # never more than what both peaks leave; with the percentage never more than usage lends
-    assert all(found[name].peak_alone > 0 and 250 < found[name].amount <= 1000 - 300 - 55 for name in names)
+    assert all(
+        policy_scores[name].peak_alone > 0 and 250 < policy_scores[name].amount <= 1000 - 300 - 55 for name in names
+    )
     assert all(unproven[name].peak_alone == 0 and 0 < unproven[name].amount <= 250 for name in names)
-    assert unproven["usage"] == found["usage"]
-    by_risk = [found[name].amount for name in names]
+    assert unproven["usage"] == policy_scores["usage"]
+    by_risk = [policy_scores[name].amount for name in names]
     assert by_risk == sorted(by_risk)
 
 
@@ -85,8 +87,8 @@ def test_days_before_the_window_bring_the_first_decision_forward() -> None:
     older = np.full((1, 14 * 4), 300.0)
     # from the end of the first day, four a day, the last one with a whole day after it
     assert len(decision_slots(replace(GRID, size=len(short)), older)) == 13
-    found = tried(node(short, older=older))
-    assert found["usage"].amount == 250.0
+    policy_scores = tried(node(short, older=older))
+    assert policy_scores["usage"].amount == 250.0
     older[0, 3] = 500.0
     # the first decision is at block 56 + 4 and looks back 56 blocks: it does not see block 3, and two see block 5
     assert tried(node(short, older=older))[HIGHEST].amount == 645.0
@@ -95,8 +97,8 @@ def test_days_before_the_window_bring_the_first_decision_forward() -> None:
 
 
 def test_a_node_without_samples_lends_nothing_and_is_not_judged() -> None:
-    found = tried(node(np.full(DAYS * SLOTS, np.nan)))
-    assert np.isnan([found["usage"].amount, found["usage"].violation]).all()
+    policy_scores = tried(node(np.full(DAYS * SLOTS, np.nan)))
+    assert np.isnan([policy_scores["usage"].amount, policy_scores["usage"].violation]).all()
 
 
 def score(policy: str, amount: float, violation: float, risk: float | None = None) -> PolicyScore:

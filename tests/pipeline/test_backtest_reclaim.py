@@ -55,9 +55,9 @@ def test_the_constant_chosen_in_hindsight_is_passed_as_often_as_it_may_be() -> N
     trial = daily([1] * 14 + [2, 3, 4, 5])
     # 13 decisions, every six hours from day 14 to the start of day 17: the day that comes peaks at 2 once, then at 3, 4
     # and 5 four times each, for a day that is partly the next one has its peak.
-    made = hindsight(trial, 4 / 13)
-    assert set(made.ravel().tolist()) == {4.0}
-    assert tally(trial, made).violation == pytest.approx(4 / 13)
+    values = hindsight(trial, 4 / 13)
+    assert set(values.ravel().tolist()) == {4.0}
+    assert tally(trial, values).violation == pytest.approx(4 / 13)
     assert set(hindsight(trial, 0.01).ravel().tolist()) == {5.0}
 
 

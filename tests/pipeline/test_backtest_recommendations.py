@@ -22,14 +22,14 @@ from bench.recommender.recommendation_scores import (
 
 def test_scores_are_what_a_hand_comes_to() -> None:
     days = days_of(np.array([[1, 3, 2, 2]], dtype=np.float32), 2)
-    found = judge(np.array([[2.0, 4.0]]), days, np.array([[True, True]]))
+    score = judge(np.array([[2.0, 4.0]]), days, np.array([[True, True]]))
     # day 1: peak 3 above 2; unused 1/2 and 0. day 2: unused 2/4 twice
-    assert found.under_days == 0.5
-    assert found.slack == pytest.approx((0.25 + 0.5) / 2)
+    assert score.under_days == 0.5
+    assert score.slack == pytest.approx((0.25 + 0.5) / 2)
     # used: min(1, 2), min(3, 2), 2, 2: means 1.5 and 2 of 6 requested
-    assert found.slack_of_sum == pytest.approx(1 - 3.5 / 6)
-    assert found.churn == 7  # 2 to 4 on the one pair of days
-    assert found.days == 2
+    assert score.slack_of_sum == pytest.approx(1 - 3.5 / 6)
+    assert score.churn == 7  # 2 to 4 on the one pair of days
+    assert score.days == 2
 
 
 def test_a_day_with_few_samples_is_no_day() -> None:

@@ -71,12 +71,12 @@ def test_a_portrait_counts_the_pods_behind_the_requests_of_each_hour(store: Stor
         for row in store.read_table(portraits_of(namespace)).rows():
             ref = WorkloadRef(row["namespace"], row["kind"], row["workload"])
             # Containers of a pod ask for the same in every hour of this cluster, so the sum is theirs times the pods.
-            asked = [c.requests.get(Resource(row["resource"]), 0) for c in workloads[ref].staying]
+            numbers = [c.requests.get(Resource(row["resource"]), 0) for c in workloads[ref].staying]
             pods = np.array(row["pods"], dtype=np.float64)
-            if len(pods) and len(asked) == 1 and asked[0]:
+            if len(pods) and len(numbers) == 1 and numbers[0]:
                 has_pods = np.isfinite(pods)
                 np.testing.assert_allclose(
-                    np.array(row["request"], float)[has_pods], pods[has_pods] * asked[0], rtol=1e-5
+                    np.array(row["request"], float)[has_pods], pods[has_pods] * numbers[0], rtol=1e-5
                 )
                 several += len(set(pods[has_pods].tolist())) > 1
     assert several
@@ -90,13 +90,13 @@ def test_a_pod_that_has_ended_and_is_still_listed_requests_nothing(
     copytree(Path(store.url.removeprefix("file://")) / store.cluster, tmp_path / store.cluster)
     ends = {(p.namespace, p.name): p.end_seconds for p in analysis.history.inventory.pods if p.end_seconds}
     for signal in (Signal.CPU_REQUEST, Signal.MEMORY_REQUEST):
-        told = stored_history.load(store, Settings()).usage[signal].dense()
-        values = told.values.copy()
-        for row, ref in zip(values, told.refs, strict=True):
+        usage = stored_history.load(store, Settings()).usage[signal].dense()
+        values = usage.values.copy()
+        for row, ref in zip(values, usage.refs, strict=True):
             if (ref.namespace, ref.pod) in ends and np.isfinite(row).any():
                 row[np.flatnonzero(np.isfinite(row))[-1] :] = row[np.isfinite(row)][-1]
-        assert np.isfinite(values).sum() > np.isfinite(told.values).sum() + 100
-        kept.append(signal, replace(told, values=values))
+        assert np.isfinite(values).sum() > np.isfinite(usage.values).sum() + 100
+        kept.append(signal, replace(usage, values=values))
     now = FixedClock(analysis.history.inventory.time_seconds)
     found = daily_analysis.analyse(kept, Settings(), now, Silent())
     for resource in Resource:
@@ -181,7 +181,7 @@ def test_every_namespace_with_usage_has_its_coverage(
 def test_samples_present_are_one_number_on_every_surface(store: Store, analysis: Analysis) -> None:
     overview, counts = store.read_document("overview", Overview), analysis.coverage
     assert overview is not None
-    of_namespaces = [one.samples for one in counts.by_namespace.values()]
+    of_namespaces = [coverage.samples for coverage in counts.by_namespace.values()]
     # the samples of all namespaces / those due, as the samples of all days / those due
     assert overview.coverage == sum(n.present for n in of_namespaces) / sum(n.due for n in of_namespaces)
     assert overview.coverage == counts.seen_by_slot.sum() / counts.due_by_slot.sum()

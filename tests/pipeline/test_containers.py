@@ -69,8 +69,8 @@ def test_waste_is_large_only_by_what_the_whole_cluster_requests(history: History
     giant = replace(first, end_seconds=None, requests={Resource.CPU: 10**9, Resource.MEMORY: 2**60})
     among = replace(history, inventory=replace(history.inventory, pods=(giant, *others)))
     for most in (EVERYTHING, MOST):
-        found = assess(among, Settings(), series_at_once=most).recommendations
-        assert {recommendation.waste for recommendation in found} == {Waste.NONE, Waste.SMALL, Waste.MEDIUM}
+        recommendations = assess(among, Settings(), series_at_once=most).recommendations
+        assert {recommendation.waste for recommendation in recommendations} == {Waste.NONE, Waste.SMALL, Waste.MEDIUM}
 
 
 @pytest.mark.parametrize("strategy", ["cotenant", "krr-simple", "vpa"])
@@ -82,10 +82,10 @@ def test_nothing_falls_and_nothing_is_idle_where_usage_is_all_zeros(history: His
         usage = zeros[signal]
         assert isinstance(usage, SparseUsage)
         zeros[signal] = replace(usage, cells=usage.cells * np.float32(0))
-    found = assess(replace(history, usage=zeros), settings)
-    values = [v for r in found.recommendations for v in r.values if v.action is not Action.WITHHELD]
+    results = assess(replace(history, usage=zeros), settings)
+    values = [v for r in results.recommendations for v in r.values if v.action is not Action.WITHHELD]
     assert [v for v in values if v.change is None or v.change <= 0] == []
-    assert [f for f in found.findings if f.kind is FindingKind.IDLE_WORKLOAD] == []
+    assert [f for f in results.findings if f.kind is FindingKind.IDLE_WORKLOAD] == []
 
 
 def test_nothing_is_proposed_freed_or_missed_beside_an_amount_of_the_pod_itself(history: History) -> None:
@@ -97,15 +97,15 @@ def test_nothing_is_proposed_freed_or_missed_beside_an_amount_of_the_pod_itself(
     )
     before = assess(replace(history, inventory=replace(history.inventory, workloads=tuple(
         replace(w, own=OwnAmounts()) for w in bare))), settings)  # fmt: skip
-    found = assess(replace(history, inventory=replace(history.inventory, workloads=bare)), settings)
+    results = assess(replace(history, inventory=replace(history.inventory, workloads=bare)), settings)
     assert any(total_change(r, Resource.CPU) for r in before.recommendations)
     assert any("cpu" in str(f.evidence.get("missing")) for f in before.findings)
-    of_cpu = [v for r in found.recommendations for v in r.values if v.resource is Resource.CPU]
+    of_cpu = [v for r in results.recommendations for v in r.values if v.resource is Resource.CPU]
     assert of_cpu and all(v.action is Action.WITHHELD for v in of_cpu)
     assert Reason.POD_AMOUNTS in {v.reason for v in of_cpu}
-    assert not any(total_change(r, Resource.CPU) for r in found.recommendations)
-    assert not any("cpu" in str(f.evidence.get("missing")) for f in found.findings)
-    memory = [[v for v in r.values if v.resource is Resource.MEMORY] for r in found.recommendations]
+    assert not any(total_change(r, Resource.CPU) for r in results.recommendations)
+    assert not any("cpu" in str(f.evidence.get("missing")) for f in results.findings)
+    memory = [[v for v in r.values if v.resource is Resource.MEMORY] for r in results.recommendations]
     assert memory == [[v for v in r.values if v.resource is Resource.MEMORY] for r in before.recommendations]
 
 
@@ -142,9 +142,9 @@ def test_means_stand_for_maxima_that_are_not_stored_of_any_day_or_of_the_last(st
 
 def test_the_dense_usage_of_a_history_says_the_same(history: History) -> None:
     dense = replace(history, usage={signal: usage.dense() for signal, usage in history.usage.items()})
-    said, of_dense = assess(history, Settings()), assess(dense, Settings())
-    assert said.recommendations and of_dense.recommendations == said.recommendations
-    assert of_dense.findings == said.findings
+    results, of_dense = assess(history, Settings()), assess(dense, Settings())
+    assert results.recommendations and of_dense.recommendations == results.recommendations
+    assert of_dense.findings == results.findings
 
 
 def test_no_part_is_larger_than_was_asked_for_unless_one_workload_is(history: History) -> None:
@@ -171,5 +171,5 @@ def test_the_store_gives_the_same_series_sparse_and_dense(store: Store, history:
 
 def test_signals_of_the_same_series_share_their_names(history: History) -> None:
     of_signals = [usage.refs for usage in history.usage.values()]
-    shared = [(one, other) for one, other in combinations(of_signals, 2) if one == other]
-    assert shared and all(one is other for one, other in shared)
+    shared = [(refs, other) for refs, other in combinations(of_signals, 2) if refs == other]
+    assert shared and all(refs is other for refs, other in shared)

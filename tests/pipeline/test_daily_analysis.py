@@ -56,9 +56,9 @@ def analysis(store: Store, cluster: SyntheticCluster) -> Analysis:
 
 @pytest.fixture(scope="module")
 def overview(store: Store, analysis: Analysis) -> Overview:
-    found = store.read_document("overview", Overview)
-    assert found is not None
-    return found
+    document = store.read_document("overview", Overview)
+    assert document is not None
+    return document
 
 
 def test_a_store_stays_a_demo_s_whoever_writes_the_next_results(store: Store, analysis: Analysis) -> None:
@@ -148,9 +148,9 @@ def test_a_namespace_wastes_what_its_workloads_request_and_do_not_use(overview: 
 def test_batch_amounts_can_be_recomputed_from_their_terms(analysis: Analysis) -> None:
     batch = [r for r in analysis.reclaimable if r.band == "batch"]
     assert batch
-    for found in batch:
-        taken = sum(amount for name, amount in found.terms.items() if name != "capacity")
-        assert found.amount == max(0, found.terms["capacity"] - taken)
+    for reclaimable in batch:
+        taken = sum(amount for name, amount in reclaimable.terms.items() if name != "capacity")
+        assert reclaimable.amount == max(0, reclaimable.terms["capacity"] - taken)
 
 
 def test_nothing_is_reclaimed_on_old_metrics(store: Store, cluster: SyntheticCluster) -> None:

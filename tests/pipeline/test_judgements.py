@@ -113,18 +113,22 @@ def later(judged: Path, tmp_path: Path, world: SyntheticCluster) -> Callable[...
 def anew(found: Analysis) -> set[WorkloadRef]:
     """Workloads whose recommendations rest on the newest hour."""
     end = found.history.window.end_seconds
-    return {one.container.workload for one in found.recommendations if one.end_seconds == end}
+    return {
+        recommendation.container.workload
+        for recommendation in found.recommendations
+        if recommendation.end_seconds == end
+    }
 
 
 @pytest.mark.slow
 def test_what_nothing_new_was_seen_of_is_kept_as_it_was(judged: Path, later: Callable[..., Analysis]) -> None:
     stored = stored_recommendations.Explanations(Store(judged.as_uri(), "prod"))
-    found = later()
-    assert len(found.recommendations) >= 20
-    assert anew(found) == set()
-    for one in found.recommendations:
-        assert one in stored.of_namespace(one.container.workload.namespace)
-    places = [one.container.workload.place for one in found.recommendations]
+    analysis = later()
+    assert len(analysis.recommendations) >= 20
+    assert anew(analysis) == set()
+    for recommendation in analysis.recommendations:
+        assert recommendation in stored.of_namespace(recommendation.container.workload.namespace)
+    places = [one.container.workload.place for one in analysis.recommendations]
     assert places == sorted(places)
 
 
@@ -158,17 +162,17 @@ def test_the_table_is_the_one_that_would_be_made_anew(
         store.write_block(judgements.FOLDER, ROWS, {name: cells[::2] for name, cells in block.items()}, stamp)
     elif stored == "not at all":
         store.remove_result(f"{judgements.FOLDER}/{ROWS}.parquet")
-    found = later(more=world.inventory.workloads[3].ref)
-    limits, workloads = QUICK.actions.guardrails, found.history.inventory.workloads
-    expected = tables.recommendations(found.recommendations, limits, workloads)
+    analysis = later(more=world.inventory.workloads[3].ref)
+    limits, workloads = QUICK.actions.guardrails, analysis.history.inventory.workloads
+    expected = tables.recommendations(analysis.recommendations, limits, workloads)
     assert list(store.read_table(RECOMMENDATIONS).rows()) == list(expected.rows())
 
 
 @pytest.mark.slow
 def test_other_guardrails_judge_all_anew(later: Callable[..., Analysis]) -> None:
     guardrails = msgspec.structs.replace(QUICK.actions.guardrails, most_cpu_cut=0.1)
-    found = later(settings=msgspec.structs.replace(QUICK, actions=ActionSettings(guardrails=guardrails)))
-    assert anew(found) == {one.container.workload for one in found.recommendations}
+    analysis = later(settings=msgspec.structs.replace(QUICK, actions=ActionSettings(guardrails=guardrails)))
+    assert anew(analysis) == {recommendation.container.workload for recommendation in analysis.recommendations}
 
 
 @pytest.mark.slow
@@ -180,7 +184,7 @@ def test_a_kept_finding_is_the_one_that_was_made(
     for name in store.folders("judged-workloads"):
         store.remove_result(f"judged-workloads/{name}")
     first = analysed(store)
-    of_workloads = [one for one in first.findings if not isinstance(one.subject, NodeRef)]
+    of_workloads = [finding for finding in first.findings if not isinstance(finding.subject, NodeRef)]
     assert of_workloads
     assert later().findings == first.findings
 
@@ -198,9 +202,11 @@ def test_a_changed_template_is_judged_anew(later: Callable[..., Analysis], world
         workloads = [replace(w, containers=tuple(larger)) if w.ref == changed.ref else w for w in inventory.workloads]
         return replace(inventory, workloads=tuple(workloads))
 
-    found = later(with_more)
-    assert anew(found) == {changed.ref}
-    now = [r.value(Resource.CPU, Field.REQUEST) for r in found.recommendations if r.container.workload == changed.ref]
+    analysis = later(with_more)
+    assert anew(analysis) == {changed.ref}
+    now = [
+        r.value(Resource.CPU, Field.REQUEST) for r in analysis.recommendations if r.container.workload == changed.ref
+    ]
     assert {value.now for value in now if value} == {7777}
 
 
@@ -217,7 +223,7 @@ def test_a_killed_container_is_judged_anew(later: Callable[..., Analysis], world
 
 
 def every(found: Analysis) -> set[WorkloadRef]:
-    return {one.container.workload for one in found.recommendations}
+    return {recommendation.container.workload for recommendation in found.recommendations}
 
 
 def test_a_pod_that_had_time_to_be_measured_and_was_not_lets_its_workload_be_judged_anew(
@@ -239,8 +245,13 @@ def test_a_pod_that_had_time_to_be_measured_and_was_not_lets_its_workload_be_jud
         store.append(signal, replace(hour, values=np.where(np.isfinite(hour.values), np.float32(0), hour.values)))
     store.write_inventory(replace(inventory, time_seconds=world.inventory.time_seconds))
     reasons = {
-        name: {v.reason for one in found.recommendations if one.container.workload == web for v in one.values}
-        for name, found in {"first": first, "then": analysed(store)}.items()
+        name: {
+            v.reason
+            for recommendation in analysis.recommendations
+            if recommendation.container.workload == web
+            for v in recommendation.values
+        }
+        for name, analysis in {"first": first, "then": analysed(store)}.items()
     }
     assert Reason.UNMEASURED not in reasons["first"]
     assert Reason.UNMEASURED in reasons["then"]
@@ -249,8 +260,8 @@ def test_a_pod_that_had_time_to_be_measured_and_was_not_lets_its_workload_be_jud
 def test_other_settings_judge_all_anew(later: Callable[..., Analysis]) -> None:
     own = msgspec.structs.replace(QUICK.recommender.cotenant, cpu_margin_fraction=0.5)
     recommender = msgspec.structs.replace(QUICK.recommender, cotenant=own)
-    found = later(settings=msgspec.structs.replace(QUICK, recommender=recommender))
-    assert anew(found) == every(found)
+    analysis = later(settings=msgspec.structs.replace(QUICK, recommender=recommender))
+    assert anew(analysis) == every(analysis)
 
 
 def from_nothing(store: Store, settings: Settings = QUICK) -> Analysis:
@@ -266,9 +277,9 @@ def test_another_window_judges_all_anew(judged: Path, tmp_path: Path) -> None:
     shutil.copytree(judged, tmp_path / "store")
     store = Store((tmp_path / "store").as_uri(), "prod")
     settings = msgspec.structs.replace(QUICK, profiler=msgspec.structs.replace(QUICK.profiler, window_days=3))
-    usual, found = analysed(store), analysed(store, settings)
-    assert found.recommendations != usual.recommendations
-    assert found.recommendations == from_nothing(store, settings).recommendations
+    usual, analysis = analysed(store), analysed(store, settings)
+    assert analysis.recommendations != usual.recommendations
+    assert analysis.recommendations == from_nothing(store, settings).recommendations
 
 
 @pytest.mark.slow
@@ -281,9 +292,9 @@ def test_older_history_that_came_since_judges_its_workloads_anew(world: Syntheti
     daily_analysis.publish(first, store, QUICK)
     for signal, usage in world.usage.items():
         store.append(signal, cut(usage, 4 * 24, 4 * 24))  # as a recording that a Prometheus completes
-    found = analysed(store)
-    assert found.recommendations != first.recommendations
-    assert found.recommendations == from_nothing(store).recommendations
+    analysis = analysed(store)
+    assert analysis.recommendations != first.recommendations
+    assert analysis.recommendations == from_nothing(store).recommendations
 
 
 @pytest.mark.slow
@@ -302,8 +313,8 @@ def test_without_what_was_noted_all_is_judged_anew(judged: Path, later: Callable
                                                    tmp_path: Path) -> None:  # fmt: skip
     (file,) = (tmp_path / "store").rglob(f"{name}.parquet")
     file.write_bytes(b"PAR1 no table PAR1")
-    found = later()
-    assert anew(found) == every(found)
+    analysis = later()
+    assert anew(analysis) == every(analysis)
 
 
 @pytest.mark.slow
@@ -311,8 +322,8 @@ def test_a_recommendation_that_cannot_be_read_is_made_anew(later: Callable[..., 
     files = sorted((tmp_path / "store").rglob("explain@*.json"))
     namespace = files[0].stem.removeprefix("explain@")
     files[0].unlink()
-    found = later()
-    assert anew(found) == {ref for ref in every(found) if ref.namespace == namespace}
+    analysis = later()
+    assert anew(analysis) == {ref for ref in every(analysis) if ref.namespace == namespace}
 
 
 @pytest.mark.slow
@@ -330,12 +341,12 @@ def test_a_judgement_holds_for_a_24th_of_the_history_behind_it_and_for_half_of_t
             end = int(noted["end_seconds"][0])
             text = document.read_text().replace(f'"end_seconds":{end}', f'"end_seconds":{end - age_hours * 3600}')
             document.write_text(text)
-        found = later() if kept else analysed(store)
+        analysis = later() if kept else analysed(store)
         # three hours are less than half of a 24th of six days; of younger workloads the digest of what is known of
         # them decides: not all are judged anew in one scan
         young = younger_than(store, 6 * 24)
-        assert 2 * len(young) < len(every(found))
-        assert anew(found) <= young if kept else anew(found) == every(found)
+        assert 2 * len(young) < len(every(analysis))
+        assert anew(analysis) <= young if kept else anew(analysis) == every(analysis)
 
 
 def younger_than(store: Store, hours: int) -> set[WorkloadRef]:

@@ -89,13 +89,13 @@ def test_the_second_analysis_raises_a_young_request_to_what_its_sibling_asked_fo
     (row,) = (row for row in store.read_table(RECOMMENDATIONS).rows() if row["workload"] == "web-v2")
     assert (row["cpu_request"], row["cpu_reason"], row["ready"]) == (532, "sibling", "blocked")
     (stored,) = Explanations(store).of_workload("shop/web-v2")
-    told = "\n".join(describe(stored, ""))
+    text = "\n".join(describe(stored, ""))
     for line in (
         "rule: sibling shop/Deployment/web/app, measured for 10 days: 429m -> 532m",
         "cpu: sibling shop/Deployment/web/app, measured for 10 days, asks for 532m, its own short history for 429m",
         "Uses the history of a sibling, shop/Deployment/web/app.",
     ):
-        assert line in told
+        assert line in text
 
 
 @pytest.mark.slow

@@ -54,9 +54,9 @@ def test_it_comes_back_to_the_bit(place: Store, case: tuple[ForecastingSettings,
     assert (stored.booster is None) == (settings is LEAN)
     if fit.booster and stored.booster:
         assert (stored.card, stored.booster.rows) == (fit.card, fit.booster.rows)
-        for one in fields(fit.booster.trees):
+        for field in fields(fit.booster.trees):
             np.testing.assert_array_equal(
-                getattr(stored.booster.trees, one.name), getattr(fit.booster.trees, one.name), strict=True
+                getattr(stored.booster.trees, field.name), getattr(fit.booster.trees, field.name), strict=True
             )
 
 

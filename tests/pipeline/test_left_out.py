@@ -118,12 +118,12 @@ def test_an_analysis_beside_a_node_that_cannot_be_computed_has_all_others(task: 
     beyond = replace(history, inventory=_beyond(history.inventory))
     with pytest.raises((OverflowError, ValueError, TypeError)):
         run.analysis(beyond, merger, division)
-    found = run.analysis_without_failing(beyond, merger, division)
+    analysis = run.analysis_without_failing(beyond, merger, division)
     undisturbed = run.analysis(history, merger, division)
     bad = NodeRef(history.inventory.nodes[0].name)
     lent, usual = (
         {(r.node, r.resource, r.band): r.amount for r in of.reclaimable if r.node != bad.name}
-        for of in (found, undisturbed)
+        for of in (analysis, undisturbed)
     )
     assert lent == usual and lent
 

@@ -125,9 +125,9 @@ class Made:
 
     @property
     def overview(self) -> Overview:
-        found = self.store.read_document("overview", Overview)
-        assert found is not None
-        return found
+        document = self.store.read_document("overview", Overview)
+        assert document is not None
+        return document
 
     def history(self, resource: Resource) -> list[dict[str, Any]]:
         rows = self.store.read_table(NODE_HISTORY).rows()
@@ -194,8 +194,8 @@ def by_hand(made: Made, cluster: SyntheticCluster, number: int, resource: Resour
     percent = fields[f"{resource}_reclaim_percent"]
     if cpu and number in case.labels and CPU_RECLAIM_RATIO_LABEL in case.labels[number]:
         percent = {"0.3": 30, "0.9": 90}[case.labels[number][CPU_RECLAIM_RATIO_LABEL]]
-    said = case.annotations.get(number, {})
-    strategy = json.loads(said.get(COLOCATION_STRATEGY_ANNOTATION, "{}"))
+    live = case.annotations.get(number, {})
+    strategy = json.loads(live.get(COLOCATION_STRATEGY_ANNOTATION, "{}"))
     if strategy.get("enable") is False:
         return 0.0
     percent = strategy.get("cpuReclaimThresholdPercent", percent) if cpu else percent
@@ -214,16 +214,16 @@ def by_hand(made: Made, cluster: SyntheticCluster, number: int, resource: Resour
     if (slot - newest) * 300 > 15 * 60:
         return math.nan
     reserved = capacity - node.allocatable[resource]
-    if NODE_RESERVATION_ANNOTATION in said:
+    if NODE_RESERVATION_ANNOTATION in live:
         reserved = max(reserved, 3000 if cpu else 9 * GIB)
     system = max(math.ceil(series[newest]) - math.ceil(on_node), 0)
     system = reserved if policy == "request" else max(system, reserved)
     amount = capacity - int(capacity * (100 - percent) / 100) - system - math.ceil(taken)
     cap = fields[f"batch_{resource}_percent"]
     amount = max(amount if cap is None else min(amount, int(capacity * (cap / 100))), 0)
-    if cpu and CPU_NORMALIZATION_RATIO_ANNOTATION in said:
+    if cpu and CPU_NORMALIZATION_RATIO_ANNOTATION in live:
         amount = math.ceil(math.floor(amount * 1000 * 1.5) / 1000)
-    if THIRD_PARTY_ALLOCATIONS_ANNOTATION in said:
+    if THIRD_PARTY_ALLOCATIONS_ANNOTATION in live:
         amount = max(amount - (1500 if cpu else 2 * GIB), 0)
     return float(amount)
 
@@ -426,8 +426,8 @@ def test_scripts_hear_why_nothing_is_known_of_what_old_results_lend(stale: Made)
         pytest.raises(urllib.error.HTTPError) as refused,
     ):
         urllib.request.urlopen(f"{address}/api/v1/fit", timeout=120)
-    said = refused.value.read().decode()
-    assert refused.value.code == 404 and "what nodes can lend is not known: The node's metric is too old" in said
+    text = refused.value.read().decode()
+    assert refused.value.code == 404 and "what nodes can lend is not known: The node's metric is too old" in text
 
 
 def test_a_node_without_any_sample_is_not_known_and_the_others_are(

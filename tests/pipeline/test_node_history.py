@@ -125,7 +125,7 @@ def test_how_long_the_worst_day_lasted_is_read_from_the_usage_of_then(
     short_window = TimeGrid.from_span(window.end_seconds - 7 * DAY_SECONDS, window.end_seconds, window.step_seconds)
     prod = analysis.pod_totals[CPU].prod
     totals = replace(prod, grid=short_window, values=prod.values[:, -short_window.size :])
-    found = node_history.worst_days(
+    day = node_history.worst_days(
         store,
         analysis.history,
         {CPU: totals},
@@ -135,8 +135,8 @@ def test_how_long_the_worst_day_lasted_is_read_from_the_usage_of_then(
     used = used_by_prod(store, analysis, start)
     names = [ref.name for ref in peaks.refs]
     each = [300 * (used[n] > bound).sum() for n, bound in zip(names, in_force[:, column].tolist(), strict=True)]
-    assert (found.start_seconds, found.short_nodes) == (start, len(names))
-    assert found.mean_short_seconds == pytest.approx(np.mean(each))
+    assert (day.start_seconds, day.short_nodes) == (start, len(names))
+    assert day.mean_short_seconds == pytest.approx(np.mean(each))
     assert 0 < np.mean(each) <= BLOCK_SECONDS
 
 
@@ -146,4 +146,7 @@ def test_the_overview_has_the_worst_day_in_numbers_and_words(analysis: Analysis)
     page = overview.overview(analysis, demo=False, strategy="balanced")
     assert set(page.worst_days) == {"cpu", "memory"}
     assert [day.tested_days for day in page.worst_days.values()] == [20, 20]
-    assert [said.partition(" at risk ")[0] for said in page.worst_day_sentences] == ["CPU", "Memory"]
+    assert [worst_day_sentence.partition(" at risk ")[0] for worst_day_sentence in page.worst_day_sentences] == [
+        "CPU",
+        "Memory",
+    ]

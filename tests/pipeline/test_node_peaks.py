@@ -192,7 +192,7 @@ def test_without_a_day_of_history_every_young_pod_is_cold() -> None:
 
 
 def test_formulas_get_the_measured_violation_rate() -> None:
-    made = NodePeaks(
+    peaks = NodePeaks(
         refs=(NodeRef("a"), NodeRef("b")),
         resource=Resource.CPU,
         risks=(0.01,),
@@ -207,10 +207,13 @@ def test_formulas_get_the_measured_violation_rate() -> None:
     nodes = {Signal.NODE_CPU_USAGE_MEAN: series(refs, 300.0)}
     history = History(Inventory("c", 0, (), (), ()), TimeGrid(0, 300, 576), {}, nodes, None)
     totals = PodTotals(series(refs, 170.0), series(refs, 200.0), series(refs, 200.0))
-    found = peak_forecasts(history, Resource.CPU, made, totals)
-    assert found["a"].system_peak == pytest.approx(110.0) and found["a"].mid_peak == 30.0
-    assert set(found) == {"a"}
-    assert found["a"].violation == pytest.approx(0.02) and (found["a"].peak, found["a"].origins) == (1500.0, 6)
+    forecasts = peak_forecasts(history, Resource.CPU, peaks, totals)
+    assert forecasts["a"].system_peak == pytest.approx(110.0) and forecasts["a"].mid_peak == 30.0
+    assert set(forecasts) == {"a"}
+    assert forecasts["a"].violation == pytest.approx(0.02) and (forecasts["a"].peak, forecasts["a"].origins) == (
+        1500.0,
+        6,
+    )
 
 
 def test_the_peak_holds_when_pods_arrive_because_cold_ones_count_with_their_request() -> None:
@@ -221,7 +224,7 @@ def test_the_peak_holds_when_pods_arrive_because_cold_ones_count_with_their_requ
     start = rng.integers(20 * 4, 38 * 4, nodes) * 2
     there = np.arange(days_ * slots) >= start[:, None]
     trial = ReclaimTrial(base + 80.0 * there, np.full(nodes, 1000.0), slots)
-    made = calibrated_peaks(trial, (0.01,), NodePeakSettings())[0.01]
+    values = calibrated_peaks(trial, (0.01,), NodePeakSettings())[0.01]
     held, blind, judged = 0, 0, 0
     for index, end in enumerate(trial.decisions.tolist()):
         now = end * 2
@@ -230,8 +233,8 @@ def test_the_peak_holds_when_pods_arrive_because_cold_ones_count_with_their_requ
         cold = 150.0 * ((start <= now) & (now < start + slots))
         fresh = cold > 0
         judged += int(fresh.sum())
-        blind += int((made[fresh, index] < running[fresh].max(axis=1)).sum())
-        held += int((made[fresh, index] + cold[fresh] >= running[fresh].max(axis=1)).sum())
+        blind += int((values[fresh, index] < running[fresh].max(axis=1)).sum())
+        held += int((values[fresh, index] + cold[fresh] >= running[fresh].max(axis=1)).sum())
     assert judged > 100
     # With the request of the cold pod every one of these decisions holds; without it many of the first ones do not: the
     # public tail, some per cent of the limit for a calm fortnight, covers those whose pod is small beside it.

@@ -28,9 +28,9 @@ QUICK = Settings(forecasting=ForecastingSettings(booster_rows=0, origins=1))
 def analysed(store: Store) -> Analysis:
     inventory = store.read_inventory()
     assert inventory is not None
-    found = daily_analysis.analyse(store, QUICK, FixedClock(inventory.time_seconds), Silent())
-    daily_analysis.publish(found, store, QUICK)
-    return found
+    analysis = daily_analysis.analyse(store, QUICK, FixedClock(inventory.time_seconds), Silent())
+    daily_analysis.publish(analysis, store, QUICK)
+    return analysis
 
 
 @pytest.fixture(scope="module")
@@ -49,10 +49,12 @@ def test_reserved_capacity_is_not_lent_as_requested_and_unused(store: Store) -> 
         requests={Resource.CPU: 2000, Resource.MEMORY: 4 * GIB}, placeholder=True,
     )  # fmt: skip
     store.write_inventory(replace(inventory, pods=(*inventory.pods, held)))
-    found = analysed(store)
+    analysis = analysed(store)
     assert any(r.amount for r in before.reclaimable if r.band == "mid")
-    assert [(r.node, r.band, r.resource, r.amount) for r in found.reclaimable] == [
+    assert [(r.node, r.band, r.resource, r.amount) for r in analysis.reclaimable] == [
         (r.node, r.band, r.resource, r.amount) for r in before.reclaimable
     ]
     assert PLACEHOLDER_NAMESPACE not in {row["namespace"] for row in store.read_table(WORKLOADS).rows()}
-    assert PLACEHOLDER_NAMESPACE not in {one.container.workload.namespace for one in found.recommendations}
+    assert PLACEHOLDER_NAMESPACE not in {
+        recommendation.container.workload.namespace for recommendation in analysis.recommendations
+    }

@@ -54,9 +54,9 @@ def place(tmp_path: Path, analysis: Analysis) -> Store:
 
 
 def stored(place: Store) -> Overview:
-    found = place.read_document("overview", Overview)
-    assert found is not None
-    return found
+    overview = place.read_document("overview", Overview)
+    assert overview is not None
+    return overview
 
 
 @pytest.mark.slow

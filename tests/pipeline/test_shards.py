@@ -172,8 +172,10 @@ def test_waste_of_a_shard_is_graded_by_what_the_whole_cluster_requests(
     for pods in (cluster.inventory.pods, (giant, *others)):
         own.write_inventory(replace(cluster.inventory, pods=pods))
         for sharding in (Sharding(Here()), Sharding(Here(), SIZE)):
-            found = daily_analysis.analyse(own, QUICK, clock, Silent(), sharding=sharding)
-            grades.append({one.container: one.waste for one in found.recommendations})
+            analysis = daily_analysis.analyse(own, QUICK, clock, Silent(), sharding=sharding)
+            grades.append(
+                {recommendation.container: recommendation.waste for recommendation in analysis.recommendations}
+            )
     assert grades[0] == grades[1] and Waste.LARGE in grades[0].values()
     assert grades[2] == grades[3] and Waste.LARGE not in grades[2].values()
 

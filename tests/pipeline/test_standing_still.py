@@ -88,9 +88,9 @@ def test_a_workload_on_which_an_analysis_never_ends_is_found_by_the_next_runs(tm
     # more. A worker that ends is begun anew, three times a run
     ended = next((answer for answer in (run() for _ in range(4)) if answer.returncode == 0), None)
     assert ended is not None
-    said = json.loads(ended.stdout.splitlines()[-1])  # the log stands before it
-    assert {line for line in said if line.startswith(f"{bad.ref}:")} == {f"{bad.ref}: failed"}
-    assert not any(line.endswith(": failed") for line in said if not line.startswith(f"{bad.ref}:"))
-    assert {line.partition(":")[0] for line in said} == {str(w.ref) for w in cluster.inventory.workloads}
+    document = json.loads(ended.stdout.splitlines()[-1])  # the log stands before it
+    assert {line for line in document if line.startswith(f"{bad.ref}:")} == {f"{bad.ref}: failed"}
+    assert not any(line.endswith(": failed") for line in document if not line.startswith(f"{bad.ref}:"))
+    assert {line.partition(":")[0] for line in document} == {str(w.ref) for w in cluster.inventory.workloads}
     if where == "here":  # of two workers it may be the other one that has the shard next
         assert run().returncode == 0

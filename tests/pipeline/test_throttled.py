@@ -34,8 +34,8 @@ def ratios(used: FloatMatrix, refused: FloatMatrix, refs: tuple[PodContainerRef,
         Signal.CPU_USAGE_MEAN: series(Signal.CPU_USAGE_MEAN, used),
         Signal.CPU_THROTTLED_MEAN: series(Signal.CPU_THROTTLED_MEAN, refused, refs),
     }
-    found: list[float] = throttled_ratios(usage, Owners(INVENTORY, WORKLOADS)).tolist()
-    return found
+    values: list[float] = throttled_ratios(usage, Owners(INVENTORY, WORKLOADS)).tolist()
+    return values
 
 
 def test_only_a_workload_that_was_throttled_has_a_ratio() -> None:

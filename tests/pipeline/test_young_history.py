@@ -50,7 +50,7 @@ def test_fifty_minutes_without_kube_state_metrics_are_analysed_and_withheld(tmp_
     assert [w.name for w in analysis.workloads.refs] == ["web-0"]
     assert [row["kind"] for row in store.read_table(WORKLOADS).rows()] == ["Pod"]
     assert len(store.read_table(NODES)) == len(store.read_table(NODE_HISTORY)) == len(store.read_table(WEEKS)) == 0
-    reasons = {value.reason for found in analysis.recommendations for value in found.values}
+    reasons = {value.reason for recommendation in analysis.recommendations for value in recommendation.values}
     assert reasons <= {Reason.NOT_ENOUGH_HISTORY}
     assert [(r.container.workload.kind, r.container.container) for r in analysis.recommendations] == [("Pod", "app")]
     assert len(store.read_table(RECOMMENDATIONS)) == 1

@@ -41,9 +41,9 @@ class Served:
 
 def inventory_in(store: Store) -> Inventory:
     """The inventory that is stored there."""
-    found = store.read_inventory()
-    assert found is not None
-    return found
+    inventory = store.read_inventory()
+    assert inventory is not None
+    return inventory
 
 
 def profiler_settings(url: str, **options: Any) -> ProfilerSettings:

@@ -61,8 +61,8 @@ def test_a_thanos_that_downsamples_gives_the_samples_it_has(
     with thanos_over_bucket(tmp_path, data[:1], data[1:], *options) as querier:
         store = store_in(tmp_path / "store")
         record = pulled(store, END, ProfilerSettings(window_days=3, prometheus=PrometheusSettings(url=querier.url)))
-    said = [note for note in record.notes if "downsampled" in note]
-    assert len(said) == (1 if gone else 0)
+    texts = [note for note in record.notes if "downsampled" in note]
+    assert len(texts) == (1 if gone else 0)
     # Read by its samples; left to itself, Thanos answers a question of hourly steps from values of 5 minutes.
     assert {scrape.interval_seconds for scrape in record.scrapes} == {30}
     grid = TimeGrid.from_span(END - 3 * DAY_SECONDS, END, 300)
@@ -82,13 +82,13 @@ def test_a_thanos_that_downsamples_gives_the_samples_it_has(
 def answering(raw_start: int, downsampled_start: int, refuse: bool = False) -> Iterator[tuple[Client, list[str]]]:
     """A client of a server with one series, sampled every 30 s from raw_start on and downsampled before; and the
     resolutions that it was asked at."""
-    asked: list[str] = []
+    texts: list[str] = []
 
     class Answer(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
             resolution = form["max_source_resolution"][0]
-            asked.append(resolution)
+            texts.append(resolution)
             start, end, step = (round(float(form[name][0])) for name in ("start", "end", "step"))
             begin, samples = (raw_start, 120) if resolution == "0s" else (downsampled_start, 12)
             lived = [t for t in range(start, end + 1, step) if t - HOUR_SECONDS >= begin]
@@ -108,7 +108,7 @@ def answering(raw_start: int, downsampled_start: int, refuse: bool = False) -> I
         Thread(target=server.serve_forever, daemon=True).start()
         client = Client(PrometheusSettings(url=f"http://127.0.0.1:{server.server_port}", retries=0))
         try:
-            yield client, asked
+            yield client, texts
         finally:
             client.close()
             server.shutdown()
@@ -131,14 +131,14 @@ def test_the_day_before_the_first_samples_is_looked_at_once(
     raw_days: int, downsampled_days: int, said: bool, looks: int
 ) -> None:
     start = END - 3 * DAY_SECONDS
-    with answering(END - raw_days * DAY_SECONDS, END - downsampled_days * DAY_SECONDS) as (client, asked):
+    with answering(END - raw_days * DAY_SECONDS, END - downsampled_days * DAY_SECONDS) as (client, texts):
         reader = IntervalReader(client, {})
         _, scrapes = reader.read(start, END, 60, NamespaceShard())
     # END is the 19th of November.
     moment = f"before 2026-11-{19 - raw_days} 00:00 UTC the server has only values of 5 minutes"
     assert [note.startswith(moment) for note in reader.notes] == [True] * said
-    assert asked.count("300s") == looks
-    assert set(asked) <= {"0s", "300s"}
+    assert texts.count("300s") == looks
+    assert set(texts) <= {"0s", "300s"}
     # A sample each 30 s: 120 in an hour.
     assert {s.interval_seconds for s in scrapes} == ({30} if raw_days else set())
     assert all(s.start_seconds >= END - raw_days * DAY_SECONDS for s in scrapes)

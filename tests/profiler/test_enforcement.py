@@ -50,7 +50,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
             for name, line in scraped(minute, node, extra):
                 lines.setdefault(name, [f"# TYPE {name} gauge"]).append(line)
     text = folder / "text"
-    text.write_text("\n".join([*(line for found in lines.values() for line in found), "# EOF", ""]))
+    text.write_text("\n".join([*(line for texts in lines.values() for line in texts), "# EOF", ""]))
     blocks_from(text, folder / "data")
     with Server(folder / "data") as running:
         yield running
@@ -70,8 +70,8 @@ def test_what_an_agent_measured_comes_back_in_millicores_minute_by_minute(server
 
 def test_only_nodes_that_did_something_are_asked_for(server: Server) -> None:
     settings = Settings(profiler=ProfilerSettings(prometheus=PrometheusSettings(url=server.url)))
-    found = EnforcementHistory((AgentAction(END - 100, "n2", Lane.SUPPRESS, "Suppressed"),))
-    assert [lane.node for lane in with_lanes(found, settings.profiler.prometheus, Retention(END)).lanes] == ["n2"]
+    history = EnforcementHistory((AgentAction(END - 100, "n2", Lane.SUPPRESS, "Suppressed"),))
+    assert [lane.node for lane in with_lanes(history, settings.profiler.prometheus, Retention(END)).lanes] == ["n2"]
     assert with_lanes(EnforcementHistory(), settings.profiler.prometheus, Retention(END)).lanes == ()
 
 
@@ -79,9 +79,9 @@ def test_acts_are_kept_where_prometheus_does_not_answer() -> None:
     dead = PrometheusSettings(url="http://127.0.0.1:9", retries=0, connect_timeout_seconds=1.0)
     with pytest.raises(SourceError):
         lanes(dead, ["n1"], END - 600, END)
-    found = EnforcementHistory((AgentAction(END - 100, "n1", Lane.SUPPRESS, "Suppressed"),))
-    kept = with_lanes(found, dead, Retention(END))
-    assert kept.acts == found.acts and kept.lanes == ()
+    history = EnforcementHistory((AgentAction(END - 100, "n1", Lane.SUPPRESS, "Suppressed"),))
+    kept = with_lanes(history, dead, Retention(END))
+    assert kept.acts == history.acts and kept.lanes == ()
     assert "no CPU over time" in kept.gathering.notes[0]
 
 

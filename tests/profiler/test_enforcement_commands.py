@@ -71,8 +71,8 @@ def test_an_agent_s_log_is_imported_once(tmp_path: Path, url: str) -> None:
         assert run("import", str(log), "--store", url).exit_code == 0
     found = acts(url)
     assert [(r["node"], r["reason"], r["mode"]) for r in found] == [("n1", "Suppressed", "real")] * 3
-    told = Store(url, "default").read_document("enforcement", Gathering)
-    assert told is not None and (told.agents, told.sources) == (1, ("import of actions.jsonl",))
+    gathering = Store(url, "default").read_document("enforcement", Gathering)
+    assert gathering is not None and (gathering.agents, gathering.sources) == (1, ("import of actions.jsonl",))
 
 
 def test_logs_of_several_nodes_and_of_a_dry_run_stand_side_by_side(tmp_path: Path, url: str) -> None:
@@ -132,12 +132,12 @@ def test_a_recording_is_decided_again_and_told_as_a_dry_run_with_its_cpu(tmp_pat
     from cotenant.profiler.enforcement.commands import recount_recording
     from cotenant.settings import Settings
 
-    found = recount_recording(path, Settings())
-    assert {act.dry for act in found.acts} == {True}
+    history = recount_recording(path, Settings())
+    assert {act.dry for act in history.acts} == {True}
     # 65 % of 4 cores without 300 m of others (1200 in all, 900 of them best effort).
-    quota = next(act for act in found.acts if act.knob == "cpu.quota" and act.subject == TIER)
+    quota = next(act for act in history.acts if act.knob == "cpu.quota" and act.subject == TIER)
     assert quota.after == "230000" and quota.strategy == "cpu-suppress"
-    (lane,) = found.lanes
+    (lane,) = history.lanes
     assert lane.values["target"][0] == 2300 and lane.dry and len(lane.values["others"]) == 20
 
 
@@ -169,8 +169,8 @@ def test_gathering_from_a_cluster_begins_a_store_of_its_own(
         monkeypatch.setenv("KUBECONFIG", str(server.write_kubeconfig(tmp_path / "kubeconfig")))
         done = run("gather", "--store", url, "--cluster", "c1")
     assert done.exit_code == 0
-    told = Store(url, "c1").read_document("enforcement", Gathering)
-    assert told is not None and not told.trouble and told.agents in (None, 0)
+    gathering = Store(url, "c1").read_document("enforcement", Gathering)
+    assert gathering is not None and not gathering.trouble and gathering.agents in (None, 0)
 
 
 @pytest.mark.slow
@@ -182,8 +182,8 @@ def test_a_cluster_that_does_not_answer_is_told_and_kept_as_such(
         monkeypatch.setenv("KUBECONFIG", str(server.write_kubeconfig(tmp_path / "kubeconfig")))
     refused = run("gather", "--store", url, "--cluster", "c1")
     assert refused.exit_code != 0
-    told = Store(url, "c1").read_document("enforcement", Gathering)
-    assert told is not None and told.trouble and not told.forbidden
+    gathering = Store(url, "c1").read_document("enforcement", Gathering)
+    assert gathering is not None and gathering.trouble and not gathering.forbidden
 
 
 def test_the_store_of_lanes_gives_back_what_it_was_given(url: str) -> None:

@@ -176,11 +176,11 @@ def test_a_containers_use_is_the_sum_over_its_devices_of_the_highest_series(
         for row in rows
     )  # fmt: skip
     values = np.array([value for *_, value in series]).reshape(-1, 1)
-    (found,) = usages(query, Samples(labels, values, {}, len(series)), {}, 2)
+    (usage,) = usages(query, Samples(labels, values, {}, len(series)), {}, 2)
     highest: dict[tuple[PodContainerRef, int], float] = {}
     for number, ref, value in series:
         highest[ref, number] = float(np.fmax(highest.get((ref, number), np.nan), value))
-    for ref, row in zip(found.usage.refs, found.usage.values, strict=True):
+    for ref, row in zip(usage.usage.refs, usage.usage.values, strict=True):
         own = [value for (owner, _), value in highest.items() if owner == ref and not np.isnan(value)]
         assert row[0] == pytest.approx(sum(own), rel=1e-5) if own else np.isnan(row[0])
-    assert set(found.usage.refs) == {ref for _, ref, _ in series}
+    assert set(usage.usage.refs) == {ref for _, ref, _ in series}

@@ -213,9 +213,9 @@ def test_the_doctor_says_what_prometheus_alone_does_not_tell(
     def found(alone: bool) -> list[ProbeFinding]:
         own = ProfilerSettings(window_days=1, prometheus=PrometheusSettings(url=url, labels={LABEL: variant}))
         findings = metrics.probes(own, FixedClock(END), alone=alone)
-        return [one for one in findings if one.probe == "prometheus bounds"]
+        return [probe_finding for probe_finding in findings if probe_finding.probe == "prometheus bounds"]
 
-    (one,) = found(alone=True)
-    assert (one.state, "deploy/rbac/reader.yaml" in one.fix) == (state, True)
-    assert says in one.found
+    (finding,) = found(alone=True)
+    assert (finding.state, "deploy/rbac/reader.yaml" in finding.fix) == (state, True)
+    assert says in finding.found
     assert found(alone=False) == []  # a scan reads the Kubernetes API

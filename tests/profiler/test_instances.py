@@ -51,7 +51,7 @@ def test_usage_of_a_node_that_is_named_by_its_ipv6_address_is_the_nodes(instance
     query = RangeQuery((part,), TimeGrid(0, 300, 2))
     result = [{"metric": {"id": "/", "instance": instance}, "values": [[300, "1.5"], [600, "2"]]}]
     samples = decode.samples(msgspec.Raw(msgspec.json.encode(result)), query)
-    (found,) = decode.usages(query, samples, {"fd00::1": "node-1"}, 0)
-    assert found.usage.refs == (NodeRef("node-1"),)
+    (usage,) = decode.usages(query, samples, {"fd00::1": "node-1"}, 0)
+    assert usage.usage.refs == (NodeRef("node-1"),)
     # 1.5 and 2 cores are 1,500 and 2,000 millicores.
-    np.testing.assert_array_equal(found.usage.values, [[1500, 2000]])
+    np.testing.assert_array_equal(usage.usage.values, [[1500, 2000]])

@@ -155,8 +155,8 @@ def whole(url: str, tmp_path_factory: pytest.TempPathFactory) -> Found:
 
 
 def test_the_whole_cluster_is_seen_as_it_is(whole: Found) -> None:
-    found = whole.recommendations
-    replicas = {name: one.replicas for name, one in found.items()}
+    recommendations = whole.recommendations
+    replicas = {name: recommendation.replicas for name, recommendation in recommendations.items()}
     # two of web's pods run and two were evicted; the CronJob's second run is under way
     assert replicas == {
         "shop/CronJob/etl/main": 1,
@@ -171,7 +171,9 @@ def test_the_whole_cluster_is_seen_as_it_is(whole: Found) -> None:
         "shop/StatefulSet/quiet/main": 1,
         "shop/StatefulSet/tiny/main": 1,
     }
-    asked = {name: one.value(Resource.MEMORY, Field.REQUEST) for name, one in found.items()}
+    asked = {
+        name: recommendation.value(Resource.MEMORY, Field.REQUEST) for name, recommendation in recommendations.items()
+    }
     reasons = {name: value.reason for name, value in asked.items() if value}
     for name in ("StatefulSet/db/main", "Deployment/api/proxy"):  # killed at 1 GiB
         assert reasons[f"shop/{name}"] is Reason.OOM_BUMP
@@ -179,7 +181,7 @@ def test_the_whole_cluster_is_seen_as_it_is(whole: Found) -> None:
         assert reasons[f"shop/{name}"] is Reason.ANNOTATION
     assert reasons["shop/StatefulSet/tiny/main"] is Reason.LIMIT_RANGE
     for name in ("shop/Deployment/web/main", "shop/DeploymentConfig/app/main"):
-        memory = next(v for v in found[name].values if v.resource == "memory" and v.field == "request")
+        memory = next(v for v in recommendations[name].values if v.resource == "memory" and v.field == "request")
         # 900 MiB before the rollout, and 15 % on top
         assert memory.amount == pytest.approx(900 * 1.15 * 2**20, rel=0.05)
 
@@ -188,8 +190,8 @@ def test_the_whole_cluster_is_seen_as_it_is(whole: Found) -> None:
 def test_what_is_not_told_makes_no_proposal_smaller(case: str, url: str, whole: Found, tmp_path: Path) -> None:
     found = scanned(url, case, tmp_path)
     truth = whole.recommendations
-    for name, one in found.recommendations.items():
-        for value in one.values:
+    for name, recommendation in found.recommendations.items():
+        for value in recommendation.values:
             meant = truth[name].value(value.resource, value.field) if name in truth else None
             if value.action is Action.WITHHELD:
                 assert meant is None or value.reason is meant.reason or value.reason in reasons_of(case), (name, value)
@@ -198,7 +200,7 @@ def test_what_is_not_told_makes_no_proposal_smaller(case: str, url: str, whole: 
             assert meant is not None and meant.action is value.action, f"{name}: {value} where {meant} is meant"
             if case not in UNSEEN and value.change:  # no change is no proposal
                 assert (value.amount or 0) >= (meant.amount or 0), f"{name}: {value} where {meant} is meant"
-            assert one.replicas == truth[name].replicas, name
+            assert recommendation.replicas == truth[name].replicas, name
     if case in UNSEEN:
         (note,) = (note for note in found.history.inventory.notes if note.startswith("annotations of "))
         assert f"{UNSEEN[case]}s" in note.partition(" are unknown")[0]

@@ -198,26 +198,28 @@ def test_a_night_of_the_whole_cluster_is_told_from_an_outage_of_its_source(
 ) -> None:
     store = store_in(tmp_path)
     scanned(server, case, store, END)
-    made = daily_analysis.analyse(store, Settings(), FixedClock(END), Silent())
+    analysis = daily_analysis.analyse(store, Settings(), FixedClock(END), Silent())
     notes = store.read_quality()[-1].notes
-    assert any(NOTE in one for one in notes) is case.expected_off, notes
+    assert any(NOTE in note for note in notes) is case.expected_off, notes
     least = GuardrailSettings().minimum_coverage
     names = {"web", "db", "agent"}
-    for one in made.recommendations:
-        if one.container.workload.name not in names:
+    for recommendation in analysis.recommendations:
+        if recommendation.container.workload.name not in names:
             continue
-        covered = min(float(v.inputs["coverage"]) for v in one.values if "coverage" in v.inputs)
+        covered = min(float(v.inputs["coverage"]) for v in recommendation.values if "coverage" in v.inputs)
         if case.expected_off:
-            assert covered >= 0.95 > least, one.container
-            assert not {v.reason for v in one.values} & {Reason.LOW_COVERAGE, Reason.NO_DATA}
-        elif not (case.anew and one.container.workload.name != "db"):
+            assert covered >= 0.95 > least, recommendation.container
+            assert not {v.reason for v in recommendation.values} & {Reason.LOW_COVERAGE, Reason.NO_DATA}
+        elif not (case.anew and recommendation.container.workload.name != "db"):
             # the time without a sample is missing of what ran, or may have run, through it
-            assert covered == pytest.approx(1 - off_share(case), abs=0.04), one.container
+            assert covered == pytest.approx(1 - off_share(case), abs=0.04), recommendation.container
         else:
             assert covered <= 1 - off_share(case) + 0.04
-    gaps = max(row["gap_seconds"] for row in made.coverage.day_rows())
+    gaps = max(row["gap_seconds"] for row in analysis.coverage.day_rows())
     assert gaps <= case.booted + 900 if case.expected_off else gaps >= HOUR
-    amounts = [v.amount for one in made.recommendations for v in one.values if v.resource is Resource.CPU and v.amount]
+    amounts = [
+        v.amount for one in analysis.recommendations for v in one.values if v.resource is Resource.CPU and v.amount
+    ]
     assert case.expected_off is False or all(MILLICORES <= amount < 1000 for amount in amounts)
 
 

@@ -60,7 +60,7 @@ def subject_of(finding: ClusterFinding) -> str:
 
 @pytest.mark.prometheus
 def test_nothing_is_said_of_what_is_over_but_how_much_there_is(found: Found) -> None:
-    assert {str(one.container.workload) for one in found.results.recommendations} == STAY
+    assert {str(recommendation.container.workload) for recommendation in found.results.recommendations} == STAY
     assert LEFT_OUT.isdisjoint(map(subject_of, found.results.findings))
     (note,) = [note for note in found.record.notes if "left out of recommendations" in note]
     # five bare pods, a Job and a Workflow, of which five are named

@@ -141,9 +141,9 @@ def ask(url: str, expression: str, moment: int) -> dict[tuple[str, ...], float]:
 @pytest.mark.slow
 @pytest.mark.prometheus
 def test_a_real_prometheus_answers_with_the_usage_that_was_dressed(cluster: SyntheticCluster, tmp_path: Path) -> None:
-    asked = FEW | {"kube_pod_container_resource_requests", "kube_pod_owner"}
+    texts = FEW | {"kube_pod_container_resource_requests", "kube_pod_owner"}
     last_hours = {signal: usage.tail(usage.grid.size // 8) for signal, usage in cluster.usage.items()}
-    create_blocks(cluster.inventory, last_hours, tmp_path / "data", Dress(interval_seconds=15, families=asked))
+    create_blocks(cluster.inventory, last_hours, tmp_path / "data", Dress(interval_seconds=15, families=texts))
     mean, memory = cluster.usage[Signal.CPU_USAGE_MEAN], cluster.usage[Signal.MEMORY_WORKING_SET_MAX]
     request = cluster.usage[Signal.CPU_REQUEST]
     slot = mean.grid.size - 50

@@ -38,7 +38,7 @@ def pods(
     first = PodSpec(FIRST, owner, uses=(100, 200), containers=containers)
     specs = (first, replace(first, name=SECOND, node=OTHER))
     links = (link(*OWNER, ("Deployment", "web")), link("Job", RUN, ("CronJob", "web")))
-    return [*(line for one in specs for line in one.lines()), *links, *node(), *node(OTHER, uses=node_uses)]
+    return [*(line for spec in specs for line in spec.lines()), *links, *node(), *node(OTHER, uses=node_uses)]
 
 
 def told_by_the_api(variant: str) -> LiveCluster:
@@ -183,9 +183,11 @@ def test_a_part_of_the_measurement_lowers_nothing_of_the_whole_and_is_named(
     variant: str, api: bool, scans: Callable[[str, bool], Found]
 ) -> None:
     _, cpu, memory, share, named = VARIANTS[variant]
-    found = next(one for name, one in scans(variant, api).recommendations.items() if name.endswith("/web/main"))
+    recommendation = next(
+        one for name, one in scans(variant, api).recommendations.items() if name.endswith("/web/main")
+    )
     for resource, reason in ((Resource.CPU, cpu), (Resource.MEMORY, memory)):
-        value = found.value(resource, Field.REQUEST)
+        value = recommendation.value(resource, Field.REQUEST)
         assert value is not None
         if reason is None:  # a tenth of 1000m and a fifth of 1 GiB are used
             assert value.action is Action.SET and (value.change or 0) < 0, resource
@@ -193,6 +195,6 @@ def test_a_part_of_the_measurement_lowers_nothing_of_the_whole_and_is_named(
             assert (value.action, value.reason) == (Action.WITHHELD, reason), resource
         # an hour of the listing at the edge of a life is not counted: it may be a pod's last one
         assert float(value.inputs["coverage"]) == pytest.approx(share, abs=0.06)
-    text = "\n".join(found.notes)
+    text = "\n".join(recommendation.notes)
     assert named in text
     assert bool(text) is bool(named)

@@ -15,8 +15,8 @@ def test_placeholders_are_left_out_of_the_inventory() -> None:
         [{"__name__": "kube_pod_info", **pod} for pod in pods],
         [({"__name__": "kube_pod_info", **pod}, 1.0) for pod in pods],
     )
-    found = build("c", 1000, rows, None).inventory
-    assert {pod.namespace for pod in found.pods} == {"shop"}
+    inventory = build("c", 1000, rows, None).inventory
+    assert {pod.namespace for pod in inventory.pods} == {"shop"}
 
 
 def test_their_usage_belongs_to_nobody() -> None:

@@ -164,7 +164,7 @@ def test_what_a_pods_own_row_does_not_bear_out_is_not_lowered(found: Found, vari
         MORE in reasons or variant == "sandboxed" or "the pod works" in variant
     )
     if any(reasons):
-        assert FindingKind.IDLE_WORKLOAD not in {one.kind for one in found.results.findings}
+        assert FindingKind.IDLE_WORKLOAD not in {finding.kind for finding in found.results.findings}
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

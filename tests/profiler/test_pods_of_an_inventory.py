@@ -263,9 +263,9 @@ def test_a_pod_that_has_just_started_may_not_be_listed_yet(url: str, tmp_path: P
 def test_the_doctor_counts_the_pods_that_are_named(variant: str, state: ProbeState, says: str, url: str) -> None:
     own = PrometheusSettings(url=url, labels={LABEL: variant})
     findings = metrics.probes(ProfilerSettings(window_days=1, prometheus=own), FixedClock(END))
-    (found,) = (one for one in findings if one.probe == "prometheus inventory")
-    assert (found.state, bool(found.fix)) == (state, state is ProbeState.WARNING)
-    assert says in found.found
+    (finding,) = (probe_finding for probe_finding in findings if probe_finding.probe == "prometheus inventory")
+    assert (finding.state, bool(finding.fix)) == (state, state is ProbeState.WARNING)
+    assert says in finding.found
 
 
 @pytest.mark.parametrize(

@@ -154,9 +154,9 @@ def test_a_signal_without_any_series_has_totals_of_gaps() -> None:
     nothing: Usage[PodContainerRef] = Usage(
         (), TimeGrid(START, 300, 3), np.empty((0, 3), dtype=np.float32), Resource.CPU, Statistic.MEAN
     )
-    made = total(nothing, by_workload((), inventory(), [WEB]))
-    assert made.refs == (WEB,)
-    assert np.isnan(made.values).all()
+    usage = total(nothing, by_workload((), inventory(), [WEB]))
+    assert usage.refs == (WEB,)
+    assert np.isnan(usage.values).all()
 
 
 @given(

@@ -37,21 +37,21 @@ def portrait_of(series: np.ndarray, resource: Resource = Resource.CPU) -> Portra
 def test_the_columns_of_a_small_example() -> None:
     # Two pods of one container on Monday 00:00..00:35; the gap counts for neither.
     values = np.array([[1, 2, 3, 4, 5, 6, 7.0], [9, np.nan, 1, 1, 1, 1, 1.0]])
-    one = build(NODES, np.array([0, 0]), usage_of(values), DEFAULTS)
-    assert one.samples.tolist() == [13, 0]
+    portraits = build(NODES, np.array([0, 0]), usage_of(values), DEFAULTS)
+    assert portraits.samples.tolist() == [13, 0]
     # Sums 28 and 14.
-    assert one.mean[0] == pytest.approx(42 / 13)
-    assert one.maximum[0] == 9
-    assert np.isnan(one.maximum[1])
+    assert portraits.mean[0] == pytest.approx(42 / 13)
+    assert portraits.maximum[0] == 9
+    assert np.isnan(portraits.maximum[1])
     # First half hour: (21 + 13) / 11; second: (7 + 1) / 2. Workdays are row 0.
-    assert one.slots[0, 0, :2] == pytest.approx([34 / 11, 4.0])
-    assert np.isnan(one.slots[0, 1]).all()
-    assert one.slot_maxima[0, 0, :2].tolist() == [9, 7]
-    assert one.daily_maxima[0, -1] == 9
-    assert np.isnan(one.daily_maxima[0, :-1]).all()
-    assert (one.first_seconds[0], one.last_seconds[0]) == (MONDAY, MONDAY + 6 * 300)
-    assert one.coverage.tolist() == [1.0, 0.0]
-    assert one.span_days == pytest.approx([30 / 1440, 0])
+    assert portraits.slots[0, 0, :2] == pytest.approx([34 / 11, 4.0])
+    assert np.isnan(portraits.slots[0, 1]).all()
+    assert portraits.slot_maxima[0, 0, :2].tolist() == [9, 7]
+    assert portraits.daily_maxima[0, -1] == 9
+    assert np.isnan(portraits.daily_maxima[0, :-1]).all()
+    assert (portraits.first_seconds[0], portraits.last_seconds[0]) == (MONDAY, MONDAY + 6 * 300)
+    assert portraits.coverage.tolist() == [1.0, 0.0]
+    assert portraits.span_days == pytest.approx([30 / 1440, 0])
 
 
 @pytest.mark.parametrize(("resource", "level"), [(Resource.CPU, 3e6), (Resource.MEMORY, 12e12)])
@@ -82,18 +82,18 @@ def test_coverage_counts_slots_where_no_pod_had_a_sample() -> None:
 def test_startup_samples_are_kept_apart() -> None:
     # The pod starts inside slot 1; 10 minutes later is inside slot 3, so slots 1, 2 and 3 began within the start-up.
     values = np.array([[1, 90, 80, 70, 2, 3.0]])
-    one = build(NODES[:1], np.array([0]), usage_of(values), DEFAULTS, np.array([MONDAY + 400.0]))
-    assert one.startup_max[0] == 90
-    assert one.startup_samples[0] == 3
-    assert one.maximum[0] == 3
-    assert one.samples[0] == 3
-    assert one.coverage[0] == 1.0
+    portraits = build(NODES[:1], np.array([0]), usage_of(values), DEFAULTS, np.array([MONDAY + 400.0]))
+    assert portraits.startup_max[0] == 90
+    assert portraits.startup_samples[0] == 3
+    assert portraits.maximum[0] == 3
+    assert portraits.samples[0] == 3
+    assert portraits.coverage[0] == 1.0
 
 
 def test_an_unknown_pod_start_means_no_startup_phase() -> None:
-    one = build(NODES[:1], np.array([0]), usage_of(np.array([[5.0]])), DEFAULTS, np.array([np.nan]))
-    assert np.isnan(one.startup_max[0])
-    assert one.samples[0] == 1
+    portraits = build(NODES[:1], np.array([0]), usage_of(np.array([[5.0]])), DEFAULTS, np.array([np.nan]))
+    assert np.isnan(portraits.startup_max[0])
+    assert portraits.samples[0] == 1
 
 
 def test_a_day_that_is_no_longer_kept_leaves_the_maximum() -> None:
@@ -107,9 +107,9 @@ def test_a_day_that_is_no_longer_kept_leaves_the_maximum() -> None:
 
 
 def test_usage_that_does_not_follow_is_refused() -> None:
-    one = portrait_of(np.ones(10))
+    portraits = portrait_of(np.ones(10))
     with pytest.raises(ValueError, match="does not follow"):
-        update(one, NODES[:1], np.array([0]), usage_of(np.ones((1, 3))), DEFAULTS)
+        update(portraits, NODES[:1], np.array([0]), usage_of(np.ones((1, 3))), DEFAULTS)
 
 
 def test_an_hourly_step_is_refused() -> None:
@@ -183,9 +183,9 @@ def test_flat_memory_of_large_numbers_is_flat() -> None:
 
 
 def test_a_portrait_without_samples_is_unknown() -> None:
-    one = portrait_of(np.full(3 * 288, np.nan))
-    assert one.pattern == (Pattern.UNKNOWN,)
-    assert np.isnan(one.percentile(0.9)[0])
+    portraits = portrait_of(np.full(3 * 288, np.nan))
+    assert portraits.pattern == (Pattern.UNKNOWN,)
+    assert np.isnan(portraits.percentile(0.9)[0])
 
 
 @pytest.mark.slow
@@ -205,9 +205,9 @@ def test_pods_that_come_and_go_leave_what_each_of_them_alone_would(lives: list[t
     ]
     # Sums and counts add up over pods; maxima are the highest of theirs. Values are whole: no sum rounds.
     for column in ("slot_sums", "slot_counts", "daily_counts", "startup_samples", "square_sums"):
-        assert (getattr(pooled, column) == sum(getattr(one, column) for one in each)).all()
+        assert (getattr(pooled, column) == sum(getattr(portraits, column) for portraits in each)).all()
     for column in ("daily_maxima", "startup_max", "slot_maxima"):
-        highest = np.fmax.reduce([getattr(one, column) for one in each])
+        highest = np.fmax.reduce([getattr(portraits, column) for portraits in each])
         np.testing.assert_array_equal(getattr(pooled, column), highest)
-    weights = sum(one.histograms.weights for one in each)
+    weights = sum(portraits.histograms.weights for portraits in each)
     np.testing.assert_allclose(pooled.histograms.weights, weights, rtol=1e-12)

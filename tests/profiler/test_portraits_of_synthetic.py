@@ -55,10 +55,10 @@ def test_an_outage_of_the_whole_cluster_is_a_gap_in_its_total(cluster: Synthetic
 
 
 def test_the_generated_shape_is_found_again(cluster: SyntheticCluster, portraits: Portraits[WorkloadRef]) -> None:
-    found = dict(zip(portraits.refs, portraits.pattern, strict=True))
+    patterns = dict(zip(portraits.refs, portraits.pattern, strict=True))
     busy = {ref for ref, mean in zip(portraits.refs, portraits.mean, strict=True) if mean > 50}
     seasonal = [ref for ref in busy if cluster.truth.shape[ref] in {Shape.DAILY, Shape.WEEKLY}]
-    right = [found[ref] in {Pattern.DAILY, Pattern.WEEKLY} for ref in seasonal]
+    right = [patterns[ref] in {Pattern.DAILY, Pattern.WEEKLY} for ref in seasonal]
     assert len(right) >= 10
     assert np.mean(right) >= 0.8
 
@@ -70,9 +70,9 @@ def test_demand_is_never_below_usage_and_portraits_hold_their_bounds(cluster: Sy
     assert (wanted.values[known] >= usage.values[known]).all()
     members = by_container(wanted.refs, cluster.inventory)
     made = build(members.refs, members.rows, wanted, SETTINGS, members.start_seconds)
-    seen = made.samples > 0
-    assert (made.mean[seen] <= made.maximum[seen]).all()
-    assert (made.coverage[seen] > 0).all()
+    values = made.samples > 0
+    assert (made.mean[values] <= made.maximum[values]).all()
+    assert (made.coverage[values] > 0).all()
     assert (made.coverage <= 1).all()
     # Every sample is either steady or start-up.
     assert made.samples.sum() + made.startup_samples.sum() == known.sum()

@@ -112,29 +112,29 @@ def test_restarts_and_kills_are_those_that_happened(served: Served, scanned: Sto
 
 
 def test_the_inventory_is_the_clusters_with_its_gone_pods(served: Served, scanned: Store) -> None:
-    truth, found = served.cluster.inventory, inventory_in(scanned)
-    nodes = [[(n.name, n.capacity, n.allocatable) for n in i.nodes] for i in (found, truth)]
+    truth, inventory = served.cluster.inventory, inventory_in(scanned)
+    nodes = [[(n.name, n.capacity, n.allocatable) for n in i.nodes] for i in (inventory, truth)]
     assert nodes[0] == nodes[1]
-    assert found.owners() == truth.owners()
-    assert {w.ref: w.replicas for w in found.workloads} == {w.ref: w.replicas for w in truth.workloads}
+    assert inventory.owners() == truth.owners()
+    assert {w.ref: w.replicas for w in inventory.workloads} == {w.ref: w.replicas for w in truth.workloads}
     amounts = [
         {(w.ref, c.name): (c.requests, c.limits) for w in i.workloads if w.replicas for c in w.containers}
-        for i in (found, truth)
+        for i in (inventory, truth)
     ]
     assert amounts[0] == amounts[1]
-    assert {w.ref: w.autoscaler for w in found.workloads} == {w.ref: w.autoscaler for w in truth.workloads}
+    assert {w.ref: w.autoscaler for w in inventory.workloads} == {w.ref: w.autoscaler for w in truth.workloads}
     named = set(QosClass) - {QosClass.NONE}
-    assert {p.name: p.qos for p in found.pods if p.running} == {p.name: p.qos for p in truth.pods if p.running}
-    assert any(p.qos in named for p in found.pods)
-    assert {p.priority for p in found.pods if p.running} >= {PriorityClass.PROD}
+    assert {p.name: p.qos for p in inventory.pods if p.running} == {p.name: p.qos for p in truth.pods if p.running}
+    assert any(p.qos in named for p in inventory.pods)
+    assert {p.priority for p in inventory.pods if p.running} >= {PriorityClass.PROD}
 
 
 def test_gone_pods_end_with_their_usage(served: Served, scanned: Store) -> None:
     truth = {(p.namespace, p.name): p for p in served.cluster.inventory.pods if not p.running}
-    found = {(p.namespace, p.name): p for p in inventory_in(scanned).pods if not p.running}
+    pods = {(p.namespace, p.name): p for p in inventory_in(scanned).pods if not p.running}
     assert truth
-    assert set(found) == set(truth)
-    for name, pod in found.items():
+    assert set(pods) == set(truth)
+    for name, pod in pods.items():
         # A rate looks back five minutes, so the last slot with a value may be the one after the pod's end.
         ended, really = pod.end_seconds, truth[name].end_seconds
         assert ended is not None and really is not None

@@ -37,10 +37,10 @@ NAMES = "/api/v1/label/__name__/values"
 
 @pytest.fixture
 def server() -> Iterator[ApiServer]:
-    made = ApiServer(None, None)
-    made.objects[NAMES] = {"status": "success", "data": ["up"]}
-    yield made
-    made.stop()
+    api_server = ApiServer(None, None)
+    api_server.objects[NAMES] = {"status": "success", "data": ["up"]}
+    yield api_server
+    api_server.stop()
 
 
 @pytest.fixture
@@ -97,23 +97,23 @@ def test_credentials_that_expire_are_renewed_once_and_used_from_then_on(server: 
     issued = iter(("Bearer second", "Bearer third"))
     settings = PrometheusSettings(url=server.url, retries=0, headers={"Authorization": "Bearer first"})
     client = Client(settings, timer=timer, renew=lambda: next(issued))
-    seen: list[str] = []
+    texts: list[str] = []
 
     def expired(handler: Handler) -> None:
-        seen.append(handler.headers["Authorization"])
+        texts.append(handler.headers["Authorization"])
         handler.raw(401, b"expired")
 
     def fresh(handler: Handler) -> None:
-        seen.append(handler.headers["Authorization"])
+        texts.append(handler.headers["Authorization"])
         handler.raw(200, b'{"status":"success","data":["up"]}')
 
     server.once = [expired, fresh, fresh]
     assert client.names(0, 1) == client.names(0, 1) == {"up"}
-    assert seen == ["Bearer first", "Bearer second", "Bearer second"]
+    assert texts == ["Bearer first", "Bearer second", "Bearer second"]
     server.once = [expired, expired]
     with pytest.raises(SourceForbidden, match="401"):
         client.names(0, 1)
-    assert seen[3:] == ["Bearer second", "Bearer third"], "renewed once a question, then told"
+    assert texts[3:] == ["Bearer second", "Bearer third"], "renewed once a question, then told"
     client.close()
 
 

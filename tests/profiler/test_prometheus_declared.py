@@ -26,7 +26,7 @@ def limit(constraint: str, value: float, name: str = "a", **labels: str) -> tupl
 
 
 def test_the_tightest_bound_on_containers_is_kept() -> None:
-    found = declared.limit_ranges(
+    ranges = declared.limit_ranges(
         state(
             limit("min", 0.05),
             limit("min", 0.1, "b"),
@@ -40,7 +40,7 @@ def test_the_tightest_bound_on_containers_is_kept() -> None:
         )
     )
     containers = LimitRange("n", CPU, 100, 4000, 2.5), LimitRange("n", MEMORY, None, 8 * GIB, None)
-    assert found == (*containers, LimitRange("n", CPU, None, 1000, None, of_pod=True))
+    assert ranges == (*containers, LimitRange("n", CPU, None, 1000, None, of_pod=True))
 
 
 def quota(resource: str, side: str, value: float) -> tuple[str, dict[str, str], float]:
@@ -49,7 +49,7 @@ def quota(resource: str, side: str, value: float) -> tuple[str, dict[str, str], 
 
 
 def test_a_quota_is_read_in_millicores_and_bytes_and_the_long_name_wins() -> None:
-    found = declared.quotas(
+    quotas = declared.quotas(
         state(
             quota("requests.cpu", "hard", 10),
             quota("requests.cpu", "used", 2.5),
@@ -61,7 +61,7 @@ def test_a_quota_is_read_in_millicores_and_bytes_and_the_long_name_wins() -> Non
         )
     )
     # memory has no "hard" and pods are not bounded here.
-    assert found == (Quota("n", "team", CPU, False, 10_000, 2500), Quota("n", "team", MEMORY, True, 64 * GIB, 0))
+    assert quotas == (Quota("n", "team", CPU, False, 10_000, 2500), Quota("n", "team", MEMORY, True, 64 * GIB, 0))
 
 
 def test_our_annotations_are_read_back_from_the_names_that_prometheus_allows() -> None:
@@ -128,15 +128,15 @@ def test_init_containers_and_sidecars_are_told_apart_by_their_restart_policy() -
             )
         ],
     )
-    found = build("c", 1000, rows, None).inventory
-    assert found.workloads[0].containers == (
+    inventory = build("c", 1000, rows, None).inventory
+    assert inventory.workloads[0].containers == (
         Container("app", {CPU: 500}),
         Container("migrate", {CPU: 2000}, {}, INIT),
         Container("proxy", {CPU: 100}, {MEMORY: GIB}, SIDECAR),
         Container("wait", {}, {}, INIT),
     )
     # CPU: sidecar 100 + max(main 500, the larger init 2000); memory: the sidecar's limit, as it has no request
-    assert found.pods[0].requests == {CPU: 2100, MEMORY: GIB}
+    assert inventory.pods[0].requests == {CPU: 2100, MEMORY: GIB}
 
 
 @pytest.mark.parametrize(
@@ -167,8 +167,8 @@ def test_a_target_is_the_pods_only_where_one_container_is_all_that_stays(
         (f"{prefix}_spec_target_metric", scaler | {"metric_name": "rps", "metric_target_type": "value"}, 9.0),
     ]
     rows = Rows.of([owner], (({"__name__": name, **labels}, value) for name, labels, value in series))
-    (found,) = build("c", 1000, rows, None).inventory.workloads
-    assert found.autoscaler == Autoscaler("h", 2, 9, targets, unsolvable)
+    (workload,) = build("c", 1000, rows, None).inventory.workloads
+    assert workload.autoscaler == Autoscaler("h", 2, 9, targets, unsolvable)
 
 
 @pytest.mark.slow
@@ -192,11 +192,11 @@ def test_what_nobody_tells_is_a_note_and_what_somebody_tells_is_none() -> None:
     exported = {"__name__": "kube_job_annotations", "namespace": "n", "job_name": "j"}
     # as kube-state-metrics 2.5 has it for each object without any allow-list, and with one for others' annotations
     for bare in (exported, exported | {"annotation_argocd_argoproj_io_tracking_id": "a:b"}):
-        told = build("c", 1000, Rows.of((), [(bare, 1.0)]), None).inventory
-        assert [note for note in told.notes if "annotations of workloads are unknown" in note]
+        inventory = build("c", 1000, Rows.of((), [(bare, 1.0)]), None).inventory
+        assert [note for note in inventory.notes if "annotations of workloads are unknown" in note]
     own = exported | {"annotation_cotenant_dev_exclude": "true"}
-    told = build("c", 1000, Rows.of((), [(own, 1.0)]), None).inventory
-    assert [note for note in told.notes if "annotations" in note] == []
+    inventory = build("c", 1000, Rows.of((), [(own, 1.0)]), None).inventory
+    assert [note for note in inventory.notes if "annotations" in note] == []
     assert build("c", 1000, Rows.of((), ()), {}).inventory.notes == ()
 
 

@@ -121,7 +121,7 @@ def test_instances_of_several_mig_profiles_are_added_and_a_profile_counts_once()
 
     small, large = "nvidia_com_mig_1g_5gb", "nvidia_com_mig_3g_20gb"
     named, _ = decoded(part, asks(small, 2), asks(small, 2, "other"), asks(large, 1), grid=hours)
-    (instances,) = (one for one in named if one.signal is Signal.GPU_INSTANCE_REQUEST)
+    (instances,) = (usage for usage in named if usage.signal is Signal.GPU_INSTANCE_REQUEST)
     # two small ones, which two scrapers tell, and a large one: three instances of 100 percent
     np.testing.assert_array_equal(instances.usage.values, [[300]])
     assert instances.usage.refs == (REF,)
@@ -218,10 +218,10 @@ def test_counters_step_over_gaps_and_resets_and_begin_at_zero_only_among_others(
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=30), st.sets(st.integers(0, 29)))
 def test_steps_of_an_unbroken_counter_add_up_to_its_growth(steps: list[int], lost: set[int]) -> None:
     counter = np.concatenate([[0], np.cumsum(steps)]).astype(float)
-    seen = counter.copy()
-    seen[[k for k in lost if 0 < k < len(steps)]] = np.nan
+    values = counter.copy()
+    values[[k for k in lost if 0 < k < len(steps)]] = np.nan
     # Whatever scrapes are lost in between: what was missed is counted at the next one.
-    assert np.nansum(increases(seen[None])) == sum(steps)
+    assert np.nansum(increases(values[None])) == sum(steps)
 
 
 COUNTED = TimeGrid(START, HOUR_SECONDS, 6)

@@ -41,9 +41,9 @@ def chooses(shard: NamespaceShard, namespace: str) -> bool:
 def test_every_slot_of_every_part_and_namespace_is_asked_exactly_once(
     people: dict[str, int], days: float, offset: int, most: int
 ) -> None:
-    asked = wishes(MIDNIGHT + offset * FIVE_MINUTES_SECONDS, days)
-    queries = plan(asked, Population(people, 5), most)
-    for wish in asked:
+    requests = wishes(MIDNIGHT + offset * FIVE_MINUTES_SECONDS, days)
+    queries = plan(requests, Population(people, 5), most)
+    for wish in requests:
         for namespace in [*people, "unknown"]:
             counted = dict.fromkeys(wish.grid.times().tolist(), 0)
             for query in queries:
@@ -128,10 +128,10 @@ def test_a_day_that_does_not_fit_is_cut_into_like_parts() -> None:
 @settings(deadline=None)
 @given(NAMES.filter(bool), st.integers(1, 10_000))
 def test_shards_cover_every_namespace_once_known_or_not(people: dict[str, int], budget: int) -> None:
-    made = [shard for shard, _ in shards(people, budget)]
+    namespace_shards = [shard for shard, _ in shards(people, budget)]
     for namespace in [*people, "", "a", "b-unknown", "zz-unknown", "Zulu", "\u00e4"]:
-        assert sum(chooses(s, namespace) for s in made) == 1
-    for shard in made:
+        assert sum(chooses(s, namespace) for s in namespace_shards) == 1
+    for shard in namespace_shards:
         assert all(chooses(shard, name) for name in shard.names)
 
 
@@ -150,20 +150,20 @@ def test_halves_ask_for_the_same_until_nothing_is_left_to_cut(people: dict[str, 
     for part in parts:
         names = ["anything"] if part.kind is PartKind.NODE else [*people, "unknown"]
         for namespace in names:
-            found = [
+            numbers = [
                 a.grid.start_seconds
                 for a in atoms
                 if part in a.parts and (part.kind is PartKind.NODE or chooses(a.shard, namespace))
             ]
-            assert sorted(found) == whole.grid.times().tolist()
+            assert sorted(numbers) == whole.grid.times().tolist()
 
 
 def test_a_selector_is_as_long_as_two_names_however_many_are_meant() -> None:
     people = {f"customer-production-{i:05d}": 1 for i in range(20_000)}
-    made = [shard for shard, _ in shards(people, 700)]
-    pieces = [half for shard in (*made, everywhere(people)) for half in shard.halves() or ()]
+    namespace_shards = [shard for shard, _ in shards(people, 700)]
+    pieces = [half for shard in (*namespace_shards, everywhere(people)) for half in shard.halves() or ()]
     # A bound has 25 characters; each costs at most 14, and each of two conditions its label, signs and any-text.
-    assert max(len(str(m)) for shard in (*made, *pieces) for m in shard.matchers()) <= 14 * 25 + 30
+    assert max(len(str(m)) for shard in (*namespace_shards, *pieces) for m in shard.matchers()) <= 14 * 25 + 30
 
 
 def test_a_signal_is_settled_up_to_the_next_chunk_that_still_holds_it() -> None:

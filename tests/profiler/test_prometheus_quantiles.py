@@ -31,12 +31,12 @@ def test_answers_are_those_of_asking_each_container_alone(served: Served) -> Non
     for ref in list(answers.pods)[::7]:
         own = f'{{namespace="{ref.namespace}",pod="{ref.pod}",container="{ref.container}"}}'
         cpu, memory = f"container_cpu_usage_seconds_total{own}", f"container_memory_working_set_bytes{own}"
-        found = answers.pods[ref]
-        asked = f"quantile_over_time(0.95, rate({cpu}[75s])[1d:75s])"
-        assert found.cpu_percentile_millicores == pytest.approx(1000 * instant(served.server.url, asked, served.end))
-        assert found.memory_max_bytes == instant(served.server.url, f"max_over_time({memory}[1d:75s])", served.end)
-        assert found.cpu_points == instant(served.server.url, f"count_over_time({cpu}[1d:75s])", served.end)
-        assert found.memory_points == instant(served.server.url, f"count_over_time({memory}[1d:75s])", served.end)
+        answer = answers.pods[ref]
+        text = f"quantile_over_time(0.95, rate({cpu}[75s])[1d:75s])"
+        assert answer.cpu_percentile_millicores == pytest.approx(1000 * instant(served.server.url, text, served.end))
+        assert answer.memory_max_bytes == instant(served.server.url, f"max_over_time({memory}[1d:75s])", served.end)
+        assert answer.cpu_points == instant(served.server.url, f"count_over_time({cpu}[1d:75s])", served.end)
+        assert answer.memory_points == instant(served.server.url, f"count_over_time({memory}[1d:75s])", served.end)
 
 
 def test_pooled_percentiles_are_those_of_all_points_of_all_pods(served: Served) -> None:
@@ -68,7 +68,7 @@ def test_pooled_percentiles_are_those_of_all_points_of_all_pods(served: Served) 
 
 def test_a_thousand_workloads_take_far_fewer_queries_than_one_for_each() -> None:
     people = Population({f"team-{i}": 28 for i in range(40)})
-    made = queries(QuantileQuery(0.95, 1_795_089_600), people, {})
+    range_queries = queries(QuantileQuery(0.95, 1_795_089_600), people, {})
     # 16,128 steps x 62 series = 1 M steps a query: 2 namespaces of 28, so 20 groups x 4 questions.
-    assert len(made) == 80
-    assert len({q.shard for q in made}) == 20
+    assert len(range_queries) == 80
+    assert len({q.shard for q in range_queries}) == 20

@@ -86,9 +86,9 @@ def test_a_bound_is_asked_in_few_characters(names: list[str]) -> None:
 
 
 def test_a_selector_holds_its_matchers_in_order() -> None:
-    made = selector((metric_name_matcher("up"), equal("job", 'a"b'), none_of("namespace", ["x.y"])))
+    text = selector((metric_name_matcher("up"), equal("job", 'a"b'), none_of("namespace", ["x.y"])))
     # The dot is escaped for the pattern (\.), and its backslash again for the string literal (\\).
-    assert made == 'up{job="a\\"b",namespace!~"x\\\\.y"}'
+    assert text == 'up{job="a\\"b",namespace!~"x\\\\.y"}'
 
 
 def test_a_label_name_that_is_none_is_refused() -> None:

@@ -113,8 +113,8 @@ def scanned(folder: Path, down: tuple[int, int]) -> Store:
 
 def said(store: Store, most_series: int = 8000) -> dict[str, Recommendation]:
     sharding = daily_analysis.Sharding(Here(), ShardSize(most_series)) if most_series < 8000 else None
-    made = daily_analysis.analyse(store, Settings(), FixedClock(END), Silent(), sharding=sharding)
-    return {one.container.workload.name: one for one in made.recommendations}
+    analysis = daily_analysis.analyse(store, Settings(), FixedClock(END), Silent(), sharding=sharding)
+    return {recommendation.container.workload.name: recommendation for recommendation in analysis.recommendations}
 
 
 def covered(one: Recommendation) -> float:
@@ -123,21 +123,23 @@ def covered(one: Recommendation) -> float:
 
 def test_what_is_off_at_night_or_most_of_the_day_is_whole_and_gets_values(tmp_path: Path) -> None:
     store = scanned(tmp_path, down=(0, 0))
-    found = said(store)
+    recommendations = said(store)
     for name in ("office", "night", "market", "pulse"):
-        assert covered(found[name]) >= 0.95 > GuardrailSettings().minimum_coverage
-        assert not {v.reason for v in found[name].values} & {Reason.LOW_COVERAGE, Reason.NO_DATA}
-        amounts = [v.amount for v in found[name].values if v.resource is Resource.CPU and v.amount]
+        assert covered(recommendations[name]) >= 0.95 > GuardrailSettings().minimum_coverage
+        assert not {v.reason for v in recommendations[name].values} & {Reason.LOW_COVERAGE, Reason.NO_DATA}
+        amounts = [v.amount for v in recommendations[name].values if v.resource is Resource.CPU and v.amount]
         # 100 m in all hours of life: neither less than that, nor the 1,000 m that are requested.
-        assert amounts, found[name].values
+        assert amounts, recommendations[name].values
         assert all(MILLICORES <= amount < 1000 for amount in amounts)
 
 
 def test_two_days_without_prometheus_are_a_gap_of_each_of_them_however_the_work_is_divided(tmp_path: Path) -> None:
     store = scanned(tmp_path, down=(3 * DAY, 5 * DAY))
-    found = said(store)
+    recommendations = said(store)
     # Two of eight days could not be seen: a quarter of the lives or of the time.
     for name in ("office", "night"):
-        assert covered(found[name]) < 0.8 < GuardrailSettings().minimum_coverage
+        assert covered(recommendations[name]) < 0.8 < GuardrailSettings().minimum_coverage
     divided = said(store, most_series=1)
-    assert {name: covered(one) for name, one in divided.items()} == {name: covered(one) for name, one in found.items()}
+    assert {name: covered(recommendation) for name, recommendation in divided.items()} == {
+        name: covered(one) for name, one in recommendations.items()
+    }

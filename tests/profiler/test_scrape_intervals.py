@@ -72,9 +72,9 @@ class Case:
     series: tuple[Scraped, ...]
 
     def lines(self, metric: str) -> Iterator[str]:
-        for number, one in enumerate(self.series):
-            own = f'case="{self.name}",namespace="{one.namespace}",pod="p",container="c"'
-            times = one.times()
+        for number, scraped in enumerate(self.series):
+            own = f'case="{self.name}",namespace="{scraped.namespace}",pod="p",container="c"'
+            times = scraped.times()
             values = used(times, number) if metric == CPU else np.full(len(times), 1e8)
             yield from (f"{metric}{{{own}}} {v:.4f} {t:.3f}" for t, v in zip(times, values, strict=True))
 
@@ -164,13 +164,14 @@ def scanned(server: Server, case: Case, folder: Path) -> tuple[QualityRecord, li
     store = store_in(folder)
     record = pulled(store, END, profiler_settings(server.url, labels={"case": case.name}))
     grid = TimeGrid.from_span(START, END, SLOT)
-    found = [
+    usages = [
         store.read(signal, grid)
         for signal in (Signal.CPU_USAGE_MEAN, Signal.CPU_USAGE_MAX, Signal.MEMORY_WORKING_SET_MAX)
     ]
     nothing = np.full(grid.size, np.nan)
     return record, [
-        Answer(*(u.values[u.row_of[one.ref]] if one.ref in u.row_of else nothing for u in found)) for one in case.series
+        Answer(*(u.values[u.row_of[scraped.ref]] if scraped.ref in u.row_of else nothing for u in usages))
+        for scraped in case.series
     ]
 
 
@@ -185,26 +186,26 @@ def of_counters(one: Scraped, number: int) -> tuple[float, int]:
 
 
 def assert_whole(answers: Sequence[Answer], case: Case) -> None:
-    for number, (answer, one) in enumerate(zip(answers, case.series, strict=True)):
-        mean, slots = of_counters(one, number)
+    for number, (answer, scraped) in enumerate(zip(answers, case.series, strict=True)):
+        mean, slots = of_counters(scraped, number)
         sampled = ~np.isnan(answer.mean)
         # Slots: all in which the counter grew, less one at each of two borders of a stretch and at the change. The wide
         # window of rare scrapes reaches over the end of a stretch by three intervals at most.
-        reach = 3 * max(interval for _, interval in one.spans) // SLOT
+        reach = 3 * max(interval for _, interval in scraped.spans) // SLOT
         # A rare one is believed once it was rare for two and a half intervals: what has ended looks rare, too.
-        unsure = sum(interval * 5 // 2 for _, interval in one.spans if interval > 900) // SLOT
-        assert slots - 5 - unsure <= sampled.sum() <= slots + 2 * (reach + 2), (case.name, one.namespace)
+        unsure = sum(interval * 5 // 2 for _, interval in scraped.spans if interval > 900) // SLOT
+        assert slots - 5 - unsure <= sampled.sum() <= slots + 2 * (reach + 2), (case.name, scraped.namespace)
         # The mean of the stored slots: a slot at the border of a stretch holds part of a stretch, so 3 % are allowed.
-        assert np.nanmean(answer.mean) == pytest.approx(mean, rel=0.03), (case.name, one.namespace)
+        assert np.nanmean(answer.mean) == pytest.approx(mean, rel=0.03), (case.name, scraped.namespace)
         # Where the mean is known, so is the memory (of 100 MB in all samples).
         unknown = sampled & np.isnan(answer.memory)
-        assert unknown.sum() <= 2 * (reach + 1), (case.name, one.namespace)
+        assert unknown.sum() <= 2 * (reach + 1), (case.name, scraped.namespace)
         assert set(np.unique(answer.memory[~np.isnan(answer.memory)])) == {np.float32(1e8)}
         stored = ~np.isnan(answer.highest)
         if stored.any():
             # What a request is for is never lower than the mean, less what a rate's window smears at a step (the usage
             # changes each 20 minutes), and is known wherever the mean is.
-            assert (stored == sampled).all(), (case.name, one.namespace)
+            assert (stored == sampled).all(), (case.name, scraped.namespace)
             assert np.nanmean(answer.highest) >= 0.98 * np.nanmean(answer.mean)
 
 
@@ -225,13 +226,13 @@ def test_several_intervals_and_short_spells_of_one_are_found(server: Server, cas
 def test_what_was_frequent_and_has_ended_is_not_taken_for_rare(server: Server, tmp_path: Path) -> None:
     case = {case.name: case for case in OTHERS}["ended"]
     _, answers = scanned(server, case, tmp_path)
-    for answer, one in zip(answers, case.series, strict=True):
-        times = one.times()
+    for answer, scraped in zip(answers, case.series, strict=True):
+        times = scraped.times()
         # A 5-minute rate shows until five minutes after the last sample, and in no slot after that.
         last = START + SLOT * (np.flatnonzero(~np.isnan(answer.mean)).max() + 1)
         highest = START + SLOT * (np.flatnonzero(~np.isnan(answer.memory)).max() + 1)
-        if one.namespace != "b":
-            assert max(last, highest) <= times.max() + 2 * SLOT, one.namespace
+        if scraped.namespace != "b":
+            assert max(last, highest) <= times.max() + 2 * SLOT, scraped.namespace
 
 
 def test_the_record_says_what_was_scraped_how_often_and_when(server: Server, tmp_path: Path) -> None:

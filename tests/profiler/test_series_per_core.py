@@ -145,9 +145,9 @@ def test_a_scan_adds_the_cores(url: str, variant: str, tmp_path: Path) -> None:
         for store, name in zip(stores, (variant, VARIANTS[variant][0]), strict=True)
     ]
     for signal in (Signal.CPU_USAGE_MEAN, Signal.CPU_USAGE_MAX, Signal.NODE_CPU_USAGE_MEAN):
-        found, meant = (store.read(signal, GRID) for store in stores)
-        assert found.refs == meant.refs != ()
-        np.testing.assert_allclose(found.values, meant.values, rtol=1e-4, err_msg=str(signal))
+        usage, meant = (store.read(signal, GRID) for store in stores)
+        assert usage.refs == meant.refs != ()
+        np.testing.assert_allclose(usage.values, meant.values, rtol=1e-4, err_msg=str(signal))
     if "replicas" not in variant:
         assert records[0].defects.get(Defect.DUPLICATE_SERIES, 0) == 0
     if variant == "4 cores, each":
@@ -165,13 +165,13 @@ def test_quantiles_of_the_server_add_the_cores(url: str, variant: str) -> None:
         known = source.inventory(END, TimeWindow(START, END))
         answers.append(source.quantiles(QuantileQuery(0.95, END, 7200, pooled=(0.5,)), known))
         source.close()
-    found, meant = answers
-    assert found.pods.keys() == meant.pods.keys()
+    quantiles, meant = answers
+    assert quantiles.pods.keys() == meant.pods.keys()
     for ref, pod in meant.pods.items():
-        assert found.pods[ref].cpu_percentile_millicores == pytest.approx(pod.cpu_percentile_millicores, rel=1e-4)
-        assert found.pods[ref].cpu_points == pod.cpu_points
+        assert quantiles.pods[ref].cpu_percentile_millicores == pytest.approx(pod.cpu_percentile_millicores, rel=1e-4)
+        assert quantiles.pods[ref].cpu_points == pod.cpu_points
     for container, pooled in meant.pooled.items():
-        assert found.pooled[container] == pytest.approx(pooled, rel=1e-4)
+        assert quantiles.pooled[container] == pytest.approx(pooled, rel=1e-4)
 
 
 @pytest.mark.parametrize("variant", [*TESTED, *JOBS])

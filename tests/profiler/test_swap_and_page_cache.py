@@ -94,8 +94,8 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_memory_is_what_a_container_needs_and_not_its_working_set_alone(variant: str, url: str, tmp_path: Path) -> None:
     _, meant, named = VARIANTS[variant]
-    found = scanned(url, variant, tmp_path).recommendations["shop/Deployment/web/main"]
-    request, limit = (found.value(Resource.MEMORY, field) for field in Field)
+    recommendation = scanned(url, variant, tmp_path).recommendations["shop/Deployment/web/main"]
+    request, limit = (recommendation.value(Resource.MEMORY, field) for field in Field)
     assert request is not None and limit is not None
     if isinstance(meant, Reason):
         assert (request.action, request.reason) == (Action.WITHHELD, meant)
@@ -105,8 +105,8 @@ def test_memory_is_what_a_container_needs_and_not_its_working_set_alone(variant:
     else:
         assert request.amount == pytest.approx(meant * MIB, abs=MIB)
         assert limit.amount == pytest.approx(max(meant, (limit.now or 0) / MIB) * MIB, abs=MIB)
-    assert named in "\n".join(found.notes)
-    assert bool(found.notes) is bool(named)
+    assert named in "\n".join(recommendation.notes)
+    assert bool(recommendation.notes) is bool(named)
 
 
 def test_a_recorder_adds_what_is_swapped_out_as_well() -> None:

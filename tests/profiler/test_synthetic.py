@@ -44,17 +44,19 @@ def row(cluster: SyntheticCluster, signal: Signal, ref: object) -> np.ndarray:
 
 def test_the_same_seed_gives_the_same_bytes() -> None:
     spec = SyntheticSpec(nodes=3, workloads=40, days=3, seed=5)
-    one, two = generate(spec), generate(spec)
-    assert one.inventory == two.inventory
-    assert one.truth == two.truth
-    assert all(one.usage[s].values.tobytes() == two.usage[s].values.tobytes() for s in one.usage)
-    assert all(one.usage[s].refs == two.usage[s].refs for s in one.usage)
+    synthetic_cluster, two = generate(spec), generate(spec)
+    assert synthetic_cluster.inventory == two.inventory
+    assert synthetic_cluster.truth == two.truth
+    assert all(
+        synthetic_cluster.usage[s].values.tobytes() == two.usage[s].values.tobytes() for s in synthetic_cluster.usage
+    )
+    assert all(synthetic_cluster.usage[s].refs == two.usage[s].refs for s in synthetic_cluster.usage)
 
 
 def test_another_seed_gives_another_cluster() -> None:
-    one, two = (generate(SyntheticSpec(nodes=3, workloads=40, days=3, seed=seed)) for seed in (5, 6))
-    assert one.inventory.workloads != two.inventory.workloads
-    means = [cluster.usage[Signal.NODE_CPU_USAGE_MEAN].values for cluster in (one, two)]
+    synthetic_cluster, two = (generate(SyntheticSpec(nodes=3, workloads=40, days=3, seed=seed)) for seed in (5, 6))
+    assert synthetic_cluster.inventory.workloads != two.inventory.workloads
+    means = [cluster.usage[Signal.NODE_CPU_USAGE_MEAN].values for cluster in (synthetic_cluster, two)]
     assert not np.array_equal(means[0], means[1], equal_nan=True)
 
 

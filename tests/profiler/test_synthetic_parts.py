@@ -69,8 +69,8 @@ def test_a_quota_refuses_the_part_of_the_demand_above_it() -> None:
 
 @given(st.floats(0, 1e5), st.floats(0, 4), st.floats(1, 1e5))
 def test_what_is_not_refused_fits_under_the_quota(mean: float, spike: float, quota: float) -> None:
-    one = [np.array([x], np.float32) for x in (mean, mean * spike, quota)]
-    lost = float(refused_demand(*one)[0])
+    all_values = [np.array([x], np.float32) for x in (mean, mean * spike, quota)]
+    lost = float(refused_demand(*all_values)[0])
     assert 0 <= lost <= mean * 1.0001
     # Single precision: the difference of two numbers is as good as the larger one.
     assert mean - lost <= quota * 1.001 + mean * 1e-6

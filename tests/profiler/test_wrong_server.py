@@ -38,9 +38,9 @@ def test_a_pull_without_any_usage_is_refused_and_the_next_one_misses_nothing(
     pulled(cold, served.end, right)
     for signal in (Signal.CPU_USAGE_MEAN, Signal.MEMORY_LIMIT, Signal.RESTARTS):
         grid = TimeGrid.from_span(served.end - DAY_SECONDS, served.end, signal.spec.step_seconds)
-        found, expected = store.read(signal, grid), cold.read(signal, grid)
-        assert found.refs == expected.refs
-        np.testing.assert_array_equal(found.values, expected.values)
+        usage, expected = store.read(signal, grid), cold.read(signal, grid)
+        assert usage.refs == expected.refs
+        np.testing.assert_array_equal(usage.values, expected.values)
     assert inventory_in(store).events == inventory_in(cold).events
 
 

@@ -175,8 +175,8 @@ def test_a_strategy_on_the_stored_history_proposes_what_the_scan_did(store: cote
 
 @pytest.mark.slow
 def test_the_request_of_a_workload_is_one_number_wherever_it_stands(tmp_path: Path) -> None:
-    made = cotenant.demo_store(tmp_path, nodes=2, workloads=8, days=2, analyse=False)
-    stored = Store(tmp_path.as_uri(), made.cluster)
+    cluster_store = cotenant.demo_store(tmp_path, nodes=2, workloads=8, days=2, analyse=False)
+    stored = Store(tmp_path.as_uri(), cluster_store.cluster)
     before = stored.read_inventory()
     assert before is not None
     known = next(w for w in before.workloads if w.replicas > 1 and w.ref.kind == "Deployment")
@@ -194,8 +194,8 @@ def test_the_request_of_a_workload_is_one_number_wherever_it_stands(tmp_path: Pa
         daily_analysis.analyse(stored, Settings(), FixedClock(before.time_seconds), Silent()), stored, Settings()
     )
     keys = ["namespace", "kind", "workload"]
-    listed = made.workloads().set_index(keys)
-    of_usage = made.usage().groupby(keys).first()
+    listed = cluster_store.workloads().set_index(keys)
+    of_usage = cluster_store.usage().groupby(keys).first()
     for column in ("cpu_request_millicores", "memory_request_bytes"):
         running = listed[column][(listed[column] > 0) & listed.index.isin(of_usage.index)]
         assert len(running) and (running == of_usage[column][running.index]).all()
@@ -207,12 +207,12 @@ def test_the_request_of_a_workload_is_one_number_wherever_it_stands(tmp_path: Pa
 
 
 def test_the_folder_of_one_cluster_is_told_from_a_store(tmp_path: Path) -> None:
-    made = cotenant.demo_store(tmp_path / "usage", nodes=1, workloads=3, days=1, analyse=False)
-    for place in (tmp_path / "usage" / made.cluster, f"file://{tmp_path}/usage/{made.cluster}/"):
+    cluster_store = cotenant.demo_store(tmp_path / "usage", nodes=1, workloads=3, days=1, analyse=False)
+    for place in (tmp_path / "usage" / cluster_store.cluster, f"file://{tmp_path}/usage/{cluster_store.cluster}/"):
         with pytest.raises(cotenant.NoData, match="is the folder of one cluster, not a store") as refused:
             cotenant.open_store(place)
-        assert refused.value.fix.endswith(f"{tmp_path}/usage ({made.cluster}).")
-    assert cotenant.open_store(tmp_path / "usage").cluster == made.cluster
+        assert refused.value.fix.endswith(f"{tmp_path}/usage ({cluster_store.cluster}).")
+    assert cotenant.open_store(tmp_path / "usage").cluster == cluster_store.cluster
 
 
 def test_a_place_without_a_history_says_what_to_run(tmp_path: Path) -> None:
@@ -308,7 +308,7 @@ def test_clusters_answer_side_by_side_with_their_names_and_one_without_results_i
     clusters = cotenant.open_clusters(tmp_path)
     assert list(clusters) == ["east", "west", "young"]
     with pytest.warns(UserWarning, match="without cluster young"):
-        frame = clusters.frame(lambda one: one.nodes())
+        frame = clusters.frame(lambda cluster_store: cluster_store.nodes())
     assert frame.columns[0] == "cluster"
     alone = clusters["west"].nodes()
     assert frame["cluster"].value_counts().to_dict() == {"east": len(alone), "west": len(alone)}

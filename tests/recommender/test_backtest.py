@@ -78,45 +78,45 @@ def plain_share(mean: float, peak: float, amount: float) -> float:
 
 
 def test_demand_above_the_limit_all_the_time_is_throttled_all_the_time() -> None:
-    made = outcome(Case(cpu=flat(500), limits={CPU: 1000}), cpu_limit=400)
-    assert made.now_throttled_minutes.tolist() == [0]
-    assert made.throttled_minutes.tolist() == [7 * 1440]
+    columns = outcome(Case(cpu=flat(500), limits={CPU: 1000}), cpu_limit=400)
+    assert columns.now_throttled_minutes.tolist() == [0]
+    assert columns.throttled_minutes.tolist() == [7 * 1440]
 
 
 def test_throttled_time_counts_as_demand_under_the_present_limit_too() -> None:
     # usage 300 at a limit of 300, 200 more refused: demand 500. Under 600 nothing would have been refused.
-    made = outcome(Case(cpu=flat(300), throttled=flat(200), limits={CPU: 300}), cpu_limit=600)
-    assert made.now_throttled_minutes.tolist() == [7 * 1440]
-    assert made.throttled_minutes.tolist() == [0]
+    columns = outcome(Case(cpu=flat(300), throttled=flat(200), limits={CPU: 300}), cpu_limit=600)
+    assert columns.now_throttled_minutes.tolist() == [7 * 1440]
+    assert columns.throttled_minutes.tolist() == [0]
 
 
 def test_a_peak_above_the_limit_costs_its_share_of_the_slot() -> None:
     # mean 400, peak 600: even between 200 and 600; a quarter lies above 500: 1.25 of 5 minutes in each of 288 slots
     evidence = with_peaks(evidence_of(Case(cpu=flat(400, DAY), limits={CPU: 1000})), flat(600, DAY))
-    made = backtest(record(evidence, 7), present(evidence), amounts(evidence, cpu_limit=500))
-    assert made.throttled_minutes[0] == pytest.approx(288 * 1.25, rel=1e-5)
+    columns = backtest(record(evidence, 7), present(evidence), amounts(evidence, cpu_limit=500))
+    assert columns.throttled_minutes[0] == pytest.approx(288 * 1.25, rel=1e-5)
 
 
 def test_a_short_burst_is_busy_only_as_long_as_its_mean_allows() -> None:
     # mean 50, peak 1000: even between 0 and 1000 for a tenth of the slot; half of that is above 500: 0.25 minutes
     evidence = with_peaks(evidence_of(Case(cpu=flat(50, DAY), limits={CPU: 1000})), flat(1000, DAY))
-    made = backtest(record(evidence, 7), present(evidence), amounts(evidence, cpu_limit=500))
-    assert made.throttled_minutes[0] == pytest.approx(288 * 0.25, rel=1e-5)
+    columns = backtest(record(evidence, 7), present(evidence), amounts(evidence, cpu_limit=500))
+    assert columns.throttled_minutes[0] == pytest.approx(288 * 0.25, rel=1e-5)
 
 
 def test_nothing_is_throttled_without_a_limit() -> None:
-    made = outcome(Case(cpu=flat(500), limits={CPU: 400}), cpu_limit=np.nan)
-    assert made.throttled_minutes.tolist() == [0]
-    assert made.now_throttled_minutes.tolist() == [7 * 1440]
+    columns = outcome(Case(cpu=flat(500), limits={CPU: 400}), cpu_limit=np.nan)
+    assert columns.throttled_minutes.tolist() == [0]
+    assert columns.now_throttled_minutes.tolist() == [7 * 1440]
 
 
 def test_an_excursion_of_an_hour_is_one_kill_and_one_on_another_day_a_second() -> None:
     memory = flat(100 * MIB)
     memory[0, 10:22] = 300 * MIB
     memory[0, 3 * DAY + 5] = 300 * MIB
-    made = outcome(Case(memory=memory, limits={MEMORY: 400 * MIB}), memory_limit=200 * MIB)
-    assert made.oom_kills.tolist() == [2]
-    assert made.now_oom_kills.tolist() == [0]
+    columns = outcome(Case(memory=memory, limits={MEMORY: 400 * MIB}), memory_limit=200 * MIB)
+    assert columns.oom_kills.tolist() == [2]
+    assert columns.now_oom_kills.tolist() == [0]
 
 
 def test_recorded_kills_count_under_every_limit_up_to_the_one_they_happened_at() -> None:
@@ -131,8 +131,8 @@ def test_recorded_kills_count_under_every_limit_up_to_the_one_they_happened_at()
 
 
 def test_a_kill_of_a_pod_without_a_memory_series_counts() -> None:
-    made = outcome(Case(cpu=flat(10), limits={MEMORY: 64 * MIB}, kills=[(600, 64 * MIB)]))
-    assert made.now_oom_kills.tolist() == [1]
+    columns = outcome(Case(cpu=flat(10), limits={MEMORY: 64 * MIB}, kills=[(600, 64 * MIB)]))
+    assert columns.now_oom_kills.tolist() == [1]
 
 
 def test_kills_before_the_window_do_not_count() -> None:
@@ -152,8 +152,8 @@ def test_freed_counts_every_pod_for_as_long_as_it_ran() -> None:
     cpu = flat(10, pods=2)
     cpu[1, : WEEK // 2] = np.nan  # ran half the week
     cpu[1, WEEK // 2 + 50] = np.nan  # a gap in its life is no end
-    made = outcome(Case(cpu=cpu, requests={CPU: 1000}), cpu_request=600)
-    assert made.freed[CPU].tolist() == [400 * 1.5]
+    columns = outcome(Case(cpu=cpu, requests={CPU: 1000}), cpu_request=600)
+    assert columns.freed[CPU].tolist() == [400 * 1.5]
 
 
 def test_pod_minutes_are_those_in_which_pods_were_measured() -> None:
@@ -173,24 +173,24 @@ def test_a_request_that_is_not_set_counts_as_the_limit() -> None:
 def test_only_the_last_days_count() -> None:
     cpu = flat(100, 2 * WEEK)
     cpu[0, :WEEK] = 900
-    made = outcome(Case(cpu=cpu, limits={CPU: 1000}), cpu_limit=500)
-    assert (made.days, made.throttled_minutes.tolist()) == (7.0, [0])
+    columns = outcome(Case(cpu=cpu, limits={CPU: 1000}), cpu_limit=500)
+    assert (columns.days, columns.throttled_minutes.tolist()) == (7.0, [0])
 
 
 def test_a_history_of_a_day_and_a_half_is_judged_as_such() -> None:
     memory = flat(300 * MIB, DAY + DAY // 2)
-    made = outcome(Case(memory=memory, limits={MEMORY: 400 * MIB}), memory_limit=200 * MIB)
-    assert made.days == 1.5
-    assert made.oom_kills.tolist() == [2]  # the half day before and the whole day
+    columns = outcome(Case(memory=memory, limits={MEMORY: 400 * MIB}), memory_limit=200 * MIB)
+    assert columns.days == 1.5
+    assert columns.oom_kills.tolist() == [2]  # the half day before and the whole day
 
 
 def test_containers_do_not_mix_and_one_without_series_has_no_back_test() -> None:
     cases = [Case("a", cpu=flat(500), limits={CPU: 1000}), Case("b"), Case("c", cpu=flat(300), limits={CPU: 1000})]
     evidence = evidence_of(*cases)
-    made = backtest(record(evidence, 7), present(evidence), amounts(evidence, cpu_limit=400))
-    assert made.throttled_minutes.tolist() == [7 * 1440, 0, 0]
-    assert made.of(1) is None
-    first = made.of(0)
+    columns = backtest(record(evidence, 7), present(evidence), amounts(evidence, cpu_limit=400))
+    assert columns.throttled_minutes.tolist() == [7 * 1440, 0, 0]
+    assert columns.of(1) is None
+    first = columns.of(0)
     assert first is not None
     assert (first.days, first.throttled_minutes, first.freed_bytes) == (7.0, 7 * 1440.0, 0)
 

@@ -36,8 +36,8 @@ class Choosy:
     def recommend(self, evidence: Evidence, settings: RecommenderSettings) -> list[Recommendation]:
         if any(c.workload.name == self.hated for c in evidence.containers):
             raise ZeroDivisionError("bad workload")
-        made = Cotenant().recommend(evidence, settings)
-        return made[1:] if self.forgetful else made
+        recommendations = Cotenant().recommend(evidence, settings)
+        return recommendations[1:] if self.forgetful else recommendations
 
 
 def cases() -> Evidence:
@@ -79,12 +79,12 @@ def test_a_plug_in_adds_strategies_but_takes_no_built_in_name(monkeypatch: pytes
 def test_one_bad_workload_fails_alone_and_the_log_names_it() -> None:
     evidence = cases()
     with capture_logs() as logs:
-        made = recommend(Choosy(), evidence, RecommenderSettings())
-    assert [r.container for r in made] == list(evidence.containers)
-    reasons = {r.container.workload.name: {v.reason for v in r.values} for r in made}
+        recommendations = recommend(Choosy(), evidence, RecommenderSettings())
+    assert [r.container for r in recommendations] == list(evidence.containers)
+    reasons = {r.container.workload.name: {v.reason for v in r.values} for r in recommendations}
     assert reasons.pop("bad") == {Reason.FAILED}
     assert all(Reason.FAILED not in r for r in reasons.values())
-    failed = made[2]
+    failed = recommendations[2]
     assert {(v.resource, v.action) for v in failed.values} == {(r, Action.WITHHELD) for r in Resource}
     assert failed.severity is Severity.UNKNOWN
     (entry,) = [line for line in logs if line["log_level"] == "error"]
@@ -94,17 +94,17 @@ def test_one_bad_workload_fails_alone_and_the_log_names_it() -> None:
 
 def test_the_good_ones_are_as_if_the_bad_one_were_not_there() -> None:
     with capture_logs():
-        made = recommend(Choosy(), cases(), RecommenderSettings())
-    assert [r for i, r in enumerate(made) if i != 2] == [
+        recommendations = recommend(Choosy(), cases(), RecommenderSettings())
+    assert [r for i, r in enumerate(recommendations) if i != 2] == [
         r for i, r in enumerate(Cotenant().recommend(cases(), RecommenderSettings())) if i != 2
     ]
 
 
 def test_a_strategy_that_loses_containers_does_not_shift_the_others() -> None:
     with capture_logs():
-        made = recommend(Choosy("nobody", forgetful=True), cases(), RecommenderSettings())
-    assert [r.container for r in made] == list(cases().containers)
-    assert {v.reason for r in made for v in r.values} == {Reason.FAILED}
+        recommendations = recommend(Choosy("nobody", forgetful=True), cases(), RecommenderSettings())
+    assert [r.container for r in recommendations] == list(cases().containers)
+    assert {v.reason for r in recommendations for v in r.values} == {Reason.FAILED}
 
 
 def test_no_containers_give_no_recommendations() -> None:
@@ -116,10 +116,10 @@ def test_every_recommendation_carries_the_digest_of_the_settings_behind_it() -> 
     loose = RecommenderSettings(cotenant=CotenantSettings(cpu_fraction=0.5))
     for settings in (RecommenderSettings(), loose):
         for name in BUILT_IN:
-            for made in recommend(load_strategy(name), cases(), settings):
-                assert made.settings_digest == digest(settings)
-                assert made.strategy == name
-                assert made.window_seconds == 2 * 86_400
+            for recommendation in recommend(load_strategy(name), cases(), settings):
+                assert recommendation.settings_digest == digest(settings)
+                assert recommendation.strategy == name
+                assert recommendation.window_seconds == 2 * 86_400
     assert digest(loose) != digest(RecommenderSettings())
 
 
@@ -140,5 +140,5 @@ def test_field_order_of_values_is_request_then_limit() -> None:
     day = np.full((1, 2 * 288), 100.0)
     case = Case(cpu=day, memory=day, limits=dict.fromkeys(Resource, 10**9))
     for name in BUILT_IN:
-        (made,) = recommend(load_strategy(name), evidence_of(case), RecommenderSettings())
-        assert [(v.resource, v.field) for v in made.values] == [(r, f) for r in Resource for f in Field]
+        (recommendation,) = recommend(load_strategy(name), evidence_of(case), RecommenderSettings())
+        assert [(v.resource, v.field) for v in recommendation.values] == [(r, f) for r in Resource for f in Field]

@@ -257,13 +257,13 @@ def test_runs_of_one_job_template_are_sized_together() -> None:
     case = Scenario([Workload(r, 0, spec) for r in refs], [*tracks, following], days=8, history_days=7)
     needs = float(np.nanmax(case.held_out(MEMORY)))
     # criterion: every run's proposal holds what the next run needs
-    for made in case.made("vpa").values():
-        if made.container.workload.name != "train-20261006":
-            assert amount(made, MEMORY) < needs
+    for recommendation in case.made("vpa").values():
+        if recommendation.container.workload.name != "train-20261006":
+            assert amount(recommendation, MEMORY) < needs
     assert {value(r, MEMORY).amount for r in case.made("krr-simple").values()} == {None}
-    for made in case.made("cotenant").values():
-        assert amount(made, MEMORY) == 900 * MIB * 1.15 > needs
-        assert "one of the runs of train: sized by all of them" in made.notes
+    for recommendation in case.made("cotenant").values():
+        assert amount(recommendation, MEMORY) == 900 * MIB * 1.15 > needs
+        assert "one of the runs of train: sized by all of them" in recommendation.notes
 
 
 def test_a_daemon_is_sized_for_the_neediest_group_of_nodes() -> None:

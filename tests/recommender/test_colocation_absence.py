@@ -229,7 +229,7 @@ def test_of_one_resource_in_doubt_the_other_is_written_and_then_that_one_alone_i
     state.report([later(report, DEGRADE + 1)])
     (gone,) = writes(state, NOW + DEGRADE + 1)
     assert isinstance(gone, Patch)
-    assert [str(one["path"]) for one in gone.operations] == [
+    assert [str(operation["path"]) for operation in gone.operations] == [
         f"/status/{part}/kubernetes.io~1batch-memory" for part in ("capacity", "allocatable")
     ]
 

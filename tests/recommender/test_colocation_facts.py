@@ -48,9 +48,9 @@ def facts(**annotations: str) -> ColocationNode:
 def test_a_reservation_counts_where_it_is_more_than_the_kubelets(
     reservation: str | None, cpu: int, memory: int
 ) -> None:
-    found = facts(reservation=reservation) if reservation else facts()
-    assert (found.reserved(CPU), found.reserved(MEMORY)) == (cpu, memory)
-    assert not found.notes
+    node = facts(reservation=reservation) if reservation else facts()
+    assert (node.reserved(CPU), node.reserved(MEMORY)) == (cpu, memory)
+    assert not node.notes
 
 
 def test_what_the_kubelet_keeps_is_counted_before_amplification() -> None:
@@ -76,9 +76,9 @@ def test_what_the_kubelet_keeps_is_counted_before_amplification() -> None:
     ],
 )
 def test_an_annotation_that_cannot_be_read_changes_nothing_and_is_noted(annotation: str, text: str) -> None:
-    found, plain = facts(**{annotation: text}), facts()
-    assert (found.reserved(CPU), found.cpu_ratio, dict(found.third_party)) == (plain.reserved(CPU), 1.0, {})
-    assert len(found.notes) == 1 and "ignored" in found.notes[0]
+    node, plain = facts(**{annotation: text}), facts()
+    assert (node.reserved(CPU), node.cpu_ratio, dict(node.third_party)) == (plain.reserved(CPU), 1.0, {})
+    assert len(node.notes) == 1 and "ignored" in node.notes[0]
 
 
 def test_other_schedulers_are_summed_by_band_also_under_old_names() -> None:
@@ -114,7 +114,7 @@ any_json = st.recursive(
 @given(st.sampled_from(["reservation", "ratio", "third"]), st.text(max_size=20) | any_json.map(json.dumps))
 @settings(max_examples=150, deadline=None)
 def test_no_annotation_breaks_a_node(annotation: str, text: Any) -> None:
-    found = facts(**{annotation: text})
-    assert found.reserved(CPU) >= 1000
-    assert 0 < found.cpu_ratio <= 100
-    assert all(amount >= 0 for amount in found.third_party.values())
+    node = facts(**{annotation: text})
+    assert node.reserved(CPU) >= 1000
+    assert 0 < node.cpu_ratio <= 100
+    assert all(amount >= 0 for amount in node.third_party.values())

@@ -62,11 +62,16 @@ def test_prod_reclaimable_is_what_was_requested_and_the_node_has_less_the_peak()
 def test_the_worked_number_of_the_documentation() -> None:
     # capacity 100 cores, reclaim 65 % -> margin 35; system 7; HP pods use 11 + 22: 100 - 35 - 7 - 33 = 25 cores
     node = columns(capacity=100_000, system_used=7_000, hp_used=33_000)
-    (found,) = batch(node, ReclaimableSettings(cpu_reclaim_percent=65), NOW)
-    assert found.amount == 25_000
-    assert found.band is Band.BATCH
-    assert found.reason is Reason.OK
-    assert dict(found.terms) == {"capacity": 100_000, "safety_margin": 35_000, "system_used": 7_000, "hp_used": 33_000}
+    (reclaimable,) = batch(node, ReclaimableSettings(cpu_reclaim_percent=65), NOW)
+    assert reclaimable.amount == 25_000
+    assert reclaimable.band is Band.BATCH
+    assert reclaimable.reason is Reason.OK
+    assert dict(reclaimable.terms) == {
+        "capacity": 100_000,
+        "safety_margin": 35_000,
+        "system_used": 7_000,
+        "hp_used": 33_000,
+    }
 
 
 def test_each_policy_subtracts_its_own_terms() -> None:
@@ -80,14 +85,16 @@ def test_each_policy_subtracts_its_own_terms() -> None:
 
 
 def test_a_cap_limits_batch_and_is_shown() -> None:
-    (found,) = batch(columns(capacity=1000), ReclaimableSettings(cpu_reclaim_percent=100, batch_cpu_percent=30), NOW)
-    assert (found.amount, found.terms["cap"]) == (300, 300)
+    (reclaimable,) = batch(
+        columns(capacity=1000), ReclaimableSettings(cpu_reclaim_percent=100, batch_cpu_percent=30), NOW
+    )
+    assert (reclaimable.amount, reclaimable.terms["cap"]) == (300, 300)
 
 
 def test_a_percentage_of_capacity_is_cut_as_upstream_does() -> None:
     # 0.29 * 100 is 28.999999999999996 in a double; upstream cuts it to 28
-    (found,) = batch(columns(capacity=100), ReclaimableSettings(cpu_reclaim_percent=71), NOW)
-    assert found.terms["safety_margin"] == 28
+    (reclaimable,) = batch(columns(capacity=100), ReclaimableSettings(cpu_reclaim_percent=71), NOW)
+    assert reclaimable.terms["safety_margin"] == 28
 
 
 def test_mid_takes_the_smaller_of_forecast_and_unused_plus_a_share_of_the_unallocated() -> None:
@@ -96,9 +103,9 @@ def test_mid_takes_the_smaller_of_forecast_and_unused_plus_a_share_of_the_unallo
         capacity=10_000, reserved=500, system_used=1_000, node_used=4_000, prod_request=6_000, prod_reclaimable=2_500
     )
     # unused 6000 > 2500; unallocated 10000 - max(1000, 500) - 6000 = 3000, of which 10 % = 300; cap 5000
-    (found,) = mid(node, settings, NOW)
-    assert found.amount == 2_800
-    assert found.terms == {
+    (reclaimable,) = mid(node, settings, NOW)
+    assert reclaimable.amount == 2_800
+    assert reclaimable.terms == {
         "capacity": 10_000, "prod_reclaimable": 2_500, "unused": 6_000, "unallocated_share": 300, "cap": 5_000,
     }  # fmt: skip
     static = ReclaimableSettings(mid_mode="static", mid_static_cpu_percent=20, mid_cpu_percent=15)
@@ -106,8 +113,8 @@ def test_mid_takes_the_smaller_of_forecast_and_unused_plus_a_share_of_the_unallo
 
 
 def test_without_a_forecast_mid_has_only_the_unallocated_share_and_is_not_degraded() -> None:
-    (found,) = mid(columns(capacity=1000), ReclaimableSettings(mid_unallocated_percent=50), NOW)
-    assert (found.amount, found.reason) == (500, Reason.OK)
+    (reclaimable,) = mid(columns(capacity=1000), ReclaimableSettings(mid_unallocated_percent=50), NOW)
+    assert (reclaimable.amount, reclaimable.reason) == (500, Reason.OK)
 
 
 @pytest.mark.parametrize("formula", [batch, mid])
@@ -243,19 +250,19 @@ def plain(settings: ReclaimableSettings, policy: str) -> ReclaimableSettings:
 def test_a_proven_forecast_keeps_peaks_back_and_no_percentage_an_unproven_one_lends_no_more_than_usage(
     node: NodeColumns, settings: ReclaimableSettings
 ) -> None:
-    found = batch(node, settings, NOW)[0]
+    reclaimable = batch(node, settings, NOW)[0]
     by_usage = batch(node, plain(settings, "usage"), NOW)[0]
     proven = node.origins[0] >= 5 and node.violation[0] <= 0.1
-    assert ("safety_margin" in found.terms, "system_peak" in found.terms) == (not proven, proven)
+    assert ("safety_margin" in reclaimable.terms, "system_peak" in reclaimable.terms) == (not proven, proven)
     # whatever is known of the next 24 hours is never lent
     held = max(node.prod_peak[0], node.prod_used[0]) + node.hp_used[0] - node.prod_used[0]
-    assert found.amount <= max(node.capacity[0] - held - max(node.system_used[0], node.reserved[0]), 0)
+    assert reclaimable.amount <= max(node.capacity[0] - held - max(node.system_used[0], node.reserved[0]), 0)
     if proven:
-        assert found.amount <= max(node.capacity[0] - held - node.system_peak[0], 0)
+        assert reclaimable.amount <= max(node.capacity[0] - held - node.system_peak[0], 0)
     else:
-        assert found.amount <= by_usage.amount
-    assert found.amount == max(
-        min(found.terms["capacity"] - sum(taken(found).values()), found.terms.get("cap", 2**60)), 0
+        assert reclaimable.amount <= by_usage.amount
+    assert reclaimable.amount == max(
+        min(reclaimable.terms["capacity"] - sum(taken(reclaimable).values()), reclaimable.terms.get("cap", 2**60)), 0
     )
 
 
@@ -294,8 +301,8 @@ def test_a_proven_forecast_without_its_margin_by_hand() -> None:
         violation=0.01, origins=20,
     )  # fmt: skip
     settings = ReclaimableSettings(cpu_policy="forecast")
-    found = batch(node, settings, NOW)[0]
-    assert (found.amount, taken(found)) == (51_000, {"system_peak": 9_000, "hp_peak": 40_000})
+    reclaimable = batch(node, settings, NOW)[0]
+    assert (reclaimable.amount, taken(reclaimable)) == (51_000, {"system_peak": 9_000, "hp_peak": 40_000})
     assert batch(node, plain(settings, "usage"), NOW)[0].amount == 33_000
     # what the system will need is not known: Koordinator's margin stays, 100 - 40 - 7 - 40
     assert batch(replace(node, system_peak=np.array([np.nan])), settings, NOW)[0].amount == 13_000
@@ -308,10 +315,10 @@ def test_a_proven_forecast_without_its_margin_by_hand() -> None:
 def test_the_batch_amount_can_be_computed_again_from_its_terms(
     node: NodeColumns, settings: ReclaimableSettings
 ) -> None:
-    (found,) = batch(node, settings, NOW)
-    terms = dict(found.terms)
+    (reclaimable,) = batch(node, settings, NOW)
+    terms = dict(reclaimable.terms)
     capacity, cap = terms.pop("capacity"), terms.pop("cap", 2**60)
-    assert found.amount == max(min(capacity - sum(terms.values()), cap), 0)
+    assert reclaimable.amount == max(min(capacity - sum(terms.values()), cap), 0)
 
 
 wild = st.floats(allow_nan=True, allow_infinity=True) | st.floats(0, 1e6)

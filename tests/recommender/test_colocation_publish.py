@@ -42,10 +42,10 @@ def cluster(
     """Node n of 10,000 m and 10,000 bytes; `used` by the system of both, `standing` published."""
     amounts = {CPU: 10_000, MEMORY: 10_000}
     extended = {"extended_capacity": standing or {}, "extended_allocatable": standing or {}}
-    found = ColocationState(ColocationConfig(base=strategy))
-    found.upsert_nodes([Node("n", amounts, amounts, **{**extended, **more})])
-    found.report([NodeMetric("n", NOW, {CPU: used, MEMORY: used}, {CPU: used, MEMORY: used})])
-    return found
+    colocation_state = ColocationState(ColocationConfig(base=strategy))
+    colocation_state.upsert_nodes([Node("n", amounts, amounts, **{**extended, **more})])
+    colocation_state.report([NodeMetric("n", NOW, {CPU: used, MEMORY: used}, {CPU: used, MEMORY: used})])
+    return colocation_state
 
 
 def writes(found: ColocationState, since: float | None = 1000.0, now: float = NOW) -> list[Intent]:
@@ -189,8 +189,8 @@ def test_cpu_normalization_multiplies_batch_cpu_alone() -> None:
     ],
 )
 def test_a_rise_can_be_held_back_a_fall_never(since: float | None, used: int, amount: str) -> None:
-    found = cluster(used, offered(4000), strategy=structs.replace(ON, max_rise_percent=10))
-    (intent,) = writes(found, since=since)
+    colocation_state = cluster(used, offered(4000), strategy=structs.replace(ON, max_rise_percent=10))
+    (intent,) = writes(colocation_state, since=since)
     assert intent.body["status"]["allocatable"][BATCH_CPU] == amount  # type: ignore[union-attr]
 
 
@@ -206,10 +206,10 @@ def test_a_rise_can_be_held_back_a_fall_never(since: float | None, used: int, am
 def test_what_was_written_needs_no_second_write(
     used: int, capacity: dict[str, int], allocatable: dict[str, int], since: float | None, on: bool
 ) -> None:
-    found = cluster(
+    colocation_state = cluster(
         used, strategy=structs.replace(ON, enable=on), extended_capacity=capacity, extended_allocatable=allocatable
     )
-    for intent in writes(found, since):
+    for intent in writes(colocation_state, since):
         if isinstance(intent, Apply):
             status = {
                 side: {k: int(v) for k, v in intent.body["status"][side].items()}
@@ -237,9 +237,9 @@ def explained(found: ColocationState, now: float = NOW) -> NodeExplained:
 
 def test_an_explanation_names_terms_parameters_and_their_layers() -> None:
     config = ColocationConfig.parse('{"enable": true, "cpuReclaimThresholdPercent": 65}')
-    found = cluster(1000, annotations={NODE_RESERVATION_ANNOTATION: '{"resources": {"cpu": "2"}}'})
-    found.configure(config)
-    node = explained(found)
+    colocation_state = cluster(1000, annotations={NODE_RESERVATION_ANNOTATION: '{"resources": {"cpu": "2"}}'})
+    colocation_state.configure(config)
+    node = explained(colocation_state)
     first = node.amounts[0]
     assert (first.name, first.amount, first.unit, first.published) == (BATCH_CPU, 4500, "millicores", 7)
     # margin 35 %; the annotation's 2 cores are more than the system's 1

@@ -201,14 +201,14 @@ def state(**more: Any) -> ColocationState:
 
 
 def test_a_pod_that_moved_counts_by_request_there_and_dangles_here() -> None:
-    found = state()
-    found.upsert_nodes([node("a"), node("b")])
-    found.upsert_pods([pod("p", "a", cpu=1000)])
-    found.report([metric("a", p=300), metric("b")])
-    assert found.columns(CPU).hp_used.tolist() == [300, 0]
-    found.upsert_pods([pod("p", "b", cpu=1000)])  # a StatefulSet's pod, started anew elsewhere
+    colocation_state = state()
+    colocation_state.upsert_nodes([node("a"), node("b")])
+    colocation_state.upsert_pods([pod("p", "a", cpu=1000)])
+    colocation_state.report([metric("a", p=300), metric("b")])
+    assert colocation_state.columns(CPU).hp_used.tolist() == [300, 0]
+    colocation_state.upsert_pods([pod("p", "b", cpu=1000)])  # a StatefulSet's pod, started anew elsewhere
     # node a still reports the old pod's 300 m; node b has not measured the new one: its request stands in
-    assert found.columns(CPU).hp_used.tolist() == [300, 1000]
+    assert colocation_state.columns(CPU).hp_used.tolist() == [300, 1000]
 
 
 def test_nodes_of_one_cluster_follow_their_own_strategies() -> None:
@@ -216,21 +216,21 @@ def test_nodes_of_one_cluster_follow_their_own_strategies() -> None:
         '{"enable": true, "cpuReclaimThresholdPercent": 50, "nodeConfigs": [{"name": "big", "nodeSelector":'
         ' {"matchLabels": {"pool": "big"}}, "cpuReclaimThresholdPercent": 80, "batchCPUThresholdPercent": 10}]}'
     )
-    found = ColocationState(config)
-    found.upsert_nodes([
+    colocation_state = ColocationState(config)
+    colocation_state.upsert_nodes([
         node("plain"),
         node("entry", labels={"pool": "big"}),
         node("annotated", annotations={COLOCATION_STRATEGY_ANNOTATION: '{"cpuReclaimThresholdPercent": 70}'}),
         node("labelled", labels={CPU_RECLAIM_RATIO_LABEL: "0.9"}),
         node("off", annotations={COLOCATION_STRATEGY_ANNOTATION: '{"enable": false}'}),
     ])  # fmt: skip
-    found.report(metric(name) for name in found.nodes)
+    colocation_state.report(metric(name) for name in colocation_state.nodes)
     # 10,000 m x 50 %; min(x 80 %, x 10 %); x 70 %; x 90 %; withdrawn
     expected = {"plain": 5000, "entry": 1000, "annotated": 7000, "labelled": 9000, "off": None}
-    assert published(found.compute(NOW), Band.BATCH, CPU) == expected
-    assert found.compute(NOW)[Band.BATCH, CPU].message(4).reason is Reason.COLOCATION_OFF
-    found.configure(ColocationConfig.parse('{"enable": true, "cpuReclaimThresholdPercent": 40}'))
-    assert published(found.compute(NOW), Band.BATCH, CPU)["entry"] == 4000
+    assert published(colocation_state.compute(NOW), Band.BATCH, CPU) == expected
+    assert colocation_state.compute(NOW)[Band.BATCH, CPU].message(4).reason is Reason.COLOCATION_OFF
+    colocation_state.configure(ColocationConfig.parse('{"enable": true, "cpuReclaimThresholdPercent": 40}'))
+    assert published(colocation_state.compute(NOW), Band.BATCH, CPU)["entry"] == 4000
 
 
 @pytest.mark.parametrize(
@@ -252,12 +252,12 @@ def test_nodes_of_one_cluster_follow_their_own_strategies() -> None:
     ],
 )
 def test_policy_forecast_decides_alone_only_on_evidence(forecast: PeakForecast | None, amount: int, note: str) -> None:
-    found = state(cpu_policy="forecast")
-    found.upsert_nodes([node()])
-    found.upsert_pods([pod("p", cpu=3000)])
-    found.report([metric(p=1000)])
-    found.set_forecasts({CPU: {"a": forecast}} if forecast else {})
-    message = found.compute(NOW)[Band.BATCH, CPU].message(0)
+    colocation_state = state(cpu_policy="forecast")
+    colocation_state.upsert_nodes([node()])
+    colocation_state.upsert_pods([pod("p", cpu=3000)])
+    colocation_state.report([metric(p=1000)])
+    colocation_state.set_forecasts({CPU: {"a": forecast}} if forecast else {})
+    message = colocation_state.compute(NOW)[Band.BATCH, CPU].message(0)
     assert (message.amount, message.policy) == (amount, "forecast")
     assert note in message.note
     taken = [v for k, v in message.terms.items() if k != "capacity"]
@@ -265,43 +265,46 @@ def test_policy_forecast_decides_alone_only_on_evidence(forecast: PeakForecast |
 
 
 def test_a_forecast_is_joined_by_what_it_cannot_know() -> None:
-    found = state(cpu_policy="forecast")
-    found.upsert_nodes([node()])
-    found.upsert_pods([
+    colocation_state = state(cpu_policy="forecast")
+    colocation_state.upsert_nodes([node()])
+    colocation_state.upsert_pods([
         pod("known", cpu=3000),
         pod("new", cpu=700),  # no metric yet: its request
         pod("mid", cpu=900, priority=PriorityClass.MID),  # used 200, not part of prod
         pod("exclusive", cpu=2000, qos=QosClass.LSE),  # used 500 of 2,000 that are never lent: 1,500 more
     ])  # fmt: skip
-    found.report([metric(known=1000, mid=200, exclusive=500)])
-    found.set_forecasts({CPU: {"a": PeakForecast(2500.0, 0.0, 9)}})
+    colocation_state.report([metric(known=1000, mid=200, exclusive=500)])
+    colocation_state.set_forecasts({CPU: {"a": PeakForecast(2500.0, 0.0, 9)}})
     # 2,500 + 700 + 200 + 1,500
-    assert found.compute(NOW)[Band.BATCH, CPU].message(0).terms["hp_peak"] == 4900
+    assert colocation_state.compute(NOW)[Band.BATCH, CPU].message(0).terms["hp_peak"] == 4900
 
 
 def test_zones_share_what_belongs_to_all_and_keep_their_own_pods() -> None:
-    found = state()
-    found.upsert_nodes([replace(node(cpu=8001), allocatable={CPU: 7000, MEMORY: 64 * GIB})])
-    found.upsert_pods([
+    colocation_state = state()
+    colocation_state.upsert_nodes([replace(node(cpu=8001), allocatable={CPU: 7000, MEMORY: 64 * GIB})])
+    colocation_state.upsert_pods([
         pod("bound", cpu=1000, zones=(1,)),
         pod("free", cpu=501),
         pod("lost", cpu=10, zones=(7,)),  # the node has no zone 7: as free
         pod("filler", cpu=900, priority=PriorityClass.BATCH, zones=(0,)),
     ])  # fmt: skip
-    found.report([metric()])
+    colocation_state.report([metric()])
     # reserved 1,001 -> 501 each; free 501 -> 251 each; lost 5 each; bound 1,000 in zone 1 alone
-    assert found.zones("a", CPU, [4000, 4001]).tolist() == [4000 - 501 - 251 - 5, 4001 - 501 - 251 - 5 - 1000]
+    assert colocation_state.zones("a", CPU, [4000, 4001]).tolist() == [
+        4000 - 501 - 251 - 5,
+        4001 - 501 - 251 - 5 - 1000,
+    ]
 
 
 def test_zones_of_a_proven_forecast_keep_no_percentage_back() -> None:
-    found = ColocationState(ColocationConfig(base=ColocationStrategy(enable=True, cpu_policy="forecast")))
-    found.upsert_nodes([node(cpu=8000)])
-    found.upsert_pods([pod("bound", cpu=1000, zones=(1,))])
-    found.report([metric(bound=800)])
-    found.set_forecasts({CPU: {"a": PeakForecast(2000.0, 0.0, 9, 600.0)}})
+    colocation_state = ColocationState(ColocationConfig(base=ColocationStrategy(enable=True, cpu_policy="forecast")))
+    colocation_state.upsert_nodes([node(cpu=8000)])
+    colocation_state.upsert_pods([pod("bound", cpu=1000, zones=(1,))])
+    colocation_state.report([metric(bound=800)])
+    colocation_state.set_forecasts({CPU: {"a": PeakForecast(2000.0, 0.0, 9, 600.0)}})
     # 300 of the system and 600 of the pods' peak above their use in each zone, the 800 of their use in zone 1
-    assert found.zones("a", CPU, [4000, 4000]).tolist() == [3100, 2300]
-    assert published(found.compute(NOW), Band.BATCH, CPU) == {"a": 8000 - 2000 - 600}
+    assert colocation_state.zones("a", CPU, [4000, 4000]).tolist() == [3100, 2300]
+    assert published(colocation_state.compute(NOW), Band.BATCH, CPU) == {"a": 8000 - 2000 - 600}
 
 
 @given(steps, some_strategy, st.integers(1, 4))
@@ -323,13 +326,13 @@ def test_zones_of_a_node_never_give_more_than_the_node(
 
 @pytest.mark.slow
 def test_five_thousand_nodes_and_fifty_thousand_pods_are_computed_at_once() -> None:
-    found = state()
+    colocation_state = state()
     count = 5000
-    found.upsert_nodes(node(f"n{i}") for i in range(count))
-    found.upsert_pods(pod(f"p{i}", f"n{i % count}", cpu=100) for i in range(10 * count))
-    found.report(metric(f"n{i}", **{f"p{i + k * count}": 50 for k in range(10)}) for i in range(count))
+    colocation_state.upsert_nodes(node(f"n{i}") for i in range(count))
+    colocation_state.upsert_pods(pod(f"p{i}", f"n{i % count}", cpu=100) for i in range(10 * count))
+    colocation_state.report(metric(f"n{i}", **{f"p{i + k * count}": 50 for k in range(10)}) for i in range(count))
     begun = time.thread_time()
-    computed = found.compute(NOW)
+    computed = colocation_state.compute(NOW)
     # measured figures are in bench/; here only what no machine in trouble would miss
     assert time.thread_time() - begun < 5.0
     # 10,000 m less 10 pods of 50 m

@@ -28,8 +28,8 @@ REASON = "A single pod was seen."
 
 def recommended(score: float, *because: str) -> Recommendation:
     ref = ContainerRef(WorkloadRef("shop", "Deployment", "web"), "app")
-    made = Recommendation(ref, "cotenant", 3, (), 0, "d", 0)
-    return replace(made, trust=Trust(score, because), backtest=Backtest(7, 3.0, 40.0, 0, 2, 1, 2250, 0))
+    recommendation = Recommendation(ref, "cotenant", 3, (), 0, "d", 0)
+    return replace(recommendation, trust=Trust(score, because), backtest=Backtest(7, 3.0, 40.0, 0, 2, 1, 2250, 0))
 
 
 @pytest.mark.parametrize(
@@ -72,15 +72,21 @@ def test_tables_have_the_word_the_reason_and_the_score_by_its_old_name(schema: o
 
 
 def test_every_surface_of_a_recommendation_says_the_word_and_the_reason_and_no_percentage() -> None:
-    one = recommended(0.73, REASON)
-    (row,) = recommendations([one], GuardrailSettings()).rows()
-    assert {name: row[name] for name in confidence_cells(one.trust)} == {
+    recommendation = recommended(0.73, REASON)
+    (row,) = recommendations([recommendation], GuardrailSettings()).rows()
+    assert {name: row[name] for name in confidence_cells(recommendation.trust)} == {
         "confidence_level": "high", "confidence_reason": REASON, "confidence": pytest.approx(0.73),
     }  # fmt: skip
-    explained = "\n".join(describe(one, "USD"))
+    explained = "\n".join(describe(recommendation, "USD"))
     assert f"confidence:\n  high\n  {REASON}" in explained and "73 %" not in explained
     contents = ReportContents(
-        overview(), recommendations([one], GuardrailSettings()), {one.container: one}, None, None, None, "USD"
+        overview(),
+        recommendations([recommendation], GuardrailSettings()),
+        {recommendation.container: recommendation},
+        None,
+        None,
+        None,
+        "USD",
     )
     report = page(contents)
     assert f"confidence high: {REASON}" in report and "73 %" not in report

@@ -66,9 +66,9 @@ def test_throttled_time_without_a_sample_of_usage_is_no_part_of_the_demand(pods:
 def test_pods_without_a_sample_of_cpu_in_a_window_off_the_half_hours_leave_memory_judged() -> None:
     slots = DAY + 1  # the window begins five minutes before a half hour of the clock
     unseen, memory = np.full((2, slots), math.nan), np.full((2, slots), 300.0 * MIB)
-    made = one(Case(cpu=unseen, memory=memory, requests={CPU: 200}))
-    assert value(made, CPU).amount is None
-    assert value(made, MEMORY).amount is not None
+    recommendation = one(Case(cpu=unseen, memory=memory, requests={CPU: 200}))
+    assert value(recommendation, CPU).amount is None
+    assert value(recommendation, MEMORY).amount is not None
 
 
 def test_a_nightly_half_hour_below_the_p95_is_still_covered() -> None:
@@ -103,9 +103,9 @@ def test_half_of_a_rise_is_taken_to_last() -> None:
 
 def test_a_cpu_limit_that_was_in_the_way_rises_without_history() -> None:
     hour = Case(cpu=flat(500, days=0.05), throttled=flat(300, days=0.05), requests={CPU: 200}, limits={CPU: 500})
-    made = one(hour)
-    assert value(made, CPU).reason is Reason.NOT_ENOUGH_HISTORY
-    limit = value(made, CPU, LIMIT)
+    recommendation = one(hour)
+    assert value(recommendation, CPU).reason is Reason.NOT_ENOUGH_HISTORY
+    limit = value(recommendation, CPU, LIMIT)
     assert (limit.amount, limit.reason) == (1600, Reason.OBSERVED_MAXIMUM)  # 800 x 2
     wide = value(one(replace(hour, limits={CPU: 900})), CPU, LIMIT)
     assert (wide.amount, wide.reason) == (None, Reason.NOT_ENOUGH_HISTORY)
@@ -135,10 +135,10 @@ def test_a_limit_stays_unless_it_must_rise_and_an_absent_one_stays_absent() -> N
 def test_memory_stands_above_the_highest_value_ever_seen_start_up_included() -> None:
     memory = flat(200 * MIB)
     memory[0, 7] = 300 * MIB
-    made = one(Case(memory=memory, limits={MEMORY: 310 * MIB}))
+    recommendation = one(Case(memory=memory, limits={MEMORY: 310 * MIB}))
     for which in Field:
-        assert value(made, MEMORY, which).amount == 345 * MIB
-        assert value(made, MEMORY, which).reason is Reason.OBSERVED_MAXIMUM
+        assert value(recommendation, MEMORY, which).amount == 345 * MIB
+        assert value(recommendation, MEMORY, which).reason is Reason.OBSERVED_MAXIMUM
     assert value(one(Case(memory=memory, startup={MEMORY: 400.0 * MIB})), MEMORY).amount == 460 * MIB
 
 
@@ -165,9 +165,9 @@ def test_a_container_that_only_ever_started_up_is_sized_by_that() -> None:
     span = replace(portrait, first_seconds=np.array([0.0]), last_seconds=np.array([86_400.0]), seen=np.array([289.0]))
     known = {**evidence.coverage, CPU: np.ones(1)}
     started = replace(evidence, portraits={**evidence.portraits, CPU: span}, coverage=known)
-    made = Cotenant().recommend(started, RecommenderSettings())
-    assert value(made[0], CPU).amount == 738  # 700 + sqrt(700 x 2 m) = 737.4
-    assert value(made[0], CPU).inputs["startup_max"] == 700
+    recommendations = Cotenant().recommend(started, RecommenderSettings())
+    assert value(recommendations[0], CPU).amount == 738  # 700 + sqrt(700 x 2 m) = 737.4
+    assert value(recommendations[0], CPU).inputs["startup_max"] == 700
 
 
 def test_an_oom_kill_with_a_small_limit_adds_at_least_100_mib() -> None:
@@ -216,12 +216,15 @@ def test_the_dead_band_keeps_no_request_below_the_demand() -> None:
 
 
 def test_floors_hold_for_the_pod_and_are_shared_by_its_containers() -> None:
-    made = one(Case(cpu=flat(0.2), memory=flat(1 * MIB), containers=4))
-    assert (value(made, CPU).amount, value(made, CPU).reason) == (
+    recommendation = one(Case(cpu=flat(0.2), memory=flat(1 * MIB), containers=4))
+    assert (value(recommendation, CPU).amount, value(recommendation, CPU).reason) == (
         3,
         Reason.FLOOR,
     )  # 10 m / 4, up; 0.2 + sqrt(0.4) = 0.83 m
-    assert (value(made, MEMORY).amount, value(made, MEMORY).reason) == (16 * MIB, Reason.FLOOR)  # 64 MiB / 4
+    assert (value(recommendation, MEMORY).amount, value(recommendation, MEMORY).reason) == (
+        16 * MIB,
+        Reason.FLOOR,
+    )  # 64 MiB / 4
     alone = one(Case(memory=flat(1 * MIB)))
     assert value(alone, MEMORY).amount == 64 * MIB
 
@@ -230,22 +233,22 @@ def test_request_and_autoscaler_target_are_solved_together() -> None:
     # now 1000 m at 50 %: a pod is added above 500 m; 400 + sqrt(800) = 429 m would need 117 %, and 90 % is the highest:
     # the request is what keeps the 500 m there: 500 / 0.9 = 555.6, up
     case = Case(cpu=flat(400), memory=flat(200 * MIB), hpa={CPU: 50}, requests={CPU: 1000}, limits={CPU: 2000})
-    made = one(case)
-    request = value(made, CPU)
+    recommendation = one(case)
+    request = value(recommendation, CPU)
     assert (request.amount, request.reason) == (556, Reason.HPA_SOLVED)
     assert (request.inputs["hpa_target_now_percent"], request.inputs["hpa_target_percent"]) == (50, 90)
-    assert [n for n in made.notes if "from 50 % to 90 %" in n]
-    assert value(made, MEMORY).amount == 230 * MIB
+    assert [n for n in recommendation.notes if "from 50 % to 90 %" in n]
+    assert value(recommendation, MEMORY).amount == 230 * MIB
 
 
 def test_an_autoscaler_that_cannot_be_solved_withholds_its_resource() -> None:
     no_request = Case(cpu=flat(400), memory=flat(200 * MIB), hpa={CPU: 70})
     custom_metric = replace(no_request, hpa={}, requests={CPU: 500}, limits={CPU: 1000})
     for case in (no_request, custom_metric):
-        made = one(case)
-        of_cpu = [(v.field, v.amount, v.reason) for v in made.values if v.resource is CPU]
+        recommendation = one(case)
+        of_cpu = [(v.field, v.amount, v.reason) for v in recommendation.values if v.resource is CPU]
         assert of_cpu == [(which, None, Reason.HPA_UNSOLVED) for which in list(Field)[: 1 + len(case.limits)]]
-        assert value(made, MEMORY).amount == 230 * MIB
+        assert value(recommendation, MEMORY).amount == 230 * MIB
 
 
 def test_short_or_broken_history_is_withheld_with_its_reason() -> None:
@@ -260,9 +263,9 @@ def test_short_or_broken_history_is_withheld_with_its_reason() -> None:
 
 
 def test_a_container_that_was_never_seen_has_no_value() -> None:
-    made = Cotenant().recommend(evidence_of(Case(cpu=flat(400), containers=2)), RecommenderSettings())
-    assert value(made[0], CPU).amount is not None
-    assert value(made[1], CPU).reason is Reason.NO_DATA
+    recommendations = Cotenant().recommend(evidence_of(Case(cpu=flat(400), containers=2)), RecommenderSettings())
+    assert value(recommendations[0], CPU).amount is not None
+    assert value(recommendations[1], CPU).reason is Reason.NO_DATA
 
 
 absurd = st.floats(width=32, allow_nan=True, allow_infinity=True) | st.floats(0, 5000, width=32)
@@ -283,13 +286,13 @@ def test_whatever_comes_in_amounts_are_whole_and_a_limit_is_never_below_its_requ
     rows = np.resize(np.array(pattern, dtype=np.float32), (2, 2 * DAY))
     requests = {r: a for r, a in zip(Resource, now[:2], strict=True) if a is not None}
     limits = {r: a for r, a in zip(Resource, now[2:], strict=True) if a is not None}
-    made = one(
+    recommendation = one(
         Case(
             cpu=rows, memory=rows, throttled=rows, requests=requests, limits=limits, kills=kills, startup={CPU: startup}
         )
     )
     for resource in Resource:
-        request, limit = made.value(resource, REQUEST), made.value(resource, LIMIT)
+        request, limit = recommendation.value(resource, REQUEST), recommendation.value(resource, LIMIT)
         assert request is not None
         for v in (request, limit):
             if v is not None:

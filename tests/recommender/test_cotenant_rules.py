@@ -67,28 +67,28 @@ def test_profiles_order_the_amounts() -> None:
 
 def test_an_annotation_bounds_the_value_and_says_so() -> None:
     asked = {"cotenant.dev/max-memory": "200Mi", "cotenant.dev/min-cpu": "1", "cotenant.dev/cpu-margin": "lots"}
-    found = made(scenario(workload(limits={MEMORY: 400 * MIB}, annotations=asked)))
-    assert amount(found, MEMORY) == amount(found, MEMORY, LIMIT) == 200 * MIB
-    assert rules(found, MEMORY) == ["annotation cotenant.dev/max-memory"]
-    assert (amount(found, CPU), value(found, CPU).reason) == (1000, Reason.ANNOTATION)
-    assert value(found, CPU).overrides == ("minimum 1000 millicores (annotation cotenant.dev/min-cpu)",)
-    assert [n for n in found.notes if "'lots' is not a number >= 0 and <= 10" in n]
+    recommendation = made(scenario(workload(limits={MEMORY: 400 * MIB}, annotations=asked)))
+    assert amount(recommendation, MEMORY) == amount(recommendation, MEMORY, LIMIT) == 200 * MIB
+    assert rules(recommendation, MEMORY) == ["annotation cotenant.dev/max-memory"]
+    assert (amount(recommendation, CPU), value(recommendation, CPU).reason) == (1000, Reason.ANNOTATION)
+    assert value(recommendation, CPU).overrides == ("minimum 1000 millicores (annotation cotenant.dev/min-cpu)",)
+    assert [n for n in recommendation.notes if "'lots' is not a number >= 0 and <= 10" in n]
 
 
 def test_skipped_and_excluded_containers_have_no_value() -> None:
     for asked in ({"cotenant.dev/skip": "true"}, {"cotenant.dev/exclude-containers": "app"}):
-        found = made(scenario(workload(annotations=asked)))
-        assert {v.reason for v in found.values} == {Reason.EXCLUDED}
+        recommendation = made(scenario(workload(annotations=asked)))
+        assert {v.reason for v in recommendation.values} == {Reason.EXCLUDED}
 
 
 def test_request_stays_equal_to_limit_where_the_pod_is_guaranteed() -> None:
     equal = {CPU: 2000, MEMORY: 1024 * MIB}
-    found = made(scenario(workload(equal, equal)))
+    recommendation = made(scenario(workload(equal, equal)))
     for resource in Resource:
-        assert amount(found, resource) == amount(found, resource, LIMIT)
-    assert value(found, CPU).reason is Reason.QOS_CLASS
-    assert amount(found, CPU) == 2000  # the limit is not lowered, so the request stays
-    assert [n for n in found.notes if n.startswith("cpu would need 429m; the pod is Guaranteed")]
+        assert amount(recommendation, resource) == amount(recommendation, resource, LIMIT)
+    assert value(recommendation, CPU).reason is Reason.QOS_CLASS
+    assert amount(recommendation, CPU) == 2000  # the limit is not lowered, so the request stays
+    assert [n for n in recommendation.notes if n.startswith("cpu would need 429m; the pod is Guaranteed")]
     lower = made(scenario(workload(equal, equal)), lower_limits=True)
     assert amount(lower, CPU) == amount(lower, CPU, LIMIT) == 429
     by_limit_alone = made(scenario(workload(limits=equal)))
@@ -99,34 +99,37 @@ def test_request_stays_equal_to_limit_where_the_pod_is_guaranteed() -> None:
 
 def test_what_is_best_effort_by_its_label_has_asked_for_no_guarantee() -> None:
     equal = {CPU: 2000, MEMORY: 1024 * MIB}
-    found = made(scenario(workload(equal, equal, qos=QosClass.BE)))
-    assert (amount(found, CPU), amount(found, CPU, LIMIT)) == (429, 2000)
-    assert (amount(found, MEMORY), amount(found, MEMORY, LIMIT)) == (345 * MIB, 1024 * MIB)
+    recommendation = made(scenario(workload(equal, equal, qos=QosClass.BE)))
+    assert (amount(recommendation, CPU), amount(recommendation, CPU, LIMIT)) == (429, 2000)
+    assert (amount(recommendation, MEMORY), amount(recommendation, MEMORY, LIMIT)) == (345 * MIB, 1024 * MIB)
 
 
 def test_best_effort_by_label_is_left_alone() -> None:
-    found = made(scenario(workload(qos=QosClass.BE)))
-    assert {v.reason for v in found.values} == {Reason.BEST_EFFORT}
+    recommendation = made(scenario(workload(qos=QosClass.BE)))
+    assert {v.reason for v in recommendation.values} == {Reason.BEST_EFFORT}
     assert amount(made(scenario(workload(qos=QosClass.BE)), keep_qos_class=False), CPU) == 429
 
 
 def test_classes_bound_to_cores_get_whole_ones() -> None:
-    found = made(scenario(workload({CPU: 4000}, qos=QosClass.LSR), cpu=1100))
-    assert (amount(found, CPU), rules(found, CPU)) == (2000, ["whole cores for LSR"])  # 1100 + sqrt(2200) = 1147, up
-    assert value(found, CPU).reason is Reason.WHOLE_CORES
+    recommendation = made(scenario(workload({CPU: 4000}, qos=QosClass.LSR), cpu=1100))
+    assert (amount(recommendation, CPU), rules(recommendation, CPU)) == (
+        2000,
+        ["whole cores for LSR"],
+    )  # 1100 + sqrt(2200) = 1147, up
+    assert value(recommendation, CPU).reason is Reason.WHOLE_CORES
 
 
 def test_the_ladder_rounds_up_to_its_next_step_and_lets_larger_amounts_be() -> None:
-    found = made(scenario(workload()), cpu_steps_millicores=[250, 500, 1000], memory_steps_bytes=[128 * MIB])
-    assert (amount(found, CPU), value(found, CPU).reason) == (500, Reason.SPEC_LADDER)
-    assert amount(found, MEMORY) == 345 * MIB
+    recommendation = made(scenario(workload()), cpu_steps_millicores=[250, 500, 1000], memory_steps_bytes=[128 * MIB])
+    assert (amount(recommendation, CPU), value(recommendation, CPU).reason) == (500, Reason.SPEC_LADDER)
+    assert amount(recommendation, MEMORY) == 345 * MIB
     assert sizing.next_step(1001, [250, 500, 1000]) is None
 
 
 def test_usage_beyond_any_node_is_a_slip_of_units() -> None:
-    found = made(scenario(workload(), cpu=400_000))  # cores written as millicores, on nodes of 16 cores
-    assert value(found, CPU).reason is Reason.IMPLAUSIBLE
-    assert value(found, MEMORY).amount == 345 * MIB
+    recommendation = made(scenario(workload(), cpu=400_000))  # cores written as millicores, on nodes of 16 cores
+    assert value(recommendation, CPU).reason is Reason.IMPLAUSIBLE
+    assert value(recommendation, MEMORY).amount == 345 * MIB
     absurd = made(scenario(workload({CPU: 250_000})))
     assert [n for n in absurd.notes if "larger than any node: 250" in n]
 
@@ -134,10 +137,10 @@ def test_usage_beyond_any_node_is_a_slip_of_units() -> None:
 def test_a_quota_gives_no_more_than_it_has_left() -> None:
     quota = Quota("shop", "compute", CPU, of_limits=False, hard=3000, used=2600)
     of = workload({CPU: 200}, replicas=4)
-    found = made(scenario(of, quotas=[quota]))
+    recommendation = made(scenario(of, quotas=[quota]))
     # 429 m wanted, 229 m more for each of 4; 400 m are left: 100 m each
-    assert (amount(found, CPU), value(found, CPU).reason) == (300, Reason.QUOTA)
-    assert rules(found, CPU) == ["ResourceQuota compute: 400m left"]
+    assert (amount(recommendation, CPU), value(recommendation, CPU).reason) == (300, Reason.QUOTA)
+    assert rules(recommendation, CPU) == ["ResourceQuota compute: 400m left"]
     assert amount(made(scenario(of, quotas=[replace(quota, hard=10_000)])), CPU) == 429
     full = made(scenario(of, quotas=[replace(quota, used=5000)]))
     assert amount(full, CPU) == 200
@@ -185,18 +188,18 @@ def test_what_a_container_beside_has_as_its_limit_is_taken_on_the_node() -> None
         beside = Container("beside", requests, {MEMORY: 600 * MIB})
         case = scenario(Workload(WEB, 1, (Container("app"),)), memory=600 * MIB, nodes=[node])
         of = Workload(WEB, 1, (Container("app"), beside))
-        found = Scenario([of], case.tracks, days=DAYS, history_days=DAYS, nodes=[node]).made("cotenant")
+        recommendations = Scenario([of], case.tracks, days=DAYS, history_days=DAYS, nodes=[node]).made("cotenant")
         # 600 MiB x 1.15 = 690 MiB are wanted; 600 of the 1000 are the other's, which no sample tells about
-        assert amount(found["web/app"], MEMORY) == 400 * MIB
+        assert amount(recommendations["web/app"], MEMORY) == 400 * MIB
 
 
 def test_a_limit_range_bounds_limit_by_request() -> None:
     bound = LimitRange("shop", CPU, minimum=500, max_ratio=2.0)
-    found = made(scenario(workload({CPU: 1000}, {CPU: 8000}), limit_ranges=[bound]))
+    recommendation = made(scenario(workload({CPU: 1000}, {CPU: 8000}), limit_ranges=[bound]))
     # 429 m is below the minimum of 500 m; the limit of 8000 m takes a request of 4000 m, and 1000 m are there now
-    assert amount(found, CPU) == 1000
-    assert amount(found, CPU, LIMIT) == 2000
-    assert rules(found, CPU, LIMIT)[-1] == "LimitRange of namespace shop: limit / request"
+    assert amount(recommendation, CPU) == 1000
+    assert amount(recommendation, CPU, LIMIT) == 2000
+    assert rules(recommendation, CPU, LIMIT)[-1] == "LimitRange of namespace shop: limit / request"
     elsewhere = made(scenario(workload({CPU: 1000}), limit_ranges=[replace(bound, namespace="pay")]))
     assert amount(elsewhere, CPU) == 429
 
@@ -212,16 +215,16 @@ def test_the_containers_of_a_pod_share_what_a_node_has() -> None:
 def test_an_init_container_alone_must_fit() -> None:
     node = Node("node-1", {CPU: 4000, MEMORY: 8 * GIB}, {CPU: 4000, MEMORY: 1000 * MIB})
     parts = (Container("app"), Container("migrate", role=ContainerRole.INIT))
-    found = scenario(Workload(WEB, 1, parts), memory=700 * MIB, nodes=[node]).made("cotenant")
-    assert {amount(r, MEMORY) for r in found.values()} == {805 * MIB}
+    recommendations = scenario(Workload(WEB, 1, parts), memory=700 * MIB, nodes=[node]).made("cotenant")
+    assert {amount(r, MEMORY) for r in recommendations.values()} == {805 * MIB}
 
 
 def test_several_containers_under_one_autoscaler_keep_its_trigger() -> None:
     parts = (Container("app", {CPU: 1000}), Container("proxy", {CPU: 500}))
     of = Workload(WEB, 3, parts, autoscaler=Autoscaler("web", 1, 9, {CPU: 40}))
-    found = scenario(of, cpu=300).made("cotenant")
-    total = sum(amount(r, CPU) for r in found.values())
-    target = value(found["web/app"], CPU).inputs["hpa_target_percent"]
+    recommendations = scenario(of, cpu=300).made("cotenant")
+    total = sum(amount(r, CPU) for r in recommendations.values())
+    target = value(recommendations["web/app"], CPU).inputs["hpa_target_percent"]
     assert target == 90  # 600 m over 2 x 315 m would be 95 %
     # the trigger was 1500 x 0.4 = 600 m; whole millicores and percents lose less than 1 %
     assert total * float(target) / 100 == pytest.approx(600, rel=0.01)
@@ -232,35 +235,35 @@ def test_requests_stay_where_an_autoscaler_follows_one_container_of_the_pod() ->
     # target 90 %: a pod would be added at 1251 m.
     parts = (Container("app", {CPU: 500}), Container("proxy", {CPU: 2000}))
     of = Workload(WEB, 3, parts, autoscaler=Autoscaler("web", 1, 9, {}, (CPU,)))
-    found = scenario(of, cpu=100).made("cotenant")
-    for one in found.values():
-        assert (value(one, CPU).amount, value(one, CPU).reason) == (None, Reason.HPA_UNSOLVED)
-        assert value(one, MEMORY).amount is not None
-    assert moves(list(found.values())) == ()
+    recommendations = scenario(of, cpu=100).made("cotenant")
+    for recommendation in recommendations.values():
+        assert (value(recommendation, CPU).amount, value(recommendation, CPU).reason) == (None, Reason.HPA_UNSOLVED)
+        assert value(recommendation, MEMORY).amount is not None
+    assert moves(list(recommendations.values())) == ()
     by_krr = scenario(of, cpu=100).made("krr-simple").values()
     assert {value(one, CPU).reason for one in by_krr} == {Reason.HPA_ON_RESOURCE}
 
 
 def test_an_autoscaler_on_the_memory_of_one_container_leaves_cpu_free() -> None:
     of = workload({CPU: 1000, MEMORY: GIB}, autoscaler=Autoscaler("web", 1, 9, {}, (MEMORY,)))
-    found = made(scenario(of))
-    assert value(found, MEMORY).reason is Reason.HPA_UNSOLVED
-    assert amount(found, CPU) < 1000
+    recommendation = made(scenario(of))
+    assert value(recommendation, MEMORY).reason is Reason.HPA_UNSOLVED
+    assert amount(recommendation, CPU) < 1000
 
 
 def test_a_bound_after_the_solution_moves_the_target_again() -> None:
     # 1000 m at 50 %: the trigger is 500 m; LimitRange allows no less than 800 m, so the target becomes 62.5 %
     of = workload({CPU: 1000}, autoscaler=Autoscaler("web", 1, 9, {CPU: 50}))
-    found = made(scenario(of, limit_ranges=[LimitRange("shop", CPU, minimum=800)]))
-    assert amount(found, CPU) == 800
-    assert value(found, CPU).inputs["hpa_target_percent"] == 62
+    recommendation = made(scenario(of, limit_ranges=[LimitRange("shop", CPU, minimum=800)]))
+    assert amount(recommendation, CPU) == 800
+    assert value(recommendation, CPU).inputs["hpa_target_percent"] == 62
 
 
 def test_an_unchanged_request_leaves_the_target_alone() -> None:
     of = workload({CPU: 420}, autoscaler=Autoscaler("web", 1, 9, {CPU: 60}))
-    found = made(scenario(of))
-    assert value(found, CPU).inputs["hpa_target_percent"] == 60
-    assert not [n for n in found.notes if "autoscaler" in n]
+    recommendation = made(scenario(of))
+    assert value(recommendation, CPU).inputs["hpa_target_percent"] == 60
+    assert not [n for n in recommendation.notes if "autoscaler" in n]
 
 
 @pytest.mark.parametrize(
@@ -360,8 +363,8 @@ def test_a_leak_is_told_from_rhythm_and_judged_since_the_last_restart() -> None:
 @settings(max_examples=50, deadline=None)
 @given(clusters())
 def test_whatever_the_cluster_values_are_whole_and_ordered_and_each_step_is_told(case: Scenario) -> None:
-    for found in case.made("cotenant").values():
-        for v in found.values:
+    for recommendation in case.made("cotenant").values():
+        for v in recommendation.values:
             assert (v.amount is None) == (v.action is not Action.SET)
             assert v.amount is None or 0 <= v.amount < 2**63
             assert all(isinstance(i, str) or np.isfinite(i) for i in v.inputs.values())
@@ -370,19 +373,19 @@ def test_whatever_the_cluster_values_are_whole_and_ordered_and_each_step_is_told
             assert v.action is not Action.SET or v.formula
             assert v.field is LIMIT or v.action is not Action.UNSET
         for resource in Resource:
-            request, limit = found.value(resource, REQUEST), found.value(resource, LIMIT)
+            request, limit = recommendation.value(resource, REQUEST), recommendation.value(resource, LIMIT)
             if request and limit and request.amount is not None and limit.amount is not None:
                 assert request.amount <= limit.amount
-        msgspec.json.encode(found)
+        msgspec.json.encode(recommendation)
 
 
 @pytest.mark.slow
 @settings(max_examples=35, deadline=None)
 @given(clusters())
 def test_memory_is_never_below_what_was_seen_with_its_margin_unless_a_clamp_says_so(case: Scenario) -> None:
-    for found in case.made("cotenant").values():
+    for recommendation in case.made("cotenant").values():
         for which in Field:
-            v = found.value(MEMORY, which)
+            v = recommendation.value(MEMORY, which)
             if v is not None and v.amount is not None:
                 needed = float(v.inputs.get("observed_max", 0)) * (1 + float(v.inputs["margin_fraction"]))
                 lowered = [c for c in v.clamps if c.after < c.before]
@@ -415,8 +418,8 @@ def test_an_autoscaler_always_keeps_its_trigger(case: Scenario) -> None:
 @settings(max_examples=35, deadline=None)
 @given(clusters())
 def test_a_limit_is_only_lowered_by_a_rule_that_says_so(case: Scenario) -> None:
-    for found in case.made("cotenant").values():
-        for v in found.values:
+    for recommendation in case.made("cotenant").values():
+        for v in recommendation.values:
             if v.field is LIMIT and v.amount is not None and v.now is not None and v.amount < v.now:
                 rules = [clamp.rule for clamp in v.clamps]  # the request may have raised it again, after the rule
                 assert any(word in rule for rule in rules for word in ("annotation", "LimitRange", "Quota", "="))
@@ -427,10 +430,10 @@ def test_a_limit_is_only_lowered_by_a_rule_that_says_so(case: Scenario) -> None:
 def test_more_demand_never_means_less(seen: list[float], factor: float, now: int) -> None:
     shape = np.resize(np.array(seen), DAYS * DAY)
     of = workload({CPU: now, MEMORY: now * MIB}, {CPU: 2 * now, MEMORY: 2 * now * MIB})
-    found = [
+    recommendations = [
         made(Scenario([of], [Track(WEB, "web-0", cpu=shape * f, memory=shape * f * MIB)], DAYS, DAYS))
         for f in (1.0, factor)
     ]
     for resource in Resource:
         for which in Field:
-            assert amount(found[0], resource, which) <= amount(found[1], resource, which)
+            assert amount(recommendations[0], resource, which) <= amount(recommendations[1], resource, which)

@@ -89,15 +89,15 @@ class World:
             for life in work.lives:
                 ref = PodContainerRef("shop", life.pod, "app")
                 row = seen.setdefault(ref, np.full(SLOTS, np.nan, dtype=np.float32))
-                told = listed.setdefault(ref, np.full(HOURS.size, np.nan, dtype=np.float32))
+                values = listed.setdefault(ref, np.full(HOURS.size, np.nan, dtype=np.float32))
                 alive = np.zeros(SLOTS, dtype=bool)
                 # a rate needs two scrapes: the first slot of a life has none
                 alive[life.begin + 1 : life.end] = True
                 row[alive & ~self.hidden(work, life)] = 100
                 # looked for at every quarter of an hour after its beginning
                 quarters = np.arange(life.begin // 3 * 3 + 3, life.end + work.listed_after_end * HOUR, 3)
-                told[np.unique((quarters[quarters <= SLOTS] - 1) // HOUR)] = 0
-                told[self.unlisted] = np.nan
+                values[np.unique((quarters[quarters <= SLOTS] - 1) // HOUR)] = 0
+                values[self.unlisted] = np.nan
         refs = tuple(ref for ref, row in seen.items() if not np.isnan(row).all())
         cpu = np.array([seen[ref] for ref in refs]).reshape(-1, SLOTS)
         spec = Signal.RESTARTS.spec
@@ -331,8 +331,8 @@ def test_what_is_off_for_most_of_the_day_gets_values_and_may_be_accepted() -> No
 
 def proposed(world: World, name: str) -> Recommendation:
     own = RecommenderSettings()
-    made = recommend(load_strategy(own.strategy), world.evidence(), own)
-    return next(one for one in made if one.container.workload.name == name)
+    recommendations = recommend(load_strategy(own.strategy), world.evidence(), own)
+    return next(recommendation for recommendation in recommendations if recommendation.container.workload.name == name)
 
 
 WORKS = st.lists(st.sampled_from([ALWAYS, OTHER_NODE, *offs()]), min_size=2, max_size=6, unique_by=lambda w: w.name)

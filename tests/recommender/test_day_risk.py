@@ -34,8 +34,8 @@ def test_the_margin_is_the_corrected_quantile_of_the_scores() -> None:
 def test_the_next_day_is_short_about_as_often_as_the_risk_says() -> None:
     maxima, means, provided = fleet(3000, 15)
     for risk in (0.02, 0.1):
-        found = day_risk.amounts(maxima[:, :14], means[:, :14], provided, risk).amounts
-        short = float((maxima[:, 14] > found).mean())
+        values = day_risk.amounts(maxima[:, :14], means[:, :14], provided, risk).amounts
+        short = float((maxima[:, 14] > values).mean())
         # the window grows from 7 to 13 days over the back-test and is 14 for the next day: a little less than the risk
         assert 0.4 * risk <= short <= 1.3 * risk
 
@@ -53,9 +53,9 @@ def test_base_and_spread_are_what_the_formula_says() -> None:
 def test_too_few_days_have_no_amount() -> None:
     maxima, means, provided = fleet(50, 14)
     maxima[0, :12] = np.nan  # two days are left
-    found = day_risk.amounts(maxima, means, provided, 0.05).amounts
-    assert np.isnan(found[0])
-    assert np.isfinite(found[1:]).all()
+    values = day_risk.amounts(maxima, means, provided, 0.05).amounts
+    assert np.isnan(values[0])
+    assert np.isfinite(values[1:]).all()
     assert np.isnan(day_risk.amounts(maxima[:, :7], means[:, :7], provided, 0.05).margin).all()
 
 

@@ -99,17 +99,17 @@ def test_a_recommendation_about_an_unknown_container_stays_as_it_was() -> None:
 
 def test_evidence_that_cannot_be_read_leaves_the_recommendations_as_they_were() -> None:
     evidence = evidence_of(case("a"))
-    made = made_by("cotenant", evidence)
+    recommendations = made_by("cotenant", evidence)
     broken = replace(evidence, usage_rows={})
     with structlog.testing.capture_logs() as logs:
-        assert enrich(made, broken, SERVER, OWN) == made
+        assert enrich(recommendations, broken, SERVER, OWN) == recommendations
     assert [log["event"] for log in logs] == ["nothing was back-tested"]
 
 
 def test_the_order_of_the_recommendations_does_not_matter() -> None:
     evidence = evidence_of(case("a"), case("b", limits={}), case("c", replicas=7))
-    made = made_by("vpa", evidence)
-    assert enrich(made[::-1], evidence, SERVER, OWN)[::-1] == enrich(made, evidence, SERVER, OWN)
+    recommendations = made_by("vpa", evidence)
+    assert enrich(recommendations[::-1], evidence, SERVER, OWN)[::-1] == enrich(recommendations, evidence, SERVER, OWN)
 
 
 def test_the_days_looked_at_are_a_setting() -> None:
@@ -132,7 +132,7 @@ def test_an_empty_run_is_empty() -> None:
 def test_a_thousand_containers_are_judged_in_seconds() -> None:
     one = case("x", cpu=np.full((3, 7 * DAY), 300.0), memory=np.full((3, 7 * DAY), 200.0 * MIB))
     evidence = evidence_of(*(replace(one, name=f"w{i}") for i in range(1000)))
-    made = made_by("cotenant", evidence)
+    recommendations = made_by("cotenant", evidence)
     begun = time.process_time()
-    enrich(made, evidence, SERVER, OWN)
+    enrich(recommendations, evidence, SERVER, OWN)
     assert time.process_time() - begun < 10

@@ -53,23 +53,23 @@ def quiet(millicores: float = 1.0, slots: int = WEEK, pods: int = 1) -> Any:
 
 def test_a_workload_that_never_used_more_than_the_threshold_is_idle_with_its_figures() -> None:
     evidence = evidence_of(Case("old", cpu=quiet(3), memory=quiet(64 * MIB), requests=ASKED, limits=ASKED, replicas=2))
-    (found,) = idle_workloads(evidence, SETTINGS)
-    assert (found.kind, found.severity) == (FindingKind.IDLE_WORKLOAD, Severity.WARNING)
+    (finding,) = idle_workloads(evidence, SETTINGS)
+    assert (finding.kind, finding.severity) == (FindingKind.IDLE_WORKLOAD, Severity.WARNING)
     # two pods ask for 500m and 1 GiB each; the highest 5 minutes of one were 3m of 5m allowed
-    assert found.evidence["cpu_requested_millicores"] == 1000
-    assert found.evidence["memory_requested_bytes"] == 2 * GIB
-    assert found.freed == {CPU: 1000, MEMORY: 2 * GIB}
-    assert found.evidence["cpu_max_of_a_pod_millicores"] == 3
-    assert found.evidence["threshold_millicores"] == 5
+    assert finding.evidence["cpu_requested_millicores"] == 1000
+    assert finding.evidence["memory_requested_bytes"] == 2 * GIB
+    assert finding.freed == {CPU: 1000, MEMORY: 2 * GIB}
+    assert finding.evidence["cpu_max_of_a_pod_millicores"] == 3
+    assert finding.evidence["threshold_millicores"] == 5
 
 
 def test_an_idle_workload_whose_amounts_are_not_known_frees_nothing_that_is_told() -> None:
     evidence = evidence_of(Case("old", cpu=quiet(3), requests={CPU: 100_000}))
     doubted = replace(evidence.workloads[0], gaps=(Reason.AMOUNTS_UNKNOWN,))
-    (found,) = idle_workloads(replace(evidence, workloads=(doubted,)), SETTINGS)
+    (finding,) = idle_workloads(replace(evidence, workloads=(doubted,)), SETTINGS)
     # 100 cores that a node of 16 has not given: without them nothing says how much is lost
-    assert (found.freed, found.severity) == ({}, Severity.OK)
-    assert not [name for name in found.evidence if "requested" in name]
+    assert (finding.freed, finding.severity) == ({}, Severity.OK)
+    assert not [name for name in finding.evidence if "requested" in name]
 
 
 def test_one_busy_five_minutes_in_a_week_is_not_idle() -> None:
@@ -108,9 +108,9 @@ def test_an_injected_proxy_at_work_does_not_hide_an_idle_workload() -> None:
     evidence = evidence_of(Case(cpu=quiet(1), requests=ASKED, containers=2))
     parts = (Container("c0", ASKED), Container("c1", ASKED, role=ContainerRole.INJECTED))
     injected = replace(evidence.workloads[0], containers=parts)
-    (found,) = idle_workloads(replace(evidence, workloads=(injected, injected)), SETTINGS)
-    assert found.evidence["cpu_max_of_a_pod_millicores"] == 1
-    assert found.evidence["cpu_requested_millicores"] == 1000  # what it asks for counts all the same
+    (finding,) = idle_workloads(replace(evidence, workloads=(injected, injected)), SETTINGS)
+    assert finding.evidence["cpu_max_of_a_pod_millicores"] == 1
+    assert finding.evidence["cpu_requested_millicores"] == 1000  # what it asks for counts all the same
 
 
 # --- idle nodes ---
@@ -136,11 +136,11 @@ def idle(nodes: list[Node], pods: list[Pod], millicores: float = 100, slots: int
 
 
 def test_a_node_with_nothing_but_daemons_is_idle() -> None:
-    (found,) = idle([node()], [pod("agent", "DaemonSet"), mirror_pod()])
-    assert found.subject == NodeRef("n1")
-    assert found.evidence["cpu_p95_millicores"] == 100
-    assert found.evidence["daemon_pods"] == 2
-    assert found.evidence["days"] == 7
+    (finding,) = idle([node()], [pod("agent", "DaemonSet"), mirror_pod()])
+    assert finding.subject == NodeRef("n1")
+    assert finding.evidence["cpu_p95_millicores"] == 100
+    assert finding.evidence["daemon_pods"] == 2
+    assert finding.evidence["days"] == 7
 
 
 def mirror_pod() -> Pod:
@@ -164,8 +164,8 @@ def test_a_node_where_other_pods_run_or_ran_for_long_is_not_idle() -> None:
     # 1 of 7 days is 14 % of the window, above 5 %
     assert idle([node()], [pod("job", "Job", END - 3 * day, END - 2 * day)]) == []
     # 4 hours of 7 days are 2.4 %
-    (found,) = idle([node()], [pod("job", "Job", END - 3 * day, END - 3 * day + 4 * 3600)])
-    assert found.evidence["share_of_time_with_other_pods"] == 0.024
+    (finding,) = idle([node()], [pod("job", "Job", END - 3 * day, END - 3 * day + 4 * 3600)])
+    assert finding.evidence["share_of_time_with_other_pods"] == 0.024
 
 
 def test_a_node_whose_daemons_work_or_which_is_young_or_unmeasured_or_the_control_plane_is_not_idle() -> None:
@@ -273,12 +273,12 @@ def test_a_pod_is_unschedulable_exactly_when_each_node_lacks_something(
 
 def test_one_replica_that_does_most_of_the_work_is_found_with_both_figures() -> None:
     cpu = np.concatenate([quiet(100, pods=3), quiet(700)])
-    (found,) = uneven_usage_findings(evidence_of(Case(cpu=cpu, requests={CPU: 500}, replicas=4)))
-    assert found.subject == ContainerRef(WorkloadRef("shop", "Deployment", "web"), "c0")
-    assert found.evidence["cpu_of_the_busiest_pod_millicores"] == 700
-    assert found.evidence["cpu_of_the_median_pod_millicores"] == 100
-    assert found.evidence["pods"] == 4
-    assert found.severity is Severity.WARNING  # 700m is above the request of 500m
+    (finding,) = uneven_usage_findings(evidence_of(Case(cpu=cpu, requests={CPU: 500}, replicas=4)))
+    assert finding.subject == ContainerRef(WorkloadRef("shop", "Deployment", "web"), "c0")
+    assert finding.evidence["cpu_of_the_busiest_pod_millicores"] == 700
+    assert finding.evidence["cpu_of_the_median_pod_millicores"] == 100
+    assert finding.evidence["pods"] == 4
+    assert finding.severity is Severity.WARNING  # 700m is above the request of 500m
     (calm,) = uneven_usage_findings(evidence_of(Case(cpu=cpu, requests={CPU: 1000}, replicas=4)))
     assert calm.severity is Severity.OK
 
@@ -302,11 +302,11 @@ def test_pods_that_were_gone_for_most_of_the_last_day_do_not_count() -> None:
 def test_memory_that_grows_every_day_is_found_with_the_days_that_are_left() -> None:
     # 1 GiB at the beginning of the week, 100 MiB more each day: 1,724 MiB at the end; 2 GiB are 3.2 days away
     memory = GIB + 100 * MIB * np.arange(WEEK)[None] * STEP / DAY_SECONDS
-    (found,) = leak_findings(evidence_of(Case(memory=memory, limits={MEMORY: 2 * GIB})))
-    assert found.kind is FindingKind.LEAK
-    assert found.severity is Severity.CRITICAL
-    assert abs(float(found.evidence["memory_growth_a_day_bytes"]) / MIB - 100) < 1
-    assert abs(float(found.evidence["days_to_the_limit"]) - 3.2) < 0.1
+    (finding,) = leak_findings(evidence_of(Case(memory=memory, limits={MEMORY: 2 * GIB})))
+    assert finding.kind is FindingKind.LEAK
+    assert finding.severity is Severity.CRITICAL
+    assert abs(float(finding.evidence["memory_growth_a_day_bytes"]) / MIB - 100) < 1
+    assert abs(float(finding.evidence["days_to_the_limit"]) - 3.2) < 0.1
     (far,) = leak_findings(evidence_of(Case(memory=memory, limits={MEMORY: 32 * GIB})))
     assert far.severity is Severity.WARNING
     (open_end,) = leak_findings(evidence_of(Case(memory=memory)))
@@ -325,25 +325,25 @@ def leak_of(*pods: Any, kills: Sequence[tuple[int, int | None]] = (), gone: Sequ
     """The only leak, under a limit of 1 GiB; `gone`: pods that have ended."""
     evidence = evidence_of(Case(memory=np.stack(pods), limits={MEMORY: GIB}, kills=kills))
     ended = tuple(replace(p, end_seconds=END) if p.name in gone else p for p in evidence.inventory.pods)
-    (found,) = leak_findings(replace(evidence, inventory=replace(evidence.inventory, pods=ended)))
-    return found
+    (finding,) = leak_findings(replace(evidence, inventory=replace(evidence.inventory, pods=ended)))
+    return finding
 
 
 def test_the_days_to_the_limit_begin_at_what_the_process_holds_that_runs_now() -> None:
     # Killed at 1 GiB ten days ago; since then 300 MiB and 20 more each day, 500 MiB now: 524 / 20 = 26.2 days.
     memory = np.where(DAYS < 4, climb(700, 81), climb(300 - 4 * 20, 20))
-    found = leak_of(memory, kills=[(10 * DAY_SECONDS, GIB)])
-    assert found.severity is Severity.WARNING
-    assert found.evidence["days_to_the_limit"] == 26.2
-    assert found.evidence["memory_of_that_pod_bytes"] == pytest.approx(500 * MIB, rel=1e-3)
+    finding = leak_of(memory, kills=[(10 * DAY_SECONDS, GIB)])
+    assert finding.severity is Severity.WARNING
+    assert finding.evidence["days_to_the_limit"] == 26.2
+    assert finding.evidence["memory_of_that_pod_bytes"] == pytest.approx(500 * MIB, rel=1e-3)
 
 
 def test_a_pod_that_a_rollout_replaced_does_not_count_in_the_days_to_the_limit() -> None:
     old, new = np.where(DAYS < 13.5, climb(300, 50), np.nan), climb(300, 20)
     # the new pod is at 580 MiB: 444 / 20 = 22.2 days; the old one had reached 975 MiB
-    found = leak_of(old, new, gone=["web-0"])
-    assert (found.evidence["days_to_the_limit"], found.severity) == (22.2, Severity.WARNING)
-    assert found.evidence["memory_growth_a_day_bytes"] == pytest.approx(20 * MIB, rel=1e-3)
+    finding = leak_of(old, new, gone=["web-0"])
+    assert (finding.evidence["days_to_the_limit"], finding.severity) == (22.2, Severity.WARNING)
+    assert finding.evidence["memory_growth_a_day_bytes"] == pytest.approx(20 * MIB, rel=1e-3)
     only = leak_of(old, gone=["web-0"])
     assert only.severity is Severity.WARNING
     assert set(only.evidence) == {"memory_growth_a_day_bytes"}
@@ -351,9 +351,9 @@ def test_a_pod_that_a_rollout_replaced_does_not_count_in_the_days_to_the_limit()
 
 def test_the_pod_that_reaches_the_limit_first_is_the_one_that_is_reported() -> None:
     # 20 MiB a day from 700: 980 MiB, 2.2 days left; 30 from 300: 720 MiB, 10.1 days
-    found = leak_of(climb(300, 30), climb(700, 20))
-    assert (found.evidence["days_to_the_limit"], found.severity) == (2.2, Severity.CRITICAL)
-    assert found.evidence["memory_growth_a_day_bytes"] == pytest.approx(20 * MIB, rel=1e-3)
+    finding = leak_of(climb(300, 30), climb(700, 20))
+    assert (finding.evidence["days_to_the_limit"], finding.severity) == (2.2, Severity.CRITICAL)
+    assert finding.evidence["memory_growth_a_day_bytes"] == pytest.approx(20 * MIB, rel=1e-3)
 
 
 def test_even_memory_is_no_leak() -> None:

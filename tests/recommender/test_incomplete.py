@@ -29,8 +29,8 @@ def proposal(resource: Resource, now: int | None, amount: int | None, reason: Re
 
 
 def judged(value: Value, *unread: Signal) -> Value:
-    (found,) = without_decreases([Recommendation(WEB, "cotenant", 1, (value,), 1, "digest", 1)], unread)
-    return found.values[0]
+    (recommendation,) = without_decreases([Recommendation(WEB, "cotenant", 1, (value,), 1, "digest", 1)], unread)
+    return recommendation.values[0]
 
 
 @pytest.mark.parametrize(

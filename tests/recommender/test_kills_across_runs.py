@@ -101,10 +101,10 @@ def memory(folder: Path, now_seconds: int, which: Field, source: Cluster | None 
     store = Store(folder.as_uri(), "test")
     settings = Settings()
     pull(source or Cluster(), store, settings.profiler, FixedClock(now_seconds), Silent())
-    made = daily_analysis.analyse(store, settings, FixedClock(now_seconds), Silent()).recommendations
-    found = made[0].value(Resource.MEMORY, which)
-    assert found is not None
-    return found
+    recommendations = daily_analysis.analyse(store, settings, FixedClock(now_seconds), Silent()).recommendations
+    value = recommendations[0].value(Resource.MEMORY, which)
+    assert value is not None
+    return value
 
 
 def memory_limit(folder: Path, now_seconds: int) -> Value:

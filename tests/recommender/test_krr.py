@@ -29,8 +29,8 @@ REQUEST, LIMIT = Field.REQUEST, Field.LIMIT
 
 def one(case: Case, krr: KrrSettings | None = None, server: ServerQuantiles | None = None) -> Recommendation:
     chosen = RecommenderSettings(krr=krr or KrrSettings())
-    (made,) = KrrSimple().recommend(evidence_of(case, server=server), chosen)
-    return made
+    (recommendation,) = KrrSimple().recommend(evidence_of(case, server=server), chosen)
+    return recommendation
 
 
 def amounts(made: Recommendation, resource: Resource) -> tuple[int | None, int | None]:
@@ -103,13 +103,13 @@ def test_full_resolution_numbers_are_those_of_the_restatement(seed: int) -> None
     case = Case(cpu=stored(cpu, "mean", 1000), memory=stored(memory, "max", 1))
     evidence = evidence_of(case, server=asked(case, cpu, memory))
     for strategy, pooled in ((KrrSimple(), False), (KrrSimpleLimit(), True)):
-        (made,) = strategy.recommend(evidence, RecommenderSettings())
+        (recommendation,) = strategy.recommend(evidence, RecommenderSettings())
         cpu_request, cpu_limit, bytes_both = restated(cpu, memory, pooled)
-        found_request, found_limit = amounts(made, CPU)
+        found_request, found_limit = amounts(recommendation, CPU)
         assert found_request == pytest.approx(cpu_request, abs=1)
         assert found_limit == (None if cpu_limit is None else pytest.approx(cpu_limit, abs=1))
-        assert amounts(made, MEMORY) == pytest.approx((bytes_both, bytes_both), abs=MIB)
-        inputs = made.value(CPU, REQUEST)
+        assert amounts(recommendation, MEMORY) == pytest.approx((bytes_both, bytes_both), abs=MIB)
+        inputs = recommendation.value(CPU, REQUEST)
         assert inputs is not None
         assert inputs.inputs["resolution_seconds"] == 75
 
@@ -117,10 +117,13 @@ def test_full_resolution_numbers_are_those_of_the_restatement(seed: int) -> None
 def test_without_a_server_the_stored_series_answer_and_the_value_says_so() -> None:
     # pod 0: 0..99 m, rank 0.95 * 99 = 94.05 -> 94.05 m; pod 1 constant 50 m: max over pods 94.05 -> 95 m
     case = Case(cpu=[list(range(100)), [50] * 100], memory=[[200 * MIB] * 100, [240 * MIB] * 100])
-    made = one(case)
-    assert amounts(made, CPU) == (95, None)
-    assert amounts(made, MEMORY) == (276 * MIB, 276 * MIB)  # 240 x 1.15 = 276 exactly: no step up by float noise
-    value = made.value(CPU, REQUEST)
+    recommendation = one(case)
+    assert amounts(recommendation, CPU) == (95, None)
+    assert amounts(recommendation, MEMORY) == (
+        276 * MIB,
+        276 * MIB,
+    )  # 240 x 1.15 = 276 exactly: no step up by float noise
+    value = recommendation.value(CPU, REQUEST)
     assert value is not None
     assert value.inputs["resolution_seconds"] == 300
     assert value.inputs["pods_seen"] == 2
@@ -130,28 +133,28 @@ def test_without_a_server_the_stored_series_answer_and_the_value_says_so() -> No
 def test_simple_limit_pools_the_points_of_all_pods() -> None:
     # points 0..99 and 100 x 1000 m: sorted rank 0.66 * 199 = 131.34 -> 1000; one pod alone would give 65.34
     case = Case(cpu=[list(range(100)), [1000] * 100], memory=[[1], [1]])
-    (made,) = KrrSimpleLimit().recommend(evidence_of(case), RecommenderSettings())
-    assert amounts(made, CPU) == (1000, 1000)
+    (recommendation,) = KrrSimpleLimit().recommend(evidence_of(case), RecommenderSettings())
+    assert amounts(recommendation, CPU) == (1000, 1000)
     (alone,) = KrrSimpleLimit().recommend(evidence_of(Case(cpu=[list(range(100))])), RecommenderSettings())
     assert amounts(alone, CPU) == (66, 96)  # 65.34 up, 0.96 * 99 = 95.04 up
 
 
 def test_floors_hold_and_are_named() -> None:
-    made = one(Case(cpu=[[1.0] * 30], memory=[[5 * MIB] * 30]))
-    assert amounts(made, CPU) == (10, None)
-    assert amounts(made, MEMORY) == (100 * MIB, 100 * MIB)
-    assert {v.reason for v in made.values if v.field is REQUEST} == {Reason.FLOOR}
+    recommendation = one(Case(cpu=[[1.0] * 30], memory=[[5 * MIB] * 30]))
+    assert amounts(recommendation, CPU) == (10, None)
+    assert amounts(recommendation, MEMORY) == (100 * MIB, 100 * MIB)
+    assert {v.reason for v in recommendation.values if v.field is REQUEST} == {Reason.FLOOR}
 
 
 def test_an_autoscaled_resource_is_withheld_alone() -> None:
     case = Case(cpu=[[100] * 30], memory=[[200 * MIB] * 30], hpa={CPU: 80}, limits={CPU: 500})
-    made = one(case)
+    recommendation = one(case)
     for which in Field:
-        value = made.value(CPU, which)
+        value = recommendation.value(CPU, which)
         assert value is not None
         assert (value.amount, value.action, value.reason) == (None, Action.WITHHELD, Reason.HPA_ON_RESOURCE)
         assert value.severity is Severity.UNKNOWN
-    assert amounts(made, MEMORY)[0] == 230 * MIB
+    assert amounts(recommendation, MEMORY)[0] == 230 * MIB
     assert amounts(one(case, KrrSettings(allow_hpa=True)), CPU) == (100, None)
 
 
@@ -169,8 +172,8 @@ def test_oom_kills_count_only_when_asked_and_only_upwards() -> None:
 
 
 def test_no_data_is_said_as_such() -> None:
-    made = one(Case(cpu=[[math.nan] * 30]))
-    assert {(v.action, v.reason) for v in made.values} == {(Action.WITHHELD, Reason.NO_DATA)}
+    recommendation = one(Case(cpu=[[math.nan] * 30]))
+    assert {(v.action, v.reason) for v in recommendation.values} == {(Action.WITHHELD, Reason.NO_DATA)}
 
 
 def test_severity_is_krrs_absolute_one() -> None:
@@ -209,18 +212,18 @@ def test_a_percentile_of_99_5_is_neither_99_nor_the_maximum() -> None:
 def test_a_server_that_was_asked_for_another_percentile_is_not_quoted() -> None:
     case = Case(cpu=[list(range(201))])
     server = ServerQuantiles(0.95, 75, {series(case, 0): PodAnswer(190.0, 1000, 1.0, 1000)})
-    made = one(case, KrrSettings(cpu_percentile=99.5), server)
-    assert amounts(made, CPU) == (199, None)
+    recommendation = one(case, KrrSettings(cpu_percentile=99.5), server)
+    assert amounts(recommendation, CPU) == (199, None)
     assert amounts(one(case, None, server), CPU) == (190, None)
 
 
 def test_a_scrape_every_five_minutes_leaves_the_servers_75_s_rate_empty_and_the_stored_series_answer() -> None:
     case = Case(cpu=[[100] * 60], memory=[[200 * MIB] * 60])
     server = ServerQuantiles(0.95, 75, {series(case, 0): PodAnswer(math.nan, 0, 210.0 * MIB, 240)})
-    made = one(case, None, server)
-    assert amounts(made, CPU) == (100, None)
-    assert amounts(made, MEMORY)[0] == 242 * MIB  # the server's 210 x 1.15 = 241.5
-    steps = {r: made.value(r, REQUEST).inputs["resolution_seconds"] for r in Resource}  # type: ignore[union-attr]
+    recommendation = one(case, None, server)
+    assert amounts(recommendation, CPU) == (100, None)
+    assert amounts(recommendation, MEMORY)[0] == 242 * MIB  # the server's 210 x 1.15 = 241.5
+    steps = {r: recommendation.value(r, REQUEST).inputs["resolution_seconds"] for r in Resource}  # type: ignore[union-attr]
     assert steps == {CPU: 300, MEMORY: 75}
 
 
@@ -232,10 +235,10 @@ def test_a_pod_of_which_the_server_says_nothing_counts_by_its_stored_series() ->
         ServerQuantiles(0.95, 75, {series(case, 0): PodAnswer(110.0, 240, 210.0 * MIB, 240),
                                    series(case, 1): PodAnswer()}),
     ):  # fmt: skip
-        made = one(case, None, server)
-        assert amounts(made, CPU) == (900, None)
-        assert amounts(made, MEMORY)[0] == 575 * MIB  # 500 x 1.15
-        steps = {r: made.value(r, REQUEST).inputs["resolution_seconds"] for r in Resource}  # type: ignore[union-attr]
+        recommendation = one(case, None, server)
+        assert amounts(recommendation, CPU) == (900, None)
+        assert amounts(recommendation, MEMORY)[0] == 575 * MIB  # 500 x 1.15
+        steps = {r: recommendation.value(r, REQUEST).inputs["resolution_seconds"] for r in Resource}  # type: ignore[union-attr]
         assert steps == {CPU: 300, MEMORY: 300}
     busy = ServerQuantiles(0.95, 75, {series(case, 1): PodAnswer(950.0, 240, 510.0 * MIB, 240)})
     value = one(case, None, busy).value(CPU, REQUEST)
@@ -257,8 +260,8 @@ def test_percentiles_over_all_pods_are_of_all_pods_or_of_the_stored_points() -> 
         server = ServerQuantiles(
             0.95, 75, {series(case, 0): PodAnswer(100.0, 240, 200.0 * MIB, 240), series(case, 1): busy}, pooled
         )
-        (made,) = KrrSimpleLimit().recommend(evidence_of(case, server=server), RecommenderSettings())
-        assert amounts(made, CPU) == want  # half of the stored points are 900 m: p66 and p96 are 900 m
+        (recommendation,) = KrrSimpleLimit().recommend(evidence_of(case, server=server), RecommenderSettings())
+        assert amounts(recommendation, CPU) == want  # half of the stored points are 900 m: p66 and p96 are 900 m
 
 
 def test_a_window_of_seven_days_and_one_hour_is_not_cut_to_seven_days() -> None:
@@ -273,8 +276,8 @@ def test_many_pods_do_not_make_a_short_history_long() -> None:
     # 25 minutes of five pods are 100 points of 75 s to KRR; they are still 25 minutes
     five = Case(cpu=[[100] * 5] * 5, memory=[[200 * MIB] * 5] * 5)
     server = ServerQuantiles(0.95, 75, {series(five, i): PodAnswer(100.0, 20, 200.0 * MIB, 20) for i in range(5)})
-    for made in (one(five), one(five, None, server)):
-        assert {v.reason for v in made.values} == {Reason.NOT_ENOUGH_HISTORY}
+    for recommendation in (one(five), one(five, None, server)):
+        assert {v.reason for v in recommendation.values} == {Reason.NOT_ENOUGH_HISTORY}
     # 125 minutes of one pod are enough, and so are five pods of 25 minutes one after the other
     assert amounts(one(Case(cpu=[[100] * 25])), CPU) == (100, None)
     relay = [[100 if k // 5 == pod else math.nan for k in range(25)] for pod in range(5)]
@@ -302,8 +305,8 @@ def test_absurd_samples_give_whole_amounts_that_are_not_negative_or_a_reason(
     server = ServerQuantiles(0.95, 75, {pod: PodAnswer(answer, points, answer, points)}, pooled)
     for strategy in (KrrSimple(), KrrSimpleLimit()):
         for evidence in (evidence_of(case), evidence_of(case, server=server)):
-            (made,) = strategy.recommend(evidence, RecommenderSettings())
-            for value in made.values:
+            (recommendation,) = strategy.recommend(evidence, RecommenderSettings())
+            for value in recommendation.values:
                 assert (value.amount is None) == (value.action is not Action.SET)
                 assert value.amount is None or 0 <= value.amount < 2**63
                 assert all(isinstance(i, str) or math.isfinite(i) for i in value.inputs.values())

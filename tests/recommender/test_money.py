@@ -76,7 +76,7 @@ def test_what_is_idle_is_worth_what_would_be_free_without_it_at_the_price_of_its
         ClusterFinding(FindingKind.IDLE_NODE, NodeRef("cheap"), Severity.WARNING, freed=freed),
         ClusterFinding(idle, BATCH, Severity.WARNING),
     ]
-    money = [one.monthly_saving for one in price_findings(findings, inventory, SPOT)]
+    money = [price_finding.monthly_saving for price_finding in price_findings(findings, inventory, SPOT)]
     # (2 cores x 0.01 + 4 GiB x 0.001) x 730 h = 17.52 on the cheap node; (2 x 0.04 + 4 x 0.005) x 730 = 73 elsewhere.
     assert money == [3.0, pytest.approx(17.52), pytest.approx(73.0), pytest.approx(17.52), None]
     assert price_findings([], inventory, SPOT) == []

@@ -92,14 +92,14 @@ def test_the_documented_example_recommends_the_highest_seen_and_a_fifth_more(url
     environment = {**os.environ, **LEAN, "PYTHONPATH": str(site)}
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, check=False)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    proposed = [r for r in found if r["memory_action"] == "set"]
+    document = json.loads(done.stdout)
+    proposed = [r for r in document if r["memory_action"] == "set"]
     assert len(proposed) > 20
     for row in proposed:
         assert row["strategy"] == "example-max"
         # rounded up to whole MiB: at least 1.2 x the highest, and less than one MiB above
         assert 0 <= row["memory_request"] - 1.2 * row["memory_observed_max"] < MIB + 1
-    assert all(r["memory_reason"] == "no-data" for r in found if r["memory_action"] == "withheld")
+    assert all(r["memory_reason"] == "no-data" for r in document if r["memory_action"] == "withheld")
 
 
 def test_its_values_explain_themselves_and_become_patches(url: str, site: Path) -> None:

@@ -39,8 +39,11 @@ def proposed(requests: int, limits: int | None = None, **of: Any) -> dict[str, d
         Track(WEB, "web-0", cpu=steady(400, DAYS), memory=steady(300 << 20, DAYS), container=c)
         for c in ("app", "proxy")
     ]
-    found = Scenario([two], tracks, days=DAYS, history_days=DAYS, limit_ranges=[bound(**of)]).made("cotenant")
-    return {ref: {f: amount(r, CPU, f) for f in (REQUEST, LIMIT)[: 2 if limits else 1]} for ref, r in found.items()}
+    recommendations = Scenario([two], tracks, days=DAYS, history_days=DAYS, limit_ranges=[bound(**of)]).made("cotenant")
+    return {
+        ref: {f: amount(r, CPU, f) for f in (REQUEST, LIMIT)[: 2 if limits else 1]}
+        for ref, r in recommendations.items()
+    }
 
 
 def test_requests_are_not_cut_below_a_pods_minimum() -> None:
@@ -97,7 +100,7 @@ def sums(of: Workload, drafts: dict[Slot, Draft], names: dict[int, str]) -> tupl
         }
         return replace(one, **sides)
 
-    parts = [new(one) for one in of.containers]
+    parts = [new(container) for container in of.containers]
     return pod_amount(parts, CPU), pod_amount(parts, CPU, "limits")
 
 
@@ -125,7 +128,7 @@ def test_a_minimum_only_raises_and_is_reached_where_limits_allow(case: Any, leas
         if slot.field is REQUEST and limit is not None:
             assert draft.amount <= max(limit.amount, drafts[slot].amount)
     unlimited = [s for s in drafts if s.field is REQUEST and not of.containers[s.index].limits and s.index < 2]
-    if unlimited and not any(one.limits for one in of.containers):
+    if unlimited and not any(container.limits for container in of.containers):
         assert sums(of, found, names)[0] >= least
 
 

@@ -210,8 +210,12 @@ def _steps(told: Told) -> list[int]:
 
 def told_in(where: PointedCluster, strategy: str) -> list[Told]:
     """Every value of a strategy's recommendations."""
-    made = where.scenario.made(strategy, RecommenderSettings(cotenant=where.own))
-    return [Told(value, one, where) for one in made.values() for value in one.values]
+    recommendations = where.scenario.made(strategy, RecommenderSettings(cotenant=where.own))
+    return [
+        Told(value, recommendation, where)
+        for recommendation in recommendations.values()
+        for value in recommendation.values
+    ]
 
 
 @pytest.mark.slow

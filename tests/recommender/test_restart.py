@@ -37,8 +37,8 @@ def cost(
     change: Change, container: Container = BURSTABLE, version: str = "1.35.4", kind: str = "Deployment"
 ) -> Restart:
     workload = Workload(WorkloadRef("a", kind, "shop"), 1, (container,))
-    made = proposal(container, change, workload.ref)
-    return restart(made, workload, [made], version)
+    recommendation = proposal(container, change, workload.ref)
+    return restart(recommendation, workload, [recommendation], version)
 
 
 LESS_CPU: Change = {(CPU, REQUEST): 300}
@@ -99,8 +99,8 @@ def test_jobs_take_new_values_with_their_next_run(kind: str) -> None:
 
 def test_a_container_that_the_template_does_not_have_needs_new_pods() -> None:
     workload = Workload(WorkloadRef("a", "Deployment", "shop"), 1, (BURSTABLE,))
-    made = proposal(Container("other", {CPU: 500}), LESS_CPU, workload.ref)
-    assert restart(made, workload, [made], "1.35") is Restart.ROLLOUT
+    recommendation = proposal(Container("other", {CPU: 500}), LESS_CPU, workload.ref)
+    assert restart(recommendation, workload, [recommendation], "1.35") is Restart.ROLLOUT
 
 
 def test_qos_classes_follow_the_rule_of_kubernetes() -> None:

@@ -76,8 +76,8 @@ def test_a_missing_request_is_the_limit_else_nothing(
 ) -> None:
     request = value(CPU, Field.REQUEST, request_now_, then)
     of_limit = [] if limit_now is None else [value(CPU, Field.LIMIT, limit_now, limit_now)]
-    told = made(request, *of_limit, replicas=2)
-    assert (request_change(told, CPU), total_change(told, CPU)) == (change, 2 * change)
+    recommendation = made(request, *of_limit, replicas=2)
+    assert (request_change(recommendation, CPU), total_change(recommendation, CPU)) == (change, 2 * change)
     # The same where the strategy says nothing of limits: the template's is kept beside the values.
     limits = {} if limit_now is None else {CPU: limit_now}
     silent = made(request, replicas=2, present_limits=limits)
@@ -109,11 +109,11 @@ def test_money_and_amounts_count_a_request_by_the_same_rule(
         of_request = Value(CPU, Field.REQUEST, request, amount, action, Reason.OK)
         recommendations.append(made(of_request, present_limits={} if limit is None else {CPU: limit}))
         then.apply(index, recommendations[-1])
-    for index, one in enumerate(recommendations):
+    for index, recommendation in enumerate(recommendations):
         # `enrich` prices the difference of these columns.
-        assert now.effective_request(CPU)[index] == request_now(one, CPU)
+        assert now.effective_request(CPU)[index] == request_now(recommendation, CPU)
         moved = then.effective_request(CPU)[index] - now.effective_request(CPU)[index]
-        assert (request_change(one, CPU) or 0) == moved
+        assert (request_change(recommendation, CPU) or 0) == moved
 
 
 @given(st.lists(st.tuples(st.integers(-(10**9), 10**9), st.integers(-(10**12), 10**12)), max_size=20))
@@ -128,12 +128,12 @@ def test_frees_and_raises_are_never_negative_and_their_difference_is_the_net(cha
 
 
 def test_money_is_split_as_the_amounts_are_and_its_net_is_the_saving() -> None:
-    told = made(
+    recommendation = made(
         value(CPU, Field.REQUEST, 1_000, 400), value(MEMORY, Field.REQUEST, GIB, 2 * GIB), replicas=3,
         monthly_saving=7.0, monthly_savings={CPU: 10.0, MEMORY: -3.0},
     )  # fmt: skip
-    assert money_moved(told) == (10.0, 3.0)
-    summed = savings_of([told])
+    assert money_moved(recommendation) == (10.0, 3.0)
+    summed = savings_of([recommendation])
     assert summed == Savings(RequestTotals(1_800, 0, 10.0), RequestTotals(0, 3 * GIB, 3.0))
     assert summed.net == RequestTotals(1_800, -3 * GIB, 7.0)
     # Of a share of a GPU the money alone is known.
@@ -189,14 +189,19 @@ def test_an_init_container_frees_only_what_its_pod_needs_beyond_the_others(app: 
         for now, then in (((2000, 110) if ref.container == "migrate" else (app, app)),)
     ]
     settings = RecommenderSettings(prices=PriceSettings(per_core_hour=0.01))
-    found = enrich(proposed, evidence, evidence.inventory, settings)
-    assert savings_of(found).frees.millicores == 20 * frees
+    recommendations = enrich(proposed, evidence, evidence.inventory, settings)
+    assert savings_of(recommendations).frees.millicores == 20 * frees
     # a core at 0.01 an hour, 730 hours
-    assert savings_of(found).net.monthly == pytest.approx(20 * frees / 1000 * 7.3)
-    (migrate,) = [one for one in found if one.container.container == "migrate"]
+    assert savings_of(recommendations).net.monthly == pytest.approx(20 * frees / 1000 * 7.3)
+    (migrate,) = [
+        recommendation for recommendation in recommendations if recommendation.container.container == "migrate"
+    ]
     assert (todo_list(migrate) is TodoList.CUT, migrate.waste is Waste.NONE) == (frees > 0, frees == 0)
     # of the one pod that ran all days, whose init container's request held as long as the pod
-    assert sum(one.backtest.freed_millicores for one in found if one.backtest) == frees
+    assert (
+        sum(recommendation.backtest.freed_millicores for recommendation in recommendations if recommendation.backtest)
+        == frees
+    )
 
 
 def test_where_pods_differ_init_containers_count_for_nothing() -> None:
@@ -222,12 +227,12 @@ def test_now_and_all_steps_are_different_columns_of_one_row() -> None:
 
 
 def test_a_request_that_is_set_first_falls_from_its_limit_by_steps() -> None:
-    told = made(value(CPU, Field.REQUEST, None, 400), present_limits={CPU: 1_000}, monthly_saving=6.0,
+    recommendation = made(value(CPU, Field.REQUEST, None, 400), present_limits={CPU: 1_000}, monthly_saving=6.0,
                 monthly_savings={CPU: 6.0})  # fmt: skip
-    (first,) = first_step([told], GuardrailSettings())
+    (first,) = first_step([recommendation], GuardrailSettings())
     # 1000 x 0.7, and money as for 300 of the 600 m.
     assert first.values[0].amount == 700 and first.monthly_saving == pytest.approx(3.0)
-    ready = readiness([told], GuardrailSettings())
+    ready = readiness([recommendation], GuardrailSettings())
     assert (ready.ready, ready.stopped_by) == (Ready.FIRST_STEP, ())
 
 
@@ -243,8 +248,8 @@ def test_a_request_that_is_set_first_falls_from_its_limit_by_steps() -> None:
 def test_ready_says_before_the_click_what_the_review_would_leave_out(
     qos: QosClass, labels: dict[str, str], ready: Ready, stopped_by: tuple[str, ...]
 ) -> None:
-    told = made(value(CPU, Field.REQUEST, 1_000, 800))
-    found = readiness([told], GuardrailSettings(), Workload(WEB, 2, (), qos, labels=labels))
+    recommendation = made(value(CPU, Field.REQUEST, 1_000, 800))
+    found = readiness([recommendation], GuardrailSettings(), Workload(WEB, 2, (), qos, labels=labels))
     assert (found.ready, found.stopped_by) == (ready, stopped_by)
     # An operator or a VerticalPodAutoscaler writes it anew, whatever its labels say.
     plain = Workload(WEB, 2, (), qos, labels=labels)
@@ -252,10 +257,10 @@ def test_ready_says_before_the_click_what_the_review_would_leave_out(
         (replace(plain, operator="Grafana main"), "gitops"),
         (replace(plain, vertical="v"), "autoscaler"),
     ):
-        assert readiness([told], GuardrailSettings(), kept).ready is Ready.BLOCKED
-        assert readiness([told], GuardrailSettings(), kept).stopped_by == (stopped_by if labels else (rule,))
+        assert readiness([recommendation], GuardrailSettings(), kept).ready is Ready.BLOCKED
+        assert readiness([recommendation], GuardrailSettings(), kept).stopped_by == (stopped_by if labels else (rule,))
     # Rules that stop it come first: a second person would not help.
-    young = replace(told, values=(replace(told.values[0], inputs={"days": 0.5, "coverage": 1.0}),))
+    young = replace(recommendation, values=(replace(recommendation.values[0], inputs={"days": 0.5, "coverage": 1.0}),))
     assert readiness([young], GuardrailSettings(), Workload(WEB, 2, (), QosClass.LSR)).stopped_by == ("history",)
 
 
@@ -265,8 +270,8 @@ def template(**more: object) -> Workload:
 
 
 def test_a_class_that_the_pods_would_lose_is_said_before_the_click() -> None:
-    told = made(value(CPU, Field.REQUEST, 1_000, 800))
-    found = readiness([told], GuardrailSettings(), template())
+    recommendation = made(value(CPU, Field.REQUEST, 1_000, 800))
+    found = readiness([recommendation], GuardrailSettings(), template())
     assert (found.ready, found.stopped_by) == (Ready.BLOCKED, ("qos-class",))
     # With its limit the request stays equal to it.
     both = made(value(CPU, Field.REQUEST, 1_000, 800), value(CPU, Field.LIMIT, 1_000, 800))
@@ -274,10 +279,10 @@ def test_a_class_that_the_pods_would_lose_is_said_before_the_click() -> None:
 
 
 def test_a_class_is_not_guessed_where_the_template_is_not_known() -> None:
-    told = made(value(CPU, Field.REQUEST, 1_000, 800))
+    recommendation = made(value(CPU, Field.REQUEST, 1_000, 800))
     of_some_pods = replace(template().containers[0], pods=1)
     for unknown in (template(described=False), replace(template(), containers=(of_some_pods,))):
-        assert readiness([told], GuardrailSettings(), unknown).stopped_by == ()
+        assert readiness([recommendation], GuardrailSettings(), unknown).stopped_by == ()
 
 
 def test_every_number_stands_under_its_word_and_none_is_negative() -> None:

@@ -37,10 +37,10 @@ def test_days_and_minutes_above_the_request_of_one_pod() -> None:
     for day in (0, 2, 3, 5, 8, 9):
         usage[0, day * DAY + 100 : day * DAY + 104] = 300.0
     # Six days with four slots of five minutes each: 120 minutes in ten days are 12 a day. There is no limit.
-    found = CpuShortage.proposed(tried(usage, 200.0))
-    assert found is not None
-    assert (found.short_days, found.pod_days) == (6, 10) and found.minutes == pytest.approx(120.0)
-    assert found.sentence == (
+    shortage = CpuShortage.proposed(tried(usage, 200.0))
+    assert shortage is not None
+    assert (shortage.short_days, shortage.pod_days) == (6, 10) and shortage.minutes == pytest.approx(120.0)
+    assert shortage.sentence == (
         "CPU above the request on 6 of 10 days of its pods, for 12 minutes a day; throttled never."
     )
 
@@ -49,25 +49,27 @@ def test_minutes_above_a_limit_are_throttled_ones() -> None:
     usage = calm()
     usage[0, :8] = 300.0
     # 8 slots are 40 minutes of ten days, all above both.
-    found = CpuShortage.proposed(tried(usage, 200.0, 200.0))
-    assert found is not None
-    assert found.sentence.endswith("on 1 of 10 days of its pods, for 4 minutes a day; throttled for 4 minutes a day.")
+    shortage = CpuShortage.proposed(tried(usage, 200.0, 200.0))
+    assert shortage is not None
+    assert shortage.sentence.endswith(
+        "on 1 of 10 days of its pods, for 4 minutes a day; throttled for 4 minutes a day."
+    )
 
 
 def test_every_pod_has_days_of_its_own_and_days_without_a_sample_are_none() -> None:
     usage = calm(pods=2)
     usage[1, : 7 * DAY] = np.nan  # the second pod began three days ago
     usage[1, 8 * DAY] = 900.0
-    found = CpuShortage.proposed(tried(usage, 200.0))
-    assert found is not None
-    assert (found.short_days, found.pod_days) == (1, 13)
-    assert "on 1 of 13 days of its pods, for less than a minute a day" in found.sentence
+    shortage = CpuShortage.proposed(tried(usage, 200.0))
+    assert shortage is not None
+    assert (shortage.short_days, shortage.pod_days) == (1, 13)
+    assert "on 1 of 13 days of its pods, for less than a minute a day" in shortage.sentence
 
 
 def test_a_request_that_nothing_passed_is_said_in_days_not_in_a_zero() -> None:
-    found = CpuShortage.proposed(tried(calm(), 100.0))
-    assert found is not None
-    assert found.sentence == "CPU above the request on none of 10 days of its pods; throttled never."
+    shortage = CpuShortage.proposed(tried(calm(), 100.0))
+    assert shortage is not None
+    assert shortage.sentence == "CPU above the request on none of 10 days of its pods; throttled never."
 
 
 @pytest.mark.parametrize("request_", [np.nan, 0.0])

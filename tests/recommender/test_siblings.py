@@ -107,9 +107,9 @@ def test_half_a_day_beside_a_sibling_is_enough_for_a_raise_that_names_it() -> No
 
 def test_a_sibling_never_lowers_a_request() -> None:
     scenario = young(old(CPU, 600), requests={CPU: 900})
-    found = made(scenario)
-    assert value(found, CPU).reason is Reason.NOT_ENOUGH_HISTORY
-    assert found.notes[0].endswith("; that raises nothing here, and only its own history can lower it")
+    recommendation = made(scenario)
+    assert value(recommendation, CPU).reason is Reason.NOT_ENOUGH_HISTORY
+    assert recommendation.notes[0].endswith("; that raises nothing here, and only its own history can lower it")
 
 
 def test_a_cut_after_days_of_its_own_stops_at_what_the_sibling_asks_for() -> None:
@@ -137,9 +137,9 @@ def test_a_cut_after_days_of_its_own_stops_at_what_the_sibling_asks_for() -> Non
 )
 def test_evidence_that_does_not_agree_is_no_prior_and_says_why(known: Sequence[Sibling], why: str) -> None:
     scenario = young(*known)
-    found = made(scenario)
-    assert found.values == made(replace(scenario, siblings=())).values
-    assert why in found.notes[0]
+    recommendation = made(scenario)
+    assert recommendation.values == made(replace(scenario, siblings=())).values
+    assert why in recommendation.notes[0]
 
 
 def test_of_several_siblings_that_agree_the_largest_counts() -> None:
@@ -192,16 +192,18 @@ def test_a_raise_that_leaves_another_container_less_is_not_made() -> None:
         ],
         quotas=[Quota("shop", "q", CPU, False, 5400, 5000)],
     )
-    found = scenario.made("cotenant")
-    assert value(found["web-v2/app"], CPU).reason is Reason.NOT_ENOUGH_HISTORY
-    assert amount(found["web-v2/proxy"], CPU) == 220
+    recommendations = scenario.made("cotenant")
+    assert value(recommendations["web-v2/app"], CPU).reason is Reason.NOT_ENOUGH_HISTORY
+    assert amount(recommendations["web-v2/proxy"], CPU) == 220
 
 
 def test_what_rests_on_a_sibling_is_of_low_confidence_and_never_ready_whatever_the_settings() -> None:
-    found = enriched(young(old(CPU, 600)))
-    assert found.trust is not None
-    assert found.trust.words == "low: Uses the history of a sibling, shop/Deployment/web/app."
-    history = next(g for g in judge_recorded([found], GuardrailSettings(minimum_days=0.0)) if g.rule == "history")
+    recommendation = enriched(young(old(CPU, 600)))
+    assert recommendation.trust is not None
+    assert recommendation.trust.words == "low: Uses the history of a sibling, shop/Deployment/web/app."
+    history = next(
+        g for g in judge_recorded([recommendation], GuardrailSettings(minimum_days=0.0)) if g.rule == "history"
+    )
     assert history.outcome is GuardrailOutcome.FAIL
     assert history.why == "0.5 days of history; at least 0, and the rest comes from shop/Deployment/web/app"
 
@@ -261,7 +263,7 @@ def young_clusters(draw: st.DrawFn) -> Scenario:
     at_once = RecommenderSettings(cotenant=CotenantSettings(minimum_days=0.0, minimum_coverage=0.0))
     known = [
         Sibling(
-            ContainerRef(WorkloadRef("shop", "Deployment", name), found.container.container),
+            ContainerRef(WorkloadRef("shop", "Deployment", name), recommendation.container.container),
             of_value.resource,
             round((of_value.clamps[0].before if of_value.clamps else of_value.amount) * draw(st.floats(0.9, 2.1))),
             draw(st.floats(7, 60)),
@@ -269,9 +271,9 @@ def young_clusters(draw: st.DrawFn) -> Scenario:
             draw(st.sampled_from([0, of.workloads[0].replicas])),
             0,
         )
-        for found in plain.made("cotenant", at_once).values()
+        for recommendation in plain.made("cotenant", at_once).values()
         for name in ("web-v1", "web-blue")[: draw(st.integers(1, 2))]
-        for of_value in found.values
+        for of_value in recommendation.values
         if of_value.field is REQUEST and of_value.amount is not None
     ]
     return replace(plain, siblings=known)
@@ -292,12 +294,12 @@ def _counted(value_of: Value, beside: Recommendation) -> float:
 @given(young_clusters())
 def test_no_value_is_smaller_or_looser_because_of_a_sibling(scenario: Scenario) -> None:
     with_them, without = scenario.made("cotenant"), replace(scenario, siblings=()).made("cotenant")
-    for name, found in with_them.items():
+    for name, recommendation in with_them.items():
         plain = without[name]
-        assert [(v.resource, v.field) for v in found.values] == [(v.resource, v.field) for v in plain.values]
-        for one, other in zip(found.values, plain.values, strict=True):
+        assert [(v.resource, v.field) for v in recommendation.values] == [(v.resource, v.field) for v in plain.values]
+        for one, other in zip(recommendation.values, plain.values, strict=True):
             assert (one.action is Action.UNSET) == (other.action is Action.UNSET)
-            assert _counted(one, found) >= _counted(other, plain)
+            assert _counted(one, recommendation) >= _counted(other, plain)
             # the inputs of an init container tell what the others request, without a change of its own
             if (one.then, one.reason) != (other.then, other.reason):
                 assert "sibling" in one.inputs

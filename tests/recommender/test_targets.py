@@ -160,11 +160,11 @@ def test_what_the_strategy_solved_is_what_the_patch_carries(now: list[int], targ
     drafts, solution = autoscaler.solve(drafts, of, places, CPU, 90)
     assert solution is not None
     solution = autoscaler.finalize_target(solution, drafts, of, places)
-    found = [
+    recommendations = [
         made(Value(CPU, Field.REQUEST, now[k], drafts[Slot(k, CPU, Field.REQUEST)].amount, Action.SET, Reason.OK,
                    inputs=solution.inputs), container=f"c{k}") for k in range(len(now))]  # fmt: skip
-    moved = moves(found)
-    changed = any(v.amount != v.now for r in found for v in r.values)
+    moved = moves(recommendations)
+    changed = any(v.amount != v.now for r in recommendations for v in r.values)
     assert [m.after for m in moved] == ([solution.target] if changed and solution.target != target else [])
 
 

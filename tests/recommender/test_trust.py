@@ -39,8 +39,8 @@ def told(
     values: tuple[Value, ...] = SET,
 ) -> Trust:
     evidence = evidence_of(case)
-    made = Recommendation(evidence.containers[0], "x", 1, values, 0, "", 0)
-    found = trust(Grounds(evidence, BacktestSettings(), scrape_seconds), 0, made, backtest)
+    recommendation = Recommendation(evidence.containers[0], "x", 1, values, 0, "", 0)
+    found = trust(Grounds(evidence, BacktestSettings(), scrape_seconds), 0, recommendation, backtest)
     assert found is not None
     return found
 
@@ -138,8 +138,8 @@ def test_only_resources_with_a_proposal_count() -> None:
 def test_without_a_proposal_there_is_nothing_to_trust() -> None:
     evidence = evidence_of(GOOD)
     held = tuple(replace(v, action=Action.WITHHELD, amount=None) for v in SET)
-    made = Recommendation(evidence.containers[0], "x", 1, held, 0, "", 0)
-    assert trust(Grounds(evidence, BacktestSettings()), 0, made, None) is None
+    recommendation = Recommendation(evidence.containers[0], "x", 1, held, 0, "", 0)
+    assert trust(Grounds(evidence, BacktestSettings()), 0, recommendation, None) is None
 
 
 @pytest.mark.slow

@@ -41,9 +41,9 @@ def case(cpu: np.ndarray, memory: np.ndarray, **more: object) -> Case:
 )
 def test_no_amount_falls_on_zeros_of_memory(strategy: str, cpu: np.ndarray, memory: np.ndarray) -> None:
     evidence = evidence_of(case(cpu, memory))
-    (made,) = recommend(load_strategy(strategy), evidence, RecommenderSettings())
-    (left,) = withhold_unmeasured([made], evidence)
-    for before, after in zip(made.values, left.values, strict=True):
+    (recommendation,) = recommend(load_strategy(strategy), evidence, RecommenderSettings())
+    (left,) = withhold_unmeasured([recommendation], evidence)
+    for before, after in zip(recommendation.values, left.values, strict=True):
         if before.action is Action.WITHHELD or (before.change or 0) > 0:
             assert after == before
         else:  # 600m and 1Gi stand: nothing is lowered, no limit is taken away
@@ -64,8 +64,8 @@ def test_zero_millicores_are_true_where_a_counter_stands_still(strategy: str, id
     # memory is measured (800 MiB), and CPU was counted once: 0 millicores is what a sleeping process uses
     evidence = with_pod_row(evidence_of(case(ZEROS, BYTES)), idle=idle)
     assert doubts(evidence) == {}
-    made = recommend(load_strategy(strategy), evidence, RecommenderSettings())
-    assert withhold_unmeasured(made, evidence) == made
+    recommendations = recommend(load_strategy(strategy), evidence, RecommenderSettings())
+    assert withhold_unmeasured(recommendations, evidence) == recommendations
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -86,9 +86,9 @@ def test_cpu_is_not_lowered_on_zeros_that_nothing_proves(
 ) -> None:
     evidence = evidence_of(case(cpu, memory))
     evidence = with_pod_row(evidence, idle=idle) if idle else evidence
-    (made,) = recommend(load_strategy(strategy), evidence, RecommenderSettings())
-    (left,) = withhold_unmeasured([made], evidence)
-    for before, after in zip(made.values, left.values, strict=True):
+    (recommendation,) = recommend(load_strategy(strategy), evidence, RecommenderSettings())
+    (left,) = withhold_unmeasured([recommendation], evidence)
+    for before, after in zip(recommendation.values, left.values, strict=True):
         # memory is measured where there is any, and stays as it was
         if before.resource is Resource.MEMORY or before.action is Action.WITHHELD or (before.change or 0) > 0:
             assert after == before
@@ -105,14 +105,14 @@ def test_nothing_is_lowered_of_which_the_pod_uses_more_than_its_containers(
     asked = {Resource.CPU: 600, Resource.MEMORY: 1024 * MIB}
     evidence = evidence_of(Case(cpu=CORES / 5, memory=BYTES / 8, requests=asked))
     evidence = with_pod_row(evidence, beyond=dict.fromkeys(beyond, 500))
-    (made,) = recommend(load_strategy(strategy), evidence, RecommenderSettings())
-    (left,) = withhold_unmeasured([made], evidence)
-    for before, after in zip(made.values, left.values, strict=True):
+    (recommendation,) = recommend(load_strategy(strategy), evidence, RecommenderSettings())
+    (left,) = withhold_unmeasured([recommendation], evidence)
+    for before, after in zip(recommendation.values, left.values, strict=True):
         if before.resource not in beyond or before.action is Action.WITHHELD or (before.change or 0) > 0:
             assert after == before
         else:
             assert (after.action, after.amount, after.reason) == (Action.WITHHELD, None, Reason.POD_USES_MORE)
-    assert any(v.action is not Action.WITHHELD and (v.change or 0) < 0 for v in made.values)
+    assert any(v.action is not Action.WITHHELD and (v.change or 0) < 0 for v in recommendation.values)
 
 
 def test_a_first_scrape_before_the_process_has_a_page_is_no_absence() -> None:
@@ -165,10 +165,10 @@ def test_nothing_is_lowered_of_which_one_running_pod_of_two_has_no_sample(
     evidence = evidence_of(Case(cpu=cpu / 5, memory=scaled, requests={Resource.CPU: 600, Resource.MEMORY: 1024 * MIB}))
     first, second = (replace(one, start_seconds=LONG) for one in evidence.inventory.pods)
     evidence = replace(evidence, inventory=replace(evidence.inventory, pods=(first, replace(second, **pod))))
-    (made,) = recommend(load_strategy(strategy), evidence, RecommenderSettings())
-    (left,) = withhold_unmeasured([made], evidence)
-    assert any(v.action is not Action.WITHHELD and (v.change or 0) < 0 for v in made.values)
-    for before, after in zip(made.values, left.values, strict=True):
+    (recommendation,) = recommend(load_strategy(strategy), evidence, RecommenderSettings())
+    (left,) = withhold_unmeasured([recommendation], evidence)
+    assert any(v.action is not Action.WITHHELD and (v.change or 0) < 0 for v in recommendation.values)
+    for before, after in zip(recommendation.values, left.values, strict=True):
         if before.resource not in why or before.action is Action.WITHHELD or (before.change or 0) > 0:
             assert after == before
         else:

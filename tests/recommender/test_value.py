@@ -23,8 +23,8 @@ def test_a_value_changes_the_template_where_its_patch_does(
     # set to what it is, unset where nothing is set, withheld, and set without an amount leave it
     then = {Action.UNSET: None, Action.WITHHELD: now, Action.SET: now if amount is None else amount}[action]
     assert (value.then, value.changes_template) == (then, then != now)
-    one = Recommendation(ContainerRef(WorkloadRef("a", "Deployment", "b"), "c"), "s", 1, (value,), 0, "", 0)
-    assert bool(resources(one)) is value.changes_template
+    recommendation = Recommendation(ContainerRef(WorkloadRef("a", "Deployment", "b"), "c"), "s", 1, (value,), 0, "", 0)
+    assert bool(resources(recommendation)) is value.changes_template
 
 
 @pytest.mark.parametrize("action", [Action.WITHHELD, Action.UNSET])

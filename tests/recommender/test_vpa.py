@@ -46,9 +46,9 @@ def test_a_flat_series_gives_the_end_of_its_bucket_plus_fifteen_percent() -> Non
     # 200 (1.05^26 - 1) = 511.13 m -> 511, margin 76.65 -> 76: 587 m.
     # Memory 300 MiB = 314572800 B: 2e8 (1.05^b - 1), b = 19.36; bucket 19 ends at 2e8 (1.05^20 - 1) = 330659541 B,
     # margin 49598931: 380258472 B.
-    made = one(Case(cpu=flat(500), memory=flat(300 * MIB)))
-    assert value(made, CPU).amount == 587
-    assert value(made, MEMORY).amount == 380_258_472
+    recommendation = one(Case(cpu=flat(500), memory=flat(300 * MIB)))
+    assert value(recommendation, CPU).amount == 587
+    assert value(recommendation, MEMORY).amount == 380_258_472
 
 
 def test_bounds_stretch_with_little_confidence() -> None:
@@ -82,10 +82,10 @@ def test_without_confidence_the_upper_bound_is_endless_and_the_lower_one_the_flo
 
 def test_the_pods_minimum_is_split_evenly_over_its_containers() -> None:
     case = Case(cpu=flat(1), memory=flat(1 * MIB), containers=3)
-    made = one(case)
+    recommendation = one(case)
     # 1 m: bucket 0 ends at 10 m -> 10 + 1 = 11 m; 25 / 3 = 8.33 -> 8 m does not bind; memory 250 MiB / 3 -> 87381333 B
-    assert value(made, CPU).amount == 11
-    assert value(made, MEMORY).amount == 87_381_333
+    assert value(recommendation, CPU).amount == 11
+    assert value(recommendation, MEMORY).amount == 87_381_333
     alone = one(Case(cpu=flat(1), memory=flat(1 * MIB)))
     assert (value(alone, CPU).amount, value(alone, MEMORY).amount) == (25, 250 * MIB)
 
@@ -95,8 +95,8 @@ def test_an_init_container_takes_no_share_of_the_pods_minimum() -> None:
     main, other = evidence.workloads[0].containers
     workload = replace(evidence.workloads[0], containers=(main, replace(other, role=ContainerRole.INIT)))
     evidence = replace(evidence, workloads=(workload,) * len(evidence))
-    made = Vpa().recommend(evidence, RecommenderSettings(vpa=OWN))[0]
-    assert (value(made, CPU).amount, value(made, MEMORY).amount) == (25, 250 * MIB)
+    recommendation = Vpa().recommend(evidence, RecommenderSettings(vpa=OWN))[0]
+    assert (value(recommendation, CPU).amount, value(recommendation, MEMORY).amount) == (25, 250 * MIB)
 
 
 def test_recent_samples_weigh_twice_those_of_a_day_before() -> None:
@@ -157,8 +157,8 @@ def test_a_kill_raises_the_recommendation_even_of_a_pod_without_memory_samples()
 
 
 def test_limits_keep_their_ratio_and_absent_ones_stay_absent() -> None:
-    made = one(Case(cpu=flat(500), requests={CPU: 300}, limits={CPU: 1000}))
-    assert value(made, CPU, Field.LIMIT).amount == 1000 * 587 // 300
+    recommendation = one(Case(cpu=flat(500), requests={CPU: 300}, limits={CPU: 1000}))
+    assert value(recommendation, CPU, Field.LIMIT).amount == 1000 * 587 // 300
     assert one(Case(cpu=flat(500), requests={CPU: 300})).value(CPU, Field.LIMIT) is None
     assert proportional_limit(1000, None, 587) == 587  # the API server sets a missing request to the limit
     assert proportional_limit(1000, 1000, 587) == 587
@@ -174,9 +174,12 @@ def test_the_estimate_cuts_at_every_step() -> None:
 
 
 def test_no_samples_give_no_recommendation_and_an_autoscaler_only_a_note() -> None:
-    made = one(Case(cpu=flat(500), hpa={CPU: 80}))
-    assert "autoscaler" in str(value(made, CPU).inputs["note"])
-    assert (value(made, MEMORY).action, value(made, MEMORY).reason) == (Action.WITHHELD, Reason.NO_DATA)
+    recommendation = one(Case(cpu=flat(500), hpa={CPU: 80}))
+    assert "autoscaler" in str(value(recommendation, CPU).inputs["note"])
+    assert (value(recommendation, MEMORY).action, value(recommendation, MEMORY).reason) == (
+        Action.WITHHELD,
+        Reason.NO_DATA,
+    )
 
 
 absurd = st.floats(width=32, allow_nan=True, allow_infinity=True) | st.floats(0, 5000, width=32)

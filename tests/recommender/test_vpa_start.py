@@ -48,9 +48,9 @@ def recommended(evidence: Evidence) -> Recommendation:
 
 
 def inputs(made: Recommendation, resource: Resource = CPU) -> dict[str, Any]:
-    found = made.value(resource, Field.REQUEST)
-    assert found is not None
-    return dict(found.inputs)
+    value = made.value(resource, Field.REQUEST)
+    assert value is not None
+    return dict(value.inputs)
 
 
 def empty() -> Evidence:
@@ -64,12 +64,12 @@ def test_a_container_without_stored_usage_is_sized_by_its_checkpoint_alone() -> 
     evidence, reference = empty(), END - 2 * DAY_SECONDS
     cpu, memory = SavedHistogram({25: 10_000}, 57.6, reference), SavedHistogram({19: 10_000}, 2.0, reference)
     known = history(evidence, END - 2 * DAY_SECONDS, END, 2880, cpu=cpu, memory=memory)
-    made = recommended(with_history(evidence, known))
-    assert [value.amount for value in made.values] == [587, 380_258_472]
+    recommendation = recommended(with_history(evidence, known))
+    assert [value.amount for value in recommendation.values] == [587, 380_258_472]
     # 2 days between the first and the last sample, 2,880 samples of a minute: 2 days
-    assert inputs(made)["confidence_days"] == 2
+    assert inputs(recommendation)["confidence_days"] == 2
     # END is 2023-11-15 00:00 UTC
-    assert inputs(made)["note"] == (
+    assert inputs(recommendation)["note"] == (
         "begins with 2880 samples since 2023-11-13 00:00 UTC from the checkpoint of VerticalPodAutoscaler web-vpa"
     )
 
@@ -126,9 +126,9 @@ def test_the_memory_peak_that_a_checkpoint_lacks_is_taken_from_storage() -> None
 def test_a_checkpoint_that_knows_no_more_or_nothing_of_today_is_left_out(first: int, last: int) -> None:
     evidence = evidence_of(Case(cpu=np.full((1, DAY), 100.0)))
     known = history(evidence, first, last, 100, cpu=SavedHistogram({90: 1}, 1.0, first))
-    made = recommended(with_history(evidence, known))
-    assert made == recommended(evidence)
-    assert "note" not in inputs(made)
+    recommendation = recommended(with_history(evidence, known))
+    assert recommendation == recommended(evidence)
+    assert "note" not in inputs(recommendation)
 
 
 def test_a_checkpoint_of_another_container_changes_nothing() -> None:
@@ -144,10 +144,10 @@ def test_a_checkpoint_that_was_written_after_the_window_s_end_is_one_of_now() ->
     read = replace(evidence.inventory, time_seconds=END + 240)
     reference = END - 2 * DAY_SECONDS
     known = history(evidence, reference, END + 200, 2880, cpu=SavedHistogram({25: 10_000}, 57.6, reference))
-    made = recommended(with_history(replace(evidence, inventory=read), known))
-    found = made.value(CPU, Field.REQUEST)
-    assert found is not None
-    assert found.amount == 587  # as above
+    recommendation = recommended(with_history(replace(evidence, inventory=read), known))
+    value = recommendation.value(CPU, Field.REQUEST)
+    assert value is not None
+    assert value.amount == 587  # as above
 
 
 @pytest.mark.parametrize("resource", [CPU, MEMORY])
@@ -157,7 +157,7 @@ def test_a_checkpoint_of_one_resource_leaves_what_is_stored_of_the_other(resourc
     evidence, reference = evidence_of(case), END - 9 * DAY_SECONDS
     known = history(evidence, reference, END, 5000, **{resource.value: SavedHistogram({90: 1}, 1.0, reference)})
     made = recommended(with_history(evidence, known))
-    alone, kept = (found.value(other, Field.REQUEST) for found in (recommended(evidence), made))
+    alone, kept = (recommendation.value(other, Field.REQUEST) for recommendation in (recommended(evidence), made))
     assert alone is not None
     assert kept is not None
     assert kept.amount == alone.amount

@@ -42,7 +42,7 @@ def test_what_stands_below_a_clusters_name_counts_for_it_alone_and_maps_are_adde
     assert east.settings.profiler.prometheus.labels == {"tier": "live", "cluster": "east"}
     assert (east.settings.profiler.window_days, west.settings.profiler.window_days) == (7, 3)
     assert west.settings.profiler.prometheus.labels == both.settings.profiler.prometheus.labels == {"tier": "live"}
-    assert {one.settings.profiler.prometheus.url for one in (east, west, both)} == {"http://thanos"}
+    assert {loaded.settings.profiler.prometheus.url for loaded in (east, west, both)} == {"http://thanos"}
     assert both.clusters == ("east", "west")
     assert east.origins["kube.context"].source is SettingSource.CLUSTER
     assert east.origins["kube.context"].where.endswith("line 10")
@@ -57,16 +57,16 @@ def test_a_clusters_own_setting_counts_more_than_the_environment_and_less_than_a
 
 
 def test_the_only_declared_cluster_need_not_be_named_and_keeps_the_common_ledger(tmp_path: Path) -> None:
-    one = of(tmp_path, None, "clusters: {east: {kube: {context: admin@east}}}")
-    assert (one.cluster, one.settings.kube.context, one.settings.actions.ledger) == ("east", "admin@east", "")
-    assert one.reaches_cluster
+    loaded = of(tmp_path, None, "clusters: {east: {kube: {context: admin@east}}}")
+    assert (loaded.cluster, loaded.settings.kube.context, loaded.settings.actions.ledger) == ("east", "admin@east", "")
+    assert loaded.reaches_cluster
 
 
 def test_of_several_each_has_its_own_ledger_and_needs_a_context_of_its_own(tmp_path: Path) -> None:
     east, west, nobody = (of(tmp_path, name) for name in ("east", "west", None))
     assert east.settings.actions.ledger == "/people/me/.local/state/cotenant/ledger-east.db"
     assert west.settings.actions.ledger == "/people/me/.local/state/cotenant/ledger-west.db"
-    assert [one.reaches_cluster for one in (east, west, nobody)] == [True, False, False]
+    assert [loaded.reaches_cluster for loaded in (east, west, nobody)] == [True, False, False]
     assert of(tmp_path, "west", flags={"kube.context": "admin@west"}).reaches_cluster
 
 
@@ -116,11 +116,11 @@ def test_the_one_is_named_or_the_only_one_and_else_the_error_lists_all(names: li
     else:
         with pytest.raises(UsageError) as error:
             select_cluster(name, names)
-        assert all(one in f"{error.value.message} {error.value.fix}" for one in names)
+        assert all(text in f"{error.value.message} {error.value.fix}" for text in names)
 
 
 @given(NAMES, st.sampled_from(["/state/ledger.db", "s3://bucket/cotenant/ledger", "ledger.db"]))
 def test_ledgers_of_clusters_are_apart_and_in_one_folder(names: list[str], place: str) -> None:
     ledgers = {ledger_of(name, place) for name in names}
     assert len(ledgers | {place}) == len(names) + 1
-    assert {one.rpartition("/")[0] for one in ledgers} == {place.rpartition("/")[0]}
+    assert {ledger.rpartition("/")[0] for ledger in ledgers} == {place.rpartition("/")[0]}

@@ -69,14 +69,14 @@ def test_only_nodes_that_no_kubelet_runs_are_reported(api: Api, client: KubeClie
     node(api, "real")
     pod(api, "a", "kwok")
     pod(api, "b", "real")
-    told = made(client).round()
+    agent_round = made(client).round()
     assert sorted(metric["metadata"]["name"] for metric in api.items(METRICS)) == ["demo", "kwok"]
-    assert (told.reported, told.nodes, told.pods) == (2, 2, 1)
-    found = node_agents.metrics(client)["kwok"]
-    assert (found.reporter, found.update_seconds) == ("cotenant-demo", NOW)
+    assert (agent_round.reported, agent_round.nodes, agent_round.pods) == (2, 2, 1)
+    node_metric = node_agents.metrics(client)["kwok"]
+    assert (node_metric.reporter, node_metric.update_seconds) == ("cotenant-demo", NOW)
     # system: 0.015 x 32000 + 80 = 560; a pod without a curve uses 0.6 x 1000, by at most 15 % more or less
-    assert found.node_usage[Resource.CPU] == pytest.approx(560 + 600, abs=91)
-    assert [(p.namespace, p.name) for p in found.pods] == [("default", "a")]
+    assert node_metric.node_usage[Resource.CPU] == pytest.approx(560 + 600, abs=91)
+    assert [(p.namespace, p.name) for p in node_metric.pods] == [("default", "a")]
 
 
 def test_a_living_agents_report_is_left_alone_and_a_silent_ones_is_taken_over(api: Api, client: KubeClient) -> None:

@@ -58,15 +58,15 @@ def rising(inventory: Inventory, pods: int = 2) -> CpuDemand:
 @pytest.fixture
 def cluster(inventory: Inventory, tmp_path: Path) -> Iterator[DemoCluster]:
     story = DemoScenario(inventory, RunResults(inventory.time_seconds), rising(inventory))
-    with DemoCluster(story, Settings(), tmp_path) as made:
-        yield made
+    with DemoCluster(story, Settings(), tmp_path) as demo_cluster:
+        yield demo_cluster
 
 
 @pytest.fixture
 def client(cluster: DemoCluster) -> Iterator[KubeClient]:
-    made = connect(cluster.settings.kube)
-    yield made
-    made.close()
+    kube_client = connect(cluster.settings.kube)
+    yield kube_client
+    kube_client.close()
 
 
 def until(what: str, done: Callable[[], object]) -> None:
@@ -86,10 +86,10 @@ def planned(client: KubeClient, cluster: DemoCluster, begin: float, end: float, 
     wanted = plans.new_plan(RANK, "evening", pods, Span(begin, end))
     writer = Writer(client, "tests")
     writer.send(plans.plan_creation(client, wanted))
-    one = plans.plan(client, "feed", "evening")
+    plan = plans.plan(client, "feed", "evening")
     approval = Approval(PlanDecision.APPROVED, DecisionScope.ONCE, "tests", cluster.clock.now_seconds())
-    writer.send(plans.decide_plan(one, approval))
-    return one
+    writer.send(plans.decide_plan(plan, approval))
+    return plan
 
 
 def test_nothing_is_left_outside_its_folder_and_nobody_else_may_read_the_kubeconfig(
@@ -167,9 +167,9 @@ def evening_at(inventory: Inventory, folder: Path, slowness: float) -> tuple[str
             until("the comparison", cluster.course.told)
             score = plan().status.score
             assert score is not None
-            (said,) = cluster.course.told()
+            (text,) = cluster.course.told()
             lead_minutes = None if score.lead_seconds is None else round(score.lead_seconds / 60)
-            return said, (score.reserved, score.used, score.missed, round(score.coverage, 2), lead_minutes)
+            return text, (score.reserved, score.used, score.missed, round(score.coverage, 2), lead_minutes)
         finally:
             client.close()
 

@@ -144,11 +144,11 @@ def test_the_demo_s_store_holds_the_story_once(tmp_path: Path, inventory: Invent
     assert set(acts.columns["id"]) == {act.id for act in found.acts} and len(acts) == len(found.acts)
     kept = {row["node"]: lanes_of(row).values["others"] for row in lanes}
     assert kept == {lane.node: lane.values["others"] for lane in found.lanes}
-    told = store.read_document(DOCUMENT, Gathering)
-    assert told is not None and first is not None and told.agents == first.agents == len(inventory.nodes)
+    gathering = store.read_document(DOCUMENT, Gathering)
+    assert gathering is not None and first is not None and gathering.agents == first.agents == len(inventory.nodes)
     # A look that brings nothing new is told by its time alone.
     quiet = keep(store, EnforcementHistory(gathering=Gathering(END + 60.0)), Retention(END + 60.0))
-    assert (quiet.revision, quiet.gathered_seconds) == (told.revision, END + 60.0)
+    assert (quiet.revision, quiet.gathered_seconds) == (gathering.revision, END + 60.0)
 
 
 # ---- the node that does not exist
@@ -161,11 +161,11 @@ def test_online_pods_come_first_and_best_effort_shares_what_is_left() -> None:
         Actor("b", "two", False, 3000, 3000),
     ]
     machine = SimulatedNode("n", 4, actors)
-    seen = machine.observe(SecondDemand({"web": 5000.0, "one": 1000.0, "two": 3000.0}, 200.0), 0.0, 0.0)
-    used = {p.spec.name: p.group.cpu.millicores for p in seen.pods if p.group}
+    observation = machine.observe(SecondDemand({"web": 5000.0, "one": 1000.0, "two": 3000.0}, 200.0), 0.0, 0.0)
+    used = {p.spec.name: p.group.cpu.millicores for p in observation.pods if p.group}
     # web is capped at its limit of 3 cores; 4 - 3 - 0.2 = 0.8 cores are left, shared 1 : 3.
     assert used == {"web": 3000.0, "one": pytest.approx(200.0), "two": pytest.approx(600.0)}
-    assert seen.node.cpu.millicores == pytest.approx(4000.0)
+    assert observation.node.cpu.millicores == pytest.approx(4000.0)
     machine.obey([KnobWrite(TIER, Knob.CPU_QUOTA, 40_000, Level.QOS, "t", "")])
     held = machine.observe(SecondDemand({"one": 1000.0, "two": 3000.0}, 0.0), 1.0, 1.0)
     assert sum(p.group.cpu.millicores or 0 for p in held.pods if p.group) == pytest.approx(400.0)

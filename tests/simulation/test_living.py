@@ -184,8 +184,8 @@ def test_a_native_sidecar_is_resized_in_place_and_an_init_container_is_not(world
     world.until(lambda: world.ask("GET", path)["status"]["phase"] == "Running")
     assert early_amounts(world.ask("GET", path)) == {"side": "100m", "init": "100m"}
     for place in (0, 1):
-        asked = f"/spec/initContainers/{place}/resources/requests/cpu"
-        world.patch(f"{path}/resize", {"op": "replace", "path": asked, "value": "300m"})
+        text = f"/spec/initContainers/{place}/resources/requests/cpu"
+        world.patch(f"{path}/resize", {"op": "replace", "path": text, "value": "300m"})
     world.until(lambda: early_amounts(world.ask("GET", path))["side"] == "300m")
     after = world.ask("GET", path)
     assert early_amounts(after) == {"side": "300m", "init": "100m"}
@@ -324,10 +324,10 @@ def test_a_deployment_never_gives_up_a_ready_pod_below_its_count(new: int, old: 
         }
 
     pods = [pod(i) for i in range(new + old)]
-    made = next_rollout_step(controller, pods, 0)
-    left = [p for p in pods if p not in made.ended]
+    step = next_rollout_step(controller, pods, 0)
+    left = [p for p in pods if p not in step.ended]
     assert sum(is_ready(p) for p in left) >= min(wanted, sum(is_ready(p) for p in pods))
-    assert len(left) + len(made.made) <= max(wanted + max(1, -(-wanted // 4)), len(pods))
+    assert len(left) + len(step.made) <= max(wanted + max(1, -(-wanted // 4)), len(pods))
 
 
 @settings(max_examples=60)

@@ -59,7 +59,7 @@ def test_what_has_no_curve_or_too_little_time_is_not_compared() -> None:
     source = SimulatedComparison(FLAT)
     assert list(source(change(2, 1, "other"), 10 * HOUR, 11 * HOUR, [Objective(Measure.LATENCY, "p99")])) == []
     assert list(source(change(2, 1), 10 * HOUR, 10 * HOUR + 60, [])) == []
-    assert Measure.LATENCY not in {one.measure for one in source(change(2, 1), 10 * HOUR, 11 * HOUR, [])}
+    assert Measure.LATENCY not in {compared.measure for compared in source(change(2, 1), 10 * HOUR, 11 * HOUR, [])}
     assert source.trace(change(2, 1, "other"), 10 * HOUR, 11 * HOUR) == []
     (cpu, _) = source.trace(change(2, 1), 10 * HOUR, 11 * HOUR)
     assert set(cpu.usage) == {400.0} and cpu.start_seconds <= 9 * HOUR

@@ -42,21 +42,21 @@ def usage(days: int) -> Usage[WorkloadRef]:
 
 @pytest.mark.slow
 def test_a_service_with_a_daily_peak_is_replayed_and_its_pods_wait_less_with_a_plan() -> None:
-    (one,) = replay_services(inventory(), usage(HISTORY_DAYS + 1), 1, 1, Settings(), Silent())
-    assert one.workload == WEB
+    (replay,) = replay_services(inventory(), usage(HISTORY_DAYS + 1), 1, 1, Settings(), Silent())
+    assert replay.workload == WEB
     # as many pods come either way; with a plan most find their Reservation, and something stands idle for it
-    assert len(one.reserved.pending_seconds) == len(one.without.pending_seconds) > 0
-    assert one.reserved_share > 0.5
-    assert one.pending_ratio < 1
-    assert one.reserved.idle > 0 == one.without.idle
+    assert len(replay.reserved.pending_seconds) == len(replay.without.pending_seconds) > 0
+    assert replay.reserved_share > 0.5
+    assert replay.pending_ratio < 1
+    assert replay.reserved.idle > 0 == replay.without.idle
     # a day of 40 nodes of 16 cores
-    assert one.reserved.cluster == 40 * 16 * 24
+    assert replay.reserved.cluster == 40 * 16 * 24
 
 
 @pytest.mark.slow
 def test_as_many_days_are_judged_as_there_are_after_the_history() -> None:
-    (one,) = replay_services(inventory(10), usage(HISTORY_DAYS + 1), 7, 2, Settings(), Silent())
-    assert one.reserved.cluster == 10 * 16 * 24
+    (replay,) = replay_services(inventory(10), usage(HISTORY_DAYS + 1), 7, 2, Settings(), Silent())
+    assert replay.reserved.cluster == 10 * 16 * 24
     with pytest.raises(NoData, match=f"9.0 days of usage are there; {HISTORY_DAYS} of history and a day after it"):
         replay_services(inventory(), usage(HISTORY_DAYS), 7, 1, Settings(), Silent())
 

@@ -54,15 +54,17 @@ def test_what_runs_in_the_inventory_runs_there(inventory: Inventory, objects: li
 
 
 def test_whoever_counts_requests_counts_the_same() -> None:
-    made = generate(SyntheticSpec(nodes=6, workloads=120, days=1))
-    live = [i for place, i in initial_objects(made.inventory, made.inventory.time_seconds) if place == ("", "pods")]
-    running = {(pod.namespace, pod.name) for pod in made.inventory.pods if pod.running}
+    cluster = generate(SyntheticSpec(nodes=6, workloads=120, days=1))
+    live = [
+        i for place, i in initial_objects(cluster.inventory, cluster.inventory.time_seconds) if place == ("", "pods")
+    ]
+    running = {(pod.namespace, pod.name) for pod in cluster.inventory.pods if pod.running}
     for resource, signal in ((Resource.CPU, Signal.CPU_REQUEST), (Resource.MEMORY, Signal.MEMORY_REQUEST)):
         # Templates, pods as the inventory has them, the hourly series and the API server: one number.
-        wanted = sum(w.total(resource) for w in made.inventory.workloads)
-        assert sum(p.requests.get(resource, 0) for p in made.inventory.pods if p.running) == wanted
+        wanted = sum(w.total(resource) for w in cluster.inventory.workloads)
+        assert sum(p.requests.get(resource, 0) for p in cluster.inventory.pods if p.running) == wanted
         assert sum(requests_of(pod["spec"]).get(resource, 0) for pod in live) == wanted
-        hourly = zip(made.usage[signal].refs, made.usage[signal].values, strict=True)
+        hourly = zip(cluster.usage[signal].refs, cluster.usage[signal].values, strict=True)
         last = [float(row[-1]) for ref, row in hourly if (ref.namespace, ref.pod) in running]
         assert sum(last) == pytest.approx(wanted, rel=1e-6)  # float32
 

@@ -110,15 +110,15 @@ def test_usage_never_passes_the_nodes_capacity_and_pods_never_their_nodes(
     standing: SyntheticCluster, curves: Curves, later: float, count: int
 ) -> None:
     pods = [pod(standing, NODES[i % 2].name, f"rank-{i}") for i in range(count)]
-    seen, placed = usage_now.observed(pods, NODES, curves, moment(standing, later))
-    assert len(placed) == len(seen.pods) == count
+    observed, placed = usage_now.observed(pods, NODES, curves, moment(standing, later))
+    assert len(placed) == len(observed.pods) == count
     for resource, amount in AMOUNTS.items():
-        nodes, sums = seen.nodes[resource].values, seen.sums[resource].values
+        nodes, sums = observed.nodes[resource].values, observed.sums[resource].values
         assert nodes.shape == sums.shape == (3, 30)  # minutes of the longest window, 1800 s
         assert (nodes <= amount).all()
         assert (sums <= nodes).all()
         assert (sums[2] == 0).all()  # nothing is placed on the third
-        assert np.isfinite(seen.usage[resource]).all()
+        assert np.isfinite(observed.usage[resource]).all()
 
 
 def test_a_pod_without_a_curve_uses_a_share_of_what_it_asks_for_batch_resources_too(curves: Curves) -> None:
@@ -127,22 +127,22 @@ def test_a_pod_without_a_curve_uses_a_share_of_what_it_asks_for_batch_resources_
         requests={"kubernetes.io/batch-cpu": 1000, "kubernetes.io/batch-memory": GIB},
         labels={"koordinator.sh/qosClass": "BE"},
     )  # fmt: skip
-    made = usage_now.load([spark], NODES, curves, np.array([0.0]))
-    assert (made.pods[0].qos, made.pods[0].priority) == (QosClass.BE, PriorityClass.NONE)
+    load = usage_now.load([spark], NODES, curves, np.array([0.0]))
+    assert (load.pods[0].qos, load.pods[0].priority) == (QosClass.BE, PriorityClass.NONE)
     # 0.6 x 1000 and 0.7 x 1 GiB, by at most SPREAD / 2 = 15 % more or less
-    assert made.usage[Resource.CPU][0, 0] == pytest.approx(600, rel=0.15)
-    assert made.usage[Resource.MEMORY][0, 0] == pytest.approx(0.7 * GIB, rel=0.15)
+    assert load.usage[Resource.CPU][0, 0] == pytest.approx(600, rel=0.15)
+    assert load.usage[Resource.MEMORY][0, 0] == pytest.approx(0.7 * GIB, rel=0.15)
 
 
 def test_prod_lends_what_it_asked_for_above_its_next_peak_and_a_tenth(
     standing: SyntheticCluster, curves: Curves
 ) -> None:
     placed = [pod(standing, "node-0")]
-    found = usage_now.outlooks(placed, NODES, curves, moment(standing))
+    outlooks = usage_now.outlooks(placed, NODES, curves, moment(standing))
     day = moment(standing).of_day_seconds + 300.0 * np.arange(288, dtype=np.float64)
     peak = float(np.quantile(usage_now.load(placed, NODES, curves, day).usage[Resource.CPU][0], 0.95))
-    assert found["node-0"].reclaimable[Resource.CPU] == int(max(6000 - 1.1 * peak, 0))
-    assert found["node-1"].reclaimable[Resource.CPU] == 0
+    assert outlooks["node-0"].reclaimable[Resource.CPU] == int(max(6000 - 1.1 * peak, 0))
+    assert outlooks["node-1"].reclaimable[Resource.CPU] == 0
 
 
 def test_what_has_ended_or_is_elsewhere_is_not_counted(standing: SyntheticCluster) -> None:

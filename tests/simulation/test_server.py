@@ -117,11 +117,11 @@ def test_the_kubeconfig_is_for_its_owner_alone(server: EmbeddedServer, tmp_path:
 
 
 def test_a_snapshot_brings_everything_back(server: EmbeddedServer, tmp_path: Path) -> None:
-    made = embedded_api(server).create("/api/v1/namespaces/default/configmaps", body(a="1"))
+    live = embedded_api(server).create("/api/v1/namespaces/default/configmaps", body(a="1"))
     saved = server.save(tmp_path / "state.json")
     with EmbeddedServer(snapshot=saved) as again:
         api = embedded_api(again)
-        assert api.get("/api/v1/namespaces/default/configmaps/c") == made
+        assert api.get("/api/v1/namespaces/default/configmaps/c") == live
         with pytest.raises(ApiError):
             api.create("/api/v1/namespaces", {"metadata": {"name": "default"}})
 

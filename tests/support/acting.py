@@ -123,8 +123,8 @@ class Scene:
     def acceptable(self) -> tuple[WorkloadRef, ...]:
         """Those of `workloads` that pass every guardrail now."""
         someone = Person("test", grants=(Grant(Role.ADMIN),))
-        found = self.service().review(someone, ChangeRequest(self.workloads))
-        return tuple(one.workload for one in found if not one.error and not one.blocked(()))
+        reviews = self.service().review(someone, ChangeRequest(self.workloads))
+        return tuple(review.workload for review in reviews if not review.error and not review.blocked(()))
 
     def live(self, ref: WorkloadRef) -> dict[str, Any]:
         """The object as the server has it."""

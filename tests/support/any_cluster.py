@@ -76,10 +76,10 @@ def clusters(draw: st.DrawFn) -> Scenario:
 
 
 def _track(draw: st.DrawFn, of: Workload, name: str) -> Track:
-    seen: Sequence[float] = draw(
+    values: Sequence[float] = draw(
         st.lists(st.floats(0, 15_000, width=32) | st.just(float("nan")), min_size=1, max_size=9)
     )
-    shape = np.resize(np.array(seen), DAYS * DAY)
+    shape = np.resize(np.array(values), DAYS * DAY)
     kills = draw(st.lists(st.integers(0, DAYS * DAY - 1), max_size=2))
     return Track(of.ref, "web-0", cpu=shape, throttled=shape[::-1], memory=shape * MIB, container=name, kills=kills)
 

@@ -81,8 +81,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def forward(self, url: str) -> None:
         """As the API server's service proxy does."""
         kind = {"Content-Type": self.headers.get("Content-Type", "")} if self.body else {}
-        asked = urllib.request.Request(url, self.body or None, kind)
-        with urllib.request.urlopen(asked, timeout=60) as answer:
+        request = urllib.request.Request(url, self.body or None, kind)
+        with urllib.request.urlopen(request, timeout=60) as answer:
             self.raw(answer.status, answer.read())
 
     def hold(self) -> None:

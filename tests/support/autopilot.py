@@ -73,7 +73,11 @@ class EmbeddedAutopilot:
             ledger.close()
 
     def _of_namespace(self, namespace: str) -> list[Recommendation]:
-        return [one for one in self.recommendations if one.container.workload.namespace == namespace]
+        return [
+            recommendation
+            for recommendation in self.recommendations
+            if recommendation.container.workload.namespace == namespace
+        ]
 
 
 @contextmanager
@@ -95,7 +99,7 @@ def embedded(folder: Path) -> Iterator[EmbeddedAutopilot]:
             "autopilot": {"enabled": True},
         }
         settings = msgspec.convert(document, Settings)
-        advice = [replace(recommended(one), trust=Trust(0.95)) for one in workloads]
+        advice = [replace(recommended(workload), trust=Trust(0.95)) for workload in workloads]
         yield EmbeddedAutopilot(server, api, settings, TestClock(NOW), advice)
 
 

@@ -42,8 +42,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(404, b"<Error><Code>NoSuchKey</Code><Message>none</Message></Error>")
             return
         tag = _tag(content)
-        if asked := re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range") or ""):
-            first, last = int(asked[1]), int(asked[2])
+        if match := re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range") or ""):
+            first, last = int(match[1]), int(match[2])
             self._answer(206, content[first : last + 1], tag, f"bytes {first}-{last}/{len(content)}")
             return
         self._answer(200, content, tag)

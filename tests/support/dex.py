@@ -153,8 +153,8 @@ def upstream_of(people: dict[str, dict[str, Any]]) -> Iterator[Provider]:
     from tests.support.oidc_provider import running
 
     named = {name: {"name": name.partition("@")[0], **claims} for name, claims in people.items()}
-    with running(Provider(people=named, proof=False)) as found:
-        yield found
+    with running(Provider(people=named, proof=False)) as provider:
+        yield provider
 
 
 @contextmanager
@@ -182,6 +182,6 @@ def needed() -> None:
 
 def _action(page: requests.Response) -> str:
     """Where a page's form goes."""
-    found = re.search(r'<form method="post" action="([^"]+)"', page.text)
-    assert found, page.text
-    return requests.compat.urljoin(page.url, found.group(1).replace("&amp;", "&"))
+    match = re.search(r'<form method="post" action="([^"]+)"', page.text)
+    assert match, page.text
+    return requests.compat.urljoin(page.url, match.group(1).replace("&amp;", "&"))

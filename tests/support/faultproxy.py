@@ -111,9 +111,9 @@ class FaultProxy:
     def passed_on(self, answer: bytes, encoding: str) -> None:
         """Note an answer's size and, with statistics, the samples that the server says it read for it."""
         plain = gzip.decompress(answer) if self.statistics and encoding == "gzip" else answer
-        found = _READ.search(plain[-1000:])
+        match = _READ.search(plain[-1000:])
         with self._lock:
-            self.samples_read += int(found[1]) if found else 0
+            self.samples_read += int(match[1]) if match else 0
             self.sent_bytes += len(answer)
 
     def leave(self) -> None:

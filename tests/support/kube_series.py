@@ -258,7 +258,7 @@ class Found:
     @property
     def recommendations(self) -> dict[str, Recommendation]:
         """By namespace/Kind/name/container."""
-        return {str(one.container): one for one in self.results.recommendations}
+        return {str(recommendation.container): recommendation for recommendation in self.results.recommendations}
 
 
 def settings() -> Settings:
@@ -279,7 +279,7 @@ def scanned(url: str, variant: str, folder: Path, days: int = 1, live: LiveClust
         record = pull(source, store, ProfilerSettings(window_days=days), FixedClock(END), Silent())
     finally:
         source.close()
-    if live is not None and (told := store.read_inventory()) is not None:
-        store.write_inventory(overlay(told, live))
+    if live is not None and (inventory := store.read_inventory()) is not None:
+        store.write_inventory(overlay(inventory, live))
     history = load(store, settings())
     return Found(history, record, assess(history, settings()))

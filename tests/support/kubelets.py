@@ -209,16 +209,16 @@ def _answering(
 ) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            asked = (await reader.readuntil(b"\r\n\r\n")).decode()
+            text = (await reader.readuntil(b"\r\n\r\n")).decode()
         except asyncio.IncompleteReadError:  # who asked has gone
             writer.close()
             return
-        allowed = f"Authorization: Bearer {token}\r\n" in asked
-        body = page(asked.split(" ", 2)[1]) if allowed else None
+        allowed = f"Authorization: Bearer {token}\r\n" in text
+        body = page(text.split(" ", 2)[1]) if allowed else None
         if body is None:
             writer.write(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 9\r\nConnection: close\r\n\r\nForbidden")
         else:
-            packed = "Accept-Encoding: gzip\r\n" in asked
+            packed = "Accept-Encoding: gzip\r\n" in text
             body = gzip.compress(body, 1) if packed else body
             # In chunks, as a kubelet answers.
             size = b"%x\r\n" % len(body)

@@ -24,7 +24,7 @@ def repeated(table: Table, rows: int) -> Table:
 @contextmanager
 def with_rows(folder: Path, rows: int) -> Iterator[support.Results]:
     """Results of a small cluster that have so many recommendations."""
-    made = support.results(folder, spec=support.WEEK)
-    store: Store = made.store
+    results = support.results(folder, spec=support.WEEK)
+    store: Store = results.store
     store.write_table(repeated(store.read_table(RECOMMENDATIONS), rows))
-    yield made
+    yield results

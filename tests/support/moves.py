@@ -136,11 +136,11 @@ class FixedMoves:
 
     def preview_nodes(self, who: Person, nodes: Sequence[str]) -> Sequence[MoveOutcome]:
         who.require_everywhere(Right.APPROVE)
-        return [MoveOutcome(one) for one in nodes]
+        return [MoveOutcome(text) for text in nodes]
 
     def approve_nodes(self, who: Person, nodes: Sequence[str], reason: str = "") -> Sequence[MoveOutcome]:
         outcomes = self.preview_nodes(who, nodes)
-        self.approved += [(one, reason) for one in nodes]
+        self.approved += [(text, reason) for text in nodes]
         return outcomes
 
     def withdraw_node(self, who: Person, node: str, reason: str = "") -> MoveOutcome:
@@ -149,13 +149,13 @@ class FixedMoves:
         return MoveOutcome(node)
 
     def preview(self, who: Person, pods: Sequence[str]) -> Sequence[MoveOutcome]:
-        for one in pods:
-            who.require(Right.APPROVE, namespace_of(one))
+        for text in pods:
+            who.require(Right.APPROVE, namespace_of(text))
         return [MoveOutcome(one, f"job-{one.replace('/', '-')}") for one in pods]
 
     def approve(self, who: Person, pods: Sequence[str], reason: str = "") -> Sequence[MoveOutcome]:
         outcomes = self.preview(who, pods)
-        self.approved += [(one, reason) for one in pods]
+        self.approved += [(text, reason) for text in pods]
         return outcomes
 
     def withdraw(self, who: Person, job: str, reason: str = "") -> MoveOutcome:
@@ -268,22 +268,22 @@ def _pod(api: Api, name: str) -> Json:
     container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}
     meta = {"name": name, "labels": {"app": "web"}, "ownerReferences": [owner]}
     path = f"/api/v1/namespaces/{NAMESPACE}/pods"
-    made = api.create(path, {"metadata": meta, "spec": {"nodeName": HOT, "containers": [container]}})
-    ready = {"type": "Ready", "status": "True", "lastTransitionTime": made["metadata"]["creationTimestamp"]}
+    live = api.create(path, {"metadata": meta, "spec": {"nodeName": HOT, "containers": [container]}})
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": live["metadata"]["creationTimestamp"]}
     _tell(api, f"{path}/{name}", {"phase": "Running", "conditions": [ready]})
-    return dict(made)
+    return dict(live)
 
 
 def _report(api: Api, name: str, system: str, pods: Sequence[str]) -> None:
     """A NodeMetric of an hour ahead: the system uses `system` cores, each pod one."""
     usage = {"resources": {"cpu": "1", "memory": "1Gi"}}
-    made = api.create(
+    live = api.create(
         METRICS, {"apiVersion": "slo.koordinator.sh/v1alpha1", "kind": "NodeMetric", "metadata": {"name": name}}
     )
     status = {
-        "updateTime": moment(_seconds(made) + 3600),
+        "updateTime": moment(_seconds(live) + 3600),
         "nodeMetric": {"nodeUsage": usage, "systemUsage": {"resources": {"cpu": system, "memory": "1Gi"}}},
-        "podsMetric": [{"namespace": NAMESPACE, "name": one, "podUsage": usage} for one in pods],
+        "podsMetric": [{"namespace": NAMESPACE, "name": text, "podUsage": usage} for text in pods],
     }
     _tell(api, f"{METRICS}/{name}", status)
 

@@ -141,13 +141,13 @@ def faults_of(page: Page, window: Window, paths: Iterable[str], axe: str) -> Ite
 def unfit(page: Page, window: Window) -> list[str]:
     """What the window has no room for once charts and lists have had their time to fit themselves."""
     script = SIDEWAYS if window.is_narrow else MISFITS
-    found: list[str] = page.evaluate(script)
+    texts: list[str] = page.evaluate(script)
     for _ in range(20):
-        if not found:
+        if not texts:
             break
         page.wait_for_timeout(250)
-        found = page.evaluate(script)
-    return found
+        texts = page.evaluate(script)
+    return texts
 
 
 def serious(page: Page, axe: str) -> list[str]:

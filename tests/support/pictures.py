@@ -62,8 +62,8 @@ def pictured(page: Page, name: str, elsewhere: Path) -> None:
 
 def signs_of(page: Page) -> list[str]:
     """Headings and names of tiles on a page, each once, without their numbers: what a change of the page changes."""
-    found = page.evaluate("css => [...document.querySelectorAll(css)].map(it => it.textContent)", SIGNS)
-    return sorted({re.sub(r"\d[\d,.:]*", "#", text).strip() for text in found} - {""})
+    shown = page.evaluate("css => [...document.querySelectorAll(css)].map(it => it.textContent)", SIGNS)
+    return sorted({re.sub(r"\d[\d,.:]*", "#", text).strip() for text in shown} - {""})
 
 
 def recorded() -> dict[str, list[str]]:

@@ -120,8 +120,8 @@ class Scene:
     def app(self, source: ResultSource | None = None, current_user: Callable[[], Person] | None = None) -> Any:
         """The dashboard with the service, on these results or on none."""
         own = StoreSource(Store((self.folder / "empty").as_uri(), "embedded"), support.QUICK)
-        given = DashboardContext(current_user=current_user or (lambda: self.who), plans=self.service())
-        return create_app(source or own, support.QUICK, self.clock, given)
+        context = DashboardContext(current_user=current_user or (lambda: self.who), plans=self.service())
+        return create_app(source or own, support.QUICK, self.clock, context)
 
     def served(
         self, source: ResultSource | None = None, current_user: Callable[[], Person] | None = None

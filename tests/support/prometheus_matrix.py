@@ -420,8 +420,8 @@ def served_by_thanos(folder: Path, variants: Sequence[Variant]) -> Iterator[Scen
 
 def _without_address(refusal: str) -> str:
     """A refusal without the address and the labels that it begins with."""
-    said = refusal.partition('"}')[2]
-    return said.removeprefix(": ") if said.startswith(":") else f"the server{said}"
+    text = refusal.partition('"}')[2]
+    return text.removeprefix(": ") if text.startswith(":") else f"the server{text}"
 
 
 def _undated(note: str) -> str:

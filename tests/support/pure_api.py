@@ -49,11 +49,11 @@ class PureApi:
     def __init__(self, definitions: Iterable[Mapping[str, Any]], fixed: Iterable[Create] = ()) -> None:
         self._state = ObjectState()
         self._api = Api(self._state, NOON)
-        made = [
+        creates = [
             Create(Address(CRDS, "customresourcedefinitions", ""), {**body, "kind": "CustomResourceDefinition"})
             for body in definitions
         ]
-        for create in (*made, *fixed):
+        for create in (*creates, *fixed):
             body = {**create.body, "apiVersion": create.address.api_version}
             status, answer = self._ask(request_of(Create(create.address, body), "test"))
             assert status == 201, answer
@@ -101,9 +101,11 @@ class PureApi:
         parts = urlsplit(request.path)
         query = dict(parse_qsl(parts.query))
         body: Any = msgspec.json.decode(request.body) if request.body else None
-        asked = EmbeddedRequest(request.method, parts.path, ADMINISTRATOR, query, request.content_type, body, "test")
+        embedded_request = EmbeddedRequest(
+            request.method, parts.path, ADMINISTRATOR, query, request.content_type, body, "test"
+        )
         try:
-            answer = self._api.answer(asked)
+            answer = self._api.answer(embedded_request)
         except Refusal as refusal:
             return refusal.code, msgspec.json.encode(refusal.status())
         return answer.code, msgspec.json.encode(answer.body)

@@ -151,8 +151,8 @@ class Scenario:
 
     def made(self, strategy: str, settings: RecommenderSettings | None = None) -> dict[str, Recommendation]:
         """Recommendations of a strategy by "workload/container"."""
-        found = load_strategy(strategy).recommend(self.evidence(), settings or RecommenderSettings())
-        return {f"{r.container.workload.name}/{r.container.container}": r for r in found}
+        recommendations = load_strategy(strategy).recommend(self.evidence(), settings or RecommenderSettings())
+        return {f"{r.container.workload.name}/{r.container.container}": r for r in recommendations}
 
     def one(self, strategy: str, settings: RecommenderSettings | None = None) -> Recommendation:
         """The first container's recommendation."""

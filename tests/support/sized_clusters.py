@@ -70,21 +70,21 @@ class SeededCluster:
     @classmethod
     def of(cls, seed: int, nodes: int = 40, fill: float = 0.45, namespace: str = "shop") -> SeededCluster:
         """The cluster of a seed."""
-        made = cls(seed, nodes, fill, namespace)
+        cluster = cls(seed, nodes, fill, namespace)
         draw = random.Random(seed)
-        made.daemons.append(_daemon(namespace))
-        total = sum(float(made.node(n)["allocatable"]["cpu"]) for n in range(nodes))
+        cluster.daemons.append(_daemon(namespace))
+        total = sum(float(cluster.node(n)["allocatable"]["cpu"]) for n in range(nodes))
         asked, number = 0.0, 0
         while asked < total * fill:
             workload, replicas, cores = _workload(draw, number, namespace)
-            made.workloads.append(workload)
+            cluster.workloads.append(workload)
             if draw.random() < 0.08:
-                made.volumes.append(_volume(draw, workload))
+                cluster.volumes.append(_volume(draw, workload))
                 replicas = 1
             if draw.random() < 0.4:
-                made.budgets.append(_budget(workload, replicas))
+                cluster.budgets.append(_budget(workload, replicas))
             asked, number = asked + cores * replicas, number + 1
-        return made
+        return cluster
 
 
 def _cores(text: str) -> float:
@@ -168,7 +168,11 @@ def state_of(cluster: SeededCluster) -> SizedCluster:
         for v in cluster.volumes
     }
     objects = ClusterObjects(budgets=budgets, volumes=bound)
-    pods = [_pod(one, number, "ReplicaSet", objects) for one in cluster.workloads for number in range(_replicas(one))]
+    pods = [
+        _pod(workload, number, "ReplicaSet", objects)
+        for workload in cluster.workloads
+        for number in range(_replicas(workload))
+    ]
     for daemon in cluster.daemons:
         pods += [replace(_pod(daemon, n, "DaemonSet", objects), node=node.name) for n, node in enumerate(nodes)]
     names = {name for pod in pods for name in pod.requests}

@@ -96,7 +96,7 @@ def build_cluster(plane: ControlPlane, cluster: SeededCluster) -> None:
 
 def replicas_of(cluster: SeededCluster) -> int:
     """Pods of all workloads, without DaemonSets."""
-    return sum(int(one["spec"]["replicas"]) for one in cluster.workloads)
+    return sum(int(workload["spec"]["replicas"]) for workload in cluster.workloads)
 
 
 def take_out(plane: ControlPlane, cluster: SeededCluster, names: Iterable[str]) -> None:

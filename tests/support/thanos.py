@@ -82,7 +82,7 @@ def thanos_over_bucket(
 
 def _blocks(data: Path) -> list[Path]:
     """Complete blocks in a folder: Thanos writes a block's description last."""
-    return [found.parent for found in data.glob("*/meta.json")]
+    return [path.parent for path in data.glob("*/meta.json")]
 
 
 def _uploaded(block: Path, bucket: Path) -> Path:

@@ -35,9 +35,9 @@ class BatchNode(Node):
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[BatchNode]:
-    made = BatchNode(tmp_path / "state")
-    yield made
-    made.close()
+    batch_node = BatchNode(tmp_path / "state")
+    yield batch_node
+    batch_node.close()
 
 
 def job() -> PodSpec:

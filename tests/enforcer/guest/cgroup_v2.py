@@ -75,8 +75,8 @@ class Node:
                 folder /= part
                 folder.mkdir(exist_ok=True)
                 if folder != ROOT / CONTAINER:
-                    given = (folder / "cgroup.controllers").read_text().split()
-                    (folder / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in given))
+                    texts = (folder / "cgroup.controllers").read_text().split()
+                    (folder / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in texts))
         for path in (TIER, LAYOUT.pod(UID, KubeQos.BEST_EFFORT), CONTAINER):  # as the kubelet makes best effort
             if (ROOT / path / "cpu.weight").exists():
                 (ROOT / path / "cpu.weight").write_text("1")
@@ -131,8 +131,8 @@ def container_of(seen: Observation) -> GroupReading:
 
 
 def test_the_node_is_recognised(node: Node) -> None:
-    found = node.hierarchy.detect()
-    assert found.layout == Layout(Driver.SYSTEMD, Runtime.CONTAINERD)
+    detection = node.hierarchy.detect()
+    assert detection.layout == Layout(Driver.SYSTEMD, Runtime.CONTAINERD)
     known = {Knob.CPU_SHARES, Knob.CPU_QUOTA, Knob.CPU_BURST, Knob.CPU_IDLE, Knob.MEMORY_LIMIT, Knob.MEMORY_MIN,
              Knob.MEMORY_LOW, Knob.MEMORY_HIGH, Knob.MEMORY_OOM_GROUP}  # fmt: skip
     assert known <= node.hierarchy.probe(TIER)
@@ -207,14 +207,14 @@ def test_a_burning_process_is_seen_suppressed_and_throttled(node: Node) -> None:
     node.see()
     since = time.monotonic()
     wait_for(lambda: time.monotonic() > since + 1.0)
-    seen = node.see()
-    used = seen.tiers[KubeQos.BEST_EFFORT].cpu
+    observation = node.see()
+    used = observation.tiers[KubeQos.BEST_EFFORT].cpu
     assert used.millicores is not None
     # 20 ms of each 100 ms; usage is counted in steps of 10 ms here
     assert 0 < used.millicores < 300
     assert used.throttled_periods > 0
-    assert container_of(seen).processes == 1
-    assert container_of(seen).cpu_pressure is None  # this kernel has no PSI
+    assert container_of(observation).processes == 1
+    assert container_of(observation).cpu_pressure is None  # this kernel has no PSI
 
 
 def test_a_wall_clock_that_jumps_changes_no_rate(node: Node) -> None:
@@ -224,11 +224,11 @@ def test_a_wall_clock_that_jumps_changes_no_rate(node: Node) -> None:
     try:
         since = time.monotonic()
         wait_for(lambda: time.monotonic() > since + 0.5)
-        seen = node.see()
+        observation = node.see()
     finally:
         time.clock_settime(time.CLOCK_REALTIME, time.time() - 1e8)
-    assert 0 < seen.elapsed_seconds < 60
-    used = container_of(seen).cpu.millicores
+    assert 0 < observation.elapsed_seconds < 60
+    used = container_of(observation).cpu.millicores
     assert used is not None
     assert 0 < used < 1500
 
@@ -275,9 +275,9 @@ def test_a_removed_cgroup_is_gone_also_when_its_name_is_used_again(node: Node) -
     assert node.shows(CONTAINER, Knob.CPU_QUOTA) is Unavailable.GONE
     assert node.see().pods[0].containers[0].group is None
     node.make()
-    seen = node.see()
-    assert container_of(seen).knobs[Knob.CPU_QUOTA] == NO_LIMIT
-    assert container_of(seen).cpu.millicores is None
+    observation = node.see()
+    assert container_of(observation).knobs[Knob.CPU_QUOTA] == NO_LIMIT
+    assert container_of(observation).cpu.millicores is None
 
 
 def test_a_controller_that_the_parent_does_not_give_is_absent(node: Node) -> None:

@@ -81,10 +81,10 @@ def test_pressure_of_a_squeezed_container_and_of_the_machine_is_seen(node: Node)
         return pressure is not None and pressure.some_avg10 > 5.0
 
     wait_for(squeezed, WAIT_SECONDS)
-    seen = node.see()
-    assert seen.node.cpu_pressure is not None
-    assert seen.node.cpu_pressure.some_avg10 > 0.0
-    assert seen.tiers[KubeQos.BEST_EFFORT].memory_pressure is not None
+    observation = node.see()
+    assert observation.node.cpu_pressure is not None
+    assert observation.node.cpu_pressure.some_avg10 > 0.0
+    assert observation.tiers[KubeQos.BEST_EFFORT].memory_pressure is not None
 
 
 def pod_of(name: str, number: int, kube_qos: KubeQos, qos: QosClass, cpus: str = "") -> PodSpec:

@@ -100,12 +100,12 @@ class Node:
         self._set(pod, values[""])
         self._write(pod, "memory.min", pod_minimum(plan))
         self.paths.append(pod)
-        for one in (c for c in plan.containers if c.name in plan.running):
-            path = f"{pod}/{LAYOUT.container_name(plan.container_id(one.name))}"
+        for container in (c for c in plan.containers if c.name in plan.running):
+            path = f"{pod}/{LAYOUT.container_name(plan.container_id(container.name))}"
             self._make(path, leaf=True)
-            self._set(path, values[one.name])
-            self._write(path, "memory.min", one.granted.memory_request)
-            if high := memory_high(one):
+            self._set(path, values[container.name])
+            self._write(path, "memory.min", container.granted.memory_request)
+            if high := memory_high(container):
                 self._write(path, "memory.high", high)
             self.paths.append(path)
 
@@ -164,8 +164,8 @@ class Agent:
         self._memory, self._facts = Memory(), facts
 
     def tick(self, spec: dict[str, Any]) -> None:
-        found = self._observer.read(self._pods, (), self._facts, self._applier.overridden_knobs)
-        seen = replace(found, node=replace(found.node, cpu=CpuUse(100.0)))
+        observation = self._observer.read(self._pods, (), self._facts, self._applier.overridden_knobs)
+        seen = replace(observation, node=replace(observation.node, cpu=CpuUse(100.0)))
         decided, self._memory = decide(seen, policy(spec), self._memory, strategies(EnforcerSettings()), Ages())
         assert not [v for v in decided.verdicts if v.reason == "StrategyFailed"]
         self._applier.apply([StrategyPlan(wants=decided.wants)], seen)

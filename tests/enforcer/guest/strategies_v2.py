@@ -181,9 +181,9 @@ def test_who_needs_more_than_memory_high_gets_it(node: Node) -> None:
 
 def group(agent: OneStrategy) -> GroupReading:
     assert agent.seen is not None
-    found = agent.seen.pods[0].containers[0].group
-    assert found is not None
-    return found
+    reading = agent.seen.pods[0].containers[0].group
+    assert reading is not None
+    return reading
 
 
 def test_a_batch_pod_that_grew_without_its_limit_is_not_killed_when_it_gets_it(node: Node) -> None:

@@ -77,8 +77,8 @@ def test_koordinator_takes_the_larger_of_the_pods_sum_and_their_total() -> None:
 def test_koordinators_histogram_rounds_up_to_the_end_of_a_bucket() -> None:
     usage = np.full((1, 14 * DAY), 0.06, dtype=np.float32)
     # Buckets of 0.025 growing by 5 %: they start at 0, 0.025, 0.05125, 0.0788125: 0.06 rounds up to 0.0788125.
-    found = KoordinatorMin(first_bucket=0.025).peaks(usage, np.array([1.0]), DAY)
-    assert found == pytest.approx(1.1 * 0.0788125)
+    values = KoordinatorMin(first_bucket=0.025).peaks(usage, np.array([1.0]), DAY)
+    assert values == pytest.approx(1.1 * 0.0788125)
 
 
 def test_a_young_pod_counts_with_its_limit() -> None:

@@ -44,21 +44,21 @@ def history(size: int = 6, days: int = 18, seed: int = 3) -> np.ndarray:
 
 
 def test_origins_start_after_the_history_and_end_before_the_last_horizon() -> None:
-    found = origins(GRID, HALF_HOURS)
+    numbers = origins(GRID, HALF_HOURS)
     # 18 days: the first after 14 days, the last at day 17 (24 h before the end), every 6 h: 3 days x 4 + 1.
-    assert len(found) == 13
-    assert found[0] == MONDAY + 14 * DAY_SECONDS
-    assert found[-1] == MONDAY + 17 * DAY_SECONDS
-    assert {b - a for a, b in pairwise(found)} == {6 * 3600}
+    assert len(numbers) == 13
+    assert numbers[0] == MONDAY + 14 * DAY_SECONDS
+    assert numbers[-1] == MONDAY + 17 * DAY_SECONDS
+    assert {b - a for a, b in pairwise(numbers)} == {6 * 3600}
 
 
 def test_sampled_origins_are_spread_and_visit_several_times_of_day() -> None:
-    found = origins(TimeGrid(MONDAY, 300, 60 * 288), HALF_HOURS, 12)
-    assert len(found) == 12
-    assert len({moment % DAY_SECONDS for moment in found}) > 2
+    numbers = origins(TimeGrid(MONDAY, 300, 60 * 288), HALF_HOURS, 12)
+    assert len(numbers) == 12
+    assert len({moment % DAY_SECONDS for moment in numbers}) > 2
     # 46 days of origins: the first in the first twelfth, the last in the last.
-    assert found[0] < MONDAY + 18 * DAY_SECONDS
-    assert found[-1] > MONDAY + 55 * DAY_SECONDS
+    assert numbers[0] < MONDAY + 18 * DAY_SECONDS
+    assert numbers[-1] > MONDAY + 55 * DAY_SECONDS
 
 
 def test_a_history_that_is_too_short_has_no_origin() -> None:
@@ -70,41 +70,45 @@ def test_a_history_that_is_too_short_has_no_origin() -> None:
 def test_origins_lie_on_the_plans_slots_with_room_on_both_sides(offset: int, step: int, every: int) -> None:
     grid = TimeGrid(MONDAY + offset * step, step, 20 * DAY_SECONDS // step)
     plan = BacktestPlan(every_hours=every)
-    found = origins(grid, plan)
-    assert found
-    assert all(moment % plan.step_seconds == 0 for moment in found)
-    assert all(grid.start_seconds + 14 * DAY_SECONDS <= m <= grid.end_seconds - DAY_SECONDS for m in found)
+    numbers = origins(grid, plan)
+    assert numbers
+    assert all(moment % plan.step_seconds == 0 for moment in numbers)
+    assert all(grid.start_seconds + 14 * DAY_SECONDS <= m <= grid.end_seconds - DAY_SECONDS for m in numbers)
 
 
 def test_a_trial_cuts_history_and_horizon_at_the_origin() -> None:
     values = np.tile(np.arange(GRID.size, dtype=np.float32), (2, 1))
-    one = trial(values, GRID, MONDAY + 15 * DAY_SECONDS, HALF_HOURS)
+    backtest_trial = trial(values, GRID, MONDAY + 15 * DAY_SECONDS, HALF_HOURS)
     # Day 1 (slot 288) to day 15 (slot 4320, excluded) is seen; the half hour's mean of 4320..4325 comes first.
-    assert one.past.fine[0, [0, -1]].tolist() == [288, 4319]
-    assert one.past.fine_grid.end_seconds == one.past.coarse_grid.end_seconds == one.origin_seconds
-    assert one.past.coarse.shape == (2, 14 * 48)
-    assert one.actual[0, 0] == 4322.5
-    assert one.actual.shape == (2, 48)
-    assert one.highest.tolist() == [4320 + 287] * 2
+    assert backtest_trial.past.fine[0, [0, -1]].tolist() == [288, 4319]
+    assert (
+        backtest_trial.past.fine_grid.end_seconds
+        == backtest_trial.past.coarse_grid.end_seconds
+        == backtest_trial.origin_seconds
+    )
+    assert backtest_trial.past.coarse.shape == (2, 14 * 48)
+    assert backtest_trial.actual[0, 0] == 4322.5
+    assert backtest_trial.actual.shape == (2, 48)
+    assert backtest_trial.highest.tolist() == [4320 + 287] * 2
 
 
 def test_series_with_too_little_history_are_not_forecast_and_without_a_horizon_not_judged() -> None:
     values = history()
     values[0, : 9 * 288] = np.nan  # 5 of 14 days known before day 14: under half
-    one = trial(values, GRID, MONDAY + 16 * DAY_SECONDS, HALF_HOURS)
+    backtest_trial = trial(values, GRID, MONDAY + 16 * DAY_SECONDS, HALF_HOURS)
     # Row 0: days 9-16 of 2-16 known, exactly half; with its 3 % further gaps less. Row 5 died on day 15.
-    assert one.rows.tolist() == [1, 2, 3, 4]
+    assert backtest_trial.rows.tolist() == [1, 2, 3, 4]
     # Row 5 has a history and is forecast; nothing came to judge it by.
-    assert len(one.past.fine) == 5
-    assert one.scored.tolist() == [True] * 4 + [False]
+    assert len(backtest_trial.past.fine) == 5
+    assert backtest_trial.scored.tolist() == [True] * 4 + [False]
     young = trial(values, GRID, MONDAY + 16 * DAY_SECONDS, BacktestPlan(known_share=0.1))
     assert young.rows.tolist() == [0, 1, 2, 3, 4]
 
 
 def test_a_mean_over_slots_ignores_gaps() -> None:
     # (1 + 3) / 2; 5 alone; nothing.
-    found = join_slots(np.array([[1, 3, 5, np.nan, np.nan, np.nan]], dtype=np.float32), 2)
-    assert found[0] == pytest.approx([2, 5, np.nan], nan_ok=True)
+    values = join_slots(np.array([[1, 3, 5, np.nan, np.nan, np.nan]], dtype=np.float32), 2)
+    assert values[0] == pytest.approx([2, 5, np.nan], nan_ok=True)
 
 
 def test_a_step_that_does_not_divide_the_plans_is_refused() -> None:
@@ -134,15 +138,15 @@ def test_what_is_scored_is_what_the_product_serves(signal: Signal) -> None:
     spec, cut = signal.spec, 15 * 288
     resource = spec.resource
     assert isinstance(resource, Resource)
-    one = trial(history()[:5], GRID, MONDAY + 15 * DAY_SECONDS, BacktestPlan(statistic=spec.statistic))
+    backtest_trial = trial(history()[:5], GRID, MONDAY + 15 * DAY_SECONDS, BacktestPlan(statistic=spec.statistic))
     refs = tuple(NodeRef(str(row)) for row in range(5))
     usage = Usage(refs, TimeGrid(MONDAY, 300, cut), history()[:5, :cut], resource, spec.statistic)
     served = forecast(usage, build(refs, np.arange(5), usage, PortraitSettings()), ForecastingSettings())
-    answer = EngineContender(resource).answer(one.past, 48)
+    answer = EngineContender(resource).answer(backtest_trial.past, 48)
     np.testing.assert_array_equal(answer.quantiles, served.quantiles)
     first = history()[:5, cut : cut + 6]
     actual = np.nanmax(first, axis=1) if spec.statistic.value == "max" else np.nanmean(first, axis=1)
-    assert one.actual[:, 0] == pytest.approx(actual, rel=1e-6)
+    assert backtest_trial.actual[:, 0] == pytest.approx(actual, rel=1e-6)
 
 
 def test_what_is_scored_at_5_minutes_is_what_the_product_serves_there() -> None:
@@ -172,9 +176,9 @@ def test_a_baseline_may_be_made_on_half_hours_and_scored_on_their_values() -> No
 def test_a_week_ahead_on_whole_hours() -> None:
     values = history(days=22)
     grid = TimeGrid(MONDAY, 300, 22 * 288)
-    one = trial(values[:5], grid, MONDAY + 14 * DAY_SECONDS, HOURLY_WEEK)
-    assert one.actual.shape == (5, 168)
+    backtest_trial = trial(values[:5], grid, MONDAY + 14 * DAY_SECONDS, HOURLY_WEEK)
+    assert backtest_trial.actual.shape == (5, 168)
     for name in DEFAULT:
-        answer = PathContender(by_name(name)).answer(one.past, HOURLY_WEEK.horizon)
+        answer = PathContender(by_name(name)).answer(backtest_trial.past, HOURLY_WEEK.horizon)
         assert answer.quantiles.shape == (5, 168, 11)
         assert np.isfinite(answer.quantiles).all()

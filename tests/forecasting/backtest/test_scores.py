@@ -46,30 +46,32 @@ def ledger(values: np.ndarray, *say: float, **options: float) -> BacktestScores:
 def test_relative_loss_is_the_geometric_mean_over_series_of_the_ratio() -> None:
     # Flat series at 10 and 40, 16 days. Mean pinball over 0.1 .. 0.9 of a value x too low: 0.5 x; too high: 0.5 x.
     values = np.repeat([[10.0], [40.0]], 16 * 48, axis=1)
-    found = scores.relative(ledger(values, 20, 30), "always 20", "always 30")
+    interval = scores.relative(ledger(values, 20, 30), "always 20", "always 30")
     # Series 10: |10 - 20| / |10 - 30| = 1/2. Series 40: |40 - 20| / |40 - 30| = 2. Geometric mean 1.
-    assert found.value == pytest.approx(1.0)
-    assert (found.series, found.trials, found.dropped) == (2, 10, 0)
+    assert interval.value == pytest.approx(1.0)
+    assert (interval.series, interval.trials, interval.dropped) == (2, 10, 0)
     # Pooled: 2 x 0.5 x (10 + 20) / (10 + 40) = 0.6.
     assert scores.pooled_wql(ledger(values, 20), "always 20") == pytest.approx(0.6)
 
 
 def test_ratios_are_held_within_a_hundred_and_series_without_a_scale_are_dropped_and_counted() -> None:
     values = np.repeat([[10.0], [0.0], [30.0]], 16 * 48, axis=1)
-    found = scores.relative(ledger(values, 10, 30), "always 10", "always 30")
+    interval = scores.relative(ledger(values, 10, 30), "always 10", "always 30")
     # Series 10: perfect, held at 1/100. Series 0 used nothing; series 30: the baseline lost nothing: both dropped.
-    assert found.value == pytest.approx(0.01)
-    assert (found.series, found.dropped) == (1, 2)
+    assert interval.value == pytest.approx(0.01)
+    assert (interval.series, interval.dropped) == (1, 2)
 
 
 def test_the_comparison_with_another_contender_is_paired() -> None:
     rng = np.random.default_rng(0)
     values = np.repeat(rng.uniform(100, 200, (25, 1)), 15 * 48, axis=1)
     book = ledger(values, 1000, 900, 50)
-    found = scores.against(book, "always 900", "always 1000", "always 50")
+    interval = scores.against(book, "always 900", "always 1000", "always 50")
     # (900 - x) / (1000 - x) for each x, whatever the baseline lost.
-    assert found.value == pytest.approx(np.exp(np.log((900 - values[:, 0]) / (1000 - values[:, 0])).mean()), rel=1e-5)
-    assert found.low < found.value < found.high < 1
+    assert interval.value == pytest.approx(
+        np.exp(np.log((900 - values[:, 0]) / (1000 - values[:, 0])).mean()), rel=1e-5
+    )
+    assert interval.low < interval.value < interval.high < 1
 
 
 def test_coverage_counts_slots_at_or_below() -> None:
@@ -106,13 +108,13 @@ def test_mase_winkler_and_pinball_of_levels() -> None:
 def test_peaks_are_scored_where_there_is_one_and_abstention_where_there_is_none() -> None:
     moving = np.tile(np.r_[np.ones(18), np.full(6, 5.0), np.ones(24)], 16)
     values = np.stack([moving, np.ones(16 * 48)])
-    found = scores.peaks(ledger(values, 2), "always 2")
+    peak_scores = scores.peaks(ledger(values, 2), "always 2")
     # A flat forecast never claims a peak: right on the second series, wrong on the first: precision 1/2, recall 1.
-    assert found.abstain_precision == 0.5
-    assert found.abstain_recall == 1.0
-    assert found.hit.series == 1
+    assert peak_scores.abstain_precision == 0.5
+    assert peak_scores.abstain_recall == 1.0
+    assert peak_scores.hit.series == 1
     # It says 2 where 5 came: (2 - 5) / 5.
-    assert found.height_50 == pytest.approx(-0.6)
+    assert peak_scores.height_50 == pytest.approx(-0.6)
 
 
 def test_strata_by_season_by_idleness_and_by_age() -> None:
@@ -133,28 +135,28 @@ def test_strata_by_season_by_idleness_and_by_age() -> None:
 def test_autocorrelation_at_a_day_of_hourly_means() -> None:
     day = np.r_[np.ones(12), np.full(12, 3.0)]
     grid = TimeGrid(MONDAY, 3600, 24 * 10)
-    found = daily_acf(np.stack([np.tile(day, 10), np.ones(240)]).astype(np.float32), grid)
+    values = daily_acf(np.stack([np.tile(day, 10), np.ones(240)]).astype(np.float32), grid)
     # The same a day later: 1; without variance: unknown.
-    assert found[0] == pytest.approx(1.0)
-    assert np.isnan(found[1])
+    assert values[0] == pytest.approx(1.0)
+    assert np.isnan(values[1])
 
 
 def test_few_series_are_drawn_by_origin() -> None:
     rng = np.random.default_rng(5)
     values = rng.normal(0, 1, (4, 60))
-    found = scores.bootstrap(values)
+    interval = scores.bootstrap(values)
     # Standard error of a mean over 4 x 60 independent values: 1 / sqrt(240) = 0.065; the interval is 3.9 of them.
-    assert found.high - found.low == pytest.approx(3.92 / np.sqrt(240), rel=0.25)
-    assert found.low < values.mean() < found.high
+    assert interval.high - interval.low == pytest.approx(3.92 / np.sqrt(240), rel=0.25)
+    assert interval.low < values.mean() < interval.high
 
 
 @given(st.integers(20, 60), st.integers(0, 2**31))
 @settings(max_examples=10)
 def test_an_interval_holds_its_value_and_comes_again_with_its_seed(size: int, seed: int) -> None:
     values = np.random.default_rng(seed).normal(0, 1, (size, 3))
-    one, two = scores.bootstrap(values, seed), scores.bootstrap(values, seed)
-    assert one == two
-    assert one.low <= one.value <= one.high
+    interval, two = scores.bootstrap(values, seed), scores.bootstrap(values, seed)
+    assert interval == two
+    assert interval.low <= interval.value <= interval.high
 
 
 def test_shards_give_the_same_ledger_as_one_piece() -> None:
@@ -165,9 +167,9 @@ def test_shards_give_the_same_ledger_as_one_piece() -> None:
         Shard(whole.names[i : i + 2], whole.grid, whole.values[i : i + 2], whole.limits[i : i + 2]) for i in (0, 2, 4)
     ]
     say = [PathContender(Always(2, "two"))]
-    one, many = run([whole], say, HALF_HOURS, at), run(parts, say, HALF_HOURS, at)
-    assert many.names == one.names
-    assert np.array_equal(many.of_contender["loss"], one.of_contender["loss"])
-    assert np.array_equal(many.hourly_slots, one.hourly_slots)
-    assert many.level_loss == pytest.approx(one.level_loss)
+    backtest_scores, many = run([whole], say, HALF_HOURS, at), run(parts, say, HALF_HOURS, at)
+    assert many.names == backtest_scores.names
+    assert np.array_equal(many.of_contender["loss"], backtest_scores.of_contender["loss"])
+    assert np.array_equal(many.hourly_slots, backtest_scores.hourly_slots)
+    assert many.level_loss == pytest.approx(backtest_scores.level_loss)
     assert run([], say, HALF_HOURS, at).names == ()

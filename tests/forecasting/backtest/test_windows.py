@@ -36,30 +36,30 @@ def test_the_window_is_the_two_hours_with_the_highest_mean() -> None:
 
 
 def test_scores_of_a_forecast_that_is_an_hour_late() -> None:
-    actual, said = day(h9=5, h10=5)[None], day(h10=2, h11=2)[None]
-    found = compare(actual, said, HALF_HOUR)
+    actual, values = day(h9=5, h10=5)[None], day(h10=2, h11=2)[None]
+    scores = compare(actual, values, HALF_HOUR)
     # Start 10:00 against 09:00: within an hour; overlap 10-11 of 9-12: 1/3; mean 3 (5 and 1) over 5.
-    assert found.hit.tolist() == [1]
-    assert found.iou == pytest.approx([1 / 3])
-    assert found.capture == pytest.approx([0.6])
-    assert found.late_minutes.tolist() == [60]
+    assert scores.hit.tolist() == [1]
+    assert scores.iou == pytest.approx([1 / 3])
+    assert scores.capture == pytest.approx([0.6])
+    assert scores.late_minutes.tolist() == [60]
 
 
 def test_timing_runs_round_the_clock() -> None:
-    actual, said = day(h0=5, h1=5)[None], day(h22=5, h23=5)[None]
-    found = compare(actual, said, HALF_HOUR)
+    actual, values = day(h0=5, h1=5)[None], day(h22=5, h23=5)[None]
+    scores = compare(actual, values, HALF_HOUR)
     # 22:00 is two hours before 00:00 on the circle, and no hit.
-    assert found.late_minutes.tolist() == [-120]
-    assert found.hit.tolist() == [0]
-    assert found.iou.tolist() == [0]
+    assert scores.late_minutes.tolist() == [-120]
+    assert scores.hit.tolist() == [0]
+    assert scores.iou.tolist() == [0]
 
 
 def test_a_day_without_a_whole_window_is_not_judged() -> None:
     actual = np.full((1, 48), np.nan)
     actual[0, ::3] = 1.0
-    found = compare(actual, day(h9=5)[None], HALF_HOUR)
-    assert np.isnan(found.hit[0])
-    assert np.isnan(found.capture[0])
+    scores = compare(actual, day(h9=5)[None], HALF_HOUR)
+    assert np.isnan(scores.hit[0])
+    assert np.isnan(scores.capture[0])
 
 
 def test_only_days_that_move_have_a_peak() -> None:
@@ -79,11 +79,11 @@ def test_two_peaks_of_one_height_are_equal() -> None:
 @given(arrays(np.float32, (4, 48), elements=st.floats(0, 1000, width=32)))
 @settings(max_examples=40)
 def test_a_perfect_forecast_is_perfect_and_no_capture_is_above_one(actual: np.ndarray) -> None:
-    found = compare(actual, actual, HALF_HOUR)
-    assert (found.hit == 1).all()
-    assert (found.iou == 1).all()
+    scores = compare(actual, actual, HALF_HOUR)
+    assert (scores.hit == 1).all()
+    assert (scores.iou == 1).all()
     used = actual.max(axis=1) > 0
-    assert np.allclose(found.capture[used], 1)
+    assert np.allclose(scores.capture[used], 1)
     other = compare(actual, actual[::-1], HALF_HOUR)
     assert (np.nan_to_num(other.capture) <= 1 + 1e-6).all()
     assert (np.abs(other.late_minutes) <= 720).all()
@@ -100,8 +100,8 @@ def test_run_means_with_and_without_gaps_agree_where_both_know(path: np.ndarray,
 
 
 def test_several_windows_of_a_day_are_paired_one_to_one() -> None:
-    actual, said = day(h3=5, h4=5, h15=4, h16=4)[None], day(h4=5, h5=5, h20=4, h21=4)[None]
-    real, found = window_starts(actual, HALF_HOUR), window_starts(said, HALF_HOUR)
+    actual, values = day(h3=5, h4=5, h15=4, h16=4)[None], day(h4=5, h5=5, h20=4, h21=4)[None]
+    real, found = window_starts(actual, HALF_HOUR), window_starts(values, HALF_HOUR)
     # Smoothed over three slots, each edge lies half way: 5s above (1 + 5) / 2 = 3 start on their own slot, 6 and 8; 4s
     # as well: (1 + 4 + 4) / 3 = 3.
     assert np.flatnonzero(real[0]).tolist() == [6, 30]

@@ -23,8 +23,8 @@ FREE = {"cpu.weight": "1", "cpu.max": "max 100000", "memory.max": "max"}
 @pytest.fixture(scope="module")
 def runtime() -> Iterator[Containerd]:
     assert (UNIFIED, impossible(with_nri=True)) == (True, "")
-    with Containerd(with_nri=True) as made:
-        yield made
+    with Containerd(with_nri=True) as containerd:
+        yield containerd
 
 
 def batch_pod(runtime: Containerd) -> Pod:

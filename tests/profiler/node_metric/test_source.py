@@ -42,9 +42,9 @@ def settings(url: str) -> PrometheusSettings:
 
 @pytest.fixture
 def source(served: Served) -> Iterator[NodeMetricSource]:
-    made = NodeMetricSource(settings(served.server.url))
-    yield made
-    made.close()
+    metric_source = NodeMetricSource(settings(served.server.url))
+    yield metric_source
+    metric_source.close()
 
 
 def observed(source: NodeMetricSource, served: Served, back: int = 0) -> Observed:
@@ -101,9 +101,9 @@ def test_a_node_that_two_servers_scrape_counts_once(served: Served, tmp_path: Pa
         source = NodeMetricSource(settings(server.url))
         both = source.observe(served.end, POLICY, {})
         source.close()
-    one = NodeMetricSource(settings(served.server.url))
-    alone = one.observe(served.end, POLICY, {})
-    one.close()
+    metric_source = NodeMetricSource(settings(served.server.url))
+    alone = metric_source.observe(served.end, POLICY, {})
+    metric_source.close()
     assert both.nodes[CPU].nodes == alone.nodes[CPU].nodes
     # the second scraper looks at other moments, so values differ a little, never by a factor of two
     ratios = (
@@ -146,8 +146,8 @@ def test_a_server_whose_clock_is_off_is_asked_by_the_clock_that_its_samples_have
 
 def metrics(control_plane: ControlPlane) -> dict[str, NodeMetric]:
     """The NodeMetrics of the cluster by node."""
-    found = control_plane.admin_client().list("/apis/slo.koordinator.sh/v1alpha1/nodemetrics", dict[str, Any])
-    return {metric.node: metric for metric in map(NodeMetric.parse, found)}
+    items = control_plane.admin_client().list("/apis/slo.koordinator.sh/v1alpha1/nodemetrics", dict[str, Any])
+    return {metric.node: metric for metric in map(NodeMetric.parse, items)}
 
 
 @pytest.fixture

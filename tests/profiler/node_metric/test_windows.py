@@ -24,13 +24,13 @@ def array(rows: list[list[float | None]]) -> np.ndarray:
 @settings(max_examples=150)
 def test_aggregates_are_the_average_and_the_nearest_ranks(row: list[float | None]) -> None:
     got = aggregate_rows(array([row]))[0]
-    seen = sorted(v for v in row if v is not None)
-    if not seen:
+    values = sorted(v for v in row if v is not None)
+    if not values:
         assert np.isnan(got).all()
         return
     # nearest rank: the smallest value that at least p percent of the samples do not exceed
-    ranks = [next(v for v in seen if 100 * sum(x <= v for x in seen) >= p * len(seen)) for p in (50, 90, 95, 99)]
-    assert got[0] == pytest.approx(sum(seen) / len(seen))
+    ranks = [next(v for v in values if 100 * sum(x <= v for x in values) >= p * len(values)) for p in (50, 90, 95, 99)]
+    assert got[0] == pytest.approx(sum(values) / len(values))
     assert got[1:].tolist() == ranks
 
 

@@ -31,12 +31,18 @@ def compared(signal: Signal, ours: list[float], theirs: list[float], time: Recor
 
 
 def test_a_row_whose_medians_lie_apart_is_named_with_both() -> None:
-    found = compared(CPU, [200.0, 100.0, 200.0], [100.0])
+    comparison = compared(CPU, [200.0, 100.0, 200.0], [100.0])
 
     # Medians over twelve slots: 200 and 100, so half of the larger one apart.
-    (one,) = found.differing
-    assert (found.rows, found.slots) == (1, 12)
-    assert (one.row, one.slots, one.recorded, one.scraped, one.share) == ("shop/web/main", 12, 200.0, 100.0, 0.5)
+    (difference,) = comparison.differing
+    assert (comparison.rows, comparison.slots) == (1, 12)
+    assert (difference.row, difference.slots, difference.recorded, difference.scraped, difference.share) == (
+        "shop/web/main",
+        12,
+        200.0,
+        100.0,
+        0.5,
+    )
 
 
 def test_small_differences_in_share_or_amount_are_those_of_the_moments_of_reading() -> None:
@@ -60,9 +66,9 @@ def test_what_one_source_lacks_is_compared_with_nothing() -> None:
 def test_slots_in_a_gap_of_the_recording_are_not_compared() -> None:
     # In the gap of half an hour the stored values are Prometheus' own: equal, though the recorder's are twice as high.
     gap = RecordedTime(START, START + 3600, ((START, START + 1800),))
-    found = compared(CPU, [100.0] * 6 + [200.0] * 6, [100.0], gap)
+    comparison = compared(CPU, [100.0] * 6 + [200.0] * 6, [100.0], gap)
 
-    assert (found.slots, found.differing[0].recorded) == (6, 200.0)
+    assert (comparison.slots, comparison.differing[0].recorded) == (6, 200.0)
 
 
 @given(
@@ -76,7 +82,7 @@ def test_the_same_values_differ_in_no_row_also_with_the_noise_of_scrapes(values:
 def test_the_widest_difference_comes_first() -> None:
     ours = usage(CPU, a=[100.0], b=[100.0], c=[100.0])
     theirs = usage(CPU, a=[50.0], b=[10.0], c=[0.0])
-    found = compare_sources({CPU: (ours, theirs)}, HOUR)
+    comparison = compare_sources({CPU: (ours, theirs)}, HOUR)
 
     # Shares 0.5, 0.9 and 1: nothing at all is the widest.
-    assert [one.row for one in found.differing] == ["shop/c/main", "shop/b/main", "shop/a/main"]
+    assert [difference.row for difference in comparison.differing] == ["shop/c/main", "shop/b/main", "shop/a/main"]

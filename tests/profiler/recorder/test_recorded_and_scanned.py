@@ -243,7 +243,10 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
     with kube_series.served(folder, {"same": lines()}) as url:
         found = kube_series.scanned(url, "same", folder / "scanned")
     history = load(recorded, kube_series.settings())
-    rows = {str(one.container): one for one in assess(history, kube_series.settings()).recommendations}
+    rows = {
+        str(recommendation.container): recommendation
+        for recommendation in assess(history, kube_series.settings()).recommendations
+    }
     yield Both(recorded, Store((folder / "scanned").as_uri(), "c"), rows, found.recommendations)
 
 
@@ -320,19 +323,19 @@ def amounts_after(folder: Path, begun: int, seconds: int) -> dict[str, int | Non
     """Recommended CPU by container of a recording that began then, with what was stored so many seconds later."""
     store, interval = Store(folder.as_uri(), "c"), 100  # the longest: what is told has to hold for it too
     record(store, begun, begun + seconds - interval - round(GRACE_SECONDS), interval=interval)
-    found = assess(load(store, Settings()), Settings()).recommendations
-    values = {str(row.container): row.value(Resource.CPU, Field.REQUEST) for row in found}
+    recommendations = assess(load(store, Settings()), Settings()).recommendations
+    values = {str(row.container): row.value(Resource.CPU, Field.REQUEST) for row in recommendations}
     return {name: value.amount for name, value in values.items() if value and value.action is Action.SET}
 
 
 @pytest.mark.slow
 def test_the_first_recommendation_is_there_at_the_moment_that_is_told_at_the_beginning(tmp_path: Path) -> None:
     begun = START + 270  # its first slot has half a minute, which is no value
-    (told,) = (found for found in coming_results(begun, begun) if found.what == "first recommendations")
+    (coming_result,) = (found for found in coming_results(begun, begun) if found.what == "first recommendations")
 
     # A day lies between the first sample and the last once the slot that begins a day after the first one is over.
     last_slot_ends = START + DAY_SECONDS + 2 * FIVE_MINUTES_SECONDS
-    at_once = amounts_after(tmp_path / "told", begun, int(told.at_seconds) - begun)
+    at_once = amounts_after(tmp_path / "told", begun, int(coming_result.at_seconds) - begun)
     too_soon = amounts_after(tmp_path / "before", begun, last_slot_ends - 1 - begun)
 
     assert len(at_once) == 3
@@ -447,17 +450,17 @@ def test_doctor_compares_both_sources_row_by_row(tmp_path: Path, doubled: str, s
     scraped = [twice_the_cpu(line) if line.labels.get("pod") == doubled else line for line in lines()]
     with kube_series.served(tmp_path, {"v": scraped}) as url:
         own = PrometheusSettings(url=url, labels={kube_series.LABEL: "v"}, backoff_seconds=0.01)
-        found = metrics.probe_recorder(store.url, {"c": status}, ProfilerSettings(prometheus=own), None)
+        finding = metrics.probe_recorder(store.url, {"c": status}, ProfilerSettings(prometheus=own), None)
 
-    assert found.state is state, found.found
-    assert said in found.found
+    assert finding.state is state, finding.found
+    assert said in finding.found
     if doubled:
-        assert "recorded" in found.found and "scraped (50.0 % apart, 12 slots)" in found.found
+        assert "recorded" in finding.found and "scraped (50.0 % apart, 12 slots)" in finding.found
 
 
 def test_doctor_compares_nothing_where_it_does_not_know_the_cluster(tmp_path: Path) -> None:
     several = {"a": RecorderStatus(0.0), "b": RecorderStatus(0.0)}
 
-    found = metrics.probe_recorder(tmp_path.as_uri(), several, ProfilerSettings(), "another")
+    finding = metrics.probe_recorder(tmp_path.as_uri(), several, ProfilerSettings(), "another")
 
-    assert found.state is ProbeState.SKIPPED and "several clusters are recorded: a, b" in found.found
+    assert finding.state is ProbeState.SKIPPED and "several clusters are recorded: a, b" in finding.found

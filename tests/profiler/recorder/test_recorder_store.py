@@ -234,7 +234,7 @@ def test_a_process_that_waits_for_the_lease_keeps_no_versions_of_pods(api: ApiSe
             stopping.set()
             thread.join(30)
 
-        assert [one.key for one in waiting.watch.pods()] == [("shop", "web")]
+        assert [recorded_pod.key for recorded_pod in waiting.watch.pods()] == [("shop", "web")]
         assert waiting.watch.take() == []
 
 
@@ -278,9 +278,9 @@ def test_without_any_kubelet_that_answers_it_goes_on_asking_and_says_why(api: Ap
         finally:
             stopping.set()
         running.result(30)
-    found = store.read_document(STATUS_DOCUMENT, RecorderStatus)
-    assert found is not None and found.present is None and found.until_seconds == 0
-    assert "cannot be reached" in found.troubles["n"]
+    recorder_status = store.read_document(STATUS_DOCUMENT, RecorderStatus)
+    assert recorder_status is not None and recorder_status.present is None and recorder_status.until_seconds == 0
+    assert "cannot be reached" in recorder_status.troubles["n"]
     assert store.span(Signal.CPU_USAGE_MEAN) is None
 
 
@@ -291,9 +291,11 @@ def test_a_request_that_was_taken_away_is_not_set_and_not_unknown(tmp_path: Path
     before = Workload(ref, 1, (Container("app", {Resource.CPU: 500}),))
     write_inventory(store, Inventory("c", 2 * HOUR_SECONDS, (node,), (before,), (asked,)), [], ProfilerSettings())
     now, bare = Pod("shop", "web-new", ref, "n1", 2 * HOUR_SECONDS), Workload(ref, 1, (Container("app"),))
-    found = write_inventory(store, Inventory("c", 3 * HOUR_SECONDS, (node,), (bare,), (now,)), [], ProfilerSettings())
-    assert {p.name for p in found.pods} == {"web-old", "web-new"}
-    assert [(w.ref, w.gaps) for w in found.workloads] == [(ref, ())]
+    inventory = write_inventory(
+        store, Inventory("c", 3 * HOUR_SECONDS, (node,), (bare,), (now,)), [], ProfilerSettings()
+    )
+    assert {p.name for p in inventory.pods} == {"web-old", "web-new"}
+    assert [(w.ref, w.gaps) for w in inventory.workloads] == [(ref, ())]
 
 
 def test_pods_that_cannot_be_counted_are_named_and_all_others_are_stored(api: ApiServer, tmp_path: Path) -> None:

@@ -40,16 +40,16 @@ def test_a_recording_says_since_when_what_is_used_and_what_comes_when() -> None:
 
 def test_a_recorder_that_does_not_run_promises_nothing_and_its_last_use_is_not_the_present_one() -> None:
     use = PresentUse(BEGUN + 120, 4, 61, 3200, 12 * 1024 * MIB)
-    said = RecorderStatus(BEGUN, BEGUN + 600, int(BEGUN + 500), present=use).lines(BEGUN + 3600)
+    texts = RecorderStatus(BEGUN, BEGUN + 600, int(BEGUN + 500), present=use).lines(BEGUN + 3600)
 
-    assert "nothing was written since" in said[0]
-    assert not any("recommendations" in line or "cores" in line for line in said)
+    assert "nothing was written since" in texts[0]
+    assert not any("recommendations" in line or "cores" in line for line in texts)
 
 
 @given(st.floats(1e9, 2e9), st.floats(0, 30))
 def test_what_has_come_is_not_to_come(since: float, days: float) -> None:
     now = since + days * 86400
-    coming = [one.what for one in coming_results(since, now)]
+    coming = [coming_result.what for coming_result in coming_results(since, now)]
     assert coming == [what for what, needed in RESULTS if moment_of(since, needed) > now]
     # Never promised before the length is there, nor more than a quarter of an hour after it.
     assert all(0 < moment_of(since, needed) - since - needed * 86400 <= 900 for _, needed in RESULTS)
@@ -67,8 +67,8 @@ def test_what_has_come_is_not_to_come(since: float, days: float) -> None:
 def test_the_gap_between_two_processes_is_the_time_that_neither_read(
     stored_until: int, written: float, begun: float, gap: tuple[float, float] | None
 ) -> None:
-    found = gap_before(stored_until, written, begun, 150)
-    assert (found and (found.begin_seconds, found.end_seconds)) == gap
+    recording_gap = gap_before(stored_until, written, begun, 150)
+    assert (recording_gap and (recording_gap.begin_seconds, recording_gap.end_seconds)) == gap
 
 
 def test_gaps_that_touch_are_one_if_they_have_one_reason() -> None:

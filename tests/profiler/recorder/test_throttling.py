@@ -286,11 +286,11 @@ def means(store: Store, signal: Signal) -> dict[PodContainerRef, float]:
 @pytest.mark.slow
 def test_quotas_are_stored_as_a_scan_stores_them_where_a_kubelet_tells(recorded: tuple[Store, RecorderStatus]) -> None:
     store, _ = recorded
-    told = [PodContainerRef(*names) for node in (0, 1) for names in containers_of(node, PODS) if names[2] == "main"]
+    refs = [PodContainerRef(*names) for node in (0, 1) for names in containers_of(node, PODS) if names[2] == "main"]
 
     throttled, used = (means(store, signal) for signal in (Signal.CPU_THROTTLED_MEAN, Signal.CPU_USAGE_MEAN))
 
-    assert throttled == {ref: pytest.approx(REFUSED_CORES * 1000, rel=0.01) for ref in told}
+    assert throttled == {ref: pytest.approx(REFUSED_CORES * 1000, rel=0.01) for ref in refs}
     everyone = [PodContainerRef(*names) for node in range(NODES) for names in containers_of(node, PODS)]
     assert used == {ref: pytest.approx(CORES * 1000, rel=0.01) for ref in everyone}
 
@@ -302,13 +302,13 @@ def test_nodes_that_do_not_tell_are_counted_and_the_first_is_named_with_its_reas
 
     assert status.unthrottled == 2
     assert status.nodes == {NodeSource.KUBELET: NODES} and not status.troubles
-    said = (
+    text = (
         "throttled time of 2 nodes is unknown, where demand counts as usage: the kubelet of node node-00002 reports "
         "no throttled time of containers with a limit. Does its cAdvisor find the container runtime (--containerd of "
         "the kubelet)?"
     )
-    assert said in status.notes
-    assert said in status.lines(status.written_seconds)
+    assert text in status.notes
+    assert text in status.lines(status.written_seconds)
     # Four rounds: five kubelets for usage, four for quotas; the two that do not tell are left out of the third.
     assert status.questions in range(4 * NODES + 2 * 4 + 2 * 2, 4 * NODES + 4 * 4 + 1)
 

@@ -74,15 +74,13 @@ def test_replicas_that_were_more_come_back_with_the_rules_of_those_that_run() ->
     spread: dict[str, Any] = {"nodeSelector": {"pool": "web"}}
     now = [runs("web-0", containers=[{"name": "main", "resources": {"requests": {"cpu": "2"}}}], **spread)]
     names = ["web-0", "web-1", "web-2"]
-    found = returning(
-        now, record(*(ran(name, "Deployment/web", 10, None if name == "web-0" else 90) for name in names))
-    )
+    pods = returning(now, record(*(ran(name, "Deployment/web", 10, None if name == "web-0" else 90) for name in names)))
     # Three ran then and one runs: two come back, with the two cores of today's template and its selector.
-    assert [(back.name, back.node, back.requests["cpu"]) for back in found] == [
+    assert [(back.name, back.node, back.requests["cpu"]) for back in pods] == [
         ("web-1", "", 2_000),
         ("web-2", "", 2_000),
     ]
-    assert all(back.rules == now[0].rules and back.owner == now[0].owner for back in found)
+    assert all(back.rules == now[0].rules and back.owner == now[0].owner for back in pods)
 
 
 def test_a_job_that_does_not_run_now_comes_back_with_its_requests() -> None:
@@ -126,6 +124,6 @@ def test_every_workload_counts_with_the_larger_of_both_numbers(pods: list[tuple[
         return
     there = Counter(of for _, of, _, runs_now in kept if runs_now)
     then = Counter(of for _, of, did, _ in kept if did)
-    found = Counter(back.owner.rpartition("/")[2] for back in returning(now, record(*before)))
-    assert there + found == there | then
+    counter = Counter(back.owner.rpartition("/")[2] for back in returning(now, record(*before)))
+    assert there + counter == there | then
     assert len({back.address for back in [*now, *returning(now, record(*before))]}) == sum((there | then).values())

@@ -59,12 +59,12 @@ def test_the_bound_of_a_small_cluster_is_the_one_by_hand(case: str) -> None:
 def test_a_waiting_pod_that_finds_no_place_today_raises_no_bound() -> None:
     # 3 of 4 cores are free on each of two nodes, and one core is all that runs on either: the one kept holds both.
     pods = [pod("x", "a"), pod("y", "b"), pod("new", "", requesting("3500m"))]
-    made = state([node("a"), node("b")], pods)
-    size = decide_size(made)
+    cluster = state([node("a"), node("b")], pods)
+    size = decide_size(cluster)
     assert size.waiting == ("shop/new",) and len(size.staying) == 1
     # With it the pods would request 5.5 cores, and so two nodes of 4.
-    assert fewest_nodes(made).nodes == 2
-    assert fewest_nodes(made, uncounted=size.waiting).nodes == 1
+    assert fewest_nodes(cluster).nodes == 2
+    assert fewest_nodes(cluster, uncounted=size.waiting).nodes == 1
 
 
 def test_nodes_that_have_less_than_their_pods_request_have_no_bound_and_a_reason() -> None:
@@ -77,5 +77,5 @@ def test_nodes_that_have_less_than_their_pods_request_have_no_bound_and_a_reason
 @settings(max_examples=5, deadline=None)
 @given(seed=st.integers(0, 500), nodes=st.integers(15, 18))  # all of these hold their own pods
 def test_no_answer_keeps_fewer_nodes_than_the_bound(seed: int, nodes: int) -> None:
-    made = state_of(SeededCluster.of(seed, nodes=nodes, fill=0.4))
-    assert fewest_nodes(made).nodes <= len(decide_size(made).staying)
+    cluster = state_of(SeededCluster.of(seed, nodes=nodes, fill=0.4))
+    assert fewest_nodes(cluster).nodes <= len(decide_size(cluster).staying)

@@ -68,9 +68,9 @@ def test_services_are_the_same_whatever_an_autoscaler_and_batch_work_do(
     assert moment is not None
     pods = [wire(name, "ab"[NAMES.index(name) % 2]) for name in stayed]
     pods += [wire(f"web-5d4f-x{n}", "a") for n in came] + [wire(f"job{n}", "b", "", **BATCH) for n in range(batch)]
-    found = services_of(as_recorded(SizedCluster((node("a"), node("b")), tuple(pods)), moment))
+    cluster = services_of(as_recorded(SizedCluster((node("a"), node("b")), tuple(pods)), moment))
     # The record ended with four, two on each node.
-    assert [(one.name, one.node, one.stays) for one in found.pods] == [
+    assert [(one.name, one.node, one.stays) for one in cluster.pods] == [
         (name, "ab"[n % 2], None) for n, name in enumerate(NAMES)
     ]
 
@@ -98,11 +98,11 @@ def report_of(state: SizedCluster, scan: StoredScan) -> Any:
 def test_batch_work_without_a_controller_keeps_no_node_for_good_and_is_said_apart() -> None:
     pods = (wire("web-5d4f-0", "a"), wire("job", "b", "", "3", **BATCH))
     state = SizedCluster((node("a"), node("b")), pods)
-    made = report_of(state, StoredScan(reason="no scan"))
+    report = report_of(state, StoredScan(reason="no scan"))
     # One service of 1 core needs one of two nodes. The batch pod has no controller, so its node stays, and with it b;
     # web finds 1 of 4 cores there beside the 3 of the batch pod: a may leave.
-    assert len(made.at(RequestLevel.NOW).size.leaving) == 1
-    assert batch_condition(made.at(RequestLevel.NOW)) == (
+    assert len(report.at(RequestLevel.NOW).size.leaving) == 1
+    assert batch_condition(report.at(RequestLevel.NOW)) == (
         "1 of 2 nodes when batch work runs on lent capacity of the rest; 1 while today's batch pods stay where they are"
     )
     full = replace(state, pods=(*pods, wire("job2", "a", "", "3", **BATCH)))
@@ -115,9 +115,11 @@ def test_batch_work_without_a_controller_keeps_no_node_for_good_and_is_said_apar
 @pytest.mark.slow
 @pytest.mark.server
 def test_the_number_is_constant_over_a_day_of_the_demo_in_which_no_request_changes(tmp_path: Path) -> None:
-    made = generate(SyntheticSpec(nodes=10, workloads=60, days=8, cpu_requested=0.6, memory_requested=0.55, rush=True))
-    inventory = made.inventory
-    demand = demand_of(made, [workload.ref for workload in inventory.workloads])
+    synthetic_cluster = generate(
+        SyntheticSpec(nodes=10, workloads=60, days=8, cpu_requested=0.6, memory_requested=0.55, rush=True)
+    )
+    inventory = synthetic_cluster.inventory
+    demand = demand_of(synthetic_cluster, [workload.ref for workload in inventory.workloads])
     story = DemoScenario(inventory, RunResults(inventory.time_seconds), demand)
     names = frozenset(one.name for one in inventory.nodes)
     scan = StoredScan("demo", nodes=names, busiest=busiest_moment(inventory))

@@ -29,8 +29,8 @@ def requesting(cpu: str, memory: str = "1Mi", **spec: Any) -> Json:
 
 
 def mix(cluster: SizedCluster, lines: str = SMALL + LARGE, **more: Any) -> Mix:
-    found = prototypes_of(cluster, parse_shapes(HEAD + lines, "s.csv").types)
-    return cheapest_mix(cluster, found.found, more.pop("monthly", {}), **more)
+    prototypes = prototypes_of(cluster, parse_shapes(HEAD + lines, "s.csv").types)
+    return cheapest_mix(cluster, prototypes.found, more.pop("monthly", {}), **more)
 
 
 def counts(found: Mix) -> dict[str, int]:
@@ -140,11 +140,11 @@ def test_batch_work_on_lent_capacity_is_priced_on_nodes_of_its_own() -> None:
     lent = {"kubernetes.io/batch-cpu": "4000", "kubernetes.io/batch-memory": "1Gi"}
     body = {"containers": [{"name": "main", "resources": {"requests": lent}}]}
     cluster = state(ONE, [pod("job1", "a", body), pod("job2", "a", body), *pods(1)])
-    found = batch_alone(cluster, prototypes_of(cluster, parse_shapes(HEAD + SMALL + LARGE, "s.csv").types).found)
+    alone = batch_alone(cluster, prototypes_of(cluster, parse_shapes(HEAD + SMALL + LARGE, "s.csv").types).found)
     # Two pods of 4 batch cores each: one large node of 8 cores, for 3 an hour.
-    assert (found.pods, found.millicores, found.memory_bytes) == (2, 8_000, 2 << 30)
-    assert found.mix is not None and counts(found.mix) == {"large": 1}
-    assert found.price_month == pytest.approx(3 * HOURS_PER_MONTH)
+    assert (alone.pods, alone.millicores, alone.memory_bytes) == (2, 8_000, 2 << 30)
+    assert alone.mix is not None and counts(alone.mix) == {"large": 1}
+    assert alone.price_month == pytest.approx(3 * HOURS_PER_MONTH)
 
 
 def test_without_batch_work_there_is_nothing_to_price() -> None:

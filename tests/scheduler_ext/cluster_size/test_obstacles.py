@@ -177,37 +177,37 @@ def built(case: Case) -> SizedCluster:
 @pytest.mark.parametrize("case", CASES)
 def test_each_setting_that_keeps_a_node_is_named_with_its_object(case: str) -> None:
     one = CASES[case]
-    found = find_obstacles(built(one), one.autoscalers)
-    named = [(obstacle.object, obstacle.setting, obstacle.even_empty) for obstacle in found]
+    obstacles = find_obstacles(built(one), one.autoscalers)
+    named = [(obstacle.object, obstacle.setting, obstacle.even_empty) for obstacle in obstacles]
     assert named == ([one.found] if one.found else [])
 
 
 def test_an_annotation_of_an_autoscaler_that_is_not_there_says_so() -> None:
-    made = built(CASES["do-not-disrupt"])
-    (found,) = find_obstacles(made, NodeAutoscalers())
-    assert found.words == "its pods may not be evicted; no karpenter was seen in this cluster"
-    (known,) = find_obstacles(made, disruption())
+    cluster = built(CASES["do-not-disrupt"])
+    (obstacle,) = find_obstacles(cluster, NodeAutoscalers())
+    assert obstacle.words == "its pods may not be evicted; no karpenter was seen in this cluster"
+    (known,) = find_obstacles(cluster, disruption())
     assert known.words == "its pods may not be evicted"
 
 
 def test_pods_of_one_controller_are_one_obstacle_with_their_number_and_their_nodes() -> None:
     kept = {"annotations": {f"{CA}/safe-to-evict": "false"}}
-    made = state([node("a"), node("b")], [pod("p", "a", **kept), pod("q", "a", **kept), pod("r", "b", **kept)])
-    (found,) = find_obstacles(made, SCALED)
-    assert (found.pods, found.nodes, found.namespace) == (3, ("a", "b"), "shop")
+    cluster = state([node("a"), node("b")], [pod("p", "a", **kept), pod("q", "a", **kept), pod("r", "b", **kept)])
+    (obstacle,) = find_obstacles(cluster, SCALED)
+    assert (obstacle.pods, obstacle.nodes, obstacle.namespace) == (3, ("a", "b"), "shop")
 
 
 def test_a_group_names_its_nodes_only_where_a_label_has_its_name() -> None:
-    made = state([node("a", labels={"eks.amazonaws.com/nodegroup": "blue"}), node("b")], [])
+    cluster = state([node("a", labels={"eks.amazonaws.com/nodegroup": "blue"}), node("b")], [])
     groups = (NodeGroup("blue", 1, 1, "s"), NodeGroup("asg-green-7f3", 1, 1, "s"))
-    blue, green = find_obstacles(made, replace(SCALED, groups=groups))
+    blue, green = find_obstacles(cluster, replace(SCALED, groups=groups))
     assert blue.nodes == ("a",) and green.nodes is None
 
 
 def test_a_flag_that_could_not_be_read_is_not_taken_for_its_default() -> None:
-    made = state([node("a")], [pod("p", "a", EMPTY_DIR)])
-    (found,) = find_obstacles(made, NodeAutoscalers(status=True))
-    assert found.words.endswith("unless its flag allows it, which could not be read")
+    cluster = state([node("a")], [pod("p", "a", EMPTY_DIR)])
+    (obstacle,) = find_obstacles(cluster, NodeAutoscalers(status=True))
+    assert obstacle.words.endswith("unless its flag allows it, which could not be read")
 
 
 # 12 nodes: 10 % are 1.2, which rounds up to 2; 0 % is none; a number is itself.

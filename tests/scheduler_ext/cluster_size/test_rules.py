@@ -118,8 +118,8 @@ def test_a_rule_binds_both_nodes_and_is_named_with_its_numbers(rule: str) -> Non
     cluster, words = BINDING[rule]
     size = decide_size(cluster)
     assert size.leaving == ()
-    assert {one.stay.reason for one in size.staying} == {Reason.NO_OTHER_PLACE}
-    assert all(words.removeprefix("2 ") in one.stay.words for one in size.staying), size.staying
+    assert {staying_node.stay.reason for staying_node in size.staying} == {Reason.NO_OTHER_PLACE}
+    assert all(words.removeprefix("2 ") in staying_node.stay.words for staying_node in size.staying), size.staying
 
 
 def test_without_a_rule_one_of_the_two_nodes_leaves_and_its_pod_goes_to_the_other() -> None:
@@ -142,7 +142,7 @@ def test_a_taint_that_is_not_tolerated_keeps_the_pods_of_other_nodes_away() -> N
     tainted = node("a", taints=(("team", "x", "NoSchedule"),))
     tolerant = pod("tolerant", "a", {"tolerations": [{"key": "team", "operator": "Exists"}]})
     size = decide_size(state([tainted, node("b")], [tolerant, pod("web", "b")]))
-    assert [one.name for one in size.leaving] == ["a"]
+    assert [leaving_node.name for leaving_node in size.leaving] == ["a"]
 
 
 def test_pods_with_affinity_to_each_other_move_together_the_first_of_them_freely() -> None:
@@ -150,7 +150,7 @@ def test_pods_with_affinity_to_each_other_move_together_the_first_of_them_freely
     friends = [pod(f"web-{n}", "a", {"affinity": {"podAffinity": {REQUIRED: [term]}}}) for n in range(2)]
     bare = pod("bare", "b", labels={"app": "other"}, owners=[])  # so that b stays
     size = decide_size(state([node("a"), node("b")], [*friends, bare]))
-    assert [one.name for one in size.leaving] == ["a"]
+    assert [leaving_node.name for leaving_node in size.leaving] == ["a"]
 
 
 def test_a_daemon_set_leaves_with_its_node_and_its_share_is_not_placed_again() -> None:
@@ -222,7 +222,7 @@ def test_a_pod_that_cannot_be_moved_keeps_its_node_and_never_counts_as_free(case
     body, objects, reason, words = IMMOVABLE[case]
     size = decide_size(state([node("a"), node("b")], [body], objects))
     # b is empty and leaves; a, whose pod b would have taken, stays.
-    assert [one.name for one in size.leaving] == ["b"]
+    assert [leaving_node.name for leaving_node in size.leaving] == ["b"]
     (kept,) = size.staying
     assert kept.stay.reason is reason
     assert words in kept.stay.words and "shop/p" in kept.stay.words
@@ -269,7 +269,7 @@ def test_a_pod_that_a_failing_zone_would_leave_waiting_still_counts_when_a_node_
     tied = pod("tied", "a1", {"nodeSelector": {"topology.kubernetes.io/zone": "a"}})
     size = decide_size(state(nodes, [tied]), SizeOptions(reserve_nodes=1, reserve_zone=True))
     # Without zone a the pod waits, whatever stays; without a1 it needs a2.
-    assert {"a1", "a2"} <= {one.name for one in size.staying}
+    assert {"a1", "a2"} <= {staying_node.name for staying_node in size.staying}
 
 
 @pytest.mark.parametrize("trial", TRIALS, ids=lambda trial: trial.words)
@@ -286,23 +286,25 @@ def test_pods_of_higher_priority_are_placed_first_in_every_trial(trial: PlacingT
 @pytest.mark.parametrize("rule", ScoreRule)
 def test_sums_that_are_kept_while_pods_are_placed_are_those_of_a_state_made_anew(rule: ScoreRule) -> None:
     # Free amounts, fitting nodes and free shares are updated at each put; a second state reads them from scratch.
-    made = state_of(SeededCluster.of(11, nodes=12, fill=0.5))
-    cluster = compile_cluster(made)
+    sized_cluster = state_of(SeededCluster.of(11, nodes=12, fill=0.5))
+    cluster = compile_cluster(sized_cluster)
     alive = np.arange(12) >= 3
     kept = PlacingState.of(cluster, alive)
     moving = [p for p, where in enumerate(cluster.node_of.tolist()) if where < 3 and not cluster.pods[p].goes_with_node]
     place_pods(kept, moving, PlacingTrial(Order.RANDOM, rule, 5))
     names = {
-        p: made.nodes[int(kept.places[place])].name for p, place in enumerate(kept.place_of.tolist()) if place >= 0
+        p: sized_cluster.nodes[int(kept.places[place])].name
+        for p, place in enumerate(kept.place_of.tolist())
+        if place >= 0
     }
     anew = compile_cluster(
-        replace(made, pods=tuple(replace(p, node=names.get(n, "")) for n, p in enumerate(made.pods)))
+        replace(sized_cluster, pods=tuple(replace(p, node=names.get(n, "")) for n, p in enumerate(sized_cluster.pods)))
     )
     fresh = PlacingState.of(anew, alive)
     assert (kept.free == fresh.free).all() and (kept.place_of == fresh.place_of).all()
-    for one, same in zip(cluster.classes, anew.classes, strict=True):
-        assert np.allclose(kept.share_after(one), fresh.share_after(same)), one.example.address
-        assert (kept.fitting_nodes(one) == fresh.fitting_nodes(same)).all(), one.example.address
+    for pod_class, same in zip(cluster.classes, anew.classes, strict=True):
+        assert np.allclose(kept.share_after(pod_class), fresh.share_after(same)), pod_class.example.address
+        assert (kept.fitting_nodes(pod_class) == fresh.fitting_nodes(same)).all(), pod_class.example.address
 
 
 def test_a_do_not_disrupt_of_a_day_is_over_after_a_day() -> None:

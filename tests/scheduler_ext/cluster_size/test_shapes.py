@@ -87,8 +87,8 @@ def test_the_kubelet_of_each_provider_keeps_what_its_rule_says(
 def test_a_node_never_offers_more_than_its_machine_has_nor_less_than_nothing(
     provider: str, cores: int, gib: int, pods: int
 ) -> None:
-    found = allocatable_of(provider, Machine(cores * 1_000, gib * GIB, pods))
-    assert found is not None and 0 < found.cpu < cores * 1_000 and 0 <= found.memory < gib * GIB
+    allocatable = allocatable_of(provider, Machine(cores * 1_000, gib * GIB, pods))
+    assert allocatable is not None and 0 < allocatable.cpu < cores * 1_000 and 0 <= allocatable.memory < gib * GIB
 
 
 def made(lines: str, nodes: list[SizedNode], head: str = HEAD) -> Prototypes:
@@ -108,17 +108,17 @@ def typed(name: str, kind: str, amounts: dict[str, str] | None = None, **labels:
 def test_a_type_that_runs_here_offers_the_least_that_its_nodes_offer() -> None:
     small = {"cpu": "3900m", "memory": "7Gi", "pods": "20"}
     nodes = [typed("a", "m5"), typed("b", "m5", small)]
-    found = made("m5,1,USD,4,16Gi,58,eks\n", nodes)
+    prototypes = made("m5,1,USD,4,16Gi,58,eks\n", nodes)
     # 58 pods are what the line says; cores and memory are the smaller node's. One prototype for each zone, a and b.
-    assert [prototype.zone for prototype in found.found] == ["a", "b"]
-    amounts = found.found[0].node.allocatable
+    assert [prototype.zone for prototype in prototypes.found] == ["a", "b"]
+    amounts = prototypes.found[0].node.allocatable
     assert (amounts["cpu"], amounts["memory"], amounts["pods"]) == (3_900, 7 * GIB, 58)
 
 
 def test_a_type_whose_amounts_nobody_knows_is_left_out_and_named() -> None:
-    found = made("m5,1,USD,4,16Gi,58,\nc5,1,USD,4,,58,eks\nr5,1,USD,4,32Gi,58,eks\n", [node("a")])
-    assert [prototype.machine.name for prototype in found.found] == ["r5"]
-    (words,) = found.left_out
+    prototypes = made("m5,1,USD,4,16Gi,58,\nc5,1,USD,4,,58,eks\nr5,1,USD,4,32Gi,58,eks\n", [node("a")])
+    assert [prototype.machine.name for prototype in prototypes.found] == ["r5"]
+    (words,) = prototypes.left_out
     assert words.startswith("2 machine types are without amounts") and words.endswith(": m5, c5")
 
 
@@ -129,9 +129,9 @@ def test_the_provider_is_known_from_labels_of_nodes() -> None:
 
 def test_a_type_that_is_not_offered_in_the_zones_is_left_out() -> None:
     head = "machine_type,price_per_hour,currency,cpu,memory,pods,provider,zones\n"
-    found = made("m5,1,USD,4,16Gi,58,eks,x y\nc5,1,USD,4,8Gi,58,eks,b x\n", [node("a"), node("b")], head)
-    assert [(p.machine.name, p.zone) for p in found.found] == [("c5", "b")]
-    assert found.left_out == ("1 machine type is in none of the cluster's zones: m5",)
+    prototypes = made("m5,1,USD,4,16Gi,58,eks,x y\nc5,1,USD,4,8Gi,58,eks,b x\n", [node("a"), node("b")], head)
+    assert [(p.machine.name, p.zone) for p in prototypes.found] == [("c5", "b")]
+    assert prototypes.left_out == ("1 machine type is in none of the cluster's zones: m5",)
 
 
 def test_labels_of_a_provider_are_not_taken_over_to_another_machine_type() -> None:
@@ -165,8 +165,8 @@ def test_a_daemon_set_counts_once_on_every_new_node_that_it_would_run_on() -> No
     types = parse_shapes(head + lines, "s.csv").types
     counts = {}
     for name, body in (("all", everywhere), ("arm", arm)):
-        found = prototypes_of(state([node("a")], [body]), types)
-        counts[name] = [len(prototype.daemons) for prototype in found.found]
+        prototypes = prototypes_of(state([node("a")], [body]), types)
+        counts[name] = [len(prototype.daemons) for prototype in prototypes.found]
     assert counts == {"all": [1, 1], "arm": [0, 1]}
 
 
@@ -174,10 +174,10 @@ def test_static_pods_of_the_fullest_node_count_on_every_new_one() -> None:
     owner: dict[str, Any] = {"owners": [{"kind": "Node", "name": "a", "controller": True}]}
     bodies = [pod("proxy-a", "a", **owner), pod("log-a", "a", **owner), pod("proxy-b", "b", **owner)]
     types = parse_shapes(HEAD + "m5,1,USD,4,16Gi,58,eks\n", "s.csv").types
-    found = prototypes_of(state([node("a"), node("b")], bodies), types)
+    prototypes = prototypes_of(state([node("a"), node("b")], bodies), types)
     # Node a has two static pods of one core each.
-    daemons = found.found[0].daemons
-    assert len(daemons) == 2 and sum(one.requests.get("cpu", 0) for one in daemons) == 2_000
+    daemons = prototypes.found[0].daemons
+    assert len(daemons) == 2 and sum(daemon.requests.get("cpu", 0) for daemon in daemons) == 2_000
 
 
 def test_control_planes_are_no_model_of_a_worker() -> None:

@@ -121,7 +121,7 @@ def test_the_flags_of_cluster_autoscaler_are_read_from_its_pod(api: ApiServer, t
     api.objects["/api/v1/nodes"] = [cluster_node("a"), cluster_node("b")]
     code, out, messages = size(api, tmp_path, "--show", "obstacles", "-o", "json")
     assert code == 0, messages
-    (row,) = [one for one in json.loads(out) if one["obeyed_by"] == "cluster-autoscaler"]
+    (row,) = [load for load in json.loads(out) if load["obeyed_by"] == "cluster-autoscaler"]
     assert (row["object"], row["setting"]) == (
         "Pod kube-system/my-cluster-autoscaler-1",
         "flag --scale-down-enabled=false",

@@ -57,54 +57,54 @@ def dates(found: tuple[SizeStep, ...]) -> list[tuple[str, int | None]]:
 
 def test_nodes_are_cordoned_emptied_one_after_the_other_and_then_taken_away() -> None:
     # Five pods leave two at a time: 3 rounds of 120 s. cluster-autoscaler takes a node 20 minutes after it is empty.
-    found = steps()
-    assert dates(found) == [
+    size_steps = steps()
+    assert dates(size_steps) == [
         ("cordon", 0), ("empty", 0), ("take", 360 + 1_200), ("empty", 360), ("take", 360 + 1_200),
     ]  # fmt: skip
-    assert [(step.turn, step.node, step.pods) for step in found[1:]] == [
+    assert [(step.turn, step.node, step.pods) for step in size_steps[1:]] == [
         (2, "a", 5), (3, "a", 0), (4, "b", 0), (5, "b", 0),
     ]  # fmt: skip
 
 
 def test_ready_recommendations_are_accepted_and_verified_before_a_node_is_emptied() -> None:
-    found = steps(RequestLevel.READY, proposed=ProposedChanges(ready=3, containers=9, most_steps=4, stopped=6))
-    assert dates(found)[:3] == [("accept", 0), ("wait", 1_800), ("cordon", 1_800)]
-    assert found[0].words == "accept the recommendations of 3 containers, as far as they are ready"
+    size_steps = steps(RequestLevel.READY, proposed=ProposedChanges(ready=3, containers=9, most_steps=4, stopped=6))
+    assert dates(size_steps)[:3] == [("accept", 0), ("wait", 1_800), ("cordon", 1_800)]
+    assert size_steps[0].words == "accept the recommendations of 3 containers, as far as they are ready"
 
 
 def test_all_steps_of_the_longest_cut_wait_for_their_cool_downs() -> None:
     # Four steps: three cool-downs of a day between them, then the soak time of half an hour.
-    found = steps(RequestLevel.ALL_STEPS, proposed=ProposedChanges(ready=3, containers=9, most_steps=4, stopped=6))
-    assert dates(found)[:3] == [("accept", 0), ("wait", 3 * 86_400 + 1_800), ("cordon", 3 * 86_400 + 1_800)]
-    assert "a guardrail stops 6 of them now, which have no date" in found[0].words
+    size_steps = steps(RequestLevel.ALL_STEPS, proposed=ProposedChanges(ready=3, containers=9, most_steps=4, stopped=6))
+    assert dates(size_steps)[:3] == [("accept", 0), ("wait", 3 * 86_400 + 1_800), ("cordon", 3 * 86_400 + 1_800)]
+    assert "a guardrail stops 6 of them now, which have no date" in size_steps[0].words
 
 
 def test_karpenter_takes_an_empty_node_after_the_time_of_its_pool() -> None:
-    found = steps(
+    size_steps = steps(
         labels={NODEPOOL_LABEL: "default"},
         autoscalers=NodeAutoscalers(pools=(NodePool("default", consolidate_after="90s"),)),
     )
-    assert dates(found)[2] == ("take", 360 + 90) and found[2].by == "Karpenter, NodePool default"
+    assert dates(size_steps)[2] == ("take", 360 + 90) and size_steps[2].by == "Karpenter, NodePool default"
 
 
 def test_without_an_autoscaler_somebody_takes_the_node_away() -> None:
-    found = steps(autoscalers=NodeAutoscalers())
-    assert dates(found)[2] == ("take", 360) and found[2].by == BY_HAND
+    size_steps = steps(autoscalers=NodeAutoscalers())
+    assert dates(size_steps)[2] == ("take", 360) and size_steps[2].by == BY_HAND
 
 
 @pytest.mark.parametrize("even_empty", [True, False])
 def test_a_node_that_an_obstacle_keeps_when_it_is_empty_has_no_date(even_empty: bool) -> None:
     obstacle = Obstacle("Node a", "annotation x=true", (), "", ("a",), even_empty=even_empty)
-    found = steps(obstacles=(obstacle,))
-    assert (dates(found)[2][1] is None) == even_empty
-    assert ("annotation x=true" in found[2].words) == even_empty
-    assert dates(found)[4] == ("take", 360 + 1_200)
-    assert ("1 has no date" in steps_note(found)) == even_empty
+    size_steps = steps(obstacles=(obstacle,))
+    assert (dates(size_steps)[2][1] is None) == even_empty
+    assert ("annotation x=true" in size_steps[2].words) == even_empty
+    assert dates(size_steps)[4] == ("take", 360 + 1_200)
+    assert ("1 has no date" in steps_note(size_steps)) == even_empty
 
 
 def test_a_pool_that_could_not_be_read_has_no_date() -> None:
-    found = steps(labels={NODEPOOL_LABEL: "other"}, autoscalers=NodeAutoscalers())
-    assert dates(found)[2] == ("take", None) and found[2].action is StepAction.TAKE
+    size_steps = steps(labels={NODEPOOL_LABEL: "other"}, autoscalers=NodeAutoscalers())
+    assert dates(size_steps)[2] == ("take", None) and size_steps[2].action is StepAction.TAKE
 
 
 def test_without_nodes_that_could_leave_there_is_no_step() -> None:

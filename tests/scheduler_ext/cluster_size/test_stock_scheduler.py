@@ -36,9 +36,9 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 @pytest.fixture(scope="module")
 def cluster(plane: ControlPlane) -> SeededCluster:
     """Twenty nodes that are a little more than half full, with every pod running."""
-    made = SeededCluster.of(SEED, nodes=20, fill=0.6)
-    build_cluster(plane, made)
-    return made
+    seeded_cluster = SeededCluster.of(SEED, nodes=20, fill=0.6)
+    build_cluster(plane, seeded_cluster)
+    return seeded_cluster
 
 
 def test_each_new_pod_goes_to_a_node_that_the_modelled_scores_put_first(

@@ -70,13 +70,13 @@ def report(rows: list[dict[str, Any]], found: StoredScan | None = None, prices: 
 def test_each_level_has_its_own_number_and_its_money() -> None:
     made = report([STEP])
     # 9 x 1 core need 3 nodes of 4; 9 x 600m = 5.4 need 2; 9 x 400m = 3.6 fit on one, but 9 x 1 GiB not on 8 GiB: 2.
-    leaving = {one.level: len(one.size.leaving) for one in made.levels if one.size}
+    leaving = {level.level: len(level.size.leaving) for level in made.levels if level.size}
     assert leaving == {RequestLevel.NOW: 0, RequestLevel.READY: 1, RequestLevel.ALL_STEPS: 1}
     # A node costs 4 x 0.25 x 730 = 730 a month.
     assert short_sentence(made, RequestLevel.READY) == "0 of 3 nodes could leave now, 1 more after what is ready"
     assert short_sentence(made, RequestLevel.NOW) == "0 of 3 nodes could leave now"
     assert best_known(made) is RequestLevel.READY
-    assert [one.bound for one in made.levels] == [3, 2, 2]
+    assert [level.bound for level in made.levels] == [3, 2, 2]
 
 
 def test_every_level_is_named_and_every_amount_has_its_unit() -> None:
@@ -115,7 +115,7 @@ def test_without_a_scan_of_this_cluster_only_the_present_has_a_number(found: Sto
 def test_where_nothing_is_ready_the_number_is_that_of_now() -> None:
     made = report([])
     now = made.at(RequestLevel.NOW)
-    assert [replace(one, level=RequestLevel.NOW) for one in made.levels] == [now] * 3
+    assert [replace(level, level=RequestLevel.NOW) for level in made.levels] == [now] * 3
 
 
 def test_the_highest_stored_hour_is_held_against_the_kept_nodes() -> None:
@@ -162,8 +162,8 @@ def test_pods_of_the_busiest_moment_count_at_every_level_and_are_said() -> None:
     made, before = report([STEP], replace(scan([STEP]), busiest=busy)), report([STEP])
     # 9 x 600m + 2 x 1.5 = 8.4 cores: no node of 4 cores may leave, where one could at 5.4 cores. At 9 x 400m + 3 = 6.6
     # cores two nodes hold all.
-    assert [len(one.size.leaving) for one in before.levels if one.size] == [0, 1, 1]
-    assert [len(one.size.leaving) for one in made.levels if one.size] == [0, 0, 1]
+    assert [len(sized_level.size.leaving) for sized_level in before.levels if sized_level.size] == [0, 1, 1]
+    assert [len(sized_level.size.leaving) for sized_level in made.levels if sized_level.size] == [0, 0, 1]
     note = "counted beside those of the scan: 2 pods of the busiest moment, Thu 01 Jan 00:00 UTC (3 cores, 0 B)"
     assert all(note in sentences_of(made, level) for level in LEVELS)
     elsewhere = report([STEP], replace(scan([STEP], nodes=frozenset({"z"})), busiest=busy))

@@ -73,8 +73,8 @@ def test_a_pod_on_a_node_that_leaves_later_still_counts_in_its_domain() -> None:
 
 @pytest.mark.parametrize("rule", ScoreRule)
 def test_sums_after_nodes_were_taken_away_are_those_of_a_state_without_them(rule: ScoreRule) -> None:
-    made = state_of(SeededCluster.of(11, nodes=12, fill=0.5))
-    cluster = compile_cluster(made)
+    sized_cluster = state_of(SeededCluster.of(11, nodes=12, fill=0.5))
+    cluster = compile_cluster(sized_cluster)
     alive = np.arange(12) >= 3
     turned = PlacingState.of(cluster, alive, ~alive)
     for leaving in (2, 0, 1):
@@ -84,17 +84,17 @@ def test_sums_after_nodes_were_taken_away_are_those_of_a_state_without_them(rule
             turned, pods, PlacingTrial(Order.RANDOM, rule, 5)
         )  # a pod that finds no place waits, and counts nowhere
     where = {
-        number: made.nodes[int(turned.places[place])].name
+        number: sized_cluster.nodes[int(turned.places[place])].name
         for number, place in enumerate(turned.place_of.tolist())
         if place >= 0
     }
-    moved = tuple(replace(pod, node=where.get(number, "")) for number, pod in enumerate(made.pods))
-    anew = compile_cluster(replace(made, pods=moved))
+    moved = tuple(replace(pod, node=where.get(number, "")) for number, pod in enumerate(sized_cluster.pods))
+    anew = compile_cluster(replace(sized_cluster, pods=moved))
     fresh = PlacingState.of(anew, alive)
     assert turned.puts > 3
     assert (turned.free == fresh.free).all() and (turned.place_of == fresh.place_of).all()
     everywhere = np.arange(len(turned.places))
-    for number in range(len(made.pods)):
+    for number in range(len(sized_cluster.pods)):
         assert (turned.stock_scores(number, everywhere) == fresh.stock_scores(number, everywhere)).all()
     for own, same in zip(cluster.classes, anew.classes, strict=True):
         assert (turned.fitting_nodes(own) == fresh.fitting_nodes(same)).all(), own.example.address
@@ -103,8 +103,8 @@ def test_sums_after_nodes_were_taken_away_are_those_of_a_state_without_them(rule
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 4])
 def test_a_seeded_cluster_keeps_few_nodes_more_than_its_bound_and_gives_the_same_answer_twice(seed: int) -> None:
-    made = state_of(SeededCluster.of(seed, nodes=40, fill=0.6))
-    size = decide_size(made)
-    assert decide_size(made) == size
+    cluster = state_of(SeededCluster.of(seed, nodes=40, fill=0.6))
+    size = decide_size(cluster)
+    assert decide_size(cluster) == size
     # The bound is 20 and 21 nodes; before nodes left in turns 23 were kept.
     assert len(size.staying) <= 22

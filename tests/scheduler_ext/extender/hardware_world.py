@@ -195,8 +195,8 @@ def _doubled_entries(world: World) -> str:
 def hardware(pod: str, annotations: dict[str, str]) -> dict[str, int]:
     """Percent of each thing that these annotations give."""
     cpus = {f"CPU {cpu}": 100 for cpu in assignment_of(annotations, pod).cpus}
-    given = json.loads(annotations.get(DEVICE_ALLOCATED_ANNOTATION) or "{}")
-    return cpus | {f"GPU {d['minor']}": int(d["resources"][GPU_CORE]) for d in given.get("gpu", ())}
+    document = json.loads(annotations.get(DEVICE_ALLOCATED_ANNOTATION) or "{}")
+    return cpus | {f"GPU {d['minor']}": int(d["resources"][GPU_CORE]) for d in document.get("gpu", ())}
 
 
 def end(world: World) -> bool:

@@ -101,11 +101,11 @@ class SteppedClient(KubeClient):
         parts = urlsplit(request.path)
         body: Any = json.loads(request.body) if request.body else None
         query = dict(parse_qsl(parts.query))
-        asked = EmbeddedRequest(
+        embedded_request = EmbeddedRequest(
             request.method, parts.path, ADMINISTRATOR, query, request.content_type, body, "cotenant-extender"
         )
         try:
-            answer = self._api.answer(asked)
+            answer = self._api.answer(embedded_request)
         except Refusal as refusal:
             return ApiResponse(refusal.code, {}, json.dumps(refusal.status()).encode())
         return ApiResponse(answer.code, {}, json.dumps(answer.body).encode())

@@ -172,7 +172,7 @@ def test_a_statistic_that_passes_the_machine_is_as_one_that_is_not_reported() ->
         settings = LoadAwareSettings(
             aggregation=statistic[0], aggregated_seconds=1800, aggregated_usage=Percentages(65, 0)
         )
-        one, other = (rows_of([NodeState(NODE, report)], settings).T for report in (wrong, without))
-        np.testing.assert_array_equal(one, other)
+        values, other = (rows_of([NodeState(NODE, report)], settings).T for report in (wrong, without))
+        np.testing.assert_array_equal(values, other)
         pod = NewPod(PodIdentity("ns", "p"))
-        assert load_aware.check_usage(one, pod, NOW, settings).codes.tolist() == [code]
+        assert load_aware.check_usage(values, pod, NOW, settings).codes.tolist() == [code]

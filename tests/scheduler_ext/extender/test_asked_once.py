@@ -86,16 +86,16 @@ def placed(cluster: Cluster, pods: int, **spec: Any) -> Counter[str]:
 
 
 def test_single_pods_go_where_it_is_idlest(cluster: Cluster) -> None:
-    found = placed(cluster, 6)
-    assert set(found) == {"a-0", "a-1"}
+    counter = placed(cluster, 6)
+    assert set(counter) == {"a-0", "a-1"}
     assert cluster.recorder.of("/prioritize") == []
 
 
 def test_replicas_are_spread_over_zones_and_keep_off_the_busiest_node(cluster: Cluster) -> None:
-    found = placed(cluster, 8, replicas=True)
+    counter = placed(cluster, 8, replicas=True)
     # a zone of two idle nodes and one with a single node within reach: the scheduler's own spread weighs both
-    assert found["b-0"] >= 2
-    assert found["b-1"] == 0
+    assert counter["b-0"] >= 2
+    assert counter["b-1"] == 0
 
 
 def test_a_pods_own_preference_is_the_schedulers_to_weigh(cluster: Cluster) -> None:

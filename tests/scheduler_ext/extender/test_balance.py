@@ -70,7 +70,7 @@ def test_prod_pods_are_ranked_by_load_alone() -> None:
 @pytest.mark.parametrize("peak", [np.nan, 5.0 * GIB])
 def test_points_stay_between_nothing_and_a_hundred(peak: float) -> None:
     columns = np.zeros((WIDTH, 3))
-    found = balance.points(columns, np.array([0.0, 50.0, 100.0]), np.full((2, 3), peak), BalanceSettings())
-    assert ((found >= 0) & (found <= 100)).all()
+    values = balance.points(columns, np.array([0.0, 50.0, 100.0]), np.full((2, 3), peak), BalanceSettings())
+    assert ((values >= 0) & (values <= 100)).all()
     none = BalanceSettings(0, 0, 0, 0)
     assert balance.points(columns, np.array([1.0, 2.0, 3.0]), np.zeros((2, 3)), none).tolist() == [1, 2, 3]

@@ -29,8 +29,8 @@ def waiting(plane: ControlPlane, namespace: str, name: str = "asks") -> BindArgs
     resources = {"requests": {"cotenant.dev/bind": "1"}, "limits": {"cotenant.dev/bind": "1"}}
     container = {"name": "main", "image": "example.invalid/app:1", "resources": resources}
     spec = {"schedulerName": "nobody", "containers": [container]}
-    made = plane.api().create(f"/api/v1/namespaces/{namespace}/pods", {"metadata": {"name": name}, "spec": spec})
-    return BindArgs(name, namespace, made["metadata"]["uid"], "")
+    live = plane.api().create(f"/api/v1/namespaces/{namespace}/pods", {"metadata": {"name": name}, "spec": spec})
+    return BindArgs(name, namespace, live["metadata"]["uid"], "")
 
 
 def on(asked: BindArgs, node: str) -> BindArgs:
@@ -48,32 +48,32 @@ def node_of(plane: ControlPlane, asked: BindArgs) -> Any:
 def test_a_binding_that_was_done_and_whose_answer_was_lost_counts_as_done(
     control_plane: ControlPlane, fault_proxy: FaultProxy, namespace: str, fake_nodes: FakeNodes
 ) -> None:
-    one, other = fake_nodes(2)
-    asked = waiting(control_plane, namespace)
+    text, other = fake_nodes(2)
+    args = waiting(control_plane, namespace)
     binder = Binder(control_plane.client(fault_proxy.kubeconfig, retries=0).sibling)
     fault_proxy.fault = first(1, LOST_ANSWER, is_binding)
-    assert binder.bind(on(asked, one)) == ""
-    assert node_of(control_plane, asked) == one
+    assert binder.bind(on(args, text)) == ""
+    assert node_of(control_plane, args) == text
     # asked again, as after a crash of ours: done; for another node: refused, and nothing moves
-    assert binder.bind(on(asked, one)) == ""
-    assert f"bound to {one} already" in binder.bind(on(asked, other))
-    assert node_of(control_plane, asked) == one
+    assert binder.bind(on(args, text)) == ""
+    assert f"bound to {text} already" in binder.bind(on(args, other))
+    assert node_of(control_plane, args) == text
 
 
 def test_a_binding_that_never_arrived_is_said_to_have_failed_and_may_be_asked_again(
     control_plane: ControlPlane, fault_proxy: FaultProxy, namespace: str, fake_nodes: FakeNodes
 ) -> None:
     (node,) = fake_nodes(1)
-    asked = waiting(control_plane, namespace)
+    args = waiting(control_plane, namespace)
     binder = Binder(control_plane.client(fault_proxy.kubeconfig, retries=0).sibling)
     fault_proxy.fault = always(CUT, is_binding)
-    assert "did not answer" in binder.bind(on(asked, node))
-    assert node_of(control_plane, asked) is None
+    assert "did not answer" in binder.bind(on(args, node))
+    assert node_of(control_plane, args) is None
     fault_proxy.fault = always(CUT)
-    assert binder.bind(on(asked, node)) != ""
+    assert binder.bind(on(args, node)) != ""
     fault_proxy.fault = first(0, CUT)
-    assert binder.bind(on(asked, node)) == ""
-    assert node_of(control_plane, asked) == node
+    assert binder.bind(on(args, node)) == ""
+    assert node_of(control_plane, args) == node
 
 
 def test_a_pod_of_the_same_name_that_came_in_between_is_not_bound_in_its_stead(

@@ -204,7 +204,7 @@ def test_on_an_amplified_node_cpus_of_its_own_leave_what_others_request_of_it(ot
     node, beside = hardware(SMALL, annotations=amplified(1.5)), [pod(others, qos="LS", name="web-1")]
     room = cpus.free_cpu_capacity(node, beside)
     assert room.amplified == most
-    holdings = [Holding(one.key, "u2", {}, one.requests) for one in beside]
+    holdings = [Holding(new_pod.key, "u2", {}, new_pod.requests) for new_pod in beside]
     for count in range(1, 9):
         verdicts = {
             verdict(pod(1000 * count), room) == Code.PASS,

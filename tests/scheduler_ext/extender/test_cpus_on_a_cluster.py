@@ -227,20 +227,20 @@ def asked(pod: dict[str, Any], node: str) -> BindArgs:
 def test_cpus_of_a_binding_that_did_not_arrive_stay_with_their_pod_until_it_is_bound_elsewhere(
     control_plane: ControlPlane, namespace: str, fake_nodes: FakeNodes, kinds: Api, tmp_path: Path
 ) -> None:
-    one, other = fake_nodes(2, cpu="4")
-    for node in (one, other):
+    text, other = fake_nodes(2, cpu="4")
+    for node in (text, other):
         publish(kinds, node, regular_topology(1, 1, 2))  # room for one pod of two CPUs
     pods = [create_pod(kinds, namespace, f"p-{i}") for i in range(3)]
     with FaultProxy(control_plane, tmp_path, certified(control_plane, EXTENDER)) as proxy:
         unlucky = binder(control_plane, proxy.kubeconfig)
         proxy.fault = always(CUT, is_binding)
-        assert "did not answer" in unlucky.bind(asked(pods[0], one))
+        assert "did not answer" in unlucky.bind(asked(pods[0], text))
         # on a node's first allocation too the pods are read, and the CPUs chosen, once
         assert [request.path for request in proxy.requests].count("/api/v1/pods") == 1
         proxy.fault = first(0, CUT)
-        assert "too few free CPUs" in unlucky.bind(asked(pods[1], one))  # its binding may still be under way
+        assert "too few free CPUs" in unlucky.bind(asked(pods[1], text))  # its binding may still be under way
         assert unlucky.bind(asked(pods[0], other)) == ""
-        assert unlucky.bind(asked(pods[1], one)) == ""
+        assert unlucky.bind(asked(pods[1], text)) == ""
         assert "too few free CPUs" in unlucky.bind(asked(pods[2], other))
     kinds.delete(f"/api/v1/namespaces/{namespace}/pods/p-0", gracePeriodSeconds="0")
     gone = f"/api/v1/namespaces/{namespace}/pods/p-0"

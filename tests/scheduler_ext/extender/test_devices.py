@@ -157,9 +157,9 @@ def test_a_node_whose_free_devices_are_apart_is_not_chosen_for_a_joint_allocatio
     codes = {}
     for scope in ("", "SamePCIe"):
         wish = {JOINT_ANNOTATION: json.dumps({"deviceTypes": ["gpu", "rdma"], "requiredScope": scope})}
-        found = np.zeros(2, np.int8)
-        devices.apply(found, snapshot, snapshot.rows_of(["a", "b"]), pod(requests, annotations=wish), ON)
-        codes[scope] = [Code(code) for code in found.tolist()]
+        values = np.zeros(2, np.int8)
+        devices.apply(values, snapshot, snapshot.rows_of(["a", "b"]), pod(requests, annotations=wish), ON)
+        codes[scope] = [Code(code) for code in values.tolist()]
     # nearness that is only preferred refuses no node
     assert codes == {"": [Code.PASS, Code.PASS], "SamePCIe": [Code.DEVICES_UNFIT, Code.PASS]}
 

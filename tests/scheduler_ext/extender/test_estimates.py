@@ -30,8 +30,8 @@ def asked(cpu: str = "1") -> Any:
 def judged(world: World, names: list[str], pod: Any = None) -> tuple[list[str], str]:
     """Nodes that pass, and the rule that had no say."""
     snapshot = world.show().snapshot
-    found, stance = decide.check_nodes(snapshot, pod or asked(), snapshot.rows_of(names), moment(), world.settings)
-    return [name for name, passes in zip(names, found.passed.tolist(), strict=True) if passes], stance.yielded
+    verdicts, stance = decide.check_nodes(snapshot, pod or asked(), snapshot.rows_of(names), moment(), world.settings)
+    return [name for name, passes in zip(names, verdicts.passed.tolist(), strict=True) if passes], stance.yielded
 
 
 def world(now: float = NOW) -> World:
@@ -128,11 +128,13 @@ def test_why_judges_the_nodes_that_the_scheduler_would_ask_about() -> None:
     made = world()
     snapshot = made.show().snapshot
     others = {("taints", "taint x"): [name not in ("p1", "p2") for name in snapshot.names]}
-    found = explain_placement(snapshot, asked(), moment(), made.settings, others)
-    assert isinstance(found, Explanation)
-    assert (found.fits, sorted(found.best)) == (2, ["p1", "p2"])
-    assert found.notes == ["rule prediction is ignored: by its own estimates it would refuse every node that is left"]
-    assert np.array_equal(sorted(r.rule for r in found.refusals), ["load-aware", "taints"])
+    explanation = explain_placement(snapshot, asked(), moment(), made.settings, others)
+    assert isinstance(explanation, Explanation)
+    assert (explanation.fits, sorted(explanation.best)) == (2, ["p1", "p2"])
+    assert explanation.notes == [
+        "rule prediction is ignored: by its own estimates it would refuse every node that is left"
+    ]
+    assert np.array_equal(sorted(r.rule for r in explanation.refusals), ["load-aware", "taints"])
 
 
 def test_without_an_extender_none_of_its_rules_is_named() -> None:
@@ -140,6 +142,8 @@ def test_without_an_extender_none_of_its_rules_is_named() -> None:
     snapshot = made.show().snapshot
     judged_ = explain_placement(snapshot, asked(), moment(), made.settings)
     assert {r.rule for r in judged_.refusals} == {"load-aware", "prediction"}
-    found = explain_placement(snapshot, asked(), moment(), made.settings, with_rules=False)
-    assert (found.refusals, found.fits, found.best) == ([], 5, [])
-    assert found.notes == ["no running extender was found, so its rules refuse nothing; --extender applies them anyway"]
+    explanation = explain_placement(snapshot, asked(), moment(), made.settings, with_rules=False)
+    assert (explanation.refusals, explanation.fits, explanation.best) == ([], 5, [])
+    assert explanation.notes == [
+        "no running extender was found, so its rules refuse nothing; --extender applies them anyway"
+    ]

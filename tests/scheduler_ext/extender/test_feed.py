@@ -90,10 +90,10 @@ def test_one_look_gives_the_view_that_a_watcher_has(
     install_crds(control_plane)
     (node,) = fake_nodes(1)
     create(control_plane, namespace, "p", node)
-    seen = read_cluster(control_plane.client(account(control_plane, EXTENDER)), ExtenderSettings())
-    assert [n.name for n in seen.nodes] == list(seen.snapshot.names)
-    assert seen.snapshot.column(SnapshotColumn.REQUESTED_CPU)[seen.snapshot.rows[node]] == 100.0
-    assert seen.snapshot.problem() == ""
+    reading = read_cluster(control_plane.client(account(control_plane, EXTENDER)), ExtenderSettings())
+    assert [n.name for n in reading.nodes] == list(reading.snapshot.names)
+    assert reading.snapshot.column(SnapshotColumn.REQUESTED_CPU)[reading.snapshot.rows[node]] == 100.0
+    assert reading.snapshot.problem() == ""
 
 
 def test_who_may_not_list_is_told_what_is_missing(control_plane: ControlPlane) -> None:

@@ -71,23 +71,23 @@ def test_with_an_old_view_nodes_that_hold_room_are_closed_to_all_but_owners() ->
 
 
 def test_load_rules_fall_silent_with_an_old_view_while_the_guard_does_not() -> None:
-    made = world().metric("n2", cpu="9")
-    made.table.put_guards({"n1": []})
+    metric = world().metric("n2", cpu="9")
+    metric.table.put_guards({"n1": []})
     stale = {name: CollectionState(500.0) for name in SOURCES}
-    assert codes(made, stranger(), stale) == {"n1": Code.RESERVED, "n2": 0, "n3": 0}
+    assert codes(metric, stranger(), stale) == {"n1": Code.RESERVED, "n2": 0, "n3": 0}
 
 
 def test_owners_get_the_room_that_is_held_for_them_also_on_a_busy_node() -> None:
-    made = world().metric("n1", cpu="8").metric("n2", cpu="8")
-    assert codes(made, owner()) == {"n1": Code.CPU, "n2": Code.CPU, "n3": 0}
-    made.table.put_reservation("r1", reservation("r1", "web", phase="Available", nodeName="n1"))
-    assert codes(made, owner()) == {"n1": 0, "n2": Code.CPU, "n3": 0}
-    assert codes(made, stranger())["n1"] == Code.CPU
-    made.table.put_reservation("r1", reservation("r1", "web", phase="Succeeded", nodeName="n1"))
-    assert codes(made, owner())["n1"] == Code.CPU
+    metric = world().metric("n1", cpu="8").metric("n2", cpu="8")
+    assert codes(metric, owner()) == {"n1": Code.CPU, "n2": Code.CPU, "n3": 0}
+    metric.table.put_reservation("r1", reservation("r1", "web", phase="Available", nodeName="n1"))
+    assert codes(metric, owner()) == {"n1": 0, "n2": Code.CPU, "n3": 0}
+    assert codes(metric, stranger())["n1"] == Code.CPU
+    metric.table.put_reservation("r1", reservation("r1", "web", phase="Succeeded", nodeName="n1"))
+    assert codes(metric, owner())["n1"] == Code.CPU
     # in the hand-over itself the guard's list says who comes
-    made.table.put_guards({"n1": ["default/web-1"]})
-    assert codes(made, owner())["n1"] == 0
+    metric.table.put_guards({"n1": ["default/web-1"]})
+    assert codes(metric, owner())["n1"] == 0
 
 
 def test_whichever_busy_node_has_the_reservation_lets_its_owners_in() -> None:
@@ -132,29 +132,29 @@ def test_nobody_displaces_pods_on_a_node_that_is_being_handed_over() -> None:
 
 def test_victims_do_not_die_for_nothing() -> None:
     """The node stays too busy without them: the pod would be refused there afterwards."""
-    made = World().node("n2").metric("n2", cpu="1m")  # takes the pod with anybody's leave
-    made.node("n1").metric("n1", cpu="8", pods=[("small", "500m", "1Gi", ""), ("big", "4", "1Gi", "")])
+    metric = World().node("n2").metric("n2", cpu="1m")  # takes the pod with anybody's leave
+    metric.node("n1").metric("n1", cpu="8", pods=[("small", "500m", "1Gi", ""), ("big", "4", "1Gi", "")])
     for name in ("small", "big"):
-        made.pod(pod_json(name, {"cpu": "1"}, labels=LS, node="n1", scheduled=NOW - 900))
+        metric.pod(pod_json(name, {"cpu": "1"}, labels=LS, node="n1", scheduled=NOW - 900))
     # 8,000 - 500 + 3,400 = 109 % of 10 cores; without big 8,000 - 4,000 + 3,400 = 74 %; without both 69 %
     busy = {"n1": "cpu usage above 65 %"}
-    assert spared(made, stranger(), {"n1": ["uid-small"]}) == busy
-    assert spared(made, stranger(), {"n1": ["uid-small", "uid-big"], "n2": ["x"]}) == busy
+    assert spared(metric, stranger(), {"n1": ["uid-small"]}) == busy
+    assert spared(metric, stranger(), {"n1": ["uid-small", "uid-big"], "n2": ["x"]}) == busy
     # 35 % are reported without both: where no other node is left, an estimate of the pod keeps nobody from it
-    assert spared(made, stranger(), {"n1": ["uid-small", "uid-big"]}) == {}
+    assert spared(metric, stranger(), {"n1": ["uid-small", "uid-big"]}) == {}
     light = facts(pod_json("light", {"cpu": "2"}, labels=LS))
     # 8,000 - 4,500 + 1,700 = 52 %
-    assert spared(made, light, {"n1": ["uid-small", "uid-big"], "unknown": ["y"]}) == {}
+    assert spared(metric, light, {"n1": ["uid-small", "uid-big"], "unknown": ["y"]}) == {}
 
 
 def test_batch_pods_that_close_no_node_do_not_die_for_one_that_stays_too_busy() -> None:
-    made = World().node("n2").metric("n2", cpu="1m")
-    made.node("n1", annotations={"node.cotenant.dev/batch-cpu-policy": "forecast"})
-    made.metric("n1", cpu="9", pods=[("b", "3", "1Gi", "koord-batch")])
-    made.pod(pod_json("b", {"kubernetes.io/batch-cpu": "3000"}, labels=BE, node="n1", scheduled=NOW - 900))
+    metric = World().node("n2").metric("n2", cpu="1m")
+    metric.node("n1", annotations={"node.cotenant.dev/batch-cpu-policy": "forecast"})
+    metric.metric("n1", cpu="9", pods=[("b", "3", "1Gi", "koord-batch")])
+    metric.pod(pod_json("b", {"kubernetes.io/batch-cpu": "3000"}, labels=BE, node="n1", scheduled=NOW - 900))
     light = facts(pod_json("light", {"cpu": "1"}, labels=LS))
     # others than batch use 6,000; with 850 of the pod 68.5 -> 69 %, whether the batch pod goes or stays
-    assert spared(made, light, {"n1": ["uid-b"], "n2": ["x"]}) == {"n1": "cpu usage above 65 %"}
+    assert spared(metric, light, {"n1": ["uid-b"], "n2": ["x"]}) == {"n1": "cpu usage above 65 %"}
 
 
 def test_shares_of_pods_that_left_are_forgotten() -> None:

@@ -50,9 +50,9 @@ def test_hardware_has_one_owner_whatever_comes_between(
 @pytest.mark.parametrize("fault", ["ignores_versions", "at_any_moment"])
 def test_the_model_finds_a_planted_fault_and_tells_how_it_comes_about(kind: str, fault: str) -> None:
     start = beginning(kind, TWO, deleted_ledgers=int(fault == "at_any_moment"), **{fault: True})
-    with pytest.raises(CounterExample) as found:
+    with pytest.raises(CounterExample) as exception_info:
         explore(start, following, LIMIT, doubled)
-    assert "n0 is given twice, to pods that are bound" in found.value.wrong
-    assert found.value.steps[-1] in {
+    assert "n0 is given twice, to pods that are bound" in exception_info.value.wrong
+    assert exception_info.value.steps[-1] in {
         f"the binder of {pod} to n0 creates pods/default/{pod}/binding: 201; it ends: done" for pod in ("p0", "p1")
     }

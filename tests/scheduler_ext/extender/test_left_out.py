@@ -129,5 +129,5 @@ def test_any_number_of_nodes_is_left_out_and_named_in_sum(
         pods["default", f"p{number}"] = replace(good, estimate=no_number)
     watched.put("pods", pods)
     assert watched.nodes() == sorted(f"n{number}" for number in range(34, 60))
-    told = capsys.readouterr().out + caplog.text
-    assert "; and 14 more" in told  # of 34 the first MOST_PROBLEMS = 20 have their names
+    text = capsys.readouterr().out + caplog.text
+    assert "; and 14 more" in text  # of 34 the first MOST_PROBLEMS = 20 have their names

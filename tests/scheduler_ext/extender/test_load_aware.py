@@ -38,8 +38,8 @@ def refusals(world: World, pod: Any, seconds: float = NOW) -> list[str]:
     snapshot = world.show(seconds).snapshot
     rows = snapshot.rows_of([*snapshot.names, ELSEWHERE])
     judged, _ = decide.check_nodes(snapshot, pod, rows, moment(seconds), world.settings)
-    found = judged.refused()
-    words = dict(zip(found.at.tolist(), found.texts(), strict=True))
+    node_refusals = judged.refused()
+    words = dict(zip(node_refusals.at.tolist(), node_refusals.texts(), strict=True))
     return [words.get(i, "") for i in range(len(snapshot.names))]
 
 
@@ -277,25 +277,25 @@ def test_eleven_steps_hang_below_the_best(points: list[float], span: int, expect
 @st.composite
 def columns(draw: st.DrawFn) -> Any:
     count = draw(st.integers(1, 8))
-    found = np.zeros((WIDTH, count))
+    values = np.zeros((WIDTH, count))
     amount = st.one_of(st.integers(0, 12_000), st.sampled_from([0, 10_000, 2**40])).map(float)
     for column in range(WIDTH):
-        found[column] = [draw(amount) for _ in range(count)]
+        values[column] = [draw(amount) for _ in range(count)]
     for column in (
         SnapshotColumn.LIMIT_CPU,
         SnapshotColumn.LIMIT_MEMORY,
         SnapshotColumn.PROD_LIMIT_CPU,
         SnapshotColumn.PROD_LIMIT_MEMORY,
     ):
-        found[column] = [draw(st.integers(0, 120)) for _ in range(count)]
+        values[column] = [draw(st.integers(0, 120)) for _ in range(count)]
     for column in (SnapshotColumn.MEASURED, SnapshotColumn.AGGREGATED):
-        found[column] = [draw(st.integers(0, 1)) for _ in range(count)]
+        values[column] = [draw(st.integers(0, 1)) for _ in range(count)]
     # the plugin knows no node that lends by forecast
-    found[SnapshotColumn.BATCH_LIMIT_CPU] = 0
-    found[SnapshotColumn.RECLAIMED_CPU] = found[SnapshotColumn.RECLAIMED_REPORTED_CPU] = 0
+    values[SnapshotColumn.BATCH_LIMIT_CPU] = 0
+    values[SnapshotColumn.RECLAIMED_CPU] = values[SnapshotColumn.RECLAIMED_REPORTED_CPU] = 0
     times = st.sampled_from([np.nan, -np.inf, NOW, NOW - 179, NOW - 180, NOW - 500])
-    found[SnapshotColumn.UPDATED] = [draw(times) for _ in range(count)]
-    return found
+    values[SnapshotColumn.UPDATED] = [draw(times) for _ in range(count)]
+    return values
 
 
 def plain_filter(row: Any, pod: Any, load: LoadAwareSettings) -> int:

@@ -33,8 +33,8 @@ def handed_back(world: World, pod: dict[str, Any] | None = None, **settings: Any
     chosen, snapshot = ExtenderSettings(**settings), world.show().snapshot
     rows, now = snapshot.rows_of(snapshot.names), moment()
     known = decide.known_now(snapshot, now, chosen)
-    asked = facts(pod or pod_json("p", {"cpu": "10m"}, labels=LS))
-    return [snapshot.names[place] for place in decide.best_row_indices(snapshot, asked, rows, now, chosen, known)]
+    new_pod = facts(pod or pod_json("p", {"cpu": "10m"}, labels=LS))
+    return [snapshot.names[place] for place in decide.best_row_indices(snapshot, new_pod, rows, now, chosen, known)]
 
 
 def test_nodes_that_are_nearly_as_idle_as_the_best_come_back() -> None:
@@ -117,9 +117,9 @@ def test_the_best_are_of_every_zone_equally_many(nodes: list[tuple[int, int]], m
 @given(st.lists(st.one_of(st.none(), st.integers(1, 9)), min_size=1, max_size=30), st.integers(0, 100))
 def test_somebody_comes_back_always_and_the_idlest_is_among_them(used: list[int | None], near: int) -> None:
     world = loaded({f"n{number}": None if one is None else str(one) for number, one in enumerate(used)})
-    found = handed_back(world, near_points=near, most_nodes=0)
+    texts = handed_back(world, near_points=near, most_nodes=0)
     known = [one for one in used if one is not None]
     silent = {f"n{number}" for number, one in enumerate(used) if one is None}
     idlest = {f"n{number}" for number, one in enumerate(used) if known and one == min(known)}
-    assert silent | idlest <= set(found)
-    assert found
+    assert silent | idlest <= set(texts)
+    assert texts

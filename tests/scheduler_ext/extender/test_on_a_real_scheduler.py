@@ -201,7 +201,7 @@ def test_what_the_scheduler_sends_is_what_we_read(scheduling: Scheduling, place:
     assert sorted(json.loads(answer)["NodeNames"]) == NODES
     question, status, answer = scheduling.recorder.of("/prioritize")[-1]
     assert (status, set(json.loads(question))) == (200, {"Pod", "Nodes", "NodeNames"})
-    scores = {one["Host"]: one["Score"] for one in json.loads(answer)}
+    scores = {load["Host"]: load["Score"] for load in json.loads(answer)}
     assert set(scores) == set(NODES)
     assert scores["node-0"] < scores["node-1"]
 

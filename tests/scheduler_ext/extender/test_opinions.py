@@ -145,10 +145,10 @@ def test_what_is_handed_out_is_a_copy() -> None:
 def test_pods_that_the_rules_cannot_tell_apart_are_one_kind(batch: bool) -> None:
     made = world()
     snapshot = made.show().snapshot
-    one, other = asked("a", batch), replace(asked("b", batch), node="n1", assigned_seconds=NOW)
-    assert load_rules.kind_of(snapshot, one, NOW, made.settings) == load_rules.kind_of(
+    pod, other = asked("a", batch), replace(asked("b", batch), node="n1", assigned_seconds=NOW)
+    assert load_rules.kind_of(snapshot, pod, NOW, made.settings) == load_rules.kind_of(
         snapshot, other, NOW, made.settings
     )
-    assert load_rules.kind_of(snapshot, one, NOW, made.settings) != load_rules.kind_of(
-        snapshot, replace(one, estimate=(1.0, 1.0)), NOW, made.settings
+    assert load_rules.kind_of(snapshot, pod, NOW, made.settings) != load_rules.kind_of(
+        snapshot, replace(pod, estimate=(1.0, 1.0)), NOW, made.settings
     )

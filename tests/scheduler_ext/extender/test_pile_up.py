@@ -17,19 +17,19 @@ NODES = [f"n{number}" for number in range(10)]
 
 def placed(world: World, pods: int, seed: int, told: bool) -> Counter[str]:
     """Pods by node when each goes to one of the best; told: whether the view hears of those placed before."""
-    rng, found = random.Random(seed), Counter[str]()
+    rng, counter = random.Random(seed), Counter[str]()
     for number in range(pods):
         snapshot = world.show().snapshot
         pod = pod_json(f"p{number}", {"cpu": "500m", "memory": "512Mi"}, labels=LS)
         rows = snapshot.rows_of(NODES)
         points = decide.points(snapshot, facts(pod), rows, moment(), world.settings)
         node = rng.choice([name for name, score in zip(NODES, points.tolist(), strict=True) if score == points.max()])
-        found[node] += 1
+        counter[node] += 1
         if told:
             pod["spec"]["nodeName"] = node
             pod["status"] = pod_json("x", scheduled=NOW + 1)["status"]
             world.pod(pod)
-    return found
+    return counter
 
 
 def stale(cold: str = "") -> World:
@@ -44,15 +44,15 @@ def stale(cold: str = "") -> World:
 @settings(max_examples=10)
 @given(st.integers(0, 10**6))
 def test_equal_nodes_get_equally_many(seed: int) -> None:
-    found = placed(stale(), 30, seed, told=True)
-    assert max(found.values()) - min(found[name] for name in NODES) <= 2
+    counter = placed(stale(), 30, seed, told=True)
+    assert max(counter.values()) - min(counter[name] for name in NODES) <= 2
 
 
 def test_the_coldest_node_does_not_take_them_all() -> None:
     """3 cores colder are room for some seven pods of 425 m; then it is like the others."""
     alone = placed(stale("n3"), 30, 1, told=False)
     assert alone["n3"] == 30
-    told = placed(stale("n3"), 30, 1, told=True)
-    assert 3 <= told["n3"] <= 12
-    others = [told[name] for name in NODES if name != "n3"]
+    counter = placed(stale("n3"), 30, 1, told=True)
+    assert 3 <= counter["n3"] <= 12
+    others = [counter[name] for name in NODES if name != "n3"]
     assert max(others) - min(others) <= 2

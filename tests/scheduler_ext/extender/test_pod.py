@@ -93,17 +93,17 @@ def test_a_pods_life_is_the_shortest_that_it_says() -> None:
 
 
 def test_a_quantity_that_the_server_stores_and_nobody_can_count_leaves_the_pod_unread() -> None:
-    found = facts(pod_json("p", {"memory": "1e999999"}))
-    assert "1e999999" in found.unread
-    assert found.estimate == (0.0, 0.0)
+    pod = facts(pod_json("p", {"memory": "1e999999"}))
+    assert "1e999999" in pod.unread
+    assert pod.estimate == (0.0, 0.0)
 
 
 def test_an_amount_beyond_64_bits_counts_as_the_most_that_kubernetes_holds() -> None:
     pod = pod_json("p")
     pod["spec"]["containers"][0]["resources"] = {"requests": {"memory": 10**25}}
-    found = facts(pod)
+    new_pod = facts(pod)
     # Kubernetes' Quantity holds at most 2^63 - 1
-    assert (found.unread, found.requests["memory"]) == ("", 2**63 - 1)
+    assert (new_pod.unread, new_pod.requests["memory"]) == ("", 2**63 - 1)
 
 
 def test_a_bound_placeholder_uses_nothing_and_one_that_is_being_placed_counts_as_its_owner_would() -> None:
@@ -131,5 +131,5 @@ def test_no_pod_that_the_server_takes_breaks_the_reading(
         "cotenant.dev/expected-run-seconds": annotation,
     }
     wire = msgspec.convert(pod_json("p", requests, labels=labels, annotations=annotations), PodWire)
-    found = facts_of(wire, LoadAwareSettings(customised_estimation=True))
-    assert all(math.isfinite(amount) and amount >= 0 for amount in found.estimate)
+    pod = facts_of(wire, LoadAwareSettings(customised_estimation=True))
+    assert all(math.isfinite(amount) and amount >= 0 for amount in pod.estimate)

@@ -32,8 +32,8 @@ def asked(run: str = "", **more: Any) -> Any:
 def words(world: World, pod: Any, seconds: float = NOW) -> str:
     snapshot = world.show(seconds).snapshot
     judged, _ = decide.check_nodes(snapshot, pod, snapshot.rows_of(["n1", ELSEWHERE]), moment(seconds), world.settings)
-    found = judged.refused().texts()
-    return found[0] if found else ""
+    texts = judged.refused().texts()
+    return texts[0] if texts else ""
 
 
 def peaking(at: int, peak: int = 6000, base: int = 1000) -> list[int]:

@@ -186,9 +186,9 @@ def test_why_tells_what_the_scheduler_was_told(extender: Serving) -> None:
     pod = pod_json("pending", {"cpu": "1"}, labels=LS)
     extender.post("/filter", args(pod, ["busy", "held", "idle"]))
     status, body, _ = extender.ask("GET", "/why?namespace=default&name=pending")
-    told = json.loads(body)
-    assert (status, told["asked"], told["passed"]) == (200, 3, 1)
-    assert {(r["rule"], r["nodes"]) for r in told["refusals"]} == {("load-aware", 1), ("reservation", 1)}
+    document = json.loads(body)
+    assert (status, document["asked"], document["passed"]) == (200, 3, 1)
+    assert {(r["rule"], r["nodes"]) for r in document["refusals"]} == {("load-aware", 1), ("reservation", 1)}
 
 
 def test_why_tries_a_pod_that_does_not_exist_on_every_node(extender: Serving) -> None:
@@ -274,7 +274,9 @@ def test_no_question_gets_a_name_back_that_it_did_not_ask_or_a_score_out_of_boun
     assert answer["NodeNames"] == [name for name in names if name in answer["NodeNames"]]
     assert refused == (set() if answer["NodeNames"] else set(names))
     scores = extender.post("/prioritize", question)
-    assert all(set(one) == {"Host", "Score"} and one["Host"] in names and 1 <= one["Score"] <= 10 for one in scores)
+    assert all(
+        set(score) == {"Host", "Score"} and score["Host"] in names and 1 <= score["Score"] <= 10 for score in scores
+    )
 
 
 def test_preempt_never_answers_with_a_node_without_victims(extender: Serving) -> None:

@@ -47,13 +47,13 @@ def test_step_by_step_and_all_at_once_give_the_same_cluster(changes: list[tuple[
         change(stepwise, what, name, value)
         if what != "show":
             change(at_once, what, name, value)
-    one, other = stepwise.show().snapshot, at_once.show().snapshot
-    assert one.names == other.names
-    assert np.array_equal(one.columns, other.columns, equal_nan=True)
-    assert np.array_equal(one.ahead, other.ahead, equal_nan=True)
+    snapshot, other = stepwise.show().snapshot, at_once.show().snapshot
+    assert snapshot.names == other.names
+    assert np.array_equal(snapshot.columns, other.columns, equal_nan=True)
+    assert np.array_equal(snapshot.ahead, other.ahead, equal_nan=True)
     assert stepwise.view.shares == at_once.view.shares
-    assert dict(one.rows) == {name: i for i, name in enumerate(one.names)}
-    assert one.heads.tolist() == other.heads.tolist()
+    assert dict(snapshot.rows) == {name: i for i, name in enumerate(snapshot.names)}
+    assert snapshot.heads.tolist() == other.heads.tolist()
 
 
 def test_who_reads_keeps_what_it_began_with() -> None:
@@ -98,9 +98,9 @@ def test_a_view_for_whom_nobody_displaces_pods_lacks_only_what_each_pod_counts()
         for _ in range(2)
     )
     without.view.take(without.table.take(SOURCES, NOW, 100.0, with_shares=False))
-    seen = whole.show()
-    assert np.array_equal(without.view.snapshot.columns, seen.snapshot.columns, equal_nan=True)
-    assert len(seen.shares) == 1
+    feed = whole.show()
+    assert np.array_equal(without.view.snapshot.columns, feed.snapshot.columns, equal_nan=True)
+    assert len(feed.shares) == 1
     assert without.view.shares == {}
 
 

@@ -22,11 +22,11 @@ BEFORE, AFTER = KNOWN_UNTIL - 600, KNOWN_UNTIL + 60
 
 def world(*old: str, node: str = "n1", cpu: int = 4000) -> World:
     """A node whose forecast knows pods of one core; it is watched since ever."""
-    made = World().node(node).metric(node, cpu="4").forecast(node, [cpu] * 48, [GIB] * 48)
+    forecast = World().node(node).metric(node, cpu="4").forecast(node, [cpu] * 48, [GIB] * 48)
     for name in old:
-        made.pod(pod_json(name, {"cpu": "1"}, labels=LS, node=node, scheduled=BEFORE))
-    made.show()
-    return made
+        forecast.pod(pod_json(name, {"cpu": "1"}, labels=LS, node=node, scheduled=BEFORE))
+    forecast.show()
+    return forecast
 
 
 def added(made: World, node: str = "n1") -> int:
@@ -99,20 +99,20 @@ def test_what_came_before_anybody_watched_counts_by_what_the_node_uses_more_than
     used: str, expected: int
 ) -> None:
     """Two pods of 850 m that may have replaced two others; the forecast says 4,000 for now."""
-    made = World().node("n1").forecast("n1", [4000] * 48, [GIB] * 48)
-    made.metric("n1", cpu=used, pods=[("a", "100m", "0", ""), ("b", "100m", "0", "")])
-    made.table.watched_since = NOW
-    assert added(arrive(made, "a", "b")) == expected
+    forecast = World().node("n1").forecast("n1", [4000] * 48, [GIB] * 48)
+    forecast.metric("n1", cpu=used, pods=[("a", "100m", "0", ""), ("b", "100m", "0", "")])
+    forecast.table.watched_since = NOW
+    assert added(arrive(forecast, "a", "b")) == expected
     # one that the report does not measure yet counts whole
-    assert added(arrive(made, "c")) == expected + 850
+    assert added(arrive(forecast, "c")) == expected + 850
 
 
 def test_an_unwatched_node_is_looked_at_again_with_the_next_half_hour() -> None:
-    made = World().node("n1").metric("n1", cpu="4", pods=[("a", "100m", "0", "")])
-    made.forecast("n1", [4000, 1000, *[4000] * 46], [GIB] * 48)
-    made.table.watched_since = NOW
-    assert added(arrive(made, "a")) == 0
-    column = made.show(NOW + SLOT_SECONDS).snapshot.column(SnapshotColumn.SINCE_CPU)
+    metric = World().node("n1").metric("n1", cpu="4", pods=[("a", "100m", "0", "")])
+    metric.forecast("n1", [4000, 1000, *[4000] * 46], [GIB] * 48)
+    metric.table.watched_since = NOW
+    assert added(arrive(metric, "a")) == 0
+    column = metric.show(NOW + SLOT_SECONDS).snapshot.column(SnapshotColumn.SINCE_CPU)
     assert column.tolist() == [850]
 
 

@@ -90,9 +90,9 @@ def test_a_taint_goes_well_below_what_it_was_set_for_and_not_at_once(
 
 def test_another_node_takes_a_place_only_when_it_is_busier_by_the_margin() -> None:
     # one place (10 %); the incumbent at 65 counts 65 + 8 = 73
-    one = replace(ARGS, avoided_share=0.1)
-    assert effects(loads([65, 72, *[10] * 8], effects=[AVOIDED]), one)[:2] == [AVOIDED, NONE]
-    assert effects(loads([65, 74, *[10] * 8], effects=[AVOIDED]), one)[:2] == [NONE, AVOIDED]
+    args = replace(ARGS, avoided_share=0.1)
+    assert effects(loads([65, 72, *[10] * 8], effects=[AVOIDED]), args)[:2] == [AVOIDED, NONE]
+    assert effects(loads([65, 74, *[10] * 8], effects=[AVOIDED]), args)[:2] == [NONE, AVOIDED]
 
 
 def test_writes_give_capacity_back_before_they_take_it() -> None:

@@ -117,7 +117,7 @@ class GangWorld:
     def reservations(self) -> dict[str, Reservation]:
         """By name."""
         found = (Reservation.parse(self.objects[key]) for key in self.held())
-        return {one.name: one for one in found}
+        return {reservation.name: reservation for reservation in found}
 
     def queue_view(self) -> QueueView:
         """What the gang controller sees."""
@@ -216,7 +216,7 @@ class GangWorld:
         guarded = {s.owner.uid for s in self._guard().swaps if s.owner}
         placeholders = (b for b in self.pods().values() if PLACEHOLDER_LABEL in b["metadata"].get("labels", {}))
         placed = {b["metadata"]["ownerReferences"][0]["uid"] for b in placeholders if b["spec"].get("nodeName")}
-        owners = {member_uid(one) for one in self.reservations().values() if one.uid in placed}
+        owners = {member_uid(reservation) for reservation in self.reservations().values() if reservation.uid in placed}
         ready = [p for p in members if p.node or p.uid in guarded or p.uid in owners]
         if len(ready) < gang.min_available:
             self.partial.append(f"{pod.gang}: {len(ready)} of {gang.min_available}")

@@ -53,15 +53,18 @@ def decided(view: QueueView, **settings: Any) -> QueueWrites:
 
 def names(admission: QuotaAdmission) -> list[str]:
     """Pods that are let go."""
-    return [one.pod.name for one in admission.admitted_pods]
+    return [admitted_pod.pod.name for admitted_pod in admission.admitted_pods]
 
 
 def reasons(admission: QuotaAdmission) -> Mapping[str, tuple[str, str]]:
     """Reason and sentence of each pod that waits."""
-    return {one.pod.name: (one.obstacle.code, one.obstacle.sentence) for one in admission.waiting_pods}
+    return {
+        waiting_pod.pod.name: (waiting_pod.obstacle.code, waiting_pod.obstacle.sentence)
+        for waiting_pod in admission.waiting_pods
+    }
 
 
 def after(view: QueueView, admission: QuotaAdmission) -> QueueView:
     """What the next round sees when every pod that was let go has lost its gate and not yet found a node."""
-    gone = {one.pod.uid for one in admission.admitted_pods}
+    gone = {admitted_pod.pod.uid for admitted_pod in admission.admitted_pods}
     return replace(view, pods=tuple(replace(p, gates=()) if p.uid in gone else p for p in view.pods))

@@ -145,7 +145,7 @@ class _Shown:
 
 @lru_cache(maxsize=100_000)
 def watched(pod: Pod, number: int) -> WatchedQueuePod:
-    seen = QueuePod(
+    queue_pod = QueuePod(
         "shop",
         pod.name,
         f"uid-{pod.name}",
@@ -156,7 +156,7 @@ def watched(pod: Pod, number: int) -> WatchedQueuePod:
         priority=pod.priority,
         created_seconds=float(number),
     )
-    return WatchedQueuePod(seen, pod.quota, gated_for=pod.quota)
+    return WatchedQueuePod(queue_pod, pod.quota, gated_for=pod.quota)
 
 
 def quotas_of(limits: Limits) -> dict[str, QuotaNode]:
@@ -183,12 +183,12 @@ def controller(seen: Seen) -> QueueController:
         "quotas": _Shown(quotas),
         "swapguards": _Shown({("", "swaps"): served}),
     }
-    made = QueueController(mirrors, SETTINGS)
+    queue_controller = QueueController(mirrors, SETTINGS)
     if seen.memory.begun:
-        made._last = QueueWrites(over_since=dict(seen.memory.over_since))
-    made._released, made._evicted = dict(seen.memory.released), dict(seen.memory.evicted)
-    made._evictions_refused = dict(seen.memory.refused)
-    return made
+        queue_controller._last = QueueWrites(over_since=dict(seen.memory.over_since))
+    queue_controller._released, queue_controller._evicted = dict(seen.memory.released), dict(seen.memory.evicted)
+    queue_controller._evictions_refused = dict(seen.memory.refused)
+    return queue_controller
 
 
 ORDER = ("a1", "a2", "b1", "b2", "urgent")
@@ -214,13 +214,13 @@ def _intents(made: QueueController, seen: Seen) -> list[tuple[Write, Any]]:
 @lru_cache(maxsize=200_000)
 def remembered(seen: Seen, answers: tuple[Answer, ...]) -> Memory:
     """The manager's memory after a round and the answers to its writes."""
-    made = controller(seen)
-    by_write = dict(_intents(made, seen))
+    queue_controller = controller(seen)
+    by_write = dict(_intents(queue_controller, seen))
     errors = {"done": None, "refused": ClusterConflict("changed"), "lost": ClusterUnreachable("no answer")}
-    made.sent([Outcome(by_write[answer.write], error=errors[answer.kind]) for answer in answers])
-    assert made._last is not None
-    released = tuple(sorted(made._released.items()))
-    timed = (made._evicted, made._evictions_refused, made._last.over_since)
+    queue_controller.sent([Outcome(by_write[answer.write], error=errors[answer.kind]) for answer in answers])
+    assert queue_controller._last is not None
+    released = tuple(sorted(queue_controller._released.items()))
+    timed = (queue_controller._evicted, queue_controller._evictions_refused, queue_controller._last.over_since)
     evicted, refused, over_since = (tuple(sorted(part.items())) for part in timed)
     return Memory(True, released, evicted, refused, over_since)
 
@@ -362,9 +362,9 @@ def _ordered(*pods: Pod) -> tuple[Pod, ...]:
 @lru_cache(maxsize=200_000)
 def over(pods: tuple[Pod, ...], limits: Limits) -> tuple[str, ...]:
     """Quotas that use more than their runtime in truth."""
-    found = tuple(replace(watched(pod, ORDER.index(pod.name)).pod, quota=pod.quota) for pod in pods)
+    queue_pods = tuple(replace(watched(pod, ORDER.index(pod.name)).pod, quota=pod.quota) for pod in pods)
     node = QueueNode("n1", {"cpu": 1000 * limits.cores, "pods": 100})
-    admission = quota_admission(QueueView(0.0, quotas_of(limits), pods=found, nodes=(node,)), SETTINGS)
+    admission = quota_admission(QueueView(0.0, quotas_of(limits), pods=queue_pods, nodes=(node,)), SETTINGS)
     return tuple(name for name, use in admission.uses.items() if _used(pods, name) * 1000 > use.limit["cpu"])
 
 

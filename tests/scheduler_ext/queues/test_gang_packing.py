@@ -36,9 +36,11 @@ def exists(nodes: Sequence[QueueNode], members: Sequence[MemberGroup]) -> bool:
     def place(rest: int) -> bool:
         if rest == len(singles):
             return True
-        for number, one in enumerate(nodes):
+        for number, queue_node in enumerate(nodes):
             needs = singles[rest].needs
-            if lets_on(one, singles[rest].placement) and all(free[number].get(k, 0) >= v for k, v in needs.items()):
+            if lets_on(queue_node, singles[rest].placement) and all(
+                free[number].get(k, 0) >= v for k, v in needs.items()
+            ):
                 for name, amount in needs.items():
                     free[number][name] -= amount
                 if place(rest + 1):
@@ -122,7 +124,7 @@ def test_a_shortage_names_node_groups_what_they_have_and_why_others_are_not_used
     first, *others = room(nodes, members).shortages(members)
     assert (first.node_group, first.nodes, first.fitting, first.resource) == ("pool=gpu", 3, 6, "cpu")
     assert str(first) == "pool=gpu (3 nodes): capacity for 6 of 16, cpu 12 free of 32 needed"
-    assert {(one.node_group, one.refused) for one in others} == {
+    assert {(other.node_group, other.refused) for other in others} == {
         ("without pool", "node selector pool=gpu"),
         ("pool=gpu, taint only=x:NoSchedule", "taint only=x:NoSchedule is not tolerated"),
         ("pool=gpu, cordoned", "node is cordoned"),

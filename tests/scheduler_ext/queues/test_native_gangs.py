@@ -56,8 +56,8 @@ def view(*pods: QueuePod, gang: Gang = TRAIN, native: NativeGroup | None = None)
 
 def policies(decision: GangDecision) -> list[Any]:
     """Scheduling policies of the PodGroups that are made."""
-    made = [i for i in decision.intents if isinstance(i, Create) and i.address.resource == "podgroups"]
-    return [intent.body["spec"]["schedulingPolicy"] for intent in made]
+    creates = [i for i in decision.intents if isinstance(i, Create) and i.address.resource == "podgroups"]
+    return [intent.body["spec"]["schedulingPolicy"] for intent in creates]
 
 
 def let_in(decision: GangDecision) -> list[str]:
@@ -144,8 +144,8 @@ def test_pods_that_name_no_podgroup_take_the_whole_gang_our_way() -> None:
 )
 def test_where_it_is_not_wanted_or_not_offered_gangs_are_placed_as_ever(settings: QueueSettings, offered: bool) -> None:
     pods = (member(0, scheduling_group=""), member(1, scheduling_group=""))
-    seen = view(*pods) if offered else replace(view(*pods), native_groups=None)
-    decision = gangs_decided(seen, settings)
+    queue = view(*pods) if offered else replace(view(*pods), native_groups=None)
+    decision = gangs_decided(queue, settings)
     assert (policies(decision), reservations(decision)) == ([], 2)
 
 

@@ -53,7 +53,7 @@ class NativeScene(GangScene):
 
     def groups(self) -> dict[str, Json]:
         """Kubernetes' own PodGroups by name."""
-        return {one["metadata"]["name"]: one for one in self.api.items(GROUPS.format(self.namespace))}
+        return {item["metadata"]["name"]: item for item in self.api.items(GROUPS.format(self.namespace))}
 
     def named(self, gang: str) -> list[Any]:
         """The PodGroup that each member names."""

@@ -43,10 +43,10 @@ def test_the_last_day_is_in_the_resources_unit_of_the_one_cluster_and_quota(tmp_
     lines = []
     for name in sorted(METRICS.values()):
         lines.append(f"# TYPE {name} gauge")
-        for one, value in series.items():
-            if one.startswith(f"{name}{{"):
+        for text, value in series.items():
+            if text.startswith(f"{name}{{"):
                 lines += [
-                    f"{one} {value} {t}" for t in range(NOW - HISTORY_SECONDS // 2, NOW + 1, HISTORY_STEP_SECONDS)
+                    f"{text} {value} {t}" for t in range(NOW - HISTORY_SECONDS // 2, NOW + 1, HISTORY_STEP_SECONDS)
                 ]
     (tmp_path / "m.txt").write_text("\n".join([*lines, "# EOF", ""]))
     blocks_from(tmp_path / "m.txt", tmp_path / "data")

@@ -22,14 +22,14 @@ from tests.scheduler_ext.queues.quota_scene import admitted, after, decided, nam
 
 
 def test_pods_are_let_go_while_they_fit_the_runtime() -> None:
-    found = admitted(scene([quota("a", 0, 4000)], [pod(f"p{i}", "a", 1500, created_seconds=i) for i in range(4)]))
-    assert names(found) == ["p0", "p1"]
-    assert found.admitted_pods[1].why == "quota a admits shop/p1 (cpu: 1500m used + 1500m <= 4 runtime)"
-    assert reasons(found)["p2"] == (
+    admission = admitted(scene([quota("a", 0, 4000)], [pod(f"p{i}", "a", 1500, created_seconds=i) for i in range(4)]))
+    assert names(admission) == ["p0", "p1"]
+    assert admission.admitted_pods[1].why == "quota a admits shop/p1 (cpu: 1500m used + 1500m <= 4 runtime)"
+    assert reasons(admission)["p2"] == (
         "quota-exceeded",
         "quota a, cpu: 3 used + 1500m requested > 4 runtime, 500m missing",
     )
-    assert reasons(found)["p3"][0] == "quota-exceeded"
+    assert reasons(admission)["p3"][0] == "quota-exceeded"
 
 
 def test_the_order_is_priority_then_sub_priority_then_age() -> None:
@@ -44,9 +44,9 @@ def test_the_order_is_priority_then_sub_priority_then_age() -> None:
 
 def test_what_was_let_go_counts_before_it_has_a_node_and_before_the_mirror_shows_it() -> None:
     view = scene([quota("a", 0, 2000)], [pod("p0", "a", 1500, created_seconds=1)])
-    found = admitted(view)
+    admission = admitted(view)
     newer = pod("urgent", "a", 1500, priority=9)
-    bound_to_come = after(view, found)
+    bound_to_come = after(view, admission)
     assert names(admitted(replace(bound_to_come, pods=(*bound_to_come.pods, newer)))) == []
     stale = replace(view, pods=(*view.pods, newer), released=frozenset({"uid-p0"}))
     assert names(admitted(stale)) == [], "the mirror still shows the gate that an answer has taken away"
@@ -62,29 +62,29 @@ def test_a_pod_ahead_holds_back_only_what_requests_the_resource_that_it_lacks() 
         pod("plain", "a", 1000),
     ]
     nodes = (replace(node(8000), allocatable={"cpu": 8000, "nvidia.com/gpu": 2}),)
-    found = admitted(scene(quotas, pods, nodes=nodes))
-    assert names(found) == ["plain"]
-    assert reasons(found)["small"] == (
+    admission = admitted(scene(quotas, pods, nodes=nodes))
+    assert names(admission) == ["plain"]
+    assert reasons(admission)["small"] == (
         "behind-in-quota",
         "shop/large is ahead in quota a and waits for nvidia.com/gpu",
     )
 
 
 def test_a_pod_that_never_fits_is_told_so_and_holds_back_nobody() -> None:
-    found = admitted(scene([quota("a", 1000, 4000)], [pod("huge", "a", 5000, priority=9), pod("p", "a", 1000)]))
-    assert names(found) == ["p"]
-    assert reasons(found)["huge"] == ("above-quota-max", "requests 5 of cpu, and the max of quota a is 4")
+    admission = admitted(scene([quota("a", 1000, 4000)], [pod("huge", "a", 5000, priority=9), pod("p", "a", 1000)]))
+    assert names(admission) == ["p"]
+    assert reasons(admission)["huge"] == ("above-quota-max", "requests 5 of cpu, and the max of quota a is 4")
 
 
 def test_a_pod_that_may_not_be_preempted_stays_within_min() -> None:
     pods = [pod(f"p{i}", "a", 1000, preemptible=False, created_seconds=i) for i in range(3)]
-    found = admitted(scene([quota("a", 2000, 4000)], [*pods, pod("huge", "a", 3000, preemptible=False)]))
-    assert names(found) == ["p0", "p1"]
-    assert reasons(found)["p2"] == (
+    admission = admitted(scene([quota("a", 2000, 4000)], [*pods, pod("huge", "a", 3000, preemptible=False)]))
+    assert names(admission) == ["p0", "p1"]
+    assert reasons(admission)["p2"] == (
         "quota-min-exceeded",
         "quota a, cpu: 2 used by pods that may not be preempted + 1 requested > 2 min, 1 missing",
     )
-    assert reasons(found)["huge"][0] == "above-quota-min"
+    assert reasons(admission)["huge"][0] == "above-quota-min"
 
 
 def test_parents_are_judged_where_that_is_switched_on() -> None:
@@ -105,20 +105,20 @@ def test_parents_are_judged_where_that_is_switched_on() -> None:
 
 def test_without_runtime_the_max_is_the_limit() -> None:
     pods = [pod(f"p{i}", "a", 8000, created_seconds=i) for i in range(2)]
-    found = admitted(scene([quota("a", 0, 16_000)], pods), runtime=False)
-    assert names(found) == ["p0", "p1"] and "16 max" in found.admitted_pods[1].why
+    admission = admitted(scene([quota("a", 0, 16_000)], pods), runtime=False)
+    assert names(admission) == ["p0", "p1"] and "16 max" in admission.admitted_pods[1].why
 
 
 def test_idle_room_is_lent_and_two_halves_are_no_deadlock() -> None:
     """Each of the two would get half of ten cores, and needs eight: the elder one borrows the other's half."""
     pods = [pod("elder", "b", 8000, created_seconds=1), pod("younger", "a", 8000, created_seconds=2)]
     view = scene([quota("a", 0, 10_000), quota("b", 0, 10_000)], pods)
-    found = admitted(view)
-    assert names(found) == ["elder"]
-    assert found.uses["b"].limit == {"cpu": 8000} and found.uses["a"].limit == {"cpu": 2000}
-    assert reasons(found)["younger"][1].endswith("0 used + 8 requested > 2 runtime, 6 missing")
-    again = admitted(after(view, found))
-    assert again.uses == found.uses, "the borrower is not over its runtime in the next round"
+    admission = admitted(view)
+    assert names(admission) == ["elder"]
+    assert admission.uses["b"].limit == {"cpu": 8000} and admission.uses["a"].limit == {"cpu": 2000}
+    assert reasons(admission)["younger"][1].endswith("0 used + 8 requested > 2 runtime, 6 missing")
+    again = admitted(after(view, admission))
+    assert again.uses == admission.uses, "the borrower is not over its runtime in the next round"
 
 
 def test_a_quota_keeps_what_it_was_let_go_with_when_another_asks_for_less() -> None:
@@ -127,14 +127,14 @@ def test_a_quota_keeps_what_it_was_let_go_with_when_another_asks_for_less() -> N
     Largest remainders: of weights 8, 26 and 5 the first gets one of two, of weights 8 and 26 none.
     """
     quotas = [quota("a", 0, 8), quota("b", 12, 26, lends=False), quota("c", 0, 5), quota("d", 2, 13)]
-    found = admitted(scene(quotas, [pod("p", "a", 1), pod("large", "c", 2)], cpu=11))
-    assert names(found) == ["p"] and found.uses["a"].limit == {"cpu": 1}
+    admission = admitted(scene(quotas, [pod("p", "a", 1), pod("large", "c", 2)], cpu=11))
+    assert names(admission) == ["p"] and admission.uses["a"].limit == {"cpu": 1}
 
 
 def test_what_nobody_uses_or_asks_for_is_zero_and_what_waits_is_counted() -> None:
     quotas = [QuotaNode("a", maximum={"cpu": 2000, "memory": 1024}), QuotaNode("idle", maximum={"cpu": 1000})]
-    found = admitted(scene(quotas, [pod(f"p{i}", "a", 1500, created_seconds=i) for i in range(3)]))
-    uses, idle = found.uses["a"], found.uses["idle"]
+    admission = admitted(scene(quotas, [pod(f"p{i}", "a", 1500, created_seconds=i) for i in range(3)]))
+    uses, idle = admission.uses["a"], admission.uses["idle"]
     assert (uses.used, uses.waiting_pods) == ({"cpu": 1500, "memory": 0}, 2)
     assert (uses.ungated, uses.firm_used, uses.firm_request) == ({"cpu": 0, "memory": 0},) * 3
     assert (idle.used, idle.ungated, idle.waiting_pods) == ({"cpu": 0}, {"cpu": 0}, 0)
@@ -144,15 +144,15 @@ def test_a_minimum_that_is_not_lent_stays_out_of_a_turn_also_while_nobody_asks_f
     # Of 10 CPUs 5 are kept for `keeps`, so that the 6 of the waiting pod are not idle; where they are lent, they are.
     for lends, admitted_pods in ((False, []), (True, ["elder"])):
         quotas = [replace(quota("keeps", 5000, 10_000), lends=lends), quota("b", 0, 10_000)]
-        found = admitted(scene(quotas, [pod("elder", "b", 6000, created_seconds=1)]))
-        assert names(found) == admitted_pods
+        admission = admitted(scene(quotas, [pod("elder", "b", 6000, created_seconds=1)]))
+        assert names(admission) == admitted_pods
 
 
 def test_a_guarantee_is_not_lent_to_a_turn() -> None:
     quotas = [quota("a", 5000, 10_000), quota("b", 0, 10_000)]
     pods = [pod("elder", "b", 6000, created_seconds=1), pod("younger", "a", 6000, created_seconds=2)]
-    found = admitted(scene(quotas, pods))
-    assert names(found) == ["younger"] and found.uses["b"].limit == {"cpu": 4000}
+    admission = admitted(scene(quotas, pods))
+    assert names(admission) == ["younger"] and admission.uses["b"].limit == {"cpu": 4000}
 
 
 def gang_pods(count: int, cpu: int = 1000, quota_name: str = "a", **more: Any) -> list[Any]:
@@ -162,8 +162,8 @@ def gang_pods(count: int, cpu: int = 1000, quota_name: str = "a", **more: Any) -
 @pytest.mark.parametrize(("runtime", "admitted_pods"), [(2500, 0), (3000, 3), (3500, 3), (4000, 4)])
 def test_a_gang_goes_as_a_whole_and_further_members_one_by_one(runtime: int, admitted_pods: int) -> None:
     gangs = {"shop/g": Gang("shop", "g", 3, 4)}
-    found = admitted(scene([quota("a", 0, 4000)], gang_pods(4), cpu=runtime, gangs=gangs))
-    assert names(found) == [f"m{i}" for i in range(admitted_pods)]
+    admission = admitted(scene([quota("a", 0, 4000)], gang_pods(4), cpu=runtime, gangs=gangs))
+    assert names(admission) == [f"m{i}" for i in range(admitted_pods)]
 
 
 def test_a_further_member_waits_for_those_with_whom_its_gang_starts() -> None:
@@ -171,9 +171,11 @@ def test_a_further_member_waits_for_those_with_whom_its_gang_starts() -> None:
     gangs = {"shop/g": Gang("shop", "g", 2, 3)}
     first = [replace(p, requests={"cpu": 3000}) for p in gang_pods(2)]
     light = replace(pod("light", "a", gang="shop/g", created_seconds=9), requests={})
-    found = admitted(scene([quota("a", 0, 8000)], [*first, light, pod("runs", "a", 4000, waits=False)], gangs=gangs))
-    assert names(found) == []
-    assert reasons(found)["light"] == (
+    admission = admitted(
+        scene([quota("a", 0, 8000)], [*first, light, pod("runs", "a", 4000, waits=False)], gangs=gangs)
+    )
+    assert names(admission) == []
+    assert reasons(admission)["light"] == (
         "behind-in-quota",
         "its gang starts with shop/m0 and 1 more of its gang, which wait",
     )
@@ -183,18 +185,18 @@ def test_a_further_member_waits_for_those_with_whom_its_gang_starts() -> None:
 
 def test_an_incomplete_gang_takes_no_quota_and_holds_back_nobody() -> None:
     gangs = {"shop/g": Gang("shop", "g", 3, 3)}
-    found = admitted(scene([quota("a", 0, 4000)], [*gang_pods(2, priority=9), pod("p", "a", 4000)], gangs=gangs))
-    assert names(found) == ["p"]
-    assert reasons(found)["m0"] == ("gang-incomplete", "2 of the 3 pods that gang shop/g needs exist")
+    admission = admitted(scene([quota("a", 0, 4000)], [*gang_pods(2, priority=9), pod("p", "a", 4000)], gangs=gangs))
+    assert names(admission) == ["p"]
+    assert reasons(admission)["m0"] == ("gang-incomplete", "2 of the 3 pods that gang shop/g needs exist")
 
 
 def test_a_gang_that_fits_on_no_empty_nodes_takes_no_quota_and_holds_back_nobody() -> None:
     nodes = (node(5000, "n1"), node(5000, "n2"))
     gangs = {"shop/g": Gang("shop", "g", 3, 3)}
     pods = [*gang_pods(3, 3000, priority=9), pod("p", "a", 8000)]
-    found = admitted(scene([quota("a", 0, 10_000)], pods, nodes=nodes, gangs=gangs))
-    assert names(found) == ["p"]
-    code, sentence = reasons(found)["m0"]
+    admission = admitted(scene([quota("a", 0, 10_000)], pods, nodes=nodes, gangs=gangs))
+    assert names(admission) == ["p"]
+    code, sentence = reasons(admission)["m0"]
     assert code == "gang-never-fits" and sentence.startswith("does not fit on empty nodes: ")
 
 
@@ -237,15 +239,15 @@ def test_what_a_plan_holds_counts_against_its_namespace_s_quota(held: Reservatio
 
 def test_pods_of_no_quota_leave_less_for_the_default_tree() -> None:
     plain = replace(pod("plain", "", 7000, waits=False), quota="")
-    found = admitted(scene([quota("a", 0, 10_000)], [plain, pod("p", "a", 4000)]))
-    assert names(found) == [] and found.uses["a"].limit == {"cpu": 3000}
+    admission = admitted(scene([quota("a", 0, 10_000)], [plain, pod("p", "a", 4000)]))
+    assert names(admission) == [] and admission.uses["a"].limit == {"cpu": 3000}
 
 
 @pytest.mark.parametrize("name", ["gone", "koordinator-default-quota"])
 def test_a_pod_that_no_quota_bounds_is_let_go(name: str) -> None:
     quotas = [quota("koordinator-default-quota", 0, 500)]
-    found = admitted(scene(quotas, [pod("p", name, 1000)]))
-    assert found.admitted_pods[0].why == f"quota {name} does not exist any more or bounds nothing"
+    admission = admitted(scene(quotas, [pod("p", name, 1000)]))
+    assert admission.admitted_pods[0].why == f"quota {name} does not exist any more or bounds nothing"
 
 
 def test_what_quotas_of_the_system_and_bad_quotas_use_is_not_there_for_others() -> None:
@@ -266,9 +268,9 @@ def test_trees_of_profiles_divide_their_own_nodes() -> None:
         quota("nowhere", 0, 1000, tree_id="z"),
     ]
     pods = [pod(f"p-{q.name}", q.name, 1000) for q in quotas[1:]] + [pod("x-large", "in-x", 4500, priority=1)]
-    found = admitted(scene(quotas, pods, nodes=nodes, profiles=profiles))
-    assert {tree.tree_id: tree.total["cpu"] for tree in found.forest.trees} == {"": 25_000, "x": 5000, "y": 2000}
-    assert set(names(found)) == {"x-large", "p-a", "p-noted", "p-nowhere"}
+    admission = admitted(scene(quotas, pods, nodes=nodes, profiles=profiles))
+    assert {tree.tree_id: tree.total["cpu"] for tree in admission.forest.trees} == {"": 25_000, "x": 5000, "y": 2000}
+    assert set(names(admission)) == {"x-large", "p-a", "p-noted", "p-nowhere"}
 
 
 def test_bad_quotas_are_set_aside_by_name_and_value_and_the_rest_goes_on() -> None:
@@ -282,9 +284,9 @@ def test_bad_quotas_are_set_aside_by_name_and_value_and_the_rest_goes_on() -> No
         quota("hanging", 0, 1000, "one"),
         QuotaNode("negative", maximum={"cpu": -5}),
     ]
-    found = admitted(scene(quotas, [pod(f"p-{q.name}", q.name, 500) for q in quotas]))
-    assert names(found) == ["p-good"]
-    assert found.forest.problems == {
+    admission = admitted(scene(quotas, [pod(f"p-{q.name}", q.name, 500) for q in quotas]))
+    assert names(admission) == ["p-good"]
+    assert admission.forest.problems == {
         "upside": "min of cpu is 5, more than its max 4",
         "below": "hangs below upside, which is not valid: min of cpu is 5, more than its max 4",
         "orphan": "its parent nobody does not exist",
@@ -293,7 +295,7 @@ def test_bad_quotas_are_set_aside_by_name_and_value_and_the_rest_goes_on() -> No
         "hanging": "its parents are a cycle: one -> two -> one",
         "negative": "max of cpu is -5, which is negative",
     }
-    assert reasons(found)["p-orphan"] == ("quota-invalid", "quota orphan: its parent nobody does not exist")
+    assert reasons(admission)["p-orphan"] == ("quota-invalid", "quota orphan: its parent nobody does not exist")
 
 
 def test_pods_are_let_go_in_one_order_whatever_their_quotas_and_gangs_before_them() -> None:

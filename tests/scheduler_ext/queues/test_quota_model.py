@@ -76,14 +76,16 @@ def test_the_same_with_more_at_the_same_time(how: str) -> None:
     ],
 )
 def test_the_model_finds_a_planted_fault_and_tells_how_it_comes_about(fault: str, happens: dict[str, Any]) -> None:
-    with pytest.raises(CounterExample) as found:
+    with pytest.raises(CounterExample) as exception_info:
         explored((A1,), STRICT, coming=(URGENT,), **happens, **{fault: True})
-    assert found.value.wrong == "quota a uses 4 cores, at most 2 were ever allowed"
-    assert "urgent is created" in found.value.steps
+    assert exception_info.value.wrong == "quota a uses 4 cores, at most 2 were ever allowed"
+    assert "urgent is created" in exception_info.value.steps
 
 
 def test_the_model_finds_a_manager_that_forgets_what_it_has_evicted() -> None:
-    with pytest.raises(CounterExample) as found:
+    with pytest.raises(CounterExample) as exception_info:
         explored((A1, A2), LENDING, coming=(B1,), delays=1, forgets=True)
-    assert found.value.wrong == "a1 is to be evicted, and its quota does not use more than its runtime any more"
-    assert "the manager evicts a2: done" in found.value.steps
+    assert (
+        exception_info.value.wrong == "a1 is to be evicted, and its quota does not use more than its runtime any more"
+    )
+    assert "the manager evicts a2: done" in exception_info.value.steps

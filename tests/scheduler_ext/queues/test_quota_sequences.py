@@ -163,24 +163,24 @@ def judge_sums(world: World, found: QuotaAdmission) -> None:
 def judge_let_go(world: World, found: QuotaAdmission) -> None:
     """Nobody was let go beyond its quota's runtime, min or parents, and each sentence's figures are the world's."""
     before: set[str] = set()
-    for one in found.admitted_pods:
-        if one.why not in before:
-            before.add(one.why)
-            for resource, *figures in FIGURES.findall(one.why):
+    for admitted_pod in found.admitted_pods:
+        if admitted_pod.why not in before:
+            before.add(admitted_pod.why)
+            for resource, *figures in FIGURES.findall(admitted_pod.why):
                 used, requested, limit = (amounts_of({resource: text}, "why")[resource] for text in figures)
-                assert used == world.used(one.pod.quota, resource) and used + requested <= limit
-                together = [p for p in found.admitted_pods if p.why == one.why]
+                assert used == world.used(admitted_pod.pod.quota, resource) and used + requested <= limit
+                together = [p for p in found.admitted_pods if p.why == admitted_pod.why]
                 assert requested == sum(p.pod.requests.get(resource, 0) for p in together)
-            world.released |= {p.pod.uid for p in found.admitted_pods if p.why == one.why}
-    for one in found.admitted_pods:
-        quota = world.quotas[one.pod.quota]
-        for resource in [r for r, amount in one.pod.requests.items() if amount]:
+            world.released |= {p.pod.uid for p in found.admitted_pods if p.why == admitted_pod.why}
+    for admitted_pod in found.admitted_pods:
+        quota = world.quotas[admitted_pod.pod.quota]
+        for resource in [r for r, amount in admitted_pod.pod.requests.items() if amount]:
             names = [quota.name]
             while world.settings.check_parents and world.quotas[names[-1]].parent != ROOT_QUOTA:
                 names.append(world.quotas[names[-1]].parent)
             for name in names:
-                assert world.used(name, resource) <= found.uses[name].limit[resource], (one.why, name)
-            if not one.pod.preemptible and resource in quota.minimum:
+                assert world.used(name, resource) <= found.uses[name].limit[resource], (admitted_pod.why, name)
+            if not admitted_pod.pod.preemptible and resource in quota.minimum:
                 assert world.used(quota.name, resource, firm=True) <= quota.minimum[resource]
 
 
@@ -243,12 +243,12 @@ def test_no_round_of_a_random_day_lets_go_too_much_or_too_little(seeds: range) -
         for step in range(8):
             for _ in range(world.rng.randint(1, 4)):
                 world.act()
-            found = quota_admission(world.view(), world.settings)
+            admission = quota_admission(world.view(), world.settings)
             try:
-                judge_let_go(world, found)
-                judge_sums(world, found)
-                judge_waiting(world, found)
+                judge_let_go(world, admission)
+                judge_sums(world, admission)
+                judge_waiting(world, admission)
             except AssertionError as error:
                 raise AssertionError(f"seed {seed}, step {step}: {error}") from error
-            admitted_pods, waiting = admitted_pods + len(found.admitted_pods), waiting + len(found.waiting_pods)
+            admitted_pods, waiting = admitted_pods + len(admission.admitted_pods), waiting + len(admission.waiting_pods)
     assert admitted_pods > 4 * len(seeds) and waiting > 4 * len(seeds), "the days are busy"

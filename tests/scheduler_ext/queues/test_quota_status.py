@@ -140,17 +140,17 @@ def test_a_profile_s_root_quota_is_made_and_kept_as_large_as_its_nodes() -> None
     selector = LabelSelector.parse({"matchLabels": {"pool": "x"}})
     profile = QuotaProfile("root-x", "7", selector, 0.5, "kube-system", "pool-x", {"team": "a"})
     view = scene([], [], nodes=nodes, profiles=(profile,))
-    (made,) = [i for i in decided(view).intents if isinstance(i, Create)]
+    (create,) = [i for i in decided(view).intents if isinstance(i, Create)]
     # Half of the 10 cores and 40 bytes of n1; n2 is of another pool.
-    assert made.body["spec"] == {"min": {"cpu": "5", "memory": "20"}, "max": {"cpu": "5", "memory": "20"}}
-    assert made.body["metadata"]["labels"] == {
+    assert create.body["spec"] == {"min": {"cpu": "5", "memory": "20"}, "max": {"cpu": "5", "memory": "20"}}
+    assert create.body["metadata"]["labels"] == {
         "team": "a",
         PREFIX + "profile": "pool-x",
         PREFIX + "is-root": "true",
         PREFIX + "tree-id": "7",
         PREFIX + "is-parent": "true",
     }
-    root = QuotaNode.parse(dict(made.body))
+    root = QuotaNode.parse(dict(create.body))
     then = replace(view, quotas={"root-x": root})
     assert not any(isinstance(i, Create | Patch) for i in decided(then).intents)
     grown = replace(then, nodes=(replace(nodes[0], allocatable={"cpu": 20_000, "memory": 40}),))

@@ -20,7 +20,7 @@ def tree(**parents: str) -> QuotaTree:
 
 
 def test_a_quota_is_read_from_its_object() -> None:
-    found = QuotaNode.parse(
+    node = QuotaNode.parse(
         {
             "metadata": {
                 "name": "a",
@@ -31,16 +31,16 @@ def test_a_quota_is_read_from_its_object() -> None:
             "spec": {"min": {"cpu": "1", "memory": "1Ki"}, "max": {"cpu": 2, "kubernetes.io/batch-cpu": "1k"}},
         }
     )
-    assert (found.parent, found.is_parent, found.tree_id, found.heads_tree) == ("top", True, "t", True)
-    assert found.minimum == {"cpu": 1000, "memory": 1024}
+    assert (node.parent, node.is_parent, node.tree_id, node.heads_tree) == ("top", True, "t", True)
+    assert node.minimum == {"cpu": 1000, "memory": 1024}
     # batch-cpu counts whole millicores, so "1k" is 1000 of them
-    assert found.maximum == {"cpu": 2000, "kubernetes.io/batch-cpu": 1000}
-    assert found.shared_weight == {"cpu": 500} and found.namespaces == ("shop",)
+    assert node.maximum == {"cpu": 2000, "kubernetes.io/batch-cpu": 1000}
+    assert node.shared_weight == {"cpu": 500} and node.namespaces == ("shop",)
 
 
 def test_a_quota_without_anything_hangs_under_the_root() -> None:
-    found = QuotaNode.parse({"metadata": {"name": "a"}})
-    assert (found.parent, found.is_parent, found.minimum) == ("koordinator-root-quota", False, {})
+    node = QuotaNode.parse({"metadata": {"name": "a"}})
+    assert (node.parent, node.is_parent, node.minimum) == ("koordinator-root-quota", False, {})
 
 
 @pytest.mark.parametrize(
@@ -61,18 +61,20 @@ def test_what_cannot_be_read_is_named_by_its_field(body: dict[str, Any], field: 
 
 
 def test_children_come_by_name_and_the_root_is_nobodys_child() -> None:
-    found = tree(b="top", a="top", top="koordinator-root-quota", **{"koordinator-root-quota": "koordinator-root-quota"})
-    assert [q.name for q in found.children("top")] == ["a", "b"]
-    assert [q.name for q in found.children("koordinator-root-quota")] == ["top"]
+    quota_tree = tree(
+        b="top", a="top", top="koordinator-root-quota", **{"koordinator-root-quota": "koordinator-root-quota"}
+    )
+    assert [q.name for q in quota_tree.children("top")] == ["a", "b"]
+    assert [q.name for q in quota_tree.children("koordinator-root-quota")] == ["top"]
 
 
 def test_ancestors_end_at_the_root_a_missing_parent_or_where_they_have_been() -> None:
-    found = tree(a="b", b="koordinator-root-quota", c="gone", x="y", y="x", z="x")
-    names = {name: list(found.ancestors(found.quotas[name])) for name in found.quotas}
+    quota_tree = tree(a="b", b="koordinator-root-quota", c="gone", x="y", y="x", z="x")
+    names = {name: list(quota_tree.ancestors(quota_tree.quotas[name])) for name in quota_tree.quotas}
     assert names["a"] == ["b", "koordinator-root-quota"]
     assert names["c"] == ["gone"]
     assert names["z"] == ["x", "y", "x"]
-    assert [name for name in "abcxyz" if found.has_cycle_through(found.quotas[name])] == ["x", "y"]
+    assert [name for name in "abcxyz" if quota_tree.has_cycle_through(quota_tree.quotas[name])] == ["x", "y"]
 
 
 def test_a_quota_of_the_namespaces_own_name_comes_before_one_that_names_the_namespace() -> None:
@@ -88,11 +90,11 @@ def test_a_quota_of_the_namespaces_own_name_comes_before_one_that_names_the_name
 
 
 def test_a_pod_uses_the_quota_of_its_label_else_of_its_namespace() -> None:
-    found = QuotaTree({"a": QuotaNode("a", namespaces=("shop",)), "b": QuotaNode("b")})
-    assert getattr(found.of_pod("shop", {P + "name": "b"}), "name", None) == "b"
-    assert getattr(found.of_pod("shop", {P + "name": "gone"}), "name", None) == "a"
-    assert getattr(found.of_pod("shop", {}), "name", None) == "a"
-    assert found.of_pod("other", {}) is None
+    quota_tree = QuotaTree({"a": QuotaNode("a", namespaces=("shop",)), "b": QuotaNode("b")})
+    assert getattr(quota_tree.of_pod("shop", {P + "name": "b"}), "name", None) == "b"
+    assert getattr(quota_tree.of_pod("shop", {P + "name": "gone"}), "name", None) == "a"
+    assert getattr(quota_tree.of_pod("shop", {}), "name", None) == "a"
+    assert quota_tree.of_pod("other", {}) is None
 
 
 def test_sums_stop_at_64_bits() -> None:
@@ -104,9 +106,9 @@ NAMES = st.sampled_from("abcdefgh")
 
 @given(st.dictionaries(NAMES, NAMES | st.just("koordinator-root-quota")))
 def test_walking_up_any_tree_ends_within_its_size(parents: dict[str, str]) -> None:
-    found = tree(**parents)
-    for quota in found.quotas.values():
-        assert len(list(found.ancestors(quota))) <= len(parents) + 1
+    quota_tree = tree(**parents)
+    for quota in quota_tree.quotas.values():
+        assert len(list(quota_tree.ancestors(quota))) <= len(parents) + 1
 
 
 @given(st.dictionaries(st.sampled_from(["cpu", "memory"]), st.integers(0, 10**12)))

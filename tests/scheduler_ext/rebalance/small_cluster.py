@@ -42,13 +42,15 @@ def node(
     name: str, *pods: tuple[RebalancePod, Any], system: float = 0.0, ahead: tuple[float, ...] = (), **changes: Any
 ) -> NodeLoad:
     """A node whose report names each pod. system: percent of CPU; ahead: q95 of CPU of half hours from now, percent."""
-    report = {one.key: (usage, one.facts.prod) for one, usage in pods if usage is not None}
+    report = {
+        rebalance_pod.key: (usage, rebalance_pod.facts.prod) for rebalance_pod, usage in pods if usage is not None
+    }
     metric = LoadMetric(changes.pop("updated", NOW - 30), usage=(0.0, 0.0), system=(CPU * system / 100, 0), pods=report)
     steps = (tuple(CPU * x / 100 for x in ahead), (0.0,) * len(ahead))
     outlook = Outlook(NOW, 1800, math.inf, NOW, steps) if ahead else None
     allocatable = {"cpu": int(CPU), "memory": int(MEMORY), "pods": 110}
     machine = ExtenderNode(name, allocatable, (CPU, MEMORY), **changes)
-    placed = (replace(one, facts=replace(one.facts, node=name)) for one, _ in pods)
+    placed = (replace(rebalance_pod, facts=replace(rebalance_pod.facts, node=name)) for rebalance_pod, _ in pods)
     return NodeLoad(machine, metric, outlook, tuple(placed))
 
 
@@ -61,7 +63,7 @@ def without_memory(load: NodeLoad, memory_percent: float) -> NodeLoad:
 
 def inputs(*loads: NodeLoad, **changes: Any) -> RebalanceInputs:
     """The nodes at NOW; every ReplicaSet has five replicas, so that two of its pods may be away."""
-    replicas = {one.owner: 5 for load in loads for one in load.pods if one.owner}
+    replicas = {rebalance_pod.owner: 5 for load in loads for rebalance_pod in load.pods if rebalance_pod.owner}
     return RebalanceInputs(loads, now_seconds=NOW, **{"replicas": replicas} | changes)
 
 

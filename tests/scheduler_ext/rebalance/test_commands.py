@@ -233,7 +233,7 @@ def test_a_plan_on_a_real_server_obeys_its_budgets(control_plane: ControlPlane, 
     whole = read(control_plane.client(control_plane.admin_kubeconfig), LoadAwareSettings(), time.time() + LATER)
     plan = decide(whole.inputs, arguments_from(str(config), Settings()), with_forecast=False)
     assert [move.source for move in plan.moves] == [hot], plan
-    assert {one.reason.value for one in plan.refusals} == {"disruption-budget"}
+    assert {refusal.reason.value for refusal in plan.refusals} == {"disruption-budget"}
 
 
 def test_a_plan_on_a_real_server_knows_where_volumes_can_be_used(

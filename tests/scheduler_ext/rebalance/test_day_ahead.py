@@ -86,7 +86,7 @@ def test_what_an_autoscaler_spreads_over_more_pods_overloads_no_node() -> None:
     cluster = foreseen(node("hot", pod("a-1", 40)), node("free"), forecasts={"a": days})
     ((ref, outlook),) = cluster.workloads.items()
     scaled = replace(cluster, workloads={ref: replace(outlook, replicas=(1,) * 24 + (3,) * 24)})
-    assert [day(one).loads[30, 0, 0] / CPU for one in (cluster, scaled)] == pytest.approx([0.9, 0.3])
+    assert [day(inputs).loads[30, 0, 0] / CPU for inputs in (cluster, scaled)] == pytest.approx([0.9, 0.3])
 
 
 def test_a_forecast_that_has_ended_says_nothing() -> None:
@@ -115,7 +115,7 @@ def test_an_overload_that_no_forecast_knew_of_counts_by_how_far_it_is_above(now:
     cluster = foreseen(hot, node("free"), forecasts={"a": (30.0,) * 48, "b": (20.0,) * 48})
     plan = decide(cluster, arguments(), with_forecast=True)
     assert [move.pod.partition("/")[2] for move in plan.moves] == moved
-    assert [one.reason for one in plan.refusals] == ([] if moved else [Reason.OVERLOAD_ENDS_FIRST])
+    assert [refusal.reason for refusal in plan.refusals] == ([] if moved else [Reason.OVERLOAD_ENDS_FIRST])
 
 
 @pytest.mark.parametrize("minutes", [0, 1, 16, 29])
@@ -195,7 +195,7 @@ def test_a_node_that_nothing_may_leave_says_why(
     cluster = foreseen(hot, node("free", pod("c-1", 1)), forecasts={"a": DAY, "b": DAY})
     plan = decide(cluster, arguments(**migration), with_forecast=True)
     assert plan.moves == ()
-    assert [(one.pod, one.node, one.reason) for one in plan.refusals] == [("", "hot", reason)]
+    assert [(refusal.pod, refusal.node, refusal.reason) for refusal in plan.refusals] == [("", "hot", reason)]
 
 
 def test_a_coming_day_is_confirmed_by_as_many_rounds_as_a_present_overload() -> None:
@@ -236,7 +236,7 @@ def test_no_move_ahead_brings_its_target_more_than_it_spares_its_source(cluster_
     high = np.repeat(HIGH, len(loads), axis=0)
     current = day(cluster)
     rows = {load.node.name: row for row, load in enumerate(loads)}
-    pods = {one.key: one for load in loads for one in load.pods}
+    pods = {rebalance_pod.key: rebalance_pod for load in loads for rebalance_pod in load.pods}
     for move in plan.moves:
         before = current.above(high, slice(None)).sum()
         current.move(pods[move.pod], rows[move.source], rows[move.target])

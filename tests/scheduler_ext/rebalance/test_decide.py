@@ -154,10 +154,10 @@ def test_a_pod_leaves_only_for_a_node_that_can_use_its_volumes(
 
 def test_a_volume_of_one_node_binds_a_pod_while_another_pod_uses_it() -> None:
     (sole, _), (pair, _) = pod("a-1", 1, claims=("own",)), pod("b-1", 1, claims=("own", "shared"))
-    found = {("shop", name): BoundVolume(one_node=True) for name in ("own", "shared")}
+    volumes = {("shop", name): BoundVolume(one_node=True) for name in ("own", "shared")}
     users = {("shop", "own"): 1, ("shop", "shared"): 2}
-    assert [one.with_volumes(found, users).on_one_node for one in (sole, pair)] == [False, True]
-    many = {**found, ("shop", "shared"): BoundVolume()}
+    assert [rebalance_pod.with_volumes(volumes, users).on_one_node for rebalance_pod in (sole, pair)] == [False, True]
+    many = {**volumes, ("shop", "shared"): BoundVolume()}
     assert not pair.with_volumes(many, users).on_one_node
     local = {("shop", "own"): BoundVolume(local=True)}
     assert sole.with_volumes(local, {}).on_one_node
@@ -220,10 +220,12 @@ def test_why_nothing_is_moved(systems: tuple[int, int], load: dict[str, Any], re
 def test_a_node_over_a_low_threshold_is_shown_between_both_and_low_where_prod_pods_may_still_come() -> None:
     # memory of 50 % is above the low threshold of 40 % and below the high one of 80 %
     filled = node("filled", pod("a-1", 10, memory_percent=50))
-    shown = {one.name: one.load for one in observed(filled, node(EMPTY)).nodes}
+    shown = {rebalanced_node.name: rebalanced_node.load for rebalanced_node in observed(filled, node(EMPTY)).nodes}
     assert shown == {"filled": NodeClass.BETWEEN, EMPTY: NodeClass.LOW}
     prod = {"prodLowThresholds": {"cpu": 20}, "prodHighThresholds": {"cpu": 50}}
-    assert {one.load for one in observed(filled, node(EMPTY), load=prod).nodes} == {NodeClass.LOW}
+    assert {rebalanced_node.load for rebalanced_node in observed(filled, node(EMPTY), load=prod).nodes} == {
+        NodeClass.LOW
+    }
 
 
 def test_a_node_is_relieved_after_it_was_high_in_more_rounds_than_its_condition_says() -> None:

@@ -99,8 +99,8 @@ def test_the_cheapest_node_is_emptied_first_and_one_at_a_time() -> None:
 def test_one_under_used_node_is_left_while_a_node_is_above_its_threshold() -> None:
     # a node at 75 % of 70 % may have to be relieved: of two under-used nodes one may be emptied, the last one not
     hot, full = node("hot", pod("h-1", 75)), node("full", pod("f-1", 50))
-    one, other = node("one", pod("a-1", 5)), node("other", pod("b-1", 8))
-    assert marks(observed(one, other, hot, full)) == [("one", "set", Reason.OK)]
+    load, other = node("one", pod("a-1", 5)), node("other", pod("b-1", 8))
+    assert marks(observed(load, other, hot, full)) == [("one", "set", Reason.OK)]
     last = observed(node("one", pod("a-1", 5), taints=MARK), other, hot, full, maxEmptyingNodes=2)
     assert marks(last) == [("one", "stays", Reason.OK)]
     assert [stop.reason for stop in last.stops] == [Reason.TOO_FEW_NODES_LOW]
@@ -243,10 +243,10 @@ def test_a_node_is_emptied_whole_and_no_other_is_overloaded(loads: list[Any], wi
     marked = {mark.node for mark in plan.marks if mark.change.value != "taken away"}
     assert {m.source for m in plan.moves} <= marked and not {m.target for m in plan.moves} & marked
     assert sum(mark.change.value == "set" for mark in plan.marks) <= most
-    for one in plan.nodes:
-        if one.name in {m.target for m in plan.moves}:
-            assert one.after[0] <= 0.70 + 1e-9 and one.after[1] <= 0.80 + 1e-9
-            assert not with_forecast or one.peak_after[0] <= max(0.70, one.peak[0]) + 1e-9
+    for rebalanced_node in plan.nodes:
+        if rebalanced_node.name in {m.target for m in plan.moves}:
+            assert rebalanced_node.after[0] <= 0.70 + 1e-9 and rebalanced_node.after[1] <= 0.80 + 1e-9
+            assert not with_forecast or rebalanced_node.peak_after[0] <= max(0.70, rebalanced_node.peak[0]) + 1e-9
     leaving = {m.source for m in plan.moves}
     waiting = {r.node for r in plan.refusals}
     for load in given_inputs.loads:

@@ -70,7 +70,7 @@ def test_nodes_that_pods_are_moved_from_or_to_are_not_begun() -> None:
     assert plan.marks == () and [stop.reason for stop in plan.stops] == [Reason.NODES_BUSY]
     failed = replace(settings(), failed=frozenset({"a-1"}))
     plan = decide_emptying(cluster, failed, with_forecast=False)
-    assert [(one.pod, one.reason) for one in plan.refusals] == [("shop/a-1", Reason.MOVE_FAILED)]
+    assert [(refusal.pod, refusal.reason) for refusal in plan.refusals] == [("shop/a-1", Reason.MOVE_FAILED)]
     assert [stop.reason for stop in plan.stops] == [Reason.NO_NODE_CAN_BE_EMPTIED]
 
 

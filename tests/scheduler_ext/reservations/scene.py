@@ -82,8 +82,8 @@ class Scene:
 
     def node_of(self, name: str, namespace: str = "") -> str:
         """Where a pod is bound, or ""."""
-        found = self.api.get(f"/api/v1/namespaces/{namespace or self.namespace}/pods/{name}")
-        return str(found["spec"].get("nodeName") or "")
+        live = self.api.get(f"/api/v1/namespaces/{namespace or self.namespace}/pods/{name}")
+        return str(live["spec"].get("nodeName") or "")
 
     def held_cpu(self, reservation: str) -> list[str]:
         """What each placeholder of a Reservation asks for."""

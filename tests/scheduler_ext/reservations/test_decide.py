@@ -72,20 +72,20 @@ def test_a_hand_over_has_its_time_and_after_a_managers_return_its_full_time_agai
 
 
 def test_a_placeholder_that_the_api_server_refuses_is_a_condition_of_its_reservation() -> None:
-    made = plan(reservation(), unmade={"reservations/r": "no pod uses the network of its node here"})
-    status = status_of(made)
+    writes = plan(reservation(), unmade={"reservations/r": "no pod uses the network of its node here"})
+    status = status_of(writes)
     assert condition(status, "Scheduled") == ("False", "Unschedulable")
     assert "no pod uses the network of its node here" in [c.get("message") for c in status["conditions"]]
 
 
 def test_a_new_reservation_gets_a_placeholder_that_the_scheduler_places() -> None:
-    (made,) = (i for i in plan(reservation()).intents if isinstance(i, Create))
-    assert made.address.namespace == "cotenant-reservations"
-    assert "nodeName" not in made.body["spec"]
-    assert made.body["spec"]["containers"][0]["resources"] == {"requests": {"cpu": "4"}}
-    assert made.body["metadata"]["ownerReferences"][0]["uid"] == "r-uid"
+    (create,) = (i for i in plan(reservation()).intents if isinstance(i, Create))
+    assert create.address.namespace == "cotenant-reservations"
+    assert "nodeName" not in create.body["spec"]
+    assert create.body["spec"]["containers"][0]["resources"] == {"requests": {"cpu": "4"}}
+    assert create.body["metadata"]["ownerReferences"][0]["uid"] == "r-uid"
     # Neither autoscaler takes the node that it holds.
-    assert made.body["metadata"]["annotations"] == {
+    assert create.body["metadata"]["annotations"] == {
         "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
         "karpenter.sh/do-not-disrupt": "true",
     }
@@ -160,9 +160,9 @@ def test_nobody_becomes_an_owner_by_annotation_alone() -> None:
 
 
 def test_room_that_was_lost_is_asked_for_on_the_same_node() -> None:
-    made = plan(reservation(phase="Available"))
-    assert condition(status_of(made), "Ready") == ("False", "RoomLost")
-    (again,) = (i for i in made.intents if isinstance(i, Create))
+    writes = plan(reservation(phase="Available"))
+    assert condition(status_of(writes), "Ready") == ("False", "RoomLost")
+    (again,) = (i for i in writes.intents if isinstance(i, Create))
     terms = again.body["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     here = [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]
     assert terms == {"nodeSelectorTerms": [{"matchFields": here}]}
@@ -171,9 +171,9 @@ def test_room_that_was_lost_is_asked_for_on_the_same_node() -> None:
 def test_an_owner_that_ends_gives_its_room_back() -> None:
     shared = reservation(phase="Available", allocateOnce=False)
     used = (owner(cpu="1", node="n1", of="r"), placeholder(cpu="2"))
-    (made,) = (i for i in plan(shared, reserved=used).intents if isinstance(i, Create))
+    (create,) = (i for i in plan(shared, reserved=used).intents if isinstance(i, Create))
     # Reserved 4, used 1, held 2: 1 is missing.
-    assert made.body["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "1"}
+    assert create.body["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "1"}
 
 
 def test_an_owner_that_grows_takes_of_what_is_held_for_it() -> None:
@@ -197,8 +197,8 @@ def test_of_two_placeholders_the_one_that_holds_too_much_ends() -> None:
 def test_further_placeholders_avoid_a_crowded_node() -> None:
     settings = ReservationSettings(placeholders_per_node=1)
     view = ReservationView({"r": reservation()}, SERVED, reserved=(placeholder("other"),), now_seconds=NOW)
-    (made,) = (i for i in decide(view, settings).intents if isinstance(i, Create))
-    (term,) = made.body["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+    (create,) = (i for i in decide(view, settings).intents if isinstance(i, Create))
+    (term,) = create.body["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
         "nodeSelectorTerms"
     ]
     assert term["matchExpressions"] == [{"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["n1"]}]
@@ -206,8 +206,8 @@ def test_further_placeholders_avoid_a_crowded_node() -> None:
 
 # --- waiting pods -----------------------------------------------------------------------------------------------------
 def test_a_waiting_owner_begins_a_hand_over() -> None:
-    made = plan(reservation(phase="Available"), reserved=(placeholder(),), pending=(owner(),))
-    (written,) = made.intents
+    writes = plan(reservation(phase="Available"), reserved=(placeholder(),), pending=(owner(),))
+    (written,) = writes.intents
     assert isinstance(written, Apply)
     assert written.body["metadata"]["resourceVersion"] == "1"
     assert written.body["spec"]["nodes"] == {"n1": ["shop/web-0"]}
@@ -221,9 +221,9 @@ def test_a_pod_that_waits_in_vain_is_let_go() -> None:
 
 def test_only_one_of_two_owners_gets_room_for_one() -> None:
     both = (owner("web-0"), owner("web-1"))
-    made = plan(reservation(phase="Available"), reserved=(placeholder(),), pending=both)
-    assert [s.owner.name for s in made.assignment.begun if s.owner] == ["web-0"]
-    assert [p.identity.name for p in made.assignment.unmatched] == ["web-1"]
+    writes = plan(reservation(phase="Available"), reserved=(placeholder(),), pending=both)
+    assert [s.owner.name for s in writes.assignment.begun if s.owner] == ["web-0"]
+    assert [p.identity.name for p in writes.assignment.unmatched] == ["web-1"]
 
 
 @pytest.mark.parametrize(("labels", "waiting"), [({}, []), ({"cotenant.dev/gang": "train"}, ["web-1"])])
@@ -237,18 +237,18 @@ def test_a_gangs_member_waits_for_its_room_however_old_it_is(labels: dict[str, s
         reserved=(placeholder("r"), placeholder("s")),
         now_seconds=NOW,
     )
-    made = decide(view, ReservationSettings(gate_seconds=5.0))
-    assert [s.owner.name for s in made.assignment.begun if s.owner] == ["web-0"]
-    assert [p.identity.name for p in made.assignment.waiting] == waiting
+    writes = decide(view, ReservationSettings(gate_seconds=5.0))
+    assert [s.owner.name for s in writes.assignment.begun if s.owner] == ["web-0"]
+    assert [p.identity.name for p in writes.assignment.waiting] == waiting
 
 
 def test_a_reservation_of_one_very_pod_is_looked_up_by_its_uid() -> None:
     mine = reservation(phase="Available", owners=[{"object": {"uid": "web-0-uid"}}])
     assert mine.owner_labels == {("", "web-0-uid")}
     both = (owner("web-1"), owner("web-0"))
-    made = plan(mine, reserved=(placeholder(),), pending=both)
-    assert [s.owner.name for s in made.assignment.begun if s.owner] == ["web-0"]
-    assert [p.identity.name for p in made.assignment.unmatched] == ["web-1"]
+    writes = plan(mine, reserved=(placeholder(),), pending=both)
+    assert [s.owner.name for s in writes.assignment.begun if s.owner] == ["web-0"]
+    assert [p.identity.name for p in writes.assignment.unmatched] == ["web-1"]
 
 
 def test_gates_of_others_come_first() -> None:
@@ -276,9 +276,9 @@ def test_of_several_reservations_koordinators_choice_is_taken(first: Any, second
 def test_a_node_sees_one_hand_over_at_a_time() -> None:
     found = (reservation("a", phase="Available"), reservation("b", phase="Available"))
     held = (placeholder("a"), placeholder("b"))
-    made = plan(*found, reserved=held, pending=(owner("web-0"), owner("web-1")))
-    assert len(made.assignment.begun) == 1
-    assert [p.identity.name for p in made.assignment.waiting] == ["web-1"]
+    writes = plan(*found, reserved=held, pending=(owner("web-0"), owner("web-1")))
+    assert len(writes.assignment.begun) == 1
+    assert [p.identity.name for p in writes.assignment.waiting] == ["web-1"]
 
 
 @pytest.mark.parametrize(
@@ -307,15 +307,15 @@ def test_a_hand_over_is_given_up_and_only_an_owner_that_still_waits_is_let_go(
         (SwapPlaceholder(held.identity.namespace, held.identity.name, held.uid),),
         expires_seconds=NOW + 10,
     )
-    found = {"r": reservation(phase="Available")}
-    seen = ReservationView(
-        found,
+    reservations = {"r": reservation(phase="Available")}
+    reservation_view = ReservationView(
+        reservations,
         pending=(replace(waiting, **changes),),
         reserved=(held,),
         nodes=frozenset({"n1"}),
         now_seconds=now_seconds,
     )
-    step = advance(swap, seen, SETTINGS)
+    step = advance(swap, reservation_view, SETTINGS)
     assert (step.outcome, bool(step.intents)) == (outcome, is_let_go)
 
 
@@ -325,12 +325,12 @@ def test_what_a_manager_finds_of_a_hand_over_is_written_as_the_policy_takes_it(h
     open_ = reservation(phase="Available")
     (begun,) = plan(open_, reserved=(placeholder(),), pending=(owner(),)).intents
     assert isinstance(begun, Apply)
-    found = Guard.parse({**begun.body, "metadata": {"resourceVersion": "2"}})
-    (swap,) = found.swaps
+    guard = Guard.parse({**begun.body, "metadata": {"resourceVersion": "2"}})
+    (swap,) = guard.swaps
     now = NOW + 16 + 3600 * hours  # its own time of 15 seconds is over, and its owner has ended
-    seen = {"guard": found, "now_seconds": now, "noticed": {swap.id: now - 16}}
+    seen = {"guard": guard, "now_seconds": now, "noticed": {swap.id: now - 16}}
     intents = plan(open_, reserved=(placeholder(),), **seen).intents
-    (written,) = (one for one in intents if isinstance(one, Apply) and one.address.resource == "swapguards")
+    (written,) = (intent for intent in intents if isinstance(intent, Apply) and intent.address.resource == "swapguards")
     (back,) = Guard.parse(written.body).swaps
     assert back.owner is None and back.rest is not None
     assert 0 < back.expires_seconds - back.started_seconds <= LONGEST_PROMISE_SECONDS
@@ -338,9 +338,9 @@ def test_what_a_manager_finds_of_a_hand_over_is_written_as_the_policy_takes_it(h
 
 def test_restricted_room_is_not_for_owners_that_need_more() -> None:
     strict = reservation(phase="Available", allocatePolicy="Restricted")
-    made = plan(strict, reserved=(placeholder(),), pending=(owner(cpu="5"),))
-    assert made.assignment.begun == []
-    assert len(made.assignment.unmatched) == 1
+    writes = plan(strict, reserved=(placeholder(),), pending=(owner(cpu="5"),))
+    assert writes.assignment.begun == []
+    assert len(writes.assignment.unmatched) == 1
 
 
 def test_the_sign_of_life_is_renewed_in_time() -> None:
@@ -358,8 +358,8 @@ LAST = {"annotations": {"cotenant.dev/reservation-mode": "last-resort"}}
 
 def test_a_last_resort_placeholder_stands_just_below_its_owners() -> None:
     asked = reservation(meta=LAST, template={"priorityClassName": "web"})
-    (made,) = (i for i in plan(asked, classes={"web": 1000}).intents if isinstance(i, Create))
-    assert (made.address.resource, made.body["value"]) == ("priorityclasses", 999)
+    (create,) = (i for i in plan(asked, classes={"web": 1000}).intents if isinstance(i, Create))
+    assert (create.address.resource, create.body["value"]) == ("priorityclasses", 999)
     known = {"web": 1000, "cotenant-below-999": 999}
     (held,) = (i for i in plan(asked, classes=known).intents if isinstance(i, Create))
     assert held.body["spec"]["priorityClassName"] == "cotenant-below-999"
@@ -392,5 +392,5 @@ def test_it_is_looked_who_took_the_room_before_it_is_asked_for_again() -> None:
     assert (status_of(early)["phase"], status_of(early)["nodeName"]) == ("Available", "n1")
     anew = plan(told, found={"n1": ()}, **later)
     assert status_of(anew)["phase"] == "Pending"
-    (made,) = (i for i in anew.intents if isinstance(i, Create))
-    assert "affinity" not in made.body["spec"]
+    (create,) = (i for i in anew.intents if isinstance(i, Create))
+    assert "affinity" not in create.body["spec"]

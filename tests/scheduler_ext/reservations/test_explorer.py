@@ -101,8 +101,8 @@ def test_an_owner_is_bound_to_the_node_only_once_its_placeholder_is_gone() -> No
 
 
 def test_the_model_finds_a_controller_that_does_not_wait_for_the_policy() -> None:
-    with pytest.raises(CounterExample) as found:
+    with pytest.raises(CounterExample) as exception_info:
         explore(beginning(**HANDED_OVER["the controller crashes twice"], hasty=True), following, LIMIT, wrong)
-    assert found.value.wrong == "the stranger has the reserved capacity"
-    assert "the policy of the API server learns the hand-overs" not in found.value.steps
-    assert found.value.steps[-1] == "default-scheduler binds pods/shop/stranger"
+    assert exception_info.value.wrong == "the stranger has the reserved capacity"
+    assert "the policy of the API server learns the hand-overs" not in exception_info.value.steps
+    assert exception_info.value.steps[-1] == "default-scheduler binds pods/shop/stranger"

@@ -148,10 +148,10 @@ def test_capacity_is_reserved_for_nobody_where_a_workload_does_not_say_which_pod
     cluster.scene.plan("web-peak", {"phase": "Approved"}, approval=approval)
     decision = cluster.decided_on_plans()
     # of both plans, which ask for 4 pods each, that of the Deployment alone names pods
-    made = [
+    applies = [
         intent for intent in decision.intents if isinstance(intent, Apply) and intent.address.resource == "reservations"
     ]
-    named = [owner["labelSelector"] for intent in made for owner in intent.body["spec"]["owners"]]
+    named = [owner["labelSelector"] for intent in applies for owner in intent.body["spec"]["owners"]]
     assert named == [{"matchLabels": {"app": "web"}}] * 4
     (note,) = decision.notes
     assert (note.subject, note.reason) == (f"reservationplans/{NAMESPACE}/nightly", "Refused")
@@ -176,8 +176,8 @@ def test_a_template_that_no_placeholder_can_be_made_of_stops_no_other_reservatio
     cluster.reservation("bad", template)
     cluster.reservation("good")
     decision = cluster.decided_on_reservations()
-    made = [intent.why for intent in decision.intents if isinstance(intent, Create)]
-    assert made == ["placeholder of reservation good"]
+    texts = [intent.why for intent in decision.intents if isinstance(intent, Create)]
+    assert texts == ["placeholder of reservation good"]
     assert [(note.subject, note.reason) for note in decision.notes] == [("reservations/bad", "Unreadable")]
 
 
@@ -187,8 +187,8 @@ def test_a_template_of_a_plan_that_is_no_pods_stops_no_other_plan(cluster: Clust
     cluster.scene.plan("bad", {"phase": "Approved"}, template=template, approval=approval)
     cluster.scene.plan("web-peak", {"phase": "Approved"}, approval=approval)
     decision = cluster.decided_on_plans()
-    made = {i.address.name.rpartition("-")[0] for i in decision.intents if i.address.resource == "reservations"}
-    assert {name.partition("-2")[0] for name in made} == {f"{NAMESPACE}.web-peak"}
+    texts = {i.address.name.rpartition("-")[0] for i in decision.intents if i.address.resource == "reservations"}
+    assert {name.partition("-2")[0] for name in texts} == {f"{NAMESPACE}.web-peak"}
     assert [(note.subject, note.reason) for note in decision.notes] == [
         (f"reservationplans/{NAMESPACE}/bad", "Unreadable")
     ]

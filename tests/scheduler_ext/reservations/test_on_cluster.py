@@ -166,8 +166,8 @@ def test_a_placeholder_that_a_policy_refuses_is_told_on_its_reservation(scene: S
         assert "no pod uses the network of its node here" in wait_for("the condition", said)
 
         def events() -> list[Any]:
-            found = scene.api.items("/apis/events.k8s.io/v1/events")
-            return [e for e in found if e["reason"] == "NotMade" and e["regarding"].get("name") == name]
+            items = scene.api.items("/apis/events.k8s.io/v1/events")
+            return [e for e in items if e["reason"] == "NotMade" and e["regarding"].get("name") == name]
 
         wait_for("the Event", events)
 

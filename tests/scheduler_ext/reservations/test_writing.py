@@ -32,14 +32,14 @@ ROOM = {"cpu": 2000, "memory": 1 << 30, "nvidia.com/gpu": 1}
 
 
 def pod_of(template: dict[str, Any], wish: PlaceholderSpec | None = None, room: Any = None) -> dict[str, Any]:
-    made = placeholder_creation(
+    create = placeholder_creation(
         reservation(template=template),
         wish or PlaceholderSpec("p", room or ROOM),
         Mode.PINNED,
         {},
         ReservationSettings(),
     )
-    return dict(made.body["spec"])
+    return dict(create.body["spec"])
 
 
 def test_a_placeholder_uses_nothing_and_ends_at_once() -> None:
@@ -111,10 +111,10 @@ def test_placeholders_of_other_reservations_keep_apart_as_their_pods_do(term: di
         asked = {"affinity": {"podAntiAffinity": {REQUIRED_TERMS: [{**term, "topologyKey": "zone"}]}}}
         of = reservation(name, template=asked)
         template = {**of.template, "metadata": {"namespace": "shop", "labels": labels}}
-        made = placeholder_creation(
+        create = placeholder_creation(
             replace(of, template=template), PlaceholderSpec("p", ROOM), Mode.PINNED, {}, ReservationSettings()
         )
-        return made.body["metadata"]["labels"], made.body["spec"]["affinity"]["podAntiAffinity"][REQUIRED_TERMS]
+        return create.body["metadata"]["labels"], create.body["spec"]["affinity"]["podAntiAffinity"][REQUIRED_TERMS]
 
     labels, (_, *own) = affinity_of("one", {"app": "web"})
     assert len(own) == apart
@@ -159,9 +159,9 @@ def test_a_term_that_is_no_object_is_refused() -> None:
 @settings(max_examples=50)
 def test_every_name_gives_a_label_and_a_pods_name(name: str) -> None:
     assert 0 < len(label_of(name)) <= 63
-    made = fresh_name(reservation(name), [])
-    assert len(made) <= 63
-    assert fresh_name(reservation(name), [made]) != made
+    text = fresh_name(reservation(name), [])
+    assert len(text) <= 63
+    assert fresh_name(reservation(name), [text]) != text
 
 
 # --- owners -----------------------------------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ def total(parts: Iterable[Amounts]) -> dict[str, Fraction]:
 
 def pod_request(spec: Json) -> dict[str, Fraction]:
     """What a pod takes of its node: containers and sidecars together, or one init container, whichever is more."""
-    asked = [_asked(container) for container in spec.get("containers") or ()]
+    all_fractions = [_asked(container) for container in spec.get("containers") or ()]
     sidecars: list[Amounts] = []
     peak: dict[str, Fraction] = {}
     for container in spec.get("initContainers") or ():
@@ -52,7 +52,7 @@ def pod_request(spec: Json) -> dict[str, Fraction]:
         else:
             momentary = total([*sidecars, _asked(container)])
         peak = {name: max(peak.get(name, Fraction(0)), momentary.get(name, Fraction(0))) for name in peak | momentary}
-    running = total([*asked, *sidecars])
+    running = total([*all_fractions, *sidecars])
     most = {name: max(running.get(name, Fraction(0)), peak.get(name, Fraction(0))) for name in running | peak}
     return total([most, amounts(spec.get("overhead")), {"pods": Fraction(1)}])
 

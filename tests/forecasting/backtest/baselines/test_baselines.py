@@ -30,9 +30,9 @@ def grid(days: int) -> TimeGrid:
 
 
 def pool_of(short: str) -> Sequence[Forecaster]:
-    found = by_name(short)
-    assert isinstance(found, StrongSelection)
-    return found.pool
+    forecaster = by_name(short)
+    assert isinstance(forecaster, StrongSelection)
+    return forecaster.pool
 
 
 def wave(days: int = 14) -> np.ndarray:
@@ -62,9 +62,9 @@ def test_maxima_flat_and_per_slot() -> None:
 def test_crane_keeps_a_pure_wave_and_prefers_what_lost_less() -> None:
     slots = np.arange(14 * 48)
     sine = (10 + 5 * np.sin(2 * np.pi * slots / 48)).astype(np.float32)[None]
-    found = CraneDsp().quantiles(sine, grid(14), 48)[0, :, 0]
+    values = CraneDsp().quantiles(sine, grid(14), 48)[0, :, 0]
     # The highest value of each slot is the wave itself and loses nothing; the margins lose 1 % and more.
-    assert found == pytest.approx(10 + 5 * np.sin(2 * np.pi * np.arange(48) / 48), rel=2e-2)
+    assert values == pytest.approx(10 + 5 * np.sin(2 * np.pi * np.arange(48) / 48), rel=2e-2)
     bursts = np.full((1, 14 * 48), 10.0, dtype=np.float32)
     bursts[0, 5 * 48 : 5 * 48 + 48] = 100.0  # one day of bursts: the maximum of the slot overshoots ninefold
     burst = CraneDsp().quantiles(bursts, grid(14), 48)[0, :, 0]
@@ -72,10 +72,10 @@ def test_crane_keeps_a_pure_wave_and_prefers_what_lost_less() -> None:
 
 
 def test_stl_follows_a_season_and_a_constant() -> None:
-    found = StlSes().quantiles(np.concatenate([wave(), np.full((1, 14 * 48), 7.0)]).astype(np.float32), grid(14), 48)
+    values = StlSes().quantiles(np.concatenate([wave(), np.full((1, 14 * 48), 7.0)]).astype(np.float32), grid(14), 48)
     # Hourly means of slots 2k and 2k+1 are 2k + 0.5.
-    assert found[0, :, MEDIAN] == pytest.approx(np.repeat(np.arange(24) * 2 + 0.5, 2), abs=0.05)
-    assert (found[1] == 7).all()
+    assert values[0, :, MEDIAN] == pytest.approx(np.repeat(np.arange(24) * 2 + 0.5, 2), abs=0.05)
+    assert (values[1] == 7).all()
     # A random walk smooths by nearly 1: its band 24 h ahead is about sqrt(24) times that of the first hour.
     walk = np.cumsum(np.random.default_rng(3).normal(0, 1, (1, 14 * 48)), axis=1).astype(np.float32) + 500
     path = StlSes().quantiles(walk, grid(14), 48)[0]
@@ -151,11 +151,11 @@ def test_no_back_test_without_two_days_and_no_value_without_a_sample() -> None:
 @settings(max_examples=15)
 def test_every_baseline_keeps_the_forecasters_contract(history: np.ndarray, horizon: int) -> None:
     for short in (*DEFAULT, *SLOW):
-        found = by_name(short).quantiles(history, grid(5), horizon)
-        assert found.shape == (2, horizon, len(LEVELS)), short
-        assert np.isfinite(found).all(), short
-        assert (found >= 0).all(), short
-        assert (np.diff(found, axis=-1) >= 0).all(), short
+        values = by_name(short).quantiles(history, grid(5), horizon)
+        assert values.shape == (2, horizon, len(LEVELS)), short
+        assert np.isfinite(values).all(), short
+        assert (values >= 0).all(), short
+        assert (np.diff(values, axis=-1) >= 0).all(), short
 
 
 def test_names_are_unique_and_say_which_baseline() -> None:

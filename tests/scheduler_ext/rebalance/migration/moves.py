@@ -19,8 +19,8 @@ SOURCE, TARGET = "n1", "n2"
 
 def on_node(name: str, node: str = SOURCE, **changes: Any) -> RebalancePod:
     """A pod of a ReplicaSet that uses a tenth of a node."""
-    one, _ = pod(name, 10, **changes)
-    return replace(one, facts=replace(one.facts, node=node))
+    rebalance_pod, _ = pod(name, 10, **changes)
+    return replace(rebalance_pod, facts=replace(rebalance_pod.facts, node=node))
 
 
 def job(name: str = "move", of: str = "web-1", *, age: float = 60.0, **changes: Any) -> MigrationJob:
@@ -72,7 +72,7 @@ def view(
     return MigrationView(
         tuple(jobs),
         {(p.facts.identity.namespace, p.facts.identity.name): p for p in pods},
-        {one.name: one for one in rooms},
+        {reservation.name: reservation for reservation in rooms},
         arguments=arguments,
         now_seconds=changes.pop("now_seconds", NOW),
         **changes,

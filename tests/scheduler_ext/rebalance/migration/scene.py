@@ -143,15 +143,15 @@ class MigrationScene(Scene):
 
     def event_reasons(self, job: str) -> set[str]:
         """Reasons of the Events about a job."""
-        return {one["reason"] for one in self._events(job)}
+        return {event["reason"] for event in self._events(job)}
 
     def event_notes(self, job: str) -> set[str]:
         """What they say."""
-        return {str(one.get("note")) for one in self._events(job)}
+        return {str(event.get("note")) for event in self._events(job)}
 
     def _events(self, job: str) -> list[Json]:
         events = self.api.items("/apis/events.k8s.io/v1/events")
-        return [one for one in events if (one.get("regarding") or {}).get("name") == job]
+        return [event for event in events if (event.get("regarding") or {}).get("name") == job]
 
     def rooms(self) -> list[Json]:
         """Reservations of moves that have not ended."""

@@ -184,9 +184,9 @@ def test_what_the_eviction_api_answers_is_understood(moves: MigrationScene, node
     def answer(name: str, uid: str) -> EvictionRefusal:
         address = Address("v1", "pods", name, moves.namespace)
         (outcome,) = send_all(client, [eviction_of(address, uid, "test")], "cotenant-manager")
-        found = refusal_of(outcome.error, 0.0)
-        assert found is not None
-        return found
+        refusal = refusal_of(outcome.error, 0.0)
+        assert refusal is not None
+        return refusal
 
     (one,) = moves.workload("one", 1, **pinned(moves))
     name, uid = one["metadata"]["name"], one["metadata"]["uid"]

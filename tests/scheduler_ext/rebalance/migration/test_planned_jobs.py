@@ -36,16 +36,16 @@ def test_each_move_becomes_a_job_that_names_its_very_pod_and_its_target() -> Non
 
 
 def test_a_pod_that_has_a_job_gets_no_other() -> None:
-    assert [one.body["spec"]["podRef"]["name"] for one in planned(job("theirs", "a-1"))] == ["b-1"]
+    assert [create.body["spec"]["podRef"]["name"] for create in planned(job("theirs", "a-1"))] == ["b-1"]
     ended = job(name_of("shop", "b-1", "b-1"), "b-1", status={"phase": "Failed"})
-    assert [one.body["spec"]["podRef"]["name"] for one in planned(ended)] == ["a-1"]
+    assert [create.body["spec"]["podRef"]["name"] for create in planned(ended)] == ["a-1"]
 
 
 def test_a_round_leaves_workloads_alone_that_were_moved_lately() -> None:
     resting = replace(arguments(), resting=frozenset({"shop/ReplicaSet/a"}))
     plan = decide(CLUSTER, resting, with_forecast=False)
     assert [move.pod for move in plan.moves] == ["shop/b-1"]
-    assert [one.reason for one in plan.refusals] == [Reason.WORKLOAD_MOVED_LATELY]
+    assert [refusal.reason for refusal in plan.refusals] == [Reason.WORKLOAD_MOVED_LATELY]
 
 
 def test_a_look_shows_what_earlier_moves_leave_of_the_hour() -> None:

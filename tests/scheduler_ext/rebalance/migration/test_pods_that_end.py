@@ -70,7 +70,7 @@ def test_what_ends_by_itself_moves_nobody_else(
     scene = foreseen(hot, cold, forecasts=forecasts) if with_forecast else inputs(hot, cold)
     plan = decide_round(scene, arguments(), with_forecast=with_forecast)
     assert moved(plan) == expected
-    classes = {one.name: one.load for one in plan.nodes}
+    classes = {rebalanced_node.name: rebalanced_node.load for rebalanced_node in plan.nodes}
     assert (classes["hot"] is NodeClass.HIGH) is bool(expected)
 
 
@@ -107,8 +107,8 @@ def test_a_pod_that_is_deleted_is_a_replica_only_where_its_successor_comes_after
     scene = view([], pods)
     owner = f"shop/{kind}/web"
     assert (scene.replicas[owner], scene.unready[owner]) == ((5, 1) if counted else (4, 0))
-    seen = RebalanceInputs.of([node("n1")], (), NOW)
-    assert seen.replicas == {}
+    rebalance_inputs = RebalanceInputs.of([node("n1")], (), NOW)
+    assert rebalance_inputs.replicas == {}
     read = RebalanceInputs.of([replace(node("n1"), pods=tuple(pods))], (), NOW)
     assert (read.replicas[owner], read.unready.get(owner, 0)) == (scene.replicas[owner], scene.unready[owner])
     # of four or five replicas two may be away: one that is stuck takes one of them, and never both
@@ -121,8 +121,8 @@ def test_a_pod_that_is_deleted_is_a_replica_only_where_its_successor_comes_after
 def test_a_pod_that_a_job_moves_is_away_once() -> None:
     # the StatefulSet's pod is being deleted because of the job: it is counted as moving, and not as unready besides
     pods = [owned_by("StatefulSet", f"web-{n}") for n in range(4)] + [owned_by("StatefulSet", "web-9", **ENDING)]
-    one = job(of="web-9", status=running(*EVICTING, of="shop/StatefulSet/web"))
-    assert view([one], pods).unready["shop/StatefulSet/web"] == 0
+    migration_job = job(of="web-9", status=running(*EVICTING, of="shop/StatefulSet/web"))
+    assert view([migration_job], pods).unready["shop/StatefulSet/web"] == 0
 
 
 def test_the_deletion_of_a_pod_is_read_with_the_end_of_its_grace_period_and_its_finalizers() -> None:
@@ -174,11 +174,13 @@ def test_a_move_is_done_when_the_successor_is_ready_though_its_old_pod_does_not_
 def test_a_job_that_waits_for_a_pod_without_an_end_says_what_keeps_it(
     mode: str, finalizers: tuple[str, ...], kept: str
 ) -> None:
-    one = replace(EVICTED, mode=type(view([], []).mode_of(EVICTED))(mode))
+    migration_job = replace(EVICTED, mode=type(view([], []).mode_of(EVICTED))(mode))
     old = on_node("web-1", **STUCK, finalizers=finalizers)
-    status = advance_job(view([one], [old], room()), one).status
+    status = advance_job(view([migration_job], [old], room()), migration_job).status
     assert status.phase == "Running" and status.message.endswith(f"it is kept by {kept}")
-    ended = advance_job(view([one], [old], room(), now_seconds=NOW + TTL), replace(one, status=status)).status
+    ended = advance_job(
+        view([migration_job], [old], room(), now_seconds=NOW + TTL), replace(migration_job, status=status)
+    ).status
     assert (ended.phase, ended.reason) == ("Failed", "Timeout") and kept in ended.message
 
 
@@ -218,7 +220,7 @@ def test_pods_of_a_workload_that_rests_stay_and_the_others_of_the_node_go() -> N
     chosen = replace(arguments(), failed=frozenset(caps.failed))
     plan = decide_round(hot, chosen, with_forecast=False)
     assert moved(plan) == ["b-1"]
-    assert [(one.pod, one.reason) for one in plan.refusals] == [("shop/web-8", Reason.MOVE_FAILED)]
+    assert [(refusal.pod, refusal.reason) for refusal in plan.refusals] == [("shop/web-8", Reason.MOVE_FAILED)]
 
 
 def test_a_job_without_a_step_for_ten_minutes_holds_up_no_round() -> None:

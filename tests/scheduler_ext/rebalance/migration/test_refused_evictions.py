@@ -69,8 +69,8 @@ def answer(status: int, message: str, **headers: str) -> ApiResponse:
 def test_each_answer_of_the_eviction_api_is_passing_or_final_and_keeps_its_sentence(
     status: int, message: str, headers: dict[str, str], final: bool, pause: float
 ) -> None:
-    found = refusal_of(refusal("create pods/shop/web-1", answer(status, message, **headers)), NOW)
-    assert found == EvictionRefusal(NOW + pause, f"the API server answered {status}: {message}", final)
+    eviction_refusal = refusal_of(refusal("create pods/shop/web-1", answer(status, message, **headers)), NOW)
+    assert eviction_refusal == EvictionRefusal(NOW + pause, f"the API server answered {status}: {message}", final)
 
 
 def test_no_answer_is_passing_a_missing_right_is_final_and_a_lost_lease_is_nothing() -> None:
@@ -78,8 +78,8 @@ def test_no_answer_is_passing_a_missing_right_is_final_and_a_lost_lease_is_nothi
     assert silent is not None and not silent.final and "timed out" in silent.why
     forbidden = ClusterForbidden("cannot create pods/eviction")
     forbidden.status, forbidden.answer = 403, 'admission webhook "keep" denied the request'
-    found = refusal_of(forbidden, NOW)
-    assert found is not None and found.final and "denied the request" in found.why
+    eviction_refusal = refusal_of(forbidden, NOW)
+    assert eviction_refusal is not None and eviction_refusal.final and "denied the request" in eviction_refusal.why
     assert refusal_of(NotLeader("not ours any more"), NOW) is None and refusal_of(None, NOW) is None
 
 
@@ -89,32 +89,36 @@ def refused(final: bool, why: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("mode", ["ReservationFirst", "EvictDirectly"])
 def test_a_refusal_that_passes_is_said_with_the_servers_words_and_the_job_goes_on(mode: str) -> None:
-    one = job(status=running(*EVICTING), mode=mode)
-    scene = view([one], [on_node("web-1")], room(), **refused(False, f"the API server answered 429: {BUDGET}"))
-    advance = advance_job(scene, one)
+    migration_job = job(status=running(*EVICTING), mode=mode)
+    scene = view(
+        [migration_job], [on_node("web-1")], room(), **refused(False, f"the API server answered 429: {BUDGET}")
+    )
+    advance = advance_job(scene, migration_job)
     assert advance.eviction is None and advance.status.phase == "Running"
     assert BUDGET in advance.status.message
     evicting = advance.status.condition("Eviction")
     assert evicting is not None and (evicting.status, evicting.reason) == ("False", "FailedEvict")
     assert BUDGET in evicting.message
     # once the pause is over it is tried again, and a job whose time runs out says what it waited for
-    assert advance_job(replace(scene, now_seconds=NOW + 5), one).eviction is not None
-    again = replace(one, status=advance.status)
+    assert advance_job(replace(scene, now_seconds=NOW + 5), migration_job).eviction is not None
+    again = replace(migration_job, status=advance.status)
     late = advance_job(replace(scene, now_seconds=NOW + TTL), again).status
     assert (late.phase, late.reason) == ("Failed", "Timeout") and BUDGET in late.message
 
 
 @pytest.mark.parametrize("mode", ["ReservationFirst", "EvictDirectly"])
 def test_a_refusal_that_stays_ends_the_job_at_once_with_the_servers_words(mode: str) -> None:
-    one = job(status=running(*EVICTING), mode=mode)
-    scene = view([one], [on_node("web-1")], room(), **refused(True, f"the API server answered 500: {SENTENCE}"))
-    status = advance_job(scene, one).status
+    migration_job = job(status=running(*EVICTING), mode=mode)
+    scene = view(
+        [migration_job], [on_node("web-1")], room(), **refused(True, f"the API server answered 500: {SENTENCE}")
+    )
+    status = advance_job(scene, migration_job).status
     assert (status.phase, status.reason) == ("Failed", "FailedEvict") and SENTENCE in status.message
     evicting = status.condition("Eviction")
     assert evicting is not None and SENTENCE in evicting.message
     # nobody left: neither the hour's churn nor the workload's limiter counts it
     assert status.evicted_seconds is None
-    ended = replace(one, status=status)
+    ended = replace(migration_job, status=status)
     assert JobsUnderWay.of([ended], NOW).hour == 0
     # its Event has the same words, and the capacity is given back
     writes = decide(scene, 3600)
@@ -142,8 +146,8 @@ def moved(jobs: list[MigrationJob], **changes: Any) -> list[tuple[str, str]]:
     caps = RoundCaps.of(HOT, jobs, chosen.migration, chosen.churn)
     chosen = replace(chosen, failed=frozenset(caps.failed))
     plan = decide_round(HOT, chosen, with_forecast=False)
-    made = jobs_of(plan, HOT, chosen.migration, jobs)
-    return [(one.body["spec"]["podRef"]["name"], one.address.name) for one in made]
+    creates = jobs_of(plan, HOT, chosen.migration, jobs)
+    return [(create.body["spec"]["podRef"]["name"], create.address.name) for create in creates]
 
 
 def test_after_failed_moves_the_next_pods_of_the_node_are_moved() -> None:
@@ -167,10 +171,10 @@ def test_a_pod_is_tried_again_after_its_rest_under_a_name_of_its_own() -> None:
 
 def test_a_job_that_ran_out_of_time_failed_at_its_deadline() -> None:
     status = {"phase": "Failed", "reason": "Timeout", "message": "its time limit passed; last: x", "conditions": []}
-    one = job("t", "a-1", age=TTL + 60.0, ttl="5m", status=status)
-    found = resting_pods([one], NOW, 1.0)["a-1"]
-    assert found.until_seconds == NOW - 60.0 + FIRST_REST_SECONDS
-    assert resting_pods([one], NOW + FIRST_REST_SECONDS, 1.0) == {}
+    migration_job = job("t", "a-1", age=TTL + 60.0, ttl="5m", status=status)
+    move = resting_pods([migration_job], NOW, 1.0)["a-1"]
+    assert move.until_seconds == NOW - 60.0 + FIRST_REST_SECONDS
+    assert resting_pods([migration_job], NOW + FIRST_REST_SECONDS, 1.0) == {}
 
 
 def test_a_look_says_in_the_servers_words_why_a_pod_stays() -> None:
@@ -187,10 +191,10 @@ def test_a_rest_grows_with_the_failures_and_ends(ages: list[float]) -> None:
     jobs = [failed_job("a-1", number + 1, ago=age) for number, age in enumerate(sorted(ages, reverse=True))]
     last = NOW - min(ages)
     rest = min(FIRST_REST_SECONDS * 2 ** (len(ages) - 1), LONGEST_REST_SECONDS)
-    found = resting_pods(jobs, NOW, TTL)
+    moves = resting_pods(jobs, NOW, TTL)
     # moments are written in whole seconds
-    if found:
-        assert found["a-1"].times == len(ages) and abs(found["a-1"].until_seconds - (last + rest)) <= 1.0
+    if moves:
+        assert moves["a-1"].times == len(ages) and abs(moves["a-1"].until_seconds - (last + rest)) <= 1.0
     else:
         assert last + rest <= NOW + 1.0
 
@@ -216,21 +220,21 @@ def budget(policy: str | None = None, allowed: int = 0, healthy: int = 0, desire
 def test_a_budget_is_read_as_the_eviction_api_reads_it(
     policy: str | None, allowed: int, healthy: int, desired: int, state: str
 ) -> None:
-    one = on_node("web-1", ready_seconds=NOW - 900 if state == "ready" else None, pending=state == "pending")
+    rebalance_pod = on_node("web-1", ready_seconds=NOW - 900 if state == "ready" else None, pending=state == "pending")
     scene = RebalanceInputs((), [budget(policy, allowed, healthy, desired)], NOW, {"shop/ReplicaSet/web": 10}, {})
     limits = MoveLimits.of(view([], []).arguments, scene, 100)
     # pkg/registry/core/pod/storage/eviction.go: a pending pod passes; one that is not ready passes with AlwaysAllow, or
     # while currentHealthy >= desiredHealthy > 0; else the number of allowed disruptions decides, and goes down.
     passes_by = state == "pending" or (state == "unready" and (policy == "AlwaysAllow" or healthy >= desired > 0))
-    assert limits.refusal(one) is (Reason.OK if passes_by or allowed else Reason.DISRUPTION_BUDGET)
-    limits.count(one, "n1")
+    assert limits.refusal(rebalance_pod) is (Reason.OK if passes_by or allowed else Reason.DISRUPTION_BUDGET)
+    limits.count(rebalance_pod, "n1")
     assert limits.allowed == [allowed if passes_by else allowed - 1]
 
 
 def test_a_pod_under_two_budgets_is_not_moved_and_a_job_for_it_ends_in_words_that_help() -> None:
     two = [DisruptionBudget("shop", name, LabelSelector.parse({}), 5) for name in ("a", "b")]
-    one = job()
-    scene = view([one], [on_node("web-1")], budgets=two)
+    migration_job = job()
+    scene = view([migration_job], [on_node("web-1")], budgets=two)
     status = decide(scene, 3600).ended[0][1]
     assert (status.phase, status.reason) == ("Failed", "ForbiddenMigratePod")
     assert "more than one PodDisruptionBudget" in status.message

@@ -55,8 +55,10 @@ def test_room_on_another_node_is_asked_for_first() -> None:
 
 
 def test_room_that_the_api_server_refuses_is_a_condition_of_the_job_and_is_asked_for_again() -> None:
-    one = job(status=running())
-    advance = step(one, unmade={f"podmigrationjobs/{one.name}": "no pod uses the network of its node here"})
+    migration_job = job(status=running())
+    advance = step(
+        migration_job, unmade={f"podmigrationjobs/{migration_job.name}": "no pod uses the network of its node here"}
+    )
     (found,) = (c for c in advance.status.conditions if c.type == "ReservationCreated")
     assert (found.status, found.reason) == ("False", "NotMade")
     assert found.message == "no pod uses the network of its node here"
@@ -127,8 +129,8 @@ def test_a_soft_eviction_asks_by_an_annotation_once() -> None:
     further = step(evicting, room(), pods=(marked,), migration=soft).eviction
     assert isinstance(further, Patch)
     assert further.operations[1]["path"] == "/metadata/annotations/scheduling.koordinator.sh~1soft-eviction"
-    told = on_node("web-1", annotations={"scheduling.koordinator.sh/soft-eviction": text})
-    assert step(evicting, room(), pods=(told,), migration=soft).eviction is None
+    pod = on_node("web-1", annotations={"scheduling.koordinator.sh/soft-eviction": text})
+    assert step(evicting, room(), pods=(pod,), migration=soft).eviction is None
 
 
 def test_the_successor_takes_the_room_and_the_job_succeeds_once_it_is_ready() -> None:

@@ -53,13 +53,13 @@ def seen(held: int = 0, used: int = 0, missed: int = 0, **given: object) -> Plan
 
 def after(one: Plan, *looks: tuple[float, PlanObservation], own: PlanSettings = OWN) -> tuple[Plan, PlanStep]:
     """The plan after some looks, as its status on the wire carries it from one to the next."""
-    made = PlanStep(one.status)
+    plan_step = PlanStep(one.status)
     for now, look in looks:
-        made = step(one, look, now, own)
-        wire = status_body(made.status, 1)
+        plan_step = step(one, look, now, own)
+        wire = status_body(plan_step.status, 1)
         spec = {"source": "Manual", "owner": {"name": "web"}, "amount": {"perPod": {"cpu": "500m"}, "count": 4}}
         one = replace(one, status=parse_plan({"metadata": {"name": "x"}, "spec": spec, "status": wire}).status)
-    return one, made
+    return one, plan_step
 
 
 def test_nothing_is_held_before_start_minus_lead() -> None:
@@ -70,9 +70,9 @@ def test_nothing_is_held_before_start_minus_lead() -> None:
 
 
 def test_a_plan_that_nobody_approved_is_proposed_and_holds_nothing() -> None:
-    _, made = after(plan(approval=None), (SIX, seen()))
-    assert (made.status.phase, made.want) == (PlanPhase.PROPOSED, 0)
-    assert made.status.conditions[0].message == "Waiting for approval."
+    _, plan_step = after(plan(approval=None), (SIX, seen()))
+    assert (plan_step.status.phase, plan_step.want) == (PlanPhase.PROPOSED, 0)
+    assert plan_step.status.conditions[0].message == "Waiting for approval."
 
 
 @pytest.mark.parametrize(
@@ -89,21 +89,21 @@ def test_a_plan_that_nobody_approved_is_proposed_and_holds_nothing() -> None:
 def test_a_policy_approves_only_what_it_was_told_to(
     policy: ApprovalPolicy, expected: Expected | None, phase: PlanPhase
 ) -> None:
-    _, made = after(plan(approval=None, policy=policy), (SIX - 60, seen(expected=expected)))
-    assert made.status.phase is phase
+    _, plan_step = after(plan(approval=None, policy=policy), (SIX - 60, seen(expected=expected)))
+    assert plan_step.status.phase is phase
 
 
 def test_a_guard_that_does_not_pass_is_named_in_the_condition_and_the_window_is_missed() -> None:
     no = (PlanGuardResult("cluster budget", False, "OverBudget", "too much"),)
-    held_back, made = after(plan(), (SIX, seen(guards=no)))
-    assert (made.status.phase, made.want) == (PlanPhase.APPROVED, 0)
-    assert ("Reserved", "OverBudget") in [(c.type, c.reason) for c in made.status.conditions]
+    held_back, plan_step = after(plan(), (SIX, seen(guards=no)))
+    assert (plan_step.status.phase, plan_step.want) == (PlanPhase.APPROVED, 0)
+    assert ("Reserved", "OverBudget") in [(c.type, c.reason) for c in plan_step.status.conditions]
     _, over = after(held_back, (EIGHT, seen(guards=no)))
     assert over.status.phase is PlanPhase.MISSED
 
 
 def test_a_whole_occurrence_is_scored_by_what_was_seen_of_it() -> None:
-    _, made = after(
+    _, plan_step = after(
         plan(),
         (SIX - LEAD.seconds, seen()),
         (SIX - 600, seen(held=4)),
@@ -112,8 +112,8 @@ def test_a_whole_occurrence_is_scored_by_what_was_seen_of_it() -> None:
         (EIGHT, seen(held=4, used=4)),
         (EIGHT + 1, seen(held=4, used=4)),
     )
-    score = made.status.score
-    assert made.status.phase is PlanPhase.SCORED
+    score = plan_step.status.score
+    assert plan_step.status.phase is PlanPhase.SCORED
     assert score is not None
     # Used 3 h + 4 h of held 4 x (580 s + 600 s + 2 h); 1 pod-hour missed; all was there 600 s before.
     held = 4 * (LEAD.seconds - 600 + 600 + 2 * HOUR)
@@ -124,8 +124,8 @@ def test_a_whole_occurrence_is_scored_by_what_was_seen_of_it() -> None:
 
 
 def test_room_is_kept_beyond_the_window_while_pods_wait_for_it_and_not_longer_than_allowed() -> None:
-    running, made = after(plan(), (SIX, seen()), (EIGHT, seen(held=4, used=4, missed=1)))
-    assert (made.status.phase, made.want) == (PlanPhase.EXTENDED, 4)
+    running, plan_step = after(plan(), (SIX, seen()), (EIGHT, seen(held=4, used=4, missed=1)))
+    assert (plan_step.status.phase, plan_step.want) == (PlanPhase.EXTENDED, 4)
     _, over = after(running, (EIGHT + 1800, seen(held=4, used=4, missed=1)))
     assert (over.status.phase, over.want) == (PlanPhase.SCORED, 0)
 
@@ -137,20 +137,20 @@ def outlook(*wanted: int) -> PodForecast:
 
 def test_a_forecast_plan_follows_the_forecast_up_to_what_was_approved() -> None:
     one = plan(source=WindowSource.FORECAST)
-    held, made = after(one, (SIX - 60, seen(outlook=outlook(0, 0, 2, 3, 9, 9))))
+    held, plan_step = after(one, (SIX - 60, seen(outlook=outlook(0, 0, 2, 3, 9, 9))))
     # 18:00 + lead of 20 min + one slot reaches into 18:30..19:00.
-    assert made.want == 3
-    held, made = after(held, (SIX + HOUR, seen(held=3, outlook=outlook(0, 0, 2, 3, 9, 9))))
-    assert made.want == 4
-    _, made = after(held, (SIX + 1.6 * HOUR, seen(held=4, outlook=outlook(0, 0, 2, 3, 9, 0))))
-    assert (made.status.phase, made.want) == (PlanPhase.RELEASED, 0)
+    assert plan_step.want == 3
+    held, plan_step = after(held, (SIX + HOUR, seen(held=3, outlook=outlook(0, 0, 2, 3, 9, 9))))
+    assert plan_step.want == 4
+    _, plan_step = after(held, (SIX + 1.6 * HOUR, seen(held=4, outlook=outlook(0, 0, 2, 3, 9, 0))))
+    assert (plan_step.status.phase, plan_step.want) == (PlanPhase.RELEASED, 0)
 
 
 def test_a_forecast_that_falls_before_the_window_reserves_nothing_and_counts_as_no_miss() -> None:
     one = plan(source=WindowSource.FORECAST)
     flat = seen(outlook=outlook(0, 0, 0, 0, 0, 0))
-    held, made = after(one, (SIX - 60, flat))
-    assert ("Reserved", "NoDemand") in [(c.type, c.reason) for c in made.status.conditions]
+    held, plan_step = after(one, (SIX - 60, flat))
+    assert ("Reserved", "NoDemand") in [(c.type, c.reason) for c in plan_step.status.conditions]
     _, over = after(held, (EIGHT, flat))
     assert over.status.phase is PlanPhase.SCORED
 
@@ -159,11 +159,11 @@ def test_an_approval_for_once_ends_with_its_occurrence_and_one_for_the_series_do
     daily = Recurrence("0 18 * * *", "Etc/UTC", 2 * HOUR)
     looks = [(SIX, seen()), (EIGHT, seen()), (EIGHT + 60, seen()), (SIX + 24 * HOUR, seen())]
     once = replace(YES, scope=DecisionScope.ONCE, at_seconds=SIX - HOUR)
-    _, made = after(plan(source=WindowSource.RECURRING, window=None, recurring=daily, approval=once), *looks)
-    assert (made.status.phase, made.want) == (PlanPhase.PROPOSED, 0)
-    _, made = after(plan(source=WindowSource.RECURRING, window=None, recurring=daily), *looks)
-    assert (made.status.phase, made.want) == (PlanPhase.IN_WINDOW, 4)
-    assert made.status.window == Span(SIX + 24 * HOUR, EIGHT + 24 * HOUR)
+    _, plan_step = after(plan(source=WindowSource.RECURRING, window=None, recurring=daily, approval=once), *looks)
+    assert (plan_step.status.phase, plan_step.want) == (PlanPhase.PROPOSED, 0)
+    _, plan_step = after(plan(source=WindowSource.RECURRING, window=None, recurring=daily), *looks)
+    assert (plan_step.status.phase, plan_step.want) == (PlanPhase.IN_WINDOW, 4)
+    assert plan_step.status.window == Span(SIX + 24 * HOUR, EIGHT + 24 * HOUR)
 
 
 def test_a_rejection_for_once_ends_with_the_occurrence_that_it_was_about() -> None:
@@ -184,14 +184,16 @@ def test_a_rejected_forecast_is_proposed_again_when_its_window_moved_beyond_what
 ) -> None:
     no = Approval(PlanDecision.REJECTED, DecisionScope.ONCE, "ann", SIX - HOUR, "holiday")
     moved = Span(SIX + 24 * HOUR * days, EIGHT + 24 * HOUR * days)
-    _, made = after(plan(source=WindowSource.FORECAST, window=moved, approval=no), (moved.start_seconds - 60, seen()))
-    assert made.status.phase is phase
+    _, plan_step = after(
+        plan(source=WindowSource.FORECAST, window=moved, approval=no), (moved.start_seconds - 60, seen())
+    )
+    assert plan_step.status.phase is phase
 
 
 def test_what_is_held_is_given_back_when_the_approval_is_withdrawn() -> None:
     held, _ = after(plan(), (SIX, seen()))
-    _, made = after(replace(held, approval=None), (SIX + 60, seen(held=4)))
-    assert (made.status.phase, made.want) == (PlanPhase.RELEASED, 0)
+    _, plan_step = after(replace(held, approval=None), (SIX + 60, seen(held=4)))
+    assert (plan_step.status.phase, plan_step.want) == (PlanPhase.RELEASED, 0)
 
 
 LOOKS = st.lists(
@@ -228,16 +230,19 @@ def test_whatever_happens_room_is_wanted_only_while_approved_and_each_occurrence
         one = replace(one, suspended=one.suspended and act != "resume")
         guards = () if passes else (PlanGuardResult("x", False, "No", "no"),)
         before = one.status
-        one, made = after(one, (now, seen(held=there, used=min(used, there), guards=guards)))
-        if made.want:
+        one, plan_step = after(one, (now, seen(held=there, used=min(used, there), guards=guards)))
+        if plan_step.want:
             assert one.approval is not None
             assert one.approval.decision is PlanDecision.APPROVED
-            assert made.status.window is not None
-            assert now >= made.status.window.start_seconds - LEAD.seconds
-            if before.window != made.status.window or not (before.phase and before.phase.holds):
-                held.append(made.status.window.start_seconds)
+            assert plan_step.status.window is not None
+            assert now >= plan_step.status.window.start_seconds - LEAD.seconds
+            if before.window != plan_step.status.window or not (before.phase and before.phase.holds):
+                held.append(plan_step.status.window.start_seconds)
         again = step(one, seen(held=there, used=min(used, there), guards=guards), now, OWN)
-        assert again.want == made.want or made.status.phase in (PlanPhase.RELEASED, *(p for p in PlanPhase if p.over))
+        assert again.want == plan_step.want or plan_step.status.phase in (
+            PlanPhase.RELEASED,
+            *(p for p in PlanPhase if p.over),
+        )
     assert held == sorted(set(held))
 
 
@@ -301,8 +306,8 @@ def test_standby_is_free_outside_the_windows_and_on_top_of_what_runs() -> None:
     ],
 )
 def test_standby_ends_with_what_allowed_it(change: dict[str, object], own: PlanSettings) -> None:
-    _, made = after(forecast_plan(standby=1, **change), (SIX - 6 * HOUR, looked(usage(1, 0))), own=own)
-    assert made.free == 0
+    _, plan_step = after(forecast_plan(standby=1, **change), (SIX - 6 * HOUR, looked(usage(1, 0))), own=own)
+    assert plan_step.free == 0
 
 
 def test_standby_waits_for_the_guards() -> None:

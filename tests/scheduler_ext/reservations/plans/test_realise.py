@@ -60,12 +60,12 @@ def on_server(want: int, **status: Any) -> list[Reservation]:
 def test_reservations_are_for_the_owners_pods_of_its_namespace_and_carry_nothing_secret() -> None:
     (first, *_) = reservations(PLAN, 3, EIGHT, OWNER, [])
     assert isinstance(first, Apply)
-    found = Reservation.parse(first.body)
-    assert found.size == {"cpu": 500, "memory": 1 << 30}
-    assert found.expires_seconds == EIGHT
-    assert found.owned_by(PodIdentity("shop", "web-1", labels={"app": "web"}))
-    assert not found.owned_by(PodIdentity("other", "web-1", labels={"app": "web"}))
-    assert found.template["spec"]["nodeSelector"] == {"pool": "a"}
+    reservation = Reservation.parse(first.body)
+    assert reservation.size == {"cpu": 500, "memory": 1 << 30}
+    assert reservation.expires_seconds == EIGHT
+    assert reservation.owned_by(PodIdentity("shop", "web-1", labels={"app": "web"}))
+    assert not reservation.owned_by(PodIdentity("other", "web-1", labels={"app": "web"}))
+    assert reservation.template["spec"]["nodeSelector"] == {"pool": "a"}
     assert "SECRET" not in str(first.body)
 
 
@@ -255,7 +255,7 @@ def test_one_that_was_used_is_replaced_under_a_number_of_its_own() -> None:
     used = on_server(2, phase="Succeeded", currentOwners=[{"namespace": "shop", "name": "web-1"}])
     written, deleted = made(1, used)
     assert deleted == []
-    assert len(written) == 1 and not {one.name for one in used} & set(written)
+    assert len(written) == 1 and not {reservation.name for reservation in used} & set(written)
 
 
 def test_free_ones_of_an_earlier_occurrence_serve_the_present_one() -> None:

@@ -80,21 +80,25 @@ def test_capacity_is_kept_for_an_init_container_that_is_larger_than_the_others()
 
 def test_what_was_rehearsed_holds_for_the_time_of_back_tests() -> None:
     portraits = portrait.build(usage(21).refs, np.arange(len(usage(21).refs)), usage(21), SETTINGS.portrait)
-    found = rehearsed_proposals.candidates(
+    candidates = rehearsed_proposals.candidates(
         inventory(), usage(21), forecast(usage(21), portraits, SETTINGS.forecasting), SETTINGS
     )
-    proposed_now, rehearsed = rehearsed_proposals.proposals(found, SETTINGS)
-    assert {one.workload for one in rehearsed.of} == {size.workload for size in found.sizes}
+    proposed_now, rehearsed = rehearsed_proposals.proposals(candidates, SETTINGS)
+    assert {workload.workload for workload in rehearsed.of} == {size.workload for size in candidates.sizes}
     # what was found before is taken as it is: an account that no rehearsal would give shows in the proposal
-    odd = replace(rehearsed, of=tuple(replace(one, tested=replace(one.tested, tau=0.95)) for one in rehearsed.of))
-    again, kept = rehearsed_proposals.proposals(found, SETTINGS, odd)
+    odd = replace(
+        rehearsed, of=tuple(replace(workload, tested=replace(workload.tested, tau=0.95)) for workload in rehearsed.of)
+    )
+    again, kept = rehearsed_proposals.proposals(candidates, SETTINGS, odd)
     assert {p.quantile for p in again} == {0.95}
     assert kept == odd
     hours = SETTINGS.forecasting.relearn_hours
-    old = replace(odd, of=tuple(replace(one, end_seconds=one.end_seconds - round(hours * 3600)) for one in odd.of))
+    old = replace(
+        odd, of=tuple(replace(workload, end_seconds=workload.end_seconds - round(hours * 3600)) for workload in odd.of)
+    )
     of_others = replace(odd, settings_digest="of other settings")
     for before in (old, of_others):
-        assert rehearsed_proposals.proposals(found, SETTINGS, before) == (proposed_now, rehearsed)
+        assert rehearsed_proposals.proposals(candidates, SETTINGS, before) == (proposed_now, rehearsed)
 
 
 def test_a_peak_too_short_for_a_plan_is_not_called_even_usage() -> None:

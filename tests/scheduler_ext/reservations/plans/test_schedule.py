@@ -32,20 +32,20 @@ def first(found: Recurrence, after: str, count: int) -> list[str]:
 
 def test_a_local_hour_stays_where_people_see_it_when_the_clock_changes() -> None:
     # Berlin is UTC+1 until 2027-03-28 01:00 UTC, then UTC+2.
-    found = first(rule("0 18 * * *"), "2027-03-27T00:00", 2)
-    assert found == ["2027-03-27T17:00", "2027-03-28T16:00"]
+    texts = first(rule("0 18 * * *"), "2027-03-27T00:00", 2)
+    assert texts == ["2027-03-27T17:00", "2027-03-28T16:00"]
 
 
 def test_a_time_that_is_skipped_runs_at_the_next_valid_minute() -> None:
     # 02:30 does not exist on 28 March 2027: after 01:59 comes 03:00, which is 01:00 UTC.
-    found = first(rule("30 2 * * *"), "2027-03-27T12:00", 2)
-    assert found == ["2027-03-28T01:00", "2027-03-29T00:30"]
+    texts = first(rule("30 2 * * *"), "2027-03-27T12:00", 2)
+    assert texts == ["2027-03-28T01:00", "2027-03-29T00:30"]
 
 
 def test_a_time_that_comes_twice_runs_once() -> None:
     # On 31 October 2027 the clock shows 02:30 at 00:30 and again at 01:30 UTC.
-    found = first(rule("30 2 * * *"), "2027-10-30T12:00", 2)
-    assert found == ["2027-10-31T00:30", "2027-11-01T01:30"]
+    texts = first(rule("30 2 * * *"), "2027-10-30T12:00", 2)
+    assert texts == ["2027-10-31T00:30", "2027-11-01T01:30"]
 
 
 def test_every_hour_of_a_long_day_runs_once_by_the_clock_on_the_wall() -> None:
@@ -57,8 +57,8 @@ def test_every_hour_of_a_long_day_runs_once_by_the_clock_on_the_wall() -> None:
 
 def test_a_day_that_a_zone_leaves_out_runs_at_the_beginning_of_the_next() -> None:
     # Samoa had no 30 December 2011: midnight of the 31st is 10:00 UTC of the 30th.
-    found = first(rule("0 12 30 12 *", "Pacific/Apia"), "2011-12-01T00:00", 1)
-    assert found == ["2011-12-30T10:00"]
+    texts = first(rule("0 12 30 12 *", "Pacific/Apia"), "2011-12-01T00:00", 1)
+    assert texts == ["2011-12-30T10:00"]
 
 
 def test_occurrences_that_are_skipped_are_left_out() -> None:
@@ -67,8 +67,8 @@ def test_occurrences_that_are_skipped_are_left_out() -> None:
 
 
 def test_a_window_that_the_next_would_overlap_is_replaced_by_it() -> None:
-    found = next(schedule.occurrences(rule("0 * * * *", "Etc/UTC", hours=3), at("2027-03-05T17:30")))
-    assert found == Span(at("2027-03-05T18:00"), at("2027-03-05T19:00"))
+    span = next(schedule.occurrences(rule("0 * * * *", "Etc/UTC", hours=3), at("2027-03-05T17:30")))
+    assert span == Span(at("2027-03-05T18:00"), at("2027-03-05T19:00"))
 
 
 def test_an_occurrence_may_be_reserved_late_until_its_deadline() -> None:
@@ -85,9 +85,9 @@ def test_an_occurrence_may_be_reserved_late_until_its_deadline() -> None:
 def test_an_occurrence_that_is_done_with_does_not_come_again() -> None:
     daily = rule("0 18 * * *", "Etc/UTC")
     released_early = at("2027-03-05T18:20")
-    found = schedule.current(daily, at("2027-03-05T18:30"), 900, released_early)
-    assert found is not None
-    assert found.start_seconds == at("2027-03-06T18:00")
+    span = schedule.current(daily, at("2027-03-05T18:30"), 900, released_early)
+    assert span is not None
+    assert span.start_seconds == at("2027-03-06T18:00")
 
 
 @pytest.mark.parametrize("text", ["", "0 18 * *", "61 * * * *", "0 0 31 2 *", "a b c d e", "0 0 0 18 * *"])
@@ -118,8 +118,8 @@ ZONES = st.sampled_from(
 @settings(max_examples=60, deadline=None)
 @given(FIELDS, ZONES, st.integers(1_600_000_000, 1_900_000_000))
 def test_no_local_time_ever_occurs_twice_and_starts_ascend(fields: tuple[str, ...], zone: str, after: int) -> None:
-    found = list(islice(schedule.starts(rule(" ".join(fields), zone), after), 40))
-    walls = [datetime.fromtimestamp(s, ZoneInfo(zone)).strftime("%F %R") for s in found]
+    values = list(islice(schedule.starts(rule(" ".join(fields), zone), after), 40))
+    walls = [datetime.fromtimestamp(s, ZoneInfo(zone)).strftime("%F %R") for s in values]
     assert len(set(walls)) == len(walls)
-    assert found == sorted(set(found))
-    assert all(s > after for s in found)
+    assert values == sorted(set(values))
+    assert all(s > after for s in values)

@@ -100,10 +100,10 @@ def test_more_is_held_at_once_and_less_only_when_clearly_less_is_wanted() -> Non
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=60))
 def test_what_is_held_never_lies_below_what_is_wanted_and_falls_at_most_once_in_ten_minutes(wanted: list[int]) -> None:
     kept = replay_reserved_pods(np.array([wanted]), 300.0)[0]
-    live, one = [], ReservedPods(0)
+    live, reserved_pods = [], ReservedPods(0)
     for slot, want in enumerate(wanted):
-        one = reserve_pods(one, want, slot * 300.0)
-        live.append(one.count)
+        reserved_pods = reserve_pods(reserved_pods, want, slot * 300.0)
+        live.append(reserved_pods.count)
     assert kept.tolist() == live
     assert (kept >= np.array(wanted)).all()
     falls = np.flatnonzero(np.diff(kept) < 0)
@@ -113,13 +113,19 @@ def test_what_is_held_never_lies_below_what_is_wanted_and_falls_at_most_once_in_
 def test_an_account_adds_up_and_counts_the_peaks_that_were_missed() -> None:
     need = np.array([0, 2, 4, 0, 3, np.nan, 0.0])
     held = np.array([1, 2, 2, 0, 3, 9, 0.0])
-    found = account(need, held, 3600.0)
+    plan_account = account(need, held, 3600.0)
     # Used 0 + 2 + 2 + 0 + 3 = 7 of 8 held and 9 needed pod-hours; the slot without data counts nowhere.
-    assert (found.reserved, found.used, found.needed, found.idle, found.missed) == (8, 7, 9, 1, 2)
-    assert found.coverage == pytest.approx(7 / 9)
+    assert (plan_account.reserved, plan_account.used, plan_account.needed, plan_account.idle, plan_account.missed) == (
+        8,
+        7,
+        9,
+        1,
+        2,
+    )
+    assert plan_account.coverage == pytest.approx(7 / 9)
     # The first peak found room for 4 of 6 pod-hours, the second for all.
-    assert (found.peaks, found.missed_peaks) == (2, 1)
-    assert "1 of 2 peaks missed" in found.words(0.5)
+    assert (plan_account.peaks, plan_account.missed_peaks) == (2, 1)
+    assert "1 of 2 peaks missed" in plan_account.words(0.5)
 
 
 def test_skill_compares_costs_with_the_baselines() -> None:
@@ -130,9 +136,9 @@ def test_skill_compares_costs_with_the_baselines() -> None:
 
 
 def test_last_weeks_cron_holds_the_highest_value_of_the_hour_a_week_ago() -> None:
-    found = last_week(np.arange(8.0), slots_per_week=4, block=2)
-    assert np.isnan(found[:4]).all()
-    assert found[4:].tolist() == [1, 1, 3, 3]
+    values = last_week(np.arange(8.0), slots_per_week=4, block=2)
+    assert np.isnan(values[:4]).all()
+    assert values[4:].tolist() == [1, 1, 3, 3]
 
 
 def test_of_the_pods_that_come_those_above_what_is_reserved_wait() -> None:
