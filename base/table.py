@@ -1,8 +1,7 @@
-"""Result tables: one column contract for the CLI, the JSON/CSV outputs and the dashboard.
+"""Result tables: one declaration of columns for the CLI, the JSON and CSV outputs and the dashboard.
 
-A `Schema` names the columns with title, unit and kind; a `Table` holds numpy columns in that order. The pipeline
-makes the tables, the store keeps them as Parquet, every surface renders the same cells: so a CLI table equals its JSON
-and its page.
+A `Schema` lists the columns with title, unit and kind; a `Table` has one numpy array for each of them. The pipeline
+makes the tables, the store keeps them as Parquet, and the CLI, its JSON and the pages all render the same cells.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from cotenant.base.tables.quantity import Sign, Unit
 
 
 class Kind(StrEnum):
-    """The type, alignment and format of a column."""
+    """The kind of a column's values, which determines its array type, alignment and format."""
 
     TEXT = "text"
     INTEGER = "integer"
@@ -37,12 +36,12 @@ class Kind(StrEnum):
 
     @property
     def numeric(self) -> bool:
-        """True if cells are numbers (missing = NaN)."""
+        """True if the cells are numbers, in which case a missing cell is NaN."""
         return self not in (Kind.TEXT, Kind.LIST)
 
 
 def kind_of(resource: str) -> Kind:
-    """Return the format for an amount of a resource.
+    """Return the kind of a column with amounts of a resource.
 
     CPU is in millicores; memory, storage and huge pages are in bytes; all else is a count. Batch and mid CPU are
     extended resources that count millicores.
@@ -65,9 +64,9 @@ _INPUT_ENDINGS: Final = (
 
 
 def kind_of_input(name: str, resource: str) -> Kind:
-    """Return the format of a figure behind a value: by the end of its name, else as an amount of the resource.
+    """Return the kind of an input of a computed value: by its name's ending, else that of an amount of the resource.
 
-    The figure of a node group is an amount, whatever its name ends with, because users choose that name.
+    An input for a node group is always an amount, whatever its name ends with, because users choose the group's name.
     """
     endings = () if name.startswith(NODE_GROUP_INPUT) else _INPUT_ENDINGS
     return next((kind for some, kind in endings if name.endswith(some)), kind_of(resource))
@@ -95,10 +94,10 @@ _UNIT_ENDINGS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column; `wide` columns appear in `-o wide` and in the column chooser, not by default.
+    """A column of a table; `wide` columns appear in `-o wide` and in the column chooser, not by default.
 
-    A terminal too narrow for all leaves out the `essential` ones after the others, of these the `uncut` ones later, and
-    last those of the schema's `identity`. It never cuts `uncut` ones: parts separated by "; " get lines of their own.
+    A narrow terminal leaves out the schema's `identity` last, before it `essential` and `uncut` columns, before these
+    the other `essential` ones. Texts of `uncut` columns are never cut: parts separated by "; " get a line each.
     """
 
     name: str
@@ -114,7 +113,7 @@ class Column:
 
 
 def unit_of(column: Column) -> Unit | None:
-    """Return the unit of a column's cells, of which surfaces may show a multiple; None of a text."""
+    """Return the unit of a column's cells, or None for text; a CLI table or page may show a multiple of the unit."""
     plain = column.kind in (Kind.INTEGER, Kind.NUMBER)
     by_name = (unit for ending, unit in _UNIT_ENDINGS if plain and column.name.endswith(ending))
     return column.unit or next(by_name, _UNITS.get(column.kind))
@@ -122,7 +121,7 @@ def unit_of(column: Column) -> Unit | None:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A table's columns; `key` columns identify a row."""
+    """The name and columns of a result table, and the `key` columns that identify a row."""
 
     name: str
     columns: tuple[Column, ...]
@@ -130,9 +129,9 @@ class Schema:
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """The columns that identify a row for people: the essential ones of the key, or the whole key without any.
+        """The columns by which people recognise a row: the key's essential columns, or the whole key if it has none.
 
-        Where part of the key is `wide`, essential texts stand for it.
+        If part of the key is `wide`, the essential text columns are added.
         """
         hidden = any(self.column(name).wide for name in self.key)
         stands_for = [c.name for c in self.columns if c.essential and not c.kind.numeric] if hidden else []
@@ -140,7 +139,7 @@ class Schema:
         return tuple(dict.fromkeys(essential + stands_for)) or self.key
 
     def column(self, name: str) -> Column:
-        """Column by name; KeyError names the table."""
+        """Return the column of this name; raise KeyError if the table has none."""
         for column in self.columns:
             if column.name == name:
                 return column
@@ -149,7 +148,7 @@ class Schema:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Table:
-    """Rows of one schema as columns: float64 (missing = NaN) for numeric kinds, else object arrays."""
+    """Rows of one schema, stored by column: float64 arrays (missing = NaN) for numeric kinds, else object arrays."""
 
     schema: Schema
     columns: Mapping[str, npt.NDArray[Any]]
@@ -159,24 +158,24 @@ class Table:
 
     @classmethod
     def from_rows(cls, schema: Schema, rows: Sequence[Mapping[str, Any]]) -> Table:
-        """Build from row mappings; a missing or None numeric cell is NaN, a missing text is ""."""
+        """Return a table of row mappings; a missing or None numeric cell becomes NaN, a missing text ""."""
         return cls(schema, {c.name: _column(c, rows) for c in schema.columns})
 
     @classmethod
     def joined(cls, schema: Schema, parts: Sequence[Table]) -> Table:
-        """Rows of tables of one schema, one table after another."""
+        """Return one table with the rows of several tables of the same schema, one table after another."""
         if not parts:
             return cls.from_rows(schema, [])
         return cls(schema, {c.name: np.concatenate([part.columns[c.name] for part in parts]) for c in schema.columns})
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Plain Python rows in column order: numbers as int where the kind is whole, missing as None."""
+        """Return the rows as dicts in column order: whole numbers as int, missing values as None."""
         names = [c.name for c in self.schema.columns]
         cells = [_plain(self.schema.column(n), self.columns[n]) for n in names]
         return (dict(zip(names, row, strict=True)) for row in zip(*cells, strict=True))
 
     def take(self, index: npt.NDArray[Any]) -> Table:
-        """The rows at the indices or where the mask is true."""
+        """Return a table of the rows at these indices, or of those where the mask is true."""
         return Table(self.schema, {n: v[index] for n, v in self.columns.items()})
 
 
@@ -185,14 +184,14 @@ CLUSTER = Column("cluster", "Cluster", Kind.TEXT, "Name of the cluster.", essent
 
 
 def of_clusters(schema: Schema, parts: Mapping[str, Table]) -> Table:
-    """Rows of one schema by cluster as one table, cluster after cluster, with its name in front and in the key."""
+    """Join the tables of several clusters, one after another; the cluster's name is the first column and in the key."""
     joined = Table.joined(schema, list(parts.values()))
     names = np.repeat(np.array([*parts], dtype=object), [len(part) for part in parts.values()])
     return Table(with_cluster(schema), {CLUSTER.name: names, **joined.columns})
 
 
 def with_cluster(schema: Schema) -> Schema:
-    """The schema of the same rows of several clusters."""
+    """Return the schema with the column CLUSTER (the cluster's name) in front and in the key."""
     return Schema(schema.name, (CLUSTER, *schema.columns), (CLUSTER.name, *schema.key))
 
 
@@ -202,9 +201,9 @@ _BEYOND_INTEGERS: Final = 2.0**63
 
 
 def truncate_to_integers(cells: Any) -> npt.NDArray[np.float64]:
-    """Cells of a whole kind without their fractions; missing (NaN) where a cell is not a number that an integer can be.
+    """Return the cells without their fractions; a cell that is not a number, or too large for an integer, becomes NaN.
 
-    Such a cell comes of a garbage sample. Its row stays, with the reason that it has, and all others are served.
+    Such a cell comes from an invalid sample. Its row is kept, with its reason, so that all other cells are served.
     """
     numbers = np.asarray(cells, dtype=np.float64)
     usable = np.abs(numbers) < _BEYOND_INTEGERS
@@ -233,7 +232,7 @@ def _plain(column: Column, cells: npt.NDArray[Any]) -> list[Any]:
 
 
 def human_amount(resource: str, amount: int) -> str:
-    """An amount for the eye: 2500 of cpu -> "2500m", 2^31 of memory -> "2.0 GiB", 3 GPUs -> "3"."""
+    """Return an amount for people: 2500 of cpu -> "2500m", 2^31 of memory -> "2.0 GiB", 3 GPUs -> "3"."""
     kind = kind_of(resource)
     if kind is Kind.MILLICORES:
         return format_millicores(amount)

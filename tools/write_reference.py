@@ -30,17 +30,17 @@ COMMON: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     ),
     "store": (
         ("--store URL", "fsspec URL of the store; default: settings store.url."),
-        ("--cluster NAME", "Cluster in the store; needed when there are several."),
+        ("--cluster NAME", "Stored cluster to use; required if the store has several."),
         ("--all-clusters", "All clusters of the store, with a column for the cluster's name."),
     ),
     "rows": (
-        ("-o, --output <table\\|wide\\|json\\|yaml\\|csv>", "How to write the rows. [default: table]"),
+        ("-o, --output <table\\|wide\\|json\\|yaml\\|csv>", "Output format of the rows. [default: table]"),
         ("--no-headers", "Leave out the header line (table, wide, csv)."),
     ),
-    "document": (("-o, --output <table\\|json\\|yaml>", "How to write the result. [default: table]"),),
+    "document": (("-o, --output <table\\|json\\|yaml>", "Output format of the result. [default: table]"),),
     "filters": (
         ("-n, --namespace NAME", "Only this namespace; may be repeated."),
-        ("--filter QUERY", "Rows to show, as in a page's address: 'severity=critical&kind!=Job'."),
+        ("--filter QUERY", "Rows to show, as in a page's URL: 'severity=critical&kind!=Job'."),
     ),
 }
 """Group of options that many commands have -> name and help of each, as `--help` words them.

@@ -1,1 +1,1 @@
-"""The frame of every command: session, options, output, completion."""
+"""The framework of every command: session, options, output, shell completion."""

@@ -1,4 +1,4 @@
-"""How a command declares the options that it shares with others, and what it gets of them: its settings, its output."""
+"""How a command declares the options that it shares with other commands, and gets its settings and output from them."""
 
 from __future__ import annotations
 
@@ -32,30 +32,30 @@ SETTINGS: Final = {"store": "store.url", "kubeconfig": "kube.kubeconfig", "conte
 
 @dataclass(frozen=True)
 class CommandCall:
-    """One call of a command: the shared options as they were given, by name, and what follows from them."""
+    """One call of a command: the values of its shared options by name, and the settings and tables they lead to."""
 
     ctx: typer.Context
     given: Mapping[str, Any]
 
     @property
     def cluster(self) -> str | None:
-        """The cluster that was named; the session knows it too."""
+        """The name that --cluster gave, or None."""
         return self.given.get("cluster")
 
     @property
     def output(self) -> Any:
-        """The `Format` of rows, or the `DocumentFormat`."""
+        """The chosen output format: a `Format` for rows, a `DocumentFormat` for a single object."""
         return self.given["output"]
 
     @cached_property
     def loaded(self) -> Loaded[SettingSections]:
-        """The settings with these options, and where each came from."""
+        """The effective settings, with these options applied, and the origin of each value."""
         flags = {SETTINGS[k]: value for k, value in self.given.items() if k in SETTINGS}
         return results.loaded_for_reading(self.ctx, flags, self.given.get("all_clusters", False))
 
     @property
     def settings(self) -> SettingSections:
-        """The settings with these options."""
+        """The effective settings, with these options applied."""
         return self.loaded.settings
 
     @cached_property
@@ -64,20 +64,20 @@ class CommandCall:
         return results.open_scans(self.settings, self.cluster, self.given["all_clusters"])
 
     def filter_rows(self, table: Table, *more: str) -> Table:
-        """The rows of the scans' table that --namespace, --filter and `more` choose; see `chosen_of_scan`."""
+        """Return the rows of a scan's table that match --namespace, --filter and `more`; see `chosen_of_scan`."""
         return results.chosen_of_scan(self.scans, table, self.given.get("namespace"), self.given.get("query"), *more)
 
     def print(self, table: Table) -> None:
-        """Write the rows to stdout, in the form that was asked for."""
+        """Write the table to stdout in the chosen output format."""
         output.print_table(table, self.output, headers=not self.given.get("no_headers"))
 
 
 def command(
     app: typer.Typer, shared: Mapping[str, tuple[Any, Any]], *lines: str, name: str | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Decorator of a command whose first parameter is its `CommandCall`; in its help the shared options are the last.
+    """Return a decorator that adds a command to `app`; the decorated function's first parameter is a `CommandCall`.
 
-    shared: name -> annotation and default; lines: its examples.
+    `shared` maps a shared option's name to its annotation and default; `lines` are the examples in the command's help.
     """
 
     def add(function: Callable[..., None]) -> Callable[..., None]:

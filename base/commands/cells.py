@@ -1,4 +1,4 @@
-"""How cells look: human units in tables, exact numbers in CSV, now and then in one cell. Pure; `output` prints them."""
+"""The text of table cells: readable units in tables, exact numbers in CSV. Pure; `output` prints them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BARS: Final = "▁▂▃▄▅▆▇█"
 
 
 def csv_cell(value: Any) -> str:
-    """One CSV cell of a plain row value: numbers stay numbers, None is empty, a list is JSON."""
+    """Return a plain row value as a CSV cell: a number as a number, None as an empty cell, a list as JSON."""
     if value is None:
         return ""
     if isinstance(value, str):
@@ -31,13 +31,13 @@ def csv_cell(value: Any) -> str:
 
 
 def row_cells(columns: Sequence[Column], row: Mapping[str, Any]) -> list[str]:
-    """The cells of one row for the eye, without the unit, which the title has; an amount has its resource's."""
+    """Return the cells of one row for people; only an amount has its unit, as the column's title has all others."""
     kind = kind_of(str(row.get("resource", "")))
     return [human(kind, row[c.name]) if c.kind is Kind.AMOUNT else _bare(c.kind, row[c.name]) for c in columns]
 
 
 def title(column: Column, *, plain: bool = False) -> str:
-    """The heading of a column with the unit of its cells: "CPU request (cores)"; plain: "CPU-REQUEST(cores)"."""
+    """Return a column's heading with the unit of its cells: "CPU request (cores)"; if `plain`, "CPU-REQUEST(cores)"."""
     unit = f"({UNITS[column.kind]})" if column.kind in UNITS else ""
     if plain:
         return column.title.upper().replace(" ", "-") + unit
@@ -52,12 +52,12 @@ def _bare(kind: Kind, value: Any) -> str:
 
 
 def human(kind: Kind, value: Any) -> str:
-    """One cell for the eye: 250 millicores -> "250m", 1.25e9 bytes -> "1.2Gi", 0.634 -> "63 %", None -> ""."""
+    """Return one cell for people: 250 millicores -> "250m", 1.25e9 bytes -> "1.2Gi", 0.634 -> "63 %", None -> ""."""
     return "" if value is None else _HUMAN[kind](value)
 
 
 def sparkline(values: Sequence[float | None]) -> str:
-    """Bars from 0 to the highest value, a gap as a blank."""
+    """Return a bar chart of block characters, scaled from 0 to the highest value; a missing value is a blank."""
     top = max((v for v in values if v is not None), default=0.0)
     return "".join(
         " " if v is None else _BARS[min(len(_BARS) - 1, int(max(v, 0.0) / top * len(_BARS))) if top > 0 else 0]
@@ -79,7 +79,7 @@ def _number(value: float) -> str:
 
 
 def _percent(value: float) -> str:
-    """Whole percents; below ten two digits: 0.5 % and 1 % are different risks. What is not whole is never 100 %."""
+    """Return a share in whole percents, below 10 % with two digits; a share below 1 is never shown as 100 %."""
     percent = 100 * value
     return whole_percent(value) if abs(percent) >= 10 else f"{_number(float(f'{percent:.2g}'))} %"
 
@@ -106,9 +106,9 @@ PARTS: Final = "; "
 
 
 def join_moves(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> tuple[list[Column], list[list[str]]]:
-    """Join each pair of columns `x_now` and `x` to one, "0.500 → 0.250"; a value that is not there is written "–".
+    """Join each pair of columns `x_now` and `x` into one, with cells such as "0.500 → 0.250"; a missing value is "–".
 
-    A move of which neither end is there stays empty. Rows have a cell for each column.
+    If both values are missing, the cell is empty. `rows` have a cell for each column.
     """
     place = {column.name: number for number, column in enumerate(columns)}
     pairs = {number: place[c.name + NOW] for number, c in enumerate(columns) if c.name + NOW in place}
@@ -122,7 +122,7 @@ def _move(now: str, then: str) -> str:
 
 
 def split_parts(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Give each part of a text that is never cut a line of its own, below the first one, in its column."""
+    """Split texts of `uncut` columns at "; " and put each part on a line of its own, below the first part."""
     uncut = [column.uncut and column.kind is Kind.TEXT for column in columns]
     lines: list[list[str]] = []
     for row in rows:

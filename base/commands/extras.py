@@ -1,4 +1,4 @@
-"""Errors that others raise, in our words: a missing package with the line that installs its extra, a file denied."""
+"""Convert errors of libraries to ones with a fix: a missing package of an extra, a file that cannot be opened."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _IMPORTED_AS: Final = {"PyYAML": "yaml", "scikit-learn": "sklearn", "grpcio": "g
 
 
 def installed_version(distribution: str) -> str | None:
-    """The distribution's version, None when it is not installed."""
+    """Return the version of an installed distribution, or None if it is not installed."""
     from importlib import metadata  # takes a tenth of the time of a help text
 
     try:
@@ -48,9 +48,9 @@ def installed_version(distribution: str) -> str | None:
 
 
 def part_of_lab(group: str, name: str) -> Any:
-    """Return what the extra `demo` registers under a name of a group of entry points.
+    """Return the object that the lab (extra `demo`) registers as an entry point under this group and name.
 
-    Without the extra a ModuleNotFoundError, which `in_words` puts in words.
+    Raise ModuleNotFoundError if the extra is not installed; `in_words` converts it to an error with a fix.
     """
     from importlib.metadata import entry_points  # takes a tenth of the time of a help text
 
@@ -60,7 +60,7 @@ def part_of_lab(group: str, name: str) -> Any:
 
 
 def in_words(error: Exception) -> CotenantError | None:
-    """A CotenantError as it is; of a missing package of an extra or a denied file one; None for an unforeseen fault."""
+    """Return the CotenantError to show for an error, such as a missing package or a denied file; None for a bug."""
     if isinstance(error, CotenantError):
         return error
     if isinstance(error, ModuleNotFoundError):

@@ -1,4 +1,4 @@
-"""EDGE: files that a command writes below a folder, and the objects of a file that somebody names."""
+"""EDGE: write a command's files below a folder, and read the YAML or JSON documents of a file that a person names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cotenant.base.text import counted
 
 
 def save(folder: Path, path: str, text: str) -> None:
-    """Write one file below the folder: whole or not at all. CotenantError when it cannot be written."""
+    """Write one file below the folder, completely or not at all; raise CotenantError if it cannot be written."""
     target = folder / path
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -28,7 +28,7 @@ def save(folder: Path, path: str, text: str) -> None:
 
 
 def save_all(folder: Path, files: Mapping[str, str]) -> None:
-    """Write text by path below the folder, and tell how many files that are."""
+    """Write each text to its path below the folder, and report the number of files on stderr."""
     from cotenant.base.commands.output import message  # needs typer, which a node's install has not
 
     for path, text in files.items():
@@ -37,7 +37,7 @@ def save_all(folder: Path, files: Mapping[str, str]) -> None:
 
 
 def documents(file: str) -> list[Any]:
-    """The documents of a file, or of stdin for "-"; UsageError when it cannot be read, is no YAML or is empty."""
+    """Return the YAML or JSON documents of a file ("-" is stdin); raise UsageError if it is unreadable or empty."""
     import yaml
 
     try:

@@ -1,6 +1,6 @@
-"""Tables on a terminal that is narrower than they are: which columns stay, and how wide. Pure.
+"""Fit a table into a narrow terminal: choose which columns remain, and their widths. Pure.
 
-What identifies a row stays at any width: a name that has no place goes on in the next line, below its beginning.
+Columns that identify a row always remain: a name that is too long continues on the next line, below its beginning.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SEPARATORS: Final = " -/._:,"
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """Lines of a table that fit into a width. places: of the columns that stay, ascending."""
+    """The lines of a table that fit into a width; `places` are the indices of the remaining columns, ascending."""
 
     places: list[int]
     titles: list[list[str]]
@@ -45,11 +45,11 @@ def fit_columns(
     rows: Sequence[Sequence[str]],
     width: int,
 ) -> Fitted:
-    """Fit a table into `width` columns of a terminal. identity: columns that identify a row; titles: empty for none.
+    """Fit a table into a terminal of `width` characters by cutting texts, wrapping names and leaving out columns.
 
-    Numbers are never cut, names and `uncut` texts are wrapped, other texts are cut to LEAST ("checkout-wo…"); a title
-    takes several lines. Where that is not enough, columns are left out from the last to the first: those that no row
-    has, then those that are not essential, then the others; what identifies a row last. One stays.
+    `identity` names the columns that identify a row. Numbers are never cut, names and `uncut` texts are wrapped, other
+    texts are cut to LEAST ("checkout-wo…"). If that is not enough, columns are left out from the last to the first:
+    empty ones, those that are not essential, essential ones, those that identify a row. At least one column remains.
     """
     shapes = [
         _Shape.of(column, column.name in identity, titles[place] if titles else "", [row[place] for row in rows])
@@ -81,7 +81,7 @@ def fit_columns(
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """A column's widths, its way to be shortened, and its turn to be left out."""
+    """The widths of a column, how its cells may be shortened, and its rank among the columns to leave out."""
 
     widths: list[int]
     """Widths of its cells, ascending."""
@@ -112,7 +112,7 @@ class _Shape:
         )
 
     def floor(self, least_wrapped: int) -> int:
-        """The least width, where names are wrapped to no less."""
+        """Return the least width of the column if names may be wrapped to `least_wrapped` characters."""
         if self.numeric:
             return max([*self.widths[-1:], self.longest_word])
         if self.uncut and least_wrapped == ROOMY:
@@ -120,7 +120,7 @@ class _Shape:
         return min(self.size, least_wrapped if self.wrapped else LEAST)
 
     def count_wider(self, size: int) -> int:
-        """The number of cells that are wider."""
+        """Return the number of cells wider than `size`."""
         return len(self.widths) - bisect_right(self.widths, size)
 
 
@@ -146,9 +146,10 @@ def _title_lines(title: str, size: int) -> list[str]:
 
 
 def wrap_text(text: str, size: int) -> list[str]:
-    """Pieces of a text no wider than `size`, broken after a blank, "-", "/" ... in their second half, else anywhere.
+    """Split a text into pieces of at most `size` characters.
 
-    Joined they are the text, but for blanks at their ends.
+    A piece ends after a blank, "-", "/" ... in its second half, else anywhere. The pieces joined are the text without
+    the blanks at the pieces' ends.
     """
     pieces = []
     while cell_len(text) > size:
@@ -161,7 +162,7 @@ def wrap_text(text: str, size: int) -> list[str]:
 
 
 def _stack(cells: Sequence[Sequence[str]], *, bottom: bool = False) -> list[list[str]]:
-    """Lines of cells of several lines each, at the top or the bottom of them."""
+    """Return the lines of one table row whose cells have several lines each, aligned at the top or at the bottom."""
     height = max(map(len, cells))
     blanks = [[""] * (height - len(cell)) for cell in cells]
     columns = [[*b, *cell] if bottom else [*cell, *b] for b, cell in zip(blanks, cells, strict=True)]

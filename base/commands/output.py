@@ -1,9 +1,9 @@
-"""EDGE: what a command returns, on stdout; what it has to say, on stderr.
+"""EDGE: write a command's results to stdout and its messages to stderr.
 
-A `cotenant.base.table.Table` is shown as table, wide, json, yaml or csv: always the same rows in the same order.
-Tables have one unit a column, in the title, and leave out the schema's wide columns (unless `wide`); on a terminal a
-table without `wide` is fitted into its width. The others have every column, exact numbers in millicores and bytes,
-missing = null (empty in CSV). A single object is shown by `print_document`.
+A `cotenant.base.table.Table` is written as table, wide, json, yaml or csv, always with the same rows in the same order.
+Format `table` has one unit a column, in the title, leaves out the schema's wide columns, and is fitted to the terminal.
+Format `wide` has all columns. The others have all columns with exact numbers in millicores and bytes, a missing value
+as null (empty in CSV). A single object is written by `print_document`.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ class DocumentFormat(StrEnum):
     YAML = "yaml"
 
 
-OutputOption = Annotated[Format, typer.Option("--output", "-o", help="How to write the rows.")]
-DocumentOption = Annotated[DocumentFormat, typer.Option("--output", "-o", help="How to write the result.")]
+OutputOption = Annotated[Format, typer.Option("--output", "-o", help="Output format of the rows.")]
+DocumentOption = Annotated[DocumentFormat, typer.Option("--output", "-o", help="Output format of the result.")]
 NoHeadersOption = Annotated[bool, typer.Option("--no-headers", help="Leave out the header line (table, wide, csv).")]
 
 SEVERITY_STYLES: Final = {"critical": "bold red", "warning": "yellow", "ok": "green", "good": "green", "unknown": "dim"}
 
 
 def console(stream: IO[str]) -> Console:
-    """A rich console that never reads markup into data; without any escape sequence when NO_COLOR is set."""
+    """Return a rich console that never interprets data as markup, and writes no escape sequences if NO_COLOR is set."""
     from rich.console import Console
 
     plain = bool(os.environ.get("NO_COLOR"))
@@ -62,7 +62,7 @@ def console(stream: IO[str]) -> Console:
 
 
 def message(text: str, *, style: str = "") -> None:
-    """One line for people, on stderr; the text is made safe."""
+    """Write one line for people to stderr, with control characters of the text made harmless."""
     safe = visible_lines(text)
     if sys.stderr.isatty():
         console(sys.stderr).print(safe, style=style or None, soft_wrap=True)
@@ -71,13 +71,13 @@ def message(text: str, *, style: str = "") -> None:
 
 
 def print_totals(text: str, output: Format) -> None:
-    """Write the totals of a table as the last line for people, on stderr; nothing beside data for programs."""
+    """Write the totals of a table to stderr as the last line for people; nothing if the output is for programs."""
     if output in (Format.TABLE, Format.WIDE):
         message(text)
 
 
 def print_table(table: Table, output: Format, *, headers: bool = True) -> None:
-    """Write the table's rows to stdout."""
+    """Write the table's rows to stdout in the given format."""
     if output in (Format.TABLE, Format.WIDE) and sys.stdout.isatty():
         _print_styled(table, _visible_columns(table, output is Format.WIDE), headers, cut=output is Format.TABLE)
     else:
@@ -85,7 +85,7 @@ def print_table(table: Table, output: Format, *, headers: bool = True) -> None:
 
 
 def render(table: Table, output: Format, *, headers: bool = True) -> Iterator[str]:
-    """The text that `print_table` writes where stdout is not a terminal, in pieces."""
+    """Yield, in pieces, the text that `print_table` writes if stdout is not a terminal."""
     if output is Format.JSON:
         yield _json(list(table.rows()))
     elif output is Format.YAML:
@@ -109,7 +109,7 @@ def render(table: Table, output: Format, *, headers: bool = True) -> Iterator[st
 
 
 def print_document(obj: Any, output: DocumentFormat) -> None:
-    """Write one object (mapping, dataclass, msgspec struct) to stdout; as a table: one line per key, nested by dots."""
+    """Write one object (mapping, dataclass, msgspec struct) to stdout; format `table` has one line per dotted key."""
     import msgspec
 
     plain = _without_nan(msgspec.to_builtins(obj, str_keys=True))
@@ -122,7 +122,7 @@ def print_document(obj: Any, output: DocumentFormat) -> None:
 
 
 def _without_nan(value: Any) -> Any:
-    """The same plain value with numbers that JSON does not know (NaN, infinities) as None."""
+    """Return the plain value with None in place of numbers that JSON does not have (NaN, infinities)."""
     if isinstance(value, dict):
         return {key: _without_nan(child) for key, child in value.items()}
     if isinstance(value, list):
@@ -131,7 +131,7 @@ def _without_nan(value: Any) -> Any:
 
 
 def flatten_mapping(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """("a.b", leaf) for every leaf of nested mappings, in order; lists of mappings are numbered."""
+    """Yield the dotted path and value ("a.b", 3) of each leaf of nested mappings, in order; list items are numbered."""
     if isinstance(value, Mapping) and (value or not path):
         children: Iterable[tuple[Any, Any]] = value.items()
     elif isinstance(value, Sequence) and not isinstance(value, str) and any(isinstance(v, Mapping) for v in value):
@@ -144,12 +144,12 @@ def flatten_mapping(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def align_columns(rows: Sequence[Sequence[str]], right: Sequence[bool] = ()) -> Iterator[str]:
-    """Lines of columns, two blanks apart, without blanks at the end; `right` marks right-aligned columns."""
+    """Yield rows as lines with aligned columns, two blanks between them; `right` marks the right-aligned columns."""
     return ("  ".join(cells).rstrip() + "\n" for cells in _pad_cells(rows, right))
 
 
 def _pad_cells(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> Iterator[list[str]]:
-    """Rows whose cells are as wide as their column is on a terminal, where wide characters take two places."""
+    """Yield rows with each cell padded to the width of its column on a terminal; wide characters take two places."""
     from rich.cells import cell_len
 
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
@@ -185,9 +185,9 @@ def _cells(table: Table, columns: list[Column]) -> list[list[str]]:
 
 
 def _print_styled(table: Table, columns: list[Column], headers: bool, *, cut: bool) -> None:
-    """The same lines for a terminal, with a rule under the titles and severities in colour.
+    """Write the table to a terminal, with a rule below the titles and coloured severities.
 
-    Made of rich's texts, not of its table: that takes seconds for a thousand rows.
+    It is made of rich's texts, not of its table, which takes seconds for a thousand rows.
     """
     from rich.text import Text
 

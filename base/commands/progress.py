@@ -1,9 +1,9 @@
-"""EDGE: progress on stderr: bars on a terminal, messages in a JSON log, else one line per stage.
+"""EDGE: progress on stderr: bars on a terminal, messages in a JSON log, otherwise one line per stage.
 
 Implements `base.progress.Progress`.
 
-with progress.bars() as progress:
-    pull(source, store, settings, clock, progress)
+    with progress.bars() as progress:
+        pull(source, store, settings, clock, progress)
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PARTS: Final = 20
 
 
 def bars(*, quiet: bool = False) -> ShownProgress:
-    """Bars when stderr is a terminal, messages when it is a JSON log, else one line per stage; nothing when `quiet`."""
+    """Return bars if stderr is a terminal, messages if it is a JSON log, else a line per stage; nothing if `quiet`."""
     if quiet:
         return LineProgress(silent=True)
     if isinstance(sys.stderr, JsonLines):
@@ -36,23 +36,23 @@ def bars(*, quiet: bool = False) -> ShownProgress:
 
 
 class LineProgress:
-    """One line when a stage begins."""
+    """Progress as one line on stderr at the beginning of each stage."""
 
     def __init__(self, *, silent: bool = False) -> None:
         self._silent = silent
         self._left = ""
 
     def stage(self, name: str, total: int) -> None:
-        """Say the stage's name, and how long all of them still take where that is known."""
+        """Write the stage's name, and the estimated remaining time of all stages if it is known."""
         if not self._silent:
             message((f"{name} ({total})" if total else name) + self._left)
 
     def expect(self, done_ratio: float, left: str) -> None:
-        """Say with the next stage which share of the whole is done, and how long it still takes, in words."""
+        """Keep the finished share of the whole run (0..1) and the remaining time as text for the next stage's line."""
         self._left = f"; {percent(done_ratio)} of all is done, about {left} left"
 
     def advance(self, steps: int = 1) -> None:
-        """Do nothing: a log needs no steps."""
+        """Do nothing: a log shows stages, not steps."""
 
     def __enter__(self) -> Self:
         return self
@@ -64,19 +64,19 @@ class LineProgress:
 
 
 class LoggedProgress(LineProgress):
-    """A `ProgressMessage` when a stage begins, and at each further twentieth of it."""
+    """Progress as a `ProgressMessage` at the beginning of each stage and at each further twentieth of its steps."""
 
     def __init__(self) -> None:
         super().__init__()
         self._now = ProgressMessage("", 0, 0, 0)
 
     def stage(self, name: str, total: int) -> None:
-        """Report the next stage."""
+        """Report the beginning of the next stage."""
         self._now = ProgressMessage(name, self._now.number + 1, 0, total)
         self._report()
 
     def advance(self, steps: int = 1) -> None:
-        """Report the steps that are done, where they are a twentieth more."""
+        """Count the finished steps, and report them each time another twentieth of the stage is done."""
         before = self._now
         self._now = msgspec.structs.replace(before, done=before.done + steps)
         if before.total and self._now.done * PARTS // before.total > before.done * PARTS // before.total:
@@ -87,7 +87,7 @@ class LoggedProgress(LineProgress):
 
 
 class TerminalBars:
-    """One rich bar per stage; the finished ones stay on screen."""
+    """Progress as one rich bar per stage; the bars of finished stages stay on screen."""
 
     def __init__(self) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -106,18 +106,18 @@ class TerminalBars:
         self._all: TaskID | None = None
 
     def stage(self, name: str, total: int) -> None:
-        """Fill the present bar and open the next."""
+        """Fill the current bar and open a bar for the next stage."""
         self._finish()
         self._total = total or None
         self._task = self._bars.add_task(visible(name), total=self._total)
 
     def advance(self, steps: int = 1) -> None:
-        """Move the present bar."""
+        """Move the current bar by a number of steps."""
         if self._task is not None:
             self._bars.advance(self._task, steps)
 
     def expect(self, done_ratio: float, left: str) -> None:
-        """Move the bar of all stages, in percent."""
+        """Move the bar of the whole run to this share (0..1) and show the remaining time."""
         if self._all is None:
             self._all = self._bars.add_task("", total=100)
         self._bars.update(self._all, completed=int(100 * done_ratio), description=f"All, about {left} left")
@@ -129,7 +129,7 @@ class TerminalBars:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Fill the last bar when all went well, and give the terminal back."""
+        """Fill the last bar if no error was raised, and release the terminal."""
         if error is None:
             self._finish()
             if self._all is not None:

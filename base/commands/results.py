@@ -1,4 +1,4 @@
-"""What commands that show results have in common: which store, which cluster, which rows."""
+"""What commands that show stored results share: opening the store, choosing the cluster, filtering rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _cluster_option(meaning: str) -> Any:
     return typer.Option("--cluster", metavar="NAME", help=meaning, callback=remember_cluster)
 
 
-ClusterOption = Annotated[str | None, _cluster_option("Cluster in the store; needed when there are several.")]
+ClusterOption = Annotated[str | None, _cluster_option("Stored cluster to use; required if the store has several.")]
 AllClustersOption = Annotated[
     bool, typer.Option("--all-clusters", help="All clusters of the store, with a column for the cluster's name.")
 ]
@@ -38,9 +38,7 @@ NamespaceOption = Annotated[
 ]
 FilterOption = Annotated[
     str | None,
-    typer.Option(
-        "--filter", metavar="QUERY", help="Rows to show, as in a page's address: 'severity=critical&kind!=Job'."
-    ),
+    typer.Option("--filter", metavar="QUERY", help="Rows to show, as in a page's URL: 'severity=critical&kind!=Job'."),
 ]
 StoreOption = Annotated[
     str | None, typer.Option("--store", metavar="URL", help="fsspec URL of the store; default: settings store.url.")
@@ -52,21 +50,21 @@ NAMESPACES_LISTED: Final = 20
 
 
 def url_of(settings: SettingSections) -> str:
-    """URL of the store in use."""
+    """Return the URL of the store that the settings name."""
     from cotenant.base.settings.sections import store_url
 
     return store_url(settings.section(StoreSettings), os.environ)
 
 
 def open_store(settings: SettingSections, cluster: str | None) -> Store:
-    """The store of the named cluster, or of the only one there is; NoData and UsageError say what to do otherwise."""
+    """Return the store of the named or only stored cluster; raise NoData or UsageError if there is none."""
     from cotenant.base.store.store import open_cluster_store
 
     return open_cluster_store(url_of(settings), cluster)
 
 
 def named_workload(settings: SettingSections, cluster: str | None, text: str) -> WorkloadRef:
-    """The workload that somebody typed; by its name alone where the last scan has one of that name."""
+    """Return the workload that a person typed, as a full address, or as a name that is unique in the last scan."""
     from cotenant.base.identity import WorkloadRef
 
     try:
@@ -78,15 +76,16 @@ def named_workload(settings: SettingSections, cluster: str | None, text: str) ->
 
 @dataclass(frozen=True, slots=True)
 class StoredScans:
-    """The last scans of one cluster, or side by side of all that a store has."""
+    """The last scan of one cluster, or the last scans of all clusters of a store."""
 
     stores: tuple[Store, ...]
     of_all: bool = False
 
     def read_table(self, schema: Schema, changed: Callable[[str, Table], Table] = lambda _, table: table) -> Table:
-        """A result table; of all clusters with a column `cluster` in front, without those that have none (a note says).
+        """Return a result table; for all clusters the rows are joined, with a column `cluster` in front.
 
-        changed: the table of a cluster, as it is to be shown. NoData when no cluster has it.
+        `changed` changes a cluster's table for display. A cluster without the table is noted on stderr; NoData if all
+        are.
         """
         from cotenant.base.errors import NoData
         from cotenant.base.table import of_clusters
@@ -100,12 +99,12 @@ class StoredScans:
             except NoData as error:
                 if store is self.stores[-1] and not parts:
                     raise
-                message(f"note: without cluster {store.cluster}: {error.message}")
+                message(f"note: cluster {store.cluster} is left out: {error.message}")
         return of_clusters(schema, parts)
 
 
 def open_scans(settings: SettingSections, cluster: str | None, all_clusters: bool) -> StoredScans:
-    """The last scan of the named or only cluster, or the scans of all; raises as `open_store`."""
+    """Return the last scan of the named or only cluster, or the scans of all; raise as `open_store`."""
     from cotenant.base.store.store import opened_all
 
     if all_clusters:
@@ -115,7 +114,7 @@ def open_scans(settings: SettingSections, cluster: str | None, all_clusters: boo
 
 @dataclass(frozen=True, slots=True)
 class StoredCluster:
-    """A cluster's stored history and results, and its effective settings."""
+    """The store of one cluster's history and results, and the settings that apply to that cluster."""
 
     store: Store
     settings: SettingSections
@@ -123,7 +122,7 @@ class StoredCluster:
     """Whether the kubeconfig of the settings is of this cluster."""
 
     def now_seconds(self) -> int:
-        """Return the Unix time of what is computed of it now, by the clock of its cluster."""
+        """Return the current Unix time by the cluster's clock, for results that are computed now."""
         from cotenant.base.kube import clock_of_results
 
         return int(
@@ -134,7 +133,7 @@ class StoredCluster:
 def stored_clusters_of(
     ctx: typer.Context, store: str | None, cluster: str | None, all_clusters: bool
 ) -> list[StoredCluster]:
-    """The named or only cluster, or all, each with its own settings; raises as `open_store`."""
+    """Return the named or only cluster, or all clusters, each with its own settings; raise as `open_store`."""
     session, flags, found = session_of(ctx), {"store.url": store}, list[StoredCluster]()
     common = loaded_for_reading(ctx, flags, all_clusters)
     for opened in open_scans(common.settings, cluster, all_clusters).stores:
@@ -150,9 +149,9 @@ def computed_for_each(
     *,
     all_clusters: bool,
 ) -> tuple[dict[str, AnswerT], Mapping[str, CotenantError]]:
-    """Compute an answer per cluster; return the answers and the errors, both by cluster name.
+    """Call `compute` for each cluster; return the answers and the errors, both by cluster name.
 
-    Errors are reported on stderr. Unless `all_clusters`, the error of a cluster is raised.
+    Errors are reported on stderr ("could not be `participle`"). Unless `all_clusters`, the first error is raised.
     """
     answers: dict[str, AnswerT] = {}
     failures: dict[str, CotenantError] = {}
@@ -168,7 +167,7 @@ def computed_for_each(
 
 
 def report_failures(failures: Mapping[str, CotenantError], count: int, participle: str) -> None:
-    """On stderr: which of `count` clusters could not be scanned, say, and why; the end when no cluster is left."""
+    """Report on stderr which of `count` clusters "could not be `participle`", and why; exit if none is left."""
     for name, error in failures.items():
         message(f"error: cluster {name}: {error.message}", style="bold red")
         if error.fix:
@@ -180,18 +179,18 @@ def report_failures(failures: Mapping[str, CotenantError], count: int, participl
 
 
 def exit_if_partial(failures: Mapping[str, CotenantError]) -> None:
-    """Exit with the code that says that clusters are missing."""
+    """Exit with the code EXIT_PARTIAL if a cluster failed."""
     if failures:
         raise typer.Exit(EXIT_PARTIAL)
 
 
 def load_for_reading(ctx: typer.Context, store: str | None, all_clusters: bool) -> SettingSections:
-    """Settings of a command that shows tables; UsageError for --cluster beside --all-clusters."""
+    """Return the settings of a command that shows tables; raise UsageError for --cluster with --all-clusters."""
     return loaded_for_reading(ctx, {"store.url": store}, all_clusters).settings
 
 
 def loaded_for_reading(ctx: typer.Context, flags: Mapping[str, Any], all_clusters: bool) -> Loaded[SettingSections]:
-    """The same with where each came from; flags: setting -> what an option gives it, None for nothing."""
+    """Return the settings with their origins; `flags` maps a setting's path to an option's value, None if not given."""
     session = session_of(ctx)
     if all_clusters:
         refuse_name(session)
@@ -202,24 +201,24 @@ def loaded_for_reading(ctx: typer.Context, flags: Mapping[str, Any], all_cluster
 
 
 def note_unstored(loaded: Loaded[SettingSections]) -> None:
-    """Report on stderr which declared clusters the store lacks: they have no rows."""
+    """Report on stderr which of the clusters that the settings declare have no history in the store."""
     from cotenant.base.store.store import Store
 
     stored = Store.clusters(url_of(loaded.settings)) if loaded.clusters else ()
     if stored:  # else the error says it
         for name in loaded.clusters:
             if name not in stored:
-                message(f"note: without cluster {name}: no history of it is stored")
+                message(f"note: cluster {name} is left out: the store has no history of it")
 
 
 def refuse_name(session: CliSession) -> None:
-    """UsageError for --cluster beside --all-clusters."""
+    """Raise UsageError if --cluster was given; called for commands with --all-clusters."""
     if session.cluster is not None:
         raise UsageError(f"--cluster {session.cluster} and --all-clusters exclude each other", fix="Leave one out.")
 
 
 def filter_rows(table: Table, namespaces: list[str] | None, query: str | None, *more: str) -> Table:
-    """The rows that every part of the request shows, in the grammar that pages use and in the order of `query`."""
+    """Return the rows that match the namespaces and all queries (see tables.filters), in the order of `query`."""
     from cotenant.base.tables.queries import matching
 
     return matching(table, query or "", urlencode([("ns", name) for name in namespaces or ()]), *more)
@@ -228,7 +227,7 @@ def filter_rows(table: Table, namespaces: list[str] | None, query: str | None, *
 def chosen_of_scan(
     scans: StoredScans, table: Table, namespaces: list[str] | None, query: str | None = None, *more: str
 ) -> Table:
-    """The same of a table of the last scan; UsageError for a namespace, unless it has a star, that no scan has."""
+    """Filter a scan's table as `filter_rows` does; raise UsageError for a namespace (without star) no scan has."""
     from cotenant.base.tables.filters import EMPTY
 
     require_namespaces(scans.stores, namespaces, known={text or EMPTY for text in table.columns["namespace"]})
@@ -238,7 +237,7 @@ def chosen_of_scan(
 def require_namespaces(
     stores: Sequence[Store], namespaces: list[str] | None, *, known: AbstractSet[str] = frozenset()
 ) -> None:
-    """UsageError for a namespace, unless it has a star or is known, that the inventory of no store has."""
+    """Raise UsageError for a namespace (without a star) that is neither in a store's inventory nor in `known`."""
     from cotenant.base.tables.filters import exact, patterns
 
     spelt = [exact(pattern) for text in namespaces or () for pattern in patterns(text)]
@@ -250,20 +249,20 @@ def require_namespaces(
     if missing:
         from cotenant.base.text import ask_for_closest
 
-        fix = ask_for_closest(missing[0], of_scan) or f"It has {', '.join(sorted(of_scan)[:NAMESPACES_LISTED])}."
+        fix = ask_for_closest(missing[0], of_scan) or f"Name one of {', '.join(sorted(of_scan)[:NAMESPACES_LISTED])}."
         raise UsageError(f"the last scan has no namespace {missing[0]!r}", fix=fix)
 
 
 Kubeconfig = Annotated[str | None, typer.Option("--kubeconfig", metavar="FILE", help="Path of the kubeconfig.")]
 Context = Annotated[str | None, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig.")]
-LedgerReason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; the ledger keeps it.")]
+LedgerReason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Reason, kept in the audit log.")]
 
 DeclaredClusterOption = Annotated[
-    str | None, _cluster_option("Cluster of the settings that is meant; needed when they declare several.")
+    str | None, _cluster_option("Cluster to use, of those in the settings; required if they declare several.")
 ]
 
 
 def settings_of(ctx: typer.Context, store: str | None, kubeconfig: str | None, context: str | None) -> SettingSections:
-    """Settings that result from these options."""
+    """Return the settings of this run with the values of these options applied."""
     flags = {"store.url": store, "kube.kubeconfig": kubeconfig, "kube.context": context}
     return session_of(ctx).load(flags).settings

@@ -1,7 +1,7 @@
-"""EDGE: what the global options said, handed to every command: where the settings come from and where log lines go.
+"""EDGE: the global options of a run, which give every command its settings and the form of its log lines.
 
-`main` makes one Session per run and puts it on typer's context; commands ask `session_of(ctx)`. A command's module is
-an empty typer app (`new_app`), and `examples` that its help shows and a test tries.
+`main` makes one CliSession per run and puts it on typer's context; commands get it by `session_of(ctx)`. A command's
+module has an empty typer app (`new_app`) and `examples`, which its help shows and a test runs.
 """
 
 from __future__ import annotations
@@ -55,18 +55,18 @@ class CliSession:
     """Type that a room declares -> function of a layer above it that makes one, both as "module:name"."""
 
     def service(self, kind: type[ServiceT]) -> ServiceT:
-        """Return a service that a room declares and only a layer above it can provide; imported at this moment.
+        """Return a service that a room declares and only a higher layer provides; its module is imported now.
 
-        KeyError where `cotenant.cli.registry.PROVIDERS` names no provider.
+        Raise KeyError if `cotenant.cli.registry.PROVIDERS` names no provider.
         """
         module, _, name = self.providers[f"{kind.__module__}:{kind.__qualname__}"].partition(":")
         return cast("ServiceT", getattr(importlib.import_module(module), name)())
 
     def load(self, flags: Mapping[str, Any] | None = None) -> Loaded[SettingSections]:
-        """The settings: defaults < file < environment < --set < the command's own `flags` (None = not given).
+        """Return the settings: defaults < file < environment < the file's section of the cluster < --set < `flags`.
 
-        What the file says of the named cluster alone stands between the last three. UsageError where one of several
-        has to be named, or where a command that asks a cluster (its flags have kube.context) would ask another one.
+        A flag of None was not given. Raise UsageError if one of several clusters has to be named, or if a command that
+        connects to a cluster (its flags have kube.context) would connect to another one than the named.
         """
         from cotenant.base.settings.clusters import select_cluster
 
@@ -77,7 +77,7 @@ class CliSession:
             if not loaded.reaches_cluster:
                 name = select_cluster(self.cluster, loaded.clusters)
                 raise UsageError(
-                    f"the settings name no kubeconfig context of cluster {name}, and the current one may be of another",
+                    f"the settings name no kubeconfig context for cluster {name}, and the current one may be another's",
                     fix=f"Set clusters.{name}.kube.context, or give --context.",
                 )
             if self.cluster is not None and loaded.cluster is None and not loaded.context_by_flag:
@@ -85,21 +85,21 @@ class CliSession:
         return loaded
 
     def require_no_context(self, flags: Mapping[str, Any], command: str) -> None:
-        """UsageError where --set or an option of `flags` names a kubeconfig, a context or the labels of one cluster.
+        """Raise UsageError if --set or `flags` give a setting of one cluster: kubeconfig, context, Prometheus labels.
 
-        For a command of several clusters, which would ask that one under the name of each. `command`: in the message.
+        A command for several clusters would query that one cluster under every name. The message names `command`.
         """
         options = {**self.overrides, **{path: value for path, value in flags.items() if value}}
         if path := next((path for path in options if path.startswith(_OF_ONE)), None):
             raise UsageError(
-                f"{path} belongs to one cluster, and was given to {command}",
-                fix="Write it below clusters.NAME in the settings file, or name one: --cluster NAME.",
+                f"{path} is a setting of a single cluster and cannot be used with {command}",
+                fix="Set it below clusters.NAME in the settings file, or choose one cluster by --cluster NAME.",
             )
 
     def read(self, flags: Mapping[str, Any] | None = None) -> Loaded[SettingSections]:
-        """The same for a command that asks no cluster, or several, one after the other.
+        """Return the settings as `load` does, without its checks: for commands that connect to no or several clusters.
 
-        Log lines go to stderr from here on, in the form and from the level that the settings say.
+        From then on log lines go to stderr in the format and from the level of the settings.
         """
         from msgspec import structs
 
@@ -119,16 +119,16 @@ class CliSession:
         return loaded
 
     def of_cluster(self, name: str) -> CliSession:
-        """The same session for one of several clusters."""
+        """Return the same session for the named one of several clusters."""
         return replace(self, cluster=name)
 
     def with_config(self, file: Path) -> CliSession:
-        """The same session with another settings file."""
+        """Return the same session with another settings file."""
         return replace(self, config=file)
 
 
 class _PresentStderr(io.TextIOBase):
-    """sys.stderr as it is when a line is written: progress bars put a stream in its place that prints above them."""
+    """A stream to the sys.stderr of the moment, which progress bars replace by a stream that prints above them."""
 
     def write(self, text: str) -> int:
         return sys.stderr.write(text)
@@ -142,9 +142,9 @@ class _PresentStderr(io.TextIOBase):
 
 
 def _require_context_of(cluster: str, loaded: Loaded[SettingSections]) -> None:
-    """UsageError where the kubeconfig's context may be another cluster's than the named one, which is not declared.
+    """Raise UsageError if the kubeconfig's context may belong to another cluster than the named, undeclared one.
 
-    A scan names a cluster after its context. Where the store holds one cluster alone, and in a pod, there is no other.
+    A scan names a cluster after its context. In a pod, and if the store has only one cluster, no other is possible.
     """
     from cotenant.base.kube.auth import IN_CLUSTER, present_cluster
     from cotenant.base.settings.sections import KubeSettings, StoreSettings, store_url
@@ -153,13 +153,13 @@ def _require_context_of(cluster: str, loaded: Loaded[SettingSections]) -> None:
     several = loaded.clusters or len(Store.clusters(store_url(loaded.settings.section(StoreSettings), os.environ))) > 1
     if several and (present := present_cluster(loaded.settings.section(KubeSettings))) not in (cluster, IN_CLUSTER):
         raise UsageError(
-            f"the settings declare no cluster {cluster!r}, and the kubeconfig's context is of {present}",
+            f"the settings declare no cluster {cluster!r}, and the kubeconfig's current context is cluster {present}",
             fix=f"Give --context, or set clusters.{cluster}.kube.context (docs/clusters.md).",
         )
 
 
 def session_of(ctx: typer.Context) -> CliSession:
-    """The Session of this run, of the cluster that the command's --cluster names."""
+    """Return the CliSession of this run, for the cluster that the command's --cluster names."""
     session = ctx.ensure_object(CliSession)
     if not _SERVERS.isdisjoint((ctx.command_path or "").split()):
         session = replace(session, serves=True)
@@ -169,13 +169,13 @@ def session_of(ctx: typer.Context) -> CliSession:
 
 
 def remember_cluster(ctx: typer.Context, name: str | None) -> str | None:
-    """Callback of every --cluster: whose settings `session_of` loads."""
+    """Remember the value of --cluster for `session_of`; callback of every such option."""
     ctx.meta[_CLUSTER] = name
     return name
 
 
 def parse_overrides(pairs: list[str]) -> dict[str, str]:
-    """["section.key=value"] -> {"section.key": "value"}; UsageError names a pair without "=" or key."""
+    """Return ["section.key=value"] as {"section.key": "value"}; raise UsageError for a pair without "=" or key."""
     overrides = {}
     for pair in pairs:
         path, equals, value = pair.partition("=")
@@ -186,20 +186,20 @@ def parse_overrides(pairs: list[str]) -> dict[str, str]:
 
 
 def workload_addresses(ctx: typer.Context, incomplete: str) -> list[str]:
-    """NAMESPACE/KIND/NAME of the last scan's workloads that begin so."""
+    """Complete a workload's NAMESPACE/KIND/NAME in the shell, from the last scan."""
     inventory = _last_scan(ctx)
     refs = sorted(str(workload.ref) for workload in inventory.workloads) if inventory else []
     return [ref for ref in refs if ref.startswith(incomplete)]
 
 
 def node_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Names of the last scan's nodes that begin so."""
+    """Complete a node's name in the shell, from the last scan."""
     inventory = _last_scan(ctx)
     return [node.name for node in inventory.nodes if node.name.startswith(incomplete)] if inventory else []
 
 
 def _last_scan(ctx: typer.Context) -> Inventory | None:
-    """The inventory of the store that the words so far name; callbacks do not run while a shell completes."""
+    """Return the inventory of the store that the command line so far names; shell completion runs no callbacks."""
     from cotenant.base.commands.results import open_store
 
     root = ctx.find_root()
@@ -226,7 +226,7 @@ withheld."""
 
 
 def new_app() -> typer.Typer:
-    """The app of one command module."""
+    """Return an empty typer app for one command module."""
     return typer.Typer(
         add_completion=False,
         no_args_is_help=True,
@@ -237,5 +237,5 @@ def new_app() -> typer.Typer:
 
 
 def examples(*lines: str) -> str:
-    """An epilog "Examples:"; each line is a command, with a comment after two spaces and "#" when it needs one."""
+    """Return the help's epilog "Examples:"; a line is a command, and optionally two spaces, "#" and a comment."""
     return "\n\n".join(["Examples:", *(f"  $ {line}".replace("[", "\\[") for line in lines)])

@@ -1,6 +1,6 @@
-"""How a setting is declared: `setting("How long...", ge=1)` gives a type with domain, unit and doc in one place.
+"""How a setting is declared: `setting("How long...", ge=1)` gives a type its domain, unit and description in one place.
 
-Example of a section's file, the last field of which is a constant:
+Example of a section, whose last field is a constant:
 
     class ProfilerSettings(Section, frozen=True):
         window_days: Annotated[
@@ -27,21 +27,21 @@ NotNegative = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Base of every section's settings: frozen, unknown keys refused, and no secret in what is printed of them."""
+    """Base class of every section of settings: frozen, refuses unknown keys, and hides secrets when it is printed."""
 
     def __repr__(self) -> str:
         """Return the text that msgspec writes, with header values and passwords inside URLs hidden."""
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """The same for rich, which prints local variables in tracebacks."""
+        """Return the fields for rich, which prints local variables in tracebacks, with secrets hidden."""
         return [(name, mask_secrets(name, getattr(self, name))) for name in self.__struct_fields__]
 
 
 def setting(doc: str, *, when: str = "", unit: str = "", **domain: Any) -> msgspec.Meta:
-    """Metadata of one setting; `domain` takes msgspec's ge, gt, le, lt, min_length, pattern.
+    """Return the metadata of one setting; `domain` takes msgspec's ge, gt, le, lt, min_length, pattern.
 
-    when: the occasion on which an operator changes it, as it follows the word "when". A section has none.
+    `when` is the occasion on which an operator changes the setting, as it follows the word "when"; sections have none.
     """
     extra = {key: text for key, text in (("unit", unit), ("when", when)) if text}
     return msgspec.Meta(
@@ -50,7 +50,7 @@ def setting(doc: str, *, when: str = "", unit: str = "", **domain: Any) -> msgsp
 
 
 def digest(section: msgspec.Struct) -> str:
-    """Twelve hex digits that change whenever a value of the settings changes; stamped on every published result."""
+    """Return twelve hex digits that change whenever a setting's value changes; every published result has them."""
     return hashlib.sha256(msgspec.json.encode(section, order="deterministic")).hexdigest()[:12]
 
 
@@ -58,32 +58,32 @@ SectionT = TypeVar("SectionT", bound=Section)
 
 
 class SettingSections(Section, frozen=True):
-    """Effective settings, by section; each section has a type of its own."""
+    """The root of the effective settings, with one field for each section; every section has its own type."""
 
     @classmethod
     def of(cls, sections: msgspec.Struct) -> Self:
-        """Return these settings as the root that they are; TypeError for another one."""
+        """Return `sections` typed as this root class; raise TypeError if it is an instance of another one."""
         if isinstance(sections, cls):
             return sections
-        raise TypeError(f"{type(sections).__name__} are no {cls.__name__}")
+        raise TypeError(f"{type(sections).__name__} is not an instance of {cls.__name__}")
 
     def section(self, kind: type[SectionT]) -> SectionT:
-        """Return the section of this type; LookupError where these settings have none."""
+        """Return the section of this type; raise LookupError if these settings have no such section."""
         value: SectionT = getattr(self, _field_of(type(self), kind))
         return value
 
     def replace_section(self, section: Section) -> Self:
-        """Return the same settings with this section in place of the one of its type."""
+        """Return the same settings with this section in place of the section of the same type."""
         return msgspec.structs.replace(self, **{_field_of(type(self), type(section)): section})
 
     def with_ledger_of(self, cluster: str, environment: Mapping[str, str]) -> Self:  # noqa: ARG002 - a root with one does
-        """Return the settings with a ledger for this one of several clusters; LookupError where the root has none."""
-        raise LookupError(f"{type(self).__name__} has no ledger, of {cluster!r} or of any other cluster")
+        """Return the settings with this cluster's own ledger path; raise LookupError if the root has no ledger."""
+        raise LookupError(f"{type(self).__name__} has no setting of a ledger, so none for cluster {cluster!r}")
 
 
 @cache
 def _field_of(root: type[SettingSections], kind: type[Section]) -> str:
-    """Return the name of the root's field of this type; LookupError where it has none."""
+    """Return the name of the root's field of this type; raise LookupError if it has none."""
     for field in msgspec.structs.fields(root):
         if field.type is kind:
             return field.name

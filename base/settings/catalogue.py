@@ -34,20 +34,20 @@ class Setting:
 
     @property
     def env(self) -> str:
-        """Name of its environment variable: section.key -> COTENANT_SECTION__KEY."""
+        """Name of the setting's environment variable: section.key -> COTENANT_SECTION__KEY."""
         return ENV_PREFIX + self.path.upper().replace(".", "__")
 
     @property
     def container(self) -> type | None:
-        """list, dict or None: whether text must be split into several values."""
+        """The type list or dict if a text must be split into several values, otherwise None."""
         return next((c for t in _parts(self.type) if (c := _container(t))), None)
 
 
 @cache
 def catalogue(root: type[msgspec.Struct]) -> Mapping[str, Setting]:
-    """Path -> setting, in the order of declaration; read once a root, for reading types takes a tenth of a second.
+    """Return the settings of a root by path, in the order of declaration; cached, as reading types takes 0.1 seconds.
 
-    Constants, which no settings file can set, are left out: fields without a description, or with `constant`.
+    Constants, which no settings file can set, are left out: fields without a description, or marked `constant`.
     """
     return types.MappingProxyType({setting.path: setting for setting in _walk(root, "", {})})
 
@@ -56,7 +56,7 @@ _fields = cache(msgspec.structs.fields)  # evaluates all annotations, each time 
 
 
 def sections(root: type[msgspec.Struct], prefix: str = "") -> Iterator[tuple[str, type[msgspec.Struct]]]:
-    """("section", its class) and ("section.group", ...) for every section below the root, parents first."""
+    """Yield ("section", its class) and ("section.group", its class) for every section below the root, parents first."""
     for info in _fields(root):
         if section := section_of(info.type):
             path = f"{prefix}{info.encode_name}"
@@ -65,7 +65,7 @@ def sections(root: type[msgspec.Struct], prefix: str = "") -> Iterator[tuple[str
 
 
 def section_of(annotation: Any) -> type[msgspec.Struct] | None:
-    """The Struct class behind a field that is a section, None for a plain setting."""
+    """Return the Struct class of a field that is a section, or None for a plain setting."""
     bare = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
     return bare if isinstance(bare, type) and issubclass(bare, msgspec.Struct) else None
 
@@ -76,9 +76,9 @@ _SECRET: Final = re.compile(r"key|token|secret|passw|auth|sig|credential", re.IG
 
 
 def mask_secrets(path: str, value: Any) -> Any:
-    """The value as it may be shown: header values, passwords and keys inside URLs (of lists and maps too) are hidden.
+    """Return a setting's value with header values, and passwords and keys inside URLs, hidden (in lists and maps too).
 
-    No setting is a secret by itself: passwords and tokens are named by their file (a test holds this).
+    No setting is itself a secret: passwords and tokens are given as files, which a test enforces.
     """
     if isinstance(value, Mapping) and "header" in path:
         return dict.fromkeys(value, MASK)
@@ -96,7 +96,7 @@ def mask_secrets(path: str, value: Any) -> Any:
 
 
 def _walk(cls: type[msgspec.Struct], prefix: str, defaults: Mapping[str, Any]) -> Iterator[Setting]:
-    """Settings of a section; `defaults` are the values that its parent gives it."""
+    """Yield the settings of a section; `defaults` are the values that the parent section gives it."""
     for info in _fields(cls):
         is_made = info.default is msgspec.NODEFAULT and info.default_factory is not msgspec.NODEFAULT
         default = defaults.get(info.name, info.default_factory() if is_made else info.default)
@@ -115,7 +115,7 @@ def _walk(cls: type[msgspec.Struct], prefix: str, defaults: Mapping[str, Any]) -
 
 
 def _parts(annotation: Any) -> Iterator[Any]:
-    """The annotation, what it annotates, and the members of a union."""
+    """Yield the annotation, the type that it annotates, and the members of a union."""
     yield annotation
     if get_origin(annotation) is Annotated:
         yield from _parts(get_args(annotation)[0])
@@ -134,7 +134,7 @@ def _container(annotation: Any) -> type | None:
 
 
 def _domain(annotation: Any, metas: list[msgspec.Meta]) -> str:
-    """The values a setting may take, in words: "whole number >= 1, <= 90", "one of a, b"."""
+    """Return the values that a setting may take, in words: "whole number >= 1, <= 90", "one of a, b"."""
     names = [name for part in _parts(annotation) if (name := _type_words(part))]
     limits = [
         phrase.format(limit) for m in metas for key, phrase in _LIMITS.items() if (limit := getattr(m, key)) is not None
@@ -162,12 +162,12 @@ _WORDS: Final[dict[Any, str]] = {
 
 
 def _metas(annotation: Any) -> list[msgspec.Meta]:
-    """The limits that an annotation itself carries."""
+    """Return the limits that an annotation itself carries."""
     return [m for m in getattr(annotation, "__metadata__", ()) if isinstance(m, msgspec.Meta)]
 
 
 def _type_words(annotation: Any) -> str:
-    """One unannotated member of a type in words, "" for wrappers whose members speak for themselves."""
+    """Return the description of one unannotated member of a type, or "" for a wrapper described by its members."""
     if annotation in _WORDS:
         return _WORDS[annotation]
     origin, args = get_origin(annotation), get_args(annotation)

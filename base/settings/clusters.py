@@ -1,6 +1,6 @@
 """Several clusters in one settings file. Pure.
 
-What stands below `clusters.NAME` takes the place of what the file says for all, when that cluster is meant:
+The settings below `clusters.NAME` replace the file's common settings for that cluster:
 
     profiler: {prometheus: {url: https://thanos.example}}
     clusters:
@@ -25,9 +25,10 @@ SHARED: Final = ("store", "dashboard", "access", "telemetry")
 
 
 def split_clusters(tree: Tree) -> tuple[Tree, Mapping[str, Tree]]:
-    """A settings file without its clusters, and what it says of each, by name in the order of the file.
+    """Split a settings file into its common settings and those of each cluster, by name in the order of the file.
 
-    SettingsError, with the line, for what is no mapping of clusters, and for a section that is of all clusters.
+    Raise SettingsError, with the line, if `clusters` is not a mapping, or a cluster sets a section common to all
+    clusters.
     """
     declared = tree.children.get(CLUSTERS)
     others = Tree(tree.file, {key: value for key, value in tree.children.items() if key != CLUSTERS}, tree.lines)
@@ -65,9 +66,9 @@ def _cluster_settings(name: str, declared: Tree) -> Tree:
 
 
 def select_cluster(name: str | None, declared: Sequence[str], *, or_all: bool = False) -> str:
-    """The cluster that is meant: the named one, or the only one; UsageError lists them when one has to be named.
+    """Return the named cluster, or the only declared one; raise UsageError with the list if one has to be named.
 
-    or_all: whether the command takes all of them too.
+    `or_all` is true if the command also has --all-clusters.
     """
     if name in declared:
         return str(name)
@@ -75,7 +76,7 @@ def select_cluster(name: str | None, declared: Sequence[str], *, or_all: bool = 
     if name is not None:
         raise UsageError(
             f"the settings declare no cluster {name!r}",
-            fix=f"They declare {names}. Declare it too below `clusters:`."
+            fix=f"Name one of {names}, or declare {name} below `clusters:`."
             if names
             else "Declare it below `clusters:`.",
         )
@@ -90,7 +91,7 @@ def select_cluster(name: str | None, declared: Sequence[str], *, or_all: bool = 
 def ledger_of(name: str, place: Path | str) -> str:
     """Return the path of one cluster's ledger: the common path with its name, "ledger.db" -> "ledger-prod-1.db".
 
-    Each has its own, because what was done to shop/Deployment/web of one cluster says nothing of another's.
+    Each cluster has its own ledger, because a change of shop/Deployment/web in one cluster did not happen in another.
     """
     folder, slash, file = str(place).rpartition("/")
     stem, dot, suffix = file.partition(".")

@@ -1,6 +1,6 @@
 """The documentation page and the JSON schema of all settings, generated from their declarations. Pure.
 
-`cotenant config docs > docs/settings.md` renews the page; a test fails when the page is not what this module says.
+`cotenant config docs > docs/settings.md` renews the page; a test fails if the page differs from what this module makes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _REFERENCE: Final = re.compile(r'"#/\$defs/([^"]+)"')
 
 
 def settings_markdown(root: type[msgspec.Struct]) -> str:
-    """One table per section and group: key, default, unit, domain, meaning, environment variable."""
+    """Return the documentation page: a table of settings for each section and group."""
     settings = catalogue(root)
     pages = [_INTRODUCTION]
     for path, section in sections(root):
@@ -59,7 +59,7 @@ def settings_markdown(root: type[msgspec.Struct]) -> str:
 
 
 def schema(root: type[msgspec.Struct]) -> dict[str, Any]:
-    """JSON schema (2020-12) of a settings file, header included."""
+    """Return the JSON schema (2020-12) of a settings file, including its apiVersion/kind header."""
     (reference,), components = msgspec.json.schema_components([root], ref_template="#/$defs/{name}")
     top = components.pop(reference["$ref"].rpartition("/")[2])
     of_one = {name: section for name, section in top["properties"].items() if name not in SHARED}
@@ -75,9 +75,9 @@ def schema(root: type[msgspec.Struct]) -> dict[str, Any]:
 
 
 def leave_out_constants(root: type[msgspec.Struct], top: dict[str, Any], definitions: dict[str, Any]) -> None:
-    """Take the fields that are no settings out of a JSON schema of the root, in place, and what nothing refers to then.
+    """Remove constants, and definitions that nothing then refers to, from the root's JSON schema, in place.
 
-    top: the object of sections; definitions: the schema's `$defs`.
+    `top` is the schema's object of sections, `definitions` its `$defs`.
     """
     settings = catalogue(root)
     kept: dict[str, set[str]] = {}  # several sections may have one class
@@ -95,6 +95,6 @@ def leave_out_constants(root: type[msgspec.Struct], top: dict[str, Any], definit
 
 
 def format_setting_value(value: Any) -> str:
-    """A value as it would be written in a settings file on one line."""
+    """Return a value as it is written on one line of a settings file."""
     plain = msgspec.to_builtins(value)
     return plain if isinstance(plain, str) and plain else json.dumps(plain, ensure_ascii=False)

@@ -1,8 +1,8 @@
-"""A settings file as text -> entries (path, value, line). Pure.
+"""Parse the text of a settings file to entries (path, value, line). Pure.
 
-Scalars stay text: what "14" or "off" means is decided by the setting's declared type, the same way as for an
-environment variable, so YAML's guesses ("no" is false, 1:30 is ninety) cannot change a value. Refused before anything
-is built: more than 256 KiB or 5,000 values, nesting deeper than 20, aliases, tags, several documents, duplicate keys.
+Scalars stay text: the setting's declared type decides what "14" or "off" means, as for an environment variable, so that
+YAML's guesses ("no" is false, 1:30 is ninety) cannot change a value. Before anything is built, these are refused: more
+than 256 KiB or 5,000 values, nesting deeper than 20, aliases, tags, several documents, duplicate keys.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A mapping of the file: key -> (text, None, list or Tree), and the line of each key (from 1)."""
+    """A mapping of a settings file: each key's value (text, None, list or Tree) and its line (counted from 1)."""
 
     file: str
     children: Mapping[str, Any]
@@ -33,7 +33,7 @@ class Tree:
 
 
 def parse(text: str, name: str) -> Tree:
-    """The file's sections, without the optional apiVersion/kind header; SettingsError names file and line."""
+    """Return a settings file's sections without its apiVersion/kind header; raise SettingsError with file and line."""
     node = parse_single_document(text, name, nodes=True)
     tree = None if node is None else _value(node, name)
     if tree is None:
@@ -49,12 +49,13 @@ def parse(text: str, name: str) -> Tree:
 
 
 def parse_single_document(text: str, name: str, *, nodes: bool = False) -> Any:
-    """The one YAML document of a text, None for an empty one; nodes: as PyYAML's nodes, not as plain objects.
+    """Return the one YAML document of a text, None if it is empty; with `nodes`, as PyYAML nodes, not plain objects.
 
-    SettingsError, with the line, for what is no YAML, and for what could grow or hide (see the module's head).
+    Raise SettingsError, with the line, for invalid YAML and for constructs that the module's docstring lists as
+    refused.
     """
     if len(text.encode("utf-8", "surrogatepass")) > SIZE_CAP_BYTES:
-        raise SettingsError(f"{name} is larger than {SIZE_CAP_BYTES} bytes", fix="A few kilobytes are enough for it.")
+        raise SettingsError(f"{name} is larger than {SIZE_CAP_BYTES} bytes", fix="Shorten it to a few kilobytes.")
     try:
         import yaml
     except ImportError as error:
@@ -70,14 +71,14 @@ def parse_single_document(text: str, name: str, *, nodes: bool = False) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """The value without lines: Tree -> dict."""
+    """Return the value as plain objects without line numbers: a Tree becomes a dict."""
     if isinstance(value, Tree):
         return {key: plain(child) for key, child in value.children.items()}
     return [plain(v) for v in value] if isinstance(value, list) else value
 
 
 def _guard(events: Iterator[Any], name: str) -> None:
-    """Refuse what could grow or hide, while it is still a flat stream of events."""
+    """Refuse oversized or ambiguous YAML while it is still a flat stream of events."""
     depth = documents = values = 0
     for event in events:
         kind = type(event).__name__
@@ -88,11 +89,11 @@ def _guard(events: Iterator[Any], name: str) -> None:
         documents += kind == "DocumentStartEvent"
         values += kind == "ScalarEvent"
         if values > VALUE_CAP:
-            raise SettingsError(f"{name} has more than {VALUE_CAP:,} values", fix="A few hundred are enough for it.")
+            raise SettingsError(f"{name} has more than {VALUE_CAP:,} values", fix="Reduce it to a few hundred values.")
         if depth > DEPTH_CAP:
-            raise SettingsError(f"{name} line {line} is nested deeper than {DEPTH_CAP}")
+            raise SettingsError(f"{name} line {line} is nested deeper than {DEPTH_CAP} levels")
         if kind == "AliasEvent" or getattr(event, "anchor", None):
-            raise SettingsError(f"{name} line {line} uses an anchor or alias", fix="Write the value out.")
+            raise SettingsError(f"{name} line {line} uses an anchor or alias", fix="Repeat the value in full.")
         if getattr(event, "tag", None):
             raise SettingsError(f"{name} line {line} uses the tag {event.tag}", fix="Write the value without a tag.")
         if documents > 1:
@@ -100,7 +101,7 @@ def _guard(events: Iterator[Any], name: str) -> None:
 
 
 def _value(node: Any, name: str) -> Any:
-    """A composed node as text, None, list or Tree."""
+    """Return a composed YAML node as text, None, list or Tree."""
     if node.id == "scalar":
         return None if node.style is None and node.value in _NULLS else node.value
     if node.id == "sequence":
@@ -110,7 +111,7 @@ def _value(node: Any, name: str) -> Any:
     for key_node, value_node in node.value:
         key, line = key_node.value, key_node.start_mark.line + 1
         if not isinstance(key, str):
-            raise SettingsError(f"{name} line {line} has a key that is not a word")
+            raise SettingsError(f"{name} line {line} has a list or mapping as a key")
         if key in children:
             raise SettingsError(f"{name} line {line} sets {key!r} again (first in line {lines[key]})")
         children[key], lines[key] = _value(value_node, name), line

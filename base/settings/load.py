@@ -1,4 +1,4 @@
-"""EDGE: settings from defaults < file < environment < the cluster's own < flags, each value with where it came from.
+"""EDGE: load the settings from defaults < file < environment < the cluster's section < flags, with each value's origin.
 
     load(root, file, env, flags, cluster) -> Loaded(settings, origins)   reads the file
     join(root, document, env, flags, own) -> Loaded                      the same, pure
@@ -59,7 +59,7 @@ SectionsT = TypeVar("SectionsT", bound=SettingSections)
 
 @dataclass(frozen=True, slots=True)
 class Loaded(Generic[RootT]):
-    """Effective settings, and the origin of every one by its path."""
+    """The effective settings, with the origin of each value by the setting's path."""
 
     settings: RootT
     origins: Mapping[str, SettingOrigin]
@@ -69,7 +69,7 @@ class Loaded(Generic[RootT]):
     """The declared cluster whose own settings are used."""
 
     def of(self, root: type[SectionsT]) -> Loaded[SectionsT]:
-        """Return the same with the settings as the root that they are; TypeError for another one."""
+        """Return the same result with its settings typed as this root; raise TypeError if they are of another type."""
         return Loaded(root.of(self.settings), self.origins, self.clusters, self.cluster)
 
     @property
@@ -79,14 +79,14 @@ class Loaded(Generic[RootT]):
 
     @property
     def reaches_cluster(self) -> bool:
-        """True if the kubeconfig's context is this cluster's: of several clusters, each has to name its own."""
+        """True if the kubeconfig's context is this cluster's; if several are declared, each must name its context."""
         own = any(self.origins[path].source in _OF_ONE_CLUSTER for path in _API)
         return len(self.clusters) < MANY_CLUSTERS or (self.cluster is not None and own)
 
 
 @dataclass(frozen=True, slots=True)
 class _Override:
-    """A value as it was written, before conversion."""
+    """A value as it was written, before conversion, with its origin."""
 
     value: Any
     origin: SettingOrigin
@@ -95,9 +95,10 @@ class _Override:
 def load(
     root: SectionsT, file: Path | None, env: Mapping[str, str], flags: Mapping[str, Any], cluster: str | None = None
 ) -> Loaded[SectionsT]:
-    """Effective settings; `flags` maps paths ("section.key") to text or values. SettingsError names what is wrong.
+    """Return the effective settings; raise SettingsError, with place and fix, if a source is invalid.
 
-    root: the defaults. cluster: whose own settings count, if it is declared; None: the only declared one's.
+    `root` has the defaults, `flags` maps "section.key" to text or values, `cluster` (None: the only one) has own
+    settings.
     """
     tree = parse(_read(file), str(file)) if file else Tree("", {}, {})
     others, declared = clusters.split_clusters(tree)
@@ -113,8 +114,8 @@ def load(
             require_declared, flag = section.children.get(path.partition(".")[2]), flags.get(path)
             if require_declared is not None and flag is not None and str(flag) != require_declared:
                 raise UsageError(
-                    f"cluster {loaded.cluster} has {path} {require_declared}, and {flag} was given",
-                    fix="Leave it out, or name the cluster that it belongs to.",
+                    f"the settings give cluster {loaded.cluster} {path}={require_declared}, but an option gives {flag}",
+                    fix="Leave the option out, or choose its cluster by --cluster NAME.",
                 )
     if len(declared) < MANY_CLUSTERS or loaded.origins[_LEDGER].source in _OF_ONE_CLUSTER:
         return loaded
@@ -123,7 +124,7 @@ def load(
 
 
 def default_config(env: Mapping[str, str]) -> Path | None:
-    """COTENANT_CONFIG, else the user's configuration file when it exists.
+    """Return the path in COTENANT_CONFIG, else the user's configuration file if it exists.
 
     The working directory is not searched: a file in a foreign checkout must not choose where a token is sent.
     """
@@ -137,9 +138,9 @@ def default_config(env: Mapping[str, str]) -> Path | None:
 def join(
     root: RootT, tree: Tree, env: Mapping[str, str], flags: Mapping[str, Any], own: Tree | None = None
 ) -> Loaded[RootT]:
-    """`root` with what a settings file (`document.parse`), the environment and the flags say in place of its values.
+    """Return `root` with its values replaced by those of a parsed settings file, the environment and the flags.
 
-    own: what the file says of the cluster that is meant; entries of its maps are added to those for all.
+    `own` is the file's section of the chosen cluster; the entries of its maps are added to the common ones.
     """
     known = _known_keys(type(root))
     settings = known.settings
@@ -169,7 +170,7 @@ def join(
 
 
 def value_at(settings: msgspec.Struct, path: str) -> Any:
-    """The value of one setting by its path."""
+    """Return the value of one setting by its path."""
     value: Any = settings
     for key in path.split("."):
         value = getattr(value, next(f.name for f in msgspec.structs.fields(value) if f.encode_name == key))
@@ -177,9 +178,9 @@ def value_at(settings: msgspec.Struct, path: str) -> Any:
 
 
 def _read(file: Path) -> str:
-    """Text of the settings file, one byte more than SIZE_CAP_BYTES at most, so that a larger one is recognised.
+    """Return the text of the settings file, at most SIZE_CAP_BYTES + 1 bytes, so that a larger file is recognised.
 
-    SettingsError when it is missing, unreadable or not UTF-8.
+    Raise SettingsError if it is missing, unreadable or not UTF-8.
     """
     try:
         with file.open("rb") as stream:
@@ -194,7 +195,7 @@ def _read(file: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """The keys that may be written: settings and their sections."""
+    """The keys that a settings file may have: settings and their sections."""
 
     settings: Mapping[str, Setting]
     sections: Set[str]
@@ -208,7 +209,7 @@ def _known_keys(root: type[msgspec.Struct]) -> _Known:
 
 
 def _from_file(tree: Tree, prefix: str, known: _Known) -> Iterator[tuple[str, _Override]]:
-    """Yield every setting that a file has, each with its line."""
+    """Yield the path and the value, with its line, of every setting in a file."""
     for key, value in tree.children.items():
         path, where = f"{prefix}{key}", f"{tree.file} line {tree.lines[key]}"
         if "." in key:
@@ -226,7 +227,7 @@ def _from_file(tree: Tree, prefix: str, known: _Known) -> Iterator[tuple[str, _O
 
 
 def _find(path: str, settings: Mapping[str, Setting]) -> tuple[Setting, str]:
-    """The setting that a flag names, and the key when it names one entry of a map ("section.headers.X-Scope")."""
+    """Return the setting that a flag names, and the key if it names one entry of a map ("section.headers.X-Scope")."""
     if path in settings:
         return settings[path], ""
     for setting in settings.values():
@@ -262,7 +263,7 @@ def _is_finite(value: Any) -> bool:
 
 
 def _split(setting: Setting, override: _Override) -> Any:
-    """Return the value as written; of a list or map, text is split: "a,b", or YAML "[a, b]", "{k: v}"."""
+    """Return the value as written; if the setting is a list or map, split a text: "a,b", or YAML "[a, b]", "{k: v}"."""
     value = override.value
     if not isinstance(value, str) or setting.container is None:
         return value
@@ -276,7 +277,7 @@ def _split(setting: Setting, override: _Override) -> Any:
 
 
 def _existing_entries(override: _Override | None, setting: Setting) -> dict[str, Any]:
-    """The entries that a map has before a flag adds one."""
+    """Return the entries that a map has before a flag adds one."""
     value = setting.default if override is None else _split(setting, override)
     return dict(value) if isinstance(value, Mapping) else {}
 
@@ -289,7 +290,7 @@ def _domain_error(setting: Setting, override: _Override) -> SettingsError:
 
 
 def _build(default: Any, prefix: str, values: Mapping[str, Any], overrides: Mapping[str, _Override]) -> Any:
-    """The section with the given values in place of its defaults; unchanged sections are kept as they are."""
+    """Return the section with the given values in place of its defaults; an unchanged subsection is returned as is."""
     changed: dict[str, Any] = {}
     for info in msgspec.structs.fields(default):
         path = f"{prefix}{info.encode_name}"

@@ -1,4 +1,4 @@
-"""The sections of the settings that no room has to itself: frozen structs whose fields carry doc, range and unit."""
+"""The sections of the settings that belong to no single room."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class KubeSettings(Section, frozen=True):
     timeout_seconds: Annotated[
         float,
         setting(
-            "Longest silence of the API server before a request is given up.",
+            "Longest wait for a response of the API server before a request fails.",
             when="the API server is far away or slow",
             unit="seconds",
             gt=0,
@@ -42,17 +42,17 @@ class KubeSettings(Section, frozen=True):
     deadline_seconds: float = 60.0
     """Longest that a whole answer may take, however it trickles in: the API server's own limit (--request-timeout)."""
     retries: int = 4
-    """Further tries after a broken connection or a busy server (429, 503), whose own Retry-After goes first."""
+    """Retries after a broken connection or a busy server (429, 503); its Retry-After, if any, sets the pause."""
     body_cap_bytes: int = 65_536
     """Larger objects are not written: ours have kilobytes, etcd refuses 1.5 MiB, a large one slows every watcher."""
     watch_idle_seconds: float = 90.0
-    """A watch without an event or bookmark for so long is taken up anew: servers send one about once a minute."""
+    """A watch without an event or bookmark for this time is restarted: servers send a bookmark about once a minute."""
     watch_backoff_seconds: float = 30.0
     """Longest pause between two tries to list or watch, as of client-go's reflector."""
 
 
 class ManagerSettings(Section, frozen=True):
-    """The source of the manager's configuration, and the times after which another replica may take over."""
+    """The manager's namespace, its permission to write, its disabled features, and the timing of its Lease and runs."""
 
     namespace: Annotated[
         str,
@@ -65,7 +65,7 @@ class ManagerSettings(Section, frozen=True):
     lease_seconds: Annotated[
         float,
         setting(
-            "A leader that has not renewed its Lease for so long is replaced; it stops writing after two thirds of it.",
+            "Time without a renewal of its Lease after which a leader is replaced; it stops writing after 2/3 of it.",
             when="another replica should take over sooner, or the API server pauses for longer",
             unit="seconds",
             ge=2,
@@ -76,25 +76,25 @@ class ManagerSettings(Section, frozen=True):
     write: Annotated[
         bool,
         setting(
-            "Write to the cluster. Without it the manager only says what it would write (dry run).",
+            "Write to the cluster. If false, the manager only reports what it would write (dry run).",
             when="the dry run has shown what you expect",
         ),
     ] = False
     features_off: Annotated[
         list[str],
         setting(
-            "Controllers that do not run: colocation, node-slo, node-metric, recommendations, forecasts, "
+            "Controllers to turn off, of: colocation, node-slo, node-metric, recommendations, forecasts, "
             "reservations, plans, queues, migrations, descheduler, autopilot, ladders, load-taints. "
-            "What they wrote before stays; to withdraw batch and mid use `enable: false` in colocation-config.",
+            "Values already written remain; to withdraw batch and mid set `enable: false` in colocation-config.",
             when="another program does a controller's work",
         ),
     ] = msgspec.field(default_factory=list)
     take_over: Annotated[
         list[str],
         setting(
-            "Field managers whose batch and mid amounts on nodes, and whose later values in NodeSLOs, are replaced, "
-            "because their program no longer runs; koordinator-manager is Koordinator's. "
-            "What another program publishes is left to it.",
+            "Field managers of programs that no longer run, such as koordinator-manager: cotenant replaces their batch "
+            "and mid amounts on nodes and their values in NodeSLOs. "
+            "It leaves the values of all other field managers alone.",
             when="Koordinator's manager is gone for good",
         ),
     ] = msgspec.field(default_factory=list)
@@ -103,16 +103,16 @@ class ManagerSettings(Section, frozen=True):
     resync_seconds: float = 60.0
     """Everything is decided again after this time, changed or not: a safety net, for all changes arrive by watches."""
     stale_seconds: float = 120.0
-    """A watch without a sign of life for so long is stale: what rests on it is left as it is. An event, a bookmark, and
-    that the API server takes up the watch anew are signs; a quiet watch is taken up anew after three quarters of this
-    time. Longer than a missed bookmark, shorter than any decision that rests on the watch.
+    """A watch is stale after this time without an event, a bookmark or a successful restart: values that depend on it
+    are not changed. A quiet watch is restarted after three quarters of this time. Longer than a missed bookmark,
+    shorter than the interval of any decision that depends on the watch.
     """
     feature_retry_seconds: float = 60.0
     """Longest pause before a feature tries again after a refused right."""
     enforcement_days: Annotated[
         float,
         setting(
-            "How long what node agents did is kept in the store.",
+            "How long the store keeps the actions of node agents.",
             when="reviews need older actions",
             unit="days",
             ge=0.1,
@@ -122,7 +122,7 @@ class ManagerSettings(Section, frozen=True):
     pipeline_interval_seconds: Annotated[
         float,
         setting(
-            "Between two runs of forecasts and recommendations over the store.",
+            "Time from one computation of forecasts and recommendations to the next.",
             when="forecasts should be fresher, or runs are too expensive",
             unit="seconds",
             ge=60,
@@ -134,12 +134,12 @@ class ManagerSettings(Section, frozen=True):
 
     @property
     def renew_deadline_seconds(self) -> float:
-        """A leader that cannot renew for so long stops writing: client-go's 10 of 15 seconds."""
+        """Seconds after which a leader that cannot renew its Lease stops writing: as client-go's 10 of 15 seconds."""
         return self.lease_seconds * 2 / 3
 
     @property
     def retry_seconds(self) -> float:
-        """Pause between two tries to take or renew the Lease: client-go's 2 of 15 seconds."""
+        """Seconds between two tries to acquire or renew the Lease: as client-go's 2 of 15 seconds."""
         return self.lease_seconds * 2 / 15
 
 
@@ -149,45 +149,45 @@ class NotifySettings(Section, frozen=True):
     url_file: Annotated[
         str,
         setting(
-            "File that holds the receiver's address, which is a secret; empty sends nothing.",
+            "File with the receiver's URL, which is a secret; empty sends nothing.",
             when="summaries should go to a chat or a receiver of yours",
         ),
     ] = ""
     format: Annotated[
         Literal["slack", "json"],
         setting(
-            "slack: a message for Slack's incoming webhooks; json: plain figures.", when="the receiver is no Slack"
+            "slack: a message for Slack's incoming webhooks; json: plain figures.", when="the receiver is not Slack"
         ),
     ] = "slack"
     minimum_severity: Annotated[
         Literal["good", "ok", "warning", "critical"],
         setting(
-            "Nothing is sent when no recommendation or finding is this severe.",
+            "Send a summary only if a recommendation or finding is at least this severe.",
             when="messages are too many, or too few",
         ),
     ] = "warning"
     rows: int = 5
     """Most severe recommendations named in the summary. Five lines are what a chat message shows without folding."""
     notes_per_hour: int = 12
-    """Messages of the autopilot at most, one in five minutes; what waits is sent with the next one."""
+    """Most messages of the autopilot, one in five minutes; what is waiting is sent with the next message."""
     timeout_seconds: float = 10.0
-    """Patience for a connection, and for the answer; what was not sent is told in the log."""
+    """Timeout for the connection, and for the response; a message that was not sent is reported in the log."""
     ca_file: Annotated[
         str,
         setting(
-            "PEM file of the authorities that may sign the receiver's certificate.",
+            "PEM file of the certificate authorities that may sign the receiver's certificate.",
             when="the receiver's certificate is signed by an authority of your own",
         ),
     ] = ""
 
 
 class PipelineSettings(Section, frozen=True):
-    """The executor of an analysis's shards: this process, processes of this machine, or a Dask cluster."""
+    """Where an analysis computes its shards: in this process, in processes of this machine, or on a Dask cluster."""
 
     workers: Annotated[
         int,
         setting(
-            "Processes on this machine; 1 computes in the process that was started.",
+            "Number of processes on this machine that compute; 1 computes in the started process.",
             when="scans of a large cluster take too long and the machine has cores",
             ge=1,
             le=256,
@@ -201,30 +201,30 @@ class PipelineSettings(Section, frozen=True):
         ),
     ] = ""
     ca_file: Annotated[
-        str, setting("PEM file of the authority of a tls:// scheduler.", when="the scheduler is reached by tls://")
+        str, setting("PEM file of a tls:// scheduler's authority (CA).", when="the scheduler is reached by tls://")
     ] = ""
     client_cert_file: Annotated[
-        str, setting("PEM file of the own certificate for it.", when="the scheduler is reached by tls://")
+        str, setting("PEM file of the client certificate.", when="the scheduler is reached by tls://")
     ] = ""
     client_key_file: Annotated[
-        str, setting("PEM file of that certificate's key.", when="the scheduler is reached by tls://")
+        str, setting("PEM file of the client's key.", when="the scheduler is reached by tls://")
     ] = ""
 
 
 class StoreSettings(Section, frozen=True):
-    """The location of history and results; one folder per cluster below it."""
+    """The location of history and results, with one folder for each cluster."""
 
     url: Annotated[
         str,
         setting(
             "fsspec URL of the store; empty means the user's data folder ($XDG_DATA_HOME or ~/.local/share)/cotenant.",
-            when="the results lie on a volume or in a bucket",
+            when="the results are on a volume or in a bucket",
         ),
     ] = ""
 
 
 def store_url(settings: StoreSettings, environ: Mapping[str, str]) -> str:
-    """URL in use: the setting, else `file://` of the data folder that the XDG base directory specification names."""
+    """Return the store's URL: the setting, else the `file://` URL of the user's data folder (XDG base directories)."""
     if settings.url:
         return settings.url
     base = Path(environ.get("XDG_DATA_HOME") or "")
@@ -241,7 +241,7 @@ RECORDER_PORT: Final = 9467
 
 
 class TelemetrySettings(Section, frozen=True):
-    """Log lines on stderr, and the small server for probes and metrics."""
+    """The format and level of log lines on stderr, and the address of the small server for probes and metrics."""
 
     log_format: Annotated[
         Literal["console", "json"],
@@ -256,16 +256,16 @@ class TelemetrySettings(Section, frozen=True):
     health_host: Annotated[
         str,
         setting(
-            "Address that the probes' server listens on; '::' inside a pod: all of IPv6 and IPv4.",
+            "Address on which probes and metrics are served; inside a pod '::' is every IPv6 and IPv4 address.",
             when="probes come from outside the machine",
         ),
     ] = "127.0.0.1"
     health_port: Annotated[
         Port | None,
         setting(
-            "Port of /livez, /readyz and /metrics; 0 takes any free one. Unset: each program has its own (manager "
+            "Port of /livez, /readyz and /metrics; 0 takes a free port. If unset, each program has its own (manager "
             f"{MANAGER_PORT}, extender {EXTENDER_PORT}, enforcer {ENFORCER_PORT}, recorder {RECORDER_PORT}), so that "
-            "all run on one machine.",
+            "all can run on one machine.",
             when="the port is taken",
         ),
     ] = None

@@ -1,11 +1,11 @@
-r"""The one filter grammar of pages, grids, API and CLI: a query string, and its parsed form. Pure.
+r"""The filter grammar of pages, grids, REST API and commands: a query string, and its parsed form. Pure.
 
     ns=pay,shop&kind!=Job&workload=api-*&severity in (critical,warning)&reason=floor&q=check&sort=-cpu_delta_total
 
-Values of a key are alternatives, given by commas, by repeating the key or as `key in (a,b)`; `!=` and `notin` exclude;
-`*` stands for any characters and `\` makes the next character plain. Different keys must all hold. `q` searches names;
-`sort` names a column, `-` is descending; `since` and `until` narrow what has a time, and `range=7d` to the week up to
-its newest row. An empty cell (no QoS label, say) is written `none`.
+A row matches if it matches every key. The values of one key are alternatives, given by commas, by repeating the key or
+as `key in (a,b)`; `!=` and `notin` exclude; `*` matches any characters and `\` makes the next character literal. `q`
+searches names; `sort` names a column, descending with `-`; `since` and `until` limit the time of rows, and `range=7d`
+limits it to the week up to the newest row. An empty cell (no QoS label, say) is written `none`.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ MOST_PARTS: Final = 8_000
 
 @dataclass(frozen=True, slots=True, order=True)
 class FilterCondition:
-    """Rows where any column of `key` matches one of `values` (patterns); the others when `negated`."""
+    """A condition that a row meets if a column of `key` matches one of the patterns `values`; inverted if `negated`."""
 
     key: str
     values: tuple[str, ...]
@@ -112,7 +112,7 @@ class FilterCondition:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A query on a table: conditions that must all match, a search text, and columns to sort by."""
+    """A query on a table: conditions that must all match, a search text, columns to sort by, and a span of time."""
 
     conditions: tuple[FilterCondition, ...] = ()
     text: str = ""
@@ -125,28 +125,28 @@ class Query:
 
     @property
     def filtered(self) -> bool:
-        """True if any row is left out."""
+        """True if the query can leave out rows."""
         return bool(self.conditions or self.text or self.span != ALWAYS or np.isfinite(self.back_seconds))
 
     def values(self, key: str, *, negated: bool = False) -> tuple[str, ...]:
-        """Values asked for (or excluded) under a key."""
+        """Return the patterns that the query includes under a key, or with `negated` those that it excludes."""
         return next((c.values for c in self.conditions if (c.key, c.negated) == (key, negated)), ())
 
 
 def keys_of(schema: Schema) -> tuple[str, ...]:
-    """Filter keys that a table understands."""
+    """Return the filter keys that apply to a table of this schema."""
     names = {c.name for c in schema.columns}
     spans = (*time_span.KEYS, time_span.RANGE) if time_span.COLUMN in names else ()
     return (*(key for key, columns in KEYS.items() if not columns or names.intersection(columns)), *spans)
 
 
 def names(search: str, key: str) -> bool:
-    """Return whether a query string has a key."""
+    """Return whether a query string filters by a key."""
     return any(name == key for name, _, _ in _parts(search))
 
 
 def columns(search: str, schema: Schema) -> tuple[str, ...]:
-    """The columns that a query string asks for (`columns=a,b`), each once, in its order; empty = not said."""
+    """Return the columns to show that a query string lists (`columns=a,b`), each once; empty if it lists none."""
     lists = (value.split(",") for key, value, _ in _parts(search) if key == "columns")
     names = dict.fromkeys(name for names in lists for name in names if name)
     for name in names:
@@ -155,18 +155,18 @@ def columns(search: str, schema: Schema) -> tuple[str, ...]:
 
 
 def literal(text: str) -> str:
-    """The pattern that matches exactly this text."""
+    """Return the pattern that matches exactly this text."""
     return SPECIAL.sub(lambda special: "\\" + special[0], text)
 
 
 def exact(pattern: str) -> str | None:
-    """The only text that a pattern matches; None for one with a star."""
+    """Return the only text that a pattern matches, or None for a pattern with a star."""
     first, *others = plain_parts(pattern)
     return None if others else first
 
 
 def patterns(text: str) -> tuple[str, ...]:
-    """A comma list as patterns in their one spelling: only what needs a backslash has one."""
+    """Split a comma list into patterns in canonical form: a backslash only before characters that need it."""
     pieces = [""]
     for part in _tokens(text):
         if part == ",":
@@ -177,12 +177,12 @@ def patterns(text: str) -> tuple[str, ...]:
 
 
 def _tokens(pattern: str) -> list[str]:
-    """Single characters, and pairs of a backslash and what it makes plain."""
+    """Split a pattern into characters; a backslash stays together with the character that it makes literal."""
     return re.findall(r"\\.|.", pattern, re.DOTALL)
 
 
 def plain_parts(pattern: str) -> list[str]:
-    """The texts between a pattern's stars; one text when it has none."""
+    """Return the texts between the stars of a pattern; a pattern without a star is one text."""
     parts = [""]
     for part in _tokens(pattern):
         if part == "*":
@@ -193,14 +193,14 @@ def plain_parts(pattern: str) -> list[str]:
 
 
 def word_test(values: Iterable[str]) -> Callable[[str], bool]:
-    """Return a function that returns whether a word matches any of these patterns."""
+    """Return a predicate that is true for words that match any of these patterns."""
     parts = [plain_parts(pattern) for pattern in values]
     exact, globs = frozenset(p[0] for p in parts if len(p) == 1), [p for p in parts if len(p) > 1]
     return lambda word: word in exact or any(_fits(word, p) for p in globs)
 
 
 def _fits(word: str, parts: Sequence[str]) -> bool:
-    """Return whether a word is these texts in order with anything between them.
+    """Return whether a word consists of these texts in order, with any characters between them.
 
     The time is linear in the word, whatever the pattern.
     """
@@ -218,17 +218,17 @@ def _fits(word: str, parts: Sequence[str]) -> bool:
 
 
 def query_parts(search: str) -> list[str]:
-    """The parts of a query string as they are written."""
+    """Split a query string at "&" into its parts, without decoding them."""
     return [part for part in search.lstrip("?").split("&") if part]
 
 
 def _parts(search: str) -> Iterator[tuple[str, str, bool]]:
-    """(key, value, negated) of each part of a query string; a set gives its comma list."""
+    """Yield (key, value, negated) of each part of a query string; the value of a set is its comma list."""
     return map(read, query_parts(search))
 
 
 def read(part: str) -> tuple[str, str, bool]:
-    """(key, value, negated) of one part as it is written."""
+    """Return (key, value, negated) of one part of a query string."""
     before, equals, after = part.partition("=")
     key, value = unquote_plus(before), unquote_plus(after.removeprefix("="))
     as_set = SET.fullmatch(key) if not value else None
@@ -240,9 +240,9 @@ def read(part: str) -> tuple[str, str, bool]:
 
 
 def parse(search: str, schema: Schema) -> Query:
-    """Read a query string (with or without "?"); UsageError names an unknown key or column and the nearest one.
+    """Parse a query string, with or without "?"; raise UsageError with the nearest name for an unknown key or column.
 
-    A column that is sorted by twice is sorted by as it was named first: the second time decides nothing.
+    If a column occurs twice in `sort`, the first occurrence counts.
     """
     keys = keys_of(schema)
     values: dict[tuple[str, bool], set[str]] = {}
@@ -285,7 +285,7 @@ def parse(search: str, schema: Schema) -> Query:
 
 
 def _require_small_query(query: Query, schema: Schema) -> Query:
-    """The query itself; UsageError for one that is too large to answer, or has half a character."""
+    """Return the query; raise UsageError if it is too large to evaluate or contains half a character (a surrogate)."""
     values = [value for condition in query.conditions for value in condition.values]
     _require_few(f"{schema.name}: sorted by {{}} columns", len(query.sort), MOST_SORTS)
     sizes = {
@@ -302,7 +302,7 @@ def _require_small_query(query: Query, schema: Schema) -> Query:
 
 
 def _require_few(complaint: str, size: int, most: int) -> None:
-    """Raise a UsageError in these words, into which the size is filled, for a list of more than `most`."""
+    """Raise UsageError if `size` exceeds `most`; the size is filled into the message `complaint`."""
     if size > most:
         what = f"{complaint.format(f'{size:,}')}, at most {most:,}."
         raise UsageError(what, fix="Remove those that have no effect, or split the query.")
@@ -318,7 +318,7 @@ def _require(word: str, allowed: Iterable[str], complaint: str) -> None:
 
 
 def encode(query: Query) -> str:
-    """Canonical query string of a query; `parse` reads it back."""
+    """Return the canonical query string of a query; `parse` returns the query again."""
     pairs = [(c.key + ("!" if c.negated else ""), v) for c in query.conditions for v in c.values]
     pairs += [("q", query.text)] if query.text else []
     pairs += [(key, time_span.words(at)) for key, at in zip(time_span.KEYS, query.span, strict=True) if np.isfinite(at)]
@@ -328,7 +328,7 @@ def encode(query: Query) -> str:
 
 
 def toggle_pattern(query: Query, key: str, value: str, *, negated: bool = False) -> Query:
-    """The query with one pattern of a facet switched; a pattern is never both asked for and excluded."""
+    """Return the query with one pattern switched on or off; a pattern is never both included and excluded."""
     selected = value in query.values(key, negated=negated)
     chosen = {(c.key, c.negated): {v for v in c.values if (c.key, v) != (key, value)} for c in query.conditions}
     if not selected:
@@ -338,5 +338,5 @@ def toggle_pattern(query: Query, key: str, value: str, *, negated: bool = False)
 
 
 def clear_filters(query: Query) -> Query:
-    """The same order, nothing left out."""
+    """Return a query with the same order and no filter."""
     return Query(sort=query.sort)

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Unit(StrEnum):
-    """The unit of a quantity; a surface may show a multiple of it, such as cores or GiB."""
+    """The unit of a quantity; a page or command may show a multiple of it, such as cores or GiB."""
 
     MILLICORES = "millicores"
     CORES = "cores"

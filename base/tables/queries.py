@@ -1,6 +1,6 @@
-"""EDGE: what a query of the filter grammar means on a relation: rows, counts and facets, asked of the store's engine.
+"""EDGE: run queries of the filter grammar on a relation of the store: rows, counts and facets.
 
-`condition` and `order` compile the grammar (filters.py) to the engine's language; what people typed goes as parameters.
+`condition` and `order` compile a query (filters.py) to SQL; text that people typed is passed as parameters.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ ALL_ROWS = slice(None)
 
 
 def condition(relation: Relation, query: Query) -> RowCondition:
-    """Rows that a query shows."""
+    """Return the SQL condition that the rows of a query meet."""
     schema, span = relation.schema, span_of(relation, query)
     time = quote_identifier(time_span.COLUMN)
     tests = [] if span == ALWAYS else [RowCondition(f"coalesce({time} >= ? AND {time} < ?, false)", span)]
@@ -64,7 +64,7 @@ def condition(relation: Relation, query: Query) -> RowCondition:
 
 
 def order(schema: Schema, query: Query) -> tuple[str, ...]:
-    """The order of a query, in SQL; missing numbers come last in both directions."""
+    """Return the ORDER BY terms of a query; missing numbers come last in both directions."""
     return tuple(
         f"{key} {'DESC' if descending else 'ASC'} NULLS LAST"
         for column, descending in query.sort
@@ -73,27 +73,27 @@ def order(schema: Schema, query: Query) -> tuple[str, ...]:
 
 
 def select(relation: Relation, query: Query, window: slice = ALL_ROWS) -> Index:
-    """Numbers of the rows that the query shows, in its order; rows that compare equal keep the table's order."""
+    """Return the numbers of the rows that match the query, in its order; equal rows keep the table's order."""
     return relation.numbers(condition(relation, query), order(relation.schema, query), window)
 
 
 def page(relation: Relation, query: Query, window: slice = ALL_ROWS, columns: Sequence[str] = ()) -> Table:
-    """The rows of a window of that order; all columns where none is named."""
+    """Return the rows of one page (`window`) of a query's result; all columns if `columns` is empty."""
     return relation.take(select(relation, query, window), columns)
 
 
 def columns_of(relation: Relation, query: Query, *columns: str) -> Mapping[str, Any]:
-    """Whole columns under a query, in the table's order."""
+    """Return the named columns of all rows that match the query, in the table's order."""
     return relation.read(*columns, where=condition(relation, query)).columns
 
 
 def count(relation: Relation, query: Query) -> int:
-    """Return how many rows the query shows."""
+    """Return the number of rows that match the query."""
     return relation.count(condition(relation, query)) if query.filtered else len(relation)
 
 
 def matching(relation: Relation | Table, search: str, *more: str) -> Table:
-    """The rows that every query string shows, in the order of the first; a table that nothing narrows stays itself."""
+    """Return the rows that match all query strings, in the order of the first; a Table itself if all are empty."""
     if isinstance(relation, Table) and not any((search, *more)):
         return relation
     source = Relation.of(relation) if isinstance(relation, Table) else relation
@@ -103,13 +103,13 @@ def matching(relation: Relation | Table, search: str, *more: str) -> Table:
 
 
 def row_of(relation: Relation, where: Mapping[str, str], columns: Sequence[str] = ()) -> dict[str, Any] | None:
-    """The first row that holds these texts; all columns where none is named."""
+    """Return the first row whose cells equal the texts in `where`, or None; all columns if `columns` is empty."""
     holds = _all([RowCondition(f"{quote_identifier(column)} = ?", (text,)) for column, text in where.items()])
     return next(relation.take(relation.numbers(holds, window=slice(0, 1)), columns).rows(), None)
 
 
 def json_rows(document: Mapping[str, Any], pages: Iterable[Table]) -> Iterator[bytes]:
-    """The document with its rows last, written page by page: an export may be larger than memory should hold."""
+    """Yield a JSON document with its rows last, page by page, because an export may be larger than memory."""
     yield msgspec.json.encode(document).removesuffix(b"}") + b',"rows":['
     comma = b""
     for page in pages:
@@ -121,7 +121,7 @@ def json_rows(document: Mapping[str, Any], pages: Iterable[Table]) -> Iterator[b
 
 
 def span_of(relation: Relation, query: Query) -> tuple[float, float]:
-    """[since, until) that a query means on a table, Unix seconds: its range ends with the newest row."""
+    """Return the Unix times [since, until) that a query selects; a range such as `7d` ends with the newest row."""
     if query.back_seconds == ALWAYS[1]:
         return query.span
     (newest,) = relation.sums([f"max({quote_identifier(time_span.COLUMN)})"])
@@ -129,12 +129,12 @@ def span_of(relation: Relation, query: Query) -> tuple[float, float]:
 
 
 def facet(relation: Relation, query: Query, key: str) -> list[tuple[str, int]]:
-    """(pattern, number of rows) of one key under all other conditions, most frequent first; chosen ones stay at 0."""
+    """Return (pattern, number of rows) of a key under the conditions on other keys; chosen patterns stay, even at 0."""
     return facets(relation, query, [key])[key]
 
 
 def facets(relation: Relation, query: Query, keys: Iterable[str]) -> dict[str, list[tuple[str, int]]]:
-    """`facet` of several keys; those that narrow nothing themselves are counted in one reading."""
+    """Return `facet` of each key; the keys without a condition are counted together in one read."""
     chosen = {condition.key for condition in query.conditions}
     readings: dict[str, list[str]] = {}
     for key in keys:
@@ -160,13 +160,13 @@ def facets(relation: Relation, query: Query, keys: Iterable[str]) -> dict[str, l
 
 
 def _all(conditions: Sequence[RowCondition]) -> RowCondition:
-    """Rows that meet every condition; every row where none narrows."""
+    """Return the condition that all conditions hold; it matches every row if none restricts the rows."""
     narrow = [condition for condition in conditions if condition is not EVERY_ROW]
     return _join_conditions(narrow, "AND") if narrow else EVERY_ROW
 
 
 def _join_conditions(conditions: Sequence[RowCondition], word: str) -> RowCondition:
-    """All or any of them, side by side: nested, a thousand would be too deep."""
+    """Join conditions by AND or OR without nesting them: a thousand nested ones would be too deep."""
     sql = f" {word} ".join(f"({condition.sql})" for condition in conditions)
     return RowCondition(sql, tuple(p for condition in conditions for p in condition.parameters))
 
@@ -177,12 +177,12 @@ def _columns(schema: Schema, key: str) -> tuple[str, ...]:
 
 
 def _word(column: str) -> str:
-    """A text as it is filtered and sorted by: an empty one has a name."""
+    """Return the SQL expression of a text as it is filtered and sorted by, with EMPTY in place of ""."""
     return f"CASE WHEN {quote_identifier(column)} = '' THEN '{EMPTY}' ELSE {quote_identifier(column)} END"
 
 
 def _holds(schema: Schema, key: str, values: Sequence[str]) -> RowCondition:
-    """Rows where any column of a key matches one of these patterns."""
+    """Return the condition that any column of a key matches one of these patterns."""
     if key == "row":
         # Rows whose key columns are exactly one of these paths.
         rows = []
@@ -210,17 +210,17 @@ def _holds(schema: Schema, key: str, values: Sequence[str]) -> RowCondition:
 
 
 def _cells_shown_as(word: str) -> tuple[str, ...]:
-    """Return the texts of cells that a person finds by this word: an empty cell is found by EMPTY, none by ""."""
+    """Return the cell texts that a filter word matches: EMPTY matches empty cells, "" matches none."""
     return ("", EMPTY) if word == EMPTY else (word,) if word else ()
 
 
 def _escape_regex(text: str) -> str:
-    """A text in a regular expression: every sign that is not a letter or a digit stands for itself."""
+    """Return a regular expression for a literal text, with every sign that is not a letter or a digit escaped."""
     return re.sub(r"[^\w]", lambda sign: f"\\x{{{ord(sign[0]):x}}}", text)
 
 
 def _equals(schema: Schema, column: str, text: str) -> RowCondition:
-    """Rows with exactly this cell in a key column, text or whole number."""
+    """Return the condition that a key column has exactly this cell, a text or a whole number."""
     if not schema.column(column).kind.numeric:
         texts = _cells_shown_as(text or EMPTY)
         return RowCondition(f"{quote_identifier(column)} IN ({', '.join('?' * len(texts))})", texts)
@@ -229,7 +229,7 @@ def _equals(schema: Schema, column: str, text: str) -> RowCondition:
 
 
 def _name_contains(schema: Schema, word: str) -> RowCondition:
-    """Rows of which some part of the name contains a word; where a number names them, some text of the row."""
+    """Return the condition that a text of the row's key contains a word; any text if the key has only numbers."""
     texts = [c.name for c in schema.columns if c.kind is Kind.TEXT]
     names = [name for name in schema.key if name in texts] or texts
     return _join_conditions([RowCondition(f"contains(lower({_word(name)}), ?)", (word,)) for name in names], "OR")
@@ -238,7 +238,7 @@ def _name_contains(schema: Schema, word: str) -> RowCondition:
 def _sort_keys(schema: Schema, column: str) -> list[str]:
     """Return the SQL expressions that order a column.
 
-    A number is ordered by itself, a text by its rank, the word and the cell.
+    A number is ordered by its value, a text by its rank (if it has one), its filter word and its cell.
     """
     cell = quote_identifier(column)
     if schema.column(column).kind.numeric:

@@ -12,31 +12,31 @@ from cotenant.base.errors import UsageError
 KEYS: Final = ("since", "until")
 COLUMN: Final = "time"
 """Of the tables that can be narrowed so; `since` is part of the span, `until` is not."""
-FIX: Final = "Write 2026-11-19T12:00:00Z, or Unix seconds."
+FIX: Final = "Write a time such as 2026-11-19T12:00:00Z, or Unix seconds."
 RANGE: Final = "range"
-RANGE_FIX: Final = "Write 24h, 7d, 14d, all, or another in m, h or d."
+RANGE_FIX: Final = "Write a number of m, h or d, such as 24h or 7d, or write all."
 WHOLE: Final = "all"
 AHEAD: Final = "next"
-"""Nothing of the past: of charts that end in a forecast."""
+"""The range without any past, for charts that end in a forecast."""
 UNIT_SECONDS: Final = {"d": 86_400, "h": 3_600, "m": 60}
 DURATION: Final = re.compile(r"(?P<count>[1-9]\d{0,4})(?P<unit>[mhd])")
 
 
 def range_seconds(text: str) -> float:
-    """Return how far back a range reaches, in seconds; inf for all, 0 for what is ahead.
+    """Return how many seconds a range such as "7d" reaches back; inf for "all", 0 for "next" (the forecast only).
 
-    Raises UsageError for text that is not a range.
+    Raise UsageError if the text is not a range.
     """
     if text in (WHOLE, AHEAD):
         return math.inf if text == WHOLE else 0.0
     duration = DURATION.fullmatch(text)
     if duration is None:
-        raise UsageError(f"{text!r} is no time range.", fix=RANGE_FIX)
+        raise UsageError(f"{text!r} is not a time range.", fix=RANGE_FIX)
     return float(int(duration["count"]) * UNIT_SECONDS[duration["unit"]])
 
 
 def range_text(back_seconds: float) -> str:
-    """The one spelling of a range of whole minutes, which `range_seconds` reads back: days from two days on."""
+    """Return the canonical text of a range of whole minutes, which `range_seconds` parses: days from two days on."""
     if back_seconds in (0.0, math.inf):
         return AHEAD if back_seconds == 0.0 else WHOLE
     whole = int(back_seconds)
@@ -45,7 +45,7 @@ def range_text(back_seconds: float) -> str:
 
 
 def seconds(text: str) -> float:
-    """Unix time; UsageError for what is not a time. Without a zone it is UTC."""
+    """Parse a time to Unix seconds, in UTC if it has no zone; raise UsageError if the text is not a time."""
     try:
         if text.lstrip("-").replace(".", "", 1).isdecimal():
             unix_seconds = float(text)
@@ -61,7 +61,7 @@ def seconds(text: str) -> float:
 
 
 def words(moment: float) -> str:
-    """The one spelling in addresses, which `seconds` reads back to the millisecond."""
+    """Return the canonical text of a time in addresses, which `seconds` parses to the same millisecond."""
     try:
         text = datetime.fromtimestamp(round(moment, 3), UTC).isoformat(timespec="milliseconds")
     except (ValueError, OverflowError):

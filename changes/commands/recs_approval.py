@@ -107,7 +107,7 @@ def ladders(
 def stop(
     call: CommandCall,
     ladder: LadderId,
-    reason: Annotated[str, typer.Option("--reason", help="Why; the ledger keeps it.")] = "",
+    reason: Annotated[str, typer.Option("--reason", help="Reason, kept in the audit log.")] = "",
 ) -> None:
     """Take no further step of a ladder; what was taken stays."""
     from cotenant.changes.soak.ladder_acts import stop_ladder

@@ -47,7 +47,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Cl
 def test_an_undeclared_cluster_is_acted_on_through_its_own_context_alone(session: Callable[..., CliSession]) -> None:
     of_both = session("east", "west")
     assert of_both.of_cluster("west").load(ASKS).settings.section(KubeSettings).context == ""
-    with pytest.raises(UsageError, match="declare no cluster 'east', and the kubeconfig's context is of west"):
+    with pytest.raises(UsageError, match="no cluster 'east', and the kubeconfig's current context is cluster west"):
         of_both.of_cluster("east").load(ASKS)
     assert of_both.of_cluster("east").load({"kube.context": "east"}).settings.section(KubeSettings).context == "east"
 
@@ -82,8 +82,8 @@ def test_what_asks_no_cluster_takes_any_name(session: Callable[..., CliSession])
 def test_a_context_or_label_for_one_cluster_is_refused_beside_all_of_them(
     session: Callable[..., CliSession], path: str
 ) -> None:
-    with pytest.raises(UsageError, match=f"{path} belongs to one cluster, and was given to --all-clusters"):
+    with pytest.raises(UsageError, match=f"{path} is a setting of a single cluster and .* with --all-clusters"):
         scan_clusters.jobs(session(document=DECLARED, overrides={path: "x"}), {}, offline=False, all_clusters=True)
-    with pytest.raises(UsageError, match=f"{path} belongs to one cluster"):
+    with pytest.raises(UsageError, match=f"{path} is a setting of a single cluster"):
         session(document=DECLARED).require_no_context({path: "x"}, "a dashboard of several clusters")
     session(document=DECLARED).require_no_context({path: None}, "a dashboard of several clusters")

@@ -85,7 +85,7 @@ def test_a_tag_is_refused(tag: str) -> None:
         ("- a", "is not a mapping of sections"),
         ("just words", "is not a mapping of sections"),
         ("{}\n---\n{}", "line 2 begins a second document"),
-        ("{[a]: 1}", "line 1 has a key that is not a word"),
+        ("{[a]: 1}", "line 1 has a list or mapping as a key"),
         ("a: \x00", "is not YAML"),
         ('a: "\\ud800\\U00110000"', "is not YAML"),
     ],

@@ -22,7 +22,7 @@ class OneSection(SettingSections, frozen=True):
 
 
 def test_a_root_without_a_ledger_says_so_where_one_of_several_clusters_is_asked_for() -> None:
-    with pytest.raises(LookupError, match="OneSection has no ledger, of 'prod' or of any other cluster"):
+    with pytest.raises(LookupError, match="OneSection has no setting of a ledger, so none for cluster 'prod'"):
         OneSection().with_ledger_of("prod", {})
 
 

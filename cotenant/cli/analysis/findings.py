@@ -97,7 +97,8 @@ def findings(
         list[str] | None, typer.Option("--what", "-w", metavar="KIND", help="Only this kind; may be repeated.")
     ] = None,
     output: Annotated[
-        FindingsFormat, typer.Option("--output", "-o", help="How to write the rows; patch, kustomize: shares of GPUs.")
+        FindingsFormat,
+        typer.Option("--output", "-o", help="Output format; patch and kustomize write the shares of GPUs."),
     ] = FindingsFormat.TABLE,
     output_dir: Annotated[
         Path | None, typer.Option("--output-dir", metavar="DIR", help="Folder for the files of -o kustomize.")

@@ -105,7 +105,7 @@ def scan(
     query: FilterOption = None,
     workers: WorkersOption = None,
     scheduler: SchedulerOption = None,
-    output: Annotated[ScanFormat, typer.Option("--output", "-o", help="How to write the rows.")] = ScanFormat.TABLE,
+    output: Annotated[ScanFormat, typer.Option("--output", "-o", help="Output format of the rows.")] = ScanFormat.TABLE,
     output_dir: FolderOption = None,
     no_headers: NoHeadersOption = False,
     fail_on: FailOnOption = None,

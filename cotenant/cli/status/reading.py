@@ -62,7 +62,7 @@ def read_cluster(loaded: Loaded[Settings], cluster: str) -> InCluster:
 
     given = loaded.context_by_flag
     if not (given or loaded.reaches_cluster):
-        return InCluster(unknown=f"the settings name no kubeconfig context of cluster {cluster}; give --context")
+        return InCluster(unknown=f"the settings name no kubeconfig context for cluster {cluster}; give --context")
     try:
         client = connect(loaded.settings.kube)
     except ClusterError as error:

@@ -151,7 +151,7 @@ def simulate(
     cluster: ClusterOption = None,
     all_clusters: AllClustersOption = False,
     store: StoreOption = None,
-    output: Annotated[Format, typer.Option("--output", "-o", help="How to write the rows.")] = Format.TABLE,
+    output: Annotated[Format, typer.Option("--output", "-o", help="Output format of the rows.")] = Format.TABLE,
     no_headers: NoHeadersOption = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.")] = False,
 ) -> None:
