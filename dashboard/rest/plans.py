@@ -77,7 +77,7 @@ class PlanTermsBody(msgspec.Struct, forbid_unknown_fields=True):
     def terms(self) -> PlanTerms:
         """Return the terms for the service; raises UsageError for both a window and a schedule."""
         if self.schedule and (self.start or self.end):
-            raise UsageError("a plan has a window or a schedule, not both", fix="Leave one of them out.")
+            raise UsageError("a plan cannot have both a window and a schedule", fix="Leave one of them out.")
         rule = Recurrence(self.schedule, self.zone, self.duration_seconds) if self.schedule else None
         start, end = moment_of(self.start, "start"), moment_of(self.end, "end")
         window = None if start is None or end is None else Span(start, end)

@@ -1,4 +1,4 @@
-"""EDGE: `cotenant serve descheduler`: which pods would leave their nodes, where to, and why others stay. A dry run."""
+"""EDGE: `cotenant serve descheduler`: lists which pods would move to which nodes and why others stay. Read-only."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ app = new_app()
 
 
 class RoundPart(StrEnum):
-    """The tables to print."""
+    """The value of `--show`: which tables of a rebalancing round are printed."""
 
     ALL = "all"
     NODES = "nodes"
@@ -45,7 +45,7 @@ class RoundPart(StrEnum):
 
 
 class RebalancePlugin(StrEnum):
-    """The plugin whose rule is applied."""
+    """The descheduler plugin that decides: relieve overloaded nodes, or empty under-used ones."""
 
     LOW_NODE_LOAD = "LowNodeLoad"
     HIGH_NODE_LOAD = "HighNodeLoad"
@@ -70,7 +70,7 @@ class RebalanceMode(StrEnum):
 def descheduler(
     ctx: typer.Context,
     once: Annotated[
-        bool, typer.Option("--once", help="Decide one round and print it. Continuously: `cotenant serve manager`.")
+        bool, typer.Option("--once", help="Compute one round and print it. `cotenant serve manager` runs continuously.")
     ] = False,
     file: Annotated[
         str,
@@ -78,7 +78,7 @@ def descheduler(
             "--file",
             "-f",
             metavar="FILE",
-            help="Koordinator's configuration of its descheduler (YAML); else descheduler.configuration.",
+            help="Koordinator's DeschedulerConfiguration (YAML). Default: the setting descheduler.configuration.",
         ),
     ] = "",
     plugin: Annotated[
@@ -89,30 +89,30 @@ def descheduler(
         RebalanceMode | None,
         typer.Option(
             "--mode",
-            help="forecast: also overloads of the next half hour, and peaks; observed: now. Else descheduler.mode.",
+            help="Judge nodes by present usage (observed), or also by forecasts (forecast). Default: descheduler.mode.",
         ),
     ] = None,
     show: Annotated[
-        RoundPart, typer.Option("--show", help="One of the tables; CSV of all has the moves.")
+        RoundPart, typer.Option("--show", help="The table to print. CSV with `all` prints the moves.")
     ] = RoundPart.ALL,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     output: OutputOption = Format.TABLE,
     no_headers: NoHeadersOption = False,
 ) -> None:
-    """Say which pods should leave overloaded or under-used nodes, and why others stay. It writes nothing.
+    """List the pods that should leave overloaded or under-used nodes, and why others stay. Nothing is written.
 
-    Exit code 4 when a part of the cluster or of the configuration could not be read.
+    The exit code is 4 if a part of the cluster or of the configuration could not be read.
     """
     from cotenant.scheduler_ext.rebalance.rebalance_report import emptying_report_of, report_of
 
     if not once:
         raise UsageError(
-            "this command decides one round",
-            fix="cotenant serve descheduler --once; the manager decides rounds continuously",
+            "cotenant serve descheduler needs --once, because it computes only one round",
+            fix="cotenant serve descheduler --once; cotenant serve manager runs continuously.",
         )
     if show is RoundPart.EMPTYING and plugin is RebalancePlugin.LOW_NODE_LOAD:
-        raise UsageError("LowNodeLoad empties no nodes", fix="Add --plugin HighNodeLoad.")
+        raise UsageError("--show emptying needs HighNodeLoad", fix="Add --plugin HighNodeLoad.")
     flags = {"kube.kubeconfig": kubeconfig, "kube.context": context, "descheduler.mode": mode and mode.value}
     settings = session_of(ctx).load(flags).settings
     own = settings.section(DeschedulerSettings)
@@ -124,7 +124,7 @@ def descheduler(
         emptying = emptying_arguments_from(file, settings)
         report = emptying_report_of(_read(settings), emptying, with_forecast=forecast, configured=configured)
     _print(report, show, output, headers=not no_headers)
-    summary = f"{counted(report.move_count, 'move')} of {len(report.nodes)} nodes; a dry run: nothing was written"
+    summary = f"{counted(report.move_count, 'move')} planned among {len(report.nodes)} nodes; nothing was written"
     for line in (summary, *report.notes, *report.gaps):
         message(line)
     if report.gaps:
@@ -132,7 +132,7 @@ def descheduler(
 
 
 def arguments_from(file: str, settings: SettingSections) -> RebalanceArgs:
-    """The file's arguments, or those of the settings without a file; UsageError names what cannot be used."""
+    """Return LowNodeLoad's arguments from a file, or from the settings if `file` is "". Raise UsageError if invalid."""
     from cotenant.scheduler_ext.rebalance.arguments import arguments_from_settings, arguments_of
 
     own = settings.section(DeschedulerSettings)
@@ -140,7 +140,7 @@ def arguments_from(file: str, settings: SettingSections) -> RebalanceArgs:
 
 
 def emptying_arguments_from(file: str, settings: SettingSections) -> EmptyingArgs:
-    """Return the arguments of HighNodeLoad from a file, or from the settings."""
+    """Return HighNodeLoad's arguments from a file, or from the settings if `file` is ""."""
     from cotenant.scheduler_ext.rebalance.emptying.arguments import emptying_arguments_of, emptying_configured
 
     own = settings.section(DeschedulerSettings)
@@ -150,7 +150,7 @@ def emptying_arguments_from(file: str, settings: SettingSections) -> EmptyingArg
 def _document(file: str) -> Any:
     parsed = documents(file)
     if len(parsed) > 1:
-        raise UsageError(f"{file} holds {len(parsed)} objects", fix="Give one DeschedulerConfiguration.")
+        raise UsageError(f"{file} has {len(parsed)} objects", fix="Keep only one DeschedulerConfiguration in it.")
     return parsed[0]
 
 
@@ -171,7 +171,7 @@ def _read(settings: SettingSections) -> RebalanceReading:
 
 
 def _print(report: RebalanceReport, show: RoundPart, output: Format, *, headers: bool) -> None:
-    """The tables one below the other; JSON and YAML of all are one object, CSV is one table."""
+    """Print the tables one below the other. JSON and YAML print one object of all tables, CSV prints only the moves."""
     tables = {RoundPart.EMPTYING: report.emptying, RoundPart.NODES: report.nodes, RoundPart.MOVES: report.moves}
     if report.plugin == RebalancePlugin.LOW_NODE_LOAD:
         del tables[RoundPart.EMPTYING]

@@ -129,14 +129,14 @@ def _approve(asked: ApprovePlan, context: PlanContext) -> Intent:
     _require_first(plan, approval, asked.standby)
     if asked.generation is None and not context.tries:
         raise UnseenVersion(
-            f"the approval of plan {asked.plan} does not name the generation that was read",
-            fix="Read the plan, then send its generation: what was changed since is not approved.",
+            f"the approval of plan {asked.plan} does not name the generation of the plan that was read",
+            fix="Read the plan and send its generation, so that no later version of it is approved.",
         )
     if asked.generation not in (None, plan.generation):
         raise UsageError(
-            f"somebody has changed plan {plan.namespace}/{plan.name} since you read it: it is generation "
+            f"plan {plan.namespace}/{plan.name} has changed since you read it: it is generation "
             f"{plan.generation} now, and you saw {asked.generation}",
-            fix="Look at it again.",
+            fix="Read the plan again.",
         )
     return plans.decide_plan(plan, approval, asked.standby)
 
@@ -170,7 +170,7 @@ def _skip(asked: SkipOccurrence, context: PlanContext) -> Intent:
         return plan_terms.skip_start_patch(plan, asked.start_seconds, context.now_seconds)
     window = plan.status.window or plan.window
     if window is None or window.start_seconds != asked.start_seconds:
-        raise UsageError(f"the forecast has moved the window of {asked.plan}", fix="Look at it again.")
+        raise UsageError(f"the forecast has moved the window of {asked.plan}", fix="Read the plan again.")
     reason = asked.reason.strip() or "skipped"
     rejection = Approval(PlanDecision.REJECTED, DecisionScope.ONCE, context.by, context.now_seconds, reason)
     return plans.decide_plan(plan, rejection)

@@ -58,7 +58,7 @@ def test_a_node_that_the_round_does_not_empty_is_refused_in_words(scene: MoveSce
     service.approve_nodes(APPROVER, [COLD])
     outcomes = service.approve_nodes(APPROVER, [COLD, HOT, "nowhere"])
     errors = [outcome.error for outcome in outcomes]
-    assert ["emptied already" in errors[0], "does not empty" in errors[1], "no node nowhere" in errors[2]] == [True] * 3
+    assert ["already" in errors[0], "no longer planned" in errors[1], "no node nowhere" in errors[2]] == [True] * 3
     with pytest.raises(NoData, match="is not being emptied"):
         service.withdraw_node(APPROVER, HOT)
     assert [event for event, _, _ in scene.events()][2:] == ["emptying-refused"] * 3

@@ -64,7 +64,7 @@ def test_a_dry_run_leaves_no_job_and_no_row(scene: MoveScene) -> None:
     pods = planned(scene)
     outcomes = scene.service().preview(APPROVER, [*pods, "shop/other"])
     assert [outcome.error for outcome in outcomes[:-1]] == [""] * len(pods) and len(pods) == 2
-    assert "does not move shop/other" in outcomes[-1].error
+    assert "shop/other is no longer planned" in outcomes[-1].error
     assert (scene.jobs(), scene.rows()) == ([], [])
 
 
@@ -73,7 +73,7 @@ def test_a_second_approval_makes_no_second_job_and_one_refusal_leaves_the_others
     service, (first, second) = scene.service(), planned(scene)
     service.approve(APPROVER, [first])
     again = service.approve(APPROVER, [first, second])
-    assert f"{first} is moved already by job" in again[0].error and not again[1].error
+    assert f"is already moving pod {first}" in again[0].error and not again[1].error
     assert len(scene.jobs()) == 2
     scene.say(again[1].job, "Failed", reason="Unschedulable")
     # the failed one stays as a record; who approves the pod again gets a further job
@@ -88,7 +88,7 @@ def test_a_pod_that_left_its_node_is_not_moved(scene: MoveScene) -> None:
     service.report(VIEWER)  # the round that the person looked at
     scene.api.delete(f"/api/v1/namespaces/shop/pods/{pod.partition('/')[2]}", gracePeriodSeconds="0")
     (outcome,) = service.approve(APPROVER, [pod])
-    assert outcome.error == f"pod {pod} is not on {HOT} any more" and scene.jobs() == []
+    assert outcome.error == f"pod {pod} is no longer on node {HOT}" and scene.jobs() == []
     assert [event for event, _, _ in scene.events()] == ["move-refused"]
 
 
@@ -113,7 +113,7 @@ def test_moves_are_approved_by_approvers_of_the_namespace_alone(scene: MoveScene
             act()
     # Whoever does not read the pod's namespace is not told that the job exists: a refusal would name the namespace.
     reads = who.reads is None
-    with pytest.raises(NotAllowed if reads else NoData, match="may not approve" if reads else "there is no") as refused:
+    with pytest.raises(NotAllowed if reads else NoData, match="may not approve" if reads else "not exist") as refused:
         service.withdraw(who, name)
     assert reads or namespace_of(pod) not in refused.value.message.replace(name, "")
     assert len(scene.jobs()) == 1 and scene.rows() == rows
@@ -127,9 +127,9 @@ def test_a_job_is_withdrawn_while_it_is_pending_and_not_later(scene: MoveScene) 
     assert [one["metadata"]["name"] for one in scene.jobs()] == [outcomes[1].job]
     assert scene.events()[-1] == ("move-withdrawn", "ann", first)
     scene.say(outcomes[1].job, "Running")
-    with pytest.raises(UsageError, match="is Running already"):
+    with pytest.raises(UsageError, match="is Running; only"):
         service.withdraw(APPROVER, outcomes[1].job)
-    with pytest.raises(NoData, match="no PodMigrationJob"):
+    with pytest.raises(NoData, match="does not exist"):
         service.withdraw(APPROVER, outcomes[0].job)
     assert len(scene.jobs()) == 1
 

@@ -205,7 +205,7 @@ def test_a_node_is_emptied_by_who_may(who: Person, off: bool) -> None:
         (None, APPROVER, ("This dashboard reads no cluster.", "cotenant dashboard --act")),
         (FixedMoves(NO_METRICS), APPROVER, ("the usage of nodes is not reported", "cotenant install --components")),
         (FixedMoves(ClusterForbidden("you may not list nodes", fix="Bind it.")), APPROVER, ("forbidden", "list nodes")),
-        (FixedMoves(carrier=OFF), APPROVER, ("is off: nothing would", "descheduler.enabled=true serve manager "
+        (FixedMoves(carrier=OFF), APPROVER, ("is off, so no move", "descheduler.enabled=true serve manager "
         "--write")),
         (FixedMoves(), VIEWER, ("ann may not approve", "this needs role approver or admin")),
         (FixedMoves(NO_MOVES), VIEWER, ("No pod should move now.",)),

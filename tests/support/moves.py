@@ -55,7 +55,7 @@ from tests.support.plans import TestClock, person
 
 GROUP: Final = "/apis/scheduling.koordinator.sh/v1alpha1"
 METRICS: Final = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics"
-OFF: Final = JobCarrier("The manager's feature migrations is off: nothing would execute a move.", ENABLE_COMMAND)
+OFF: Final = JobCarrier("The manager's feature migrations is off, so no move would be executed.", ENABLE_COMMAND)
 NAMESPACE: Final = "shop"
 HOT, COLD = "node-hot", "node-cold"
 CONFIGURATION: Final = {

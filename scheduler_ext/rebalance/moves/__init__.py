@@ -1,1 +1,1 @@
-"""Moves of pods that a person approves: PodMigrationJobs, written through the ledger."""
+"""Moves of pods that a person approves: PodMigrationJobs that are created and recorded in the ledger."""

@@ -1,6 +1,6 @@
-"""EDGE: nodes that a person approves to be emptied: marked and given back with their rights, through the ledger.
+"""EDGE: adds and removes the taint of nodes that a person wants emptied, with that person's rights and ledger rows.
 
-The manager goes on with a node that bears the mark; it takes the mark away when somebody needs the node.
+The manager moves the pods off a tainted node; it removes the taint itself when pending pods need the node.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from cotenant.changes.sent_writes import Sent, sent
 from cotenant.scheduler_ext.rebalance.model.move_service import MoveEvent, MoveOutcome
 
 FIELD_MANAGER: Final = "cotenant-approver"
-OPEN_AGAIN: Final = "Load the page again: each time a round is decided."
+OPEN_AGAIN: Final = "Reload the page to see the moves and nodes that are planned now."
 
 
 def outcome_of(name: str, act: Callable[[], Sent]) -> MoveOutcome:
-    """Return the outcome of an act on a pod or node; a refusal in words.
+    """Run an action on a pod or node and return its outcome; a refusal becomes the outcome's error text.
 
-    Raises ClusterUnreachable: the outcome is unknown; the object shows it.
+    Raise ClusterUnreachable if it is unknown whether the API server carried the action out.
     """
     try:
         done = act()
@@ -41,38 +41,38 @@ def outcome_of(name: str, act: Callable[[], Sent]) -> MoveOutcome:
 
 @dataclass(frozen=True, slots=True)
 class EmptiedNodes:
-    """Nodes that the round would begin, for a person whose client this is."""
+    """The nodes that the present round would start to empty, with the client of the person who may approve that."""
 
     client: KubeClient
     begun: Collection[str] = ()
 
     def mark(self, name: str, why: str) -> Patch:
-        """The mark for a node; UsageError if the round no longer empties it, or it has a mark."""
+        """Return the patch that adds the emptying taint; UsageError if the node has it or is not in the round."""
         node = self._node(name)
         if node.bears(EMPTYING_TAINT):
-            raise UsageError(f"node {name} is being emptied already", fix="Wait, or withdraw it.")
+            raise UsageError(f"node {name} is already being emptied", fix="Wait until it is empty, or withdraw it.")
         if name not in self.begun:
-            raise UsageError(f"the round does not empty {name} any more", fix=OPEN_AGAIN)
+            raise UsageError(f"node {name} is no longer planned to be emptied", fix=OPEN_AGAIN)
         patch = taint_patch(node, EMPTYING_TAINT, why, value=APPROVED)
-        assert patch is not None, "a node without the taint gets it"
+        assert patch is not None, "a node without the taint needs a patch"
         return patch
 
     def tried(self, name: str) -> MoveOutcome:
-        """Return what emptying the node would do, by the server's dry run."""
+        """Send the emptying taint of a node as a dry run, and return the outcome."""
         return outcome_of(name, lambda: self._send(self.mark(name, ""), dry_run=True))
 
     def approved(self, row: LedgerSubject, reason: str) -> MoveOutcome:
-        """Ledger, cluster, ledger; row: of the node."""
-        why = f"node {row.name} is emptied"
+        """Taint the node of the ledger row so that it is emptied; the request and its outcome go to the ledger."""
+        why = f"node {row.name} is to be emptied"
         events = ActEvents(MoveEvent.NODE_ASKED, MoveEvent.NODE_APPROVED, MoveEvent.NODE_REFUSED)
         act = partial(row.carry_out, events, lambda: self.mark(row.name, why), self._send, reason)
         return outcome_of(row.name, act)
 
     def withdrawn(self, row: LedgerSubject, reason: str) -> MoveOutcome:
-        """The same for the end of the mark; NoData for a node without one."""
-        patch = untaint_patch(self._node(row.name), (EMPTYING_TAINT,), f"node {row.name} is given back")
+        """Remove the emptying taint from the node of the ledger row; raise NoData if the node has none."""
+        patch = untaint_patch(self._node(row.name), (EMPTYING_TAINT,), f"node {row.name} is no longer emptied")
         if patch is None:
-            raise NoData(f"node {row.name} is not being emptied", fix="Its mark was taken away already.")
+            raise NoData(f"node {row.name} is not being emptied", fix="Nothing to do: its taint is removed.")
         events = ActEvents(MoveEvent.NODE_ASKED, MoveEvent.NODE_WITHDRAWN, MoveEvent.NODE_REFUSED)
         row.carry_out(events, lambda: patch, self._send, reason)
         return MoveOutcome(row.name)

@@ -1,4 +1,4 @@
-"""PodMigrationJobs as people see them: how jobs of the cluster are read as rows, withdrawn, and who carries them out.
+"""Reads PodMigrationJobs as table rows, makes the request that withdraws one, and says who executes them.
 
 Pure.
 """
@@ -23,24 +23,24 @@ WORKING: Final = frozenset({"Up", "Degraded"})  # states of a feature that does 
 
 
 def withdraw_job(body: Json) -> Delete:
-    """The deletion of a job that is still Pending; UsageError for one that is being executed."""
+    """Return the deletion of a PodMigrationJob; raise UsageError if its phase is no longer Pending."""
     job = MigrationJob.parse(body)
     pod, phase = "/".join(job.pod_key), job.status.phase
     if phase is not JobPhase.PENDING:
         raise UsageError(
-            f"the job of {pod} is {phase.value} already and cannot be withdrawn",
-            fix="It ends without further action: its pod is moved, or stays if a step fails.",
+            f"the job that moves pod {pod} is {phase.value}; only a Pending job can be withdrawn",
+            fix="Wait until the job ends: the pod is moved, or stays on its node if a step fails.",
         )
     return Delete(address_of(job.name), job.uid, f"the move of {pod} is withdrawn", version=job.version)
 
 
 def job_rows(bodies: Sequence[Json]) -> list[dict[str, Any]]:
-    """Rows of the table JOBS, the newest first."""
+    """Return PodMigrationJobs as rows of the table JOBS, newest first."""
     return sorted(map(job_row, bodies), key=lambda row: (-row["created"], row["job"]))
 
 
 def job_row(body: Json) -> dict[str, Any]:
-    """One job; what it does not say is empty. One that cannot be read says why."""
+    """Return one PodMigrationJob as a table row; the row of an invalid object has the parse error as its reason."""
     meta = body.get("metadata") or {}
     annotations = meta.get("annotations") or {}
     try:
@@ -66,18 +66,18 @@ def job_row(body: Json) -> dict[str, Any]:
 
 
 def open_job_of(rows: Sequence[Mapping[str, Any]], pod: str) -> str:
-    """Name of the job that moves the pod at present; "" for none."""
+    """Return the name of the unfinished job that moves a pod, or "" if there is none."""
     ended = {phase.value for phase in JobPhase if phase.ended}
     return next((row["job"] for row in rows if row.get("pod") == pod and row["phase"] not in ended), "")
 
 
 def carrier_of(status: Json | None, feature: str) -> JobCarrier:
-    """Return whether the manager's feature carries jobs out, by the ConfigMap cotenant-status; None: it is absent."""
+    """Return whether a manager feature executes jobs, by the ConfigMap cotenant-status (None if it does not exist)."""
     if status is None:
-        return JobCarrier("No manager runs in this cluster: nothing would execute a move.", ENABLE_COMMAND)
+        return JobCarrier("No manager runs in this cluster, so no move would be executed.", ENABLE_COMMAND)
     text = (status.get("data") or {}).get(feature)
     if text is None:
-        return JobCarrier(f"The manager's feature {feature} is off: nothing would execute a move.", ENABLE_COMMAND)
+        return JobCarrier(f"The manager's feature {feature} is off, so no move would be executed.", ENABLE_COMMAND)
     try:
         condition = msgspec.json.decode(text, type=dict[str, str])
     except UNDECODABLE:
@@ -86,6 +86,6 @@ def carrier_of(status: Json | None, feature: str) -> JobCarrier:
     if state in WORKING:
         return JobCarrier()
     if state == "DryRun":
-        return JobCarrier("The manager is a dry run: it writes nothing and moves no pod.", ENABLE_COMMAND)
+        return JobCarrier("The manager only does a dry run, so no move would be executed.", ENABLE_COMMAND)
     why = f"{state}: {message}" if message else state
-    return JobCarrier(f"The manager's feature {feature} does not work now ({why}).", "cotenant doctor")
+    return JobCarrier(f"The manager's feature {feature} is not working ({why}).", "cotenant doctor")

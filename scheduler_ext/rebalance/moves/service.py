@@ -1,8 +1,8 @@
 """EDGE: moves of pods for dashboard and REST API: the protocol of `rebalance.model.move_service` on a cluster.
 
-Thread-safe. The round and the jobs are read with the program's own rights, once for everybody who looks within some
-seconds; what a person does is done with theirs. The request is written to the ledger before the cluster changes, its
-outcome afterwards. A move is approved only while a round that is decided now still plans it.
+Thread-safe. The cluster is read with the program's own rights, and one reading serves all users for some seconds;
+writes use the rights of the person. A request is written to the ledger before the cluster changes, its outcome
+afterwards. A move can be approved only if the present rebalancing round plans it.
 """
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ HISTORY_ROWS: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class MoveServiceConfig:
-    """Dependencies of a `ClusterMoveService`. anchor_namespace: where the ledger's head is kept; "": nowhere.
+    """Dependencies of a `ClusterMoveService`. The ledger's head is kept in `anchor_namespace` ("" keeps it nowhere).
 
-    configured: the arguments are somebody's and not the built-in ones. namespace: the manager's. by_koordinator:
-    Koordinator's own descheduler carries jobs out.
+    `namespace` is the manager's. `configured` is False if the arguments are the built-in defaults. With
+    `by_koordinator`, Koordinator's own descheduler executes the jobs.
     """
 
     access: ClusterAccess
@@ -92,7 +92,7 @@ class MoveServiceConfig:
 
 
 class ClusterMoveService:
-    """Moves of one cluster."""
+    """The planned moves, PodMigrationJobs and nodes to be emptied of one cluster."""
 
     def __init__(self, config: MoveServiceConfig) -> None:
         self._config = config
@@ -107,23 +107,23 @@ class ClusterMoveService:
 
     # --- looking ------------------------------------------------------------------------------------------------------
     def report(self, who: Person) -> RebalanceReport:
-        """The round that is decided now, or was some seconds ago, of what the person may see."""
+        """Return LowNodeLoad's round, at most some seconds old, with only the pods that the person may see."""
         who.require(Right.READ)
         return visible_to(self._round.answer(), who)
 
     def emptying(self, who: Person) -> RebalanceReport:
-        """Return the report of HighNodeLoad's next round for a person."""
+        """Return HighNodeLoad's round, at most some seconds old, with only the pods that the person may see."""
         who.require(Right.READ)
         return visible_to(self._emptying.answer(), who)
 
     def jobs(self, who: Person) -> MigrationJobs:
-        """The jobs of the cluster, of pods that the person may see."""
+        """Return the PodMigrationJobs of pods that the person may see."""
         who.require(Right.READ)
         listed = self._jobs.answer()
         return replace(listed, jobs=visible_pods(listed.jobs, who))
 
     def history(self, who: Person) -> Sequence[MoveHistoryEntry]:
-        """Return the entries, newest first."""
+        """Return the ledger's latest entries about moves and emptied nodes that the person may see, newest first."""
         who.require(Right.READ)
         events = set(MoveEvent)
         with self._acts.reading() as ledger:
@@ -156,7 +156,7 @@ class ClusterMoveService:
 
     @staticmethod
     def _rows(client: KubeClient) -> list[dict[str, Any]]:
-        """Jobs of the cluster; none where their kind is not installed."""
+        """Return the cluster's jobs as rows; an empty list if their CRD is not installed."""
         try:
             return job_rows(client.list(address_of("").collection, dict[str, Any]))
         except ClusterAbsent:
@@ -168,19 +168,19 @@ class ClusterMoveService:
         try:
             status = client.get(Address("v1", "configmaps", STATUS_CONFIG_MAP, self._config.namespace).path)
         except ClusterForbidden as error:
-            return JobCarrier(f"It is not known whether moves are executed: {error.message}.", "cotenant doctor")
+            return JobCarrier(f"Whether the manager executes moves is unknown: {error.message}.", "cotenant doctor")
         return carrier_of(status, feature)
 
     # --- acting -------------------------------------------------------------------------------------------------------
     def preview(self, who: Person, pods: Sequence[str]) -> Sequence[MoveOutcome]:
-        """Dry run on the server; nothing is kept, and nothing is written to the ledger."""
+        """Send the jobs of these pods as a server-side dry run; neither the cluster nor the ledger changes."""
         self._require(who, pods)
         with self._acts.client(who) as client:
             planned, by = self._load_planned_moves(client, who), who.name or asked_who(client).name
             return [planned.tried(pod, by) for pod in pods]
 
     def approve(self, who: Person, pods: Sequence[str], reason: str = "") -> Sequence[MoveOutcome]:
-        """One job after another: a refusal of one leaves the others."""
+        """Create the PodMigrationJobs of these pods one by one; after a refusal the other pods still get theirs."""
         self._require(who, pods)
         with self._acts.acting(who, "approve moves", self._config.clock) as (client, subject):
             planned = self._load_planned_moves(client, who)
@@ -189,13 +189,13 @@ class ClusterMoveService:
         return outcomes
 
     def withdraw(self, who: Person, job: str, reason: str = "") -> MoveOutcome:
-        """Only while it is Pending: the server refuses when it has gone on since we looked."""
+        """Delete a Pending job; the API server refuses the deletion if the job has changed since it was read."""
         who.require(Right.APPROVE)
         with self._acts.acting(who, "withdraw a move", self._config.clock) as (client, subject):
             body = client.get(address_of(job).path)
             pod = job_rows([body])[0]["pod"] if body is not None else ""
             if body is None or not who.may(Right.READ, namespace_of(pod)):
-                raise NoData(f"there is no PodMigrationJob {job}", fix="It was removed, or withdrawn already.")
+                raise NoData(f"PodMigrationJob {job} does not exist", fix="Nothing to do: it was deleted or withdrawn.")
             who.require(Right.APPROVE, namespace_of(pod))
             intent = withdraw_job(body)
             events = ActEvents(MoveEvent.ASKED, MoveEvent.WITHDRAWN, MoveEvent.REFUSED)
@@ -204,13 +204,13 @@ class ClusterMoveService:
         return MoveOutcome(pod, job)
 
     def preview_nodes(self, who: Person, nodes: Sequence[str]) -> Sequence[MoveOutcome]:
-        """Dry run on the server; nothing is kept, and nothing is written to the ledger."""
+        """Send the emptying taints of these nodes as a server-side dry run; neither cluster nor ledger changes."""
         begun = self._begun(who, nodes)
         with self._acts.client(who) as client:
             return [EmptiedNodes(client, begun).tried(node) for node in nodes]
 
     def approve_nodes(self, who: Person, nodes: Sequence[str], reason: str = "") -> Sequence[MoveOutcome]:
-        """One node after another: a refusal of one leaves the others."""
+        """Taint these nodes one by one so that they are emptied; after a refusal the others are still tainted."""
         begun = self._begun(who, nodes)
         with self._acts.acting(who, "empty nodes", self._config.clock) as (client, subject):
             planned = EmptiedNodes(client, begun)
@@ -219,15 +219,15 @@ class ClusterMoveService:
         return outcomes
 
     def withdraw_node(self, who: Person, node: str, reason: str = "") -> MoveOutcome:
-        """Its moves under way go on; the manager begins no more."""
+        """Remove a node's emptying taint: moves under way continue, but the manager starts no new ones."""
         who.require_everywhere(Right.APPROVE)
-        with self._acts.acting(who, "give a node back", self._config.clock) as (client, subject):
+        with self._acts.acting(who, "stop emptying a node", self._config.clock) as (client, subject):
             outcome = EmptiedNodes(client).withdrawn(subject(node), reason.strip())
         self._forget_rounds()
         return outcome
 
     def _begun(self, who: Person, nodes: Sequence[str]) -> frozenset[str]:
-        """Nodes that the round begins; NotAllowed, or UsageError while nobody would empty them."""
+        """Return the nodes that the round starts to empty; NotAllowed, or UsageError if nothing would empty them."""
         if not nodes:
             raise UsageError("no node is chosen", fix="Name at least one node.")
         who.require_everywhere(Right.APPROVE)
@@ -238,12 +238,12 @@ class ClusterMoveService:
         return frozenset(row["node"] for row in rows if row["decision"] == TO_BE_EMPTIED)
 
     def _forget_rounds(self) -> None:
-        """Forget what was read, so that the next question reads the cluster again, with the nodes' marks."""
+        """Drop the cached readings, so that the next request reads the cluster with its new taints."""
         for reading in (self._reading, self._round, self._emptying, self._jobs):
             reading.forget()
 
     def _require(self, who: Person, pods: Sequence[str]) -> None:
-        """NotAllowed, or UsageError while nobody would carry the moves out; nothing is written then."""
+        """Raise NotAllowed without the right to approve, or UsageError if nothing would execute the moves."""
         if not pods:
             raise UsageError("no move is chosen", fix="Name at least one pod as NAMESPACE/NAME.")
         for pod in pods:
@@ -261,9 +261,9 @@ class ClusterMoveService:
 
 @dataclass(frozen=True, slots=True)
 class _PlannedMoves:
-    """Moves of a round by pod, and rows of the jobs, for a person whose client this is; arguments: of new jobs.
+    """A round's moves by pod and the cluster's job rows, with a person's client and the arguments of new jobs.
 
-    known_as: their name at the API server where the ledger has another, which signs the jobs.
+    `known_as` is the person's name at the API server if it differs from that in the ledger; it signs the jobs.
     """
 
     client: KubeClient
@@ -273,27 +273,27 @@ class _PlannedMoves:
     known_as: str = ""
 
     def job(self, pod: str, by: str) -> Create:
-        """The job of a pod's move as it is now; UsageError when it is not planned any more or under way already."""
+        """Return the job that moves a pod; UsageError if the round no longer plans the move or another job has it."""
         if under_way := open_job_of(self.jobs, pod):
-            raise UsageError(f"{pod} is moved already by job {under_way}", fix="Wait until that job has ended.")
+            raise UsageError(f"job {under_way} is already moving pod {pod}", fix="Wait until that job has ended.")
         row = self.moves.get(pod)
         if row is None:
-            raise UsageError(f"the round does not move {pod} any more", fix=OPEN_AGAIN)
+            raise UsageError(f"pod {pod} is no longer planned to be moved", fix=OPEN_AGAIN)
         namespace, _, name = pod.partition("/")
         body = self.client.get(Address("v1", "pods", name, namespace).path) or {}
         meta, node = body.get("metadata") or {}, (body.get("spec") or {}).get("nodeName")
         if meta.get("deletionTimestamp") or node != row["source"]:
-            raise UsageError(f"pod {pod} is not on {row['source']} any more", fix=OPEN_AGAIN)
+            raise UsageError(f"pod {pod} is no longer on node {row['source']}", fix=OPEN_AGAIN)
         move = JobMove(pod, str(meta.get("uid") or ""), row["source"], row["target"], row["reason"])
         taken = {str(job["job"]) for job in self.jobs}
         return job_of(move, self.arguments, {"annotations": {APPROVED_BY_ANNOTATION: by}}, taken)
 
     def tried(self, pod: str, by: str) -> MoveOutcome:
-        """Dry run; by: who would sign it."""
+        """Send the pod's job as a dry run; `by` would sign it."""
         return outcome_of(pod, lambda: self._send(self.job(pod, self.known_as or by), dry_run=True))
 
     def approved(self, row: LedgerSubject, reason: str) -> MoveOutcome:
-        """Ledger, cluster, ledger; row: of the pod."""
+        """Create the job for the pod of the ledger row; the request and its outcome go to the ledger."""
         events = ActEvents(MoveEvent.ASKED, MoveEvent.APPROVED, MoveEvent.REFUSED)
         act = partial(row.carry_out, events, lambda: self.job(row.name, self.known_as or row.by), self._send, reason)
         return outcome_of(row.name, act)
@@ -302,14 +302,14 @@ class _PlannedMoves:
         try:
             return sent(Writer(self.client, FIELD_MANAGER), job, dry_run=dry_run)
         except ClusterConflict as error:
-            fix = "It has ended, or somebody made it a moment ago: kubectl get podmigrationjobs."
-            raise UsageError(f"the pod has a job already: {job.address.name}", fix=fix) from error
+            fix = "Check whether that job has ended: kubectl get podmigrationjobs."
+            raise UsageError(f"PodMigrationJob {job.address.name} already exists for this pod", fix=fix) from error
 
 
 def move_service_of(
     settings: SettingSections, access: ClusterAccess | None = None, clock: Clock | None = None
 ) -> ClusterMoveService:
-    """A service of moves on the cluster and with the ledger of the settings; sends no request yet."""
+    """Return a service of moves that uses the cluster and the ledger of the settings. It sends no request yet."""
     from cotenant.changes.access.kubeconfig_access import door_of
 
     own = settings.section(DeschedulerSettings)

@@ -1,1 +1,1 @@
-"""`cotenant reservations`: capacity for workloads before they need it."""
+"""`cotenant reservations`: reserve capacity for workloads before they need it."""

@@ -1,4 +1,4 @@
-"""EDGE: `cotenant config convert reservation`: an object in an old form, from a file, in today's on stdout."""
+"""EDGE: `cotenant config convert reservation`: reads old Reservation objects from a file, prints the current form."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ app = new_app()
 
 
 class ObjectFormat(StrEnum):
-    """The output format of objects."""
+    """The format in which converted objects are printed."""
 
     YAML = "yaml"
     JSON = "json"
@@ -24,7 +24,7 @@ class ObjectFormat(StrEnum):
 
 @app.callback(epilog=examples("cotenant config convert reservation sketch.yaml | kubectl apply -f -"))
 def _family() -> None:
-    """Convert objects of old versions."""
+    """Convert objects from an old form to the current one."""
 
 
 @app.command(
@@ -33,14 +33,14 @@ def _family() -> None:
     )
 )
 def reservation(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="YAML or JSON; - reads stdin.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="YAML or JSON file with Reservations; - reads stdin.")],
     output: Annotated[
-        ObjectFormat, typer.Option("--output", "-o", help="How to write the objects.")
+        ObjectFormat, typer.Option("--output", "-o", help="Format of the printed objects.")
     ] = ObjectFormat.YAML,
 ) -> None:
-    """Turn namespaced Reservations with resourceOwners and timeToLiveInSeconds into today's cluster-scoped ones.
+    """Convert namespaced Reservations with resourceOwners and timeToLiveInSeconds to the cluster-scoped form.
 
-    What changed in meaning is said on stderr. A field that has no counterpart is an error, and nothing is written.
+    Changes of meaning are printed on stderr. A field without a counterpart is an error, and nothing is written.
     """
     from cotenant.scheduler_ext.sketch import convert_reservation
 

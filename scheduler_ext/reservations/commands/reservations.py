@@ -1,4 +1,4 @@
-"""EDGE: `cotenant reservations`: capacity for workloads before they need it: previewed, approved, back-tested."""
+"""EDGE: `cotenant reservations`: lists, previews, approves and back-tests plans that reserve capacity for workloads."""
 
 from __future__ import annotations
 
@@ -26,19 +26,17 @@ if TYPE_CHECKING:
 
 app = new_app()
 
-PlanArgument = Annotated[str, typer.Argument(metavar="NAMESPACE/NAME", help="The plan.", show_default=False)]
+PlanArgument = Annotated[str, typer.Argument(metavar="NAMESPACE/NAME", help="Reservation plan.", show_default=False)]
 StartOption = Annotated[
-    str, typer.Option("--start", metavar="TIME", help="Start of the occurrence, as 2027-03-05T17:00:00Z.")
+    str, typer.Option("--start", metavar="TIME", help="Start of the occurrence, such as 2027-03-05T17:00:00Z.")
 ]
 YesOption = Annotated[
-    bool, typer.Option("--yes", help="Apply it and record it in the ledger; without it the API server only checks.")
+    bool, typer.Option("--yes", help="Write the change and record it in the ledger; without --yes it is a dry run.")
 ]
-OnceOption = Annotated[bool, typer.Option("--once", help="For the next occurrence only, not for all.")]
+OnceOption = Annotated[bool, typer.Option("--once", help="Decide on the next occurrence only, not on all.")]
 StandbyOption = Annotated[
     int | None,
-    typer.Option(
-        "--standby", min=0, max=100, metavar="PODS", help="Pods for which capacity is reserved at all times; 0 is none."
-    ),
+    typer.Option("--standby", min=0, max=100, metavar="PODS", help="Pods for which capacity is reserved at all times."),
 ]
 GenerationOption = Annotated[
     int | None,
@@ -46,10 +44,10 @@ GenerationOption = Annotated[
         "--generation",
         min=1,
         metavar="N",
-        help="Only if the plan still has this generation, as printed by the dry run; default: the present one.",
+        help="Approve only if the plan still has this generation, which the dry run prints. Default: the present one.",
     ),
 ]
-ReasonOption = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Reason, for later readers.")]
+ReasonOption = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Reason, which the plan's history shows.")]
 
 
 @command(
@@ -57,8 +55,8 @@ ReasonOption = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Rea
     LIVE,
     "cotenant reservations approve shop/deployment-web  # a dry run",
     "cotenant reservations approve shop/deployment-web --once --yes",
-    "cotenant reservations approve shop/deployment-web --generation 3 --yes  # only as the dry run showed it",
-    "cotenant reservations approve shop/deployment-web --standby 0 --yes  # its windows alone",
+    "cotenant reservations approve shop/deployment-web --generation 3 --yes  # fails if the plan has changed",
+    "cotenant reservations approve shop/deployment-web --standby 0 --yes  # without standby capacity",
 )
 def approve(
     call: CommandCall,
@@ -69,9 +67,9 @@ def approve(
     reason: ReasonOption = "",
     yes: YesOption = False,
 ) -> None:
-    """Approve a plan: its capacity is reserved at the start of its window less the lead.
+    """Approve a plan: its capacity is reserved before each window starts, earlier by the plan's lead time.
 
-    The plan is printed first, and approved only as printed.
+    The plan is printed first. The approval fails if the plan has changed since it was printed.
     """
     from cotenant.scheduler_ext.reservations.acts import ApprovePlan
     from cotenant.scheduler_ext.reservations.model.plan import DecisionScope
@@ -85,7 +83,7 @@ def approve(
 def reject(
     call: CommandCall, plan: PlanArgument, once: OnceOption = False, reason: ReasonOption = "", yes: YesOption = False
 ) -> None:
-    """Reject a plan: nothing is reserved, and what is reserved is released."""
+    """Reject a plan: it reserves no more capacity, and capacity that is reserved already is released."""
     from cotenant.scheduler_ext.reservations.acts import RejectPlan
     from cotenant.scheduler_ext.reservations.model.plan import DecisionScope
 
@@ -95,7 +93,7 @@ def reject(
 
 @command(app, LIVE, "cotenant reservations skip shop/deployment-web-schedule --start 2027-03-05T17:00:00Z --yes")
 def skip(call: CommandCall, plan: PlanArgument, start: StartOption, yes: YesOption = False) -> None:
-    """Leave out one occurrence of a schedule; the others stay."""
+    """Skip one occurrence of a scheduled plan; its other occurrences are not changed."""
     from cotenant.scheduler_ext.reservations.acts import SkipOccurrence
 
     carry_out(call.settings, SkipOccurrence(parse_plan(plan), _start(start)), yes)
@@ -103,14 +101,14 @@ def skip(call: CommandCall, plan: PlanArgument, start: StartOption, yes: YesOpti
 
 @command(app, LIVE, "cotenant reservations unskip shop/deployment-web-schedule --start 2027-03-05T17:00:00Z --yes")
 def unskip(call: CommandCall, plan: PlanArgument, start: StartOption, yes: YesOption = False) -> None:
-    """Let a skipped occurrence of a schedule happen after all."""
+    """Restore an occurrence of a scheduled plan that was skipped."""
     from cotenant.scheduler_ext.reservations.acts import RestoreOccurrence
 
     carry_out(call.settings, RestoreOccurrence(parse_plan(plan), _start(start)), yes)
 
 
 def carry_out(settings: SettingSections, asked: Any, yes: bool) -> None:
-    """Try a request on the server, or do it through the plan service, which writes it into the ledger."""
+    """Send a request as a dry run, or with `yes` carry it out through the plan service and record it in the ledger."""
     from cotenant.base.kube import clock_of
     from cotenant.base.people import Grant, Person, Role
     from cotenant.scheduler_ext.reservations.acts import ApprovePlan, RejectPlan
@@ -126,14 +124,14 @@ def carry_out(settings: SettingSections, asked: Any, yes: bool) -> None:
         chosen = read if asked.standby is None else replace(read, standby=asked.standby)
         lines = [
             f"{read.namespace}/{read.name}: {terms_text(read)}",
-            f"generation {read.generation}; --generation {read.generation} approves only this one",
+            f"generation {read.generation}; with --generation {read.generation} only this version is approved",
             *_window_and_standby_lines(chosen),
         ]
         message("\n".join(lines))
         asked = replace(asked, generation=read.generation if asked.generation is None else asked.generation)
     if not yes:
         tried = service.try_out(who, asked)
-        done = "the API server would take it; nothing was written. Do it with --yes"
+        done = "dry run: the API server accepts the change; nothing was written. Write it with --yes"
         message(f"{tried.intent.address}: {tried.intent.why}; {done}")
         for line in tried.lines:
             message(f"  {line.pointer}: {line.now} -> {line.new}")
@@ -145,7 +143,7 @@ def carry_out(settings: SettingSections, asked: Any, yes: bool) -> None:
         if plan.status.window:
             at = datetime.fromtimestamp(plan.status.reserve_at_seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
             is_past = plan.status.reserve_at_seconds <= clock_of(settings.section(KubeSettings)).now_seconds()
-            when = f"is reserved now: its time, {at}, has passed" if is_past else f"will be reserved at {at}"
+            when = f"is being reserved now, because {at} has passed" if is_past else f"will be reserved at {at}"
             done += f"\ncapacity for {counted(plan.count, 'pod')} {when}"
         done += beside
     elif isinstance(asked, RejectPlan):
@@ -154,25 +152,25 @@ def carry_out(settings: SettingSections, asked: Any, yes: bool) -> None:
 
 
 def parse_plan(text: str) -> PlanRef:
-    """Return the plan that a text names."""
+    """Return the plan that a text of the form NAMESPACE/NAME names; raise UsageError for any other form."""
     from cotenant.scheduler_ext.reservations.model.plan_service import PlanRef
 
     namespace, _, name = text.partition("/")
     if not namespace or not name or "/" in name:
-        raise UsageError(f"{text!r} is not NAMESPACE/NAME", fix="Write it as in shop/deployment-web.")
+        raise UsageError(f"plan {text!r} is not NAMESPACE/NAME", fix="Write it as in shop/deployment-web.")
     return PlanRef(namespace, name)
 
 
 def _window_and_standby_lines(plan: Plan) -> list[str]:
-    """Return the windows that an approval covers and the standby capacity, a line each."""
+    """Return a line with the windows that an approval covers and a line with the standby capacity."""
     from cotenant.scheduler_ext.reservations.commands.rows import window_text
 
     lines = [f"windows (UTC): {window_text(plan.windows)}"] if plan.windows else []
     if plan.standby:
         lines.append(
             f"standby: capacity for {counted(plan.standby, 'more pod')} of "
-            f"{plan.cores_per_pod:g} cores at any time, "
-            f"at most {plan.standby_core_hours:.1f} idle core-hours a day; --standby 0 leaves it out"
+            f"{plan.cores_per_pod:g} cores at all times, "
+            f"at most {plan.standby_core_hours:.1f} idle core-hours a day; --standby 0 approves none"
         )
     return lines
 
@@ -180,21 +178,21 @@ def _window_and_standby_lines(plan: Plan) -> list[str]:
 WorkloadArgument = Annotated[
     str,
     typer.Argument(
-        metavar="NAMESPACE/KIND/NAME", help="The workload.", show_default=False, autocompletion=workload_addresses
+        metavar="NAMESPACE/KIND/NAME", help="Workload.", show_default=False, autocompletion=workload_addresses
     ),
 ]
 
 
 @app.callback(
     epilog=examples(
-        "cotenant reservations list --proposed  # what the last scan proposes; asks no cluster",
+        "cotenant reservations list --proposed  # proposals of the last scan, without a cluster",
         "cotenant reservations list",
         "cotenant reservations preview shop/deployment-web",
         "cotenant reservations approve shop/deployment-web --yes",
     )
 )
 def _family() -> None:
-    """Capacity that is reserved before a workload needs it."""
+    """Reserve capacity before a workload needs it."""
 
 
 @command(
@@ -207,11 +205,11 @@ def _family() -> None:
 def list_(
     call: CommandCall,
     proposed: Annotated[
-        bool, typer.Option("--proposed", help="Plans that the stored results propose, without a cluster.")
+        bool, typer.Option("--proposed", help="List the plans that the last scan proposes; needs no cluster.")
     ] = False,
     namespace: NamespaceOption = None,
 ) -> None:
-    """List plans of the cluster, or with --proposed what the last scan found worth reserving."""
+    """List the reservation plans of the cluster, or with --proposed those that the last scan proposes."""
     if proposed:
         from cotenant.recommender.model.views import PLANS
 
@@ -228,7 +226,7 @@ def list_(
     if listed.plans:
         message(counts(listed.plans).words)
     elif not listed.unreadable:
-        message("no reservation plan; `cotenant reservations list --proposed` shows what the last scan proposes")
+        message("no reservation plan exists; `cotenant reservations list --proposed` lists the last scan's proposals")
     if listed.unreadable:
         message(f"partial: {listed.note}", style="yellow")
         raise typer.Exit(EXIT_PARTIAL)
@@ -241,13 +239,13 @@ def list_(
     "cotenant reservations show shop/web -o yaml",
 )
 def show(call: CommandCall, plan: PlanArgument) -> None:
-    """Show one plan: what it asks for, where it is in its life, how past occurrences went."""
+    """Show one plan as an object: its terms, its approval, its present phase and the scores of past occurrences."""
     print_document(_read(call.settings, plan), call.output)
 
 
 @command(app, LIVE | ROWS, "cotenant reservations scores shop/deployment-web -o csv")
 def scores(call: CommandCall, plan: PlanArgument) -> None:
-    """Show how a plan's past occurrences went: reserved, used, missed, idle, lead."""
+    """Show how much capacity each past occurrence of a plan reserved, used, lacked and left idle, and how early."""
     from cotenant.scheduler_ext.reservations.commands.rows import score_table
 
     table = score_table(_read(call.settings, plan))
@@ -258,7 +256,7 @@ def scores(call: CommandCall, plan: PlanArgument) -> None:
 
 @command(app, LIVE | ROWS, "cotenant reservations report shop/deployment-web")
 def report(call: CommandCall, plan: PlanArgument) -> None:
-    """Show what a plan's last peak came to: expected and seen, covered or not, idle, and what would be without it."""
+    """Report on a plan's last occurrence: expected and actual pods, coverage, idle capacity, effect without it."""
     from cotenant.scheduler_ext.reservations.commands.rows import report_table
     from cotenant.scheduler_ext.reservations.model.plan_scores import reports
 
@@ -277,7 +275,7 @@ def report(call: CommandCall, plan: PlanArgument) -> None:
     "cotenant reservations preview shop/web -o json",
 )
 def preview(call: CommandCall, plan: PlanArgument) -> None:
-    """Show what approving a plan would mean: where its pods fit, quota left, batch displaced, money."""
+    """Show what approving a plan would do: where its pods fit, remaining quota, displaced batch work, cost."""
     from cotenant.changes.forecasted_usage import ahead_of
     from cotenant.scheduler_ext.reservations.commands.rows import preview_table
     from cotenant.scheduler_ext.reservations.service.plans import nothing_ahead, preview_plan
@@ -302,20 +300,20 @@ def preview(call: CommandCall, plan: PlanArgument) -> None:
 def plan(
     call: CommandCall,
     workload: WorkloadArgument,
-    pods: Annotated[int, typer.Option("--pods", min=1, max=10_000, help="Pods that capacity is reserved for.")],
+    pods: Annotated[int, typer.Option("--pods", min=1, max=10_000, help="Number of pods to reserve for.")],
     length: Annotated[str, typer.Option("--for", metavar="DURATION", help="Length of each window, such as 2h.")],
     schedule: Annotated[
-        str, typer.Option("--schedule", metavar="CRON", help="Start of each window, five fields.")
+        str, typer.Option("--schedule", metavar="CRON", help="Starts of the windows, as five cron fields.")
     ] = "",
     zone: Annotated[str, typer.Option("--zone", metavar="IANA", help="Time zone of the schedule.")] = "Etc/UTC",
-    start: Annotated[str, typer.Option("--start", metavar="TIME", help="Start of a single window (RFC 3339).")] = "",
+    start: Annotated[str, typer.Option("--start", metavar="TIME", help="Start of the only window (RFC 3339).")] = "",
     name: Annotated[
-        str, typer.Option("--name", metavar="NAME", help="Name of the plan; else made of the workload.")
+        str, typer.Option("--name", metavar="NAME", help="Name of the plan. Default: derived from the workload.")
     ] = "",
     standby: StandbyOption = None,
     yes: YesOption = False,
 ) -> None:
-    """Make a plan by schedule or for one window, sized by the workload's own requests; it still has to be approved."""
+    """Create a plan for a schedule or one window, sized by the workload's requests. It needs an approval afterwards."""
     from cotenant.base.kube import clock_of
     from cotenant.base.kubernetes.moments import seconds_of
     from cotenant.scheduler_ext.reservations.acts import MakePlan
@@ -326,7 +324,8 @@ def plan(
     ref = named_workload(settings, None, workload)
     seconds = seconds_of(length, "--for")
     if bool(schedule) is bool(start) or seconds <= 0:
-        raise UsageError("give --schedule or --start, and a length", fix="--schedule '0 18 * * 1-5' --for 2h")
+        fix = "Write for example --schedule '0 18 * * 1-5' --for 2h."
+        raise UsageError("a plan needs either --schedule or --start, and a positive --for", fix=fix)
     recurring = window = None
     if schedule:
         recurring = Recurrence(schedule, zone, seconds)
@@ -334,10 +333,10 @@ def plan(
         begin = _start(start)
         window = Span(begin, begin + seconds)
         if window.end_seconds <= clock_of(settings.section(KubeSettings)).now_seconds():
-            raise UsageError(f"--start {start!r}: the window is already over", fix="Give a time to come.")
+            raise UsageError(f"the window of --start {start!r} is already over", fix="Give a later start.")
     asked = MakePlan(ref, PlanTerms(pods, window=window, recurring=recurring, standby=standby or 0), name)
     carry_out(settings, asked, yes)
-    message(f"approve it with: cotenant reservations approve {asked.plan} --yes")
+    message(f"approve the plan with: cotenant reservations approve {asked.plan} --yes")
 
 
 @command(
@@ -347,7 +346,7 @@ def plan(
     "cotenant reservations backtest shop/Deployment/web -o csv",
 )
 def backtest(call: CommandCall, workload: WorkloadArgument) -> None:
-    """Replay the last days from the store: what each quantile, last week's cron and a static headroom would reserve."""
+    """Replay the stored last days: what each quantile, last week's cron and a static headroom would have reserved."""
     from cotenant.scheduler_ext.reservations.commands.rows import backtest_table
     from cotenant.scheduler_ext.reservations.commands.workload_history import WorkloadHistory
     from cotenant.scheduler_ext.reservations.plans.proposals import contest
@@ -360,11 +359,10 @@ def backtest(call: CommandCall, workload: WorkloadArgument) -> None:
     cores, ratio = size.request_millicores / 1000, settings.section(PlanSettings).miss_cost_ratio
     tried = backtest_table(contest(size, past, settings.section(PlanSettings)), cores, ratio)
     call.print(tried)
-    message(f"the last {past.days:.0f} days, forecast once a day; a missed core-hour costs {ratio:g} idle ones")
+    message(f"replayed {past.days:.0f} days with a forecast a day; a missed core-hour counts as {ratio:g} idle ones")
 
 
 def _read(settings: SettingSections, name: str) -> Plan:
-    """The plan that a command names."""
     from cotenant.scheduler_ext.reservations.service.plans import plan
 
     ref = parse_plan(name)
@@ -382,5 +380,5 @@ def _start(text: str) -> float:
 
     at = moment_of(text, "--start")
     if at is None:
-        raise UsageError("--start is empty", fix="Write a time in UTC, as 2027-03-05T17:00:00Z.")
+        raise UsageError("--start is empty", fix="Write a time in UTC, such as 2027-03-05T17:00:00Z.")
     return at

@@ -1,4 +1,4 @@
-"""Reservation plans as rows: what `cotenant reservations` prints. Pure."""
+"""Turns reservation plans into the tables that `cotenant reservations` prints. Pure."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ RESERVATION_PLANS: Final = Schema(
     "reservation_plans",
     (
         *_KEY,
-        Column("owner", "Owner", Kind.TEXT, "Workload that the capacity is for, kind/name."),
-        Column("source", "Source", Kind.TEXT, "Forecast, Recurring or Manual."),
+        Column("owner", "Owner", Kind.TEXT, "Workload (kind/name) whose pods may use the capacity."),
+        Column("source", "Source", Kind.TEXT, "Origin of the plan's windows: Forecast, Recurring or Manual."),
         Column("phase", "Phase", Kind.TEXT, "Phase of the present occurrence.", essential=True),
-        Column("start", "Start", Kind.TIME, "When the capacity is needed next.", essential=True),
-        Column("end", "End", Kind.TIME, "Until when."),
-        Column("pods", "Pods", Kind.INTEGER, "Pods that capacity is reserved for.", essential=True),
+        Column("start", "Start", Kind.TIME, "Start of the present or next window.", essential=True),
+        Column("end", "End", Kind.TIME, "End of that window."),
+        Column("pods", "Pods", Kind.INTEGER, "Pods for which the plan reserves capacity.", essential=True),
         Column("windows", "Windows", Kind.TEXT, "All forecast windows (UTC), each with its largest number of pods."),
         Column("standby", "Standby", Kind.INTEGER, "Pods for which capacity is reserved at all times."),
-        Column("there", "There", Kind.INTEGER, "Of these pods, those whose capacity is reserved."),
+        Column("there", "There", Kind.INTEGER, "Pods whose capacity is reserved at present."),
         Column("quantile", "Quantile", Kind.NUMBER, "Quantile of the demand that the capacity covers."),
         Column(
-            "expected_hit", "Exp. used", Kind.RATIO, "Share of the reserved capacity that is used, by the back-test."
+            "expected_hit", "Exp. used", Kind.RATIO, "Share of the reserved capacity that was used in the back-test."
         ),
-        Column("coverage", "Last coverage", Kind.RATIO, "Share of the needed pod-time that found capacity, last time."),
+        Column("coverage", "Last coverage", Kind.RATIO, "Share of the needed pod-time with capacity, last time."),
         Column("hit", "Last used", Kind.RATIO, "Share of the reserved pod-time that was used, last time."),
-        Column("why", "Why", Kind.TEXT, "What its conditions say."),
+        Column("why", "Why", Kind.TEXT, "Messages of the plan's conditions."),
         Column("reserve_at", "Reserved at", Kind.TIME, "When capacity is or was reserved.", wide=True),
-        Column("idle_core_hours", "Idle core-h", Kind.NUMBER, "Core-hours that stayed idle, last time.", wide=True),
+        Column("idle_core_hours", "Idle core-h", Kind.NUMBER, "Idle reserved core-hours, last time.", wide=True),
     ),
     ("namespace", "plan"),
 )
@@ -55,22 +55,22 @@ SCORES: Final = Schema(
     (
         *_KEY,
         Column("start", "Start", Kind.TIME, "Beginning of the occurrence."),
-        Column("planned", "Expected", Kind.INTEGER, "Pods that the plan counted on, beyond the baseline."),
-        Column("needed", "Needed", Kind.INTEGER, "Largest number at one time that used or lacked a reservation."),
-        Column("held", "Reserved", Kind.INTEGER, "Most pods that capacity was reserved for."),
-        Column("used", "Used", Kind.INTEGER, "Most that used it."),
-        Column("missed", "Missed", Kind.INTEGER, "Most that waited without capacity."),
-        Column("coverage", "Coverage", Kind.RATIO, "Share of the needed pod-time that found capacity."),
-        Column("hit", "Used", Kind.RATIO, "Used share of the reserved pod-time."),
-        Column("idle_core_hours", "Idle core-h", Kind.NUMBER, "Core-hours that stayed idle."),
-        Column("lent_core_hours", "Lent core-h", Kind.NUMBER, "Reserved core-hours that batch used meanwhile."),
+        Column("planned", "Expected", Kind.INTEGER, "Pods that the plan expected beyond the baseline pods."),
+        Column("needed", "Needed", Kind.INTEGER, "Most pods that used or lacked reserved capacity at once."),
+        Column("held", "Reserved", Kind.INTEGER, "Most pods for which capacity was reserved at once."),
+        Column("used", "Used", Kind.INTEGER, "Most pods that used reserved capacity at once."),
+        Column("missed", "Missed", Kind.INTEGER, "Most pods that waited for capacity at once."),
+        Column("coverage", "Coverage", Kind.RATIO, "Share of the needed pod-time that had capacity."),
+        Column("hit", "Used", Kind.RATIO, "Share of the reserved pod-time that was used."),
+        Column("idle_core_hours", "Idle core-h", Kind.NUMBER, "Reserved core-hours that no pod of the workload used."),
+        Column("lent_core_hours", "Lent core-h", Kind.NUMBER, "Idle reserved core-hours that batch pods used."),
         Column("cost", "Cost", Kind.NUMBER, "Money that they cost.", unit=Unit.MONEY),
-        Column("others_waiting", "Others", Kind.INTEGER, "Pods of others that fit and waited meanwhile.", wide=True),
+        Column("others_waiting", "Others", Kind.INTEGER, "Other pods that waited and would have fitted.", wide=True),
         Column(
             "lead_seconds",
             "Lead s",
             Kind.INTEGER,
-            "How long before the start all was reserved; negative is late, missing is never.",
+            "Seconds before the start at which all capacity was reserved; negative if late, empty if never.",
             sign=Sign.EITHER,
         ),
     ),
@@ -79,7 +79,7 @@ SCORES: Final = Schema(
 
 PREVIEWS: Final = Schema(
     "plan_preview",
-    (Column("what", "What", Kind.TEXT, "The question."), Column("answer", "Answer", Kind.TEXT, "What would be.")),
+    (Column("what", "What", Kind.TEXT, "The question."), Column("answer", "Answer", Kind.TEXT, "Its answer.")),
     ("what", "answer"),
 )
 
@@ -90,28 +90,26 @@ BACKTESTS: Final = Schema(
     (
         Column("policy", "Policy", Kind.TEXT, "Plan or rule that would have reserved the capacity."),
         Column("held_core_hours", "Reserved core-h", Kind.NUMBER, "Core-hours of reserved capacity."),
-        Column("hit", "Used", Kind.RATIO, "Share of it that would have been used."),
-        Column("coverage", "Coverage", Kind.RATIO, "Share of the needed pod-time that would have found capacity."),
-        Column(
-            "missed_peaks", "Missed peaks", Kind.INTEGER, "Peaks with capacity for less than nine tenths of their need."
-        ),
-        Column("peaks", "Peaks", Kind.INTEGER, "Peaks there were."),
-        Column("idle_core_hours", "Idle core-h", Kind.NUMBER, "Core-hours that would have stayed idle."),
+        Column("hit", "Used", Kind.RATIO, "Share of the reserved capacity that would have been used."),
+        Column("coverage", "Coverage", Kind.RATIO, "Share of the needed pod-time that would have had capacity."),
+        Column("missed_peaks", "Missed peaks", Kind.INTEGER, "Peaks with capacity for less than 90 % of their demand."),
+        Column("peaks", "Peaks", Kind.INTEGER, "Peaks in the replayed days."),
+        Column("idle_core_hours", "Idle core-h", Kind.NUMBER, "Reserved core-hours that would have been idle."),
         Column(
             "cost",
             "Cost",
             Kind.NUMBER,
-            "Idle core-hours + missed ones at their price in idle ones; lower is better.",
+            "Idle core-hours + missed core-hours times their weight; lower is better.",
             unit=Unit.CORE_HOURS,
         ),
-        Column("chosen", "Chosen", Kind.TEXT, "Marks the proposed quantile.", wide=False),
+        Column("chosen", "Chosen", Kind.TEXT, "* marks the proposed quantile.", wide=False),
     ),
     ("policy",),
 )
 
 
 def plan_table(plans: Sequence[Plan]) -> Table:
-    """One row per plan, in the order of every list: what runs now, what waits for a person, the rest."""
+    """Return a row per plan: first those with reserved capacity, then those that wait for approval, then the rest."""
     rows = []
     for plan in by_need(plans):
         status, score = plan.status, plan.status.score
@@ -143,7 +141,7 @@ def plan_table(plans: Sequence[Plan]) -> Table:
 
 
 def score_table(plan: Plan) -> Table:
-    """Scores of a plan, newest first."""
+    """Return the scores of a plan's past occurrences, newest first."""
     rows = [
         asdict(score)
         | {"namespace": plan.namespace, "plan": plan.name, "start": int(score.start_seconds), "held": score.reserved}
@@ -154,7 +152,7 @@ def score_table(plan: Plan) -> Table:
 
 
 def backtest_table(tried: Iterable[tuple[str, PlanAccount, bool]], cores: float, miss_ratio: float) -> Table:
-    """One row per policy that was tried; cores: of one pod; miss_ratio: price of a missed core-hour in idle ones."""
+    """Return a row per back-tested policy. A pod has `cores`; a missed core-hour costs `miss_ratio` idle core-hours."""
     rows = [
         {
             "policy": policy,
@@ -186,10 +184,10 @@ def report_table(report: OccurrenceReport, currency: str) -> Table:
 
 
 def preview_table(preview: Preview, currency: str) -> Table:
-    """Question and answer, one a row."""
+    """Return the preview of an approval as a table with one question and its answer per row."""
     late = preview.unplaced_then
     displaced = f"at most {preview.displaced_core_hours:.1f} core-hours, {preview.displaced_cost:.2f} {currency}"
-    then = "no forecast of then" if late is None else _placement_text(preview.count, late, preview.nodes_then)
+    then = "no forecast of that time" if late is None else _placement_text(preview.count, late, preview.nodes_then)
     rows = [
         ("fits now", _placement_text(preview.count, preview.unplaced, preview.nodes)),
         ("fits at the start", then),
@@ -197,7 +195,7 @@ def preview_table(preview: Preview, currency: str) -> Table:
         ("reserved", f"{preview.reserved_core_hours:.1f} core-hours, {preview.reserved_cost:.2f} {currency}"),
         (
             "standby",
-            f"capacity for {counted(preview.standby, 'more pod')} at any time: "
+            f"capacity for {counted(preview.standby, 'more pod')} at all times: "
             f"at most {preview.standby_core_hours:.1f} idle core-hours a day, {preview.standby_cost:.2f} {currency}; "
             "--standby 0 approves it without standby",
         )
@@ -212,13 +210,13 @@ def preview_table(preview: Preview, currency: str) -> Table:
     if expected := preview.expected:
         idle = f"{expected.idle_core_hours:.1f} core-hours idle a day"
         rows.append(("back-test", f"{percent(expected.hit_ratio)} used, {idle}"))
-    rows += [(v.guard, f"{'passed' if v.passed else 'STOPS IT'}: {v.message}") for v in preview.guards]
+    rows += [(v.guard, f"{'passed' if v.passed else 'BLOCKS THE PLAN'}: {v.message}") for v in preview.guards]
     rows += [("note", note) for note in (*preview.notes, preview.without) if note]
     return Table.from_rows(PREVIEWS, [{"what": what, "answer": answer} for what, answer in rows])
 
 
 def terms_text(plan: Plan) -> str:
-    """Return what an approval lets be reserved, for whom and when (UTC), such as "2 pods of cpu 500m for ..."."""
+    """Return what an approval would reserve, for which workload and when (UTC): "2 pods of cpu 500m for ..."."""
     size = ", ".join(f"{name} {amount}" for name, amount in sorted(plan.per_pod_text.items())) or "no amount"
     pods = f"{counted(plan.count, 'pod')} of {size}"
     when = "in the next window of the forecast"
@@ -227,7 +225,7 @@ def terms_text(plan: Plan) -> str:
     elif plan.window:
         begin, end = (datetime.fromtimestamp(at, UTC) for at in (plan.window.start_seconds, plan.window.end_seconds))
         when = f"from {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC"
-    itself = "; it approves itself later" if plan.policy.auto else ""
+    itself = "; later occurrences are approved automatically" if plan.policy.auto else ""
     return f"{pods} for {plan.owner.kind}/{plan.owner.name}, {when}, as {plan.realisation.value}{itself}"
 
 

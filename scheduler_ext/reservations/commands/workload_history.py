@@ -1,4 +1,4 @@
-"""EDGE: What `cotenant reservations backtest` needs of an analysis, which is made above this room."""
+"""EDGE: the usage history that `cotenant reservations backtest` needs; a higher package provides its reader."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadHistory:
-    """The stored history of workloads. The command line names who reads it: `cotenant.cli.registry.PROVIDERS`."""
+    """How stored usage of workloads is read. `cotenant.cli.registry.PROVIDERS` registers the function."""
 
     read_cpu_totals: Callable[[Store, SettingSections], tuple[Inventory, Usage[WorkloadRef]]]
     """Returns the inventory and each workload's 5-minute CPU totals in millicores; NoData when none are stored."""

@@ -1,1 +1,1 @@
-"""Reservation plans as people deal with them: listed, previewed, made, approved and rejected."""
+"""Operations of people on reservation plans: list, preview, create, edit, approve and reject."""

@@ -1,4 +1,4 @@
-"""EDGE: the watched collections that Reservations and plans read."""
+"""EDGE: the watched collections of objects that the controllers of Reservations and plans read."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _MirroredPriorityClass(msgspec.Struct):
 
 
 def reservation_mirror(name: str, client: KubeClient, wake: threading.Event) -> Mirror[Any]:
-    """Return a mirror that Reservations need; of pods only those without a node and those that carry our label."""
+    """Return the mirror of one watched collection; `name` is in RESERVING, and `wake` is set at every change."""
     pods, classes = "/api/v1/pods", "/apis/scheduling.k8s.io/v1/priorityclasses"
     kinds: dict[str, tuple[str, Any, dict[str, Any]]] = {
         "plans": (f"/apis/{OWN_GROUP}/{PLANS}", _plan, {}),

@@ -1,7 +1,7 @@
 """EDGE: lists, previews, creates, approves and rejects reservation plans.
 
-Each writing function returns the intent; the caller shows it, sends it as a dry run or for good. An approval is applied
-as a field of its own manager, so that the controller's and the person's fields never fight.
+A writing function only returns its intent; the caller shows it, sends it as a dry run, or sends it. Approvals are
+applied under a field manager of their own, so that they never conflict with fields of the controller.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _BATCH_CPU: Final = EXTENDED_RESOURCES[Band.BATCH, Resource.CPU]
 
 
 def plans(client: KubeClient, namespaces: Sequence[str] = ()) -> PlanListing:
-    """Return the plans of the namespaces, of all without; a plan that cannot be read is named beside the others."""
+    """Return the plans of these namespaces, of all if none is given; unreadable plans are listed with their errors."""
     root = f"/apis/{OWN_GROUP}"
     paths = [f"{root}/namespaces/{n}/{PLURAL}" for n in namespaces] or [f"{root}/{PLURAL}"]
     readable: dict[tuple[str, str], Plan] = {}
@@ -76,7 +76,7 @@ def plans(client: KubeClient, namespaces: Sequence[str] = ()) -> PlanListing:
 
 
 def _scheduled_plan(body: Mapping[str, Any]) -> Plan:
-    """The plan of an object; CotenantError also for a schedule that names no time, which the definition lets pass."""
+    """Parse a plan; CotenantError also if its schedule names no time, which the API server's schema cannot reject."""
     plan = parse_plan(body)
     if plan.recurring is not None:
         schedule.check(plan.recurring)
@@ -84,26 +84,26 @@ def _scheduled_plan(body: Mapping[str, Any]) -> Plan:
 
 
 def plan(client: KubeClient, namespace: str, name: str) -> Plan:
-    """One plan; NoData when there is none of that name."""
+    """Return one plan; raise NoData if it does not exist."""
     # What no object can be called is not put into an address, where `..` would lead to another one.
     is_name = DNS_NAME.fullmatch(namespace) and DNS_NAME.fullmatch(name)
     body = client.get(f"/apis/{OWN_GROUP}/namespaces/{namespace}/{PLURAL}/{name}") if is_name else None
     if body is None:
-        raise NoData(f"there is no reservation plan {namespace}/{name}", fix="cotenant reservations list shows them.")
+        raise NoData(f"reservation plan {namespace}/{name} does not exist", fix="See `cotenant reservations list`.")
     return parse_plan(body)
 
 
 def decide_plan(plan: Plan, approval: Approval, standby: int | None = None) -> Apply:
-    """The approval or rejection of a plan; UsageError for an occurrence that is already over.
+    """Return the write that approves or rejects a plan; UsageError if its last occurrence was missed.
 
-    The API server takes it only for the plan as it was read: one that was changed since is not decided on unseen.
+    The API server refuses the write if the plan has changed since it was read.
 
-    standby: pods that are approved with it, None: as the plan has it. It is written with the approval, so that a later
-    decision does not drop one that this writer owns.
+    `standby` is the number of standby pods to approve; None keeps the plan's number. It is written with every approval,
+    because server-side apply removes a field that its owner no longer sends.
     """
     if approval.decision is PlanDecision.APPROVED and plan.status.phase is PlanPhase.MISSED:
         raise UsageError(
-            f"the last occurrence of {plan.namespace}/{plan.name} was missed, and the next is not proposed yet",
+            f"plan {plan.namespace}/{plan.name} missed its last occurrence, and its next is not proposed yet",
             fix="Try again in a minute.",
         )
     decision = {
@@ -123,9 +123,9 @@ def decide_plan(plan: Plan, approval: Approval, standby: int | None = None) -> A
 
 
 def plan_creation(client: KubeClient, requested: Plan) -> Create:
-    """A plan by hand or by schedule, sized by its workload's template where nothing else is said.
+    """Return the creation of a plan; without an explicit size its pods have the requests of the workload's template.
 
-    UsageError for a schedule that cannot be read, NoData when the workload does not exist.
+    Raise UsageError if the schedule is invalid, and NoData if the workload does not exist.
     """
     if requested.recurring:
         schedule.check(requested.recurring)
@@ -156,11 +156,11 @@ def plan_creation(client: KubeClient, requested: Plan) -> Create:
     if requested.allocate_policy is AllocatePolicy.RESTRICTED:
         spec["allocatePolicy"] = requested.allocate_policy.value
     address = Address(OWN_GROUP, PLURAL, requested.name, requested.namespace)
-    return Create(address, address.manifest(KIND, spec=spec), why="asked for")
+    return Create(address, address.manifest(KIND, spec=spec), why="requested")
 
 
 def size_of(client: KubeClient, requested: Plan) -> dict[str, str]:
-    """CPU and memory that one pod of a plan's workload requests; NoData when it is gone, UsageError for nothing."""
+    """Return CPU and memory that a pod of the workload requests; NoData without a workload, UsageError if none."""
     owner, namespace = requested.owner, requested.namespace
     workload = client.get(f"/apis/{owner.api_version}/namespaces/{namespace}/{owner.kind.lower()}s/{owner.name}")
     if workload is None:
@@ -172,14 +172,14 @@ def size_of(client: KubeClient, requested: Plan) -> dict[str, str]:
     }
     if not requests:
         raise UsageError(
-            f"pods of {namespace}/{owner.name} request nothing, so there is no capacity to reserve for them",
-            fix="Set requests, or give --cpu.",
+            f"pods of {namespace}/{owner.name} request no CPU or memory, so there is no capacity to reserve",
+            fix="Set CPU or memory requests in the workload's pod template.",
         )
     return format_quantities(requests)
 
 
 def new_plan(workload: WorkloadRef, name: str, count: int, when: Recurrence | Span) -> Plan:
-    """A plan for a workload, by schedule or for one window; count: pods."""
+    """Return a plan that reserves capacity for `count` pods of a workload, by schedule or for one window."""
     recurring, window = (when, None) if isinstance(when, Recurrence) else (None, when)
     source = WindowSource.RECURRING if recurring else WindowSource.MANUAL
     owner = PlanOwner(workload.kind, workload.name)
@@ -187,20 +187,20 @@ def new_plan(workload: WorkloadRef, name: str, count: int, when: Recurrence | Sp
 
 
 Ahead: TypeAlias = Callable[[float], Mapping[str, Mapping[str, int]]]
-"""At a moment (Unix time): node -> resource -> what it will use, in the resource's unit; none where nobody knows."""
+"""Forecast usage at a Unix time: node -> resource -> amount in the resource's unit; nodes without one are absent."""
 
 
 def nothing_ahead(_at_seconds: float) -> Mapping[str, Mapping[str, int]]:
-    """No forecast is at hand."""
+    """Return an empty forecast: no node's future usage is known."""
     return {}
 
 
 def preview_plan(
     client: KubeClient, plan: Plan, now_seconds: float, settings: SettingSections, ahead: Ahead = nothing_ahead
 ) -> Preview:
-    """Return what approving a plan would mean now, guards included; NoData when it has no future window.
+    """Return what approving a plan would do now, with its guards; raise NoData if the plan has no future window.
 
-    A forecast's skill is known where the pipeline runs, so its guard is not asked here: the plan's condition has it.
+    The guard on the forecast's skill is left out, because only the pipeline knows it; the plan's conditions show it.
     """
     window = plan.status.window or plan.window
     if window is None and plan.recurring:
@@ -210,7 +210,7 @@ def preview_plan(
     try:
         found = read_owner(client, plan)
     except ClusterForbidden as error:
-        note = f"An overhead that a RuntimeClass adds to its pods is not counted: {error.message}."
+        note = f"The overhead of the pods' RuntimeClass is not counted: {error.message}."
     else:
         owner = found[0] if found else None
         note = size_note(plan, owner)
@@ -241,9 +241,9 @@ def preview_plan(
 def _node_capacities(
     client: KubeClient, nodes: Sequence[ObservedNode], used: Mapping[str, Mapping[str, int]]
 ) -> list[FreeNode]:  # fmt: skip
-    """Free capacity of the nodes as the scheduler counts it now, and with what it will use.
+    """Return the nodes' unrequested capacity now, and at the window by the forecast usage `used`.
 
-    A node with a pod that cannot be read is none of them.
+    A node is left out if one of its pods cannot be read.
     """
 
     def read_pod(raw: msgspec.Raw) -> ObservedPod | str:
@@ -272,9 +272,9 @@ def _node_capacities(
 
 
 def quota_left(client: KubeClient, namespace: str) -> dict[str, int]:
-    """The least that any ResourceQuota of the namespace has left of requests for cpu and memory.
+    """Return how much cpu and memory the tightest ResourceQuota of the namespace still lets pods request.
 
-    Quotas with scopes bound pods of a kind that a plan does not tell: they are left to the API server.
+    Quotas with scopes are left to the API server, because a plan does not tell which of them bound its pods.
     """
     remaining: dict[str, int] = {}
     try:
@@ -292,7 +292,7 @@ def quota_left(client: KubeClient, namespace: str) -> dict[str, int]:
 
 
 def _requests(quota_amounts: dict[str, Any]) -> dict[str, int]:
-    """CPU and memory of a quota's map, which writes them with and without `requests.`."""
+    """Return the CPU and memory of a quota's map, whose keys may have the prefix `requests.`."""
     by_resource = {name.removeprefix("requests."): text for name, text in quota_amounts.items()}
     return parse_quantities(
         {name: text for name, text in by_resource.items() if name in ("cpu", "memory")}, "ResourceQuota"
@@ -303,7 +303,7 @@ Json = dict[str, Any]
 
 
 def read_owner(client: KubeClient, plan: Plan) -> tuple[OwnerTemplate, list[Json]] | None:
-    """The plan's workload and its pods; None when it does not exist. UsageError for a template that is no pod's."""
+    """Return a plan's workload and its pods, or None if it does not exist; UsageError for an invalid pod template."""
     owner = plan.owner
     parts = (*owner.api_version.split("/"), "namespaces", plan.namespace, f"{owner.kind.lower()}s", owner.name)
     # Kubernetes takes none of these as a segment of a path. The API server resolves an escaped "/" before it checks

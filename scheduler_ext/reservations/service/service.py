@@ -1,7 +1,7 @@
 """EDGE: reservation plans for dashboard and REST API: the protocol of `reservations.model.plan_service` on a cluster.
 
-Thread-safe. The person's role is checked here for every call; the request is written to the ledger before the cluster
-changes, its outcome afterwards. `ClusterAccess` decides with whose rights the cluster is queried.
+Thread-safe. Every call checks the person's role. A request is written to the ledger before the cluster changes, its
+outcome afterwards. `ClusterAccess` decides whose rights are used at the cluster.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from cotenant.scheduler_ext.reservations.service import plans
 from cotenant.scheduler_ext.reservations.service import terms as plan_terms
 
 FRESH_SECONDS: Final = 1.0
-"""A list of all plans serves everybody who looks within this time."""
+"""A list of plans is cached for this time."""
 MOST_LISTS: Final = 32
 _AT: Final = "spec/approval/at"
 
@@ -57,7 +57,7 @@ _log = structlog.get_logger(__name__)
 
 
 class ClusterPlanService:
-    """Plans of one cluster."""
+    """The reservation plans of one cluster."""
 
     def __init__(self, acts: AuditedActs, settings: SettingSections, clock: Clock, ahead: plans.Ahead) -> None:
         self._acts, self._settings, self._clock, self._ahead = acts, settings, clock, ahead
@@ -66,9 +66,9 @@ class ClusterPlanService:
 
     # --- looking ------------------------------------------------------------------------------------------------------
     def plans(self, who: Person) -> PlanListing:
-        """Return the plans, sorted by namespace and name, of the namespaces in which the person has a role.
+        """Return the plans of the namespaces in which the person has a role, sorted by namespace and name.
 
-        A role in all namespaces gives the plans of all. A list is reused for FRESH_SECONDS.
+        A role without namespaces covers all of them. A list is cached for FRESH_SECONDS.
         """
         who.require(Right.READ)
         everywhere = any(not grant.namespaces for grant in who.grants)
@@ -86,13 +86,13 @@ class ClusterPlanService:
         return listed
 
     def plan(self, who: Person, ref: PlanRef) -> Plan:
-        """One plan as it is now."""
+        """Read one plan from the cluster."""
         who.require(Right.READ, ref.namespace)
         with self._acts.client(who) as client:
             return plans.plan(client, ref.namespace, ref.name)
 
     def preview(self, who: Person, ref: PlanRef, terms: PlanTerms | None = None) -> Preview:
-        """Return what approving the plan would mean now."""
+        """Return what approving a plan would do now, under its present terms or under `terms`."""
         who.require(Right.REVIEW, ref.namespace)
         with self._acts.client(who) as client:
             plan = plans.plan(client, ref.namespace, ref.name)
@@ -101,7 +101,7 @@ class ClusterPlanService:
             return self._preview_with_notes(client, plan)
 
     def preview_new(self, who: Person, workload: WorkloadRef, terms: PlanTerms) -> Preview:
-        """The same for a plan that does not exist yet."""
+        """Return what creating and approving a plan with these terms would do now."""
         who.require(Right.REVIEW, workload.namespace)
         plan = new_plan(MakePlan(workload, plan_terms.validate_terms(terms, self._now())))
         with self._acts.client(who) as client:
@@ -111,7 +111,7 @@ class ClusterPlanService:
             )
 
     def occurrences(self, plan: Plan, days: float, most: int = 200) -> Sequence[Span]:
-        """Windows from now on, the present one first."""
+        """Return the plan's present window and those of the next days, ascending; of a schedule at most `most`."""
         now, status = self._now(), plan.status
         present = status.window or plan.window
         current = [present] if present and present.end_seconds > now else []
@@ -123,12 +123,12 @@ class ClusterPlanService:
         return sorted({*current, *islice(coming, most)})
 
     def next_windows(self, rule: Recurrence, count: int = 3) -> Sequence[Span]:
-        """The next windows of a schedule."""
+        """Return the next `count` windows of a schedule; raise UsageError if the schedule is invalid."""
         schedule.check(rule)
         return list(islice(schedule.occurrences(rule, self._now()), count))
 
     def history(self, who: Person, ref: PlanRef) -> Sequence[PlanHistoryEntry]:
-        """Return the entries, newest first."""
+        """Return the ledger's entries about a plan, newest first."""
         who.require(Right.READ, ref.namespace)
         plan_events = set(PlanEvent)
         with self._acts.reading() as ledger:
@@ -140,7 +140,7 @@ class ClusterPlanService:
 
     # --- acting -------------------------------------------------------------------------------------------------------
     def do(self, who: Person, asked: Any) -> Plan:
-        """Ledger, cluster, ledger: what is asked by a request of `ACTS`; the plan as the server has it afterwards."""
+        """Carry out a request of `ACTS` and record it in the ledger; return the plan as the API server stores it."""
         act = self._acceptable(who, asked)
         with _in_words(asked), self._acts.acting(who, act.event, self._clock) as (client, subject):
             row = subject(str(asked.plan))
@@ -158,19 +158,19 @@ class ClusterPlanService:
             return sent(Writer(client, plans.FIELD_MANAGER), intent, dry_run=True)
 
     def lines_of(self, who: Person, asked: Any) -> Sequence[FieldMove]:
-        """Return the fields that it would write; the moment of a decision is `AT_THAT_MOMENT`."""
+        """Return the fields that a request would write; the time of a decision is shown as `AT_THAT_MOMENT`."""
         lines = self.try_out(who, asked).lines
         return tuple(replace(line, new=AT_THAT_MOMENT) if line.pointer == _AT else line for line in lines)
 
     def _acceptable(self, who: Person, asked: Any) -> PlanAct:
-        """The act of a request that the person may make."""
+        """Return the act of a request; raise if the request is invalid or the person lacks its right."""
         act = act_of(asked)
         require_valid(asked, self._now())
         who.require(act.right, asked.plan.namespace)
         return act
 
     def _intent(self, client: KubeClient, who: Person, asked: Any, by: str, *, tries: bool = False) -> Intent:
-        """Return what an act writes, of the server's present plan."""
+        """Return what a request would write, given the plan as the API server has it now."""
         name = signature(who, client, by)
         plan = None if isinstance(asked, MakePlan) else plans.plan(client, asked.plan.namespace, asked.plan.name)
         return act_of(asked).writes(asked, PlanContext(client, who, name, self._now(), plan, tries))
@@ -179,7 +179,7 @@ class ClusterPlanService:
     def _preview_with_notes(self, client: KubeClient, plan: Plan) -> Preview:
         preview = plans.preview_plan(client, plan, self._now(), self._settings, self._ahead)
         short = plan.ttl_seconds is not None and plan.ttl_seconds < preview.window.seconds + plan.lead_seconds
-        early = "The TTL ends before the window does: the capacity is released early."
+        early = "The TTL ends before the window: the capacity is released early."
         return msgspec.structs.replace(preview, notes=(*preview.notes, early)) if short else preview
 
     def _now(self) -> float:
@@ -188,22 +188,22 @@ class ClusterPlanService:
 
 @contextmanager
 def _in_words(asked: Any) -> Iterator[None]:
-    """Say of a plan to be made that there is one of its name."""
+    """Turn the conflict of a plan's creation into a UsageError: a plan of that name exists."""
     try:
         yield
     except ClusterConflict as error:
         if not isinstance(asked, MakePlan):
             raise
-        fix = "Edit that one, or choose another name."
-        raise UsageError(f"there is a plan {asked.plan} already", fix=fix) from error
+        fix = "Edit that plan, or choose another name."
+        raise UsageError(f"plan {asked.plan} already exists", fix=fix) from error
 
 
 def plan_service_of(
     settings: SettingSections, door: ClusterAccess | None = None, clock: Clock | None = None, store: Store | None = None
 ) -> ClusterPlanService:
-    """A plan service on the cluster and with the ledger of the settings; sends no request yet.
+    """Return a plan service that uses the cluster and the ledger of the settings. It sends no request yet.
 
-    store: whose forecasts say what nodes will use; without one a preview does not know.
+    Previews use the usage forecasts of `store`; if it is None, they know no future usage of nodes.
     """
     from cotenant.changes.access.kubeconfig_access import door_of
 

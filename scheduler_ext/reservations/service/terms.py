@@ -1,4 +1,4 @@
-"""Checks a person's input about a reservation plan and computes the fields that it changes. Pure."""
+"""Validates a person's input for a reservation plan and computes the patch of its fields. Pure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Operation = dict[str, Any]
 
 
 def validate_terms(terms: PlanTerms, now_seconds: float) -> PlanTerms:
-    """The terms; UsageError names the first one that cannot be, with its unit."""
+    """Return the terms unchanged; raise UsageError for the first invalid one, with its allowed range."""
     _require_range("pods", terms.pods, 1, MOST_PODS, "")
     checked_standby(terms.standby)
     _require_range("quantile", terms.quantile, *QUANTILES, "")
@@ -44,12 +44,12 @@ def validate_terms(terms: PlanTerms, now_seconds: float) -> PlanTerms:
     if terms.ttl_seconds is not None:
         _require_range("ttl", terms.ttl_seconds, SHORTEST_SECONDS, LONGEST_WINDOW_SECONDS, " s")
     if terms.recurring and terms.window:
-        raise UsageError("a plan has a window or a schedule, not both", fix="Leave one of them out.")
+        raise UsageError("a plan cannot have both a window and a schedule", fix="Leave one of them out.")
     if terms.recurring:
         schedule.check(terms.recurring)
         _require_range("length", terms.recurring.duration_seconds, SHORTEST_SECONDS, LONGEST_WINDOW_SECONDS, " s")
         if next(schedule.occurrences(terms.recurring, now_seconds), None) is None:
-            raise UsageError(f"schedule {terms.recurring.schedule!r} has no future start", fix="Look at its fields.")
+            raise UsageError(f"schedule {terms.recurring.schedule!r} has no future start", fix="Correct it.")
     elif window := terms.window:
         if window.end_seconds <= window.start_seconds:
             raise UsageError(
@@ -57,15 +57,15 @@ def validate_terms(terms: PlanTerms, now_seconds: float) -> PlanTerms:
                 fix="Give an end after the start.",
             )
         if window.end_seconds <= now_seconds:
-            raise UsageError(f"the window was over at {moment(window.end_seconds)}", fix="Give a time to come.")
-        _require_range("window of", window.seconds, SHORTEST_SECONDS, LONGEST_WINDOW_SECONDS, " s")
+            raise UsageError(f"the window ended at {moment(window.end_seconds)}", fix="Give a later end.")
+        _require_range("window length", window.seconds, SHORTEST_SECONDS, LONGEST_WINDOW_SECONDS, " s")
     else:
-        raise UsageError("a plan needs a window or a schedule", fix="Give a start and an end, or cron's five fields.")
+        raise UsageError("a plan needs a window or a schedule", fix="Give start and end, or five cron fields.")
     return terms
 
 
 def checked_standby(pods: int) -> int:
-    """Pods of standby; UsageError for what no plan may have."""
+    """Return the number of standby pods; raise UsageError if it is outside 0 to MOST_STANDBY_PODS."""
     _require_range("standby", pods, 0, MOST_STANDBY_PODS, " pods")
     return pods
 
@@ -77,7 +77,7 @@ def _require_range(what: str, value: float, least: float, most: float, unit: str
 
 
 def checked_policy(policy: ApprovalPolicy) -> ApprovalPolicy:
-    """The policy; UsageError names what cannot be."""
+    """Return the policy unchanged; raise UsageError for the first invalid limit."""
     bounds = {
         "least share used": (policy.minimum_hit_ratio, (0.0, 1.0)),
         "most idle core-hours": (policy.maximum_idle_core_hours, (0.0, 1e6)),
@@ -90,14 +90,14 @@ def checked_policy(policy: ApprovalPolicy) -> ApprovalPolicy:
 
 
 def checked_name(name: str) -> str:
-    """A name of a Kubernetes object."""
+    """Return the name of a plan; raise UsageError if it is no valid Kubernetes object name."""
     if not DNS_NAME.fullmatch(name):
-        raise UsageError(f"{name!r} is not a plan's name", fix="Write lower-case letters, digits, dots and dashes.")
+        raise UsageError(f"plan name {name!r} is invalid", fix="Write lower-case letters, digits, dots and dashes.")
     return name
 
 
 def plan_with_terms(plan: Plan, terms: PlanTerms) -> Plan:
-    """The plan as it would be under these terms; an occurrence that it no longer has is forgotten."""
+    """Return the plan with these terms; a change of its window or schedule resets its status, except the back-test."""
     moved = (terms.window, terms.recurring) != (plan.window, plan.recurring)
     return replace(
         plan,
@@ -109,22 +109,22 @@ def plan_with_terms(plan: Plan, terms: PlanTerms) -> Plan:
 
 
 def edit_patch(plan: Plan, terms: PlanTerms, generation: int) -> Patch:
-    """The fields that differ, if the plan is unchanged since it was read; UsageError if they cannot change now."""
+    """Return the patch of the edited terms; UsageError if the plan has changed since or its phase forbids the edit."""
     if plan.generation != generation:
         raise UsageError(
-            f"somebody has changed plan {plan.namespace}/{plan.name} since you read it", fix="Read it again."
+            f"plan {plan.namespace}/{plan.name} has changed since you read it", fix="Reload it and edit it again."
         )
     moved = (terms.window, terms.recurring) != (plan.window, plan.recurring)
     if moved and plan.status.phase and plan.status.phase.holds:
         raise UsageError(
-            f"capacity is reserved for {plan.namespace}/{plan.name}, so its window stays as it is",
-            fix="Wait until it is over, or reject the plan: what is reserved is released.",
+            f"the window of plan {plan.namespace}/{plan.name} cannot change while its capacity is reserved",
+            fix="Wait until the window is over, or reject the plan, which releases the capacity.",
         )
     if bool(terms.recurring) is not bool(plan.recurring):
-        raise UsageError("a plan cannot change between schedule and window", fix="Make a new plan.")
+        raise UsageError("a plan cannot change from schedule to window or back", fix="Create a new plan.")
     operations = list(_differences(plan, terms))
     if not operations:
-        raise UsageError("nothing was changed", fix="Change a field first.")
+        raise UsageError("no field of the plan was changed", fix="Change a field first.")
     if plan.approved_by_person:  # named, so that the right to approve is asked for behind a proxy too
         operations.append({"op": "test", "path": "/spec/approval/decision", "value": PlanDecision.APPROVED.value})
     paths = [str(each["path"]) for each in operations if "/spec/" in each["path"] and each["op"] != "test"]
@@ -133,10 +133,11 @@ def edit_patch(plan: Plan, terms: PlanTerms, generation: int) -> Patch:
 
 
 def _differences(plan: Plan, terms: PlanTerms) -> Iterator[Operation]:
-    """JSON patch operations for the terms that differ from the plan's.
+    """Return the JSON patch operations for the terms that differ from the plan's.
 
-    A forecast plan whose window or pods a person edits gets a label with the window's end, until which the forecast
-    leaves both alone; so does one whose standby is edited before it is approved: afterwards no forecast changes it.
+    A label with the window's end is added when a person edits the window or pods of a forecast plan, or its standby
+    before the approval: until then no forecast overwrites these fields. After an approval forecasts never change the
+    standby.
     """
     old = PlanTerms.of(plan)
     if terms.window and terms.window != old.window:
@@ -177,40 +178,40 @@ def _differences(plan: Plan, terms: PlanTerms) -> Iterator[Operation]:
 
 
 def skip_start_patch(plan: Plan, start_seconds: float, now_seconds: float) -> Patch:
-    """One start of a schedule left out; UsageError when it has none then, or its capacity is already held."""
+    """Return the patch that skips one start of a schedule; UsageError if it is no start or has reserved capacity."""
     rule = plan.recurring
     assert rule is not None
     if next(schedule.starts(rule, start_seconds - 1), None) != start_seconds:
         raise UsageError(
-            f"plan {plan.namespace}/{plan.name} does not begin at {moment(start_seconds)}",
+            f"plan {plan.namespace}/{plan.name} has no occurrence that starts at {moment(start_seconds)}",
             fix="Choose one of its next starts.",
         )
     window = plan.status.window
     if plan.status.phase and plan.status.phase.holds and window and window.start_seconds == start_seconds:
         raise UsageError(
-            f"capacity is reserved for the occurrence of {moment(start_seconds)} already",
-            fix="Reject the plan: what is reserved is released.",
+            f"capacity for the occurrence of {moment(start_seconds)} is already reserved",
+            fix="Reject the plan, which releases the capacity.",
         )
     coming = [start for start in rule.skip if start >= now_seconds]
     if len(coming) >= MOST_SKIPPED:
-        raise UsageError(f"{MOST_SKIPPED} starts are skipped already", fix="Change the schedule.")
+        raise UsageError(f"the plan already skips {MOST_SKIPPED} starts", fix="Change the schedule.")
     starts = [moment(start) for start in sorted({*coming, start_seconds})]
     return _patch(plan, [_set("recurring/skip", starts)], f"skipped the occurrence of {moment(start_seconds)}")
 
 
 def restore_start_patch(plan: Plan, start_seconds: float, now_seconds: float) -> Patch:
-    """A skipped start of a schedule back in it; UsageError when it is not skipped, or over."""
+    """Return the patch that restores a skipped start of a schedule; UsageError if it is not skipped or is past."""
     skips = plan.recurring.skip if plan.recurring else ()
     if start_seconds not in skips:
         skipped_starts = ", ".join(moment(start) for start in skips) or "none"
         raise UsageError(
             f"plan {plan.namespace}/{plan.name} does not skip {moment(start_seconds)}",
-            fix=f"Skipped are: {skipped_starts}.",
+            fix=f"Choose one of the skipped starts: {skipped_starts}.",
         )
     if start_seconds < now_seconds:
-        raise UsageError(f"the occurrence of {moment(start_seconds)} has begun already", fix="Choose a later one.")
+        raise UsageError(f"the occurrence of {moment(start_seconds)} has already begun", fix="Choose a later one.")
     starts = [moment(start) for start in skips if start >= now_seconds and start != start_seconds]
-    return _patch(plan, [_set("recurring/skip", starts)], f"no longer skips the occurrence of {moment(start_seconds)}")
+    return _patch(plan, [_set("recurring/skip", starts)], f"restored the occurrence of {moment(start_seconds)}")
 
 
 def with_policy(plan: Plan, policy: ApprovalPolicy) -> Patch:
@@ -231,7 +232,7 @@ def _set(field: str, value: Any) -> Operation:
 
 
 def _patch(plan: Plan, operations: list[Operation], why: str) -> Patch:
-    """Applied whole, and only to the object that was read."""
+    """Return a JSON patch that the API server applies only if the plan is the one that was read."""
     same: list[Operation] = [
         {"op": "test", "path": "/metadata/uid", "value": plan.uid},
         {"op": "test", "path": "/metadata/generation", "value": plan.generation},

@@ -140,7 +140,7 @@ def test_a_plan_is_made_previewed_approved_and_listed(
     told = ("plan-asked", "plan-made", "plan-refused", "plan-asked", "plan-approved")
     assert rows == [(event, name) for event in told]
     # one pod of half a core, all day
-    standby = "standby: capacity for 1 more pod of 0.5 cores at any time, at most 12.0 idle core-hours a day"
+    standby = "standby: capacity for 1 more pod of 0.5 cores at all times, at most 12.0 idle core-hours a day"
     assert standby in run("approve", name, "--standby", "1", *where).stderr
     # Who approves without naming a generation is shown what is approved, and no other.
     printed = " ".join(run("approve", name, "--standby", "1", *where, "--yes").stderr.split())
@@ -164,7 +164,7 @@ def test_a_plan_is_made_previewed_approved_and_listed(
 def test_a_plan_that_does_not_exist_is_said_in_words(api: Api, control_plane: ControlPlane, namespace: str) -> None:
     done = run("approve", f"{namespace}/none", "--kubeconfig", str(planner(control_plane)))
     assert done.exit_code == 1
-    assert f"there is no reservation plan {namespace}/none" in done.stderr
+    assert f"reservation plan {namespace}/none does not exist" in done.stderr
 
 
 def test_the_manager_is_not_fast_forwarded_on_a_real_cluster(
