@@ -1,1 +1,1 @@
-"""Changes to the cluster that a person asks for: the same functions behind the CLI, the dashboard and the REST API."""
+"""Changes to the cluster that people accept; the CLI, the dashboard and the REST API call the same functions."""

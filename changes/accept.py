@@ -1,13 +1,13 @@
-"""EDGE: the way of an accept: live context -> guardrails -> lines -> dry run -> ledger -> patch -> outcome.
+"""EDGE: the steps of an accepted change: live context -> guardrails -> lines -> dry run -> ledger -> patch -> outcome.
 
-`Actions.review` reads the cluster and judges; `to_workload_review` says what would be written, `dry_run_review` asks
-the server; `Actions.accept` writes the ledger first and sends; `Actions.roll_back` takes it back. The service and
-`cotenant recs apply` come in here, each with a person whose rights are checked.
+`Actions.review` reads the cluster and evaluates the guardrails; `to_workload_review` lists what would be written, and
+`dry_run_review` sends that to the API server as a dry run. `Actions.accept` writes the ledger before it sends the
+patches; `Actions.roll_back` reverses them. The change service and `cotenant recs apply` call this module for a person
+whose rights they have checked.
 
-Every change passes the same steps: accepted -> sent -> (answered by the nodes) -> recorded. A process that ends between
-two of them leaves a row that says "unknown", which `reconcile` turns into what the cluster holds. `reached` is called
-with the name of each gap: tests end the process there. With a canary the rest of the batch waits, until `watcher`
-resumes it.
+Every change passes the same steps: accepted -> sent -> (confirmed by the nodes) -> recorded. If a process ends between
+two steps, the outcome in the ledger is "unknown" until `reconcile` reads it from the cluster. `reached` is called
+between every two steps, so that tests can end the process there. After a canary, `watcher` continues the batch.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ STOPPED: Final = "stopped"
 
 
 def ignore(_: str) -> None:
-    """Ignore the name of a gap; the default of `reached`, when no caller listens."""
+    """Do nothing with the step's name; the default of `reached`."""
 
 
 def allow_every_write(_workload: str, _done: int) -> None:
@@ -96,19 +96,19 @@ def allow_every_write(_workload: str, _done: int) -> None:
 def nothing_compared(
     _change: Change, _begun_seconds: float, _now_seconds: float, _objectives: Sequence[Objective]
 ) -> Sequence[Compared]:
-    """No metric source is at hand."""
+    """Return no measures; the default if no metric source is configured."""
     return ()
 
 
 def nothing_traced(_change: Change, _begun_seconds: float, _now_seconds: float) -> Sequence[UsageTrace]:
-    """The same of usage over time."""
+    """Return no usage over time; the default if no metric source is configured."""
     return ()
 
 
 class AcceptanceTerms(ChangeTerms, frozen=True, kw_only=True):
-    """The terms on which a batch is accepted. step_of: id of the ladder of which the changes are a later step.
+    """The terms on which a batch is accepted. `step_of`: id of the ladder, if the changes are a later step of a ladder.
 
-    canary: of the pods, where one workload is resized in place.
+    If the batch is one workload that is resized in place, `canary` is a share of its pods.
     """
 
     batch: str = msgspec.field(default_factory=lambda: secrets.token_hex(4))
@@ -117,7 +117,7 @@ class AcceptanceTerms(ChangeTerms, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class _History:
-    """The ledger about workloads: the last change, what was tried and failed, what somebody has put off."""
+    """What the ledger holds for each workload: last change, harmful or rolled-back changes, hidden recommendations."""
 
     changed: Mapping[WorkloadRef, ChangeStatus]
     trials: Mapping[WorkloadRef, Sequence[Trial]]
@@ -126,7 +126,7 @@ class _History:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionParts:
-    """Parts that a program adds to its acts on a cluster; by default nothing is measured, and nothing stops a write."""
+    """Optional dependencies of `Actions`; the defaults measure nothing and never stop a write."""
 
     anchor_namespace: str = ""
     """Namespace in which the ledger's head is kept; empty: it is not."""
@@ -145,7 +145,7 @@ NO_PARTS: Final = ActionParts()
 
 
 class Actions:
-    """Changes to one cluster, written down in one ledger. For one thread."""
+    """Reviews, accepts and rolls back changes of one cluster and records them in one ledger. Not thread-safe."""
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class Actions:
         self._trier = Writer(client, FIELD_MANAGER)
 
     def having(self, **parts: Any) -> Actions:
-        """The same acts with other parts, by the fields' names of `ActionParts`."""
+        """Return a copy of these actions with some fields of `ActionParts` replaced."""
         return Actions(self.client, self.journal, self.settings, self.person, replace(self.parts, **parts))
 
     def review(
@@ -175,9 +175,10 @@ class Actions:
         method: Method = Method.TEMPLATE,
         overridden: Iterable[str] = (),
     ) -> list[Review]:
-        """The present state of each workload; for an unreadable one only errors in `raising` are raised.
+        """Compare each workload's recommendations with its live state; an unreadable workload's review has an `error`.
 
-        overridden: step rules whose cuts are taken whole. What one takes of a quota is not left for those after it.
+        Errors in `raising` are raised instead. `overridden` names the step rules that do not limit a cut. Quota that
+        one workload claims is not available to the next ones.
         """
         statuses = self.journal.statuses().values()
         grouped, changed = by_workload(recommendations), last_changes(statuses)
@@ -202,22 +203,22 @@ class Actions:
         return postponed_recommendations(self.journal.ledger, self.journal.clock.now_seconds())
 
     def dry_run(self, review: Review) -> list[Mapping[str, Any]]:
-        """The objects as the server would have them, admission included; its refusal is raised in its own words."""
+        """Return the objects as the API server would store them after admission; its refusal is raised unchanged."""
         return [self._send(write.operations, write, dry_run=True) for write in review.writes]
 
     def accept(self, reviews: Sequence[Review], terms: AcceptanceTerms) -> list[ChangeStatus]:
-        """Write all down, then do one after the other. UsageError names the rule that a review fails."""
+        """Record all changes in the ledger, then send one after another; raise UsageError if a guardrail stops one."""
         try:
             for review in reviews:
                 if review.error:
                     raise UsageError(f"{review.workload}: {review.error}", fix="Leave it out.")
                 if review.method is Method.BUNDLE:
                     raise UsageError(
-                        f"{review.workload}: a bundle is written, not applied", fix="cotenant recs bundle -o DIR"
+                        f"{review.workload}: a bundle cannot be applied", fix="Write it: cotenant recs bundle -o DIR"
                     )
                 for rule in review.blocked(terms.overridden):
-                    message = f"{review.workload}: guardrail {rule.rule}: {rule.why}"
-                    raise UsageError(message, fix=f"Change it, or --override {rule.rule}.")
+                    message = f"{review.workload} is stopped by guardrail {rule.rule}: {rule.why}"
+                    raise UsageError(message, fix=f"Mend that, or override it with --override {rule.rule}.")
         except UsageError as error:
             names = [str(review.workload) for review in reviews]
             self.journal.note([(STOPPED, terms.batch, {"workloads": names, "words": f"{error.message}. {error.fix}"})])
@@ -254,20 +255,20 @@ class Actions:
         return self._sent([statuses[change.id] for change in changes])
 
     def confirm(self, statuses: Sequence[ChangeStatus]) -> list[ChangeStatus]:
-        """Do what waited for a second person, who is the one that asks; all of it is written down before."""
+        """Confirm changes as their second person and send them; the confirmations are written to the ledger first."""
         self.journal.confirm(statuses)
         self.parts.reached("confirmed")
         now = self.journal.statuses()
         return self._sent([now[status.change.id] for status in statuses])
 
     def _sent(self, statuses: Sequence[ChangeStatus]) -> list[ChangeStatus]:
-        """Send the changes that wait for nothing, then finish; return the status of each change."""
+        """Send the changes that need not wait, then finish; return the status of each change."""
         done = [status if status.state.settled else self.send(status) for status in statuses]
         self.finish()
         return done
 
     def resume(self, status: ChangeStatus, message: str) -> ChangeStatus:
-        """Do what waited; UsageError when it does not."""
+        """Send a waiting change; raise UsageError if it is not waiting."""
         self.parts.guard(status.change.workload, 0)
         status = self.events.record(status, ChangeEvent.RESUMED, message)
         self.parts.reached("resumed")
@@ -276,14 +277,14 @@ class Actions:
         return status
 
     def cancel(self, status: ChangeStatus, message: str) -> ChangeStatus:
-        """Never do what waits; UsageError when it does not."""
+        """Cancel a waiting change; raise UsageError if it is not waiting."""
         status = self.events.record(status, ChangeEvent.CANCELLED, message)
         self.parts.reached("cancelled")
         self.finish()
         return status
 
     def roll_back(self, status: ChangeStatus, why: str = "") -> ChangeStatus:
-        """Restore the values from before; refused when somebody has changed it since. why: kept with the outcome."""
+        """Restore the values from before a change unless another writer changed them since; the ledger keeps `why`."""
         status = self.events.record(status, ChangeEvent.ROLLBACK_ACCEPTED)
         self.parts.reached("rollback-accepted")
         note, back = status.change.rollback_note, []
@@ -298,7 +299,7 @@ class Actions:
         except ClusterUnreachable:
             return status
         except CotenantError as error:
-            half = "it was done in part; roll it back again once nothing prevents it: " if back else ""
+            half = "only some values were rolled back; roll back again once the cause is removed: " if back else ""
             return self.events.record(status, ChangeEvent.ROLLBACK_REFUSED, f"{half}{error}")
         finally:
             self.finish()
@@ -308,9 +309,9 @@ class Actions:
         return status
 
     def roll_back_new_pods(self, change: Change, back: Sequence[Write] = ()) -> str:
-        """Resize pods that came under the change back as well; what nodes say to all that, "" when it is done.
+        """Resize pods that started during the change back too; return what is still unresolved, "" if nothing is.
 
-        back: resizes of others that were just sent.
+        `back` lists the rollback writes already sent for other pods: the nodes' answers to them are checked as well.
         """
         unchanged, sent = 0, list(back)
         for write in read_new_pod_writes(self.client, change):
@@ -321,16 +322,16 @@ class Actions:
             except CotenantError:
                 unchanged += 1
         bad, _ = summarize_resize_answers(answers(self.client, sent, self.settings.resize_seconds), final=True)
-        late = f"{unchanged} pods that came meanwhile keep the values until they are replaced" if unchanged else ""
-        return "; ".join(filter(None, (bad and f"asked for, but {bad}", late)))
+        late = f"{unchanged} pods started since keep the changed values until they are replaced" if unchanged else ""
+        return "; ".join(filter(None, (bad and f"the rollback was sent, but {bad}", late)))
 
     def roll_back_writes(self, done: Sequence[Write], change: Change) -> None:
-        """Undo the writes of a change that was done by half, the last one first; a pod that has ended has nothing."""
+        """Undo the writes of a half-applied change in reverse order; pods that have ended are skipped."""
         for write in reversed(self._of_living_pods(done)):
             self._send(inverse(write, self._live(write), change.rollback_note), write)
 
     def send(self, status: ChangeStatus) -> ChangeStatus:
-        """Send what was accepted, and hear the nodes; what fails halfway is taken back."""
+        """Send an accepted change and read the nodes' answers; if a write fails, undo the writes before it."""
         done: list[Write] = []
         try:
             for write in self._of_living_pods(status.change.writes):
@@ -345,29 +346,29 @@ class Actions:
                 self.parts.reached("told")
                 return status
         except ClusterUnreachable as error:
-            return replace(status, words=f"{error}: read the cluster with `cotenant recs settle`")
+            return replace(status, words=f"{error}; `cotenant recs settle` finds the outcome")
         except CotenantError as error:
             why = describe_with_advice(error)
         return self.roll_back_and_fail(status, done, why)
 
     def roll_back_and_fail(self, status: ChangeStatus, done: Sequence[Write], why: str) -> ChangeStatus:
-        """Take back what was done of it, and say why; what cannot be taken back now stays without an outcome."""
+        """Undo the writes already sent and record the refusal with `why`; if undoing fails, record no outcome."""
         try:
             self.roll_back_writes(done, status.change)
         except CotenantError as error:
-            return replace(status, words=f"{why}; and it could not be rolled back: {error}: `cotenant recs settle`")
+            return replace(status, words=f"{why}; the rollback failed: {error}; run `cotenant recs settle`")
         self.parts.reached("taken-back")
         return self.events.record(status, ChangeEvent.REFUSED, why)
 
     def resize_answers(self, done: Sequence[Write]) -> list[Any]:
-        """Return the nodes' answers about the resized pods."""
+        """Return the nodes' answers to the pod resizes."""
         resize_answers = answers(self.client, done, self.settings.resize_seconds)
         if resize_answers:
             self.parts.reached("answered")
         return resize_answers
 
     def finish(self) -> None:
-        """Keep the ledger's head, and tell the workloads' Events."""
+        """Store the ledger's head in the cluster, and write the pending Kubernetes Events of the workloads."""
         if self.parts.anchor_namespace:
             anchor(self.client, self.journal.ledger, self.parts.anchor_namespace)
         self.events.flush()
@@ -392,7 +393,7 @@ class Actions:
                 raise UsageError(f"method {review.method.full_name}: {cannot[review.method]}")
             planned_writes = writes(subject, review.method, review.id)
             if not planned_writes:
-                return replace(review, error="it has all of these values already")
+                return replace(review, error="the workload already has all proposed values")
             planned_writes = [*hpa_writes(review.recommendations, live.autoscalers), *planned_writes]
         except self.parts.raising:
             raise
@@ -417,7 +418,7 @@ class Actions:
         return replace(review, writes=tuple(planned_writes), guardrails=tuple(rules))
 
     def _changes(self, reviews: Sequence[Review], terms: AcceptanceTerms) -> list[Change]:
-        """Changes in the order in which they are done; of one workload that is resized, its first pods apart."""
+        """Return the changes in the order of execution; a single workload's canary pods get a change of their own."""
         if len(reviews) == 1:
             first, rest = waves(reviews[0].writes, terms.canary)
             if first:
@@ -452,14 +453,14 @@ class Actions:
         ).promising(review.savings)
 
     def _acceptance_fields(self, review: Review, terms: AcceptanceTerms) -> dict[str, Any]:
-        """Return what a change and a ladder of a review are said of: the workload, the person, the method."""
+        """Return the fields that a change and its ladder share: the batch, the workload, the person, the method."""
         workload, person = review.workload, self.person
         of_workload = {"namespace": workload.namespace, "kind": workload.kind, "name": workload.name}
         of_person = {"actor": person.name, "groups": person.groups}
         return {"batch": terms.batch, "method": review.method.value, **of_workload, **of_person}
 
     def _of_living_pods(self, writes: Sequence[Write]) -> list[Write]:
-        """All but those of pods that have ended since: there is nothing to change any more."""
+        """Return the writes without the resizes of pods that have ended since: those need no change."""
         return [
             w for w in writes if w.subresource != RESIZE or (self._live(w).get("metadata") or {}).get("uid") == w.uid
         ]
@@ -477,7 +478,7 @@ def _patch(operations: Sequence[Mapping[str, Any]], write: Write) -> Patch:
 
 
 def to_workload_review(review: Review) -> WorkloadReview:
-    """A review as the pages show it: field by field old and new, rules, restart, what it frees and raises."""
+    """Return a review as pages show it: old and new value of each field, guardrails, restart, savings."""
     if review.method is Method.IN_PLACE:
         restart = Restart.IN_PLACE
     else:
@@ -499,16 +500,16 @@ def to_workload_review(review: Review) -> WorkloadReview:
 
 
 def lines_of(review: Review) -> list[FieldMove]:
-    """Everything that accepting it writes, made of the writes themselves; of a bundle what its files change."""
+    """Return every field that accepting the review would write; for a bundle, every field that its files change."""
     if review.method is not Method.BUNDLE:
         return write_lines(review.writes, review.live)
     return file_lines(review.recommendations)
 
 
 def dry_run_review(actions: Actions, review: Review) -> DryRunResult:
-    """Send the review's writes with dryRun=All: whether the server takes them, and what admission would add.
+    """Send the review's writes with dryRun=All and return whether the API server accepts them and what admission adds.
 
-    Errors of the cluster but those in `raising` become the result, with advice; nothing is written.
+    A cluster error becomes a refusal with advice, unless it is in `raising`; nothing is written.
     """
     if review.method is Method.BUNDLE:
         return DryRunResult(True, "a bundle is not sent to the cluster")
@@ -524,7 +525,7 @@ def dry_run_review(actions: Actions, review: Review) -> DryRunResult:
 
 
 def _text(value: Any) -> str:
-    """An amount, or resources, as people read them."""
+    """Format an amount or a resources mapping for people."""
     if isinstance(value, Mapping):
         sides = [(side, amounts) for side, amounts in value.items() if isinstance(amounts, Mapping)]
         return ", ".join(f"{side} {name} {amount}" for side, amounts in sides for name, amount in amounts.items())

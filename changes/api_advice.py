@@ -1,4 +1,4 @@
-"""EDGE: the fix to show for an error of the API server that names none itself."""
+"""EDGE: the fix to show for an API server error that has none."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WORDS: Final = (
 
 
 def advice(error: CotenantError) -> str:
-    """The next step; the error's own where it has one that knows more."""
+    """Return the error's own fix if it has a specific one, else a fix for its kind."""
     for part, step in _WORDS:
         if part in error.message:
             return step
@@ -33,6 +33,6 @@ def advice(error: CotenantError) -> str:
 
 
 def describe_with_advice(error: CotenantError) -> str:
-    """The error with the next step, in one line."""
+    """Return the error with its fix in one line."""
     step = advice(error)
     return f"{error.message.rstrip('.')}. {step}" if step else error.message

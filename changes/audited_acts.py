@@ -1,6 +1,6 @@
-"""EDGE: acts of people on the cluster that the ledger has before they are sent, and with their outcome afterwards.
+"""EDGE: what people do to cluster objects: the ledger records it before it is sent, and its outcome afterwards.
 
-Thread-safe. `ClusterAccess` decides with whose rights the cluster is queried.
+Thread-safe. `ClusterAccess` decides whose rights are used for requests to the cluster.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ PATIENCE_SECONDS: Final = 20.0
 
 
 class AuditedActs:
-    """Clients and turns at the ledger of one cluster.
+    """Gives out API clients and exclusive access to the ledger of one cluster.
 
-    anchor_namespace: where the ledger's head is kept; "": nowhere.
+    The ledger's head is stored in `anchor_namespace`; it is not stored if that is "".
     """
 
     def __init__(self, access: ClusterAccess, ledger: LedgerPlace, anchor_namespace: str = "") -> None:
@@ -42,7 +42,7 @@ class AuditedActs:
 
     @contextmanager
     def client(self, who: Person) -> Iterator[KubeClient]:
-        """A client with the person's rights; StoreBusy while too many others ask."""
+        """Yield a client with the person's rights; raise StoreBusy if `MOST_AT_ONCE` clients are in use."""
         if not self._slots.acquire(blocking=False):
             raise StoreBusy(f"{MOST_AT_ONCE} other requests to the cluster are running", fix="Try again in a moment.")
         try:
@@ -53,7 +53,7 @@ class AuditedActs:
 
     @contextmanager
     def writing(self, what: str, patience_seconds: float = PATIENCE_SECONDS) -> Iterator[Ledger]:
-        """One at a time, among processes too; the head of what was added is kept afterwards, however it went."""
+        """Yield the ledger, locked for other threads and processes; if rows were added, store its head afterwards."""
         with ledger_turn(self._ledger, what, patience_seconds), closing(open_ledger(self._ledger)) as ledger:
             before = ledger.head().seq
             try:
@@ -66,30 +66,30 @@ class AuditedActs:
     def acting(
         self, who: Person, what: str, clock: Clock
     ) -> Iterator[tuple[KubeClient, Callable[[str], LedgerSubject]]]:
-        """A client with the person's rights and their rows in the ledger; what: for those who wait for it meanwhile."""
+        """Yield a client with the person's rights and a maker of ledger rows; waiting callers are told `what`."""
         with self.client(who) as client, self.writing(what) as ledger:
             by = who.name or asked_who(client).name
             yield client, partial(LedgerSubject, ledger, clock, by, who.groups)
 
     @contextmanager
     def reading(self) -> Iterator[Ledger]:
-        """The ledger, to look at."""
+        """Yield the ledger, opened read-only."""
         with closing(open_ledger(self._ledger, reading=True)) as ledger:
             yield ledger
 
 
 def signature(who: Person, client: KubeClient, by: str) -> str:
-    """The name below an approval: the one that the API server knows, which its policies compare with who writes.
+    """Return the signature of an approval: the user name that the API server knows and its policies compare.
 
-    A login may have another name there (a prefix, another claim). Behind a proxy our account writes for the person.
-    by: their name in the ledger.
+    It can differ from the login name (a prefix, another claim). Behind a proxy, cotenant's account writes for the
+    person, and the signature is `by`, their name in the ledger.
     """
     return by if who.way is IdentitySource.PROXY else asked_who(client).name
 
 
 @dataclass(frozen=True, slots=True)
 class ActEvents:
-    """Events of one kind of act in the ledger: before it is sent, and its outcome. label: before the asked words."""
+    """Ledger events of one kind of action: before it is sent, and for each outcome; `label` begins the row's text."""
 
     asked: str
     done: str
@@ -99,7 +99,7 @@ class ActEvents:
 
 @dataclass(frozen=True, slots=True)
 class LedgerSubject:
-    """Writes about one object, by one person."""
+    """Writes ledger rows about one object, named `name`, for one person."""
 
     ledger: Ledger
     clock: Clock
@@ -110,9 +110,10 @@ class LedgerSubject:
     def carry_out(
         self, events: ActEvents, make_intent: Callable[[], Intent], send: Callable[[Intent], Any], reason: str = ""
     ) -> Any:
-        """Ledger, cluster, ledger: what `send` returns. CotenantError: it was refused, which is written.
+        """Record the intent in the ledger, send it, record its outcome, and return what `send` returns.
 
-        ClusterUnreachable: whether it was done is unknown; the object says.
+        Raise CotenantError if it was refused, which the ledger records, and ClusterUnreachable if its outcome is
+        unknown.
         """
         message = ""
         try:
@@ -134,6 +135,6 @@ class LedgerSubject:
         return answer
 
     def _write(self, event: str, message: str, body: object = None) -> None:
-        """Append a row about the object, with the person's groups, to the ledger on disk. body: what is sent."""
+        """Append a row about the object, with the person's groups and the sent `body`, to the ledger."""
         row = {"words": message, "groups": list(self.groups), **({"sent": body} if body is not None else {})}
         self.ledger.append(self.clock.now_seconds(), self.by, [(event, self.name, row)])

@@ -1,4 +1,4 @@
-"""EDGE: bundles for a GitOps repository, as files or as a commit: reviewed, not applied, noted in the ledger."""
+"""EDGE: bundles for a GitOps repository, as files or as a commit: reviewed, not applied, recorded in the ledger."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COMMITTED: Final = "git"
 def export_bundle(
     actions: Actions, reviews: Sequence[Review], form: BundleForm, settings: RecommenderSettings, key: str
 ) -> dict[str, str]:
-    """Text by path; NoData when nothing of it can be written. The row in the ledger names the workloads and files."""
+    """Return the bundle's texts by path and record it in the ledger; raise NoData if no change can be written."""
     files = bundle(reviews, form, settings.patches, settings.prices.currency)
     if set(files) == {PULL_REQUEST}:
         raise NoData("no change here can be written to files", fix="`cotenant recs show` gives each reason.")
@@ -37,9 +37,9 @@ def export_bundle(
 def commit_bundle(
     actions: Actions, reviews: Sequence[Review], asked: CommitBundle, settings: RecommenderSettings, key: str
 ) -> BundleCommit:
-    """The commit; made where the request says so, with its row in the ledger before the branch is there.
+    """Return the planned commit; if `asked.write`, make it: the ledger records it before the branch is created.
 
-    NoData where it is to be made and nothing can be placed; UsageError for a branch that is there.
+    Raise NoData if no value can be placed in the repository, and UsageError if the branch exists.
     """
     repository = GitRepository(Path(asked.repository).expanduser())
     tree = repository.read_tree()

@@ -1,4 +1,4 @@
-"""EDGE: the ledger as changes: appends events, derives the state of each change, anchors the signed head."""
+"""EDGE: changes in the ledger: append their events, derive their states, store the ledger's signed head."""
 
 from __future__ import annotations
 
@@ -30,14 +30,15 @@ _log = structlog.get_logger(__name__)
 
 
 class ChangeLedger:
-    """Changes of one ledger; `actor` is who the cluster says we are. For one thread."""
+    """The changes and ladders of one ledger; new rows name `actor`, our user in the cluster. Not thread-safe."""
 
     def __init__(
         self, ledger: Ledger, clock: Clock, actor: str, cache: LedgerCache | None = None, source: str = ""
     ) -> None:
-        """Open the journal without writing anything.
+        """Open the change ledger without writing.
 
-        cache: what was already read of this ledger; source: where the actor asks from, an address and a request's id.
+        `cache` holds what was already read of this ledger. `source` says where the actor's request came from: address
+        and id.
         """
         self.ledger = ledger
         self.actor = actor
@@ -49,17 +50,17 @@ class ChangeLedger:
         """Name of the cluster that changes are made in."""
 
     def statuses(self) -> dict[str, ChangeStatus]:
-        """Every change by id, in the order in which they were accepted."""
+        """Return every change by id, in the order of acceptance."""
         return self._known.upto(self.ledger)
 
     def ladders(self) -> dict[str, LadderStatus]:
-        """Every ladder by id, in the order in which they were accepted."""
+        """Return every ladder by id, in the order of acceptance."""
         return self._known.ladders(self.ledger)
 
     def accept(self, changes: list[Change], *, second: bool = False, ladders: Sequence[Ladder] = ()) -> None:
-        """Write changes ahead of doing them, all or none; those of a later wave wait from the same moment on.
+        """Record accepted changes, all or none, before they are sent; changes of a later wave start as waiting.
 
-        second: all of them wait for a second person before that. ladders: of which some are the first steps.
+        If `second`, all of them wait for a second person first. `ladders` are accepted with their first steps.
         """
         more = {**self._source, **({"cluster": self.cluster} if self.cluster else {})}
         rows = [(LadderEvent.ACCEPTED.value, ladder.id, {**msgspec.to_builtins(ladder), **more}) for ladder in ladders]
@@ -69,7 +70,7 @@ class ChangeLedger:
         self.ledger.append(self.clock.now_seconds(), self.actor, rows)
 
     def confirm(self, statuses: Sequence[ChangeStatus]) -> None:
-        """Write that the actor is the second person of these, all or none; UsageError when one does not wait."""
+        """Record the actor as second person of the changes, all or none; raise UsageError if one is not waiting."""
         seconds = self.clock.now_seconds()
         body = {"words": f"confirmed by {self.actor}", **self._source}
         for status in statuses:
@@ -78,14 +79,15 @@ class ChangeLedger:
         self.ledger.append(seconds, self.actor, [*rows, *self._later([s.change for s in statuses])])
 
     def _later(self, changes: Sequence[Change]) -> list[tuple[str, str, dict[str, Any]]]:
-        """Rows of those that wait for the ones that go first."""
+        """Return rows that let the changes of later waves wait for the first wave."""
         body = {"words": "it waits for the soak time of the first ones", **self._source}
         return [(ChangeEvent.WAITING.value, change.id, body) for change in changes if change.wave]
 
     def require_turn(self) -> None:
-        """StoreConflict when another process has written since: it has taken the turn of this one, which had paused.
+        """Raise StoreConflict if another process has written to the ledger: this one had paused and lost the lock.
 
-        Asked right before each write to the cluster, which a ledger with rows that this one has not seen forbids.
+        Called right before each write to the cluster: nothing is sent while the ledger has rows that this process has
+        not read.
         """
         if not self.ledger.is_current():
             raise StoreConflict(
@@ -94,9 +96,9 @@ class ChangeLedger:
             )
 
     def fence(self, change: str) -> bool:
-        """Forbid all writes of a process that had the turn before and may still go on, before its change is settled.
+        """Append a row that stops the writes of a process that held the lock before, so that its change can be settled.
 
-        Returns whether that took a row, once a turn: a write that was allowed just before it may still be on its way.
+        Return whether a row was appended (once per lock): a write allowed just before may still be on its way.
         """
         if not self.ledger.turn_lapses or self._fenced:
             return False
@@ -105,14 +107,14 @@ class ChangeLedger:
         return True
 
     def note(self, rows: Sequence[tuple[str, str, Mapping[str, Any]]]) -> None:
-        """Write (event, subject, body) rows that are about no change, all or none."""
+        """Append (event, subject, body) rows that belong to no change, all or none."""
         signed_rows = [(event, subject, {**body, **self._source}) for event, subject, body in rows]
         self.ledger.append(self.clock.now_seconds(), self.actor, signed_rows)
 
     def record_ladder(
         self, status: LadderStatus, happened: LadderEvent, reason: str = "", message: str = ""
     ) -> LadderStatus:
-        """Write one event of a ladder to the audit log; return its status after it. UsageError if it has ended."""
+        """Append an event of a ladder and return the ladder's new status; raise UsageError if it has ended."""
         seconds = self.clock.now_seconds()
         moved = status.advance(happened, seconds, self.actor, reason, message)
         body = {"reason": reason, "words": message, **self._source}
@@ -120,7 +122,7 @@ class ChangeLedger:
         return moved
 
     def record(self, status: ChangeStatus, happened: ChangeEvent, message: str = "", **more: Any) -> ChangeStatus:
-        """Write what happened to a change; its status afterwards. UsageError when this cannot happen now."""
+        """Append an event of a change and return its new status; raise UsageError if its state does not allow it."""
         seconds = self.clock.now_seconds()
         moved = status.moved(happened, seconds, self.actor, message)
         body = {"words": message, **self._source, **more}
@@ -130,9 +132,9 @@ class ChangeLedger:
 
 @dataclass(frozen=True, slots=True)
 class AnchoredHeads:
-    """The ledger heads that the cluster keeps.
+    """The ledger heads that the cluster stores.
 
-    head: that of one ledger, None if it keeps none; others: ids of the other ledgers with heads there.
+    `head` is that of the ledger in question, None if there is none; `others` are the ids of other ledgers with a head.
     """
 
     head: Anchor | None = None
@@ -140,9 +142,9 @@ class AnchoredHeads:
 
 
 def anchor(client: KubeClient, ledger: Ledger, namespace: str) -> None:
-    """Keep the signed head in the cluster, beside those of other ledgers; ClusterError when that may not be written.
+    """Store the ledger's signed head in the cluster beside those of other ledgers; raise ClusterError if that fails.
 
-    A head that the ledger does not hold is left as it is: it is the proof that rows were rewritten or cut.
+    Raise ClusterConflict and keep a stored head that is not in the ledger: it proves that rows were altered or removed.
     """
     head = read_anchored_heads(client, ledger, namespace).head
     if head is not None and not ledger.holds(head):
@@ -158,7 +160,7 @@ def anchor(client: KubeClient, ledger: Ledger, namespace: str) -> None:
 
 
 def keep_head(door: Callable[[Person], AbstractContextManager[KubeClient]], ledger: Ledger, namespace: str) -> None:
-    """The same with our own account, "" for nowhere; what was done is not undone because this failed."""
+    """Store the head with cotenant's account, unless `namespace` is ""; a failure is only logged."""
     if not namespace:
         return
     try:
@@ -169,9 +171,9 @@ def keep_head(door: Callable[[Person], AbstractContextManager[KubeClient]], ledg
 
 
 def read_anchored_heads(client: KubeClient, ledger: Ledger, namespace: str) -> AnchoredHeads:
-    """Return the head that the cluster keeps of this ledger, and the ids of the other ledgers with heads there.
+    """Return the head that the cluster stores for this ledger, and the ids of other ledgers with a head.
 
-    Raises ClusterError when the stored head cannot be decoded.
+    Raise ClusterError if the stored head cannot be decoded.
     """
     config_map = client.get(Address("v1", "configmaps", ANCHOR, namespace).path)
     data: Mapping[str, str] = (config_map or {}).get("data") or {}
@@ -186,9 +188,9 @@ def read_anchored_heads(client: KubeClient, ledger: Ledger, namespace: str) -> A
 
 
 def unkept(ledger: Ledger, anchor_heads: AnchoredHeads) -> str:
-    """Return a sentence that the cluster keeps no head of this ledger, naming the ledgers of which it keeps heads.
+    """Return a sentence that the cluster stores no head of this ledger, with the ids of ledgers whose heads it stores.
 
-    Heads of others may be those of a ledger that this file replaced.
+    This file may have replaced one of those ledgers.
     """
     sentence = f"The cluster stores no head of this ledger ({ledger.id})"
     return f"{sentence}, but others: {', '.join(anchor_heads.others)}." if anchor_heads.others else f"{sentence} yet."

@@ -80,13 +80,13 @@ _log = structlog.get_logger(__name__)
 
 
 def nothing_proposed(_: Collection[WorkloadRef]) -> Sequence[Recommendation]:
-    """Return no recommendations; the default where no findings are available."""
+    """Return no recommendations; the default if no findings are available."""
     return ()
 
 
 @dataclass(frozen=True, slots=True)
 class ActDependencies(ActionParts):
-    """Dependencies of who changes workloads."""
+    """Dependencies of every service that changes workloads."""
 
     access: ClusterAccess
     ledger: LedgerPlace
@@ -97,7 +97,8 @@ class ActDependencies(ActionParts):
 class ChangeServiceConfig(ActDependencies):
     """Dependencies of a `ClusterChangeService`.
 
-    for_autopilot: whether the autopilot calls it, to which keys with its prefix are reserved.
+    `for_autopilot` is true if the autopilot calls the service: only it may use request keys with the autopilot's
+    prefix.
     """
 
     settings: ActionSettings
@@ -113,7 +114,7 @@ class ChangeServiceConfig(ActDependencies):
 
 @dataclass(frozen=True, slots=True)
 class AnchorObservation:
-    """The last answer of the cluster. trouble: why no change is possible now; head: the anchored head of the ledger."""
+    """The cluster's last answer. `trouble`: why no change is possible now; `head`: the ledger's head stored there."""
 
     trouble: str = ""
     head: Anchor | None = None
@@ -121,7 +122,7 @@ class AnchorObservation:
 
 
 class ClusterChangeService:
-    """Changes of one cluster: review, dry run, accept, verify, roll back."""
+    """Reviews, accepts, verifies and rolls back the changes of one cluster, with the rights of the calling person."""
 
     def __init__(self, config: ChangeServiceConfig) -> None:
         self._config = config
@@ -131,24 +132,24 @@ class ClusterChangeService:
         self._seen = BackgroundRefresh(self._read_head, AnchorObservation(), GLANCE_SECONDS)
 
     def review(self, who: Person, request: ChangeRequest) -> list[WorkloadReview]:
-        """Each workload as it is now."""
+        """Compare the requested changes with the live workloads; return one review for each workload."""
         with self._open_for_reads(who) as actions:
             return [to_workload_review(review) for review in self._reviews(actions, who, request)]
 
     def dry_run(self, who: Person, request: ChangeRequest) -> list[WorkloadReview]:
-        """The same, tried on the server."""
+        """Return the reviews of `review`, each with the result of a dry run on the API server."""
         with self._open_for_reads(who) as actions:
             reviews = self._reviews(actions, who, request)
             tried = ((to_workload_review(r), None if r.error else dry_run_review(actions, r)) for r in reviews)
             return [replace(shown, tried=of_review) for shown, of_review in tried]
 
     def accept(self, who: Person, request: ChangeRequest) -> list[ChangeStatus]:
-        """Write down, then do; the same key again does nothing more."""
+        """Record the changes in the ledger, then apply them; a repeated request with the same key applies nothing."""
         require_right(Right.ACCEPT, who, request)
-        reserved = {AUTOPILOT_KEY_PREFIX: "the autopilot's", LADDER_KEY_PREFIX: "that of ladders' steps"}
+        reserved = {AUTOPILOT_KEY_PREFIX: "the autopilot", LADDER_KEY_PREFIX: "steps of ladders"}
         prefix = next((beginning for beginning in reserved if request.key.startswith(beginning)), "")
         if prefix and not (self._config.for_autopilot and prefix == AUTOPILOT_KEY_PREFIX):
-            message = f"the key {request.key!r} begins with {prefix!r}, which is {reserved[prefix]}"
+            message = f"the key {request.key!r} begins with {prefix!r}, which is reserved for {reserved[prefix]}"
             raise KeyTaken(message, fix="Use another key; nothing was done.")
         what = f"{agree(len(request.workloads), 'workload is', 'workloads are')} changed for {who.name}"
         with self._writable_actions(who, what) as actions:
@@ -156,22 +157,22 @@ class ClusterChangeService:
             earlier = [s for s in statuses.values() if s.change.batch == request.key]
             others = {s.change.workload for s in earlier} - {str(w) for w in request.workloads}
             if others:
-                message = f"the key {request.key!r} was used before, for {sorted(others)[0]}"
-                raise KeyTaken(message, fix="Use a new key for what is new; nothing was done.")
+                message = f"the key {request.key!r} was used before, to change {sorted(others)[0]}"
+                raise KeyTaken(message, fix="Use a new key for a new request; nothing was done.")
             if earlier:
                 return earlier
             reviews = self._reviews(actions, who, request)
             return actions.accept(reviews, AcceptanceTerms(batch=request.key, **request.terms))
 
     def changes(self, who: Person) -> list[ChangeStatus]:
-        """The newest first, of the namespaces that the person may read."""
+        """Return the changes in the namespaces that the person may read, the newest first."""
         who.require(Right.READ)
         statuses = self._statuses().values()
         mine = [s for s in statuses if who.may(Right.READ, s.change.namespace)]
         return sorted(mine, key=lambda s: -s.accepted_seconds)
 
     def story(self, who: Person, change: str) -> list[LedgerEntry]:
-        """Rows of the ledger about one change, the oldest first; UsageError when there is none."""
+        """Return the ledger's rows about one change, the oldest first; raise UsageError if there is no such change."""
         status = self._statuses().get(change)
         if status is None or not who.may(Right.READ, status.change.namespace):
             raise UsageError(f"there is no change {change!r}", fix="The Changes page lists them.")
@@ -179,7 +180,7 @@ class ClusterChangeService:
             return [entry_of(entry) for entry in ledger.entries(change)]
 
     def entries(self, who: Person) -> list[LedgerEntry]:
-        """The oldest first; who may not read everywhere sees rows about changes of their namespaces alone."""
+        """Return the ledger's rows, oldest first; who may not read every namespace gets rows about changes only."""
         who.require(Right.READ)
         statuses = self._statuses()
         hidden = {id_ for id_, s in statuses.items() if not who.may(Right.READ, s.change.namespace)}
@@ -196,39 +197,39 @@ class ClusterChangeService:
             return [actions.roll_back(s) if s.state.in_force else s for s in chosen]
 
     def confirm(self, who: Person, change: str) -> list[ChangeStatus]:
-        """Do what waits, as its second person, with all that was accepted together with it.
+        """Confirm a change as its second person and apply it with its whole batch.
 
-        Raises NotAllowed where people do not log in: there is no second person then.
+        Raise NotAllowed if people do not log in: a second person cannot be told from the first then.
         """
         if who.way is IdentitySource.LOOPBACK:
-            raise NotAllowed("nobody logs in here, so there is no second person", fix="See docs/access.md for a login.")
-        with self._writable_actions(who, f"{who.name} confirms what another has accepted") as actions:
+            raise NotAllowed("without a login there is no second person", fix="Set one up: docs/access.md.")
+        with self._writable_actions(who, f"{who.name} confirms a change as its second person") as actions:
             return second_approval.confirm(actions, who, change)
 
     def decline(self, who: Person, change: str) -> list[ChangeStatus]:
-        """Cancel what waits for a second person: for that one, and for the person who accepted it."""
-        with self._writable_actions(who, f"{who.name} declines what waits for a second person") as actions:
+        """Cancel a change that waits for a second person; the person who accepted it may cancel it too."""
+        with self._writable_actions(who, f"{who.name} declines a change that waits for a second person") as actions:
             return second_approval.decline(actions, who, change)
 
     def ladders(self, who: Person) -> list[LadderProgress]:
-        """The newest first, of the namespaces that the person may read; asks no cluster."""
+        """Return the ladders in the namespaces that the person may read, newest first, without reading the cluster."""
         who.require(Right.READ)
         with self._acts.reading() as ledger:
             ladders = self._known.ladders(ledger)
         return ladders_of(ladders, list(self._statuses().values()), pace_of(self._config.settings), who)
 
     def stop_ladder(self, who: Person, ladder: str, why: str = "") -> LadderStatus:
-        """Take no further step; earlier steps stay."""
+        """Stop a ladder: no further step is applied, and the applied steps stay."""
         with self._writable_actions(who, f"a ladder is stopped for {who.name}") as actions:
             return stop_ladder(actions, who, ladder, why)
 
     def go_back(self, who: Person, ladder: str, place: int) -> list[ChangeStatus]:
-        """Take its steps back, the last one first, down to step `place`; 0: as it was before the first one."""
-        with self._writable_actions(who, f"a ladder goes back for {who.name}") as actions:
+        """Roll a ladder's steps back, the last one first, down to step `place`; 0 rolls back all steps."""
+        with self._writable_actions(who, f"a ladder is rolled back for {who.name}") as actions:
             return go_back(actions, who, ladder, place)
 
     def verify(self, who: Person, changes: Sequence[str]) -> list[ChangeStatus]:
-        """Verify those of the changes that have soaked, and return their statuses."""
+        """Verify those of the changes whose soak time is over, and return their statuses."""
         what, verified = f"{agree(len(changes), 'change is', 'changes are')} verified for {who.name}", []
         with self._writable_actions(who, what) as actions:
             for status in _select_changes(actions, who, changes):
@@ -238,26 +239,26 @@ class ClusterChangeService:
         return verified
 
     def settle(self, who: Person) -> list[ChangeStatus]:
-        """Find out the outcome of each change without one, and return the statuses."""
+        """Find the outcome of every change with an unknown one by reading the cluster, and return the statuses."""
         who.require(Right.ADMINISTER)
         with self._writable_actions(who, f"changes without an outcome are settled for {who.name}") as actions:
             return settle(actions)
 
     def bundle(self, who: Person, request: ChangeRequest, form: BundleForm) -> Mapping[str, str]:
-        """Files by path, with a row in the ledger; the cluster is only asked."""
+        """Return the files of a bundle by path and record it in the ledger; the cluster is only read."""
         if request.gpu_shares and form is BundleForm.SSA:
-            message = "a GPU share is not written for server-side apply, which would remove CPU and memory"
+            message = "form ssa cannot carry GPU shares: applying them would remove the CPU and memory values"
             raise UsageError(message, fix="Choose another form, such as kustomize patches.")
         with self._writable_actions(who, f"a bundle is written for {who.name}") as actions:
             reviews = self._reviews(actions, who, msgspec.structs.replace(request, method=Method.BUNDLE))
             return export_bundle(actions, reviews, form, self._config.recommender, request.key)
 
     def commit(self, who: Person, request: ChangeRequest, branch: str, *, write: bool = False) -> BundleCommit:
-        """The commit of the values in the repository of the settings, with a row in the ledger where it is made."""
+        """Return the commit of the new values for the configured Git repository; if `write`, make it and record it."""
         require_right(Right.REVIEW, who, request)
         repository = self._config.settings.git_repository
         if not repository:
-            raise UsageError("no Git repository is configured here", fix="Set actions.git_repository to its folder.")
+            raise UsageError("no Git repository is configured", fix="Set actions.git_repository to its folder.")
         what = f"a commit is made for {who.name}"
         with self._writable_actions(who, what) if write else self._open_for_reads(who) as actions:
             reviews = self._reviews(actions, who, msgspec.structs.replace(request, method=Method.BUNDLE))
@@ -265,37 +266,37 @@ class ClusterChangeService:
             return commit_bundle(actions, reviews, asked, self._config.recommender, request.key)
 
     def snooze(self, who: Person, workloads: Sequence[WorkloadRef], days: float | None, reason: str) -> None:
-        """Hide for so many days, None for good."""
+        """Hide the workloads' recommendations for `days` days, or permanently if `days` is None."""
         require_right(Right.ACCEPT, who, ChangeRequest(tuple(workloads)))
         with self._open_change_ledger(who) as change_ledger:
             snooze(change_ledger, workloads, days, reason)
 
     def recall(self, who: Person, workloads: Sequence[WorkloadRef]) -> None:
-        """Show recommendations again that were hidden."""
+        """Show the workloads' hidden recommendations again."""
         require_right(Right.ACCEPT, who, ChangeRequest(tuple(workloads)))
         with self._open_change_ledger(who) as change_ledger:
             recall(change_ledger, workloads)
 
     def cool_downs(self) -> Mapping[WorkloadRef, float]:
-        """Workloads that were changed lately, each with the time (Unix seconds) from which it may be cut again."""
+        """Return when (Unix seconds) the cool-down of each recently changed workload ends: no cuts before that."""
         now, wait = self._clock().now_seconds(), self._config.settings.guardrails.cool_down_hours * HOUR_SECONDS
         return cool_downs(self._statuses().values(), wait, now)
 
     def trials(self) -> Mapping[WorkloadRef, Sequence[Trial]]:
-        """Return what was tried on workloads, and did harm or was rolled back; asks no cluster."""
+        """Return each workload's earlier changes that did harm or were rolled back, without reading the cluster."""
         return trials_of(self._statuses().values())
 
     def taken_steps(self, since_seconds: float) -> Mapping[WorkloadRef, TakenStep]:
-        """Return the change of each workload that is in effect and was sent after a time; asks no cluster."""
+        """Return each workload's change that was sent after a time and is in effect, without reading the cluster."""
         return taken_of(self._statuses().values(), since_seconds)
 
     def postponed(self) -> Mapping[WorkloadRef, PostponedRecommendation]:
-        """Return the recommendations that are hidden now, by workload; asks no cluster."""
+        """Return the recommendations that are hidden now, by workload, without reading the cluster."""
         with self._acts.reading() as ledger:
             return postponed_recommendations(ledger, self._clock().now_seconds())
 
     def ledger(self) -> LedgerHealth:
-        """The chain, verified from its first row, and against the head in the cluster where one is kept."""
+        """Verify the ledger's chain of hashes from its first row, and compare its head with the one in the cluster."""
         cluster_head = self._seen.fresh(HEAD_WAIT_SECONDS)
         with self._acts.reading() as ledger:
             self._known.upto(ledger)
@@ -305,21 +306,21 @@ class ClusterChangeService:
         return LedgerHealth(verdict.rows, verdict.wrong_seq or 0, verdict.why, kept, told)
 
     def watcher(self, report: Callable[[list[News]], None], ahead: Callable[[float], list[News]]) -> Watcher:
-        """One that does what is due here in our own name, and says that and what is `ahead` to who wants to hear it."""
+        """Return a watcher under cotenant's account; `report` gets its notifications and those that `ahead` returns."""
         config = self._config
         climb = Ladders(config.recommended, config.switch_namespace, config.requested_millicores)
 
         def open_signed() -> AbstractContextManager[Actions]:
-            return by_itself(self._writable_actions(Person(""), "the watcher looks"))
+            return by_itself(self._writable_actions(Person(""), "the watcher runs"))
 
         return Watcher(open_signed, report, ahead, climb=climb)
 
     def trouble(self) -> str:
-        """Why nothing can be done in the cluster now; as it was a moment ago."""
+        """Return why no change can be made in the cluster now, "" if it can; up to `GLANCE_SECONDS` old."""
         return self._seen.now().trouble
 
     def permissions(self, who: Person, namespaces: Sequence[str]) -> list[Permission]:
-        """Asked one by one; what is allowed everywhere is not asked again for each namespace."""
+        """Return what the API server allows the person; rights that hold cluster-wide are not checked per namespace."""
         who.require(Right.READ)
         with self._client(who) as client:
             permission_list = permissions(client, namespaces)
@@ -332,23 +333,23 @@ class ClusterChangeService:
         require_right(Right.REVIEW, who, request)
         proposed = self._config.gpu_shares if request.gpu_shares else self._config.recommended
         recommendations = proposed(request.workloads)
-        what = "no share of a GPU is proposed" if request.gpu_shares else "nothing is recommended"
+        what = "no GPU share is proposed" if request.gpu_shares else "nothing is recommended"
         if not recommendations:
             raise NoData(f"{what} for these workloads", fix="Scan first: cotenant scan.")
         reviews = actions.review(recommendations, request.second_person, request.method, request.overridden)
         reviewed = {review.workload for review in reviews}
         without = [workload for workload in request.workloads if workload not in reviewed]
-        return [*reviews, *(Review(workload, "", error=f"{what} for it") for workload in without)]
+        return [*reviews, *(Review(workload, "", error=f"{what} for this workload") for workload in without)]
 
     @contextmanager
     def _open_for_reads(self, who: Person) -> Iterator[Actions]:
-        """Yield the actions for callers that write nothing."""
+        """Yield actions for callers that write nothing."""
         with self._client(who) as client, self._acts.reading() as ledger:
             yield self._actions(client, ledger, who)
 
     @contextmanager
     def _writable_actions(self, who: Person, what: str) -> Iterator[Actions]:
-        """Yield the actions for callers that write, one at a time."""
+        """Yield actions for callers that write, one at a time."""
         with self._client(who) as client, self._acts.writing(what, PATIENCE_SECONDS) as ledger:
             before = ledger.head().seq
             try:
@@ -360,7 +361,7 @@ class ClusterChangeService:
                     _log.info("ledger_row", seq=row.seq, hash=row.hash, **more)
 
     def _clock(self) -> Clock:
-        """Our clock, or that of the API server which answered last: soaks and snoozes begin and end by its time."""
+        """Return our clock, corrected by the API server that answered last: soak times and snoozes use its time."""
         own = self._config.clock
         return BelievableClock(own, self._server_clock if isinstance(own, SystemClock) else None)
 
@@ -384,9 +385,9 @@ class ClusterChangeService:
 
     @contextmanager
     def _open_change_ledger(self, who: Person) -> Iterator[ChangeLedger]:
-        """Yield the journal for callers that write to the ledger alone."""
+        """Yield the change ledger for callers that write to the ledger alone."""
         self._seen.fresh(HEAD_WAIT_SECONDS)  # the time, too
-        with self._acts.writing(f"a note of {who.name}", PATIENCE_SECONDS) as ledger:
+        with self._acts.writing(f"{who.name} hides or recalls recommendations", PATIENCE_SECONDS) as ledger:
             yield ChangeLedger(ledger, self._clock(), who.name, self._known, who.source)
 
     def _statuses(self) -> dict[str, ChangeStatus]:
@@ -394,7 +395,7 @@ class ClusterChangeService:
             return self._known.upto(ledger)
 
     def _read_head(self) -> AnchorObservation:
-        """Ask the cluster for the head, which also says whether it answers."""
+        """Read the ledger's head from the cluster, which also shows whether the API server answers."""
         namespace = self._config.anchor_namespace
         try:
             with self._config.access(Person("")) as client:
@@ -414,7 +415,7 @@ def _anchor_observation(client: KubeClient, ledger: Ledger, namespace: str) -> A
     try:
         anchor = read_anchored_heads(client, ledger, namespace)
     except ClusterForbidden as error:
-        return AnchorObservation(words=f"The ledger's head in the cluster may not be read: {error.message}.")
+        return AnchorObservation(words=f"cotenant may not read the ledger's head in the cluster: {error.message}.")
     except ClusterUnreachable:
         raise
     except ClusterError as error:
@@ -424,7 +425,7 @@ def _anchor_observation(client: KubeClient, ledger: Ledger, namespace: str) -> A
 
 
 def _select_changes(actions: Actions, who: Person, changes: Sequence[str]) -> list[ChangeStatus]:
-    """The named changes, of namespaces in which the person may act; of those that they do not read there is none."""
+    """Return the named changes; raise an error for those that the person may not read (as unknown) or not change."""
     every = actions.journal.statuses().items()
     statuses = {id_: status for id_, status in every if who.may(Right.READ, status.change.namespace)}
     if missing := [id_ for id_ in changes if id_ not in statuses]:

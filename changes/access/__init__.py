@@ -1,1 +1,1 @@
-"""Access to the cluster with the rights of the person who asks, and which features these rights allow."""
+"""Access to the cluster with the rights of the calling person, and the features that these rights allow."""

@@ -1,10 +1,10 @@
-"""EDGE: access to the cluster with the rights of the person who asks, one client factory for each kind of login.
+"""EDGE: access to the cluster with the rights of the calling person; one client factory for each kind of login.
 
-    loopback   the kubeconfig, which is theirs
-    OIDC       their own token of the login: the API server judges them itself, and its audit log names them
-    proxy      our account, after a SubjectAccessReview of the person for exactly this request; no impersonation
+    loopback   the kubeconfig of the person at this machine
+    OIDC       the person's own token of the login; the API server authorizes it, and its audit log names the person
+    proxy      cotenant's account, after a SubjectAccessReview of the person for each request; no impersonation
 
-A caller without a name is the program itself: it reads the cluster and anchors the ledger's head.
+A caller without a name is the program itself: it reads the cluster and stores the ledger's head.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _OF_NAMESPACES: Final = frozenset({"status", "finalize"})
 
 
 def by_way(kube: KubeSettings, access: AccessSettings, own: ClusterAccess) -> ClusterAccess:
-    """Access in the mode of the settings; `own`: access by our account or by the kubeconfig."""
+    """Return access to the cluster in the configured mode; `own` is access by cotenant's account or the kubeconfig."""
     credentials = _KubeCredentials(kube)
 
     @contextmanager
@@ -82,22 +82,22 @@ def by_way(kube: KubeSettings, access: AccessSettings, own: ClusterAccess) -> Cl
 
 
 def with_token(access: Access, token: str) -> Access:
-    """The same server; this token alone identifies the caller."""
+    """Return access to the same API server with this token as the only credentials."""
     return replace(access, authorization=lambda: f"Bearer {token}", cert_file="", key_file="")
 
 
 @dataclass(frozen=True, slots=True)
 class ReviewSubject:
-    """A person as the cluster's own rules name them."""
+    """The user and groups of a person, as RBAC rules of the cluster name them."""
 
     user: str
     groups: tuple[str, ...] = ()
 
 
 class ReviewedClient(KubeClient):
-    """Our account's client that sends nothing for which the API server does not say that the person may do it.
+    """A client of cotenant's account that sends a request only if a SubjectAccessReview allows it to the person.
 
-    What they may is asked once for each client, which lives for one action.
+    Allowed requests are cached for the client's lifetime, which is one action.
     """
 
     def __init__(
@@ -115,19 +115,19 @@ class ReviewedClient(KubeClient):
         self._allowed: set[bytes] = set()
 
     def sibling(self, settings: KubeSettings | None = None) -> KubeClient:
-        """Another such client for the same person."""
+        """Return another reviewed client for the same person."""
         pause = None if settings else self._pause
         return ReviewedClient(self.access, settings or self.settings, self._subject, reload=self._reload, pause=pause)
 
     def close(self) -> None:
-        """Drop the connections."""
+        """Close the connections."""
         super().close()
         self._asker.close()
 
     def request(
         self, verb: str, request: ApiRequest, *, repeatable: bool = False, before: Callable[[], None] | None = None
     ) -> ApiResponse:
-        """Asked after the person's rights; what they may themselves is asked about them, not about us."""
+        """Send the request if the person may; a SelfSubjectAccessReview is turned into one about the person."""
         if request.path == SELF_REVIEWS:
             body = about(self._subject, msgspec.json.decode(request.body)["spec"])
             subject_review = replace(request, path=REVIEWS, body=msgspec.json.encode(body))
@@ -137,13 +137,13 @@ class ReviewedClient(KubeClient):
         return super().request(verb, request, repeatable=repeatable, before=before)
 
     def stream(self, path: str, idle_seconds: float) -> Stream:
-        """A watch, after the same question."""
+        """Open a watch if the person may."""
         for attributes in wishes(ApiRequest(path)):
             self._require(attributes)
         return super().stream(path, idle_seconds)
 
     def _require(self, attributes: Mapping[str, Any]) -> None:
-        """ClusterForbidden, in words, unless the API server says yes."""
+        """Raise ClusterForbidden with a fix unless the API server allows the person this."""
         key = msgspec.json.encode(attributes, order="sorted")
         if key in self._allowed:
             return
@@ -176,7 +176,7 @@ class _SubjectReview(msgspec.Struct):
 
 
 class _KubeCredentials:
-    """The address of the cluster and our credentials, read again after a while."""
+    """The API server's address and cotenant's credentials, read again after `KEPT_SECONDS`."""
 
     def __init__(self, settings: KubeSettings) -> None:
         self.settings = settings
@@ -191,23 +191,23 @@ class _KubeCredentials:
             return self._read[1]
 
     def renewed(self) -> Access:
-        """Read anew, after the server did not take our credentials."""
+        """Read address and credentials again, after the API server refused the old ones."""
         with self._lock:
             self._read = (time.monotonic(), load_access(self.settings))
             return self._read[1]
 
 
 def about(subject: ReviewSubject, attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """A SubjectAccessReview of the person. attributes: resourceAttributes or nonResourceAttributes by their names."""
+    """Return a SubjectAccessReview of the person; `attributes` holds resourceAttributes or nonResourceAttributes."""
     spec = {**attributes, "user": subject.user, "groups": list(subject.groups)}
     return {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
 
 
 def wishes(request: ApiRequest) -> list[dict[str, Any]]:
-    """Return what the API server would ask its authorizer about a request, as parts of a review's spec.
+    """Return the authorization attributes that the API server checks for a request, as parts of a review's spec.
 
-    An apply may create the object, so it needs the rights to patch and to create. Discovery is no secret: for the
-    server's version and its list of kinds the result is empty.
+    A server-side apply may create the object, so it needs the rights to patch and to create. Discovery (the server's
+    version and its list of kinds) needs no right: the result is empty.
     """
     path, _, query = request.path.partition("?")
     resource = _resource(path)
@@ -238,9 +238,9 @@ def wishes(request: ApiRequest) -> list[dict[str, Any]]:
 
 
 def _decides_on_plan(request: ApiRequest, resource: Mapping[str, str]) -> bool:
-    """Return whether a write sets or removes a plan's approval or policy, in any form of patch.
+    """Return whether a write sets or removes a reservation plan's approval or policy, in any form of patch.
 
-    A body that cannot be read counts as deciding: the right is asked about once too often rather than never.
+    An unreadable body counts as deciding: one review too many is better than one too few.
     """
     of_plan = (resource.get("group"), resource.get("resource")) == (OWN_GROUP.partition("/")[0], RESERVATION_PLANS)
     if request.method not in _VERBS or not of_plan or "subresource" in resource:
@@ -260,7 +260,7 @@ def _decides_on_plan(request: ApiRequest, resource: Mapping[str, str]) -> bool:
 
 
 def _resource(path: str) -> dict[str, str] | None:
-    """Group, version, namespace, resource, name and subresource of a path; None when it names no resource."""
+    """Return group, version, namespace, resource, name and subresource of a path; None if it names no resource."""
     parts = [unquote(part) for part in path.strip("/").split("/")]
     if parts[0] == "api" and len(parts) > 2:
         group, version, rest = "", parts[1], parts[2:]

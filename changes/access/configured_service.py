@@ -1,4 +1,4 @@
-"""EDGE: the change service of the settings: their ledger, their cluster and the stored recommendations."""
+"""EDGE: the change service built from the settings: their ledger, their cluster and the stored recommendations."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def change_service_of(
     clock: Clock | None = None,
     comparison: Mapping[str, Any] | None = None,
 ) -> ClusterChangeService:
-    """A change service on the cluster of the settings and the recommendations of a store; sends no request yet.
+    """Return a change service on the configured cluster and the recommendations of a store; no request is sent yet.
 
-    door: how the cluster is reached, by the settings unless it is given. comparison: `compare` and `trace`
-    of a metric source in the place of the settings' Prometheus.
+    `door` replaces the configured access to the cluster; `comparison` replaces the measures of the configured
+    Prometheus by other functions `compare` and `trace`.
     """
     from cotenant.base.process.clock import SystemClock
     from cotenant.changes.access.kubeconfig_access import door_of
@@ -57,9 +57,9 @@ def change_service_of(
 
 
 def recommended_of(store: Store) -> Callable[[Collection[WorkloadRef]], list[Recommendation]]:
-    """The present stored recommendations of workloads; none for a workload without.
+    """Return a function that reads the stored recommendations of workloads; a workload may have none.
 
-    Each namespace is read once for all of its workloads, and the last one stays for a later question.
+    A namespace is read once for all of its workloads; the last one read is cached.
     """
     from cotenant.recommender.stored_recommendations import recommendations_of
 
@@ -81,7 +81,7 @@ def recommended_of(store: Store) -> Callable[[Collection[WorkloadRef]], list[Rec
 
 
 def requested_of(store: Store) -> Callable[[], int]:
-    """CPU that all workloads of the stored results request, in millicores."""
+    """Return a function that reads the CPU requests of all stored workloads together, in millicores."""
     from cotenant.recommender.stored_recommendations import requested_millicores
 
     read = _kept_for_a_run(store, lambda _: requested_millicores(store))
@@ -89,7 +89,7 @@ def requested_of(store: Store) -> Callable[[], int]:
 
 
 def _kept_for_a_run(store: Store, read: Callable[[str], KeptT]) -> Callable[[str], KeptT]:
-    """The last answer of `read`, for as long as its question and the published run stay the same."""
+    """Cache the last answer of `read` while its argument and the published run stay the same."""
     last: list[tuple[tuple[str, str], KeptT]] = []
 
     def read_once(question: str) -> KeptT:
@@ -103,14 +103,14 @@ def _kept_for_a_run(store: Store, read: Callable[[str], KeptT]) -> Callable[[str
 
 
 def climber_of(settings: SettingSections, store: Store) -> Ladders:
-    """The function that takes the next steps of accepted ladders by the recommendations of a store."""
+    """Return the function that applies the next steps of accepted ladders by the recommendations of a store."""
     from cotenant.changes.soak.ladders import Ladders
 
     return Ladders(recommended_of(store), settings.section(ManagerSettings).namespace, requested_of(store))
 
 
 def gpu_shares_of(store: Store) -> Callable[[Collection[WorkloadRef]], Sequence[Recommendation]]:
-    """GPU shares that the present stored findings propose for workloads; NoData before a scan."""
+    """Return a function that reads the GPU shares that stored findings propose; it raises NoData before a scan."""
     from cotenant.recommender.model.views import FINDINGS
     from cotenant.recommender.stored_recommendations import gpu_shares
 

@@ -1,7 +1,7 @@
-"""EDGE: a local Git repository by the program `git`: files of its last commit, and a commit on a new branch.
+"""EDGE: a local Git repository, through the program `git`: read its last commit, commit to a new branch.
 
-The person's checkout stays as it is: files are read from HEAD's tree, not from the folder, and the commit is made with
-an index of its own. HEAD, the index, uncommitted changes and stashes are not touched, no hook runs, nothing is pushed.
+The person's checkout does not change: files are read from HEAD's tree, not from the folder, and the commit uses an
+index of its own. HEAD, the index, uncommitted changes and stashes are not touched, no hook runs, nothing is pushed.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _YAML: Final = (".yaml", ".yml", "Kustomization")
 
 
 class GitRefusal(CotenantError):
-    """Git did not do what was asked; the message has its words."""
+    """Git refused the operation; the message quotes Git."""
 
 
 @dataclass(frozen=True, slots=True)
 class GitTree:
-    """The YAML files of a commit: text and mode by path."""
+    """The YAML files of a commit: text and file mode by path."""
 
     commit: str
     files: Mapping[str, str]
@@ -39,12 +39,12 @@ class GitTree:
 
 @dataclass(frozen=True, slots=True)
 class GitRepository:
-    """A repository by its folder, which may be a working tree, a part of one, or bare."""
+    """A Git repository, given by its folder: a working tree, a folder in one, or a bare repository."""
 
     folder: Path
 
     def read_tree(self) -> GitTree:
-        """The YAML files of HEAD. UsageError where the folder is no repository or has no commit yet."""
+        """Return the YAML files of HEAD; raise UsageError if the folder is no repository or has no commit yet."""
         if not self.folder.is_dir():
             raise UsageError(f"{self.folder} is no folder", fix="Name the folder of a Git repository: --repo DIR.")
         try:
@@ -70,7 +70,7 @@ class GitRepository:
         return GitTree(commit, files, modes)
 
     def require_new_branch(self, branch: str) -> None:
-        """UsageError for a name that no branch can have, and for a branch that is there."""
+        """Raise UsageError if the name is not allowed for a branch, or if the branch exists."""
         ref = f"refs/heads/{branch}"
         if branch.startswith("-") or "\0" in branch or not self._holds("check-ref-format", ref):
             raise UsageError(f"{branch!r} is no name of a branch", fix="Name it as in right-sizing/pay.")
@@ -81,7 +81,7 @@ class GitRepository:
             )
 
     def commit(self, tree: GitTree, texts: Mapping[str, str], message: str) -> str:
-        """The id of a commit with changed files upon a tree, on no branch yet; signed where Git is configured so."""
+        """Commit changed files on top of a tree, on no branch yet, signed if Git is configured so; return the id."""
         lines = ""
         for path, text in texts.items():
             blob = self._git("hash-object", "-w", "--no-filters", "--stdin", text=text.encode()).decode().strip()
@@ -96,7 +96,7 @@ class GitRepository:
         return made.decode().strip()
 
     def make_branch(self, branch: str, commit: str) -> None:
-        """A branch at a commit; GitRefusal where somebody else has made it meanwhile."""
+        """Create a branch at a commit; raise GitRefusal if it exists by now."""
         nothing = "0" * len(commit)
         self._git("update-ref", "-m", "cotenant: values of workloads", f"refs/heads/{branch}", commit, nothing)
 
@@ -108,7 +108,7 @@ class GitRepository:
         return not says or answer == says
 
     def _git(self, *words: str, text: bytes = b"", more: Mapping[str, str] | None = None) -> bytes:
-        """The output of git in the folder; GitRefusal with its words where it fails."""
+        """Run git in the folder and return its output; raise GitRefusal with Git's message if it fails."""
         clean = {key: value for key, value in os.environ.items() if key not in _FOREIGN}
         environment = {**clean, "LC_ALL": "C", **(more or {})}
         command = ["git", "-C", str(self.folder), *words]

@@ -20,7 +20,7 @@ STRANGER: Final = Person("", (), IdentitySource.PROXY, VIEWS)
 def person_with_grants(
     name: str, groups: Sequence[str], way: IdentitySource, settings: AccessSettings, token: str = ""
 ) -> Person:
-    """The person with the roles they have now; NotAllowed for a name that Kubernetes reserves."""
+    """Return the person with their present roles; raise NotAllowed for a name that Kubernetes reserves."""
     if name.startswith(RESERVED):
         raise NotAllowed(f"the name {name!r} is reserved for Kubernetes itself", fix="Log in as yourself.")
     real = tuple(group for group in groups if group and not group.startswith(RESERVED))
@@ -28,7 +28,7 @@ def person_with_grants(
 
 
 def matching_grants(name: str, groups: Sequence[str], settings: AccessSettings) -> tuple[Grant, ...]:
-    """All grants whose rule names the person or one of their groups; none at all for somebody who is refused."""
+    """Return the grants of all rules that match the person or their groups; none if the settings refuse the person."""
     grants = tuple(
         Grant(rule.role, tuple(rule.namespaces))
         for rule in settings.roles
@@ -43,12 +43,12 @@ def matching_grants(name: str, groups: Sequence[str], settings: AccessSettings) 
 
 
 def anonymous_person(settings: AccessSettings) -> Person | None:
-    """Return the person for an unidentified request; None when an identity is required."""
+    """Return the person that stands for an unidentified request; None if requests need an identity."""
     return STRANGER if settings.anonymous is Unlisted.VIEWER else None
 
 
 def require_authentication(settings: AccessSettings, host: str) -> None:
-    """SettingsError for a dashboard that listens beyond the loopback without authentication."""
+    """Raise SettingsError if the dashboard listens beyond the loopback interface without authentication."""
     if settings.mode is AccessMode.NONE and not is_loopback(host):
         raise SettingsError(
             f"dashboard.host is {host}, which others can reach, and access.mode none checks nobody's identity",
@@ -57,7 +57,7 @@ def require_authentication(settings: AccessSettings, host: str) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether an address to listen on can be reached from this machine only."""
+    """Return whether a listening address can be reached from this machine only."""
     try:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:

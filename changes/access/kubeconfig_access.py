@@ -1,6 +1,6 @@
-"""EDGE: how the cluster of a kubeconfig is reached for one person: with the kubeconfig's rights, or with their own.
+"""EDGE: access to the cluster of a kubeconfig for one person, with the kubeconfig's rights or with the person's own.
 
-The person at this machine acts with the kubeconfig's rights, under the name that the cluster knows them by.
+The person at this machine has the kubeconfig's rights and the user name that the cluster gives it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ IDLE_SECONDS: Final = 20.0
 
 
 def door_of(settings: SettingSections) -> ClusterAccess:
-    """Each person by the way they are known: the kubeconfig's rights, their own token, or a review before ours."""
+    """Return access by login: the kubeconfig's rights, the person's own token, or cotenant's account after a review."""
     from cotenant.changes.access.cluster_access import by_way
 
     kube = settings.section(KubeSettings)
@@ -42,7 +42,7 @@ def door_of(settings: SettingSections) -> ClusterAccess:
 
 
 def interactive_kube_settings(settings: KubeSettings) -> KubeSettings:
-    """The same for calls that somebody waits for in front of a page."""
+    """Return the settings with shorter timeouts and fewer retries, for requests that an open page waits for."""
     return msgspec.structs.replace(
         settings,
         timeout_seconds=min(settings.timeout_seconds, CALL_SECONDS),
@@ -52,7 +52,7 @@ def interactive_kube_settings(settings: KubeSettings) -> KubeSettings:
 
 
 def kubeconfig_door(settings: KubeSettings) -> ClusterAccess:
-    """Everybody acts with the rights of one kubeconfig; for the loopback alone. Clients are lent again for a while."""
+    """Return access that gives everybody the kubeconfig's rights, for loopback only; it reuses idle clients."""
     from cotenant.base.kube import connect
 
     hasty = interactive_kube_settings(settings)
@@ -83,7 +83,7 @@ def kubeconfig_door(settings: KubeSettings) -> ClusterAccess:
 
 
 def at_this_machine(settings: KubeSettings) -> Callable[[], Person]:
-    """The local person as administrator, under the name that the cluster returns; no name while it does not answer."""
+    """Return the local person as administrator, named as the cluster names them; nameless if it does not answer."""
     from cotenant.base.kube import connect
     from cotenant.changes.live_context import who
 

@@ -1,4 +1,4 @@
-"""EDGE: which of our features the caller's rights allow, by one SelfSubjectAccessReview for each."""
+"""EDGE: which of cotenant's features the caller's rights allow, by one SelfSubjectAccessReview for each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_NAMESPACES: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A right that a feature needs in the cluster. resource: plural, with a subresource after a slash."""
+    """A right that a feature needs in the cluster; `resource` is a plural, with a subresource after a slash."""
 
     feature: str
     verb: str
@@ -29,9 +29,9 @@ class Need:
         return f"{self.resource}.{self.group}" if self.group else self.resource
 
     def asked(self, client: KubeClient, namespace: str) -> bool | None:
-        """Return whether the cluster allows it in this namespace, by an access review; None when the review fails.
+        """Return whether an access review allows it in this namespace; None if the review fails.
 
-        Raises ClusterUnreachable: without a connection the other reviews would fail as well.
+        Raise ClusterUnreachable without a connection, because the other reviews would fail as well.
         """
         plural, _, subresource = self.resource.partition("/")
         try:
@@ -64,9 +64,9 @@ NEEDS: Final = (
 
 
 def permissions(client: KubeClient, namespaces: Sequence[str]) -> list[Permission]:
-    """First everywhere (namespace ""), then in each namespace what is not allowed everywhere.
+    """Check each right cluster-wide (namespace ""), then in each namespace unless it is allowed cluster-wide.
 
-    ClusterUnreachable when the server does not answer at all.
+    Raise ClusterUnreachable if the API server does not answer.
     """
     permission_list = [_of(need, "", need.asked(client, "")) for need in NEEDS]
     everywhere = {need for need, p in zip(NEEDS, permission_list, strict=True) if p.allowed}
@@ -78,7 +78,7 @@ def permissions(client: KubeClient, namespaces: Sequence[str]) -> list[Permissio
 
 
 def head_permission(client: KubeClient, namespace: str) -> Permission:
-    """Return the permission to keep the ledger's head in the namespace, checked for the client's account."""
+    """Return whether the client's account may store the ledger's head in the namespace."""
     need = Need(HEAD, "patch", "configmaps")
     return _of(need, namespace, need.asked(client, namespace))
 

@@ -1,4 +1,4 @@
-"""Settings of access: how people are known, and what they may do."""
+"""Settings of access: how people are identified, and what they may do."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class AccessMode(StrEnum):
 
 
 class Unlisted(StrEnum):
-    """The role of a person without a matching rule."""
+    """What a person without a matching rule may do."""
 
     VIEWER = "viewer"
     REFUSED = "refused"
 
 
 class RoleRule(Section, frozen=True):
-    """One line of who is what: a group or a user, their role, and the namespaces in which they have it."""
+    """A rule that gives a group or a user a role, in some namespaces or everywhere."""
 
     role: Role
     group: str = ""
@@ -43,13 +43,13 @@ class RoleRule(Section, frozen=True):
     """Empty: in all."""
 
     def __post_init__(self) -> None:
-        """ValueError unless it names either a group or a user."""
+        """Raise ValueError unless the rule names either a group or a user."""
         if bool(self.group) == bool(self.user):
             raise ValueError(f"a rule of role {self.role.value!r} names either a group or a user")
 
 
 class ProxySettings(Section, frozen=True):
-    """A proxy in front that has asked who it is. Headers of anybody else count for nothing."""
+    """A proxy in front of the dashboard that identifies people by headers; other peers' headers are ignored."""
 
     trusted: Annotated[
         list[str],
@@ -86,13 +86,13 @@ class ProxySettings(Section, frozen=True):
     ] = ""
 
     def __post_init__(self) -> None:
-        """ValueError for what is no CIDR."""
+        """Raise ValueError for an invalid CIDR."""
         for text in self.trusted:
             ip_network(text)
 
 
 class OidcSettings(Section, frozen=True):
-    """An OpenID Connect provider: authorization code with PKCE."""
+    """An OpenID Connect provider for logins: authorization code flow with PKCE."""
 
     issuer: Annotated[
         str,
@@ -152,14 +152,14 @@ class OidcSettings(Section, frozen=True):
     ] = ""
 
     def __post_init__(self) -> None:
-        """ValueError for an issuer that anybody on the way could speak for."""
+        """Raise ValueError for an issuer that others could impersonate, such as one without TLS."""
         url = urlsplit(self.issuer)
         if self.issuer and url.scheme != "https" and url.hostname not in LOOPBACK_NAMES:
             raise ValueError(f"the issuer {self.issuer!r} is not https")
 
 
 class AccessSettings(Section, frozen=True):
-    """The people who may use the dashboard, and what they may do there."""
+    """Who may use the dashboard, and what they may do there."""
 
     read_only: Annotated[
         bool,
@@ -239,7 +239,7 @@ class AccessSettings(Section, frozen=True):
     oidc: Annotated[OidcSettings, setting("A login here.")] = OidcSettings()
 
     def __post_init__(self) -> None:
-        """ValueError for a mode without what it needs."""
+        """Raise ValueError if the mode lacks a setting that it needs."""
         if self.mode is AccessMode.PROXY and not self.proxy.trusted:
             raise ValueError("mode proxy needs the addresses of trusted proxies: set access.proxy.trusted")
         if self.mode is AccessMode.OIDC and not (self.oidc.issuer and self.oidc.client_id):

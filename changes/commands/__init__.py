@@ -1,1 +1,1 @@
-"""`cotenant recs` and `cotenant audit`: recommendations accepted, changes verified, the ledger."""
+"""`cotenant recs` and `cotenant audit`: accept recommendations, verify changes, check and export the ledger."""

@@ -1,4 +1,4 @@
-"""`cotenant audit`: whether the ledger is what was written, and all of it for other tools."""
+"""`cotenant audit`: check that the ledger is unaltered, and export its rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ROWS: Final = {"output": ROWS["output"]}
 
 @app.callback(epilog=examples("cotenant audit verify", "cotenant audit export -o csv > audit.csv"))
 def audit() -> None:
-    """Who did what to the cluster through cotenant: an append-only ledger, each row with the hash of all before it."""
+    """Check and export the ledger of cotenant's changes: append-only, each row with the hash of all rows before it."""
 
 
 @command(app, LIVE, "cotenant audit verify", "cotenant audit verify --offline")
@@ -31,10 +31,10 @@ def verify(
     call: CommandCall,
     offline: Annotated[bool, typer.Option("--offline", help="Do not read the head that the cluster stores.")] = False,
 ) -> None:
-    """Walk the chain of hashes and compare it with the head that the cluster keeps.
+    """Verify the ledger's chain of hashes and compare its last row with the ledger's head that the cluster stores.
 
-    Without that head nobody can see whether rows were cut off the end, or all of them. Exit code 3 names the wrong row,
-    4 means that the head could not be read from the cluster.
+    Without that head, rows that were removed from the end cannot be detected. Exit code 3: a row is wrong, and the
+    output names it; 4: the head could not be read from the cluster.
     """
     ledger = open_ledger(call.settings)
     head, compared = None, True
@@ -62,12 +62,12 @@ def verify(
     unknown = "cannot be checked without the head that the cluster stores"
     if head:
         text = agree(rows, f"row {place} is unchanged", f"rows {place} are unchanged")
-        text = f"{text}, and its row {head.seq} matches the head that the cluster stores"
+        text = f"{text}, and row {head.seq} matches the head that the cluster stores"
     elif rows:
-        text = agree(rows, f"row {place} fits together", f"rows {place} fit together")
-        text = f"{text}; whether rows after row {rows} were cut off {unknown}"
+        text = agree(rows, f"row {place} has its right hash", f"rows {place} have their right hashes")
+        text = f"{text}; whether later rows were removed {unknown}"
     else:
-        text = f"ledger {ledger.id} has no rows; whether it had some that were removed {unknown}"
+        text = f"ledger {ledger.id} has no rows; whether rows were removed {unknown}"
     sys.stdout.write(f"{text}\n")
     if not compared:
         raise typer.Exit(EXIT_PARTIAL)
@@ -75,6 +75,6 @@ def verify(
 
 @command(app, DECLARED | _ROWS, "cotenant audit export -o csv > audit.csv", "cotenant audit export -o json")
 def export(call: CommandCall) -> None:
-    """Every row of the ledger."""
+    """Print every row of the ledger."""
     ledger = open_ledger(call.settings)
     call.print(entries_table([entry_of(row) for row in ledger.entries()]))

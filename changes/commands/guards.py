@@ -1,4 +1,4 @@
-"""`cotenant explain guards`: which measures of a service its changes are verified by, and which could be."""
+"""`cotenant explain guards`: the metrics that verify a service's changes, and further ones that could."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def guards(
     call: CommandCall,
     workload: Annotated[str, typer.Argument(metavar="NAMESPACE/KIND/NAME", autocompletion=workload_addresses)],
 ) -> None:
-    """Which measures of a service its changes are verified by, and which were found in Prometheus.
+    """Show which metrics verify the changes of a service, and which further ones were found in Prometheus.
 
-    Found are latency and failed requests of Istio, Linkerd, Envoy, ingress-nginx, OpenTelemetry, gRPC and the JVM. None
-    is used before you set the annotation that is printed. SLO objects (Sloth, Pyrra, OpenSLO) and policies of the
-    workload's namespace guard its changes as they are.
+    The search covers latency and failed requests of Istio, Linkerd, Envoy, ingress-nginx, OpenTelemetry, gRPC and the
+    JVM. A metric that was found is used only after you set the printed annotation. SLO objects (Sloth, Pyrra, OpenSLO)
+    and policies of the workload's namespace need no annotation.
     """
     settings = call.settings
     named = named_workload(settings, None, workload)
@@ -49,7 +49,7 @@ def guards(
     source = settings.section(ProfilerSettings).prometheus
     if not source.url:
         raise SettingsError(
-            "no Prometheus is configured, so no metric of a service is known", fix="Set profiler.prometheus.url."
+            "no Prometheus is configured to read metrics of services from", fix="Set profiler.prometheus.url."
         )
     kube, client = connect(settings.section(KubeSettings)), Client(source)
     try:
@@ -65,12 +65,12 @@ def guards(
 
 
 def describe(guards: Guards) -> Iterator[str]:
-    """Yield lines: what guards the workload now, then what was found, each with the command that sets it."""
+    """Yield the lines to print: metrics that verify changes now, then those found, each with the command to use it."""
     yield str(guards.workload)
-    yield from (f"  guarded by {measure}: {query}" for measure, query in guards.now.items())
-    yield from (f"  not guarded by {compared.measure}: {compared.error}" for compared in guards.refused)
+    yield from (f"  verified by {measure}: {query}" for measure, query in guards.now.items())
+    yield from (f"  not verified by {compared.measure}: {compared.error}" for compared in guards.refused)
     if not guards.now and not guards.refused:
-        yield "  guarded only by OOM kills, restarts, replicas, throttling and CPU pressure"
+        yield "  changes are verified only by OOM kills, restarts, replicas, throttling and CPU pressure"
     yield from (f"  {gap}" for gap in guards.gaps)
     if not guards.found:
         yield "  no latency or failed requests of this workload were found in the last week"
@@ -86,14 +86,14 @@ def describe(guards: Guards) -> Iterator[str]:
             shown.append(f"{objective.requests_per_hour:,.0f} requests an hour")
         if objective.ceiling is not None:
             period = f" over {objective.period}" if objective.period else ""
-            shown.append(f"promised at most {measure_text(objective.measure, objective.ceiling)}{period}")
+            shown.append(f"objective at most {measure_text(objective.measure, objective.ceiling)}{period}")
         yield f"found: {objective.measure}, {objective.source}: {', '.join(shown) or 'no value'}"
         if objective.reason:
-            yield f"  of no use: {objective.reason}"
+            yield f"  cannot be used: {objective.reason}"
             continue
         if objective.false_alarms is not None:
             yield f"  {percent(objective.false_alarms, 1)} of the hours without a change would have counted as harm"
         if objective.is_used:
-            yield "  it guards changes: an annotation of the workload, or an object of its namespace, names it"
+            yield "  in use: an annotation of the workload, or an object of its namespace, names this metric"
             continue
-        yield f"  to use it: {annotate_command(workload, objective.measure, objective.query)}"
+        yield f"  to use it, run: {annotate_command(workload, objective.measure, objective.query)}"

@@ -1,4 +1,4 @@
-"""EDGE: what `recs` and `audit` have in common: the ledger and the cluster."""
+"""EDGE: access of `recs` and `audit` to the ledger and the cluster."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ PATIENCE_SECONDS: Final = 60.0
 
 @contextmanager
 def open_actions(settings: SettingSections, what: str = "a command") -> Iterator[Actions]:
-    """Actions on the cluster of the settings, alone with the ledger, which is closed afterwards.
+    """Yield actions on the configured cluster, with the ledger locked; close the ledger afterwards.
 
-    StoreBusy when somebody else acts for longer than our patience.
+    Raise StoreBusy if another process keeps the ledger locked for too long.
     """
     from cotenant.base.kube import connect
     from cotenant.base.ledger.bucket_ledger import ledger_turn
@@ -60,7 +60,7 @@ def open_actions(settings: SettingSections, what: str = "a command") -> Iterator
 
 
 def open_ledger(settings: SettingSections, reading: bool = False) -> Ledger:
-    """The configured ledger; it is created if there is none, but not for reading."""
+    """Return the configured ledger. If it does not exist, create it, unless `reading` is true."""
     from cotenant.base.ledger import bucket_ledger
     from cotenant.changes.model.settings import ledger_location
 
@@ -68,9 +68,10 @@ def open_ledger(settings: SettingSections, reading: bool = False) -> Ledger:
 
 
 def clock_of_ledger(settings: SettingSections, ledger: Ledger, *, reaches_cluster: bool = True) -> Clock:
-    """Return the clock by which rows of the ledger have their times, as pages count cool-downs and postponements.
+    """Return the clock that the ledger's timestamps follow, so that cool-downs and snoozes end when pages say so.
 
-    reaches_cluster: whether the settings' kubeconfig is of the ledger's cluster. An empty ledger has no times.
+    Set `reaches_cluster` only if the kubeconfig is of the ledger's cluster. An empty ledger has no timestamps to
+    compare.
     """
     from cotenant.base.kube import clock_of_results
 
@@ -80,15 +81,15 @@ def clock_of_ledger(settings: SettingSections, ledger: Ledger, *, reaches_cluste
 
 @contextmanager
 def ledger_for_reading(settings: SettingSections) -> Iterator[Ledger]:
-    """The configured ledger, for reading; none is created."""
+    """Yield the configured ledger for reading; do not create it."""
     with closing(open_ledger(settings, reading=True)) as ledger:
         yield ledger
 
 
 def marks_of(settings: SettingSections, ledger: Ledger, clock: Clock, scanned_seconds: float) -> LedgerMarks:
-    """Read the ledger's marks of recommendations now: what was put off, changed lately, or tried and did harm.
+    """Return what the ledger says of recommendations now: hidden, changed lately, or tried before with harm.
 
-    A ledger that is not there marks none. scanned_seconds: the moment of the scan, after which steps were taken.
+    A missing ledger gives no marks. Steps applied after `scanned_seconds`, the time of the scan, are marked as taken.
     """
     from cotenant.base.usage.usage import HOUR_SECONDS
     from cotenant.changes.change_ledger import ChangeLedger
@@ -105,27 +106,27 @@ def marks_of(settings: SettingSections, ledger: Ledger, clock: Clock, scanned_se
 
 
 def find_change(statuses: dict[str, ChangeStatus], id_: str) -> ChangeStatus:
-    """The change of that id, or of its unambiguous beginning."""
+    """Return the change with this id, or with this unambiguous beginning of its id."""
     matches = [s for key, s in statuses.items() if key.startswith(id_)]
     if len(matches) != 1:
-        raise UsageError(f"{len(matches)} changes begin with {id_!r}", fix="`cotenant recs changes` lists them.")
+        raise UsageError(f"{len(matches)} change ids begin with {id_!r}", fix="`cotenant recs changes` lists them.")
     return matches[0]
 
 
 def workload_recommendations(settings: SettingSections, cluster: str | None, names: list[str]) -> list[Recommendation]:
-    """Stored recommendations of the named workloads; NoData when one of them has none."""
+    """Return the stored recommendations of the named workloads; raise NoData if a workload has none."""
     from cotenant.base.commands.results import open_store
     from cotenant.recommender.stored_recommendations import Explanations
 
     explanations = Explanations(open_store(settings, cluster))
     recommendations = [r for name in names for r in explanations.of_workload(name)]
     if not recommendations:
-        raise NoData("nothing is recommended for these workloads", fix="Scan first: cotenant scan.")
+        raise NoData("no recommendations are stored for these workloads", fix="Scan first: cotenant scan.")
     return recommendations
 
 
 def proposed_gpu_shares(settings: SettingSections, cluster: str | None, names: list[str]) -> list[Recommendation]:
-    """Proposed shares of GPUs of the named workloads; NoData when one of them has none."""
+    """Return the GPU shares proposed for the named workloads; raise NoData if a workload has none."""
     from cotenant.base.commands.results import open_store
     from cotenant.changes.access.configured_service import gpu_shares_of
 
@@ -134,7 +135,7 @@ def proposed_gpu_shares(settings: SettingSections, cluster: str | None, names: l
     without = workloads - {share.container.workload for share in shares}
     if without:
         raise NoData(
-            f"no share of a GPU is proposed for {min(without)}",
-            fix="cotenant get findings --what oversized-gpu lists those that have one.",
+            f"no GPU share is proposed for {min(without)}",
+            fix="cotenant get findings --what oversized-gpu lists workloads that have one.",
         )
     return shares

@@ -19,14 +19,14 @@ from cotenant.recommender.model.shortage_text import sentences
 
 RESTARTS = {
     Restart.NONE: "no running pod is restarted",
-    Restart.IN_PLACE: "running pods can be resized in place; a change of the template alone starts new ones",
+    Restart.IN_PLACE: "running pods can be resized in place; changing only the pod template starts new pods",
     Restart.ROLLOUT: "starts new pods",
 }
 KINDS = {Resource.CPU: Kind.MILLICORES, Resource.MEMORY: Kind.BYTES}
 
 
 def describe(recommendation: Recommendation, currency: str) -> Iterator[str]:
-    """The explanation of one container, line by line; a part that the strategy does not speak of is left out."""
+    """Yield the explanation of one container's recommendation line by line; parts without content are omitted."""
     yield visible(str(recommendation.container))
     # The basis of a recommendation, its severity, and what it would cost and save.
     profile = f" ({recommendation.profile})" if recommendation.profile else ""
@@ -52,7 +52,7 @@ def describe(recommendation: Recommendation, currency: str) -> Iterator[str]:
             (f"last {tried.days:g} days", "as it was", "as proposed"),
             ("OOM kills", str(tried.now_oom_kills), str(tried.oom_kills)),
             ("minutes throttled", f"{tried.now_throttled_minutes:.0f}", f"{tried.throttled_minutes:.0f}"),
-            ("times above the new memory request, not above the present one", "", str(tried.evictions)),
+            ("times usage was above the new memory request only", "", str(tried.evictions)),
             ("CPU requests freed, mean over the days", "", human(Kind.MILLICORES, tried.freed_millicores)),
             ("memory requests freed, mean over the days", "", human(Kind.BYTES, tried.freed_bytes)),
         ]
@@ -98,7 +98,7 @@ def _value(value: Value) -> Iterator[str]:
 
 
 def _part(title: str, lines: Sequence[str]) -> Iterator[str]:
-    """A headed list, nothing where it is empty."""
+    """Yield a title and its lines, or nothing if there are no lines."""
     if lines:
         yield ""
         yield f"{title}:"

@@ -1,4 +1,4 @@
-"""`cotenant recs`: from a recommendation to a change that is dry-run first, guarded, verified and reversible."""
+"""`cotenant recs`: accept recommendations as changes that are dry-run first, checked, verified and reversible."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ for _part in (recs_list, recs_bundle, recs_approval):
     )
 )
 def recs() -> None:
-    """Accept recommendations: reviewed, dry-run on the server, written down before they are done, and reversible."""
+    """Accept recommendations as changes that are reviewed, dry-run on the server, recorded first, and reversible."""
 
 
 @command(
@@ -73,9 +73,9 @@ def show(
     approved_by: Second = "",
     gpu_shares: GpuShares = False,
 ) -> None:
-    """What would be written, field by field, and how each guardrail comes out. Changes nothing.
+    """Show each field that would be written and the result of each guardrail; nothing is changed.
 
-    Exit code 3 when a workload was left out.
+    Exit code 3: a workload was left out.
     """
     with _open_review(call, workloads, gpu_shares) as (actions, recommendations):
         reviews = actions.review(recommendations, approved_by, method)
@@ -87,13 +87,13 @@ def show(
 @command(
     app,
     STORED | LIVE | ROWS,
-    "cotenant recs apply pay/Deployment/checkout --dry-run  # on the server; also without the word",
+    "cotenant recs apply pay/Deployment/checkout --dry-run  # on the server; also the default",
     "cotenant recs apply pay/checkout --yes",
     "cotenant recs apply pay/checkout --method in-place --yes  # nothing restarts",
     "cotenant recs apply pay/checkout pay/fraud-gateway --canary 0.1 --yes",
     "cotenant recs apply pay/checkout --ladder --yes  # all steps of a large cut",
     "cotenant recs apply pay/checkout --dry-run none --yes --override cpu-step",
-    "cotenant recs apply recsys/ranker --gpu-shares  # of an oversized GPU",
+    "cotenant recs apply recsys/ranker --gpu-shares  # for an oversized GPU",
 )
 def apply(
     call: CommandCall,
@@ -109,20 +109,20 @@ def apply(
     ladder: Annotated[
         bool,
         typer.Option(
-            "--ladder", help="Accept all steps of a cut: each later one follows after the verdict on the one before."
+            "--ladder", help="Accept all steps of a cut; each later step is applied after the one before is verified."
         ),
     ] = False,
     gpu_shares: GpuShares = False,
     dry_run: Annotated[
         DryRun,
         typer.Option(
-            "--dry-run", help="server: check there first; none: skip that check; without a mode: change nothing."
+            "--dry-run", help="server: dry-run on the API server first; none: skip that; no mode: only dry-run."
         ),
     ] = DryRun.SERVER,
 ) -> None:
-    """Review, dry-run on the server and, with --yes, apply: each workload whole or not at all.
+    """Review the changes, dry-run them on the API server and, with --yes, apply them; no workload is half-applied.
 
-    Exit code 3 when a workload was refused.
+    Exit code 3: a workload was refused.
     """
     from cotenant.changes.accept import AcceptanceTerms
     from cotenant.changes.model.change import ChangeState, count_of_states
@@ -142,23 +142,25 @@ def apply(
         done = actions.accept(good, terms)
         if ladder:
             if going := [review for review in good if not review.no_ladder]:
-                message(f"the later steps of {len(going)} follow, each after its verdict: cotenant recs ladders")
+                later = f"later steps of {counted(len(going), 'workload')} follow"
+                message(f"{later}, each after the one before is verified: cotenant recs ladders")
             for review in good:
                 if review.no_ladder and review.next_steps:
-                    message(f"{review.workload}: the first step alone: {review.no_ladder}", style="yellow")
+                    message(f"{review.workload}: only the first step is accepted: {review.no_ladder}", style="yellow")
         call.print(changes_table(done))
         if waiting := count_of_states(done, ChangeState.WAITING):
-            message(f"{agree(waiting, 'waits', 'wait')} for the soak time of the others: cotenant recs watch")
+            have = agree(waiting, "change waits", "changes wait")
+            message(f"{have} for the soak time of the first: cotenant recs watch")
         soak_minutes = call.settings.section(ActionSettings).soak_minutes
         if done:
-            message(f"verify after {soak_minutes:g} minutes: cotenant recs verify {done[0].change.batch}")
+            message(f"verify the changes after {soak_minutes:g} minutes: cotenant recs verify {done[0].change.batch}")
         refused = bad + count_of_states(done, ChangeState.FAILED, ChangeState.UNKNOWN)
         raise typer.Exit(EXIT_FINDINGS if refused else 0)
 
 
 @contextmanager
 def _open_review(call: CommandCall, workloads: list[str], gpus: bool) -> Iterator[tuple[Actions, list[Recommendation]]]:
-    """Yield actions that know what the cluster requests, and what is stored for these workloads."""
+    """Yield actions that know the CPU requests of the cluster, and the stored recommendations of these workloads."""
     from cotenant.base.commands.results import open_store
     from cotenant.recommender.stored_recommendations import requested_millicores
 
@@ -171,7 +173,7 @@ def _open_review(call: CommandCall, workloads: list[str], gpus: bool) -> Iterato
 
 @command(app, DECLARED | ROWS, "cotenant recs changes", "cotenant recs changes -o csv")
 def changes(call: CommandCall) -> None:
-    """Everything that was accepted, and where it is; asks no cluster."""
+    """List all accepted changes with their states, without reading the cluster."""
     from cotenant.base.process.clock import SystemClock
     from cotenant.changes.change_ledger import ChangeLedger
     from cotenant.changes.commands.ledger_access import open_ledger
@@ -201,9 +203,9 @@ def rollback(
     batch: Annotated[str, typer.Option("--batch", metavar="ID", help="All changes that were accepted together.")] = "",
     yes: Annotated[bool, typer.Option("--yes", help="Roll back. Without it the changes are only shown.")] = False,
 ) -> None:
-    """Restore, with --yes, the values from before; refused where another writer has changed them since."""
+    """Restore the values from before a change (with --yes), unless another writer has changed them since."""
     if bool(change) == bool(batch):
-        raise UsageError("give a change or --batch", fix="`cotenant recs changes` lists both.")
+        raise UsageError("give either a change or --batch", fix="`cotenant recs changes` lists both.")
     with open_actions(call.settings) as actions:
         statuses = actions.journal.statuses()
         of_batch = [status for status in statuses.values() if status.change.batch == batch]
@@ -222,7 +224,7 @@ def rollback(
 
 @command(app, LIVE | ROWS, "cotenant recs settle")
 def settle(call: CommandCall) -> None:
-    """Resolve changes with unknown outcome, by reading the cluster; exit code 3 where one stays unknown."""
+    """Find the outcome of changes with an unknown one by reading the cluster; exit code 3: one is still unknown."""
     from cotenant.changes.soak.reconcile import settle as settled
 
     with open_actions(call.settings) as actions:
@@ -234,10 +236,10 @@ def settle(call: CommandCall) -> None:
 @command(app, LIVE | ROWS, "cotenant recs verify", "cotenant recs verify 77ab10cd --revert  # rolls back what did harm")
 def verify(
     call: CommandCall,
-    which: Annotated[str, typer.Argument(metavar="CHANGE|BATCH", help="Default: all that are applied.")] = "",
-    roll_back: Annotated[bool, typer.Option("--revert", help="Roll back what regressed.")] = False,
+    which: Annotated[str, typer.Argument(metavar="CHANGE|BATCH", help="Default: all applied changes.")] = "",
+    roll_back: Annotated[bool, typer.Option("--revert", help="Roll back changes that did harm.")] = False,
 ) -> None:
-    """Verify changes after their soak time; OOM kills, restarts, missing replicas and more are harm (exit code 3)."""
+    """Verify changes after their soak time: OOM kills, restarts, missing replicas and more are harm (exit code 3)."""
     from cotenant.changes.model.change import ChangeState
     from cotenant.changes.soak.reconcile import verify as verified
 
@@ -245,7 +247,7 @@ def verify(
         statuses = actions.journal.statuses().values()
         chosen = [s for s in statuses if s.change.id.startswith(which) or s.change.batch == which]
         if which and not chosen:  # a script that misnames its batch must not read this as "no harm"
-            raise UsageError(f"no change and no batch begins with {which!r}", fix="`cotenant recs changes` lists both.")
+            raise UsageError(f"no change or batch id begins with {which!r}", fix="`cotenant recs changes` lists both.")
         done = []
         for status in (s for s in chosen if s.state is ChangeState.APPLIED):
             try:
@@ -260,7 +262,7 @@ def verify(
 
 
 def describe(review: Review) -> Iterator[str]:
-    """A review line by line."""
+    """Yield the lines that show a review to people."""
     yield str(review.workload)
     if review.error:
         yield f"  left out: {review.error}"
@@ -274,7 +276,7 @@ def describe(review: Review) -> Iterator[str]:
         now, new = (format_amount(step.resource, amount) for amount in (step.now, step.amount))
         when = human(Kind.TIME, step.from_seconds)
         yield f"  next step from {when}: {step.container} {step.resource} request {now} -> {new}"
-    other = "" if review.suggested is review.method else f", we would take {review.suggested.full_name}"
+    other = "" if review.suggested is review.method else f" (suggested: {review.suggested.full_name})"
     yield f"  method {review.method.full_name}{other}"
     for rule in review.guardrails:
         yield f"  {rule.outcome.value:<4}  {rule.rule}: {rule.why}"
@@ -283,7 +285,7 @@ def describe(review: Review) -> Iterator[str]:
 def _select_applicable_reviews(
     actions: Actions, reviews: list[Review], overridden: tuple[str, ...], dry_run: DryRun
 ) -> tuple[list[Review], int]:
-    """Reviews that may be applied after the server's dry run, and the number of the others; says which are not."""
+    """Return the reviews that passed guardrails and dry run, and the number of the others; print why others did not."""
     from cotenant.changes.accept import dry_run_review
 
     good = []
@@ -297,12 +299,12 @@ def _select_applicable_reviews(
         elif not review.error:
             answer = dry_run_review(actions, review)
             if not answer.accepted:
-                message(f"{review.workload}: the server refuses it: {answer.words}. {answer.fix}", style="yellow")
+                message(f"{review.workload}: the API server refuses it: {answer.words}. {answer.fix}", style="yellow")
                 continue
             good.append(review)
-            message(f"{review.workload}: the server would take it")
+            message(f"{review.workload}: the API server would accept the change")
             for field in answer.added:
-                message(f"  its admission would set {field.pointer} to {field.new or 'nothing'}")
+                message(f"  admission would set {field.pointer} to {field.new or 'nothing'}")
     return good, len(reviews) - len(good)
 
 

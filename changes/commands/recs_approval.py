@@ -1,4 +1,4 @@
-"""`cotenant recs confirm|decline|ladders|stop|back`: what waits for a second person, and ladders."""
+"""`cotenant recs confirm|decline|ladders|stop|back`: confirmations by a second person, and ladders of steps."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 WHOEVER: Final = Person("", grants=(Grant(Role.OWNER),))
 """Who is at the command line: what they may write, the cluster decides."""
 LadderId = Annotated[str, typer.Argument(metavar="LADDER", help="Id of a ladder, or its beginning.")]
-ChangeId = Annotated[str, typer.Argument(metavar="CHANGE", help="Id of a change that waits, or its beginning.")]
+ChangeId = Annotated[str, typer.Argument(metavar="CHANGE", help="Id of a waiting change, or its beginning.")]
 
 app = new_app()
 
 
 @command(app, LIVE | ROWS, "cotenant recs confirm 3f9c21")
 def confirm(call: CommandCall, change: ChangeId) -> None:
-    """As its second person, under the name that the cluster knows: do it, with all that was accepted with it."""
+    """Confirm a change as its second person, under your cluster user name; its whole batch is then applied."""
     from cotenant.changes.second_approval import confirm as confirmed
 
     settings = call.settings
@@ -45,7 +45,7 @@ def confirm(call: CommandCall, change: ChangeId) -> None:
 
 @command(app, LIVE | ROWS, "cotenant recs decline 3f9c21")
 def decline(call: CommandCall, change: ChangeId) -> None:
-    """Cancel what waits for a second person."""
+    """Cancel a change that waits for a second person."""
     from cotenant.changes.second_approval import decline as declined
 
     settings = call.settings
@@ -56,10 +56,10 @@ def decline(call: CommandCall, change: ChangeId) -> None:
 
 
 def someone_of(person: ClusterUser, access: AccessSettings) -> Person:
-    """Return the user that the cluster reports, with the roles of `access.roles`.
+    """Return the cluster's user as a person with the roles that `access.roles` gives it.
 
-    The prefixes that the cluster puts before names are removed for the comparison with the roles. Raises UsageError
-    when access.mode is none.
+    Prefixes that the cluster puts before user names are removed for the comparison with the roles. Raise UsageError if
+    access.mode is none.
     """
     from cotenant.base.people import IdentitySource
     from cotenant.changes.access.grants import person_with_grants
@@ -67,7 +67,7 @@ def someone_of(person: ClusterUser, access: AccessSettings) -> Person:
 
     if access.mode is AccessMode.NONE:
         raise UsageError(
-            "access.mode is none: nobody has a role", fix="Use the settings of the dashboard where it waits."
+            "access.mode is none, so that nobody has a role", fix="Use the settings of the dashboard where it waits."
         )
     prefixes = access.proxy
     groups = [group.removeprefix(prefixes.cluster_group_prefix) for group in person.groups]
@@ -78,9 +78,9 @@ def someone_of(person: ClusterUser, access: AccessSettings) -> Person:
 @command(app, DECLARED | ROWS, "cotenant recs ladders", "cotenant recs ladders 3f9c21  # each step")
 def ladders(
     call: CommandCall,
-    ladder: Annotated[str, typer.Argument(metavar="LADDER", help="Show each step of this ladder.")] = "",
+    ladder: Annotated[str, typer.Argument(metavar="LADDER", help="Show the steps of this ladder.")] = "",
 ) -> None:
-    """Cuts of several steps that were accepted as a whole, and their progress; asks no cluster."""
+    """List ladders (cuts of several steps, accepted as a whole) and their progress, without reading the cluster."""
     from cotenant.base.process.clock import SystemClock
     from cotenant.changes.change_ledger import ChangeLedger
     from cotenant.changes.commands.ledger_access import open_ledger
@@ -109,7 +109,7 @@ def stop(
     ladder: LadderId,
     reason: Annotated[str, typer.Option("--reason", help="Reason, kept in the audit log.")] = "",
 ) -> None:
-    """Take no further step of a ladder; what was taken stays."""
+    """Stop a ladder: no further step is applied, and the applied steps stay."""
     from cotenant.changes.soak.ladder_acts import stop_ladder
 
     with open_actions(call.settings) as actions:
@@ -121,11 +121,11 @@ def stop(
 def back(
     call: CommandCall,
     ladder: LadderId,
-    to: Annotated[int, typer.Option("--to", min=0, metavar="STEP", help="The last step that stays; 0: none.")],
+    to: Annotated[int, typer.Option("--to", min=0, metavar="STEP", help="The last step to keep; 0 keeps none.")],
 ) -> None:
-    """Roll the last steps of a ladder back, one after the other, and stop it there.
+    """Stop a ladder and roll its steps back one by one, the latest first, down to step --to.
 
-    Exit code 3 when a step could not be rolled back: somebody has changed the workload since.
+    Exit code 3: a step could not be rolled back, because somebody has changed the workload since.
     """
     from cotenant.changes.soak.ladder_acts import go_back
 

@@ -1,4 +1,4 @@
-"""`cotenant recs bundle|watch`: files or a commit for a GitOps repository, and the watcher of accepted changes."""
+"""`cotenant recs bundle|watch`: write files or a commit for a GitOps repository; run the watcher of changes."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ def bundle(
     repository: BundleRepository = Path(),
     namespace: NamespaceOption = None,
     query: FilterOption = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Make the commit. Without it the diff is shown alone.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Make the commit. Without --yes only the diff is shown.")] = False,
     approved_by: Second = "",
 ) -> None:
-    """Write files for a GitOps repository with PULL_REQUEST.md, or a commit with --branch; no cluster write.
+    """Write files for a GitOps repository and PULL_REQUEST.md, or with --branch a commit; the cluster is not changed.
 
-    Workloads are named, or those that --namespace and --filter show. Exit code 3 when a commit leaves one out.
+    Name the workloads, or select them with --namespace and --filter. Exit code 3: the commit leaves a workload out.
     """
     from cotenant.base.identity import WorkloadRef
     from cotenant.changes.bundle_export import commit_bundle, export_bundle
@@ -72,10 +72,10 @@ def bundle(
     from cotenant.recommender.model.views import RECOMMENDATIONS
 
     if bool(branch) == (folder is not None):
-        raise UsageError("give --output-dir or --branch", fix="Files go to -o DIR, a commit to --branch NAME.")
+        raise UsageError("give either --output-dir or --branch", fix="Files go to -o DIR, a commit to --branch NAME.")
     settings = call.settings
     if bool(workloads) == bool(namespace or query):
-        raise UsageError("name workloads, or filter them", fix="NAMESPACE/KIND/NAME, or --namespace and --filter.")
+        raise UsageError("give either workloads or filters", fix="NAMESPACE/KIND/NAME, or --namespace and --filter.")
     names = workloads or []
     if not names:
         scans = open_scans(settings, call.cluster, False)
@@ -88,7 +88,7 @@ def bundle(
             due = {r.container.workload for r in recommendations if resources(r)} - set(actions.postponements())
             recommendations = [r for r in recommendations if r.container.workload in due]
         if not recommendations:
-            raise NoData("nothing of what the filters show would change", fix="cotenant recs list --all shows why.")
+            raise NoData("none of the selected workloads would change", fix="cotenant recs list --all shows why.")
         reviews = actions.review(recommendations, approved_by, Method.BUNDLE)
         if folder is None:
             asked = CommitBundle(branch, str(repository), write=yes)
@@ -98,15 +98,16 @@ def bundle(
 
 
 def _report_commit(commit: BundleCommit, repository: Path) -> None:
-    """Print message and diff as `git show` does; on stderr what was done, and what was left out with the remedy."""
+    """Print message and diff as `git show` does; print on stderr what was done, and what was left out, with its fix."""
     show = visible if sys.stdout.isatty() else str
     text = [f"    {line}".rstrip() for line in commit.message.splitlines()] if commit.files else []
     sys.stdout.writelines(f"{show(line)}\n" for line in [*text, *commit.diff.split("\n")[:-1]])
     for out in commit.refused:
         message(f"left out: {out.workload}: {out.why}. {out.fix}", style="yellow")
-    message(commit.sentence if commit.commit else f"{commit.sentence}; --yes makes it")
+    message(commit.sentence if commit.commit else f"{commit.sentence}; --yes makes the commit")
     if commit.commit:
-        message(f"nothing is pushed: git -C {shlex.quote(str(repository))} push -u origin {shlex.quote(commit.branch)}")
+        push = f"push -u origin {shlex.quote(commit.branch)}"
+        message(f"nothing is pushed; to push: git -C {shlex.quote(str(repository))} {push}")
     if commit.refused:
         raise typer.Exit(EXIT_FINDINGS)
 
@@ -155,8 +156,8 @@ def watch(
 
 
 @contextmanager
-def open_actions_with_metrics(settings: SettingSections, what: str = "the watcher looks") -> Iterator[Actions]:
-    """Actions that compare throttling and pressure where a metric source is named."""
+def open_actions_with_metrics(settings: SettingSections, what: str = "the watcher runs") -> Iterator[Actions]:
+    """Yield actions that also compare throttling and pressure if a metric source is configured."""
     with open_actions(settings, what) as actions:
         prometheus = settings.section(ProfilerSettings).prometheus
         if not prometheus.url:

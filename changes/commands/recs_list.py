@@ -1,4 +1,4 @@
-"""`cotenant recs list|explain|dismiss|snooze|recall`: recommendations, reasons, hidden ones."""
+"""`cotenant recs list|explain|dismiss|snooze|recall`: list, explain, hide and show recommendations."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ app = new_app()
 
 
 def _sort_words(incomplete: str) -> list[str]:
-    """Return what --sort takes: columns that begin so, with the sign that is typed."""
+    """Return completions of --sort: matching column names, with the sign that was typed."""
     from cotenant.recommender.model.views import RECOMMENDATIONS
 
     sign = "+" if incomplete.startswith("+") else ""  # typer takes a word that begins with "-" for an option
@@ -70,7 +70,7 @@ def list_(
         typer.Option(
             "--sort",
             metavar="COLUMN",
-            help="Order of the rows: numbers and severity highest first, names from A; - before it falls, + rises.",
+            help="Sort by this column: numbers and severity descending, names ascending; -COLUMN or +COLUMN forces it.",
             autocompletion=_sort_words,
         ),
     ] = None,
@@ -78,7 +78,7 @@ def list_(
     every: Annotated[bool, typer.Option("--all", help="Also dismissed and snoozed recommendations.")] = False,
     all_clusters: AllClustersOption = False,
 ) -> None:
-    """Recommendations of the last scan, the worst first, without those that somebody has dismissed or snoozed."""
+    """List the recommendations of the last scan, the worst first, without dismissed and snoozed ones."""
     import numpy as np
 
     from cotenant.base.identity import WorkloadRef
@@ -126,7 +126,7 @@ def list_(
     if len(shown):
         total = saving_text(summed_savings(shown.columns), settings.section(RecommenderSettings).prices.currency)
         first = "" if top is None or top >= len(shown) else f"the first {top:,} of "
-        print_totals(f"{first}{counted(len(shown), 'container')}; all steps together: {total}", call.output)
+        print_totals(f"{first}{counted(len(shown), 'container')}; saving after all steps: {total}", call.output)
 
 
 def _of(cluster: str, several: bool) -> str:
@@ -148,7 +148,7 @@ def explain(
         ),
     ],
 ) -> None:
-    """What a recommendation rests on, and whether somebody has hidden it; the same as `cotenant explain`."""
+    """Explain a workload's recommendation and say whether it is hidden; the same as `cotenant explain`."""
     from cotenant.changes.commands.recommendation_lines import describe
 
     loaded = call.loaded
@@ -167,7 +167,7 @@ def explain(
 
 @command(app, STORED | LIVE, "cotenant recs dismiss pay/checkout --reason 'load test, not real traffic'")
 def dismiss(call: CommandCall, workloads: Workloads, reason: LedgerReason) -> None:
-    """Hide recommendations for good, until somebody recalls them."""
+    """Hide recommendations until somebody recalls them."""
     _snooze(call.settings, call.cluster, workloads, None, reason)
 
 
@@ -178,13 +178,13 @@ def snooze(
     reason: LedgerReason,
     days: Annotated[float, typer.Option("--days", metavar="N", help="For how many days.")] = 7.0,
 ) -> None:
-    """Hide recommendations for some days."""
+    """Hide recommendations for a number of days."""
     _snooze(call.settings, call.cluster, workloads, days, reason)
 
 
 @command(app, STORED | LIVE, "cotenant recs recall pay/checkout")
 def recall(call: CommandCall, workloads: Workloads) -> None:
-    """Show recommendations again that were dismissed or snoozed."""
+    """Show dismissed or snoozed recommendations again."""
     from cotenant.changes.snooze import recall as recalled
 
     settings = call.settings
@@ -214,7 +214,7 @@ def _refs(settings: SettingSections, cluster: str | None, names: list[str]) -> l
 
 
 def _marks(own: SettingSections, scanned_seconds: float = math.inf, *, reaches_cluster: bool = True) -> LedgerMarks:
-    """Read the marks of the ledger in force; scanned_seconds: the moment of the scan that they mark."""
+    """Return the ledger's marks; steps applied after `scanned_seconds` (the time of the scan) are marked as taken."""
     with ledger_for_reading(own) as ledger:
         clock = clock_of_ledger(own, ledger, reaches_cluster=reaches_cluster)
         return marks_of(own, ledger, clock, scanned_seconds)

@@ -15,28 +15,28 @@ WORKLOADS: Any = typer.Argument(
 )
 Workloads = Annotated[list[str], WORKLOADS]
 Second = Annotated[
-    str, typer.Option("--approved-by", metavar="NAME", help="The second person, for classes LSE and LSR; not checked.")
+    str, typer.Option("--approved-by", metavar="NAME", help="The second person for LSE or LSR pods; not checked.")
 ]
 MethodOption = Annotated[
     Method,
     typer.Option(
-        "--method", help="template: new pods; in-place: running pods resized; annotate: only pods that come later."
+        "--method", help="template: replace the pods; in-place: resize running pods; annotate: only future pods."
     ),
 ]
 BundleBranch = Annotated[
     str,
-    typer.Option("--branch", metavar="NAME", help="Change the manifests of a Git repository, on a new branch of it."),
+    typer.Option("--branch", metavar="NAME", help="Change the manifests of a Git repository on this new branch."),
 ]
 BundleRepository = Annotated[
-    Path, typer.Option("--repo", metavar="DIR", help="Folder of the Git repository that --branch is made in.")
+    Path, typer.Option("--repo", metavar="DIR", help="Folder of the Git repository for --branch.")
 ]
-BUNDLE_FOLDER: Any = typer.Option("--output-dir", "-o", metavar="DIR", help="Where the files are written.")
+BUNDLE_FOLDER: Any = typer.Option("--output-dir", "-o", metavar="DIR", help="Folder to write the files to.")
 BundleFolder = Annotated[Path, BUNDLE_FOLDER]
-BundleFormat = Annotated[BundleForm, typer.Option("--form", help="What the files are for.")]
+BundleFormat = Annotated[BundleForm, typer.Option("--form", help="Tool that the files are for.")]
 Canary = Annotated[
     float,
     typer.Option(
-        "--canary", metavar="SHARE", min=0.0, max=1.0, help="Share that goes first; `recs watch` does the rest."
+        "--canary", metavar="SHARE", min=0.0, max=1.0, help="Share to change first, 0 to 1; `recs watch` continues."
     ),
 ]
 GpuShares = Annotated[

@@ -1,4 +1,4 @@
-"""Recommendations for the eye: worst first, and how bad, what is ready and what it saves beside the names. Pure."""
+"""The recommendation table for people: worst first; severity, what is ready and the saving follow the names. Pure."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _COMPACT: Final = (
     Column("workload", "Workload, container", Kind.TEXT, "Namespace and name, then the container.", essential=True),
     replace(RECOMMENDATIONS.column("ready"), essential=True, uncut=True),
     replace(RECOMMENDATIONS.column("saving_month"), title="Saving/ month", essential=True),
-    Column("requests", "Request", Kind.TEXT, "Requests now and as proposed.", essential=True, uncut=True),
+    Column("requests", "Request", Kind.TEXT, "Present and proposed requests.", essential=True, uncut=True),
 )
 
 
 def sort_of(word: str, schema: Schema) -> str:
-    """The part of a filter that `--sort WORD` means.
+    """Return the filter expression that `--sort WORD` stands for.
 
-    A column's name, or a beginning that no other visible column has; "-" in front falls, "+" rises, and without either
-    texts rise while numbers and severities fall: what is worst or largest is asked for first.
+    The word is a column's name or an unambiguous beginning of a visible column's name. "-" in front sorts descending,
+    "+" ascending; without a sign, texts sort ascending, numbers and severities descending: the largest or worst first.
     """
     sign, name = (word[0], word[1:]) if word[:1] in ("-", "+") else ("", word)
     if name not in {column.name for column in schema.columns}:
@@ -44,7 +44,7 @@ def sort_of(word: str, schema: Schema) -> str:
 
 
 def in_words(table: Table) -> Table:
-    """The rows with the leading columns right behind the names, and in words what is ready."""
+    """Return the table with severity, readiness and saving right after the names, and readiness as text."""
     ready = list(map(ready_words, table.columns["ready"].tolist(), table.columns["steps"].tolist()))
     columns = {**table.columns, "ready": np.array(ready, dtype=object)}
     by_name = {column.name: column for column in table.schema.columns}
@@ -55,7 +55,7 @@ def in_words(table: Table) -> Table:
 
 
 def compact(table: Table) -> Table:
-    """The rows of `in_words` for a narrow terminal: each takes two lines, and has all that leads and both requests."""
+    """Return the table of `in_words` for a narrow terminal: two lines a row, the main columns and both requests."""
     clusters = (table.schema.columns[0],) if table.schema.columns[0].name == "cluster" else ()
     columns = (replace(c, uncut=True) if c.name == "workload" else c for c in (*clusters, *_COMPACT))
     schema = Schema(table.schema.name, tuple(columns), ("workload",))

@@ -1,4 +1,4 @@
-"""Output of the watcher's notifications: stderr, and the receiver of the notify settings."""
+"""Output of the watcher's notifications: stderr, and the receiver that the notify settings name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ PEAK_HOURS: Final = 2.0
 
 
 def news_notifier(settings: SettingSections) -> Callable[[list[News]], None]:
-    """Prints notifications on stderr, and sends them to the configured receiver; UsageError for an invalid address."""
+    """Return a function that prints notifications on stderr and sends them to the configured receiver.
+
+    Raise UsageError if the receiver's address is invalid.
+    """
     from cotenant.base.http.webhook import receiver_of
     from cotenant.changes.notifications import send
 
@@ -37,7 +40,7 @@ def news_notifier(settings: SettingSections) -> Callable[[list[News]], None]:
 
 
 def peaks_of(store: Store | None) -> Callable[[float], list[News]]:
-    """News of the cluster's next peak, from the stored forecast, when it is near."""
+    """Return a function that gives a notification of the cluster's next forecast peak in the `PEAK_HOURS` before it."""
     from datetime import UTC, datetime
 
     from cotenant.base.resource import MILLICORES_PER_CORE
@@ -55,7 +58,7 @@ def peaks_of(store: Store | None) -> Callable[[float], list[News]]:
         start, end = (datetime.fromtimestamp(t, UTC) for t in (peak.start_seconds, peak.end_seconds))
         cores = f"{PEAK_NAME}: {peak.height_millicores / MILLICORES_PER_CORE:.0f} cores"
         more = f"{peak.above_now_millicores / MILLICORES_PER_CORE:.0f} more than now, led by {peak.led_by}"
-        return [News(f"{overview.cluster}: a peak is ahead, {start:%a %H:%M} to {end:%H:%M} UTC", f"{cores}, {more}")]
+        return [News(f"{overview.cluster}: peak expected {start:%a %H:%M} to {end:%H:%M} UTC", f"{cores}, {more}")]
 
     return ahead
 
@@ -64,7 +67,7 @@ def peaks_of(store: Store | None) -> Callable[[float], list[News]]:
 def run_watcher(
     settings: SettingSections, service: ClusterChangeService | None, store: Store | None = None
 ) -> Iterator[None]:
-    """Runs a watcher beside the body, where there is a change service and the settings enable it."""
+    """Run a watcher while the body runs, if there is a change service and the settings enable it."""
     if service is None or not settings.section(ActionSettings).watch:
         yield
         return

@@ -337,7 +337,7 @@ def test_load_spikes_are_shown_with_reasons(demo: Demo, open_page: Open, tmp_pat
 def test_a_second_terminal_does_the_same_with_the_commands_that_are_printed(demo: Demo) -> None:
     assert "checkout" in demo.run("recs", "list", "-n", "pay", "-o", "wide")
     assert "qos-class" in demo.run("recs", "show", "pay/checkout")
-    assert "the server would take it" in demo.run("recs", "apply", "pay/checkout")
+    assert "the API server would accept the change" in demo.run("recs", "apply", "pay/checkout")
     assert "deployment-rank" in demo.run("reservations", "list")
 
 

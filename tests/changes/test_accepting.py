@@ -109,7 +109,7 @@ def test_accepting_writes_once_notes_it_and_can_be_taken_back(
     assert request_of(control_plane, workload) == "800m"
     assert body["metadata"]["annotations"][CHANGE_ANNOTATION] == done.change.id
     # Asked again it says that there is nothing left to do.
-    assert "has all of these values" in reviewed(actions, recommended(workload))[0].error
+    assert "already has all proposed values" in reviewed(actions, recommended(workload))[0].error
     back = actions.roll_back(done)
     assert back.state is ChangeState.ROLLED_BACK and request_of(control_plane, workload) == "1"
     events = [(e.event, e.actor) for e in actions.journal.ledger.entries()]

@@ -142,5 +142,5 @@ def test_what_was_cut_off_is_not_called_written_without_the_clusters_head(
         text = " ".join(answer.stdout.split())
         assert answer.exit_code == 0 and "unchanged" not in text
         assert text.endswith("cannot be checked without the head that the cluster stores"), text
-        assert (f"whether rows after row {left} were cut off" in text) == (left > 0)
-        assert (f"ledger {ledger.id} has no rows; whether it had some that were removed" in text) == (left == 0)
+        assert ("whether later rows were removed" in text) == (left > 0)
+        assert (f"ledger {ledger.id} has no rows; whether rows were removed" in text) == (left == 0)

@@ -67,7 +67,7 @@ def test_the_same_key_again_changes_nothing_more(scene: acting.Scene) -> None:
     version = scene.live(ref)["metadata"]["resourceVersion"]
     (again,) = service.accept(ADMIN, ChangeRequest((ref,), key="k1"))
     assert again == first and scene.live(ref)["metadata"]["resourceVersion"] == version
-    with pytest.raises(KeyTaken, match=f"'k1' was used before, for {ref}"):
+    with pytest.raises(KeyTaken, match=f"'k1' was used before, to change {ref}"):
         service.accept(ADMIN, ChangeRequest((other,), key="k1"))
 
 

@@ -56,7 +56,7 @@ def test_a_review_offers_what_can_be_had_and_a_bundle_changes_nothing(scene: act
     assert PULL_REQUEST in files and len(files) > 1 and scene.live(ref) == before
     ((event, actor, body),) = rows(scene)
     assert (event, actor) == ("bundled", "jane") and json.loads(body)["workloads"] == [str(ref)]
-    with pytest.raises(UsageError, match="a bundle is written, not applied"):
+    with pytest.raises(UsageError, match="a bundle cannot be applied"):
         service.accept(ADMIN, ChangeRequest((ref,), method=Method.BUNDLE))
     with pytest.raises(NotAllowed):
         service.bundle(VIEWER, ChangeRequest((ref,)), BundleForm.SSA)
@@ -116,5 +116,5 @@ def test_a_peak_is_told_when_it_is_near(scene: acting.Scene) -> None:
     start = overview.peak.start_seconds
     # Two hours before by the settings.
     (news,) = ahead(start - 7200)
-    assert "a peak is ahead" in news.title and overview.peak.led_by in news.words
+    assert "peak expected" in news.title and overview.peak.led_by in news.words
     assert ahead(start - 7201) == [] and ahead(start) == [] and peaks_of(None)(start - 60) == []

@@ -420,7 +420,7 @@ def test_the_command_prints_what_was_found_and_what_a_person_types_to_use_it(
     source: Client, cluster: KubeClient
 ) -> None:
     lines = list(describe(guards_of(cluster, source, "jvm")))
-    assert lines[0] == f"{SPACE}/Deployment/jvm" and lines[1].startswith("  guarded only by OOM kills")
+    assert lines[0] == f"{SPACE}/Deployment/jvm" and lines[1].startswith("  changes are verified only by OOM kills")
     shown = "now 99.5 ms, median 99.5 ms, highest 99.5 ms, 7,200 requests an hour"
     assert f"found: p99 latency, JVM (Micrometer): {shown}" in lines
     commands = [shlex.split(line.partition(": ")[2]) for line in lines if line.startswith("  to use it")]
@@ -442,7 +442,7 @@ def test_a_query_of_their_own_that_guards_already_has_its_week_too(source: Clien
     (own,) = guards.found
     # Prometheus answers a constant at each of the week's 168 hours.
     assert (own.query, own.is_used, own.reason) == ("vector(0.25)", True, "") and own.values == (0.25,) * 168
-    assert sum(line.startswith("  it guards changes") for line in describe(guards)) == 1
+    assert sum(line.startswith("  in use: ") for line in describe(guards)) == 1
 
 
 @pytest.mark.server

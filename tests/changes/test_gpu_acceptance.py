@@ -52,7 +52,7 @@ def test_a_share_is_dry_run_accepted_and_taken_back_as_other_changes_are(
         assert (done.state, resources_of(live(control_plane, workload))) == (ChangeState.APPLIED, after)
         assert done.change.guardrails["gpu-isolation"].startswith("warn: a share only reserves")
         # What was accepted is not asked for a second time: the template no longer has what the finding was about.
-        assert "has all of these values" in actions.review([recommendation])[0].error
+        assert "already has all proposed values" in actions.review([recommendation])[0].error
         assert actions.roll_back(done).state is ChangeState.ROLLED_BACK
         assert resources_of(live(control_plane, workload)) == before
     finally:

@@ -86,7 +86,7 @@ def test_in_place_no_pod_is_replaced_and_new_ones_have_the_values_too(
     judged = verify(actions, done)
     assert judged.state is ChangeState.VERIFIED and "no OOM kill, 0 restarts, 2 of 2 replicas ready" in judged.words
     # Asked again it says that there is nothing left to do.
-    assert "has all of these values" in reviewed(actions, workload, Method.IN_PLACE).error
+    assert "already has all proposed values" in reviewed(actions, workload, Method.IN_PLACE).error
     back = actions.roll_back(judged)
     assert (back.state, back.words) == (ChangeState.ROLLED_BACK, "")
     # Also the pod that came later and was created with the values.
@@ -330,7 +330,7 @@ def test_a_rollback_that_a_quota_stops_halfway_is_told_and_ends_with_the_next_on
     wait_for("the quota counts both pods", lambda: used() == "1600m")
     refused = actions.roll_back(done)
     assert refused.state is ChangeState.APPLIED and cpus(control_plane, workload) == ["1", "800m"]
-    assert refused.words.startswith("it was done in part") and "exceeded quota: team" in refused.words
+    assert refused.words.startswith("only some values were rolled back") and "exceeded quota: team" in refused.words
     news = news_of(refused)
     assert news is not None and news.bad and news.title.endswith("could not be rolled back")
     api.patch(f"{quotas}/team", {"spec": {"hard": {"requests.cpu": "4"}}}, kind="merge")

@@ -65,7 +65,7 @@ def events(scene: acting.Scene) -> list[str]:
 def test_a_batch_that_does_not_exist_is_not_verified_as_harmless(scene: acting.Scene) -> None:
     refused = run(scene, "verify", "77ab10cd")
     assert (refused.exit_code, refused.stdout) == (2, "")
-    assert "error: no change and no batch begins with '77ab10cd'" in refused.stderr
+    assert "error: no change or batch id begins with '77ab10cd'" in refused.stderr
     assert run(scene, "verify").exit_code == 0  # of nothing at all nothing is due
 
 
@@ -95,7 +95,7 @@ def test_a_canary_waits_and_the_watcher_does_the_rest(scene: acting.Scene) -> No
     first, rest = scene.acceptable()[:2]
     before = scene.resources(rest)
     tried = run(scene, "apply", str(first), str(rest), "--canary", "0.5")
-    assert tried.exit_code == 0 and "the server would take it" in tried.output and events(scene) == []
+    assert tried.exit_code == 0 and "the API server would accept the change" in tried.output and events(scene) == []
     rows = run(scene, "apply", str(first), str(rest), "-o", "json")
     # of a dry run there are no rows; what a person reads stands beside them
     assert json.loads(rows.stdout) == [] and "pass  history" in rows.stderr and "dry run: 2 workloads" in rows.stderr
@@ -151,7 +151,7 @@ def test_what_a_filter_shows_becomes_a_commit_once_it_is_said_twice(scene: actin
     shown = acting.git(folder, "branch")
     assert shown == "* main\n"
     done = run(scene, *asked, "--yes")
-    assert done.exit_code == 3 and done.stdout == tried.stdout and "nothing is pushed: git -C" in done.stderr
+    assert done.exit_code == 3 and done.stdout == tried.stdout and "nothing is pushed; to push: git -C" in done.stderr
     diff = acting.git(folder, "diff", "main..smaller/pay")
     assert [line for line in diff.splitlines() if line[:1] in ("+", "-")] == [
         line for line in done.stdout.splitlines() if line[:1] in ("+", "-")
@@ -171,10 +171,10 @@ def test_what_a_filter_shows_becomes_a_commit_once_it_is_said_twice(scene: actin
 def test_a_bundle_takes_one_place_and_one_way_to_choose(scene: acting.Scene, tmp_path: Path) -> None:
     ref = str(scene.workloads[0])
     for words, why in (
-        ((ref,), "give --output-dir or --branch"),
-        ((ref, "-o", str(tmp_path), "--branch", "b"), "give --output-dir or --branch"),
-        (("--branch", "b"), "name workloads, or filter them"),
-        ((ref, "-n", scene.namespace, "--branch", "b"), "name workloads, or filter them"),
+        ((ref,), "give either --output-dir or --branch"),
+        ((ref, "-o", str(tmp_path), "--branch", "b"), "give either --output-dir or --branch"),
+        (("--branch", "b"), "give either workloads or filters"),
+        ((ref, "-n", scene.namespace, "--branch", "b"), "give either workloads or filters"),
         ((ref, "--branch", "b", "--repo", str(tmp_path / "none")), "is no folder"),
     ):
         refused = run(scene, "bundle", *words)
@@ -244,7 +244,7 @@ def test_a_proposed_share_of_a_gpu_is_applied_alone_and_rolled_back(scene: actin
     assert stopped.exit_code == 3 and f"{ref}: stopped by gpu-devices;" in stopped.output
     terms = ("--gpu-shares", "--override", "gpu-devices", "--yes", "-o", "json")
     done = run(scene, "apply", str(ref), *terms)
-    assert done.exit_code == 0 and "the server would take it" in done.output, done.output
+    assert done.exit_code == 0 and "the API server would accept the change" in done.output, done.output
     share = {"koordinator.sh/gpu-core": "40", "koordinator.sh/gpu-memory-ratio": "50"}
     # its CPU and memory, for which something else is recommended, stay
     expected = {"requests": {"cpu": "1", **share}, "limits": {"memory": "8Gi", **share}}
@@ -257,7 +257,7 @@ def test_a_proposed_share_of_a_gpu_is_applied_alone_and_rolled_back(scene: actin
     assert run(scene, "rollback", row["change"], "--yes").exit_code == 0 and scene.resources(ref) == before
     assert events(scene) == ["accepted", "applied", "rollback-accepted", "rolled-back"]
     none = run(scene, "show", str(scene.workloads[2]), "--gpu-shares")
-    assert none.exit_code == 1 and "no share of a GPU is proposed for" in none.output
+    assert none.exit_code == 1 and "no GPU share is proposed for" in none.output
 
 
 def test_a_proposed_share_of_a_gpu_is_printed_as_a_patch_and_as_a_kustomize_component(

@@ -117,7 +117,7 @@ def test_whoever_accepted_it_and_who_may_not_approve_confirm_nothing(scene: Scen
         service_at(scene).confirm(replace(BEA, grants=(Grant(Role.OWNER),)), change)
     with pytest.raises(UsageError, match="there is no change"):  # a refusal would name the namespace that is not theirs
         service_at(scene).confirm(elsewhere, change)
-    with pytest.raises(NotAllowed, match="nobody logs in here"):
+    with pytest.raises(NotAllowed, match="without a login there is no second person"):
         service_at(scene).confirm(HERE, change)
     assert scene.resources(ref) == before and [event for event, _ in events(scene)] == ["accepted", "awaited"]
 

@@ -58,8 +58,8 @@ def _said(process: subprocess.Popen[bytes], log: Path) -> str:
 @pytest.mark.parametrize(
     ("workload", "code", "said"),
     [
-        ("pay/checkout", 0, "the server would take it"),
-        ("feed/rank", 0, "the server would take it"),
+        ("pay/checkout", 0, "the API server would accept the change"),
+        ("feed/rank", 0, "the API server would accept the change"),
         ("pay/vault", 3, "stopped by qos-class; --override RULE"),  # 3: a guardrail stopped all of it
     ],
 )

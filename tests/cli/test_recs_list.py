@@ -75,7 +75,7 @@ def test_top_shows_the_first_rows_and_the_totals_stay_those_of_all(store: Store)
     every = rows(store)
     assert rows(store, "--top", "3") == every[:3]
     text = cotenant("recs", "list", "--top", "3", "--store", store.url).stderr
-    assert f"the first 3 of {len(every)} containers; all steps together: " in text
+    assert f"the first 3 of {len(every)} containers; saving after all steps: " in text
     assert cotenant("recs", "list", "--top", "0", "--store", store.url).returncode == 2
 
 

@@ -112,7 +112,7 @@ def test_a_script_accepts_a_share_of_a_gpu_in_place_of_cpu_and_memory_and_takes_
         terms = {"overridden": ["gpu-devices"], "because": "the nodes come tomorrow"}
         other = scene.workloads[2]
         both = posted(me, "reviews", {**body, "workloads": [str(ref), str(other)]}).json()
-        refused = "no share of a GPU is proposed for it"
+        refused = "no GPU share is proposed for this workload"
         assert [(r["workload"]["name"], r["error"]) for r in both] == [(ref.name, ""), (other.name, refused)]
         mixed = posted(
             me, "changes", {**body, **terms, "workloads": [str(other), str(ref)]}, **{"Idempotency-Key": "g0"}
@@ -129,7 +129,7 @@ def test_a_script_accepts_a_share_of_a_gpu_in_place_of_cpu_and_memory_and_takes_
         (back,) = posted(me, f"changes/{change['change']}/rollback").json()["changes"]
         assert back["state"] == "rolled-back" and scene.resources(ref) == before
         none = posted(me, "reviews", {**body, "workloads": [str(other)]})
-        assert none.status_code == 404 and "no share of a GPU is proposed" in none.json()["message"]
+        assert none.status_code == 404 and "no GPU share is proposed" in none.json()["message"]
         files = posted(me, "bundles", {**body, "form": "kustomize", "workloads": [str(ref), str(other)]})
         packed = zipfile.ZipFile(io.BytesIO(files.content))
         texts = "".join(packed.read(name).decode() for name in packed.namelist())
