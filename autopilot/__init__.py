@@ -1,1 +1,1 @@
-"""Automatic right-sizing, through the same accept path as a person's: policies, queue, rounds, switch."""
+"""Automatic right-sizing under policies, through the same code that carries out a change that a person accepts."""

@@ -1,4 +1,4 @@
-"""EDGE: `cotenant autopilot`: status, preview, approval of policies, and the pause switch."""
+"""EDGE: `cotenant autopilot`: status, preview, report, approval of policies, and the pause switch."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ app = new_app()
 
 @app.callback(epilog=examples("cotenant autopilot status", "cotenant autopilot preview -n shop"))
 def _autopilot() -> None:
-    """Right-sizing that goes on by itself under AutopilotPolicies; the manager carries it out (docs/autopilot.md)."""
+    """Right-sizing that the manager carries out by itself under AutopilotPolicies (docs/autopilot.md)."""
 
 
 @command(app, STORED | LIVE | ROWS, "cotenant autopilot status", "cotenant autopilot status -o json")
 def status(call: CommandCall, namespace: NamespaceOption = None) -> None:
-    """List the policies: what each asks for, what it does now, and why that is less."""
+    """List the policies: what each requests, what it does now, and why it does less than it requests."""
     from cotenant.autopilot.model import policy_totals
     from cotenant.autopilot.rounds.reading import RoundScope
     from cotenant.autopilot.service import status_table
@@ -63,9 +63,9 @@ def status(call: CommandCall, namespace: NamespaceOption = None) -> None:
 def preview(
     call: CommandCall,
     namespace: NamespaceOption = None,
-    in_window: Annotated[bool, typer.Option("--in-window", help="Take every change window as open.")] = False,
+    in_window: Annotated[bool, typer.Option("--in-window", help="Decide as if every change window were open.")] = False,
 ) -> None:
-    """Decide a round now and print its queue: what would be changed, and why the others wait. It writes nothing."""
+    """Print the queue of a round computed now: which workloads would change, and why the others wait. No writes."""
     from cotenant.autopilot.rounds.reading import RoundScope
     from cotenant.autopilot.service import queue_table
 
@@ -77,7 +77,7 @@ def preview(
 
 @command(app, LIVE, "cotenant autopilot act shop/nightly --reason 'observed for two weeks'")
 def act(call: CommandCall, policy: PolicyName, reason: LedgerReason = "") -> None:
-    """Let a policy act in its present version; after an edit it only observes again."""
+    """Approve the present version of a policy, which may then change workloads. An edit ends the approval."""
     from cotenant.changes.model.settings import ledger_location
 
     service, who = _service(call)
@@ -86,13 +86,13 @@ def act(call: CommandCall, policy: PolicyName, reason: LedgerReason = "") -> Non
     approved = service.act(who, policy, reason, read.digest)
     message(f"approved with digest {approved.digest}: {approved.text}")
     place = ledger_location(call.settings.section(ActionSettings), os.environ)
-    message(f"{policy} may change workloads from the next round on, of a manager with this ledger: {place}")
+    message(f"{policy} may change workloads from the next round of a manager that uses this ledger: {place}")
     _warn_when_disabled(call.settings)
 
 
 @command(app, LIVE, "cotenant autopilot observe shop/nightly")
 def observe(call: CommandCall, policy: PolicyName, reason: LedgerReason = "") -> None:
-    """Take that back: the policy records what it would do, and changes nothing."""
+    """Withdraw the approval of a policy: it records what it would change, and changes nothing."""
     service, who = _service(call)
     service.observe(who, policy, reason)
     message(f"{policy} observes")
@@ -100,33 +100,31 @@ def observe(call: CommandCall, policy: PolicyName, reason: LedgerReason = "") ->
 
 @command(app, LIVE, "cotenant autopilot pause --reason 'incident 4711'")
 def pause(call: CommandCall, reason: LedgerReason = "") -> None:
-    """Stop everything: no act begins after this. What did harm is still rolled back."""
+    """Pause the autopilot: no new change begins. Changes that did harm are still rolled back."""
     service, who = _service(call)
-    message(f"{service.pause(who, reason)}; cotenant autopilot resume ends that")
+    message(f"{service.pause(who, reason)}; to end it: cotenant autopilot resume")
 
 
 @command(app, LIVE, "cotenant autopilot resume", "cotenant autopilot resume shop/Deployment/checkout --reason fixed")
 def resume(
     call: CommandCall,
-    workload: Annotated[
-        str, typer.Argument(metavar="NAMESPACE/KIND/NAME", help="Only this workload, which was left alone or rests.")
-    ] = "",
+    workload: Annotated[str, typer.Argument(metavar="NAMESPACE/KIND/NAME", help="Resume only this workload.")] = "",
     reason: LedgerReason = "",
 ) -> None:
-    """Resume after a pause or a stop; with a workload, take it up again."""
+    """Resume the autopilot after a pause or a stop, or only one workload that the autopilot leaves alone."""
     ref = named_workload(call.settings, None, workload) if workload else None
     service, who = _service(call)
     service.resume(who, ref, reason)
-    message(f"{ref or 'everything'} goes on")
+    message(f"the autopilot continues with {ref or 'all workloads'}")
 
 
 @command(app, STORED | LIVE | ROWS, "cotenant autopilot report --days 7", "cotenant autopilot report -o csv")
 def report(
     call: CommandCall,
-    days: Annotated[float, typer.Option("--days", min=0.1, max=366, help="How far back it looks.")] = 7.0,
+    days: Annotated[float, typer.Option("--days", min=0.1, max=366, help="Days that the report covers.")] = 7.0,
     namespace: NamespaceOption = None,
 ) -> None:
-    """Count by namespace what was proposed, changed and found harmful, and what proposals came to in a week."""
+    """Count by namespace what was proposed, changed and harmful, and the effect of the proposals in a week."""
     service, who = _service(call)
     call.print(filter_rows(service.report(who, days), namespace, None))
 
@@ -143,16 +141,16 @@ def bundle(
     form: BundleFormat = BundleForm.KUSTOMIZE,
     namespace: NamespaceOption = None,
 ) -> None:
-    """Write the steps of workloads that a GitOps tool keeps as files for its repository, with PULL_REQUEST.md."""
+    """Write the changes of workloads that a GitOps tool manages as files for its repository, with PULL_REQUEST.md."""
     service, who = _service(call)
     save_all(folder, service.bundle(who, form, namespace or ()))
 
 
 def _service(call: CommandCall) -> tuple[ClusterAutopilotService, Person]:
-    """The service on the cluster and the ledger of the settings, and who asks; a round that is read opens the store.
+    """Return the service on the cluster and ledger of the settings, and the person who runs the command.
 
-    Who asks is the user that the cluster reports, with the roles of the settings; in access mode none, which assigns no
-    roles, the owner of the kubeconfig, as administrator.
+    The person is the user that the cluster reports, with the roles of the settings. In access mode none, which assigns
+    no roles, the owner of the kubeconfig is an administrator.
     """
     from cotenant.autopilot.service import autopilot_service_of
     from cotenant.base.commands.results import open_store
@@ -179,7 +177,7 @@ def _service(call: CommandCall) -> tuple[ClusterAutopilotService, Person]:
 
 
 def _finish(reading: RoundReading, settings: SettingSections) -> None:
-    """Write to stderr what the table does not show; exit with code 4 where a namespace could not be read."""
+    """Write to stderr what the table does not show. Exit with code 4 if a namespace could not be read."""
     if reading.halt is not None:
         message(f"nothing is changed now: {reading.halt.words}", style="yellow")
     gaps = [policy for policy in reading.policies if policy.gap]
@@ -192,4 +190,4 @@ def _finish(reading: RoundReading, settings: SettingSections) -> None:
 
 def _warn_when_disabled(settings: SettingSections) -> None:
     if not settings.section(AutopilotSettings).enabled:
-        message("these settings have autopilot.enabled false: a manager with them follows no policy", style="yellow")
+        message("autopilot.enabled is false: a manager with these settings follows no policy", style="yellow")

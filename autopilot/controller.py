@@ -1,7 +1,7 @@
-"""EDGE: rounds of the autopilot as the loop runs them: reading and status in `decide`, acts once the status is sent.
+"""EDGE: the manager's controller of the autopilot, which runs one round at each interval, and its metrics.
 
-Acts go through the accept path of a person's click, with a client that writes under the Lease alone. A dry run of the
-manager stops at the decision. Below it how it is made of the manager's parts, and its metrics.
+A round first decides and publishes the status of the policies, then makes its changes by the code that carries out a
+change that a person accepts, with a client that writes only under the Lease. In a dry run it stops after the decision.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ log = structlog.get_logger(__name__)
 
 
 class AutopilotController(Feature):
-    """Feature `autopilot`."""
+    """The feature `autopilot` of the manager."""
 
     name = "autopilot"
     by_clock = True
@@ -64,7 +64,7 @@ class AutopilotController(Feature):
         start_up_seconds: float = LONGEST_PAUSE_SECONDS,
         notes: ChatNotes | None = None,
     ) -> None:
-        """No round yet; without a registry nothing is counted. start_up_seconds: between two looks at starting pods."""
+        """Run no round yet. `start_up_seconds` is the pause between two checks for pods that start."""
         self._rounds = rounds
         self.interval_seconds = interval_seconds
         self._interval_seconds = interval_seconds
@@ -78,7 +78,7 @@ class AutopilotController(Feature):
         self._metrics = AutopilotMetrics(registry) if registry else None
 
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - rounds go by time
-        """The status of each policy that changed; the acts follow in `sent`."""
+        """Return writes of the policies' statuses that changed; `sent` then makes the round's changes."""
         is_early = self._due_seconds - self._interval_seconds <= now_seconds < self._due_seconds
         if is_early:  # a clock that went back does not hold a round up
             self.interval_seconds = self._seconds_to_next_round(now_seconds)
@@ -111,7 +111,7 @@ class AutopilotController(Feature):
         return ControllerDecision(tuple(intents), self._notes)
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
-        """Carry the round out; called where the manager writes, and leads."""
+        """Make the changes of the round; called only if this manager may write and is the leader."""
         self._shown |= {str(o.intent.address): o.intent for o in outcomes if o.ok}
         reading, self._reading = self._reading, None
         if reading is not None:
@@ -142,7 +142,7 @@ class AutopilotController(Feature):
             log.info("autopilot start", step=step.event, workload=str(step.boost.workload), pod=pod, words=step.words)
 
     def _seconds_to_next_round(self, now_seconds: float) -> float:
-        """Return the seconds until the next round, or until starting pods are read again, where there may be some."""
+        """Return the seconds until the next round, or until starting pods are read again if a policy may help them."""
         watches = helped_starts(self._last.queue, None) or self._last.history.boosts
         left = self._due_seconds - now_seconds
         return min(left, self._start_up_seconds) if watches else left
@@ -171,12 +171,12 @@ def autopilot_controller(
     metrics: Metrics | None,
     clock: Clock,
 ) -> AutopilotController:
-    """Its controller; nothing is asked yet."""
+    """Return the controller of the autopilot; no request is sent yet."""
     store = Store(store_url(settings.section(StoreSettings), os.environ), cluster)
 
     @contextmanager
     def access(_who: Person) -> Iterator[KubeClient]:
-        """The autopilot's own account, for every caller: it acts for no other user."""
+        """Yield a client with the manager's own account for every caller: the autopilot acts for no other user."""
         with closing(LedClient.of(client, leadership.require)) as led:
             yield led
 
@@ -200,28 +200,27 @@ HALTS = (Reason.AUTOPILOT_PAUSED, Reason.AUTOPILOT_STOPPED, Reason.AUTOPILOT_CLU
 
 
 class AutopilotMetrics:
-    """The last round, and acts since the process started."""
+    """Metrics of the last round, and counts of the changes since the process started."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        """Register on the process's registry."""
         word = "cotenant_autopilot"
         self._queue = Gauge(
-            f"{word}_workloads", "Workloads of the last round by decision.", ["decision"], registry=registry
+            f"{word}_workloads", "Workloads in the last round, by decision.", ["decision"], registry=registry
         )
         self._changes = Gauge(
             f"{word}_changes", "Changes of the autopilot in the ledger by state.", ["state"], registry=registry
         )
         self._halted = Gauge(
-            f"{word}_halted", "1 while nothing is changed for this reason.", ["reason"], registry=registry
+            f"{word}_halted", "1 while nothing may change for this reason.", ["reason"], registry=registry
         )
         self._acts = Counter(
-            f"{word}_acts_total", "Changes tried, by outcome: accepted or refused.", ["outcome"], registry=registry
+            f"{word}_acts_total", "Tried changes by outcome: accepted or refused.", ["outcome"], registry=registry
         )
         for outcome in ("accepted", "refused"):
             self._acts.labels(outcome)
 
     def show(self, reading: RoundReading) -> None:
-        """Set the metrics to the last decision."""
+        """Set the gauges to the values of this round."""
         verdicts = Count(entry.verdict for entry in reading.queue)
         for verdict in QueueVerdict:
             self._queue.labels(verdict.value).set(verdicts[verdict])
@@ -232,7 +231,7 @@ class AutopilotMetrics:
             self._halted.labels(reason.value).set(reading.halt is not None and reading.halt.reason is reason)
 
     def acted(self, outcomes: Sequence[ActOutcome]) -> None:
-        """Count the acts that were accepted and refused; those that a pause kept back are not counted."""
+        """Count the changes that were accepted or refused; those that a pause prevented are not counted."""
         for outcome in outcomes:
             if not outcome.paused:
                 self._acts.labels("accepted" if outcome.changes else "refused").inc()

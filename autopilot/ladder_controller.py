@@ -1,7 +1,7 @@
-"""EDGE: the manager's controller of accepted ladders: verifies their steps, and takes the next one after each verdict.
+"""EDGE: the manager's controller of accepted ladders: verifies each step, and takes the next one after its verdict.
 
-A round is the watcher's look at the changes of ladders alone, with a client that writes under the Lease. A dry run of
-the manager does nothing.
+A round runs the change watcher on the changes of ladders only, with a client that writes under the Lease. In a dry run
+of the manager it does nothing.
 """
 
 from __future__ import annotations
@@ -38,23 +38,22 @@ log = structlog.get_logger(__name__)
 
 
 class LadderController(Feature):
-    """Feature `ladders`."""
+    """The feature `ladders` of the manager."""
 
     name = "ladders"
     by_clock = True
     needs: tuple[str, ...] = ()
 
     def __init__(self, watcher: Watcher, interval_seconds: float) -> None:
-        """Create the controller; nothing was read yet."""
         self._watcher = watcher
         self.interval_seconds = interval_seconds
 
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - it goes by time
-        """Decide nothing: a step is written in `sent`, which is called where the manager leads."""
+        """Decide nothing: `sent`, which only the leader calls, writes the steps."""
         return ControllerDecision()
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:  # noqa: ARG002 - nothing was asked for
-        """Do what is due of ladders; somebody else's turn at the ledger is waited for until the next round."""
+        """Verify and continue the ladders that are due; if the ledger is locked, wait for the next round."""
         try:
             moved = self._watcher.step()
         except StoreBusy as error:
@@ -67,7 +66,7 @@ class LadderController(Feature):
 def ladder_controller(
     client: KubeClient, settings: SettingSections, cluster: str, leadership: Leadership, clock: Clock
 ) -> LadderController:
-    """Its controller; nothing is asked yet."""
+    """Return the controller of ladders; no request is sent yet."""
     store = Store(store_url(settings.section(StoreSettings), os.environ), cluster)
     place = ledger_location(settings.section(ActionSettings), os.environ)
     comparison, known = comparison_of(settings.section(ProfilerSettings).prometheus), LedgerCache()
@@ -77,7 +76,7 @@ def ladder_controller(
         led = LedClient.of(client, leadership.require)
         with (
             closing(led),
-            ledger_turn(place, "the manager looks at ladders", PATIENCE_SECONDS),
+            ledger_turn(place, "the manager continues ladders", PATIENCE_SECONDS),
             closing(open_ledger(place)) as ledger,
         ):
             person = person_of(led)

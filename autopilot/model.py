@@ -1,4 +1,4 @@
-"""Vocabulary of the autopilot: what a policy may say, why a workload waits, what the ledger keeps of it. Pure."""
+"""Vocabulary of the autopilot: modes of a policy, reasons why a workload waits, and events of the ledger. Pure."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ METHODS: Final[Mapping[Way, Method]] = {
 
 
 class AutopilotEvent(StrEnum):
-    """Rows of the ledger beside those of the changes themselves."""
+    """Events of the ledger that the autopilot adds to those of changes."""
 
     ACT = "autopilot-act"
-    """A person lets a policy act in its present version; its body has the digest."""
+    """A person approves the present version of a policy; the row has its digest."""
     OBSERVE = "autopilot-observe"
-    """A person takes that back."""
+    """A person withdraws that approval."""
     PROPOSED = "autopilot-proposed"
-    """What would have been done to a workload under Observe."""
+    """A change that a policy in mode Observe would have made to a workload."""
     STOPPED = "autopilot-stopped"
     """Too many changes did harm: nothing is done until a person resumes."""
     PAUSED = "autopilot-paused"
@@ -70,11 +70,11 @@ class AutopilotEvent(StrEnum):
     BOOSTED = "autopilot-boosted"
     """A starting pod of the workload is given more CPU; written before it is sent."""
     BOOST_ENDED = "autopilot-boost-ended"
-    """That was taken back, or came to nothing."""
+    """The CPU of that pod was restored, or it never got more."""
     FLOOR_RAISED = "autopilot-floor-raised"
-    """An autoscaler of the workload is lent more minReplicas for a peak: written before it is sent, and once it is."""
+    """minReplicas of the workload's autoscaler is raised for a peak; a row before the write and one after it."""
     FLOOR_ENDED = "autopilot-floor-ended"
-    """That was taken back, or somebody else has set the field."""
+    """That minReplicas was restored, or somebody else has set the field."""
 
 
 class QueueVerdict(StrEnum):
@@ -94,25 +94,25 @@ QUEUE: Final = Schema(
         Column("namespace", "Namespace", Kind.TEXT, "Namespace of the workload.", essential=True),
         Column("kind", "Kind", Kind.TEXT, "Kind of the workload."),
         Column("workload", "Workload", Kind.TEXT, "Name of the workload.", essential=True),
-        Column("policy", "Policy", Kind.TEXT, "AutopilotPolicy that selects it."),
+        Column("policy", "Policy", Kind.TEXT, "AutopilotPolicy that selects the workload."),
         Column(
             "cpu_frees",
             "CPU frees",
             Kind.MILLICORES,
-            "Requests that fall by the current step, over all pods.",
+            "CPU requests that the current step lowers, over all pods.",
             essential=True,
         ),
-        Column("memory_frees", "Memory frees", Kind.BYTES, "The same of memory."),
-        Column("cpu_raises", "CPU raises", Kind.MILLICORES, "Requests that rise by the current step, over all pods."),
-        Column("memory_raises", "Memory raises", Kind.BYTES, "The same of memory."),
+        Column("memory_frees", "Memory frees", Kind.BYTES, "Memory requests that the step lowers, over all pods."),
+        Column("cpu_raises", "CPU raises", Kind.MILLICORES, "CPU requests that the step raises, over all pods."),
+        Column("memory_raises", "Memory raises", Kind.BYTES, "Memory requests that the step raises, over all pods."),
         *CONFIDENCE_COLUMNS,
         Column("score", "Score", Kind.NUMBER, "Worth x confidence, by which the queue is ordered.", wide=True),
         Column("floor", "Replica floor", Kind.INTEGER, "minReplicas of its autoscaler for the next forecast peak."),
-        Column("floor_from", "Floor from", Kind.TIME, "When that peak begins.", wide=True),
-        Column("floor_until", "Floor until", Kind.TIME, "When it ends and minReplicas is restored.", wide=True),
+        Column("floor_from", "Floor from", Kind.TIME, "When the forecast peak begins.", wide=True),
+        Column("floor_until", "Floor until", Kind.TIME, "When the peak ends and minReplicas is restored.", wide=True),
         Column("gitops", "Kept by", Kind.TEXT, "What shows that a GitOps tool manages the workload.", wide=True),
-        Column("reason", "Reason", Kind.TEXT, "Code of docs/reasons.md: why it waits."),
-        Column("words", "Why", Kind.TEXT, "The same for people.", essential=True),
+        Column("reason", "Reason", Kind.TEXT, "Why the workload waits, as a code of docs/reasons.md."),
+        Column("words", "Why", Kind.TEXT, "Why the workload waits, as a sentence.", essential=True),
     ),
     ("namespace", "kind", "workload"),
 )
@@ -120,19 +120,19 @@ STATUS: Final = Schema(
     "autopilot_status",
     (
         Column("namespace", "Namespace", Kind.TEXT, "Namespace of the policy."),
-        Column("policy", "Policy", Kind.TEXT, "Its name."),
-        Column("asked", "Asked for", Kind.TEXT, "spec.mode."),
+        Column("policy", "Policy", Kind.TEXT, "Name of the policy."),
+        Column("asked", "Asked for", Kind.TEXT, "Mode in the policy's spec.mode."),
         Column("mode", "Does", Kind.TEXT, "Mode in effect now: Off, Observe or Act."),
-        Column("workloads", "Workloads", Kind.INTEGER, "Workloads with recommendations that it selects."),
-        Column("queued", "Queued", Kind.INTEGER, "Changes that could be made now."),
+        Column("workloads", "Workloads", Kind.INTEGER, "Selected workloads that have a recommendation."),
+        Column("queued", "Queued", Kind.INTEGER, "Changes of the policy that could be made now."),
         Column(
             "under_way",
             "Under way",
             Kind.INTEGER,
-            "Changes of the autopilot in this namespace that soak, or whose outcome is not known.",
+            "Changes of the autopilot in this namespace that soak or have no known outcome.",
         ),
-        Column("narrowed", "Narrowed", Kind.TEXT, "Fields that the ceiling narrows.", wide=True),
-        Column("reason", "Reason", Kind.TEXT, "Why it does less than the policy asks for."),
+        Column("narrowed", "Narrowed", Kind.TEXT, "Fields of the policy that the ceiling narrows.", wide=True),
+        Column("reason", "Reason", Kind.TEXT, "Why the policy does less than it requests."),
     ),
     ("namespace", "policy"),
 )
@@ -140,37 +140,39 @@ REPORT: Final = Schema(
     "autopilot_report",
     (
         Column("namespace", "Namespace", Kind.TEXT, "Namespace of the workloads."),
-        Column("proposed", "Proposed", Kind.INTEGER, "Workloads that would have been changed under Observe."),
+        Column("proposed", "Proposed", Kind.INTEGER, "Workloads that mode Act would have changed."),
         Column("changed", "Changed", Kind.INTEGER, "Changes that were accepted by the autopilot."),
         Column("held", "Held", Kind.INTEGER, "Of these, the changes that were verified and did no harm."),
-        Column("regressed", "Harmful", Kind.INTEGER, "Of these, harmful; rolled back."),
+        Column("regressed", "Harmful", Kind.INTEGER, "Of these, the changes that did harm."),
         Column("left_alone", "Left alone", Kind.INTEGER, "Workloads that another writer has taken over."),
         Column("floors", "Peaks", Kind.INTEGER, "Forecast peaks before which an autoscaler's minReplicas was raised."),
-        Column("floor_replicas", "Replicas lent", Kind.INTEGER, "Sum of the largest increase of each."),
-        Column("cpu_proposed", "CPU would free", Kind.MILLICORES, "Requests that would fall by these changes."),
-        Column("memory_proposed", "Memory would free", Kind.BYTES, "The same of memory."),
-        Column("cpu_proposed_raises", "CPU would raise", Kind.MILLICORES, "Requests that would rise.", wide=True),
-        Column("memory_proposed_raises", "Memory would raise", Kind.BYTES, "The same of memory.", wide=True),
-        Column("cpu_freed", "CPU freed", Kind.MILLICORES, "Requests that fell, by changes that are in force."),
-        Column("memory_freed", "Memory freed", Kind.BYTES, "The same of memory."),
-        Column("cpu_raised", "CPU raised", Kind.MILLICORES, "Requests that rose, by changes that are in force."),
-        Column("memory_raised", "Memory raised", Kind.BYTES, "The same of memory."),
+        Column("floor_replicas", "Replicas lent", Kind.INTEGER, "Replicas added for these peaks, at most."),
+        Column("cpu_proposed", "CPU would free", Kind.MILLICORES, "CPU requests that proposals would lower."),
+        Column("memory_proposed", "Memory would free", Kind.BYTES, "Memory requests that proposals would lower."),
+        Column("cpu_proposed_raises", "CPU would raise", Kind.MILLICORES, "CPU that proposals would add.", wide=True),
+        Column("memory_proposed_raises", "Memory would raise", Kind.BYTES, "Memory they would add.", wide=True),
+        Column("cpu_freed", "CPU freed", Kind.MILLICORES, "CPU requests that changes in force have lowered."),
+        Column("memory_freed", "Memory freed", Kind.BYTES, "Memory requests that changes in force have lowered."),
+        Column("cpu_raised", "CPU raised", Kind.MILLICORES, "CPU requests that changes in force have raised."),
+        Column("memory_raised", "Memory raised", Kind.BYTES, "Memory requests that changes in force have raised."),
         Column(
             "weeks",
             "Weeks over",
             Kind.INTEGER,
-            "Workloads with a proposal whose following seven days ended in this time and are stored; the next "
-            "columns say what it would have meant in them.",
+            "Workloads whose proposal's following week ended in this time and has stored usage; the next columns "
+            "have the effect that the proposals would have had in that week.",
         ),
-        Column("week_cpu", "CPU in it", Kind.MILLICORES, "Requested less, net, mean over that week.", sign=Sign.FREED),
-        Column("week_memory", "Memory in it", Kind.BYTES, "The same of memory.", sign=Sign.FREED),
-        Column("week_money", "Money a month", Kind.NUMBER, "By the price sheet.", unit=Unit.MONTHLY, sign=Sign.FREED),
-        Column("week_kills", "OOM kills", Kind.INTEGER, "OOM kills beyond those of present limits.", sign=Sign.EITHER),
+        Column("week_cpu", "CPU in it", Kind.MILLICORES, "CPU freed, net, mean over that week.", sign=Sign.FREED),
+        Column("week_memory", "Memory in it", Kind.BYTES, "Memory freed, net, in that week.", sign=Sign.FREED),
+        Column(
+            "week_money", "Money a month", Kind.NUMBER, "Saving by the price sheet.", unit=Unit.MONTHLY, sign=Sign.FREED
+        ),
+        Column("week_kills", "OOM kills", Kind.INTEGER, "OOM kills that present limits avoid.", sign=Sign.EITHER),
         Column(
             "week_throttled",
             "Minutes short",
             Kind.NUMBER,
-            "Container-minutes with CPU demand above the limit, more than under the present one.",
+            "Added container-minutes with CPU demand above the limit, compared with the present limits.",
             unit=Unit.CONTAINER_MINUTES,
             sign=Sign.EITHER,
         ),
@@ -180,7 +182,7 @@ REPORT: Final = Schema(
 
 
 def policy_totals(status: Table) -> str:
-    """Sum up all rows of STATUS in a sentence."""
+    """Return a sentence that sums up all rows of STATUS."""
     rows = list(status.rows())
     modes = Counter(row["mode"] for row in rows)
     by_mode = ", ".join(f"{modes[mode]:,} {mode.value}" for mode in AutopilotMode if modes[mode])
@@ -194,9 +196,9 @@ def policy_totals(status: Table) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RoundTotals:
-    """The sum of a round: workloads that would be changed, what that frees and raises, and pods that may restart.
+    """The sum of a round: the workloads that would change, what that frees and raises, and the pods that may restart.
 
-    most_restarts: pods of the workloads whose change may be rolled out; in place fewer, or none, restart.
+    `most_restarts` counts the pods of workloads whose change may be rolled out; fewer restart if it is done in place.
     """
 
     changes: int = 0
@@ -206,10 +208,10 @@ class RoundTotals:
 
 @dataclass(frozen=True, slots=True)
 class AutopilotRound:
-    """A round that is decided now, of what a person may see: tables `STATUS` and `QUEUE`.
+    """A round decided now, limited to what a person may see: tables `STATUS` and `QUEUE`.
 
-    halt: why nothing is changed now, in words, "" when something may be; halt_reason: its code. enabled: whether a
-    manager with these settings follows policies. gaps: policies whose namespace could not be read, each with why.
+    `halt` says why nothing is changed now, "" if something may be; `halt_reason` is its code. `enabled`: a manager with
+    these settings follows policies. `gaps` names the policies whose namespace could not be read, each with the reason.
     """
 
     at_seconds: float
@@ -229,9 +231,9 @@ class AutopilotRound:
 
 @dataclass(frozen=True, slots=True)
 class StoredPolicy:
-    """A policy as the cluster has it. body: the object without what the server adds; text: its spec under Act, as JSON.
+    """A policy in the cluster. `body` is the object without what the server adds, `text` its spec in mode Act, as JSON.
 
-    digest: of that spec, which an approver agrees to. refused: why it is not followed, in words; "" when it is.
+    `digest` is that of this spec, which an approver agrees to. `refused`: why the policy is not followed, "" if it is.
     """
 
     name: str
@@ -247,48 +249,48 @@ ROUND_STAGES: Final = (
     "Reading the workloads and pods of the namespace",
     "Deciding what changes, and in which order",
 )
-"""Of a round that somebody waits for."""
+"""Progress texts of a round for which a person waits."""
 
 
 class AutopilotService(Protocol):
-    """Safe for many threads. name: NAMESPACE/NAME of a policy. Raises NotAllowed, and CotenantError as the cluster's.
+    """The autopilot as pages, REST and commands use it; thread-safe. `name` is a policy's NAMESPACE/NAME.
 
-    Whoever acts needs `Right.APPROVE` in the namespace, to resume everything in all of them; each act is a row of the
-    ledger.
+    A method that writes needs `Right.APPROVE` in the namespace, or in all of them to resume everything, and adds a row
+    to the ledger. Methods raise NotAllowed, and the cluster's errors as CotenantError.
     """
 
     def round(self, who: Person, in_window: bool = False) -> AutopilotRound:
-        """Return the round of now, or of some seconds ago; in_window: as if every change window were open."""
+        """Return a round at most some seconds old; with `in_window` as if every change window were open."""
 
     def report(self, who: Person, days: float) -> Table:
-        """The table `REPORT` of the last days."""
+        """Return the table `REPORT` of the last `days`."""
 
     def policy(self, who: Person, name: str) -> StoredPolicy:
-        """NoData when there is none."""
+        """Return the policy as the cluster has it; raise NoData if there is none."""
 
     def bundle(self, who: Person, form: BundleForm, namespaces: Sequence[str] = ()) -> Mapping[str, str]:
-        """Files by path of the steps that workloads of a GitOps tool would take now; NoData where none would."""
+        """Return files by path with the present steps of workloads of a GitOps tool; raise NoData if there are none."""
 
     def try_policy(self, who: Person, body: Mapping[str, Any], progress: Progress = SILENT) -> AutopilotRound:
-        """Return tonight's round under policy `body`. progress: hears of ROUND_STAGES. UsageError names its faults."""
+        """Return a round under policy `body`, all windows open; UsageError if invalid. `progress` gets ROUND_STAGES."""
 
     def save_policy(
         self, who: Person, body: Mapping[str, Any], before: Mapping[str, Any] | None, reason: str = ""
     ) -> str:
-        """Make it, or replace its spec while that still is `before`; the name."""
+        """Create the policy, or replace its spec if that still is `before`; return its name."""
 
     def pause(self, who: Person, reason: str = "") -> str:
-        """Stop all changes from now on; what the switch says then."""
+        """Pause all changes from now on; return the text that the pause switch then has."""
 
     def resume(self, who: Person, workload: WorkloadRef | None = None, reason: str = "") -> None:
         """Resume everything, or one workload that was left alone."""
 
     def switch(self, who: Person, name: str, mode: AutopilotMode, reason: str = "", digest: str = "") -> None:
-        """Let a policy act, or take that back; UsageError for another digest, UnseenVersion to act without any."""
+        """Let a policy act, or only observe; UsageError if its digest has changed, UnseenVersion to act without one."""
 
     def lines_of(self, act: Callable[[AutopilotService], object]) -> Sequence[FieldMove]:
-        """Everything that an act of this service would write to the cluster, object by object and field by field.
+        """Return all fields that an act of this service would write to the cluster, by object.
 
-        act: calls an acting method of the service that it gets, such as `pause`; the API server only checks it, with
-        the person's rights. Raises what the act would raise.
+        `act` calls an acting method, such as `pause`, of the service that it gets. The API server only checks the
+        writes, with the person's rights. Raises what the act would raise.
         """

@@ -1,8 +1,8 @@
 """EDGE: notifications of the autopilot: changes, rollbacks, stops, and a weekly report. The texts are pure.
 
-A round's news is one message. Messages are sent beside the rounds, so that a slow receiver holds nothing up; at most so
-many an hour, and what waits meanwhile goes with the next one. One that does not arrive is tried again in later rounds,
-three times in all: it may come twice, where the receiver took it and its answer was lost.
+The news of a round is one message. A thread of its own sends it, so that a slow receiver does not delay the rounds. The
+number of messages an hour is limited; what waits goes with the next message. A message that fails is sent again in
+later rounds, three times in all, so that it may arrive twice if only the receiver's response was lost.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ TRIES: Final = 3
 MOST_WAITING: Final = 100
 """Number of notifications, the newest, that are kept while none may be sent."""
 _FLOORS: Final = {
-    AutopilotEvent.FLOOR_RAISED: "replicas are lent",
-    AutopilotEvent.FLOOR_ENDED: "lent replicas are over",
+    AutopilotEvent.FLOOR_RAISED: "minReplicas was raised",
+    AutopilotEvent.FLOOR_ENDED: "the raise of minReplicas ended",
 }
 _HARM: Final = frozenset({ChangeState.ROLLED_BACK, ChangeState.FAILED, ChangeState.REGRESSED})
 
@@ -50,24 +50,24 @@ log = structlog.get_logger(__name__)
 def news_of(
     before: RoundReading, reading: RoundReading, moved: Sequence[ChangeStatus], acts: Sequence[ActOutcome]
 ) -> list[News]:
-    """Return the notifications of one round, compared to the round before it.
+    """Return the notifications of one round, compared with the round before it.
 
-    A stop of everything is told when it begins and when it ends; with another reason it is another one. The week's sums
-    come in the first round after Monday 08:00 UTC; not where the round before was not this process's.
+    A halt is reported when it begins, when its reason changes and when it ends. The sums of the week come in the first
+    round after Monday 08:00 UTC, except in the first round of a process.
     """
     news = []
     earlier = before.halt.reason if before.halt else None
     if reading.halt is not None and reading.halt.reason is not earlier:
         news.append(News("The autopilot has stopped", reading.halt.words, bad=True))
     elif reading.halt is None and earlier is not None:
-        news.append(News("The autopilot goes on", "what stopped it is over"))
+        news.append(News("The autopilot continues", "the reason of the halt is gone"))
     moves = {entry.candidate.workload: entry.candidate for entry in reading.queue}
     for act in acts:
         candidate = moves.get(act.workload)
         if act.changes and candidate is not None:
             savings = candidate.savings
             amounts = saving_text(savings, "") if saving_phrases(savings) else "limits"
-            news.append(News(f"{act.workload} was changed", f"{amounts}, over all pods; by {candidate.policy}"))
+            news.append(News(f"{act.workload} was changed", f"{amounts}, over all pods; policy {candidate.policy}"))
     for status in moved:
         if status.state in _HARM or status.rollback_failed:
             became = "could not be rolled back" if status.rollback_failed else status.state.value
@@ -87,7 +87,7 @@ def news_of(
 
 
 def floor_news(steps: Sequence[FloorStep]) -> list[News]:
-    """Return notifications of floors lent and given back, and of other writers; refusals are in the log only."""
+    """Return notifications of raised and restored minReplicas, and of other writers; refusals are only in the log."""
     return [
         News(f"{step.lent.workload}: {_FLOORS[step.event]}", f"{step.lent.autoscaler}: {step.words}", step.is_fought)
         for step in steps
@@ -97,7 +97,7 @@ def floor_news(steps: Sequence[FloorStep]) -> list[News]:
 
 @dataclass(slots=True)
 class ChatNotes:
-    """Sends notifications to the receiver; for one thread. url: a secret; "" sends nothing."""
+    """Sends notifications to the receiver's `url`, which is a secret; "" sends nothing. Not thread-safe."""
 
     settings: NotifySettings
     cluster: str
@@ -109,7 +109,7 @@ class ChatNotes:
     _undelivered: list[News] = field(default_factory=list)
 
     def send(self, news: Sequence[News], now_seconds: float) -> None:
-        """Send what is new and what waits, where one more message may go now."""
+        """Send the new and the waiting notifications as one message, if the limit an hour allows one."""
         if not self.url:
             return
         self.waiting = [*self.waiting, *news][-MOST_WAITING:]

@@ -1,4 +1,4 @@
-"""EDGE: a policy draft of a person: a client that reads it as if it were stored, and the write that stores it."""
+"""EDGE: a person's draft of a policy: a client that returns it as if it were stored, and the write that stores it."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ SELECTOR_FIELDS: Final = ("matchExpressions", "matchLabels")
 
 
 class DraftClient(KubeClient):
-    """A client to which one policy is as `draft` has it, whatever the server says."""
+    """A client that returns `draft` in place of the stored policy of that name."""
 
     draft: Json
 
     @classmethod
     def of(cls, client: KubeClient, draft: Mapping[str, Any]) -> DraftClient:
-        """A client of the same account, with a connection of its own."""
+        """Return such a client with the same account and a connection of its own."""
         drafting = cls(client.access, client.settings, reload=client._reload)
         drafting.draft = dict(draft)
         return drafting
 
     def list(self, path: str, kind: Any = Json, *, limit: int | None = None, **query: str) -> Any:
-        """List as every client does, but with the draft in the place of the stored policy of its name."""
+        """List objects from the server, but with the draft in place of the stored policy of its name."""
         items: Any = super().list(path, kind, limit=limit, **query)
         meta = self.draft["metadata"]
         if path != policy_address(NamespacedPolicy(meta["namespace"], "")).collection:
@@ -41,33 +41,33 @@ class DraftClient(KubeClient):
 
 
 def parse_draft(body: Mapping[str, Any]) -> tuple[NamespacedPolicy, Json]:
-    """The policy, and its object without what the server adds; UsageError names what is wrong with it."""
+    """Return the policy, and its object without what the server adds; raise UsageError if the draft is invalid."""
     for key, value in {"apiVersion": OWN_GROUP, "kind": KIND}.items():
         if body.get(key, value) != value:
-            raise UsageError(f"{key}: {body[key]!r} is not that of a policy", fix=f"Write {key}: {value}.")
+            raise UsageError(f"{key}: {body[key]!r} is not a policy's {key}", fix=f"Write {key}: {value}.")
     meta = body.get("metadata")
     for key in ("name", "namespace"):
         require_name(meta.get(key) if isinstance(meta, Mapping) else None, f"metadata.{key}")
     if not isinstance(body.get("spec") or {}, Mapping):
-        raise UsageError(f"spec: {body['spec']!r} is no object", fix="Write its fields below spec.")
+        raise UsageError(f"spec: {body['spec']!r} is not an object", fix="Write the policy's fields below spec.")
     if (body.get("spec") or {}).get("mode") is False:
         raise UsageError("spec.mode: YAML reads Off without quotes as false", fix="Write mode: 'Off'.")
     policy = parse_policy(body)
     for key in set(policy.spec.selector or ()).difference(
         SELECTOR_FIELDS
     ):  # the server drops it, and the rest selects more
-        raise UsageError(f"{policy}: spec.selector.{key} is no field", fix=f"Write {' or '.join(SELECTOR_FIELDS)}.")
+        raise UsageError(f"{policy}: spec.selector.{key} is not a field", fix=f"Write {' or '.join(SELECTOR_FIELDS)}.")
     return policy, strip_server_fields(body)
 
 
 def require_name(value: object, field: str) -> None:
-    """UsageError unless it can name an object: it becomes a part of a path."""
+    """Raise UsageError unless `value` is a valid object name: it becomes a part of a URL path."""
     if not (isinstance(value, str) and DNS_NAME.fullmatch(value)):
-        raise UsageError(f"{field}: {value!r} is no name", fix="Lower-case letters, digits, '-' and '.' make one.")
+        raise UsageError(f"{field}: {value!r} is not a valid name", fix="Use lower-case letters, digits, '-' and '.'.")
 
 
 def strip_server_fields(body: Mapping[str, Any]) -> Json:
-    """The object without what the server adds."""
+    """Return the object without the fields that the server adds."""
     meta = {key: str(body["metadata"][key]) for key in ("name", "namespace")}
     return {"apiVersion": OWN_GROUP, "kind": KIND, "metadata": meta, "spec": body.get("spec") or {}}
 
@@ -75,17 +75,17 @@ def strip_server_fields(body: Mapping[str, Any]) -> Json:
 def draft_write(
     policy: NamespacedPolicy, body: Json, before: Mapping[str, Any] | None, live: Mapping[str, Any] | None
 ) -> Create | Patch:
-    """The write of a draft. before: the spec that the person edited, None: a new policy; live: the present object.
+    """Return the write that stores a draft; raise UsageError if the policy was changed since the person opened it.
 
-    UsageError when that is no longer so; the write itself holds only while the policy still is `live`.
+    `before` is the spec that the person edited, None for a new policy. The write fails once the policy is not `live`.
     """
     address, why = policy_address(policy), "a policy that a person saved"
     if before is None and live is None:
         return Create(address, body, why=why)
     if live is None:
-        raise UsageError(f"there is no AutopilotPolicy {policy}", fix="Open a new policy for another name.")
+        raise UsageError(f"there is no AutopilotPolicy {policy}", fix="To create it, open a new policy.")
     if before is None:
-        raise UsageError(f"there is an AutopilotPolicy {policy} already", fix="Open that one, or choose another name.")
+        raise UsageError(f"AutopilotPolicy {policy} already exists", fix="Open that policy, or choose another name.")
     spec = live.get("spec") or {}
     if _complete_spec(spec) != _complete_spec(before):
         fix = "Open it again, and edit its present version."
@@ -95,5 +95,5 @@ def draft_write(
 
 
 def _complete_spec(spec: Mapping[str, Any]) -> Json:
-    """Return the spec completed with the mode, the only field that the server fills in."""
+    """Return the spec with its mode, the only field that the server fills in."""
     return {"mode": PolicySpec().mode, **spec}

@@ -1,7 +1,7 @@
-"""EDGE: what people ask of the autopilot: status, preview, report, the switch, and who lets a policy act.
+"""EDGE: the autopilot for people: status, preview, report, the pause switch, and approval of policies.
 
-Reading needs the rights of a viewer. Act is switched on by an approver of the namespace, for the policy as it stands:
-one that is changed afterwards observes until it is approved again. Every switch is a row of the ledger.
+Reading needs the rights of a viewer. An approver of the namespace approves a policy in its present version; a policy
+that is edited afterwards only observes until it is approved again. Every act is a row of the ledger.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ NAMING: Final = (Reason.AUTOPILOT_STOPPED, Reason.AUTOPILOT_CLUSTER_IN_TROUBLE)
 
 
 class ClusterAutopilotService:
-    """The autopilot of one cluster. access: clients with the rights of the person who asks."""
+    """The autopilot of one cluster; `access` opens clients with the rights of the person who asks."""
 
     def __init__(
         self,
@@ -72,10 +72,7 @@ class ClusterAutopilotService:
         recommended: Recommended,
         stored: Callable[[], Store] | None = None,
     ) -> None:
-        """Create the service without asking for anything yet.
-
-        stored: opens the store whose usage shows what proposals would have meant.
-        """
+        """Send no request yet. `stored` opens the store whose usage shows the effect of proposals."""
         self._stored = stored
         self._access, self._settings, self._clock, self._recommended = access, settings, clock, recommended
         self._ledger, self._anchor = ledger, anchor_namespace(settings)
@@ -87,14 +84,14 @@ class ClusterAutopilotService:
 
     # --- looking ------------------------------------------------------------------------------------------------------
     def read(self, who: Person, scope: RoundScope = EVERYWHERE) -> RoundReading:
-        """A round that is decided now, of the namespaces that the person may read."""
+        """Decide a round now and return its part about the namespaces that the person may read."""
         who.require(Right.READ)
         with self._access(who) as client:
             reading = self._decide_round(client, self._history(), self._clock.now_seconds(), scope)
         return visible_to(reading, who)
 
     def round(self, who: Person, in_window: bool = False) -> model.AutopilotRound:
-        """The same for pages: read with the program's own rights, once for everybody who looks within some seconds."""
+        """Return a round for pages, read with the program's own rights and shared by all callers for some seconds."""
         who.require(Right.READ)
         reading = self._shared[in_window].answer()
         latest, rounds = self._rounds.get(in_window, (None, {}))
@@ -106,13 +103,12 @@ class ClusterAutopilotService:
         return rounds[who.reads]
 
     def report(self, who: Person, days: float) -> Table:
-        """Return what was proposed, changed and found in the last days, by namespace."""
+        """Return by namespace what was proposed, changed and verified in the last `days`."""
         who.require(Right.READ)
         rows = self._week.answer() if days == WEEK_DAYS else self._report(self._clock.now_seconds(), days)
         return Table.from_rows(model.REPORT, [row for row in rows if who.may(Right.READ, row["namespace"])])
 
     def _report(self, now_seconds: float, days: float = WEEK_DAYS) -> list[dict[str, Any]]:
-        """Return the rows of the report for all namespaces."""
         history = self._history()
         # The effect of proposals whose following week ended in these days.
         weeks: Sequence[WeekAfter] = ()
@@ -135,7 +131,7 @@ class ClusterAutopilotService:
         return model.StoredPolicy(name, strip_server_fields(live), acting.text, acting.digest)
 
     def try_policy(self, who: Person, body: Mapping[str, Any], progress: Progress = SILENT) -> model.AutopilotRound:
-        """A round with this policy in the place of the one that the cluster has, with every change window open."""
+        """Return a round, with every change window open, in which this policy replaces the stored one of its name."""
         draft, document = parse_draft(body)
         who.require(Right.REVIEW, draft.namespace)
         with self._access(who) as client:
@@ -149,16 +145,16 @@ class ClusterAutopilotService:
         return self._round_for_people(replace(reading, policies=policies, queue=tuple(reading.of(draft))))
 
     def bundle(self, who: Person, form: BundleForm, namespaces: Sequence[str] = ()) -> Mapping[str, str]:
-        """Files by path of the steps that workloads of a GitOps tool would take now, with a row in the ledger.
+        """Return files by path with the present steps of workloads that a GitOps tool manages; the ledger gets a row.
 
-        namespaces: these alone; all without. NoData where no such workload would change, NotAllowed where the person
-        may not review one that would. Windows hold no file up.
+        `namespaces`: only these, all if empty; change windows do not apply. Raises NoData if no such workload would
+        change, NotAllowed if the person may not review one that would.
         """
         candidates = for_manifests(self.read(who, RoundScope(namespaces, in_window=True)).queue)
         steps = {candidate.workload: candidate.first for candidate in candidates}
         if not steps:
-            fix = "cotenant autopilot preview says why each waits."
-            raise NoData("no workload of a GitOps tool would change now", fix=fix)
+            fix = "cotenant autopilot preview says why each workload waits."
+            raise NoData("the autopilot would change no workload of a GitOps tool now", fix=fix)
         config = ChangeServiceConfig(
             self._access,
             self._ledger,
@@ -176,7 +172,7 @@ class ClusterAutopilotService:
     def save_policy(
         self, who: Person, body: Mapping[str, Any], before: Mapping[str, Any] | None, reason: str = ""
     ) -> str:
-        """Make it (before: None), or replace its spec. What an approver agreed to before is approved no longer."""
+        """Create the policy (`before` is None) or replace its spec, which ends an approval; return its name."""
         policy, document = parse_draft(body)
         who.require(Right.APPROVE, policy.namespace)
         with self._access(who) as client:
@@ -190,7 +186,7 @@ class ClusterAutopilotService:
         return str(policy)
 
     def pause(self, who: Person, reason: str = "") -> str:
-        """Stop all changes from now on; what was written to the switch. The ledger's row comes after it."""
+        """Pause all changes from now on, then add the row to the ledger; return the text of the pause switch."""
         who.require(Right.APPROVE)
         with self._access(who) as client:
             name = who.name or person_of(client).name
@@ -201,7 +197,7 @@ class ClusterAutopilotService:
         return value
 
     def resume(self, who: Person, workload: WorkloadRef | None = None, reason: str = "") -> None:
-        """Resume everything; with a workload, take back that it was left alone, rests or was given up."""
+        """Resume everything, or only a workload that was left alone, rests or was given up."""
         if workload is None:
             who.require_everywhere(Right.APPROVE)
         else:
@@ -224,23 +220,23 @@ class ClusterAutopilotService:
         self._forget()
 
     def act(self, who: Person, name: str, reason: str = "", digest: str = "") -> NamespacedPolicy:
-        """Let a policy (NAMESPACE/NAME) act in its present version. The ledger is written first, then spec.mode.
+        """Approve a policy (NAMESPACE/NAME) to act: first in the ledger, then in its spec.mode.
 
-        digest: of the policy that was read; UsageError when it has another one now. "": whichever it has.
+        Raises UsageError if the policy no longer has this `digest`; "" approves whatever version it has.
         """
         return self._switch_mode(who, name, model.AutopilotMode.ACT, reason, digest)
 
     def observe(self, who: Person, name: str, reason: str = "") -> NamespacedPolicy:
-        """Take that back: it observes."""
+        """Withdraw the approval of a policy, which then only observes."""
         return self._switch_mode(who, name, model.AutopilotMode.OBSERVE, reason)
 
     def switch(self, who: Person, name: str, mode: model.AutopilotMode, reason: str = "", digest: str = "") -> None:
-        """`act` or `observe`, only while the policy still is the one with that digest; `act` takes one."""
+        """`act` or `observe`, only while the policy still has this `digest`, which `act` requires."""
         if mode is model.AutopilotMode.ACT and not digest:
             who.require(Right.APPROVE, _split(name)[0])
             raise UnseenVersion(
-                f"the approval of AutopilotPolicy {name} lacks the digest of the policy that was read",
-                fix="Read the policy, then send its digest: later changes are not approved.",
+                f"the approval of AutopilotPolicy {name} does not contain the digest of the approved version",
+                fix="Read the policy, then send its digest, so that no later version is approved.",
             )
         self._switch_mode(who, name, mode, reason, digest)
 
@@ -273,7 +269,6 @@ class ClusterAutopilotService:
         return tried.lines
 
     def _send(self, client: KubeClient, intent: Intent, *, dry_run: bool = False) -> None:
-        """Send one write of an act; dry_run: only ask the server whether it would do."""
         Writer(client, FIELD_MANAGER).send(intent, dry_run)
 
     def _write(self, actor: str, event: model.AutopilotEvent, subject: str, body: dict[str, Any]) -> None:
@@ -285,7 +280,7 @@ class ClusterAutopilotService:
             return LedgerReader().read(ledger)
 
     def _reader(self, in_window: bool) -> Callable[[float], RoundReading]:
-        """Return a function that reads a round shared by all callers; of the ledger it reads only new rows."""
+        """Return a function that reads a round shared by all callers; it reads only new rows of the ledger."""
         rows, scope = LedgerReader(), RoundScope(in_window=in_window)
 
         def read(now_seconds: float) -> RoundReading:
@@ -299,14 +294,14 @@ class ClusterAutopilotService:
     def _decide_round(
         self, client: KubeClient, history: LedgerHistory, now_seconds: float, scope: RoundScope
     ) -> RoundReading:
-        """A round, with what autoscalers would be lent by the stored forecasts."""
+        """Decide a round, with the replica forecasts of the store."""
         stored = self._stored
         if stored is not None:
             scope = replace(scope, forecasts=lambda: floor_forecasts(stored()))
         return read_round(client, history, self._recommended, self._settings, now_seconds, scope)
 
     def _round_for_people(self, reading: RoundReading) -> model.AutopilotRound:
-        """A round for people: its tables, why nothing is done if so, and what each policy lacks."""
+        """Return a round's tables, the reason of a halt, and the gaps of the policies."""
         halt = reading.halt
         return model.AutopilotRound(
             reading.now_seconds,
@@ -320,14 +315,14 @@ class ClusterAutopilotService:
         )
 
     def _forget(self) -> None:
-        """Pages read anew: something was changed."""
+        """Have pages read the round again after an act."""
         self._week.forget()
         for shared in self._shared.values():
             shared.forget()
 
 
 class _TriedAutopilot(ClusterAutopilotService):
-    """The same acts, of which the API server only says what they would write: `lines`."""
+    """A service whose acts are only dry runs, which collect what they would write in `lines`."""
 
     lines: tuple[FieldMove, ...] = ()
 
@@ -336,13 +331,13 @@ class _TriedAutopilot(ClusterAutopilotService):
             self.lines += sent(Writer(client, FIELD_MANAGER), intent, dry_run=True).lines
 
     def _write(self, actor: str, event: model.AutopilotEvent, subject: str, body: dict[str, Any]) -> None:
-        """Keep no row: nothing is done."""
+        """Write no row, since nothing is done."""
 
 
 def visible_to(reading: RoundReading, who: Person) -> RoundReading:
     """Return the part of a round about the namespaces that the person may read.
 
-    The sentence of a halt that can name workloads of other namespaces is replaced by the general one of its reason.
+    A halt's sentence that may name workloads of other namespaces is replaced by the general sentence of its reason.
     """
     policies = tuple(policy for policy in reading.policies if who.may(Right.READ, policy.policy.namespace))
     names = {str(policy.policy) for policy in policies}
@@ -399,7 +394,7 @@ def queue_table(reading: RoundReading) -> Table:
 
 
 def report_rows(history: LedgerHistory, since_seconds: float, weeks: Iterable[WeekAfter] = ()) -> list[dict[str, Any]]:
-    """Rows of the report, by namespace. Of proposals each workload's last one counts."""
+    """Return the rows of the report by namespace; only the last proposal of each workload counts."""
     rows: dict[str, dict[str, Any]] = {}
 
     def row(namespace: str) -> dict[str, Any]:
@@ -472,9 +467,9 @@ def autopilot_service_of(
     clock: Clock | None = None,
     stored: Callable[[], Store] | None = None,
 ) -> ClusterAutopilotService:
-    """A service of the autopilot on the cluster and with the ledger of the settings; sends no request yet.
+    """Return the autopilot on the cluster and ledger of the settings; no request is sent yet.
 
-    recommended: of a namespace, as they are stored; stored: opens the store itself, whose usage its report looks at.
+    `recommended` returns a namespace's stored recommendations; `stored` opens the store, whose usage the report reads.
     """
     from cotenant.changes.access.kubeconfig_access import door_of
 

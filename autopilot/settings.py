@@ -1,4 +1,4 @@
-"""Settings of the autopilot: whether the manager runs it, and the ceiling that no policy of a namespace can pass."""
+"""Settings of the autopilot: whether the manager runs it, and the ceiling that no policy can exceed."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class Direction(StrEnum):
     DOWN = "Down"
     UP = "Up"
     UP_AFTER_OOM_KILL = "UpAfterOOMKill"
-    """Memory at once after an OOM kill, outside of windows too."""
+    """Raise memory at once after an OOM kill, also outside of change windows."""
     UP_AFTER_THROTTLING = "UpAfterThrottling"
-    """CPU at once where its limit throttles a container too often, outside of the policy's windows too."""
+    """Raise CPU at once if its limit throttles a container too often, also outside of the policy's windows."""
 
 
 class Way(StrEnum):
-    """A way in which a change reaches the pods."""
+    """A way in which a change can reach the pods."""
 
     IN_PLACE = "InPlace"
     ROLL_OUT = "RollOut"
@@ -31,17 +31,17 @@ class Way(StrEnum):
 
 
 class Untouched(StrEnum):
-    """Workloads that are left alone."""
+    """A kind of workload that the autopilot leaves alone."""
 
     LSE = "LSE"
     LSR = "LSR"
     SINGLE_REPLICA = "SingleReplica"
     AUTOSCALED = "Autoscaled"
-    """An autoscaler follows a resource that would move, and its target does not move along."""
+    """An autoscaler scales by a resource that would change, and its target does not change with it."""
 
 
 class CeilingSettings(Section, frozen=True):
-    """The most that any AutopilotPolicy may do; a field that a policy leaves out has the value here."""
+    """The most that any AutopilotPolicy may do; a field that a policy leaves out has the ceiling's value."""
 
     resources: Annotated[
         list[Resource],
@@ -50,7 +50,7 @@ class CeilingSettings(Section, frozen=True):
     directions: Annotated[
         list[Direction],
         setting(
-            "Their directions; UpAfterOOMKill raises memory, UpAfterThrottling CPU, both also outside of windows.",
+            "Allowed directions. UpAfterOOMKill raises memory, UpAfterThrottling raises CPU, both outside windows too.",
             when="one of them must never be taken",
             min_length=1,
         ),
@@ -58,8 +58,8 @@ class CeilingSettings(Section, frozen=True):
     start_up_factor: Annotated[
         float,
         setting(
-            "A container may get up to this many times its CPU request, in place, until its pod is ready; 1: no "
-            "start gets more. The highest usage of its earlier starts, as in its portrait, is never exceeded.",
+            "How many times its CPU request a container may get, in place, until its pod is ready; 1 gives no start "
+            "more. It never gets more than the highest usage of its earlier starts.",
             when="slow starts should get more CPU",
             ge=1,
             le=20,
@@ -68,35 +68,35 @@ class CeilingSettings(Section, frozen=True):
     replica_floor_factor: Annotated[
         float,
         setting(
-            "minReplicas of an autoscaler may be raised to this many times its own value before a forecast peak; 1: "
-            "never. Its maxReplicas is never exceeded.",
+            "How many times its own value an autoscaler's minReplicas may be before a forecast peak; 1 never raises "
+            "it. maxReplicas is never exceeded.",
             when="autoscalers should scale before forecast peaks",
             ge=1,
             le=20,
         ),
     ] = 1.0
     throttled_share: float = 0.03
-    """Share of its pods' time with CPU demand above the limit, in the back-test, from which UpAfterThrottling raises a
-    container's CPU. Three percent, as where recommendations call throttling a risk, there of demand and here of time.
+    """UpAfterThrottling raises a container's CPU from this share of its pods' time with CPU demand above the limit, in
+    the back-test. Recommendations call throttling a risk at three percent too, but of demand instead of time.
     """
     largest_cut: Annotated[
         dict[Resource, float],
         setting(
-            "Largest share of a request that may be cut in a day; guardrails cpu-step and memory-step apply too.",
+            "Largest cut in a day, as a share of the request; guardrails cpu-step and memory-step apply too.",
             when="steps should be smaller, or larger",
         ),
     ] = msgspec.field(default_factory=lambda: {Resource.CPU: 0.3, Resource.MEMORY: 0.2})
     windows: Annotated[
         list[str],
         setting(
-            "When the autopilot may change something, written as actions.windows; none: at any time that those allow.",
-            when="it may work at certain hours only",
+            "When the autopilot may make changes, in the form of actions.windows, which apply too; empty: always.",
+            when="the autopilot may work at certain hours only",
         ),
     ] = msgspec.field(default_factory=list)
     ways: Annotated[
         list[Way],
         setting(
-            "How a change may reach the pods, the first that is possible.",
+            "Ways in which a change may reach the pods; the first possible way is used.",
             when="a way must never be used, such as roll-outs",
             min_length=1,
         ),
@@ -104,7 +104,7 @@ class CeilingSettings(Section, frozen=True):
     canary_share: Annotated[
         float,
         setting(
-            "Largest share of a workload's pods that is resized first.",
+            "Largest share of a workload's pods that is resized first, as a canary.",
             when="canaries should be smaller, or larger",
             ge=0.01,
             le=1,
@@ -123,8 +123,8 @@ class CeilingSettings(Section, frozen=True):
     at_once: Annotated[
         int,
         setting(
-            "Workloads of the whole cluster whose changes soak at the same time.",
-            when="it should go slower, or faster",
+            "Most workloads in the cluster whose changes soak at the same time.",
+            when="the autopilot should be slower, or faster",
             ge=1,
             le=1000,
         ),
@@ -132,57 +132,54 @@ class CeilingSettings(Section, frozen=True):
     restarts_per_week: Annotated[
         int,
         setting(
-            "No roll-out begins once a pod has this many restarts in seven days; rolling one back restarts it once "
-            "more. 0: no roll-out.",
+            "No roll-out begins once earlier ones restarted a pod this many times in seven days; 0 allows none. A "
+            "rollback restarts it once more.",
             when="pods may be restarted more often, or never",
             ge=0,
             le=50,
         ),
     ] = 1
     minimum_confidence: Annotated[
-        float, setting("Least confidence of a recommendation.", when="it should be bolder, or more careful", ge=0, le=1)
+        float,
+        setting("Least confidence of a recommendation to follow.", when="it should risk more, or less", ge=0, le=1),
     ] = 0.75
     never_touch: Annotated[
         list[Untouched],
         setting(
-            "Workloads that are left alone; Autoscaled: their autoscaler follows the resource, and its target stays.",
+            "Workloads that are left alone. Autoscaled: an autoscaler scales by the resource, and its target is kept.",
             when="one of them may be touched after all",
         ),
     ] = msgspec.field(default_factory=lambda: [*Untouched])
 
 
 class AutopilotSettings(Section, frozen=True):
-    """Automatic right-sizing under AutopilotPolicies. Nothing is changed without an approver's mode Act."""
+    """Automatic right-sizing under AutopilotPolicies. Nothing changes unless an approver switches a policy to Act."""
 
     enabled: Annotated[
         bool,
         setting(
-            "The manager reads AutopilotPolicies; false: it leaves them alone, whatever they say.",
+            "The manager carries out AutopilotPolicies; false: it ignores them.",
             when="policies should be carried out",
         ),
     ] = False
     ceiling: Annotated[CeilingSettings, setting("The most that any policy may do.")] = CeilingSettings()
     interval_seconds: float = 60.0
-    """Between two rounds; the switch is read more often. Period of the rounds; soaks last many times as long, and the
-    switch is read more often.
-    """
+    """Time between two rounds. Soak times are many times as long, and the pause switch is read more often."""
     back_off_hours: float = 48.0
-    """Rest of a workload whose change did harm, four times as long after the second one; after the third it is given
-    up. Two whole daily patterns before a workload is tried again.
+    """Back-off of a workload whose change did harm: two whole daily patterns. It is four times as long after the second
+    such change; after the third the workload is given up.
     """
     stop_share: float = 0.05
-    """Share of the last changes that did harm from which on everything stops until a person resumes. One change in
-    twenty that did harm is more than chance; people decide then.
+    """If this share of the last changes did harm, everything stops until a person resumes it. One change in twenty is
+    more than chance; people decide then.
     """
     stop_changes: int = 40
-    """The last so many verified changes, over which that share is taken. Forty changes resolve a share of one in
-    twenty.
-    """
+    """Number of last verified changes of which that share is taken. Forty changes resolve a share of one in twenty."""
     trouble_query: Annotated[
         str,
         setting(
-            "PromQL of your own that says that the cluster is in trouble: nothing is changed while its value is "
-            "above 0, or while profiler.prometheus does not answer it. Empty: no query.",
+            "Your own PromQL query for trouble in the cluster: nothing is changed while a value is above 0, or while "
+            "profiler.prometheus does not answer the query. Empty: no query.",
             when="your own alerts should stop it",
         ),
     ] = ""

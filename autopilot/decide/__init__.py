@@ -1,1 +1,1 @@
-"""Pure decisions of the autopilot: what a policy allows, who is next, when everything stops."""
+"""Pure decisions of the autopilot: what a policy allows, which workload changes next, and when the autopilot stops."""

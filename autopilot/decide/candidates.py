@@ -1,8 +1,8 @@
-"""From policies, recommendations and live workloads to the candidates of a round. Pure.
+"""Select the candidates of a round from policies, recommendations and live workloads. Pure.
 
-Of a recommendation only what the policy allows is kept, at the first step that the guardrails allow. After an OOM kill
-the memory alone is raised at first, and after throttling that hurts the CPU alone, so that it need not wait for a
-window; the rest follows with a later change.
+Of a recommendation only what the policy allows is kept, cut to the first step that the guardrails allow. After an OOM
+kill first only the memory is raised, and after harmful throttling only the CPU, so that neither has to wait for a
+change window; the rest follows with a later change.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ OomKills = Mapping[tuple[WorkloadRef, str], float]
 """When (Unix time) a container of a workload was killed for lack of memory last, by the workload and its name."""
 DAY_HOURS: Final = 24.0
 DEAD_BAND: Final = "dead-band"
-"""The guardrail that checks only the largest of all moves."""
+"""The guardrail that checks only the largest of all changes of a workload."""
 GIB_A_CORE: Final = 8.0
-"""Memory that counts as much as a core where nothing has a price."""
+"""GiB of memory that are worth as much as a core if no prices are set."""
 
 
 @dataclass(frozen=True, slots=True)
 class LiveNamespace:
-    """Live objects of one namespace: workloads, autoscalers, VPAs, and of each workload's pods their nodes and classes.
+    """Live objects of one namespace: workloads, autoscalers, VPAs, and each workload's nodes and QoS classes.
 
-    A ClusterColocationProfile labels pods at admission, so that the class is not in the template. kills: OOM kills
-    that the pods' status has; running: the requests that the pods have now.
+    `classes` is read from pods, since a ClusterColocationProfile labels pods at admission and the template lacks the
+    label. `kills` are the OOM kills in the status of the pods; `running` are the requests that the pods have now.
     """
 
     workloads: Mapping[WorkloadRef, Json] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class LiveNamespace:
 
 @dataclass(frozen=True, slots=True)
 class PolicyInForce:
-    """A policy that is followed: what it may do, what it does now, and the settings of accepting under it."""
+    """A policy that the autopilot follows: its limits, the mode in effect, and the settings for changes under it."""
 
     policy: NamespacedPolicy
     limits: PolicyLimits
@@ -81,7 +81,7 @@ class PolicyInForce:
 
 
 def settings_under(settings: ActionSettings, limits: PolicyLimits) -> ActionSettings:
-    """The settings of accepting, narrowed: never a larger cut, a shorter soak time or a shorter pause between cuts."""
+    """Return the settings for changes under a policy: its smaller cuts, its longer soak time, at most one cut a day."""
     guardrails = settings.guardrails
     narrower: dict[str, float] = {
         "most_cpu_cut": min(guardrails.most_cpu_cut, limits.largest_cut[Resource.CPU]),
@@ -97,27 +97,22 @@ def settings_under(settings: ActionSettings, limits: PolicyLimits) -> ActionSett
 
 
 def hardly_cut(under: PolicyInForce) -> str:
-    """Return a sentence about the resources that a policy may lower but hardly ever can; "" when there are none.
-
-    These are resources whose largest allowed cut is within the dead band (`actions.guardrails.least_change`).
-    """
+    """Return a sentence that names the resources that a policy may lower but hardly ever can; "" if there are none."""
     guardrails = under.settings.guardrails
     least, resources = guardrails.least_change, under.limits.resources
     small = [r.value for r in Resource if r in resources and largest_cut(r, guardrails) <= least]
     if not small or Direction.DOWN not in under.limits.directions:
         return ""
-    return (
-        f"{', '.join(small)}: the largest cut is not above actions.guardrails.least_change ({least:g}): hardly ever cut"
-    )
+    return f"{', '.join(small)} is hardly ever cut: largestCut is not above actions.guardrails.least_change ({least:g})"
 
 
 def apply_policy_limits(
     recommendations: Iterable[Recommendation], limits: PolicyLimits, guardrails: GuardrailSettings
 ) -> tuple[Recommendation, ...]:
-    """The recommendations with what the policy allows of them; what has to rise at once alone, where something has to.
+    """Return the recommendations without values that the policy forbids, or only those that must rise at once, if any.
 
-    What no step is possible of, what a guardrail stops by itself and what is too uncertain stays as it is, so that the
-    other resource and the other containers are not held up.
+    A value without a possible step, one that a guardrail stops and one that is too uncertain is left out, so that it
+    does not block the rest.
     """
     everything = tuple(recommendations)
     for direction, resource in RISING_AT_ONCE.items():
@@ -137,9 +132,9 @@ def candidates_of(
     decisions: Decisions,
     own: CotenantSettings,
 ) -> Iterator[QueueCandidate]:
-    """Return a namespace's workloads that a policy selects and that have a recommendation. force: its policies.
+    """Yield a candidate for each workload of a namespace with a recommendation and a policy of `force` that selects it.
 
-    own: settings of the strategy `cotenant`, by whose bump memory rises after a kill.
+    `own` are the settings of strategy `cotenant`, whose bump says by how much memory rises after an OOM kill.
     """
     for workload, of_workload in by_workload(recommendations).items():
         body = live.workloads.get(workload)
@@ -170,7 +165,7 @@ def candidates_of(
         candidate = _candidate(workload, under, body, allowed)
         if len(selecting) > 1:
             names = ", ".join(effective.policy.name for effective in selecting)
-            blocked: tuple[Reason, str] | None = (Reason.AUTOPILOT_TWO_POLICIES, f"it is selected by {names}")
+            blocked: tuple[Reason, str] | None = (Reason.AUTOPILOT_TWO_POLICIES, f"policies {names} all select it")
         elif str(workload) in decisions.left_alone:
             blocked = None  # the queue says why
         else:
@@ -248,9 +243,9 @@ def _blocking_reason(
     statuses: Sequence[ChangeStatus],
     cleared_seconds: float,
 ) -> tuple[Reason, str] | None:
-    """Return the reason, from the workload itself, that forbids any change, with a sentence; None without one.
+    """Return the reason, with a sentence, why the workload itself must not be changed; None if there is none.
 
-    statuses: all its changes; cleared_seconds: when a person resumed it, who knows of what was there before.
+    `statuses` are all its changes. A person resumed it at `cleared_seconds` and knew of everything before that time.
     """
     never, ref = under.limits.never_touch, candidate.workload
     untouched = list(_untouched_classes(ref, under, body, live))
@@ -277,13 +272,13 @@ def _blocking_reason(
 
 
 def _gitops(workload: WorkloadRef, body: Json, under: PolicyInForce) -> str:
-    """Return what indicates that a GitOps tool keeps the workload, as text; "" when nothing does."""
+    """Return the evidence that a GitOps tool manages the workload, as text; "" if there is none."""
     kept = kept_by(body, under.settings.guardrails)
     return kept if operator_of(body) else gitops_writer(body, workload.kind) or kept
 
 
 def _untouched_classes(workload: WorkloadRef, under: PolicyInForce, body: Json, live: LiveNamespace) -> Iterator[str]:
-    """Classes of its pods, by the template or at admission, for which the policy leaves it alone altogether."""
+    """Yield the QoS classes of its pods, by the template or at admission, that the policy must never touch."""
     template = ((body.get("spec") or {}).get("template") or {}).get("metadata") or {}
     classes = {qos_of(template.get("labels") or {}), *live.classes.get(workload, ())}
     for qos in sorted(classes & {QosClass.LSE, QosClass.LSR}):
@@ -294,7 +289,7 @@ def _untouched_classes(workload: WorkloadRef, under: PolicyInForce, body: Json, 
 def _autoscaler_conflicts(
     workload: WorkloadRef, moved: Collection[Resource], autoscalers: Sequence[Json]
 ) -> Iterator[str]:
-    """Autoscalers that follow a resource that moves; moved: those without the ones whose target moves along."""
+    """Yield the autoscalers that scale by one of the resources `moved`, which omits those whose target changes too."""
     for scaler in autoscalers:
         spec = scaler.get("spec") or {}
         target = spec.get("scaleTargetRef") or {}
@@ -311,10 +306,10 @@ def _autoscaler_conflicts(
 def _allowed_values(
     recommendation: Recommendation, limits: PolicyLimits, guardrails: GuardrailSettings
 ) -> Iterator[Value]:
-    """Values of the resources that may move their way; request and limit of a resource go together.
+    """Yield the values that the policy lets move in their direction; request and limit of a resource move together.
 
-    No memory limit is lowered, or set first: it frees nothing that the scheduler counts, and a kill, unlike throttling,
-    is not taken back. Where the request is the limit, so that the pod is Guaranteed, neither moves.
+    No memory limit is lowered or added: that frees nothing for the scheduler, and an OOM kill, unlike throttling,
+    cannot be undone. If the memory request equals the limit, so that the pod is Guaranteed, neither is lowered.
     """
     for resource in Resource:
         values = [v for v in recommendation.values if v.resource is resource]
@@ -336,9 +331,9 @@ def _allowed_values(
 def _keep_passing_values(
     allowed: tuple[Recommendation, ...], limits: PolicyLimits, guardrails: GuardrailSettings
 ) -> tuple[Recommendation, ...]:
-    """Return the values that are certain enough and that no guardrail but the dead band stops by themselves.
+    """Return the values that are certain enough and that no guardrail except the dead band stops.
 
-    All values are returned where none passes, so that the queue can give the reason.
+    If no value passes, all are returned, so that the queue can give the reason.
     """
 
     def passes(recommendation: Recommendation, resource: Resource) -> bool:
@@ -351,12 +346,12 @@ def _keep_passing_values(
 
 
 def _rises(value: Value) -> bool:
-    """A value that is set first bounds what was free: it counts as a cut; one that is removed counts as a rise."""
+    """Return whether a value gives more: a removed limit counts as a rise, a new one as a cut, because it restricts."""
     return value.amount is None if value.now is not None and value.amount is None else (value.change or 0) > 0
 
 
 def _rising_at_once(recommendation: Recommendation, resource: Resource, limits: PolicyLimits) -> Iterator[Value]:
-    """Values that need not wait: memory after a kill, recorded and not simulated; CPU after throttling that hurts."""
+    """Yield values that must not wait: memory after a recorded OOM kill (not a simulated one), CPU after throttling."""
     rising = [v for v in recommendation.values if v.resource is resource and (v.change or 0) > 0]
     tried = recommendation.backtest
     if resource is Resource.MEMORY:
@@ -370,7 +365,7 @@ def _rising_at_once(recommendation: Recommendation, resource: Resource, limits: 
 
 
 def _with_values(recommendation: Recommendation, values: Sequence[Value]) -> Recommendation:
-    """The heap goes with the memory request, and does not stay without it."""
+    """Return the recommendation with only these values; its heap is kept only together with the memory request."""
     has_memory = any((v.resource, v.field) == (Resource.MEMORY, Field.REQUEST) for v in values)
     return replace(recommendation, values=tuple(values), heap=recommendation.heap if has_memory else None)
 
@@ -382,13 +377,12 @@ def raised_after_kills(
     changed_seconds: float,
     own: CotenantSettings,
 ) -> tuple[Recommendation, ...]:
-    """The recommendations, over the values of now, with more memory for containers that were killed since their scan.
+    """Return the recommendations with more memory for containers that were OOM killed after the scan that made them.
 
-    A kill counts until a scan has seen it or a change of the workload came after it; changed_seconds: when it was
-    changed last (Unix time). Request and limit, as new pods get them, both rise to what the bump of strategy `cotenant`
-    asks for, or the scan where that is more; the annotation `cotenant.dev/max-memory` bounds that. What waits for the
-    next scan: a heap that would move too, and memory whose request was solved together with an autoscaler's target,
-    which holds for the solved amount alone.
+    A kill no longer counts once a scan has seen it or the workload was changed after it (`changed_seconds`, Unix time).
+    Request and limit rise to what the bump of strategy `cotenant` proposes, or to the scan's proposal if that is
+    higher, at most to the annotation `cotenant.dev/max-memory`. Two cases wait for the next scan: a heap that would
+    change too, and memory whose request was computed together with an autoscaler's target.
     """
     wishes, _ = parse((live.get("metadata") or {}).get("annotations") or {})
     most_bytes = wishes.get("max-memory", float("inf"))

@@ -1,10 +1,10 @@
-"""More replicas ahead of a forecast peak: an autoscaler's minReplicas rises for it, and goes back after it. Pure.
+"""Raise an autoscaler's minReplicas ahead of a forecast peak, and restore it after the peak. Pure.
 
-What the forecast asks for, half hour by half hour and with the pods' start in it, is `recommender.replicas`. The first
-half hour that asks for more than the autoscaler's own minReplicas begins a peak, which ends with the last one that does
-without a break. Its whole schedule is written down when it begins: what follows rests on the ledger, the clock and the
-autoscaler alone, so that forecasts that were made under the raised floor are not followed. The floor rises with the
-schedule, falls only at its end, and is never set a second time where somebody else has set it. Times are Unix times.
+`recommender.replicas` computes the replicas that the forecast needs in each half hour, with the start of the pods
+included. A peak begins with the first half hour that needs more than the autoscaler's own minReplicas and ends with the
+last such half hour in a row. Its whole schedule is written to the ledger when it begins. Later steps use only the
+ledger, the clock and the autoscaler: forecasts that were made under the raised floor are ignored. The floor rises with
+the schedule, falls only at its end, and is not set again after somebody else has changed it. Times are Unix times.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ AUTOPILOT: Final = "autopilot"
 
 
 class FloorForecast(msgspec.Struct, frozen=True):
-    """Replicas that a workload needs in half hours from start_seconds on; least: minReplicas that it was made under."""
+    """Replicas that a workload needs in each half hour from `start_seconds`; `least` is minReplicas at the forecast."""
 
     start_seconds: int
     counts: tuple[int, ...]
@@ -42,20 +42,20 @@ class FloorForecast(msgspec.Struct, frozen=True):
 
     @property
     def end_seconds(self) -> int:
-        """The Unix time at which its last half hour ends."""
+        """The Unix time at which the last half hour ends."""
         return self.start_seconds + len(self.counts) * HALF_HOUR_SECONDS
 
     def slot(self, now_seconds: float) -> int:
-        """Number of the half hour of now; negative before the first."""
+        """Return the index of the half hour that contains `now_seconds`; negative before the first one."""
         return int((now_seconds - self.start_seconds) // HALF_HOUR_SECONDS)
 
 
 class LentFloor(msgspec.Struct, frozen=True):
-    """The replicas lent to a workload's autoscaler.
+    """A raised minReplicas (floor) that a workload's autoscaler has until the end of a peak.
 
-    autoscaler, uid: its name and uid; own: its own minReplicas; floor: the lent minReplicas; peak: the schedule;
-    before: minReplicas that the last write finds; has_arrived: the server took that write; until then this is
-    unknown.
+    `autoscaler` and `uid` are its name and uid, `own` its original minReplicas, `floor` the raised one, `peak` the
+    schedule, `before` minReplicas that the last write has to find. `has_arrived` is true once the server is known to
+    have accepted that write.
     """
 
     workload: WorkloadRef
@@ -70,9 +70,9 @@ class LentFloor(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class FloorOutlook:
-    """The peak that an autoscaler is lent replicas for, or the next one that it would be: from when until when.
+    """The peak for which an autoscaler's minReplicas is raised (`is_lent`), or would be raised next.
 
-    own: its own minReplicas; floor: the highest of the peak's schedule.
+    `own` is its original minReplicas, `floor` the highest value of the peak's schedule.
     """
 
     own: int
@@ -84,7 +84,7 @@ class FloorOutlook:
 
 @dataclass(frozen=True, slots=True)
 class FloorStep:
-    """A row to write, and a patch to send. is_fought: another has set the field; refused: why it was not taken."""
+    """A ledger row and a patch for an autoscaler. `is_fought`: somebody else set the field; `refused`: the error."""
 
     event: AutopilotEvent
     lent: LentFloor
@@ -95,11 +95,11 @@ class FloorStep:
 
 
 FloorForecasts = Callable[[], Mapping[WorkloadRef, FloorForecast]]
-"""Of the last scan."""
+"""Return the forecasts of the last scan by workload."""
 
 
 def floor_factors(queue: Iterable[QueueEntry], left_alone: Mapping[str, str]) -> dict[WorkloadRef, float]:
-    """Times its own minReplicas that each workload's floor may be; those whose floor is not to rise are left out."""
+    """Return, for each workload whose floor may rise, how many times its own minReplicas the floor may be."""
     acting = (e.candidate for e in queue if e.candidate.may_act and str(e.candidate.workload) not in left_alone)
     return {c.workload: c.limits.replica_floor_factor for c in acting if c.limits.replica_floor_factor > 1}
 
@@ -114,9 +114,9 @@ def floor_steps(
 ) -> Iterator[FloorStep]:
     """Yield the step that is due for one autoscaler now, if there is one.
 
-    factor: 1: no policy lends any more, inf: that is not known. An autoscaler that a plan of realization ReplicaFloor
-    has raised is left alone until the plan ends. An autoscaler with our mark but without a row in the ledger is
-    restored, too.
+    `factor` is 1 if no policy raises the floor any more, inf if that is not known. An autoscaler that a plan of
+    realization ReplicaFloor has raised is left alone until the plan ends. An autoscaler that carries the annotation of
+    a raised floor, without a row in the ledger, is restored.
     """
     present = int((autoscaler.get("spec") or {}).get("minReplicas") or 1)
     if floor_of(autoscaler) is not None:
@@ -128,7 +128,7 @@ def floor_steps(
         if mark is not None:
             own = mark.original or 1
             marked = LentFloor(workload, name, uid, own, own, mark.floor, FloorForecast(0, ()), has_arrived=True)
-            yield _floor_end_step(marked, autoscaler, "the ledger does not have it")
+            yield _floor_end_step(marked, autoscaler, "the ledger has no row of this raise")
         elif forecast is not None and forecast.least == present:
             slot = forecast.slot(now_seconds)
             if slot >= 0 and (peak := _peak(autoscaler, factor, forecast, slot)):
@@ -141,7 +141,7 @@ def floor_steps(
         words = f"somebody set minReplicas of {lent.autoscaler} to {present}; the autopilot had set {lent.floor}"
         yield _floor_end_step(lent, autoscaler, words, is_fought=True)
     elif is_over:
-        yield _floor_end_step(lent, autoscaler, "the peak is over" if factor > 1 else "no policy raises it any more")
+        yield _floor_end_step(lent, autoscaler, "the peak is over" if factor > 1 else "no policy permits it any more")
     else:  # the highest floor of the schedule until now: within a peak it does not fall
         scheduled = max(lent.peak.counts[: max(lent.peak.slot(now_seconds), 0) + 1])
         due = min(scheduled, _most(autoscaler, lent.own, factor))
@@ -159,7 +159,7 @@ def floor_outlooks(
     guardrails: GuardrailSettings,
     now_seconds: float,
 ) -> dict[WorkloadRef, FloorOutlook]:
-    """Return what each workload's autoscaler is lent, or would be; autoscalers: by namespace; lent: by their uids."""
+    """Return each workload's present or next raised floor. `autoscalers` is by namespace, `lent` by autoscaler uid."""
     factors = {c.workload: c.limits.replica_floor_factor for c in candidates}
     outlooks = {}
     for namespace, bodies in autoscalers.items():
@@ -176,7 +176,7 @@ def floor_outlooks(
 def floor_outlook(
     autoscaler: Json, factor: float, lent: LentFloor | None, forecast: FloorForecast | None, now_seconds: float
 ) -> FloorOutlook | None:
-    """Return what is lent now, else the next forecast peak above the autoscaler's own minReplicas; None without one."""
+    """Return the raised floor of now, else of the next forecast peak above the own minReplicas; None without either."""
     if lent is not None:
         highest = min(max(lent.peak.counts, default=lent.floor), _most(autoscaler, lent.own, factor))
         end_seconds = lent.peak.end_seconds
@@ -191,13 +191,13 @@ def floor_outlook(
 
 
 def target_of(namespace: str, autoscaler: Json) -> WorkloadRef:
-    """The workload that an autoscaler scales."""
+    """Return the workload that an autoscaler scales."""
     reference = (autoscaler.get("spec") or {}).get("scaleTargetRef") or {}
     return WorkloadRef(namespace, str(reference.get("kind") or ""), str(reference.get("name") or ""))
 
 
 def kept_by(autoscaler: Json, guardrails: GuardrailSettings) -> str:
-    """Return who would restore the autoscaler's own minReplicas: its controller, or a GitOps tool; "" is none."""
+    """Return who would reset the autoscaler's minReplicas: its controller or a GitOps tool; "" if nobody would."""
     meta = autoscaler.get("metadata") or {}
     controller = next((owner for owner in meta.get("ownerReferences") or () if owner.get("controller")), None)
     if controller is not None:
@@ -210,12 +210,12 @@ def kept_by(autoscaler: Json, guardrails: GuardrailSettings) -> str:
 
 
 def mark_arrived(step: FloorStep) -> FloorStep:
-    """The step after the server accepted it."""
+    """Return the step, marked as accepted by the server."""
     return replace(step, lent=msgspec.structs.replace(step.lent, has_arrived=True))
 
 
 def lent_of(note: LedgerNote) -> LentFloor | None:
-    """Return the floor that a row of the ledger lent; None for a row that cannot be read."""
+    """Return the raised floor that a row of the ledger records; None if the row cannot be read."""
     try:
         return msgspec.json.decode(note.details.get("lent", ""), type=LentFloor)
     except UNDECODABLE:
@@ -223,7 +223,7 @@ def lent_of(note: LedgerNote) -> LentFloor | None:
 
 
 def lent_peaks(notes: Iterable[LedgerNote]) -> list[LentFloor]:
-    """Return the floors that arrived at autoscalers by these rows: the highest floor of each peak."""
+    """Return the highest floor of each peak whose raise arrived at its autoscaler, by these rows."""
     peaks: dict[tuple[str, int], LentFloor] = {}
     for note in notes:
         lent = lent_of(note) if note.event is AutopilotEvent.FLOOR_RAISED else None
@@ -233,24 +233,24 @@ def lent_peaks(notes: Iterable[LedgerNote]) -> list[LentFloor]:
 
 
 def details_of(step: FloorStep) -> dict[str, str]:
-    """The body of its row in the ledger."""
+    """Return the body of the step's row in the ledger."""
     return {"uid": step.lent.uid, "lent": msgspec.json.encode(step.lent).decode(), "words": step.words}
 
 
 def _peak(autoscaler: Json, factor: float, forecast: FloorForecast, slot: int) -> FloorForecast | None:
-    """The half hours in a row from this one on that ask for more than the autoscaler's own minReplicas; None: none."""
+    """Return the half hours in a row from `slot` that need more than the autoscaler's own minReplicas, or None."""
     own, most = forecast.least, _most(autoscaler, forecast.least, factor)
     counts = tuple(takewhile(lambda count: count > own, (min(count, most) for count in forecast.counts[slot:])))
     return FloorForecast(forecast.start_seconds + slot * HALF_HOUR_SECONDS, counts, own) if counts else None
 
 
 def _most(autoscaler: Json, own: int, factor: float) -> int:
-    """The highest floor that the policy and the autoscaler's maxReplicas allow now."""
+    """Return the highest floor that the policy and the autoscaler's maxReplicas allow now."""
     return int(min(own * factor, int((autoscaler.get("spec") or {}).get("maxReplicas") or 1)))
 
 
 def _raise(lent: LentFloor, autoscaler: Json) -> FloorStep:
-    """Lend: minReplicas from the value that was looked at to lent.floor; an annotation keeps its own value."""
+    """Return the step that sets minReplicas from `lent.before` to `lent.floor`; an annotation keeps the original."""
     words = f"at least {lent.floor} replicas instead of {lent.own} for the forecast peak"
     operations = (
         _minimum("test", lent.before),
@@ -261,7 +261,7 @@ def _raise(lent: LentFloor, autoscaler: Json) -> FloorStep:
 
 
 def _floor_end_step(lent: LentFloor, autoscaler: Json, words: str, is_fought: bool = False) -> FloorStep:
-    """Its own minReplicas again, without our mark, if that is still there; nothing is sent where neither has come."""
+    """Return the step that restores the original minReplicas and removes our annotation, if they are still there."""
     present = int((autoscaler.get("spec") or {}).get("minReplicas") or 1)
     patch = restore(autoscaler, lent.workload.namespace, words, (LENT_FLOOR_ANNOTATION,))
     operations = patch.operations if patch else ()
@@ -276,6 +276,6 @@ def _minimum(op: str, value: int) -> Json:
 
 
 def _of_object(lent: LentFloor, operations: Iterable[Json], why: str) -> Patch:
-    """Refused by the server where somebody has made the object anew in between."""
+    """Return a patch that the server refuses if the object was deleted and created again since it was read."""
     address = Address("autoscaling/v2", "horizontalpodautoscalers", lent.autoscaler, lent.workload.namespace)
     return Patch(address, ({"op": "test", "path": "/metadata/uid", "value": lent.uid}, *operations), why=why)

@@ -1,8 +1,8 @@
-"""When the autopilot does nothing at all, and until when it does not try again what was refused. Pure.
+"""Decide when the autopilot changes nothing, and when it may retry what was refused. Pure.
 
-Everything halts while it is paused, after too much harm, and while the cluster is in trouble. What accepting refused
-before anything was written (a missing right, a running roll-out, no room on the nodes, a webhook that is away) leaves
-no row in the ledger; without a rest the same workloads would be chosen in every round and hold the others up.
+Everything halts while the autopilot is paused, after too much harm, and while the cluster is in trouble. A refusal
+before anything was written (a missing right, a running roll-out, no capacity on the nodes, an unreachable webhook)
+leaves no row in the ledger. Without a back-off the same workloads would be chosen in every round and block the others.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class Halt:
 
 @dataclass(frozen=True, slots=True)
 class ClusterHealth:
-    """The known health of the cluster.
+    """What is known about the health of the cluster.
 
-    nodes, ready: counts; trouble: why the cluster could not be asked, "" when it could; paused: the text of the
-    switch, "" when it does not pause.
+    `nodes` and `ready` are counts. `trouble` says why the cluster could not be read, `paused` is the text of the pause
+    switch; both are "" if all is well.
     """
 
     nodes: int = 0
@@ -44,7 +44,7 @@ class ClusterHealth:
 
 
 def halt_of(health: ClusterHealth, decisions: Decisions) -> Halt | None:
-    """The first reason to do nothing; None when there is none."""
+    """Return the first reason why nothing may be changed; None if there is none."""
     if health.paused:
         return Halt(Reason.AUTOPILOT_PAUSED, health.paused)
     if decisions.stopped:
@@ -53,15 +53,15 @@ def halt_of(health: ClusterHealth, decisions: Decisions) -> Halt | None:
         return Halt(Reason.AUTOPILOT_CLUSTER_IN_TROUBLE, health.trouble)
     away = health.nodes - health.ready
     if not health.nodes or away > MOST_NODES_NOT_READY * health.nodes:
-        words = f"not ready: {away} of {counted(health.nodes, 'node')}; at most {percent(MOST_NODES_NOT_READY)}"
-        return Halt(Reason.AUTOPILOT_CLUSTER_IN_TROUBLE, words if health.nodes else "no node is known")
+        words = f"not ready: {away} of {counted(health.nodes, 'node')}; at most {percent(MOST_NODES_NOT_READY)} may be"
+        return Halt(Reason.AUTOPILOT_CLUSTER_IN_TROUBLE, words if health.nodes else "the cluster reports no nodes")
     return None
 
 
 def too_much_harm(acts: Sequence[PastAct], since_seconds: float, settings: AutopilotSettings) -> str:
-    """Why everything has to stop, "" when it need not: harm among the last changes judged since a person resumed.
+    """Return why the autopilot has to stop: too much harm in the last changes verified since it was resumed; "" if not.
 
-    `stop_share` is taken of `stop_changes`, also while fewer have been judged: of 40, 5 % are two.
+    `stop_share` is a share of `stop_changes`, even while fewer changes have been verified: 5 % of 40 changes are two.
     """
     verified = [a for a in acts if a.state in (ActState.KEPT, ActState.HARMFUL) and a.since_seconds > since_seconds]
     last = sorted(verified, key=lambda act: act.since_seconds)[-settings.stop_changes :]
@@ -82,9 +82,9 @@ LONGEST_WRITE_REST_SECONDS: Final = 600.0
 
 @dataclass(frozen=True, slots=True)
 class AcceptRefusal:
-    """The last refusal of a workload: under which policy, why, when (Unix time), and how many there were in a row.
+    """The last refusal of a workload's change: under which policy, why, when (Unix time), and the count in a row.
 
-    is_forbidden: a right of the manager is missing, as it is for all that the policy selects.
+    `is_forbidden`: the manager lacks a right, which affects every workload that the policy selects.
     """
 
     policy: str
@@ -95,11 +95,11 @@ class AcceptRefusal:
 
     @property
     def rest_seconds(self) -> float:
-        """Time until it is tried again: four times as long after each, up to a day."""
+        """The back-off until the next try: four times as long after each refusal, at most a day."""
         return min(FIRST_REST_SECONDS * REST_FACTOR ** min(self.times - 1, 8), LONGEST_REST_SECONDS)
 
     def left_seconds(self, now_seconds: float, cleared_seconds: float = 0.0) -> float:
-        """Rest that is left; none once a person has resumed the workload, or while the clock is before the refusal."""
+        """Return the back-off left; 0 once a person resumed the workload, or while the clock is before the refusal."""
         if cleared_seconds >= self.seconds or now_seconds < self.seconds:
             return 0.0
         return max(self.seconds + self.rest_seconds - now_seconds, 0.0)
@@ -107,38 +107,38 @@ class AcceptRefusal:
 
 @dataclass(frozen=True, slots=True)
 class WriteRefusal:
-    """The server refused to lend to an object, or to take back: when last (Unix time), and how many times in a row."""
+    """The server's last refusal to raise or restore an object: its Unix time, and the number of refusals in a row."""
 
     seconds: float
     times: int = 1
 
     def rests(self, now_seconds: float) -> bool:
-        """Return whether the object is not yet to be tried again: the rest doubles; a clock that went back ends it."""
+        """Return whether to wait before the next try: the back-off doubles; a clock that went back ends it."""
         rest_seconds = min(FIRST_WRITE_REST_SECONDS * 2.0 ** min(self.times - 1, 8), LONGEST_WRITE_REST_SECONDS)
         return 0.0 <= now_seconds - self.seconds < rest_seconds
 
 
 class WriteRefusals:
-    """The writes that the server refused, by the object's uid. For one thread."""
+    """The writes that the server refused, by the object's uid. Not thread-safe."""
 
     def __init__(self) -> None:
         self._by_uid: dict[str, WriteRefusal] = {}
 
     def rests(self, uid: str, now_seconds: float) -> bool:
-        """Return whether the object is not yet to be tried again."""
+        """Return whether the object with this uid has to wait before the next try."""
         refusal = self._by_uid.get(uid)
         return refusal is not None and refusal.rests(now_seconds)
 
     def refused(self, uid: str, now_seconds: float) -> None:
-        """Count one more refusal of a write to the object with this uid, in a row."""
+        """Count one more refusal in a row of a write to the object with this uid."""
         earlier = self._by_uid.get(uid)
         self._by_uid[uid] = WriteRefusal(now_seconds, earlier.times + 1 if earlier else 1)
 
     def written(self, uid: str) -> None:
-        """Forget the refusals of an object that could be written."""
+        """Forget the refusals of an object after a successful write."""
         self._by_uid.pop(uid, None)
 
 
 def gap_of(policy: str, refusals: Iterable[AcceptRefusal]) -> str:
-    """Return a missing right that blocks a whole policy (NAMESPACE/NAME), as text; "" when none is missing."""
+    """Return the missing right that blocks all of a policy (NAMESPACE/NAME), as text; "" if none is missing."""
     return next((refusal.words for refusal in refusals if refusal.policy == policy and refusal.is_forbidden), "")

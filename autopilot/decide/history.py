@@ -1,8 +1,8 @@
-"""What the ledger says about earlier acts of the autopilot, and who else writes what they have set. Pure.
+"""Interpret the ledger: earlier changes of the autopilot, and who else writes the fields that it has set. Pure.
 
-A batch of the autopilot is one workload's change, in two parts where it went to some pods first. Rows of the ledger
-that are about no change say what people and rounds have decided: who may act, what stopped, what is left alone.
-Where the fields of a change that is in force say something else, they are somebody else's: one attempt is made at most.
+A batch of the autopilot is one workload's change, in two parts if a canary came first. Rows of the ledger without a
+change record what people and rounds have decided: who may act, what stopped, what is left alone. If a field of an
+applied change has another value now, another writer owns it, and the autopilot tries no second time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LAPSED: Final = "lapsed"
 
 
 class ActState(StrEnum):
-    """The outcome of an act."""
+    """The outcome of a change of the autopilot."""
 
     UNDER_WAY = "under-way"
     """It soaks, waits for its first pods, or its outcome is not known."""
@@ -53,7 +53,7 @@ _UNDONE: Final = frozenset({ChangeState.ROLLBACK_UNKNOWN, ChangeState.ROLLED_BAC
 
 @dataclass(frozen=True, slots=True)
 class PastAct:
-    """One change: its workload, its start (Unix time), its state, and the restarts of each pod that it caused."""
+    """One earlier change: workload, Unix times of acceptance and state, and how often it restarted each pod."""
 
     workload: WorkloadRef
     accepted_seconds: float
@@ -64,7 +64,7 @@ class PastAct:
 
 @dataclass(frozen=True, slots=True)
 class ActApproval:
-    """A person's approval of a policy's acts: the approved digest ("" once lapsed), the person, and the time."""
+    """A person's approval of a policy: the approved digest ("" once it lapsed), the person, and the time."""
 
     digest: str
     by: str
@@ -73,7 +73,7 @@ class ActApproval:
 
 @dataclass(frozen=True, slots=True)
 class LedgerNote:
-    """A row without a change: the event, its subject, time and actor; details: fields of its body."""
+    """A ledger row that belongs to no change: its event, subject, time and actor, and the fields of its body."""
 
     event: AutopilotEvent
     subject: str
@@ -84,12 +84,12 @@ class LedgerNote:
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """The decisions in effect, from the rows of the ledger.
+    """The decisions in effect by the rows of the ledger.
 
-    approvals: by policy (NAMESPACE/NAME); stopped: why everything stopped, "" when it did not; resumed_seconds: when
-    a person resumed everything; left_alone: why, by workload; cleared_seconds: when a person resumed that workload;
-    proposals: the last proposal, by workload; boosts: the last row about a pod that was given CPU for its start, by
-    its uid; floors: the last row about an autoscaler that was lent a floor, by its uid.
+    `approvals`: by policy (NAMESPACE/NAME); `stopped`: why everything stopped, "" if it did not; `resumed_seconds`:
+    when a person resumed everything; `left_alone`: why, by workload; `cleared_seconds`: when a person resumed that
+    workload; `proposals`: the last proposal of each workload; `boosts`: the last row about a pod that got more CPU for
+    its start, by pod uid; `floors`: the last row about an autoscaler with a raised minReplicas, by its uid.
     """
 
     approvals: Mapping[str, ActApproval] = field(default_factory=dict)
@@ -103,7 +103,7 @@ class Decisions:
 
 
 def acts_of(statuses: Iterable[ChangeStatus]) -> tuple[PastAct, ...]:
-    """Acts of the autopilot, the oldest first."""
+    """Return the changes of the autopilot, the oldest first."""
     batches: dict[str, list[ChangeStatus]] = defaultdict(list)
     for status in statuses:
         if accepted_by_autopilot(status):
@@ -120,10 +120,10 @@ def acts_of(statuses: Iterable[ChangeStatus]) -> tuple[PastAct, ...]:
 
 
 def busy(statuses: Iterable[ChangeStatus], now_seconds: float, verify_seconds: float) -> frozenset[WorkloadRef]:
-    """Workloads with a change, of whomever, that soaks or has no outcome yet.
+    """Return the workloads with a change, by a person or the autopilot, that soaks or has no outcome yet.
 
-    What a person applied and nobody has judged soaks for `verify_seconds`. What the autopilot could not roll back is
-    judged already.
+    A person's applied change without a verdict soaks for `verify_seconds`. A change whose rollback by the autopilot
+    failed has its verdict already.
     """
 
     def is_over(status: ChangeStatus) -> bool:
@@ -137,7 +137,7 @@ def busy(statuses: Iterable[ChangeStatus], now_seconds: float, verify_seconds: f
 
 
 def folded_notes(notes: Iterable[LedgerNote]) -> Decisions:
-    """The state after all rows, in their order."""
+    """Return the decisions in effect after all these rows, in their order."""
     approvals: dict[str, ActApproval] = {}
     left_alone: dict[str, str] = {}
     cleared: dict[str, float] = {}
@@ -173,31 +173,31 @@ def folded_notes(notes: Iterable[LedgerNote]) -> Decisions:
 
 
 def failed_acts(acts: Iterable[PastAct], since_seconds: float = 0.0) -> list[PastAct]:
-    """Acts on one workload that did harm, or were refused, after a person last resumed it; the oldest first."""
+    """Return the changes of a workload that did harm or were refused since a person last resumed it; oldest first."""
     bad = (ActState.HARMFUL, ActState.FAILED)
     return [act for act in acts if act.state in bad and act.since_seconds > since_seconds]
 
 
 def restarts(acts: Iterable[PastAct], now_seconds: float) -> int:
-    """Restarts of each pod of a workload by acts on it of the last seven days; one of the future counts as of now."""
+    """Return how often these changes restarted each pod in the last seven days; future changes count as of now."""
     week_ago = now_seconds - WEEK_SECONDS
     return sum(act.restarts for act in acts if act.accepted_seconds > week_ago)
 
 
 def is_taken_back(part: ChangeStatus) -> bool:
-    """Return whether somebody else than who made the change rolled it back; harm found before remains harm."""
+    """Return whether somebody other than its author rolled the change back before any harm was found."""
     return part.state in _UNDONE and not part.rollback_refused and part.actor != part.change.actor
 
 
 def _state(part: ChangeStatus) -> ActState:
-    """The state of a part; a refused rollback is harm where the autopilot wanted it, taken back where a person did."""
+    """Return the state; a refused rollback is harmful if the autopilot wanted it, taken back if a person did."""
     if is_taken_back(part) or (part.rollback_failed and part.actor != part.change.actor):
         return ActState.TAKEN_BACK
     return ActState.HARMFUL if part.rollback_failed else _STATES[part.state]
 
 
 def _restarts(part: ChangeStatus) -> int:
-    """A roll-out replaces every pod once, and taking it back once more; a change that never came to be none."""
+    """Count a restart for a roll-out and one for its rollback; a change that was never applied causes none."""
     if part.change.method != Method.TEMPLATE or part.state in (ChangeState.FAILED, ChangeState.CANCELLED):
         return 0
     return 2 if part.state in _UNDONE else 1
@@ -217,17 +217,17 @@ _WORKLOADS: Final = frozenset(plural for _, plural in RESOURCES.values())
 
 
 def gitops_writer(live: Json, kind: str) -> str:
-    """Why a GitOps tool keeps its containers' resources, of its managed fields; "" when none does."""
+    """Return which GitOps tool owns its containers' resources, by the managed fields; "" if none does."""
     managers = [entry.get("manager", "") for entry in writers_of(live, kind)]
     owner = next((name for name in managers if name in GITOPS_MANAGERS), "")
-    return f"{owner} keeps its resources" if owner else ""
+    return f"{owner} manages its resources" if owner else ""
 
 
 def describe_reversal(live: Json, statuses: Sequence[ChangeStatus]) -> str:
-    """Return who changed or rolled back what the autopilot's last act on this workload had set; "" if it is kept.
+    """Return who changed or rolled back what the autopilot's last change of this workload had set; "" if nobody did.
 
-    statuses: changes of this workload, in the order in which they were accepted. The rest of a canary counts, too,
-    when it was refused: its fields are no longer what they were when it was accepted.
+    `statuses` are the changes of this workload in the order in which they were accepted. A refused second part of a
+    canary counts too: its fields no longer have the values of the time when it was accepted.
     """
     last = next((s for s in reversed(statuses) if s.state not in _NEVER_WRITTEN), None)
     if last is None or not accepted_by_autopilot(last):
@@ -246,7 +246,7 @@ def describe_reversal(live: Json, statuses: Sequence[ChangeStatus]) -> str:
 
 
 def statuses_by_workload(statuses: Iterable[ChangeStatus]) -> Mapping[WorkloadRef, Sequence[ChangeStatus]]:
-    """Changes of each workload, in their order."""
+    """Group the changes by workload, in their order."""
     changes: dict[WorkloadRef, list[ChangeStatus]] = defaultdict(list)
     for status in statuses:
         changes[status.change.ref].append(status)

@@ -1,6 +1,6 @@
-"""An AutopilotPolicy: read from its object, refused where it contradicts itself, and narrowed to the ceiling. Pure.
+"""Read an AutopilotPolicy, refuse it if it contradicts itself, and narrow the cluster's ceiling by it. Pure.
 
-A policy of a namespace can only narrow the ceiling of the cluster: every field of `effective` is the narrower one.
+A policy can only narrow the ceiling of the cluster: every field of `effective` is the narrower of the two.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ NARROWER: Final[Mapping[str, Callable[..., Any]]] = {
     "replica_floor_factor": min,
     "throttled_share": max,
 }
-"""Field with one amount -> of two amounts the one that permits less."""
+"""For each field with one amount, the function that returns the amount that permits less."""
 LISTS: Final = ("resources", "directions", "ways")
 """Fields whose empty list would allow nothing."""
 
 
 class PolicyLimits(CeilingSettings, frozen=True):
-    """The ceiling as a policy narrows it; a resource without a largest cut is not cut."""
+    """The ceiling narrowed by one policy; a resource without a largest cut is not cut."""
 
     own_windows: list[str] = msgspec.field(default_factory=list)
-    """Those of the policy."""
+    """The change windows of the policy itself."""
 
     @property
     def window_groups(self) -> tuple[tuple[str, ...], ...]:
-        """Groups of windows, of each of which one has to be open."""
+        """Groups of change windows; in each group at least one window has to be open."""
         return tuple(tuple(group) for group in (self.windows, self.own_windows) if group)
 
 
@@ -56,7 +56,7 @@ class _LargestCut(msgspec.Struct):
 
 
 class PolicySpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The spec as its object has it; None is "as the ceiling has it"."""
+    """The spec of an AutopilotPolicy; a field that is None has the ceiling's value."""
 
     mode: AutopilotMode = AutopilotMode.OBSERVE
     selector: dict[str, Any] | None = None
@@ -78,13 +78,13 @@ class PolicySpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
 
     @property
     def cuts(self) -> dict[Resource, float]:
-        """The largest cuts that it names."""
+        """The largest cut, as a share of the request, of each resource that the policy names."""
         return {r: share for r in Resource if (share := getattr(self.largest_cut, r.value, None)) is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class NamespacedPolicy:
-    """One policy: its object, its selector and its spec. refused: why it is not followed, in words; "" when it is."""
+    """One AutopilotPolicy of the cluster; `refused` says why the autopilot does not follow it, "" if it does."""
 
     namespace: str
     name: str
@@ -101,13 +101,13 @@ class NamespacedPolicy:
 
     @property
     def digest(self) -> str:
-        """Twelve hex digits of what an approver agrees to: the object and its whole spec."""
+        """Twelve hex digits over the object's identity and its whole spec, which an approver agrees to."""
         text = msgspec.json.encode((self.namespace, self.name, self.uid, self.spec), order="deterministic")
         return hashlib.sha256(text).hexdigest()[:12]
 
     @property
     def text(self) -> str:
-        """The whole spec as JSON, fields that are missing left out: what an approver agrees to."""
+        """The whole spec as JSON without missing fields, which an approver agrees to."""
         return msgspec.json.encode(self.spec, order="deterministic").decode()
 
     def __str__(self) -> str:
@@ -115,7 +115,7 @@ class NamespacedPolicy:
 
 
 def parse_policy(body: Mapping[str, Any]) -> NamespacedPolicy:
-    """Return the policy of an object. Raises UsageError, which names the policy, the field, its value and the fix."""
+    """Return the policy of an object; raise UsageError with the policy, the field, its value and the fix."""
     meta = body.get("metadata") or {}
     namespace, name = str(meta.get("namespace") or "default"), str(meta.get("name") or "")
     what = f"AutopilotPolicy {namespace}/{name}"
@@ -137,7 +137,7 @@ def parse_policy(body: Mapping[str, Any]) -> NamespacedPolicy:
         where = f"{what}: spec.objectives[{index}]"
         if objective.name in names:
             fix = "Name each objective differently."
-            raise UsageError(f"{where}.name: {objective.name} is there twice", fix=fix)
+            raise UsageError(f"{where}.name: {objective.name} is used twice", fix=fix)
         names.add(objective.name)
         if (problem := objective.problem(namespace)) is not None:
             raise UsageError(f"{where}: {problem[0]} {problem[1]}", fix=problem[2])
@@ -148,7 +148,7 @@ def parse_policy(body: Mapping[str, Any]) -> NamespacedPolicy:
 
 
 def read_policy(body: Mapping[str, Any]) -> NamespacedPolicy:
-    """The same, with the refusal in the policy instead of an error."""
+    """Return the policy of an object like `parse_policy`, but with a fault in `refused` instead of an error."""
     try:
         return parse_policy(body)
     except UsageError as error:
@@ -161,7 +161,7 @@ def read_policy(body: Mapping[str, Any]) -> NamespacedPolicy:
 
 
 def contradictions(spec: PolicySpec) -> Iterator[tuple[str, object, str, str]]:
-    """(field, value, why, fix) of what a spec says against itself; the definition's CEL rules refuse the same."""
+    """Yield (field, value, why, fix) for each contradiction in a spec; the definition's CEL rules refuse the same."""
     for name in LISTS:
         values: list[Any] | None = getattr(spec, name)
         if values == []:
@@ -173,7 +173,7 @@ def contradictions(spec: PolicySpec) -> Iterator[tuple[str, object, str, str]]:
     is_left_out = bool(spec.directions) and Direction.UP_AFTER_THROTTLING not in (spec.directions or ())
     if spec.throttled_share is not None and is_left_out:
         fix = "Add UpAfterThrottling to directions, or leave throttledShare out."
-        yield "spec.throttledShare", spec.throttled_share, "applies to UpAfterThrottling, which is left out", fix
+        yield "spec.throttledShare", spec.throttled_share, "needs UpAfterThrottling in spec.directions", fix
     if spec.restarts_per_week == 0 and spec.ways and set(spec.ways) == {Way.ROLL_OUT}:
         fix = "Allow a restart a week, or add InPlace to ways."
         yield "spec.restartsPerWeek", 0, "forbids the only way, RollOut, which restarts pods", fix
@@ -183,16 +183,16 @@ def contradictions(spec: PolicySpec) -> Iterator[tuple[str, object, str, str]]:
             yield f"spec.largestCut.{resource}", share, "bounds a resource that spec.resources leaves out", fix
     if spec.cuts and spec.directions and Direction.DOWN not in spec.directions:
         fix = "Add Down to directions, or leave largestCut out."
-        yield "spec.largestCut", dict(spec.cuts), "limits cuts, and spec.directions has no Down", fix
+        yield "spec.largestCut", dict(spec.cuts), "limits cuts, but spec.directions has no Down", fix
     for index, text in enumerate(spec.windows or ()):
         try:
             parse_window(text)
         except UsageError as error:
-            yield f"spec.windows[{index}]", repr(text), f"is no window: {error.message}", error.fix
+            yield f"spec.windows[{index}]", repr(text), f"is not a change window: {error.message}", error.fix
 
 
 def effective(ceiling: CeilingSettings, spec: PolicySpec) -> PolicyLimits:
-    """The ceiling narrowed by a policy; UsageError when nothing is left. Only CPU in place can help a start."""
+    """Return the ceiling narrowed by a policy, without boosts if CPU cannot change in place; UsageError if empty."""
     resources = _both("resources", ceiling.resources, spec.resources)
     ways = _both("ways", ceiling.ways, spec.ways)
     requested = {name: getattr(spec, name) for name in NARROWER}
@@ -216,7 +216,7 @@ def effective(ceiling: CeilingSettings, spec: PolicySpec) -> PolicyLimits:
 
 
 def fields_beyond_limits(limits: PolicyLimits, spec: PolicySpec) -> tuple[str, ...]:
-    """Fields of a spec that ask for more than the limits that are in effect under it (`effective`)."""
+    """Return the fields of a spec that request more than the limits in effect under it (`effective`)."""
     wider: dict[str, object] = {
         "resources": set(spec.resources or ()).difference(limits.resources),
         "directions": set(spec.directions or ()).difference(limits.directions),
@@ -231,7 +231,7 @@ def fields_beyond_limits(limits: PolicyLimits, spec: PolicySpec) -> tuple[str, .
 
 
 def _both(field: str, ceiling: Iterable[Choice], requested: Iterable[Choice] | None) -> list[Choice]:
-    """The choices that both name, in the policy's order; for None all of the ceiling; UsageError if none is left."""
+    """Return the choices that both name, in the policy's order, or the ceiling if `requested` is None."""
     permitted = list(dict.fromkeys(ceiling))
     if requested is None:
         return permitted

@@ -1,4 +1,4 @@
-"""What a round adds to the ledger. Pure."""
+"""The rows that a round adds to the ledger. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SWITCHING_SECONDS: Final = 120.0
 def lapsed_approvals(
     policies: Iterable[NamespacedPolicy], approvals: Mapping[str, ActApproval], now_seconds: float
 ) -> dict[str, str]:
-    """Policies that are no longer what was approved, with its digest: written down, or the old spec would act again."""
+    """Return approved policies that were edited, with their digests, so that the ledger can end the approvals."""
 
     def is_other(policy: NamespacedPolicy) -> bool:
         approval = approvals.get(str(policy))
@@ -47,9 +47,9 @@ def rows_of(
     now_seconds: float,
     ended: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[Row]:
-    """Rows that are not there yet: that everything stops, workloads left alone after an act, what is proposed.
+    """Yield the rows that the ledger lacks: a stop of everything, workloads left alone, and proposals.
 
-    ended: policies whose approval has lapsed, with its digest. A proposal that moves is written once a day.
+    `ended` are the policies whose approval has lapsed, with their digest. A changed proposal is written once a day.
     """
     for policy, digest in ended.items():
         yield AutopilotEvent.OBSERVE, policy, {"words": "it was changed after it was approved", LAPSED: digest}
@@ -75,7 +75,7 @@ def rows_of(
 
 @dataclass(frozen=True, slots=True)
 class ProposedWorkload:
-    """A workload's proposal in a row: the time (Unix time), and each field's amount before and after, in its unit."""
+    """One recorded proposal for a workload: its Unix time, and each field's amount before and after, in its unit."""
 
     workload: WorkloadRef
     seconds: float
@@ -83,7 +83,7 @@ class ProposedWorkload:
 
 
 class ProposedValue(msgspec.Struct, frozen=True, array_like=True):
-    """A field that would have moved; None is not set."""
+    """A field that the proposal would change, in the resource's unit; None is a field that is not set."""
 
     container: str
     resource: Resource
@@ -93,14 +93,14 @@ class ProposedValue(msgspec.Struct, frozen=True, array_like=True):
 
 
 def encoded_values(first: Iterable[Recommendation]) -> str:
-    """The fields that a step moves, for a row of the ledger."""
+    """Return the fields that a step changes, as JSON for a row of the ledger."""
     changed = ((r.container.container, v) for r in first for v in r.values if v.changes_template)
     moved = [ProposedValue(name, v.resource, v.field, v.now, v.amount) for name, v in changed]
     return msgspec.json.encode(moved).decode()
 
 
 def proposals_between(notes: Iterable[LedgerNote], first_seconds: float, end_seconds: float) -> list[ProposedWorkload]:
-    """The last proposal of each workload in [first, end); rows that name no amounts are left out."""
+    """Return the last proposal of each workload in [first, end); rows without amounts are left out."""
     proposals: dict[str, ProposedWorkload] = {}
     for note in notes:
         if note.event is not AutopilotEvent.PROPOSED or not first_seconds <= note.seconds < end_seconds:
@@ -115,7 +115,7 @@ def proposals_between(notes: Iterable[LedgerNote], first_seconds: float, end_sec
 
 
 def proposed_amounts(note: LedgerNote) -> dict[str, int]:
-    """Return what a noted proposal would free and raise, by column of REPORT."""
+    """Return what a recorded proposal would free and raise, by column of REPORT."""
     amounts: dict[str, int] = {}
     for resource in Resource:
         amounts[f"{resource.value}_proposed"] = int(note.details.get(f"{resource.value}_frees", 0))

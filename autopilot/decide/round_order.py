@@ -1,9 +1,9 @@
-"""The queue of a round: which workloads are changed now, in which order, and why each of the others waits. Pure.
+"""Compute the queue of a round: which workloads change now, in which order, and why each of the others waits. Pure.
 
-What has to rise at once comes first, memory after an OOM kill before CPU after throttling; then worth x confidence
-orders it. A workload that shares nodes or a namespace with changes that soak stands further back, so that harm is not
-done in one place. Limits are those of each workload's policy and of the ceiling. Times are Unix times: what lies in the
-future, after a clock went back, counts as now.
+What must rise at once comes first, memory after an OOM kill before CPU after throttling. The others are ordered by
+worth x confidence. A workload that shares nodes or a namespace with changes that soak moves back, so that possible harm
+is not concentrated in one place. Limits are those of each workload's policy and of the ceiling. Times are Unix times; a
+time in the future, after a clock went back, counts as now.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ BUNDLED_WHILE_WAITING: Final = (Reason.AUTOPILOT_KEPT_BY_GITOPS, Reason.AUTOPILO
 class QueueCandidate:
     """One workload with a recommendation, under one policy.
 
-    worth: of the change, not negative, comparable between workloads; confidence: the least of its recommendations, a
-    score 0..1; confidence_reason: the weakest reason behind it; moved: net change of the requests over all pods,
-    in the resource's unit; urgent: it only raises this resource, after an OOM kill or after throttling that hurts;
-    blocked: the reason that the workload itself gives, and the sentence for people; allowed: what the policy allows of
-    its recommendations, over the values of now; digest: of the amounts that are proposed; starts: what its starting
-    pods may have, None where none is helped; first: the step that is proposed; gitops: what says that a GitOps tool
-    keeps the workload, "" when nothing does.
+    `worth`: worth of the change, not negative, comparable between workloads; `confidence`: the lowest score, 0..1, of
+    its recommendations, with its `confidence_reason`; `moved`: net change of the requests over all pods, in the
+    resource's unit; `urgent`: the change only raises this resource, after an OOM kill or harmful throttling; `blocked`:
+    the reason why the workload itself must not change, with a sentence; `allowed`: its recommendations as far as the
+    policy allows them, over the live values; `digest`: of the proposed amounts; `starts`: the CPU that its starting
+    pods may have, None if none is helped; `first`: the proposed step; `gitops`: the evidence that a GitOps tool manages
+    the workload, "" if there is none.
     """
 
     workload: WorkloadRef
@@ -73,17 +73,17 @@ class QueueCandidate:
 
     @property
     def trust(self) -> Trust:
-        """The least confidence of its recommendations with the weakest reason behind it."""
+        """The lowest confidence of its recommendations, and the reason for it."""
         return Trust(self.confidence, (self.confidence_reason,) if self.confidence_reason else ())
 
     @property
     def score(self) -> float:
-        """Return worth times confidence: the order of the queue."""
+        """Worth times confidence, by which the queue is ordered."""
         return self.worth * self.confidence
 
     @property
     def may_act(self) -> bool:
-        """True if exactly one policy selects it, and that policy acts."""
+        """True if exactly one policy selects the workload and that policy is in mode Act."""
         is_contested = self.blocked is not None and self.blocked[0] is Reason.AUTOPILOT_TWO_POLICIES
         return self.mode is AutopilotMode.ACT and not is_contested
 
@@ -92,10 +92,10 @@ class QueueCandidate:
 class RoundInputs:
     """The inputs of the decisions of a round.
 
-    busy: workloads whose last change, by anyone, soaks; cool_downs: until when a workload is not cut; left_alone:
-    why, by workload; cleared_seconds: when a person resumed a workload; places: nodes of each workload's pods;
-    at_once: most changes of the cluster that soak at a time; back_off_seconds: rest after the first harm; actions:
-    settings of accepting, whose windows have to be open, too; refusals: what accepting refused last, by workload.
+    `busy`: workloads whose last change, by anyone, soaks; `cool_downs`: until when a workload's requests are not cut;
+    `left_alone`: why, by workload; `cleared_seconds`: when a person resumed a workload; `places`: nodes of its pods;
+    `at_once`: most changes in the cluster that soak at the same time; `back_off_seconds`: pause after the first harm;
+    `actions`: settings of accepting, whose windows have to be open too; `refusals`: the last refusal of each workload.
     """
 
     now_seconds: float
@@ -114,7 +114,7 @@ class RoundInputs:
 
     @cached_property
     def acts_by_workload(self) -> Mapping[WorkloadRef, Sequence[PastAct]]:
-        """Acts on each workload, in their order."""
+        """Changes of each workload, in their order."""
         acts: dict[WorkloadRef, list[PastAct]] = defaultdict(list)
         for act in self.acts:
             acts[act.workload].append(act)
@@ -123,7 +123,7 @@ class RoundInputs:
 
 @dataclass(frozen=True, slots=True)
 class QueueEntry:
-    """The decision on one candidate. ways: open to it now; place: 1 is next, 0 for a candidate that waits."""
+    """The decision on one candidate, with the ways open to it; `place` is 1 for the next one, 0 for one that waits."""
 
     candidate: QueueCandidate
     verdict: QueueVerdict
@@ -134,7 +134,7 @@ class QueueEntry:
 
 
 def round_totals(entries: Iterable[QueueEntry]) -> RoundTotals:
-    """Return the sum of the entries that act or are proposed, each by its step of now, over all pods."""
+    """Return the sum, over all pods, of the present steps of the entries that act or are proposed."""
     going = [entry for entry in entries if entry.verdict is not QueueVerdict.WAIT]
     restarting = [entry for entry in going if Way.ROLL_OUT in entry.ways]
     pods = sum(
@@ -144,7 +144,7 @@ def round_totals(entries: Iterable[QueueEntry]) -> RoundTotals:
 
 
 def decide(inputs: RoundInputs) -> tuple[QueueEntry, ...]:
-    """Every candidate once: those that act, then what is proposed, then those that wait, by name."""
+    """Return one entry for each candidate: those to change, then proposals, then those that wait, by name."""
     ready: list[QueueCandidate] = []
     waiting: list[QueueEntry] = []
     # Groups of windows of which none is open now, each with when the next one opens.
@@ -170,20 +170,20 @@ def decide(inputs: RoundInputs) -> tuple[QueueEntry, ...]:
 
 
 def for_manifests(queue: Iterable[QueueEntry]) -> list[QueueCandidate]:
-    """Workloads of a GitOps tool whose step goes into a bundle: those that wait for nothing but room in the queue."""
+    """Return workloads of a GitOps tool whose step goes into a bundle: only limits of the queue make them wait."""
     free = (e for e in queue if e.verdict is not QueueVerdict.WAIT or e.reason in BUNDLED_WHILE_WAITING)
     return [e.candidate for e in free if e.candidate.gitops]
 
 
 def helped_starts(queue: Iterable[QueueEntry], halt: Halt | None) -> list[StartAim]:
-    """Workloads whose starting pods may be given CPU now; windows and the queue's limits do not hold a start up."""
+    """Return the workloads whose starting pods may get CPU now; change windows and limits of the queue do not apply."""
     if halt is not None:
         return []
     return [e.candidate.starts for e in queue if e.candidate.may_act and e.candidate.starts is not None]
 
 
 def ways_left(candidate: QueueCandidate, inputs: RoundInputs) -> tuple[Way, ...]:
-    """Ways of its policy; a roll-out only inside windows, and while its pods have a restart left this week."""
+    """Return the policy's ways that are open: a roll-out needs an open window and a restart left for this week."""
     spent = restarts(inputs.acts_by_workload.get(candidate.workload, ()), inputs.now_seconds)
     groups = windows_of(candidate.limits, inputs.actions) if candidate.urgent else ()
     is_outside = not all(is_open(group, inputs.now_seconds) for group in groups)
@@ -194,9 +194,9 @@ def ways_left(candidate: QueueCandidate, inputs: RoundInputs) -> tuple[Way, ...]
 def windows_of(
     limits: PolicyLimits, actions: ActionSettings, spared: Resource | None = None
 ) -> tuple[tuple[str, ...], ...]:
-    """Groups of change windows, of each of which one has to be open: of everybody, of the ceiling and of its policy.
+    """Return the groups of change windows, of everybody, the ceiling and the policy; one of each group has to be open.
 
-    spared: what rises at once has to wait for everybody's alone, and memory after an OOM kill only where they say so.
+    If `spared` must rise at once, only everybody's windows apply, and to memory only if the settings say so.
     """
     everybody = (tuple(actions.windows),) if actions.windows else ()
     if spared is not None:
@@ -205,7 +205,7 @@ def windows_of(
 
 
 def withheld(candidate: QueueCandidate | None, actions: ActionSettings, now_seconds: float) -> str:
-    """Why a workload must not be changed any more, whatever the round decided; "" when it may. None: no candidate."""
+    """Return why a workload must not be changed after all, "" if it may. `candidate` is None if the queue lacks it."""
     if candidate is None or not candidate.may_act:
         return "no policy acts on it any more"
     groups = windows_of(candidate.limits, actions, candidate.urgent)
@@ -220,9 +220,9 @@ def withheld(candidate: QueueCandidate | None, actions: ActionSettings, now_seco
 def ended_rests(
     statuses: Iterable[ChangeStatus], candidates: Iterable[QueueCandidate], unread: Container[str]
 ) -> list[ChangeStatus]:
-    """Return the changes that wait for their canary though no policy acts on their workload any more.
+    """Return the second parts of canaries that still wait although no policy acts on their workload any more.
 
-    unread: namespaces whose policies could not be read; changes in them go on waiting.
+    Changes in the namespaces `unread`, whose policies could not be read, go on waiting.
     """
     acting = {str(candidate.workload) for candidate in candidates if candidate.may_act}
     waiting = (s for s in statuses if s.state is ChangeState.WAITING and s.change.namespace not in unread)
@@ -230,10 +230,10 @@ def ended_rests(
 
 
 def back_off_end(acts: Iterable[PastAct], first_seconds: float, cleared_seconds: float) -> float | None:
-    """Until when a workload rests after these acts on it (Unix time); None when none failed. Infinity: given up.
+    """Return until when a workload rests after these changes (Unix time); None if none failed, infinity if given up.
 
-    Harm rests first_seconds, what the cluster refused or what never reached it an hour; each four times as long as
-    the one before.
+    The back-off is `first_seconds` after harm, an hour after a refusal by the cluster or a change that never reached
+    it, and four times as long after each further one.
     """
     bad = failed_acts(acts, cleared_seconds)
     harmful = [act for act in bad if act.state is ActState.HARMFUL]
@@ -253,7 +253,7 @@ def _rest_end(acts: Sequence[PastAct], first_seconds: float) -> float | None:
 def _waits_of(
     candidate: QueueCandidate, inputs: RoundInputs, shut: Mapping[tuple[str, ...], str]
 ) -> Iterator[tuple[Reason, str] | None]:
-    """Reasons why a workload is not changed, whatever the others do; None for each that does not hold."""
+    """Yield the reasons why a workload is not changed, whatever the others do; None for one that does not apply."""
     workload, limits = candidate.workload, candidate.limits
     if candidate.mode is AutopilotMode.ACT and inputs.halt is not None:
         yield inputs.halt.reason, inputs.halt.words
@@ -267,27 +267,27 @@ def _waits_of(
         yield Reason.AUTOPILOT_GIVEN_UP, ""
     elif rest_end is not None and rest_end > inputs.now_seconds:
         hours = (rest_end - inputs.now_seconds) / HOUR_SECONDS
-        yield Reason.AUTOPILOT_BACKS_OFF, f"{hours:.0f} hours are left"
+        yield Reason.AUTOPILOT_BACKS_OFF, f"it may change again in {hours:.0f} hours"
     if candidate.confidence < limits.minimum_confidence:
         word = Confidence.of(candidate.confidence)
-        score = f"confidence {word}, score {candidate.confidence:.2f}; at least {limits.minimum_confidence:g}"
+        score = f"confidence {word}, score {candidate.confidence:.2f}; required is {limits.minimum_confidence:g}"
         yield Reason.AUTOPILOT_UNCERTAIN, ". ".join(filter(None, (score, candidate.confidence_reason)))
     if workload in inputs.busy:
         yield Reason.AUTOPILOT_CHANGE_UNDER_WAY, ""
     end = inputs.cool_downs.get(workload, 0.0)
     if candidate.lowers and end > inputs.now_seconds:
-        yield Reason.AUTOPILOT_COOL_DOWN, f"{(end - inputs.now_seconds) / HOUR_SECONDS:.1f} hours are left"
+        yield Reason.AUTOPILOT_COOL_DOWN, f"{(end - inputs.now_seconds) / HOUR_SECONDS:.1f} hours to the next cut"
     if not limits.ways:
-        yield Reason.AUTOPILOT_KEPT_BY_GITOPS, f"{candidate.gitops}; its step goes as a bundle"
+        yield Reason.AUTOPILOT_KEPT_BY_GITOPS, f"{candidate.gitops}; cotenant autopilot bundle writes its step as files"
     spared = candidate.urgent if ways_left(candidate, inputs) else None
     groups = windows_of(limits, inputs.actions, spared)
     if opening := next((shut[group] for group in groups if group in shut), ""):
-        yield Reason.AUTOPILOT_OUTSIDE_WINDOW, f"the next one opens {opening}"
+        yield Reason.AUTOPILOT_OUTSIDE_WINDOW, f"the next change window opens {opening}"
     if not ways_left(candidate, inputs):
-        yield Reason.AUTOPILOT_NO_WAY_LEFT, f"restarts a week: {limits.restarts_per_week}"
+        yield Reason.AUTOPILOT_NO_WAY_LEFT, f"restarts allowed a week: {limits.restarts_per_week}"
     refusal = inputs.refusals.get(workload) if candidate.may_act else None
     if refusal and (left_seconds := refusal.left_seconds(inputs.now_seconds, cleared_seconds)):
-        yield Reason.AUTOPILOT_REFUSED, f"{refusal.words}; tried again {in_time(left_seconds)}"
+        yield Reason.AUTOPILOT_REFUSED, f"{refusal.words}; the next try is {in_time(left_seconds)}"
 
 
 def _spread(candidates: Sequence[QueueCandidate], inputs: RoundInputs) -> tuple[list[QueueCandidate], list[QueueEntry]]:
@@ -316,9 +316,9 @@ def _spread(candidates: Sequence[QueueCandidate], inputs: RoundInputs) -> tuple[
     while left:
         best = left.pop()
         if len(under_way) + len(chosen) >= inputs.at_once:
-            full.append(_waits(best, Reason.AUTOPILOT_QUEUE_FULL, f"at most {inputs.at_once} in the cluster"))
+            full.append(_waits(best, Reason.AUTOPILOT_QUEUE_FULL, f"at most {inputs.at_once} in the cluster at a time"))
         elif policies.count(best.policy) >= best.limits.at_once:
-            words = f"at most {best.limits.at_once} under policy {best.policy}"
+            words = f"at most {best.limits.at_once} at a time under policy {best.policy}"
             full.append(_waits(best, Reason.AUTOPILOT_QUEUE_FULL, words))
         else:
             chosen.append(best)

@@ -1,10 +1,10 @@
-"""More CPU for pods while they start, by in-place resize, and back when they are ready. Pure.
+"""Give pods more CPU while they start, by in-place resize, and restore the old amount when they are ready. Pure.
 
-How much a container uses in its first minutes is known from its portrait, which keeps that phase apart. A start goes on
-until the pod has been ready for a minute, so that a pod without a readiness or start-up probe has none; one that takes
-longer than the portraits' start-up phase is taken back as well, and what its node can never give. A resize that the
-node has put off waits: it is granted once something on the node ends. What was given to a pod once is not given to it
-again. Times are Unix times.
+A container's usage in its first minutes is known from its portrait, which keeps that phase separately. A start lasts
+until the pod has been ready for a minute; a pod without a readiness or start-up probe therefore has no start. The
+resize is also undone if the start takes longer than the start-up phase of the portraits, and if the node can never
+grant it. A resize that the node deferred waits: it is granted once something on the node ends. A pod gets more CPU only
+once. Times are Unix times.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from cotenant.recommender.model.recommendation import Action, Field, Recommendat
 QUIET_SECONDS: Final = 60.0
 """How long a pod has to be ready before its start is over."""
 LEAST_RISE: Final = 1.1
-"""A smaller share more is not worth two writes."""
+"""A rise by a smaller factor is not worth two writes."""
 Json = Mapping[str, Any]
 
 
@@ -41,8 +41,8 @@ Json = Mapping[str, Any]
 class StartAim:
     """The CPU that starting pods of a workload may have.
 
-    uid: the workload's; highest_millicores: most CPU used in the starts of each container; factor: times its request
-    that a container may be given at most.
+    `uid`: of the workload; `highest_millicores`: highest CPU usage in the starts of each container; `factor`: how many
+    times its request a container may get at most.
     """
 
     workload: WorkloadRef
@@ -53,7 +53,7 @@ class StartAim:
 
 @dataclass(frozen=True, slots=True)
 class PodBoost:
-    """The CPU given to one pod: the workload, the write that gave it, and since when (Unix time)."""
+    """More CPU for one starting pod: the workload, the write that set it, and the Unix time of the write."""
 
     workload: WorkloadRef
     write: Write
@@ -67,7 +67,7 @@ class PodBoost:
 
 @dataclass(frozen=True, slots=True)
 class BoostStep:
-    """One thing to do and to write down. patch: None where there is nothing to send; words: why."""
+    """A row to write to the ledger, and a patch to send, None if nothing is sent; `words` gives the reason."""
 
     event: AutopilotEvent
     boost: PodBoost
@@ -76,7 +76,7 @@ class BoostStep:
 
 
 def highest_starts(recommendations: Iterable[Recommendation]) -> dict[str, int]:
-    """Most CPU that starts of each container used, millicores; containers whose starts were not seen are left out."""
+    """Return the highest CPU usage in starts of each container, in millicores, if any start was seen."""
     highest = {}
     for recommendation in recommendations:
         request = recommendation.value(Resource.CPU, Field.REQUEST)
@@ -89,7 +89,7 @@ def highest_starts(recommendations: Iterable[Recommendation]) -> dict[str, int]:
 def beginnings(
     pods: Iterable[Json], aim: StartAim, spared: Collection[str], now_seconds: float, longest_seconds: float
 ) -> Iterator[BoostStep]:
-    """Yield steps that give CPU to starting pods; spared: uids of pods that had it, or that a change has resized."""
+    """Yield steps that give CPU to starting pods, without `spared`: uids of pods boosted before or already resized."""
     for pod in in_place.live_workload_pods(pods, aim.workload, aim.uid):
         age_seconds = now_seconds - _seconds((pod.get("status") or {}).get("startTime"), now_seconds)
         # Whether a container of the pod runs; before that there is nothing to speed up.
@@ -113,9 +113,9 @@ def beginnings(
 def endings(
     pods: Iterable[Json], boosts: Iterable[PodBoost], now_seconds: float, longest_seconds: float
 ) -> Iterator[BoostStep]:
-    """Boosts that are over; a clock that went back ends none early.
+    """Yield steps that end boosts which are over; a clock that went back ends none early.
 
-    A pod that somebody has changed since, or that never got it, keeps what it has.
+    A pod that somebody has resized since, or that never got the CPU, keeps its values.
     """
     live = {str(pod["metadata"].get("uid")): pod for pod in pods}
     for boost in boosts:
@@ -137,24 +137,24 @@ def endings(
             operations = inverse(boost.write, pod, "")
             patch = Patch(boost.write.address, operations, boost.write.subresource, words)
         elif pod is not None:
-            words = f"{words}; it does not have what was given"
+            words = f"{words}; it no longer has the CPU that the autopilot gave it"
         yield BoostStep(AutopilotEvent.BOOST_ENDED, boost, patch, words)
 
 
 def ready_since(pod: Json) -> float | None:
-    """Since when a pod is ready; None while it is not."""
+    """Return the Unix time since which a pod is ready; None if it is not ready."""
     conditions = (pod.get("status") or {}).get("conditions") or ()
     ready = next((c for c in conditions if c.get("type") == "Ready" and c.get("status") == "True"), None)
     return None if ready is None else _seconds(ready.get("lastTransitionTime"), 0.0)
 
 
 def details_of(boost: PodBoost) -> dict[str, str]:
-    """The body of its rows in the ledger."""
+    """Return the body of a boost's rows in the ledger."""
     return {"pod": boost.write.address.name, "uid": boost.uid, "write": msgspec.json.encode(boost.write).decode()}
 
 
 def boost_of(subject: str, seconds: float, details: Mapping[str, str]) -> PodBoost | None:
-    """The boost of a row; None for a row that cannot be read."""
+    """Return the boost that a row of the ledger records; None if the row cannot be read."""
     try:
         write = msgspec.json.decode(details.get("write", ""), type=Write)
         namespace, kind, name = subject.split("/")
@@ -164,7 +164,7 @@ def boost_of(subject: str, seconds: float, details: Mapping[str, str]) -> PodBoo
 
 
 def _startup_recommendation(container: Container, aim: StartAim) -> Recommendation | None:
-    """The CPU that a container gets for its start; None where it has enough, or no request to begin with."""
+    """Return the CPU that a container gets for its start; None if it has enough already, or has no request."""
     request, limit = container.effective_requests.get(Resource.CPU), container.limits.get(Resource.CPU)
     highest = aim.highest_millicores.get(container.name, 0)
     if container.role is not ContainerRole.MAIN or not request:

@@ -1,1 +1,1 @@
-"""Rounds of the autopilot at the edges: what is read, what the ledger keeps, how an act is carried out."""
+"""Rounds of the autopilot: reading the cluster and the ledger, and carrying out the decided changes."""

@@ -1,6 +1,6 @@
-"""EDGE: carries a round out: acts through the same accept path as a person's, and what is due for earlier acts.
+"""EDGE: carries out the changes of a round by the code of a person's accept, and continues earlier changes.
 
-Before every act the switch is read: what cannot be read pauses. Every write is sent under the Lease.
+Before every change the pause switch is read; if that fails, nothing is changed. All writes are sent under the Lease.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ PATIENCE_SECONDS: Final = 20.0
 
 
 class LedClient(KubeClient):
-    """A client that writes nothing unless `guard` lets it, asked right before each try; it raises NotLeader."""
+    """A client that calls `guard`, which raises NotLeader, right before each try of a write."""
 
     guard: Callable[[], None]
 
     @classmethod
     def of(cls, client: KubeClient, guard: Callable[[], None]) -> Self:
-        """A client of the same account, with a connection of its own."""
+        """Return such a client with the same account and a connection of its own."""
         led = cls(client.access, client.settings, reload=client._reload)
         led.guard = guard
         return led
@@ -63,7 +63,7 @@ class LedClient(KubeClient):
     def request(
         self, verb: str, request: ApiRequest, *, repeatable: bool = False, before: Callable[[], None] | None = None
     ) -> ApiResponse:
-        """Send as every client does; a write needs the permission of `guard`, a read does not."""
+        """Send a request; before a write `guard` is called, before a read it is not."""
 
         def require_lead() -> None:
             self.guard()
@@ -76,22 +76,22 @@ class LedClient(KubeClient):
 
 
 class ActWithheld(CotenantError):
-    """The switch, a change window or the policy forbids a write that the round has decided."""
+    """Raised if the pause switch, a change window or the policy forbids a write that the round has decided."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActConfig(ActDependencies):
-    """Dependencies of acts. access: clients that write under the Lease."""
+    """Dependencies of the changes of a round; `access` opens clients that write only under the Lease."""
 
     settings: SettingSections
 
 
 @dataclass(frozen=True, slots=True)
 class ActOutcome:
-    """The outcome of one entry: the changes that were accepted, else why none was, as text.
+    """The outcome of one entry of the queue: the accepted changes, or why none was accepted.
 
-    paused: the switch, a window or another holder of the ledger interrupted it, so it is no refusal; is_forbidden: a
-    right of the manager is missing.
+    `paused`: the switch, a window or another holder of the ledger interrupted it, so that it counts as no refusal.
+    `is_forbidden`: the manager lacks a right.
     """
 
     workload: WorkloadRef
@@ -102,13 +102,13 @@ class ActOutcome:
 
 
 class Acts:
-    """Acts of one cluster; for one thread."""
+    """Carries out the changes of one cluster. Not thread-safe."""
 
     def __init__(self, config: ActConfig) -> None:
         self._config = config
 
     def carry_out(self, reading: RoundReading, entries: Sequence[QueueEntry]) -> Iterator[ActOutcome]:
-        """One after another, each after a look at the switch; what a round decided ends where it is paused."""
+        """Change one workload after another. The pause switch is read before each; a pause ends the round."""
         for entry in entries:
             if why := self.paused():
                 yield ActOutcome(entry.candidate.workload, words=why, paused=True)
@@ -116,7 +116,7 @@ class Acts:
             yield self._act(reading, entry)
 
     def paused(self) -> str:
-        """Why nothing may be changed now; "" when changes are allowed. An unreadable switch is a reason."""
+        """Return why nothing may be changed now, "" if changes are allowed. An unreadable switch is a reason."""
         try:
             with self._config.access(Person("")) as client:
                 return read_switch(client, self._config.settings.section(ManagerSettings).namespace)
@@ -124,10 +124,10 @@ class Acts:
             return f"the switch could not be read: {error.message}"
 
     def guard(self, reading: RoundReading) -> Guard:
-        """Return the guard that accepting calls before each write of a round's changes; it raises ActWithheld.
+        """Return the guard that is called before each write of a round's changes; it raises ActWithheld.
 
-        The switch counts also between two writes of a change; windows and the policy, which is read anew, before the
-        first.
+        Before every write it reads the pause switch. Before the first write of a change it also checks the change
+        windows and reads the policy again.
         """
         candidates = {str(entry.candidate.workload): entry.candidate for entry in reading.queue}
         actions, clock = self._config.settings.section(ActionSettings), self._config.clock
@@ -145,7 +145,7 @@ class Acts:
         return check_write
 
     def _policy_change_reason(self, reading: RoundReading, candidate: QueueCandidate | None) -> str:
-        """Why the policy of the round is no longer that of the cluster, "" while it is; not to know is a reason."""
+        """Return how the cluster's policy differs from the round's, or why it cannot be read; "" if it is the same."""
         if candidate is None:
             return "no policy acts on it any more"
         policy = reading.force[candidate.policy].policy
@@ -155,12 +155,12 @@ class Acts:
         except CotenantError as error:
             return f"policy {policy} could not be read again: {error.message}"
         is_same = live is not None and read_policy(live).digest == policy.digest
-        return "" if is_same else f"policy {policy} was changed since the round was decided"
+        return "" if is_same else f"policy {policy} was changed after the round was decided"
 
     def watch(self, reading: RoundReading) -> list[ChangeStatus]:
-        """Settle, judge, continue and roll back what is due of earlier acts; the changes that moved.
+        """Settle, verify, continue and roll back earlier changes that are due; return the changes that moved.
 
-        The rest of a canary waits while the autopilot is paused or halted; it ends where no policy acts any more.
+        While the autopilot is paused or halted, the second parts of canaries wait.
         """
         ours = [s for s in reading.history.statuses.values() if accepted_by_autopilot(s)]
         may_change = not (reading.halt or self.paused())
@@ -170,9 +170,9 @@ class Acts:
     def _process_namespace(
         self, namespace: str, ours: Sequence[ChangeStatus], reading: RoundReading, may_change: bool
     ) -> list[ChangeStatus]:
-        """Do what is due in a namespace by its most careful policy, else the settings; return what moved.
+        """Do what is due in a namespace by its most careful policy, else by the settings; return what moved.
 
-        The rest of a canary is cancelled where no policy acts on its workload any more.
+        The second part of a canary is cancelled if no policy acts on its workload any more.
         """
         inside = [effective for effective in reading.force.values() if effective.policy.namespace == namespace]
         own = self._config.settings.section(ActionSettings)
@@ -239,14 +239,14 @@ class Acts:
             return ActOutcome(workload, words=describe_with_advice(error), is_forbidden=True)
         except CotenantError as error:
             refusals.append(error.message)
-        return ActOutcome(workload, words="; ".join(refusals) or "no way is left")
+        return ActOutcome(workload, words="; ".join(refusals) or "no way of the policy is left")
 
     @contextmanager
     def _open_actions(self, settings: ActionSettings, guard: Guard = allow_every_write) -> Iterator[Actions]:
         config = self._config
         with (
             config.access(Person("")) as client,
-            ledger_turn(config.ledger, "the autopilot looks", PATIENCE_SECONDS),
+            ledger_turn(config.ledger, "the autopilot checks its changes", PATIENCE_SECONDS),
             closing(open_ledger(config.ledger)) as ledger,
         ):
             person: ClusterUser = person_of(client)
@@ -256,7 +256,6 @@ class Acts:
 
 
 def _refusal(review: WorkloadReview, way: Way) -> str:
-    """Why a workload cannot go this way now; "" when it can."""
     if review.error or METHODS[way] in review.impossible:
         return review.error or review.impossible[METHODS[way]]
     if review.tried is not None and not review.tried.accepted:

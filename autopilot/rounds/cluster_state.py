@@ -1,4 +1,4 @@
-"""EDGE: reads what a round rests on from the cluster: policies, workloads, who else writes them, health, the switch."""
+"""EDGE: reads the inputs of a round from the cluster: policies, workloads and their writers, health, pause switch."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FIELD_MANAGER: Final = "cotenant-autopilot"
 
 
 def read_policies(client: KubeClient, namespaces: Sequence[str] = ()) -> list[NamespacedPolicy]:
-    """Policies of these namespaces, of all without; refused ones with why. ClusterAbsent where none can be."""
+    """Return the policies of these namespaces, or of all if empty. ClusterAbsent if the kind is not installed."""
     paths = [
         policy_address(NamespacedPolicy(namespace, "")).collection for namespace in dict.fromkeys(namespaces) or ("",)
     ]
@@ -41,7 +41,7 @@ def read_policies(client: KubeClient, namespaces: Sequence[str] = ()) -> list[Na
 
 
 def read_namespace(client: KubeClient, namespace: str) -> LiveNamespace:
-    """Workloads of a namespace, with their autoscalers, VPAs, nodes and classes."""
+    """Return the workloads of a namespace, with their autoscalers, VPAs, nodes, QoS classes, OOM kills and requests."""
     workloads: dict[WorkloadRef, dict[str, Any]] = {}
     for kind in KINDS:
         version, plural = RESOURCES[kind]
@@ -82,7 +82,7 @@ def read_namespace(client: KubeClient, namespace: str) -> LiveNamespace:
 
 
 def list_readable(client: KubeClient, path: str, **query: str) -> list[dict[str, Any]] | None:
-    """Objects of a namespace; None where they cannot be read, which holds up no other. Raises ClusterUnreachable."""
+    """Return objects of a namespace, or None if they cannot be read. Raises ClusterUnreachable."""
     try:
         return list(client.list(path, limit=None, **query))
     except ClusterUnreachable:
@@ -92,7 +92,7 @@ def list_readable(client: KubeClient, path: str, **query: str) -> list[dict[str,
 
 
 def read_health(client: KubeClient, namespace: str) -> ClusterHealth:
-    """Nodes that are ready, and the switch; whatever cannot be read is trouble. namespace: the switch's."""
+    """Return how many nodes are ready, and the pause switch of `namespace`; whatever cannot be read is trouble."""
     try:
         paused = read_switch(client, namespace)
         nodes = [node.is_ready for node in client.list("/api/v1/nodes", QueueNodeWire)]
@@ -102,14 +102,14 @@ def read_health(client: KubeClient, namespace: str) -> ClusterHealth:
 
 
 def switch_write(namespace: str, value: str) -> Apply:
-    """Return the write of the switch's key: a reason pauses, "false" does not."""
+    """Return the write of the pause switch: `value` is the reason for a pause, or "false" for none."""
     address = switch_address(namespace)
     body = address.manifest("ConfigMap", data={PAUSED_KEY: value})
     return Apply(address, body, why="the autopilot's switch")
 
 
 def mode_write(policy: NamespacedPolicy, mode: str) -> Apply:
-    """Return the write of spec.mode of a policy."""
+    """Return the write that sets spec.mode of a policy."""
     address = policy_address(policy)
     body = address.manifest("AutopilotPolicy", spec={"mode": mode})
     return Apply(address, body, why="the policy's mode")

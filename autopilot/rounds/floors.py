@@ -1,4 +1,4 @@
-"""EDGE: lends replicas ahead of a peak and takes them back; what is lent is in the ledger before it is sent."""
+"""EDGE: raises minReplicas ahead of a peak and restores it; the ledger has the raise before it is sent."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from cotenant.recommender.model.views import REPLICAS
 
 
 class Floors:
-    """Floors of one cluster; for one thread."""
+    """Raises and restores minReplicas of one cluster's autoscalers. Not thread-safe."""
 
     def __init__(
         self, config: ActConfig, ledger: AuditedActs, paused: Callable[[], str], forecasts: floors.FloorForecasts
     ) -> None:
-        """Ask for nothing yet. paused: why nothing may be lent now, "" when it may (`Acts.paused`)."""
+        """Send no request yet. `paused` returns why nothing may be raised now, "" if it may (`Acts.paused`)."""
         self._config, self._ledger, self._paused, self._forecasts = config, ledger, paused, forecasts
         self._refusals = WriteRefusals()
         """By the autoscaler's uid: a raise that was refused rests; what goes back is tried in each round."""
 
     def step(self, reading: RoundReading, history: LedgerHistory) -> list[floors.FloorStep]:
-        """Restore what is over, also while everything halts, then lend what peaks need; return every step tried."""
+        """Restore ended floors, even during a halt, then raise those that peaks need; return every step tried."""
         factors = floors.floor_factors(reading.queue, history.decisions.left_alone)
         if not factors and not history.floors:
             return []
@@ -49,7 +49,7 @@ class Floors:
             if not steps:
                 return []
             actor, writer = person_of(client).name, Writer(client, FIELD_MANAGER)
-            with self._ledger.writing("the autopilot lends replicas", PATIENCE_SECONDS) as ledger:
+            with self._ledger.writing("the autopilot raises or restores minReplicas", PATIENCE_SECONDS) as ledger:
                 going = steps_until_pause(steps, AutopilotEvent.FLOOR_RAISED, self._paused)
                 return [self._done(ledger, actor, writer, step) for step in going]
 
@@ -82,7 +82,7 @@ class Floors:
                         yield step
 
     def _done(self, ledger: Ledger, actor: str, writer: Writer, step: floors.FloorStep) -> floors.FloorStep:
-        """A raise is in the ledger before it is sent and once it has arrived; an end after it. refused: why not."""
+        """Send a step. A raise is in the ledger before it is sent and once accepted, an end only after it."""
         is_raise = step.event is AutopilotEvent.FLOOR_RAISED
         try:
             if step.patch is not None:
@@ -100,7 +100,7 @@ class Floors:
         return step
 
     def _write(self, ledger: Ledger, actor: str, step: floors.FloorStep) -> None:
-        """Its row; with that of the workload that is left alone from now on, where somebody else has set the field."""
+        """Write the step's row; also one that the workload is left alone from now on if somebody else set the field."""
         rows: list[tuple[AutopilotEvent, str, dict[str, Any]]] = [
             (step.event, str(step.lent.workload), floors.details_of(step))
         ]
@@ -110,7 +110,7 @@ class Floors:
 
 
 def floor_forecasts(store: Store) -> dict[WorkloadRef, floors.FloorForecast]:
-    """Return the forecasts of the stored results, for workloads with an autoscaler only; empty without results."""
+    """Return the replica forecasts of the stored results, for workloads with an autoscaler; empty without results."""
     try:
         rows = store.read_table(REPLICAS).rows()
     except NoData:

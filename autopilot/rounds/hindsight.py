@@ -1,6 +1,6 @@
-"""EDGE: what proposals would have meant in the week after them, by the back-test's rules on stored usage.
+"""EDGE: computes the effect that proposals would have had in the following week, by the back-test on stored usage.
 
-A proposal is the one step that a row names, and it is judged alone: what later steps would have added is not counted.
+A proposal is the one step that a row names, and it is evaluated alone, without the effect of later steps.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ SIGNALS: Final = (Signal.CPU_USAGE_MEAN, Signal.CPU_USAGE_MAX, Signal.CPU_THROTT
 
 @dataclass(frozen=True, slots=True)
 class WeekAfter:
-    """A workload's week after its proposal: requested less (mean over time, all pods), money a month, harm beside now.
+    """The effect of a proposal on its workload in the following week: mean freed requests and money saved a month.
 
-    kills: OOM kills that the present limits did not have; throttled_minutes: container-minutes more than under them.
+    `kills`, `throttled_minutes`: OOM kills and container-minutes of throttling beyond those of the present limits.
     """
 
     workload: WorkloadRef
@@ -44,7 +44,7 @@ class WeekAfter:
 
 
 def weeks_after(store: Store, proposals: Iterable[ProposedWorkload], sheet: PriceSettings) -> list[WeekAfter]:
-    """Return the week after each proposal whose workload is still known and has usage in that week."""
+    """Return the effect of each proposal whose workload is still known and has stored usage in the following week."""
     inventory = store.read_inventory()
     if inventory is None:
         return []
@@ -60,7 +60,7 @@ def weeks_after(store: Store, proposals: Iterable[ProposedWorkload], sheet: Pric
 def _weeks(
     store: Store, inventory: Inventory, start_seconds: int, group: Sequence[ProposedWorkload], sheet: PriceSettings
 ) -> Iterator[WeekAfter]:
-    """Proposals of one namespace and hour: their week is read once."""
+    """Yield the effect of proposals of one namespace and hour, whose week of usage is read once."""
     workloads = {proposal.workload for proposal in group}
     namespace = group[0].workload.namespace
     part = replace(

@@ -1,4 +1,4 @@
-"""EDGE: what the ledger says about the autopilot, read row by row once, and the rows that it adds."""
+"""EDGE: the autopilot's view of the ledger, which reads each row once, and the rows that the autopilot adds."""
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ _EVENTS = frozenset(event.value for event in AutopilotEvent)
 
 @dataclass(frozen=True)
 class LedgerHistory:
-    """Changes by id in the order in which they were accepted, the autopilot's own rows, and what these come to."""
+    """The ledger read so far: `statuses` by change id in the order of acceptance, and the autopilot's rows."""
 
     statuses: Mapping[str, ChangeStatus]
     notes: tuple[LedgerNote, ...]
 
     @cached_property
     def decisions(self) -> Decisions:
-        """The state after all rows."""
+        """The decisions in effect after all rows."""
         return folded_notes(self.notes)
 
     @cached_property
     def boosts(self) -> Sequence[PodBoost]:
-        """The CPU given to starting pods and not taken back."""
+        """The starting pods that have more CPU now."""
         rows = (note for note in self.decisions.boosts.values() if note.event is AutopilotEvent.BOOSTED)
         return [boost for row in rows if (boost := boost_of(row.subject, row.seconds, row.details)) is not None]
 
     @cached_property
     def floors(self) -> Mapping[str, LentFloor]:
-        """The floors lent to autoscalers and not taken back, by the autoscaler's uid."""
+        """The raised floors that are not restored yet, by the autoscaler's uid."""
         rows = ((u, n) for u, n in self.decisions.floors.items() if n.event is AutopilotEvent.FLOOR_RAISED)
         return {uid: lent for uid, note in rows if (lent := lent_of(note)) is not None}
 
 
 class LedgerReader:
-    """One ledger, of which only new rows are read; for one thread."""
+    """Reads one ledger; after the first time only its new rows. Not thread-safe."""
 
     def __init__(self) -> None:
         self.cache = LedgerCache()
@@ -60,7 +60,7 @@ class LedgerReader:
         self._notes: list[LedgerNote] = []
 
     def read(self, ledger: Ledger) -> LedgerHistory:
-        """All of it, up to the last row."""
+        """Return the history up to the last row of the ledger."""
         last = ledger.row(self._seq) if self._seq else None
         if self._seq and (last is None or last.hash != self._hash):
             self._seq, self._notes = 0, []
@@ -77,7 +77,7 @@ class LedgerReader:
 
 
 def append(ledger: Ledger, clock: Clock, actor: str, rows: list[tuple[AutopilotEvent, str, dict[str, Any]]]) -> None:
-    """Write rows (event, subject, body), all or none; on the disk when it returns."""
+    """Write all rows (event, subject, body) or none; they are on the disk when this returns."""
     if rows:
         ledger.append(clock.now_seconds(), actor, [(event.value, subject, body) for event, subject, body in rows])
 
@@ -87,8 +87,8 @@ def require_known(
 ) -> None:
     """Raise UsageError for a workload that neither the ledger nor the stored recommendations name.
 
-    Such a name is mistyped, and the workload that is meant would stay as it is. recommended: as the rounds have it;
-    where nothing is stored, no name can be called wrong.
+    Such a name is probably mistyped, and the intended workload would not be resumed. `recommended` returns a
+    namespace's recommendations; if none are stored, every name is accepted.
     """
     decisions = history.decisions
     if str(workload) in {*decisions.left_alone, *decisions.proposals}:
@@ -101,5 +101,5 @@ def require_known(
         return
     if str(workload) not in known:
         in_namespace = sorted(name for name in decisions.left_alone if name.startswith(f"{workload.namespace}/"))
-        fix = f"Left alone are {', '.join(in_namespace)}." if in_namespace else "cotenant recs list has the names."
-        raise UsageError(f"the autopilot knows no workload {workload}: the last scan did not see it", fix=fix)
+        fix = f"It leaves alone {', '.join(in_namespace)}." if in_namespace else "cotenant recs list has the names."
+        raise UsageError(f"the autopilot does not know workload {workload}: the last scan did not see it", fix=fix)

@@ -45,9 +45,9 @@ Recommended = Callable[[str], Sequence[Recommendation]]
 class RoundScope:
     """The scope of a round.
 
-    namespaces: these alone, all without; in_window: as if every change window were open; refusals: what accepting
-    refused to whoever carries the rounds out, by workload; forecasts: replicas that the last scan asks for, read
-    where a policy lends any; progress: hears of each of ROUND_STAGES but the first.
+    `namespaces`: only these, all if empty; `in_window`: as if every change window were open; `refusals`: the last
+    refusal of each workload; `forecasts`: replica forecasts of the last scan, read only if a policy raises minReplicas;
+    `progress`: called with each of ROUND_STAGES except the first.
     """
 
     namespaces: Sequence[str] = ()
@@ -62,9 +62,9 @@ EVERYWHERE: Final = RoundScope()
 
 @dataclass(frozen=True, slots=True)
 class PolicyReading:
-    """One policy in a round. reason: why it does less than is asked for; under: None while it does nothing.
+    """One policy in a round. `reason` says why it does less than it requests; `under` is None while it does nothing.
 
-    gap: why its namespace could not be read, or which right is missing there.
+    `gap` says why its namespace could not be read, or which right is missing there.
     """
 
     policy: NamespacedPolicy
@@ -75,16 +75,16 @@ class PolicyReading:
 
     @property
     def does(self) -> AutopilotMode:
-        """The mode that is in effect now."""
+        """The mode in effect now."""
         return self.under.mode if self.under else AutopilotMode.OFF
 
 
 @dataclass(frozen=True, slots=True)
 class RoundReading:
-    """A round: its policies, its queue, why everything stopped, "" when it did not.
+    """A round: its policies, its queue, and `halt`, why nothing may change (None if changes may be made).
 
-    stops: why everything has to stop from now on, "" when it need not; lapsed: policies whose approval ends
-    now, with its digest; unread: namespaces that could not be read; floors: what autoscalers are lent, or will be.
+    `stops`: why everything has to stop from now on, "" if it need not; `lapsed`: policies whose approval ends now, with
+    their digest; `unread`: namespaces that could not be read; `floors`: present or next raised minReplicas by workload.
     """
 
     now_seconds: float
@@ -100,23 +100,23 @@ class RoundReading:
     floors: Mapping[WorkloadRef, FloorOutlook] = field(default_factory=dict)
 
     def of(self, policy: NamespacedPolicy) -> list[QueueEntry]:
-        """Entries of one policy."""
+        """Return the queue entries of one policy."""
         return [entry for entry in self.queue if entry.candidate.policy == str(policy)]
 
     def under_way(self, policy: NamespacedPolicy) -> int:
-        """Changes of the autopilot in the policy's namespace that soak, or have no outcome."""
+        """Return the number of the autopilot's changes in the policy's namespace that soak or have no outcome."""
         return sum(a.state is ActState.UNDER_WAY and a.workload.namespace == policy.namespace for a in self.acts)
 
     def queued(self, policy: NamespacedPolicy) -> int:
-        """Its changes that could be made now."""
+        """Return the number of the policy's changes that could be made now."""
         return sum(entry.verdict is not QueueVerdict.WAIT for entry in self.of(policy))
 
     def reason(self, policy: PolicyReading) -> str:
-        """Why a policy does less than it asks for, the halt of everything included; "" when it does not."""
+        """Return why a policy does less than it requests, with the reason of a halt; "" if it does not."""
         return "; ".join(filter(None, (policy.reason, policy.gap, self.halt.words if self.halt else "")))
 
     def waiting(self, policy: NamespacedPolicy) -> dict[str, int]:
-        """Workloads that wait, by reason."""
+        """Return how many workloads of the policy wait, by reason."""
         counts: dict[str, int] = {}
         for entry in self.of(policy):
             if entry.verdict is QueueVerdict.WAIT:
@@ -126,7 +126,7 @@ class RoundReading:
 
 @dataclass(frozen=True, slots=True)
 class _Gathered:
-    """The state of namespaces with a policy. gaps: why one could not be read; autoscalers: by namespace."""
+    """The state of the namespaces with a policy; `gaps` says why one could not be read."""
 
     candidates: tuple[QueueCandidate, ...]
     places: Mapping[WorkloadRef, frozenset[str]]
@@ -142,7 +142,7 @@ def read_round(
     now_seconds: float,
     scope: RoundScope = EVERYWHERE,
 ) -> RoundReading:
-    """Everything that a round rests on, decided; ClusterAbsent where the kind of policies is not installed."""
+    """Read the inputs of a round and decide it; ClusterAbsent if the kind AutopilotPolicy is not installed."""
     scope.progress.stage(ROUND_STAGES[1], 1)
     own, actions = settings.section(AutopilotSettings), settings.section(ActionSettings)
     decisions = history.decisions
@@ -232,7 +232,7 @@ def _collect_candidates(
 def _evaluate_policy(
     policy: NamespacedPolicy, ceiling: CeilingSettings, approvals: Mapping[str, ActApproval], actions: ActionSettings
 ) -> PolicyReading:
-    """Return what a policy does: less than it asks for while it is refused, or not approved in its present form."""
+    """Return what a policy does: less than it requests if it is refused, or not approved in its present version."""
     if policy.mode is AutopilotMode.OFF:
         return PolicyReading(policy, policy.refused)
     try:
@@ -253,24 +253,24 @@ LONGEST_WAIT_SECONDS: Final = 10.0
 
 
 def asked_trouble(settings: SettingSections, now_seconds: float) -> str:
-    """Why the cluster is in trouble, "" when it is not; a query that is not answered is a reason too.
+    """Return why the cluster is in trouble by the query of the settings, "" if it is not.
 
-    One value above 0, of whichever series, is trouble; no value, and one that is not a number, is none.
+    A value above 0 in any series is trouble, and so is a failed query; no value, or one that is no number, is none.
     """
     query = settings.section(AutopilotSettings).trouble_query
     if not query:
         return ""
     source = settings.section(ProfilerSettings).prometheus
     if not source.url:
-        return "autopilot.trouble_query is set, and profiler.prometheus.url is not: nobody can say whether all is well"
+        return "autopilot.trouble_query is set but profiler.prometheus.url is not, so that the query has no answer"
     try:
         patience_seconds = min(source.timeout_seconds, LONGEST_WAIT_SECONDS)
         with closing(Client(msgspec.structs.replace(source, timeout_seconds=patience_seconds))) as client:
             answer = latest(client.range(query, int(now_seconds), int(now_seconds), 1))
     except CotenantError as error:
-        return f"autopilot.trouble_query was not answered: {error.message}"
+        return f"autopilot.trouble_query failed: {error.message}"
     labels, value = next((pair for pair in answer if pair[1] > 0), ({}, 0.0))
     if not value:
         return ""
     names = ",".join(f"{name}={text}" for name, text in sorted(labels.items()))
-    return f"autopilot.trouble_query says {value:g}{f' for {names}' if names else ''}"
+    return f"autopilot.trouble_query reports trouble, value {value:g}{f' for {names}' if names else ''}"

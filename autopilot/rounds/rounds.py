@@ -1,7 +1,7 @@
-"""EDGE: a round of the autopilot from reading to acts, for the manager; one half reads, the other writes.
+"""EDGE: one round of the autopilot, for the manager: `read` decides, `carry_out` writes.
 
-reading = rounds.read(now_seconds)      # also in a dry run
-outcomes = rounds.carry_out(reading)    # only where the manager writes, under its Lease
+reading = rounds.read(now_seconds) # also in a dry run outcomes = rounds.carry_out(reading) # only where the manager
+writes, under its Lease
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from cotenant.changes.model.change import ChangeStatus
 
 
 class Rounds:
-    """Rounds of one cluster; for one thread."""
+    """The rounds of one cluster. Not thread-safe."""
 
     def __init__(self, config: ActConfig, recommended: Recommended, forecasts: FloorForecasts = dict) -> None:
-        """Create the rounds of one cluster. forecasts: replicas that the last scan's forecast asks for."""
+        """Send no request yet. `forecasts` returns the replicas that the last scan's forecast needs."""
         self._config, self._recommended = config, recommended
         self._reader = LedgerReader()
         self._acts = Acts(config)
@@ -39,13 +39,13 @@ class Rounds:
         self._floors = Floors(config, self._ledger, self._acts.paused, forecasts)
 
     def read(self, now_seconds: float) -> RoundReading:
-        """Return the round as decided now; writes nothing."""
+        """Return the round as decided now; write nothing."""
         with self._config.access(Person("")) as client:
             scope = RoundScope(refusals=self._refusals)
             return read_round(client, self._history(), self._recommended, self._config.settings, now_seconds, scope)
 
     def carry_out(self, reading: RoundReading) -> tuple[list[ChangeStatus], list[ActOutcome]]:
-        """Earlier acts first: what is due moves on. Then what the round adds to the ledger, and then its acts."""
+        """Continue earlier changes that are due, write the round's rows to the ledger, then make its changes."""
         moved = self._acts.watch(reading)
         config, decisions, now_seconds = self._config, reading.history.decisions, reading.now_seconds
         if rows := list(rows_of(reading.queue, reading.stops, reading.acts, decisions, now_seconds, reading.lapsed)):
@@ -76,11 +76,11 @@ class Rounds:
         return moved, outcomes
 
     def help_starts(self, reading: RoundReading) -> list[BoostStep]:
-        """Give CPU to starting pods and take back what is over, by the last round; return the steps done."""
+        """Give CPU to starting pods by the last round, and restore ended starts; return the steps done."""
         return self._starts.step(reading, self._history())
 
     def hold_floors(self, reading: RoundReading) -> list[FloorStep]:
-        """Lend replicas to autoscalers ahead of peaks, restore what is over, by this round; return the steps done."""
+        """Raise minReplicas ahead of peaks by this round, and restore it after them; return the steps done."""
         return self._floors.step(reading, self._history())
 
     def _history(self) -> LedgerHistory:

@@ -1,4 +1,4 @@
-"""EDGE: gives starting pods more CPU and takes it back: a row of the ledger before the write, and one at its end."""
+"""EDGE: gives starting pods more CPU and restores it; the ledger gets a row before the write, and one at its end."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ MOST_HELPED: Final = 50
 
 
 class Starts:
-    """Starts of one cluster; for one thread."""
+    """Gives CPU to the starting pods of one cluster. Not thread-safe."""
 
     def __init__(self, config: ActConfig, ledger: AuditedActs, paused: Callable[[], str]) -> None:
-        """Ask for nothing yet. paused: why nothing may be given now, "" when it may (`Acts.paused`)."""
+        """Send no request yet. `paused` returns why no pod may get more CPU now, "" if it may (`Acts.paused`)."""
         self._config, self._ledger, self._paused = config, ledger, paused
         self._refusals = WriteRefusals()
         """Refused restorations, by the pod's uid; they are retried."""
 
     def step(self, reading: RoundReading, history: LedgerHistory) -> list[BoostStep]:
-        """Take back what is over, also while everything halts, then help pods that start; return the steps done.
+        """Restore the CPU of ended starts, even during a halt, then help pods that start; return the steps done.
 
-        The switch is read before each start that is helped. Starts beyond MOST_HELPED are helped in the next call.
+        The pause switch is read before each start that is helped. A call helps at most MOST_HELPED starts.
         """
         aims = helped_starts(reading.queue, reading.halt)
         if not aims and not history.boosts:
@@ -80,7 +80,7 @@ class Starts:
         return [*over, *begun[:MOST_HELPED]]
 
     def _done(self, ledger: Ledger, actor: str, writer: Writer, step: BoostStep) -> BoostStep:
-        """The ledger has it before it is sent. What was refused is over; what cannot go back is tried anew, later."""
+        """Send a step, after its row in the ledger. A refused start is over; a refused restoration is retried later."""
         if step.event is AutopilotEvent.BOOSTED:
             self._write(ledger, actor, step.event, step, step.words)
         words = step.words
@@ -104,7 +104,7 @@ class Starts:
 
 
 def steps_until_pause(steps: Iterable[Step], giving: AutopilotEvent, paused: Callable[[], str]) -> Iterator[Step]:
-    """Endings, which come first and no pause holds up; what is given ends with the first pause."""
+    """Yield the steps up to a pause: steps that restore come first and are not paused, steps that give are."""
     for step in steps:
         if step.event is giving and paused():
             return

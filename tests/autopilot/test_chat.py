@@ -127,4 +127,4 @@ def test_an_act_and_a_stop_are_told_once_each(control_plane: ControlPlane, names
         assert round_at(4) == ["cotenant: prod: The autopilot has stopped"] and round_at(6) == []
         assert "incident 4711" in str(bodies(receiver)[1]["blocks"])
         scene.service().resume(APPROVER)
-        assert round_at(8) == ["cotenant: prod: The autopilot goes on"]
+        assert round_at(8) == ["cotenant: prod: The autopilot continues"]

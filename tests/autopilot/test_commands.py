@@ -94,7 +94,7 @@ def test_a_policy_is_watched_approved_paused_and_resumed_by_commands(service: De
         wait_for("Events", lambda: all("PolicyRefused" in scene.event_reasons(name) for name in refused))
         wait_for("the report", lambda: scene.events() == ["autopilot-proposed"])
         approved = service.run("act", f"{scene.namespace}/nightly", "--reason", "seen enough").output
-        assert "a manager with this ledger: " + service.document["actions"]["ledger"] in approved
+        assert "a manager that uses this ledger: " + service.document["actions"]["ledger"] in approved
         wait_for("the act", lambda: template(scene.plane, first)["requests"]["cpu"] == "800m")
         wait_for("the status", lambda: scene.status().get("underWay") == 1)
         service.run("pause", "--reason", "incident")
@@ -147,5 +147,5 @@ def test_a_mistyped_workload_is_not_resumed(service: DeskScene) -> None:
     mistyped = f"{scene.namespace}/Deployment/wbe"
     done = CliRunner().invoke(root, ["--config", str(service.file), "autopilot", "resume", mistyped, *kubeconfig])
     assert done.exit_code == 2
-    assert f"the autopilot knows no workload {mistyped}" in done.output
+    assert f"the autopilot does not know workload {mistyped}" in done.output
     assert scene.events() == ["autopilot-resumed"]

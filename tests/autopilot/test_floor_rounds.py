@@ -145,7 +145,10 @@ def test_an_autoscaler_that_is_made_anew_or_scales_another_workload_is_no_longer
         meta = {"name": "web", "annotations": copy["metadata"]["annotations"]}
         scene.api.create(SCALERS, {"metadata": meta, "spec": copy["spec"]})
         # the copy has the floor and its mark, and a uid of its own
-        assert sorted(step.words for step in looks.step()) == ["the autoscaler is gone", "the ledger does not have it"]
+        assert sorted(step.words for step in looks.step()) == [
+            "the autoscaler is gone",
+            "the ledger has no row of this raise",
+        ]
         assert looks.least() == OWN
 
 
@@ -194,4 +197,4 @@ def test_a_policy_that_lends_no_more_gives_back(tmp_path: Path) -> None:
         looks = scaled(scene, tmp_path, 4, 6, 6, 6)
         assert len(looks.step()) == 1
         looks.factor = 1.0
-        assert [step.words for step in looks.step()] == ["no policy raises it any more"] and looks.least() == OWN
+        assert [step.words for step in looks.step()] == ["no policy permits it any more"] and looks.least() == OWN

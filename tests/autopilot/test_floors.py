@@ -150,7 +150,7 @@ def test_a_peak_counts_once_with_the_most_that_it_was_lent() -> None:
     titles = [
         news.title for news in floor_news([first, replace(first, refused="no"), FloorStep(first.event, first.lent, "")])
     ]
-    assert titles == [f"{WEB}: replicas are lent"]
+    assert titles == [f"{WEB}: minReplicas was raised"]
 
 
 def test_an_end_whose_answer_was_lost_is_no_fight() -> None:

@@ -404,7 +404,7 @@ def test_what_was_decided_under_a_policy_is_not_begun_once_that_is_edited(
     assert [e.verdict for e in reading.queue] == [QueueVerdict.ACT]
     scene.plane.api().patch(f"{scene.policies}/nightly", {"spec": {"atOnce": 4}})
     _, (held,) = rounds.carry_out(reading)
-    assert held.paused and "was changed since the round was decided" in held.words
+    assert held.paused and "was changed after the round was decided" in held.words
     assert scene.events() == ["autopilot-act"] and cpu(scene, web) == "1"
 
 

@@ -25,7 +25,7 @@ def test_what_was_refused_rests_with_its_reason_and_the_next_one_goes() -> None:
     assert (acts.candidate.workload, acts.verdict) == (ref("b"), QueueVerdict.ACT)
     assert (waits.candidate.workload, waits.reason) == (ref("a"), Reason.AUTOPILOT_REFUSED)
     # a quarter of an hour, of which a minute has passed
-    assert waits.words == "guardrail running-rollout: it rolls out; tried again in 14 min"
+    assert waits.words == "guardrail running-rollout: it rolls out; the next try is in 14 min"
     later = replace(inputs, now_seconds=NOW + 15 * MINUTE)
     assert names(decide(later)) == ["a"]  # at most one at once, the one that is worth more
 

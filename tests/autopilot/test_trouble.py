@@ -61,8 +61,11 @@ def matrix(*series: tuple[dict[str, str], str]) -> Any:
     [
         (matrix(), ""),
         (matrix(({}, "0"), ({"zone": "a"}, "-1"), ({"zone": "b"}, "NaN")), ""),
-        (matrix(({"zone": "a"}, "0"), ({"zone": "b"}, "2")), "autopilot.trouble_query says 2 for zone=b"),
-        (matrix(({}, "+Inf")), "autopilot.trouble_query says inf"),
+        (
+            matrix(({"zone": "a"}, "0"), ({"zone": "b"}, "2")),
+            "autopilot.trouble_query reports trouble, value 2 for zone=b",
+        ),
+        (matrix(({}, "+Inf")), "autopilot.trouble_query reports trouble, value inf"),
     ],
 )
 def test_a_value_above_nothing_is_trouble(answer: Any, words: str) -> None:
@@ -74,8 +77,8 @@ def test_a_value_above_nothing_is_trouble(answer: Any, words: str) -> None:
 def test_a_query_that_is_not_answered_is_trouble_too(status: int) -> None:
     refusal = {"status": "error", "errorType": "bad_data", "error": "no"}
     with answering(status, refusal) as url:
-        assert asked_trouble(settings("q", url), NOW).startswith("autopilot.trouble_query was not answered: ")
-    assert "not answered" in asked_trouble(settings("q", url), NOW)  # the server is gone
+        assert asked_trouble(settings("q", url), NOW).startswith("autopilot.trouble_query failed: ")
+    assert "trouble_query failed" in asked_trouble(settings("q", url), NOW)  # the server is gone
     assert "profiler.prometheus.url is not" in asked_trouble(settings("q", ""), NOW)
     assert asked_trouble(settings("", ""), NOW) == ""
 
@@ -90,8 +93,8 @@ def test_a_real_prometheus_answers_of_now(tmp_path: Any) -> None:
         texts = [asked_trouble(settings(query, server.url), at) for query, at in [*questions, ("burn(", NOW)]]
     assert texts[:4] == [
         "",
-        "autopilot.trouble_query says 1 for __name__=burning,zone=a",
+        "autopilot.trouble_query reports trouble, value 1 for __name__=burning,zone=a",
         "",
-        "autopilot.trouble_query says 1",
+        "autopilot.trouble_query reports trouble, value 1",
     ]
-    assert "was not answered" in texts[4] and "parse error" in texts[4]
+    assert "trouble_query failed" in texts[4] and "parse error" in texts[4]

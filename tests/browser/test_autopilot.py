@@ -47,7 +47,7 @@ def test_a_person_previews_tonight_lets_a_policy_act_and_pauses_everything(
         with support.served(app) as address:
             page = settled(open_page(f"{address}/autopilot", theme=theme, size=SIZE))
             queue = page.get_by_role("table", name="Queue")
-            expect(queue).to_contain_text("the next one opens")
+            expect(queue).to_contain_text("the next change window opens")
             page.get_by_role("link", name="Tonight").click()
             expect(queue).to_contain_text("propose")
             assert misfits(page) == [] and serious(page, axe) == []

@@ -108,7 +108,7 @@ def test_files_are_offered_for_what_a_gitops_tool_keeps(scene: EmbeddedAutopilot
     # of the namespace that is shown, and not of all
     row = {"namespace": "shop", "gitops": "flux"}
     assert '"namespaces\\": \\"shop\\"' in text_of(bundles.offer(view_of(scene), [row, row]))
-    with pytest.raises(NoData, match="no workload of a GitOps tool would change now"):
+    with pytest.raises(NoData, match="the autopilot would change no workload of a GitOps tool now"):
         scene.service().bundle(ELSEWHERE, BundleForm.KUSTOMIZE)
     with pytest.raises(NotAllowed, match=f"may not review in namespace {support.NAMESPACE}"):
         scene.service().bundle(VIEWER, BundleForm.KUSTOMIZE)
@@ -176,7 +176,7 @@ def test_saving_replaces_what_was_looked_at_and_nothing_else(scene: EmbeddedAuto
     assert row["mode"] == "Observe"
     with pytest.raises(UsageError, match="was changed after you opened it"):
         service.save_policy(APPROVER, body(atOnce=4), acting_spec)
-    with pytest.raises(UsageError, match="there is an AutopilotPolicy shop/nightly already"):
+    with pytest.raises(UsageError, match="AutopilotPolicy shop/nightly already exists"):
         service.save_policy(APPROVER, body(atOnce=4), None)
     with pytest.raises(UsageError, match="there is no AutopilotPolicy shop/renamed"):
         service.save_policy(APPROVER, {"metadata": {"name": "renamed", "namespace": "shop"}}, SPEC)
@@ -216,16 +216,16 @@ def test_a_policy_that_changed_since_it_was_looked_at_is_not_approved(scene: Emb
     [
         ("a: [", "line 1 is not YAML"),
         ("- 1", "not an object"),
-        ("spec: {}", "metadata.name: None is no name"),
-        (f"{HEAD}\nspec: 3", "spec: 3 is no object"),
+        ("spec: {}", "metadata.name: None is not a valid name"),
+        (f"{HEAD}\nspec: 3", "spec: 3 is not an object"),
         (f"{HEAD}\nspec: &a {{selector: *a}}", "line 2 uses an anchor or alias"),
         (f"{HEAD}\nspec: {'[' * 5000}", "line 2 is nested deeper than 20"),
         (f"# {'x' * (1 << 18)}", "larger than 262144 bytes"),
         (f"{HEAD}\nspec: {{1: 2}}", "key 1, which is not a string"),
         (f"{HEAD}\nspec: {{mode: Off}}", "YAML reads Off without quotes as false"),
-        (f"{HEAD}\nspec: {{selector: {{matchLables: {{a: b}}}}}}", "spec.selector.matchLables is no field"),
-        (f"kind: Deployment\n{HEAD}", "kind: 'Deployment' is not that of a policy"),
-        ("metadata: {name: a/../b, namespace: b}", "metadata.name: 'a/../b' is no name"),
+        (f"{HEAD}\nspec: {{selector: {{matchLables: {{a: b}}}}}}", "spec.selector.matchLables is not a field"),
+        (f"kind: Deployment\n{HEAD}", "kind: 'Deployment' is not a policy's kind"),
+        ("metadata: {name: a/../b, namespace: b}", "metadata.name: 'a/../b' is not a valid name"),
         ("metadata: {name: a, namespace: 'b?dryRun=All'}", "metadata.namespace: 'b"),
         ("a: 2026-02-31", "not YAML"),
         ('a: "\\UFFFFFFFF"', "not YAML"),
@@ -240,7 +240,7 @@ def test_a_text_that_is_no_policy_is_refused_by_name(text: str, message: str) ->
 def test_a_name_that_is_no_part_of_a_path_is_refused_before_anything_is_asked(
     scene: EmbeddedAutopilot, name: str
 ) -> None:
-    with pytest.raises(UsageError, match=r"is no name|is not NAMESPACE/NAME"):
+    with pytest.raises(UsageError, match=r"is not a valid name|is not NAMESPACE/NAME"):
         scene.service().policy(APPROVER, name)
 
 
@@ -305,7 +305,7 @@ def test_scripts_see_pause_and_resume_by_the_same_rights(scene: EmbeddedAutopilo
         for unread in ({"mode": "Act"}, {"mode": "Act", "digest": "", "reason": "sure"}):
             refused = post(f"/policies/{POLICY}/mode", unread)
             assert (refused.status_code, refused.json()["error"]) == (428, "UnseenVersion")
-            assert f"{POLICY} lacks the digest" in refused.json()["message"]
+            assert f"{POLICY} does not contain the digest" in refused.json()["message"]
         assert scene.policy()["spec"]["mode"] == "Observe"
         agreed = {"mode": "Act", "digest": stored["digest"]}
         assert post(f"/policies/{POLICY}/mode", agreed).status_code == 200
