@@ -1,1 +1,1 @@
-"""Rules of Kubernetes and Koordinator: requests, QoS classes, quantities, selectors, writes. Pure; each rule once."""
+"""The rules of Kubernetes and Koordinator for requests, QoS classes, quantities, selectors and writes. Pure."""

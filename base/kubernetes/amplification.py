@@ -1,7 +1,7 @@
-"""Nodes whose allocatable was raised beyond the machine: how large they are, and how large they look. Pure.
+"""Nodes whose allocatable an annotation amplified beyond the machine: their real and their amplified amounts. Pure.
 
-The node's annotations say it: `raw-allocatable` {"cpu": "64"} and `resource-amplification-ratio` {"cpu": 1.2}.
-Source: Koordinator's `apis/extension`.
+The annotations are `raw-allocatable` {"cpu": "64"} and `resource-amplification-ratio` {"cpu": 1.2}. Source:
+Koordinator's `apis/extension`.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ LARGEST_RATIO: Final = 100
 
 
 def raw_allocatable(annotations: Mapping[str, str]) -> dict[str, int]:
-    """Allocatable before amplification: cpu in millicores, others in whole units; what cannot be read is left out."""
+    """Return allocatable before amplification: cpu in millicores, others in whole units, without unreadable amounts."""
     return parse_readable_quantities(readable_object(annotations.get(RAW_ALLOCATABLE_ANNOTATION, "")))
 
 
 def machine_allocatable(allocatable: Mapping[NameT, int], annotations: Mapping[str, str]) -> dict[NameT | str, int]:
-    """Return the machine's own amounts for pods: `raw_allocatable`, and allocatable for resources that it lacks."""
+    """Return the unamplified allocatable: `raw_allocatable`, or the given amount if that lacks the resource."""
     return dict(allocatable) | raw_allocatable(annotations)
 
 
 def amplification_of(annotations: Mapping[str, str], resource: str) -> Fraction:
-    """Return the ratio by which the node's amount of a resource is amplified, exactly as written.
+    """Return the ratio by which the node's amount of a resource is amplified, exactly as written in the annotation.
 
-    The ratio is 1 if the annotation lacks it or has no number from 1 to 100.
+    The ratio is 1 if the annotation lacks the resource or has no number from 1 to 100 for it.
     """
     ratio = readable_object(annotations.get(AMPLIFICATION_RATIO_ANNOTATION, "")).get(resource)
     if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not math.isfinite(ratio):

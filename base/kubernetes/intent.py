@@ -1,8 +1,8 @@
-"""What a pure function wants done to the Kubernetes API: the four kinds of write the product knows.
+"""The writes to the Kubernetes API that a pure decision requests: the product has these four kinds and no other.
 
-Decisions return intents, `base.kube.Writer` sends them. Server-side apply is for what we own, a JSON patch
-with `test` operations for what a person accepted (it fails when the object is no longer what was looked at), delete
-for what we created, create for what must not exist yet: a pod, a binding, an eviction. There is no other write.
+Decisions return intents, `base.kube.Writer` sends them. Server-side apply is for fields that cotenant owns; a JSON
+patch with `test` operations is for what a person accepted, and fails if the object has changed since; delete is for
+objects that cotenant created; create is for what must not exist yet: a pod, a binding, an eviction.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ DNS_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Address:
-    """The address of an object: `resource` is the plural, `namespace` is empty for cluster-scoped kinds.
+    """The address of an object: `resource` is the kind's plural, `namespace` is empty for cluster-scoped kinds.
 
-    api_version: "v1" or "group/version".
+    `api_version` is "v1" or "group/version".
     """
 
     api_version: str
@@ -30,20 +30,20 @@ class Address:
 
     @property
     def collection(self) -> str:
-        """Path of all objects beside this one."""
+        """URL path of the list of all objects of this kind in this namespace."""
         root = f"/apis/{self.api_version}" if "/" in self.api_version else f"/api/{self.api_version}"
         inside = f"/namespaces/{self.namespace}" if self.namespace else ""
         return f"{root}{inside}/{self.resource}"
 
     @property
     def path(self) -> str:
-        """Path of the object itself."""
+        """URL path of the object."""
         return f"{self.collection}/{self.name}"
 
     def manifest(self, kind: str, metadata: Mapping[str, Any] | None = None, **parts: Any) -> dict[str, Any]:
-        """The object here as JSON: apiVersion, kind, metadata with this name and namespace, and `parts` like `spec`.
+        """Return a JSON object for this address: apiVersion, kind, metadata with its name and namespace, and `parts`.
 
-        metadata: what it has beside name and namespace, such as labels.
+        `parts` are fields like `spec`; `metadata` has further entries of the metadata, such as labels.
         """
         where = {"name": self.name} | ({"namespace": self.namespace} if self.namespace else {})
         return {"apiVersion": self.api_version, "kind": kind, "metadata": where | dict(metadata or {}), **parts}
@@ -55,10 +55,10 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """Server-side apply of exactly the fields that we own; a field left out is given back.
+    """Server-side apply of exactly the fields that cotenant owns; leaving a field out gives up its ownership.
 
-    body: the whole object with apiVersion, kind and metadata.name; a metadata.resourceVersion makes it conditional.
-    force: take fields over from other managers; without it they refuse with a conflict. asker: as of a Create.
+    `body` has apiVersion, kind and metadata.name; a metadata.resourceVersion makes the write conditional. `force` takes
+    fields over from other managers; without it they cause a conflict. `asker` is as in Create.
     """
 
     address: Address
@@ -71,7 +71,7 @@ class Apply:
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """RFC 6902 operations, applied all or not at all."""
+    """A JSON patch (RFC 6902) of one object, of which all operations are applied or none."""
 
     address: Address
     operations: tuple[Mapping[str, Any], ...]
@@ -83,9 +83,9 @@ class Patch:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Remove an object, only while it still is the one with this uid, and of this resourceVersion, where given.
+    """The deletion of an object, only if its uid, and its resourceVersion `version` if given, are still the same.
 
-    grace_seconds: how long its containers may take to end; None leaves it to the object.
+    `grace_seconds` is the time its containers have to terminate; None is the pod's own grace period.
     """
 
     address: Address
@@ -97,9 +97,9 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Make an object that must not exist yet, or with `subresource` act on one: pods/binding, pods/eviction.
+    """The creation of an object that must not exist yet, or of a pod's `subresource`: binding, eviction.
 
-    asker: for which object it is made, as `Address` has it in text; where it cannot be made, that one is told.
+    `asker` is the object that needs it, as text of its `Address`; if the creation fails, that object gets an Event.
     """
 
     address: Address
@@ -116,10 +116,10 @@ COMPONENT_LABEL: Final = "app.kubernetes.io/component"
 def eviction_of(
     pod: Address, uid: str, why: str, options: Mapping[str, Any] | None = None, component: str = "manager"
 ) -> Create:
-    """Ask the API server, which honours disruption budgets, for the end of the very pod with this uid.
+    """Return the eviction of the pod with this uid; the API server honours disruption budgets.
 
-    options: DeleteOptions as JSON; of their preconditions the uid is always this one. component: manager or
-    enforcer, whose policies go by our labels and refuse evictions without.
+    `options` are DeleteOptions as JSON; their uid precondition is always this uid. `component` (manager or enforcer)
+    becomes a label, without which the component's admission policy refuses the eviction.
     """
     preconditions = {**((options or {}).get("preconditions") or {}), "uid": uid}
     body = Address("policy/v1", "evictions", pod.name, pod.namespace).manifest(

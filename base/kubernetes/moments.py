@@ -1,4 +1,4 @@
-"""Moments and durations as Kubernetes writes them. Pure.
+"""Times and durations as Kubernetes writes them. Pure.
 
 Source: Kubernetes API conventions (RFC 3339 in UTC, whole seconds) and Go's time.ParseDuration.
 """
@@ -23,22 +23,22 @@ APART_SECONDS: Final = 120.0
 
 
 def believable_seconds(ours: float, theirs: float | None) -> float:
-    """Return which of two clocks' times to use: ours, unless the other one differs much; None = not known."""
+    """Return the local time `ours`, or `theirs` if it is known and differs from it by more than APART_SECONDS."""
     return ours if theirs is None or abs(ours - theirs) <= APART_SECONDS else theirs
 
 
 def moment(seconds: float) -> str:
-    """A moment as Kubernetes writes it: whole seconds, UTC."""
+    """Return a Unix time as Kubernetes' Time: RFC 3339 in UTC, whole seconds."""
     return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def micro_moment(seconds: float) -> str:
-    """A moment as Kubernetes' MicroTime: with microseconds, UTC."""
+    """Return a Unix time as Kubernetes' MicroTime: RFC 3339 in UTC, with microseconds."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def seconds_of(text: str, what: str) -> float:
-    """Seconds of a Go duration such as "24h" or "1m30s"; UsageError names `what`."""
+    """Parse a Go duration such as "24h" or "1m30s" to seconds; raise UsageError, naming `what`, if it is invalid."""
     seconds = 0.0 if text in ("0", "") else duration_seconds(text)
     if seconds is None:
         raise UsageError(
@@ -48,7 +48,7 @@ def seconds_of(text: str, what: str) -> float:
 
 
 def duration_seconds(text: Any) -> float | None:
-    """Seconds of a Go duration without a sign, as Go's parser takes it; None for anything else."""
+    """Parse an unsigned Go duration to seconds as Go does; return None for anything else."""
     if not isinstance(text, str) or not 0 < len(text) <= LENGTH_CAP:
         return None
     at, seconds = 0, 0.0
@@ -61,9 +61,9 @@ def duration_seconds(text: Any) -> float | None:
 
 
 def moment_of(text: Any, what: str) -> float | None:
-    """Unix time of a moment as Kubernetes writes it, in UTC where it names no zone; None for none.
+    """Parse an RFC 3339 time to Unix time, in UTC if it has no zone; return None for an empty text.
 
-    UsageError names `what` for a text that is no moment.
+    Raise UsageError, which names `what`, if the text is not a time.
     """
     if not text:
         return None

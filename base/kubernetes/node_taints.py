@@ -1,7 +1,7 @@
-"""Taints of ours on nodes, and the patches that set, change and take them away. Pure.
+"""The taints that cotenant sets on nodes, and the patches that set, change and remove them. Pure.
 
-EMPTYING_TAINT is the mark of a node that is emptied; its value says who began: APPROVED for a person, none for the
-manager's own rounds. LOAD_TAINT keeps pods away from busy nodes.
+EMPTYING_TAINT marks a node that is being emptied; its value is APPROVED if a person started it, and empty if the
+manager did. LOAD_TAINT keeps pods away from busy nodes.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def node_address(name: str) -> Address:
 
 
 def taint_patch(node: TaintedNode, key: str, why: str, *, effect: str = AVOIDED, value: str = "") -> Patch | None:
-    """Add the taint to the node's taints, or change its effect; None if it is already set.
+    """Return the patch that adds a taint to the node or changes its effect; None if the taint is already set.
 
-    A key may stand there once for each effect: one is left.
+    If the node has the key several times, with different effects, one taint remains.
     """
     places = _taint_indexes(node, (key,))
     if places:
@@ -51,7 +51,7 @@ def taint_patch(node: TaintedNode, key: str, why: str, *, effect: str = AVOIDED,
 
 
 def untaint_patch(node: TaintedNode, keys: Sequence[str], why: str) -> Patch | None:
-    """Take the taints of these keys away and leave the others; None where there is none."""
+    """Return the patch that removes the taints with these keys, or None if the node has none of them."""
     operations = _removals(node, _taint_indexes(node, keys))
     return _patch(node, operations, why) if operations else None
 
@@ -61,7 +61,7 @@ def _taint_indexes(node: TaintedNode, keys: Sequence[str]) -> list[int]:
 
 
 def _removals(node: TaintedNode, places: Sequence[int]) -> list[dict[str, Any]]:
-    """The last first, so that the others stay where they are until it is their turn."""
+    """Remove the last taint first, so that the indices of the others stay valid."""
     operations: list[dict[str, Any]] = []
     for place in reversed(places):
         at = f"/spec/taints/{place}"

@@ -1,7 +1,7 @@
-"""Nodes and pods as decisions about colocation look at them: a few fields of thousands of objects. Pure.
+"""Nodes and pods as decisions about colocation read them: a few fields of thousands of objects. Pure.
 
-Amounts are integers by the resource's name on the wire: cpu in millicores, everything else in its own unit (bytes for
-memory; batch-cpu and mid-cpu are whole numbers that mean millicores).
+Amounts are integers by resource name: cpu in millicores, everything else in its own unit (bytes for memory; batch-cpu
+and mid-cpu are whole numbers that mean millicores).
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ LAG_SECONDS: Final = 60.0
 
 
 def outlasts_its_end(gone_by_seconds: float | None, now_seconds: float) -> bool:
-    """Return whether a deleted pod still exists after its grace period: a finalizer or a silent node keeps it.
+    """Return whether a deleted pod still exists after its grace period, because of a finalizer or an unreachable node.
 
-    gone_by_seconds: Unix time at which its grace period ends (its deletionTimestamp); None: it is not being deleted.
+    `gone_by_seconds` is the Unix time at which the grace period ends; None if the pod is not being deleted.
     """
     return gone_by_seconds is not None and now_seconds >= gone_by_seconds + LAG_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
 class ObservedNode:
-    """A Node. `annotations` holds only those of koordinator.sh and cotenant.dev and their subdomains."""
+    """A Node; its `annotations` are only those with a key of koordinator.sh, cotenant.dev or their subdomains."""
 
     name: str
     uid: str
@@ -49,7 +49,7 @@ class ObservedNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodState:
-    """Facts that gates and placements rest on: the pod's node or "", what the scheduler counts for it, its gates."""
+    """The state of a pod that scheduling gates and placements depend on: its node (or ""), requests and gates."""
 
     node: str = ""
     phase: str = "Pending"
@@ -62,13 +62,12 @@ class PodState:
 
 @dataclass(frozen=True, slots=True)
 class ObservedPod:
-    """A Pod that may be on a node; labels and annotations as of ObservedNode's annotations.
+    """A Pod that may be on a node; labels and annotations are restricted as in ObservedNode.
 
-    requests: what the scheduler counts for it, overhead and init containers included.
-    owner: (kind, name) of its controller, ("", "") without one; template_hash: of a Deployment's pod, else "";
-    deployment_config: that its label names, else "".
-    start_seconds: Unix time at which its kubelet accepted it, None before. gone_by_seconds: Unix time at which
-    the grace period of a pod that is being deleted ends.
+    `requests` are those that the scheduler counts, including overhead and init containers. `owner` is (kind, name) of
+    its controller, ("", "") without one. `template_hash` is set for a Deployment's pod, `deployment_config` is the name
+    in its label; otherwise they are "". `start_seconds` is the Unix time at which the kubelet accepted it, None before;
+    `gone_by_seconds` is the Unix time at which the grace period of a deleted pod ends.
     """
 
     namespace: str
@@ -96,12 +95,12 @@ class ObservedPod:
 
     @property
     def qos_class(self) -> QosClass:
-        """The QoS class by the pod's label."""
+        """The Koordinator QoS class of the pod's label."""
         return qos_of(self.labels)
 
     @property
     def priority_class(self) -> PriorityClass:
-        """Raw: the label's name, else the band of its priority."""
+        """The priority class of the pod's label, else that of its priority's band; no default is applied."""
         return priority_of(self.labels, self.priority)
 
 
@@ -110,7 +109,7 @@ ON_NODES: Final = f"spec.nodeName!=,{NOT_ENDED}"
 
 
 def node_of(node: NodeWire) -> ObservedNode:
-    """Convert a Node to the form in which controllers keep it: integer amounts by resource name, our annotations."""
+    """Return a Node as controllers cache it: integer amounts by resource name, annotations of known domains."""
     meta, what = node.metadata, f"node {node.metadata.name}"
     return ObservedNode(
         name=meta.name,
@@ -124,7 +123,7 @@ def node_of(node: NodeWire) -> ObservedNode:
 
 
 def pod_of(pod: ObservedPodWire) -> ObservedPod:
-    """Convert a Pod to the form in which controllers keep it: counted requests, its controller, Unix times."""
+    """Return a Pod as controllers cache it: the requests that count, its controller, times as Unix seconds."""
     meta, spec = pod.metadata, pod.spec
     return ObservedPod(
         namespace=sys.intern(meta.namespace),

@@ -1,4 +1,4 @@
-"""The workload behind a pod's direct controller, read from names where the controller itself is not read. Pure."""
+"""The workload behind a pod's direct controller, derived from names where the controller itself is not read. Pure."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _SCHEDULED_MINUTE: Final = re.compile(r"-\d{8}$")
 def owner_by_name(
     ref: WorkloadRef, template_hash: str, config_label: str, known: Collection[WorkloadRef] = ()
 ) -> WorkloadRef | None:
-    """The owner of a ReplicaSet, ReplicationController or Job by its name; None without confirmation.
+    """Return the owner of a ReplicaSet, ReplicationController or Job, derived from its name; None if not confirmed.
 
-    A label of its pods confirms it (the template's hash, the DeploymentConfig), or that the owner is among `known`.
+    The owner is confirmed if a label of the pods matches (template hash, DeploymentConfig) or if it is in `known`.
     """
     match ref.kind:
         case "ReplicaSet":
@@ -56,12 +56,12 @@ def owner_by_name(
 
 
 def workload_by_name(owner: WorkloadRef, template_hash: str, config_label: str) -> WorkloadRef:
-    """The workload of a pod's direct controller, where controllers are not read: by its name and the pod's labels."""
+    """Return the workload of a pod's direct controller, derived from the controller's name and the pod's labels."""
     return cron_job_of(deployment_config_of(deployment_of(owner, template_hash), config_label))
 
 
 def deployment_of(owner: WorkloadRef, template_hash: str) -> WorkloadRef:
-    """The Deployment of a ReplicaSet that carries the hash of the pod's template in its name; else the owner itself."""
+    """Return the Deployment of a ReplicaSet whose name ends with the pod template's hash, else the owner itself."""
     suffix = f"-{template_hash}"
     if owner.kind != "ReplicaSet" or not template_hash or not owner.name.endswith(suffix):
         return owner
@@ -69,7 +69,7 @@ def deployment_of(owner: WorkloadRef, template_hash: str) -> WorkloadRef:
 
 
 def deployment_config_of(owner: WorkloadRef, label: str) -> WorkloadRef:
-    """The DeploymentConfig of a ReplicationController whose pods carry its name in their label; else the owner."""
+    """Return the DeploymentConfig of a ReplicationController if `label` names it; otherwise the owner itself."""
     name = _NUMBERED.sub("", owner.name)
     if owner.kind != "ReplicationController" or not label or label != name or name == owner.name:
         return owner
@@ -77,7 +77,7 @@ def deployment_config_of(owner: WorkloadRef, label: str) -> WorkloadRef:
 
 
 def cron_job_of(owner: WorkloadRef) -> WorkloadRef:
-    """The CronJob of a Job that is named as one of its Jobs; else the owner itself."""
+    """Return the CronJob of a Job whose name ends with a scheduled minute; otherwise the owner itself."""
     name = _SCHEDULED_MINUTE.sub("", owner.name)
     if owner.kind != "Job" or name in ("", owner.name):
         return owner

@@ -1,4 +1,4 @@
-"""Parts of Kubernetes objects that several kinds share: pods by identity, references, taints, conditions. Pure."""
+"""Parts that several kinds of Kubernetes objects share: pod identities, references, taints, conditions. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A pod by name or a controller; an empty part is not asked for. `controlling`: it must be the managing owner."""
+    """A pod's name or owner to match; an empty field matches anything. If `controlling`, the owner must manage it."""
 
     kind: str = ""
     name: str = ""
@@ -24,7 +24,7 @@ class Reference:
 
     @classmethod
     def parse(cls, body: Json, namespace: str = "") -> Reference:
-        """Parse an object reference or owner reference; `namespace` applies if it names none."""
+        """Parse an object reference or owner reference; `namespace` is its default namespace."""
         return cls(
             str(body.get("kind") or ""),
             str(body.get("name") or ""),
@@ -37,7 +37,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class PodIdentity:
-    """Name, labels, annotations and owners of a pod, by which rules select pods; controllers: its ownerReferences."""
+    """The properties by which rules select pods: name, labels, annotations and `controllers` (its ownerReferences)."""
 
     namespace: str
     name: str
@@ -48,7 +48,7 @@ class PodIdentity:
 
     @classmethod
     def parse(cls, pod: Json, namespace: str = "") -> PodIdentity:
-        """Parse a pod from JSON; `namespace` applies if the object itself lacks it."""
+        """Parse a pod from JSON; `namespace` is used if the object has none."""
         meta = pod.get("metadata") or {}
         inside = str(meta.get("namespace") or namespace)
         return cls(
@@ -80,19 +80,19 @@ class Taint:
     effect: str = ""
 
     def tolerated(self, tolerations: Sequence[Toleration]) -> bool:
-        """Return whether one of the tolerations covers the taint; PreferNoSchedule needs none."""
+        """Return whether one of the tolerations tolerates the taint; PreferNoSchedule needs no toleration."""
         return self.effect == "PreferNoSchedule" or any(_tolerates(toleration, self) for toleration in tolerations)
 
     @classmethod
     def parse(cls, body: Json) -> Taint:
-        """Parse one entry of `taints`; UsageError where it is no object."""
+        """Parse one entry of `taints`; raise UsageError if it is not an object."""
         body = object_of(body, "an entry of taints")
         return cls(str(body.get("key") or ""), str(body.get("value") or ""), str(body.get("effect") or ""))
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One condition of the status; `since`: lastTransitionTime as written."""
+    """A condition of an object's status; `since` is its lastTransitionTime as written."""
 
     type: str
     status: str
@@ -102,19 +102,19 @@ class Condition:
 
     @classmethod
     def parse(cls, body: Json) -> Condition:
-        """Parse one entry of a status's conditions; UsageError where it is no object."""
+        """Parse one entry of a status's conditions; raise UsageError if it is not an object."""
         body = object_of(body, "an entry of status.conditions")
         names = ("type", "status", "reason", "message", "lastTransitionTime")
         return cls(*(str(body.get(name) or "") for name in names))
 
     def body(self) -> dict[str, str]:
-        """Return the condition as an object's status has it."""
+        """Return the condition as a JSON object for an object's status."""
         texts = {"type": self.type, "status": self.status, "reason": self.reason, "message": self.message}
         return {**texts, "lastTransitionTime": self.since}
 
 
 def toleration(body: Json) -> Toleration:
-    """Parse an entry of a pod's `tolerations`; UsageError where it is no object."""
+    """Parse one entry of a pod's `tolerations`; raise UsageError if it is not an object."""
     body = object_of(body, "an entry of tolerations")
     return Toleration(
         str(body.get("key") or ""),
@@ -125,11 +125,11 @@ def toleration(body: Json) -> Toleration:
 
 
 def object_of(value: Any, what: str) -> Json:
-    """A part of an object, {} where there is none; UsageError names `what` when it is no object."""
+    """Return a value as a JSON object, {} for None; raise UsageError, which names `what`, for another type."""
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise UsageError(f"{what} is {type(value).__name__}, not an object", fix="Look at the indentation.")
+        raise UsageError(f"{what} is {type(value).__name__}, not an object", fix="Check its indentation.")
     return value
 
 

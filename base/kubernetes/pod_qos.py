@@ -1,6 +1,6 @@
-"""Kubernetes' QoS class of a pod (status.qosClass), not to be taken for Koordinator's (`base.kubernetes.qos`). Pure.
+"""Kubernetes' QoS class of a pod (status.qosClass), which is not Koordinator's (`base.kubernetes.qos`). Pure.
 
-The one implementation of the rule; code with other structs than plain JSON passes their amounts to `qos_class_of`.
+This is the only implementation of the rule; code whose pods are not plain JSON calls `qos_class_of` with their amounts.
 Source: Kubernetes documentation, "Pod Quality of Service Classes" and "Assign Pod-level CPU and memory resources";
 checked on a real API server's status.qosClass (tests/cluster/test_pod_vocabulary.py).
 """
@@ -32,10 +32,10 @@ class PodQos(StrEnum):
 
 
 def qos_class_of(containers: Iterable[Pair], own: Pair | None = None) -> PodQos:
-    """QoS class by requests and limits of all containers, init containers and sidecars among them.
+    """Return the QoS class from requests and limits of all containers, including init containers and sidecars.
 
-    own: the pod's own (spec.resources), which then decide alone; None when it has none. Only cpu and memory count, and
-    an amount of 0 counts as not set. A request that is not set is the limit, as the API server's defaults have it.
+    `own` are pod-level requests and limits (spec.resources), which then decide alone. Only cpu and memory count; an
+    amount of 0 counts as not set. A missing request is the limit, as the API server sets it by default.
     """
     pairs = [_nonzero_amounts(*pair) for pair in ([own] if own is not None else containers)]
     if not any(requests or limits for requests, limits in pairs):
@@ -45,7 +45,7 @@ def qos_class_of(containers: Iterable[Pair], own: Pair | None = None) -> PodQos:
 
 
 def pod_qos(spec: Mapping[str, Any]) -> PodQos:
-    """QoS class of a pod spec as the API writes it; an amount that cannot be read counts as not set."""
+    """Return the Kubernetes QoS class of a pod spec as JSON; an unreadable amount counts as not set."""
     mains, inits = (
         [container for container in spec.get(group) or () if isinstance(container, Mapping)] for group in _GROUPS
     )
@@ -59,7 +59,7 @@ def pod_qos(spec: Mapping[str, Any]) -> PodQos:
 
 
 def _nonzero_amounts(requests: Amounts, limits: Amounts) -> tuple[dict[Resource, int], dict[Resource, int]]:
-    """Both sides without amounts of 0, requests completed by limits."""
+    """Return requests and limits without amounts of 0; a missing request is the limit."""
     completed = effective_requests(requests, limits)
     return {r: a for r, a in completed.items() if a}, {r: a for r, a in limits.items() if a}
 

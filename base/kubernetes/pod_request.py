@@ -1,4 +1,4 @@
-"""Amounts by resource name, and how those of containers add up to a pod's. Pure.
+"""Amounts by resource name, and how the amounts of containers add up to a pod's. Pure.
 
 `pod_wire` reads a Pod and `pod_resources` counts it; both add by `container_total` and `pod_total`. Amounts are
 integers: cpu in millicores, every other resource in its own unit (bytes, pieces). Source: Kubernetes documentation,
@@ -34,17 +34,17 @@ Name = TypeVar("Name", bound=str)
 
 
 def effective_requests(requests: Mapping[Name, int], limits: Mapping[Name, int]) -> dict[Name, int]:
-    """Return the requests that the scheduler counts for a container; a request that is not set is the limit.
+    """Return the requests that the scheduler counts for a container; a missing request is the limit.
 
-    The API server sets it so when it accepts the pod, for every resource. A resource without either is not in it.
+    The API server sets the request so for every resource. A resource with neither request nor limit is left out.
     """
     return {**limits, **requests}
 
 
 def effective_request(request: float | None, limit: float | None) -> float:
-    """Return the amount that the scheduler counts for a container.
+    """Return the amount of one resource that the scheduler counts for a container.
 
-    It is the request, else the limit (the API server then sets the request to it), else 0.
+    It is the request, else the limit (to which the API server sets a missing request), else 0.
     """
     amounts = (request, limit)
     return next((amount for amount in amounts if amount is not None), 0)
@@ -55,8 +55,8 @@ def container_total(
 ) -> dict[Name, int]:
     """Return the amounts that a pod's containers need at the same time, by resource.
 
-    max(containers + sidecars, the largest init container + sidecars started before it). inits: amounts of each init
-    container, in their order, and whether it stays (restartPolicy Always: a sidecar).
+    The total is max(containers + sidecars, the largest init container + sidecars started before it). `inits` has, in
+    their order, the amounts of each init container and whether it is a sidecar (restartPolicy Always).
     """
     running = sum_amounts(containers)
     sidecars: dict[Name, int] = {}
@@ -72,16 +72,16 @@ def container_total(
 def pod_total(
     containers: Mapping[Name, int], own: Mapping[Name, int], overhead: Mapping[Name, int] | None = None
 ) -> dict[Name, int]:
-    """Return the total amounts of a pod: the containers' total and the overhead of its RuntimeClass.
+    """Return the total amounts of a pod: the containers' total plus the overhead of its RuntimeClass.
 
-    own: the pod's own amounts (spec.resources), which replace the containers' total for the resources they name.
+    `own` are pod-level amounts (spec.resources), which replace the containers' total of the resources they name.
     """
     total = {**containers, **own}
     return sum_amounts((total, overhead)) if overhead else total
 
 
 def parse_quantities(quantities: Mapping[str, Any], what: str = "") -> dict[str, int]:
-    """Amounts of a map of quantities."""
+    """Parse a map of quantities to integer amounts; raise QuantityError, which names `what`, for an invalid one."""
     if not isinstance(quantities, Mapping):
         raise UsageError(f"{what}: resources are {type(quantities).__name__}, not an object", fix="Write name: amount.")
     return {
@@ -93,7 +93,7 @@ def parse_quantities(quantities: Mapping[str, Any], what: str = "") -> dict[str,
 def named_amounts(quantities: Mapping[str, Any] | None, what: str) -> dict[str, int]:
     """Parse amounts as `parse_quantities` does, but leave out unreadable ones.
 
-    Raises QuantityError that names `what` if cpu or memory cannot be read.
+    Raise QuantityError, which names `what`, if cpu or memory is unreadable.
     """
     amounts: dict[str, int] = {}
     for name, text in (quantities or {}).items():
@@ -106,7 +106,7 @@ def named_amounts(quantities: Mapping[str, Any] | None, what: str) -> dict[str, 
 
 
 def readable_amounts(quantities: Mapping[str, Any]) -> dict[Resource, int]:
-    """CPU and memory of a map of quantities; what cannot be read is left out."""
+    """Parse the CPU and memory of a map of quantities; unreadable amounts are left out."""
     amounts: dict[Resource, int] = {}
     for resource in Resource:
         if resource.value in quantities:
@@ -125,12 +125,12 @@ def parse_readable_quantities(quantities: Mapping[str, Any]) -> dict[str, int]:
 
 
 def format_quantities(amounts: Amounts) -> dict[str, str]:
-    """Amounts as the API writes them: bytes in binary suffixes for memory and storage, plain numbers else."""
+    """Return amounts as Kubernetes quantities: memory and storage with binary suffixes, others as plain numbers."""
     return {name: _format(name, amount) for name, amount in sorted(amounts.items())}
 
 
 def sum_amounts(rooms: Iterable[Mapping[Name, int]]) -> dict[Name, int]:
-    """Sum by resource name; `quantity.LARGEST` is as much or more."""
+    """Add amounts by resource name; a sum is at most `quantity.LARGEST`, which means "this much or more"."""
     total: dict[Name, int] = {}
     for amounts in rooms:
         for name, amount in amounts.items():
@@ -139,18 +139,18 @@ def sum_amounts(rooms: Iterable[Mapping[Name, int]]) -> dict[Name, int]:
 
 
 def rest(amounts: Amounts, taken: Amounts) -> dict[str, int]:
-    """Return what is left of the named resources, never below zero."""
+    """Return `amounts` minus `taken` for each resource of `amounts`, never below zero."""
     return {name: max(0, amount - taken.get(name, 0)) for name, amount in amounts.items()}
 
 
 def fits(request: Amounts, capacity: Amounts, only: Iterable[str] | None = None) -> bool:
-    """Return whether the capacity covers a request; `only`: the resources that are checked, None = all."""
+    """Return whether the capacity covers a request; `only` limits the check to these resources."""
     names = request.keys() if only is None else request.keys() & set(only)
     return all(request[name] <= capacity.get(name, 0) for name in names)
 
 
 def select_amounts(request: Amounts, names: Iterable[str]) -> dict[str, int]:
-    """The request's amounts of these resources."""
+    """Return the request's amounts of the named resources."""
     return {name: request.get(name, 0) for name in names}
 
 
@@ -162,7 +162,7 @@ def _format(name: str, amount: int) -> str:
 
 
 def larger(first: Mapping[Name, int], second: Mapping[Name, int]) -> dict[Name, int]:
-    """The larger amount by resource name; a name that only one of both has keeps its amount."""
+    """Return the larger amount for each resource; an amount that only one map has is kept."""
     return {
         name: max(first.get(name, 0), second.get(name, 0)) for name in (*first, *(n for n in second if n not in first))
     }
@@ -177,7 +177,7 @@ MID_NAMES: Final[Mapping[str, Resource]] = {
 
 
 def mid_request_of(requests: Mapping[str, int]) -> Mapping[Resource, int]:
-    """CPU (millicores) and memory (bytes) of a pod's requests by name; a resource that is not requested has no key."""
+    """Return a pod's requests of mid CPU (millicores) and mid memory (bytes); a resource without request has no key."""
     amounts: dict[Resource, int] = {}
     for name, resource in MID_NAMES.items():
         if name in requests:

@@ -1,9 +1,9 @@
-"""Resources of a pod: requested by its spec, allocated by its kubelet, applied to its containers. Pure.
+"""The resources of a pod: requested by its spec, allocated by its kubelet, applied to its containers. Pure.
 
-A resize in place is three amounts for a while: the spec asks, the kubelet allocates, the runtime carries out. Until
-they agree, a node owes the pod the largest of them, and no more than the kubelet has allocated where it called the
-resize infeasible. That is kube-scheduler's rule; whoever counts pods on nodes counts by `counted_requests`, so that
-nothing is promised twice and no pod is counted with what it never got.
+During a resize in place three amounts differ: the spec requests, the kubelet allocates, the runtime applies. Until they
+agree, the pod counts on its node with the largest of them; if the kubelet called the resize infeasible, the spec is
+ignored. This is kube-scheduler's rule; all code that counts pods on nodes uses `counted_requests`, so that no capacity
+is promised twice and no pod is counted with amounts that it never got.
 
 `pod_wire.pod_resources` decodes a Pod of the API into `PodResources`. Amounts are integers by resource name: cpu in
 millicores, every other resource in its own unit. Source: `PodRequests` and `PodLimits` of Kubernetes 1.35
@@ -36,7 +36,7 @@ class ContainerKind(StrEnum):
 
 
 class ResizeState(StrEnum):
-    """The progress of an in-place resize, by the pod's conditions."""
+    """The progress of an in-place resize, according to the pod's conditions."""
 
     NONE = "none"
     DEFERRED = "deferred"
@@ -48,11 +48,11 @@ class ResizeState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ContainerResources:
-    """Amounts of one container.
+    """The requests and limits of one container: by its spec, and as its kubelet reports them.
 
-    requests, limits: by the spec, a request that is not set being the limit, as the API server's defaults have it.
-    actual_requests, actual_limits: in force, by status.containerStatuses[].resources.
-    allocated: requests that the kubelet has admitted. None: the kubelet has not reported it, which is not "nothing".
+    `requests` and `limits` are the spec's, where a missing request is the limit, as the API server sets it by default.
+    `actual_requests` and `actual_limits` are applied (status.containerStatuses[].resources). `allocated` are the
+    requests that the kubelet has admitted. None means that the kubelet has not reported it, not that it is zero.
     """
 
     name: str
@@ -67,10 +67,10 @@ class ContainerResources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodLevelResources:
-    """Amounts of a pod beside those of its containers.
+    """The pod-level amounts of a pod (spec.resources, status.resources), its `overhead` and its resize.
 
-    own_*: of the pod itself (spec.resources, status.resources), which stand in for the containers' total of the
-    resources that they name; None: the pod has none, or its kubelet reports none. overhead: of its RuntimeClass.
+    The own_* amounts replace the containers' total of the resources that they name; None means that the pod has none,
+    or that its kubelet reports none. `overhead` is that of its RuntimeClass.
     """
 
     own_requests: NamedAmounts | None = None
@@ -84,24 +84,24 @@ class PodLevelResources:
 
 @dataclass(frozen=True, slots=True)
 class PodResources(PodLevelResources):
-    """Amounts of one pod.
+    """The amounts of one pod: of its containers, and those at pod level.
 
-    in_progress: whether the kubelet carries a resize out, which it may do while a later one is pending.
+    `in_progress` is true while the kubelet applies a resize, even if a later resize is pending.
     """
 
     containers: tuple[ContainerResources, ...] = ()
     in_progress: bool = False
 
     def of_kind(self, *kinds: ContainerKind) -> Iterator[ContainerResources]:
-        """Containers of these kinds, in the spec's order."""
+        """Yield the containers of these kinds, in the spec's order."""
         return (container for container in self.containers if container.kind in kinds)
 
 
 def counted_requests(pod: PodResources) -> dict[str, int]:
-    """Requests with which the pod counts on its node, by resource name.
+    """Return the requests with which the pod counts on its node, by resource name.
 
-    For each container and native sidecar the largest of spec, allocated and actual, without the spec where the resize
-    is infeasible; then as `container_total` and `pod_total` have it. Init containers that end are not resized.
+    For each container and native sidecar the largest of spec, allocated and actual counts, without the spec if the
+    resize is infeasible; `container_total` and `pod_total` add them up. Init containers that end are not resized.
     """
     infeasible = pod.resize is ResizeState.INFEASIBLE
     below = container_total(
@@ -120,7 +120,7 @@ def counted_requests(pod: PodResources) -> dict[str, int]:
 
 
 class PresentAmounts(NamedTuple):
-    """A container's requests and limits as they count, and its requests without a resize that is put off."""
+    """A container's requests and limits as they count, and `in_force`: its requests without a pending resize."""
 
     requests: NamedAmounts
     limits: NamedAmounts
@@ -128,9 +128,9 @@ class PresentAmounts(NamedTuple):
 
 
 def present_amounts(pod: PodResources) -> dict[str, PresentAmounts]:
-    """The amounts that each container has now, by its name, as `counted_requests` counts them.
+    """Return the current amounts of each container by its name, counted as in `counted_requests`.
 
-    Of a resource that a container's spec does not name nothing is said; of one without a report the spec's counts.
+    A resource that the container's spec does not name is left out; without a report of the kubelet the spec counts.
     """
     infeasible = pod.resize is ResizeState.INFEASIBLE
     is_pending = infeasible or pod.resize is ResizeState.DEFERRED
@@ -151,8 +151,8 @@ def _restrict(amounts: NamedAmounts, names: NamedAmounts) -> NamedAmounts:
 def is_resizing(pod: PodResources, name: str) -> bool:
     """Return whether the kubelet is resizing the pod's amount of a resource.
 
-    True while the kubelet carries a resize out, while what it has admitted is not in force, and from when the spec asks
-    for something else until the kubelet has answered. A resize that it has deferred or refused does not count.
+    True while the kubelet applies a resize, while its admitted amounts are not applied yet, and from a change of the
+    spec until the kubelet's response. A resize that the kubelet has deferred or refused does not count.
     """
     if pod.in_progress or pod.resize is ResizeState.IN_PROGRESS:
         return True
@@ -166,14 +166,14 @@ def is_resizing(pod: PodResources, name: str) -> bool:
 
 
 def _differ(name: str, *amounts: NamedAmounts | None) -> bool:
-    """Return whether known amounts of a resource differ; unknown ones are ignored."""
+    """Return whether the known amounts of a resource differ; None is ignored."""
     return len({resources[name] for resources in amounts if resources is not None and name in resources}) > 1
 
 
 def counted_limits(pod: PodResources) -> dict[str, int]:
-    """Limits with which the pod counts, by resource name: the larger of spec and actual, overhead where there is one.
+    """Return the limits with which the pod counts, by resource name: the larger of spec and actual, plus overhead.
 
-    A container without a limit adds nothing, so that the total is no bound on such a pod.
+    A container without a limit adds nothing, so the total is not an upper bound for such a pod.
     """
     infeasible = pod.resize is ResizeState.INFEASIBLE
     below = container_total(
@@ -191,7 +191,7 @@ def counted_limits(pod: PodResources) -> dict[str, int]:
 
 
 def _effective_requests(container: ContainerResources, infeasible: bool) -> NamedAmounts:
-    """Return what the node owes the container; the spec's requests until the kubelet has reported actual amounts."""
+    """Return the requests that count for a container: the spec's until the kubelet has reported actual amounts."""
     if container.actual_requests is None:
         return container.requests
     return _largest(infeasible, container.requests, container.actual_requests, container.allocated or _NONE)
@@ -211,10 +211,10 @@ def _largest(infeasible: bool, spec: NamedAmounts, *reported: NamedAmounts) -> N
 
 
 def _restrict_to_spec(spec: NamedAmounts, amounts: NamedAmounts) -> NamedAmounts:
-    """Amounts of the resources that the spec names."""
+    """Return the amounts of the resources that the spec names."""
     return {name: amounts.get(name, 0) for name in spec}
 
 
 def _pod_level_amounts(own: NamedAmounts) -> NamedAmounts:
-    """Resources of which a pod itself may have amounts."""
+    """Return the amounts of resources that Kubernetes permits at pod level."""
     return {n: a for n, a in own.items() if n in ("cpu", "memory") or n.startswith(_HUGE_PAGES)}

@@ -1,4 +1,4 @@
-"""Decodes a Pod's amounts from its structs (`models.pod`), or from plain JSON. Pure."""
+"""Decode a Pod's resources from its structs (`models.pod`), or from plain JSON. Pure."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ RESIZE_IN_PROGRESS: Final = "PodResizeInProgress"
 def pod_resources(
     spec: PodSpecWire, status: PodStatusWire | None, what: str, read: Read = named_amounts
 ) -> PodResources:
-    """Amounts of a Pod; `status`: None for a template, of which no kubelet knows.
+    """Return the resources of a Pod; `status` is None for a pod template, which no kubelet has seen.
 
-    read: how quantities are read; by default a cpu or memory that cannot be is a QuantityError that names `what`, and
-    another resource's is left out.
+    `read` parses the quantities; by default an unreadable cpu or memory raises QuantityError, which names `what`, and
+    other unreadable resources are left out.
     """
     known = status or PodStatusWire()
     statuses = {s.name: s for s in known.each_status()}
@@ -73,7 +73,7 @@ def resize_state(conditions: Iterable[PodCondition]) -> ResizeState:
 
 
 def container_statuses(pods: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """Status of every container of Pods as plain JSON: the main ones, then init containers and sidecars."""
+    """Yield the status of every container of Pods as plain JSON: the main ones, then init containers and sidecars."""
     for pod in pods:
         status = pod.get("status") or {}
         for name in ("containerStatuses", "initContainerStatuses"):
@@ -81,15 +81,15 @@ def container_statuses(pods: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[st
 
 
 def requests_of_pod(pod: Mapping[str, Any], what: str = "pod") -> dict[str, int]:
-    """Requests with which a Pod, as plain JSON, counts on its node (`counted_requests`).
+    """Return the requests with which a Pod, as plain JSON, counts on its node (`counted_requests`).
 
-    A cpu or memory that cannot be read is a QuantityError that names `what`; another resource's is left out.
+    An unreadable cpu or memory raises QuantityError, which names `what`; other unreadable resources are left out.
     """
     return counted_requests(_resources_of_pod(pod, what))
 
 
 def present_amounts_of_pod(pod: Mapping[str, Any], what: str = "pod") -> dict[str, PresentAmounts]:
-    """The amounts that each container of a Pod, as plain JSON, has now (`present_amounts`)."""
+    """Return the current amounts of each container of a Pod, as plain JSON, by its name (`present_amounts`)."""
     return present_amounts(_resources_of_pod(pod, what))
 
 
@@ -99,20 +99,20 @@ def _resources_of_pod(pod: Mapping[str, Any], what: str) -> PodResources:
 
 
 def requests_of(spec: Mapping[str, Any], what: str = "pod") -> dict[str, int]:
-    """Requests of a pod spec, as plain JSON, by resource name; QuantityError or UsageError names `what`.
+    """Return the requests of a pod spec, as plain JSON, by resource name; QuantityError or UsageError names `what`.
 
-    Of a pod that has not started: what a kubelet has made of a resize is in a Pod's status (`requests_of_pod`).
+    For a pod that has not started; the outcome of a resize is in the Pod's status (`requests_of_pod`).
     """
     return counted_requests(pod_resources(_convert_pod_part(spec, PodSpecWire, what), None, what, parse_amounts))
 
 
 def limits_of(spec: Mapping[str, Any], what: str = "pod") -> dict[str, int]:
-    """Limits of a pod spec, as plain JSON, by resource name, as a quota counts them; errors as of `requests_of`."""
+    """Return the limits of a pod spec, as plain JSON, as a quota counts them; raises as `requests_of`."""
     return counted_limits(pod_resources(_convert_pod_part(spec, PodSpecWire, what), None, what, parse_amounts))
 
 
 def parse_amounts(quantities: Mapping[str, Any] | None, what: str) -> dict[str, int]:
-    """Amounts of a map of quantities; QuantityError for any that cannot be read."""
+    """Parse a map of quantities to amounts; raise QuantityError, which names `what`, if one is unreadable."""
     return parse_quantities(quantities or {}, what)
 
 
@@ -120,7 +120,7 @@ def _convert_pod_part(part: Any, wire: type[_Wire], what: str) -> _Wire:
     try:
         return msgspec.convert(part if part is not None else {}, wire)
     except msgspec.ValidationError as error:
-        raise UsageError(f"{what}: {error}", fix="Put a copy of the pod there, as the API server has it.") from error
+        raise UsageError(f"{what}: {error}", fix="Replace it by a copy of the pod from the API server.") from error
 
 
 def _containers(spec: PodSpecWire) -> Iterator[tuple[ContainerWire, ContainerKind]]:

@@ -1,8 +1,8 @@
-"""Koordinator's names on the wire, and ours: labels, annotations, extended resources, API groups.
+"""The labels, annotations, extended resources and API groups that Koordinator and cotenant use in the cluster.
 
-Every string that another program reads or writes stands here once. Old names of the protocol are accepted at admission
-(`RESOURCE_ALIASES`, `ANNOTATION_ALIASES`) and never written. Source: koordinator-sh/koordinator `apis/extension`.
-QoS and priority labels are in `cotenant.base.kubernetes.qos`.
+Every string that another program reads or writes is defined here once. Old names of the protocol are accepted at
+admission (`RESOURCE_ALIASES`, `ANNOTATION_ALIASES`) and never written. Source: koordinator-sh/koordinator
+`apis/extension`. QoS and priority labels are in `cotenant.base.kubernetes.qos`.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ PREFERRED_TERMS: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def own_texts(texts: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the labels or annotations whose key has cotenant's or Koordinator's domain."""
+    """Return the labels or annotations whose key is in cotenant's or Koordinator's domain."""
     return {sys.intern(key): value for key, value in (texts or {}).items() if _is_own(key)}
 
 

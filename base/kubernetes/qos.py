@@ -13,7 +13,7 @@ PRIORITY_CLASS_LABEL = "koordinator.sh/priority-class"
 
 
 class QosClass(StrEnum):
-    """The QoS class of a pod, by which it shares a node; NONE means the pod has no (known) label."""
+    """Koordinator's QoS class of a pod, which decides how it shares a node; NONE if its label is missing or unknown."""
 
     LSE = "LSE"
     LSR = "LSR"
@@ -24,7 +24,7 @@ class QosClass(StrEnum):
 
 
 class PriorityClass(StrEnum):
-    """The priority class of a pod, by which it may displace others; NONE means outside every band."""
+    """Koordinator's priority class of a pod, which decides whom it may preempt; NONE means outside every band."""
 
     PROD = "koord-prod"
     MID = "koord-mid"
@@ -34,7 +34,7 @@ class PriorityClass(StrEnum):
 
     @property
     def is_reclaimer(self) -> bool:
-        """True if pods of this class run on reclaimed capacity and do not count as its owners."""
+        """True if pods of this class run on reclaimed capacity, so that they do not count as high-priority pods."""
         return self in (PriorityClass.BATCH, PriorityClass.FREE)
 
 
@@ -50,15 +50,15 @@ _QOS_TEXTS = frozenset(qos_class.value for qos_class in QosClass)
 
 
 def qos_of(labels: Mapping[str, str]) -> QosClass:
-    """QoS class by label; unknown text counts as none."""
+    """Return the QoS class of the label; a missing or unknown one is NONE."""
     text = labels.get(QOS_LABEL, "")
     return QosClass(text) if text in _QOS_TEXTS else QosClass.NONE
 
 
 def priority_of(labels: Mapping[str, str], priority: int | None) -> PriorityClass:
-    """Raw priority class: the label's name if it is set, else the band of spec.priority, else none.
+    """Return the priority class without defaults: the label's if it is set, else by spec.priority's band, else NONE.
 
-    A label of unknown text gives no class: it does not fall through to spec.priority.
+    A label with an unknown text gives NONE, whatever spec.priority is.
     """
     name = labels.get(PRIORITY_CLASS_LABEL)
     if name is not None:
@@ -69,9 +69,9 @@ def priority_of(labels: Mapping[str, str], priority: int | None) -> PriorityClas
 
 
 def with_default(qos: QosClass, priority: PriorityClass, *, best_effort: bool = False) -> PriorityClass:
-    """Priority class for calculations: raw, else from the QoS class (BE -> batch, the others -> prod), else none.
+    """Return the priority class for calculations: as given, else by QoS class (BE -> batch, others -> prod), else NONE.
 
-    best_effort: Kubernetes' QoS class of the pod is BestEffort, which stands for BE where the pod has no QoS label.
+    `best_effort` is true if Kubernetes' QoS class is BestEffort, which counts as BE if the pod has no QoS label.
     """
     if priority is not PriorityClass.NONE:
         return priority

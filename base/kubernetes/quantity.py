@@ -1,7 +1,7 @@
 """Kubernetes quantities as integers: text such as "250m" or "1.5Gi" to millicores and bytes, and back.
 
-Used wherever amounts enter or leave: settings, Prometheus labels, the Kubernetes API, patches. Accepts,
-refuses and values a text as the Kubernetes API server does (k8s.io/apimachinery `resource.ParseQuantity` behind
+Used wherever amounts enter or leave: settings, Prometheus labels, the Kubernetes API, patches. Accepts, refuses and
+values a text as the Kubernetes API server does (k8s.io/apimachinery `resource.ParseQuantity` behind
 `Quantity.UnmarshalJSON`; fractions are rounded up as by `MilliValue` and `Value`), with these documented differences:
 
 - longer than 64 characters, or a decimal exponent beyond +-30: refused before any arithmetic. The server accepts
@@ -38,35 +38,35 @@ _HUMAN: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
 def parse_millicores(text: str | float, what: str = "") -> int:
-    """Millicores of a CPU quantity, rounded up; `what` names the object in the QuantityError."""
+    """Parse a CPU quantity to millicores, rounded up; `what` names the object in the QuantityError."""
     return _parse(text, what, 3)
 
 
 def parse_bytes(text: str | float, what: str = "") -> int:
-    """Bytes of a memory quantity, rounded up; `what` names the object in the QuantityError."""
+    """Parse a memory quantity to bytes, rounded up; `what` names the object in the QuantityError."""
     return _parse(text, what, 0)
 
 
 def parse_amount(resource: Resource, text: str | float, what: str = "") -> int:
-    """Amount in the resource's unit, rounded up."""
+    """Parse a quantity to the resource's unit (CPU: millicores, memory: bytes), rounded up."""
     return parse_millicores(text, what) if resource is Resource.CPU else parse_bytes(text, what)
 
 
 def add(amounts: Iterable[int]) -> int:
-    """The sum of amounts, or LARGEST: what is summed, stored and compared fits into 64 bits, as each amount does.
+    """Return the sum of amounts, at most LARGEST, so that totals fit into 64 bits as each amount does.
 
-    A total that is LARGEST says "as much or more", as an amount of it does.
+    LARGEST means "this much or more", both as a total and as an amount.
     """
     return min(sum(amounts), LARGEST)
 
 
 def format_millicores(amount: int) -> str:
-    """Shortest exact quantity: 250 -> "250m", 2000 -> "2"."""
+    """Return the shortest exact quantity of millicores: 250 -> "250m", 2000 -> "2"."""
     return f"{amount}m" if amount % 1000 else str(amount // 1000)
 
 
 def format_bytes(amount: int) -> str:
-    """Exact quantity in the largest binary suffix that divides it: 2^29 -> "512Mi", 1000 -> "1000"."""
+    """Return the exact quantity of bytes, with the largest binary suffix possible: 2^29 -> "512Mi", 1000 -> "1000"."""
     for suffix, power in reversed(_BINARY.items()):
         if amount and amount % 2**power == 0:
             return f"{amount >> power}{suffix}"
@@ -74,12 +74,12 @@ def format_bytes(amount: int) -> str:
 
 
 def format_amount(resource: Resource, amount: int) -> str:
-    """Exact quantity of an amount in the resource's unit."""
+    """Return the exact quantity of an amount in the resource's unit (CPU: millicores, memory: bytes)."""
     return format_millicores(amount) if resource is Resource.CPU else format_bytes(amount)
 
 
 def human_bytes(amount: float) -> str:
-    """Rounded, for the eye only: 1.25e9 -> "1.2 GiB"; never fed back into a quantity."""
+    """Return rounded bytes for people only: 1.25e9 -> "1.2 GiB"; never parse it as a quantity."""
     value, index = float(amount), 0
     while abs(value) >= 1023.95 and index < len(_HUMAN) - 1:  # 1023.95 would already print as 1024.0
         value, index = value / 1024, index + 1
@@ -87,7 +87,7 @@ def human_bytes(amount: float) -> str:
 
 
 def _parse(quantity: str | float, what: str, shift: int) -> int:
-    """The quantity times 10^shift, rounded up to a whole number and capped at LARGEST."""
+    """Return the quantity times 10^shift, rounded up to a whole number and capped at LARGEST."""
     try:
         return _value(_text(quantity, what).strip(_BLANKS), shift)
     except ValueError as error:
@@ -96,7 +96,7 @@ def _parse(quantity: str | float, what: str, shift: int) -> int:
 
 @lru_cache(maxsize=4096)
 def _value(text: str, shift: int) -> int:
-    """The same of a text; ValueError says why it has no value. The objects of a cluster repeat few texts."""
+    """Return `_parse` of a text, or raise ValueError; cached, since the objects of a cluster repeat few texts."""
     match = _SHAPE.fullmatch(text)
     if not text or match is None:
         raise ValueError("is not a Kubernetes quantity")
@@ -114,7 +114,7 @@ def _value(text: str, shift: int) -> int:
 
 
 def _text(quantity: str | float, what: str) -> str:
-    """The text to parse; refuses what is no text or number, and what is too long, without looking inside."""
+    """Return the text to parse; refuse a value that is no text or number, or is too long, without parsing it."""
     if isinstance(quantity, int) and not isinstance(quantity, bool) and quantity.bit_length() <= 4 * LENGTH_CAP:
         quantity = str(quantity)
     elif isinstance(quantity, float):
@@ -127,7 +127,7 @@ def _text(quantity: str | float, what: str) -> str:
 
 
 def _exponent(suffix: str) -> int:
-    """Power of ten of a suffix; 0 for the binary ones."""
+    """Return the power of ten of a suffix, or 0 for a binary one."""
     if suffix in _BINARY or suffix in _DECIMAL:
         return _DECIMAL.get(suffix, 0)
     exponent = int(suffix[1:])
@@ -137,7 +137,7 @@ def _exponent(suffix: str) -> int:
 
 
 def _scale_decimal(digits: int, exponent: int) -> int:
-    """Digits times 10^exponent, rounded up; both are small by the caps above."""
+    """Return digits times 10^exponent, rounded up; both are small because of the caps above."""
     power: int = 10 ** abs(exponent)
     return digits * power if exponent >= 0 else -(-digits // power)
 

@@ -1,8 +1,8 @@
-"""ElasticQuotas as a tree: who is whose child, what is guaranteed (min) and allowed (max). Pure.
+"""ElasticQuotas as a tree: each quota's parent, its guaranteed amounts (min) and its allowed amounts (max). Pure.
 
-Read by the quota webhook, and by the webhook that admits pods against quotas. A quota's name is unique in the cluster,
-its parent is named by a label; the tree given may hold any nonsense that was stored before the webhook stood (missing
-parents, cycles), so walks stop where they have been. Source: Koordinator's protocol (the labels below).
+Used by the webhook for quotas and by the one that admits pods against quotas. A quota's name is unique in the cluster,
+a label names its parent. Quotas stored before the webhook existed may be invalid (missing parents, cycles), so a walk
+ends at a quota that it has visited. Source: Koordinator's protocol (the labels below).
 """
 
 from __future__ import annotations
@@ -71,13 +71,13 @@ Amounts = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class QuotaNode:
-    """One ElasticQuota. parent: name of its parent, the root's when it has none of its own.
+    """One ElasticQuota; `parent` is the name of its parent, or of the root if it names none.
 
-    heads_tree: root of a quota tree (label is-root), whose min no parent has to cover.
-    forced: label allow-force-update; sums of min are not checked. lends: others may borrow what it does not use.
-    profile: name of the ElasticQuotaProfile that it was made of, or "".
-    ignores_default_tree: the nodes of its tree do not count for the default tree. published: `PUBLISHED_ANNOTATIONS` as
-    they are written now. problem: the field that cannot be read, "" if none: then it has its place and no amounts.
+    - `heads_tree`: it is the root of a quota tree (label is-root), so no parent has to cover its min.
+    - `forced`: label allow-force-update; sums of min are not checked. `lends`: others may borrow what it does not use.
+    - `profile`: name of the ElasticQuotaProfile that it was made from, or "".
+    - `ignores_default_tree`: the nodes of its tree do not count for the default tree.
+    - `published`: its current `PUBLISHED_ANNOTATIONS`. `problem`: its invalid field (then it has no amounts), or "".
     """
 
     name: str
@@ -101,7 +101,7 @@ class QuotaNode:
 
     @classmethod
     def parse(cls, body: Mapping[str, Any]) -> QuotaNode:
-        """Read an ElasticQuota object; UsageError names the first field that cannot be used."""
+        """Parse an ElasticQuota object; raise UsageError, which names the first invalid field."""
         metadata, spec, status = (_require_mapping(body.get(key), key) for key in ("metadata", "spec", "status"))
         annotations = _require_mapping(metadata.get("annotations"), "metadata.annotations")
         return replace(
@@ -117,9 +117,9 @@ class QuotaNode:
 
     @classmethod
     def read(cls, body: Mapping[str, Any]) -> QuotaNode:
-        """The same for a stored quota; one with an invalid field is in the tree with its `problem`.
+        """Parse a stored ElasticQuota; a quota with an invalid field keeps its place in the tree and gets a `problem`.
 
-        It is not the same as one that is gone, whose pods wait for nothing.
+        Without a place in the tree it would count as deleted, and its pods would be admitted without waiting.
         """
         try:
             return cls.parse(body)
@@ -133,7 +133,7 @@ class QuotaNode:
 
     @classmethod
     def _in_place(cls, metadata: Mapping[str, Any]) -> QuotaNode:
-        """Return the quota with what its name and labels say, without amounts."""
+        """Return the quota with its name and the properties that its labels give, without amounts."""
         labels = _require_mapping(metadata.get("labels"), "metadata.labels")
         return cls(
             name=str(metadata.get("name") or ""),
@@ -150,7 +150,7 @@ class QuotaNode:
 
     @property
     def firm_used(self) -> Amounts:
-        """Last published usage of its pods that may not be preempted; {} if there is none."""
+        """The last published usage of those of its pods that may not be preempted; {} if there is none."""
         with suppress(UsageError):
             return amounts_of(
                 _json(self.published, NON_PREEMPTIBLE_USED_ANNOTATION, {}), NON_PREEMPTIBLE_USED_ANNOTATION
@@ -160,18 +160,18 @@ class QuotaNode:
 
 @dataclass(frozen=True)
 class QuotaTree:
-    """All quotas by name."""
+    """All ElasticQuotas of a cluster by name, with their parents and children."""
 
     quotas: Mapping[str, QuotaNode] = field(default_factory=dict)
 
     @classmethod
     def of(cls, quotas: Mapping[tuple[str, str], QuotaNode]) -> QuotaTree:
-        """The tree of all quotas by (namespace, name); of several of one name that of the first namespace counts."""
+        """Return the tree of quotas by (namespace, name); of quotas with the same name the first namespace's counts."""
         return cls({name: quota for (_, name), quota in sorted(quotas.items(), reverse=True)})
 
     @cached_property
     def _children_by_parent(self) -> Mapping[str, tuple[QuotaNode, ...]]:
-        """Quotas by their parent's name, sorted by name; a parent need not exist."""
+        """The quotas by their parent's name, sorted by name; the parent may not exist."""
         children: dict[str, list[QuotaNode]] = {}
         for quota in self.quotas.values():
             if quota.name != ROOT_QUOTA:
@@ -184,11 +184,11 @@ class QuotaTree:
         return {namespace: quota for quota in ordered for namespace in quota.namespaces}
 
     def children(self, name: str) -> tuple[QuotaNode, ...]:
-        """Quotas right below one, by name."""
+        """Return the direct children of a quota, sorted by name."""
         return self._children_by_parent.get(name, ())
 
     def ancestors(self, quota: QuotaNode) -> Iterator[str]:
-        """Names of parent, grandparent, ... up to the root or a missing one; a name that comes again is the last."""
+        """Yield the names of parent, grandparent, ... up to the root, a missing quota or the first repeated name."""
         visited, name = {quota.name}, quota.parent
         while True:
             yield name
@@ -203,11 +203,11 @@ class QuotaTree:
         return quota.name in self.ancestors(quota)
 
     def of_pod(self, namespace: str, labels: Mapping[str, str], gated_for: str = "") -> QuotaNode | None:
-        """The quota that a pod uses; None when there is none.
+        """Return the quota that a pod uses, or None if there is none.
 
-        In this order: the quota behind whose gate it was created, whatever was written on it since; the pod's label;
-        the quota NAMESPACE/NAMESPACE, which has the name of the pod's namespace and stands in it; the quota whose
-        annotation names the namespace.
+        The first of these that exists: the quota `gated_for`, whose scheduling gate the pod was created with; the quota
+        of the pod's label; the quota that has the name of the pod's namespace and is in it; the quota whose annotation
+        names the namespace.
         """
         if (gate := self.quotas.get(gated_for)) is not None:
             return gate
@@ -217,9 +217,9 @@ class QuotaTree:
         return own if own is not None and own.namespace == namespace else self._by_namespace.get(namespace)
 
     def bounds(self, quota: QuotaNode, firm: bool) -> Iterator[tuple[str, QuotaNode, Amounts, Amounts]]:
-        """Yield the bounds of a quota's pods: "max" of it and of each above it, "min" for a firm pod; amount and use.
+        """Yield (kind, quota, bound, usage) for each bound of a quota's pods: "max" of it and its ancestors, and "min".
 
-        Nothing bounds those of a quota that divides nothing or cannot be read. firm: the pod may not be preempted.
+        "min" bounds only `firm` pods, which may not be preempted. A system quota and one with a problem have no bounds.
         """
         if quota.problem or quota.name in SYSTEM_QUOTAS:
             return
@@ -232,29 +232,30 @@ class QuotaTree:
 
     @cached_property
     def addressing(self) -> Mapping[str, tuple[str, tuple[str, ...], bool]]:
-        """All that a pod's quota rests on: while it is the same, every pod has the same quota."""
+        """Everything that determines which quota a pod uses: while it is equal, no pod's quota has changed."""
         return {name: (quota.namespace, quota.namespaces, bool(quota.problem)) for name, quota in self.quotas.items()}
 
     def owner_of_namespace(self, namespace: str) -> QuotaNode | None:
-        """The quota that an annotation binds a namespace to."""
+        """Return the quota whose annotation names a namespace, or None."""
         return self._by_namespace.get(namespace)
 
 
 def amounts_of(resource_list: Any, what: str) -> dict[str, int]:
-    """Amounts of a resource list; QuantityError names the field."""
+    """Parse a resource list to amounts; raise QuantityError, which names the field, for an invalid one."""
     amounts = {}
     for name, value in _require_mapping(resource_list, what).items():
         amount_what = f"{what}.{name}"
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise QuantityError(
-                f"{amount_what}: {format_value(value, 40)} is not a Kubernetes quantity", fix='Write "2" or "512Mi".'
+                f"{amount_what}: {format_value(value, 40)} is not a Kubernetes quantity",
+                fix='Write a quantity such as "2" or "512Mi".',
             )
         amounts[name] = parse_millicores(value, amount_what) if name == "cpu" else parse_bytes(value, amount_what)
     return amounts
 
 
 def quantity_of(resource: str, amount: int) -> str:
-    """An amount as a Kubernetes quantity, which `amounts_of` reads back: 1500 of cpu is "1500m"."""
+    """Return an amount as a Kubernetes quantity, which `amounts_of` parses: 1500 of cpu is "1500m"."""
     return format_millicores(amount) if resource == "cpu" else format_bytes(amount)
 
 

@@ -1,6 +1,6 @@
 """Kubernetes' LabelSelector: `matchLabels` and `matchExpressions` of an object, and whether labels satisfy them. Pure.
 
-Stands wherever a configuration names nodes, pods or namespaces: node entries of slo-controller-config, profiles,
+Used wherever a configuration selects nodes, pods or namespaces: node entries of slo-controller-config, profiles,
 webhooks. Source: the API server's meaning and refusals (k8s.io/apimachinery `LabelSelectorAsSelector`).
 """
 
@@ -35,7 +35,7 @@ class Operator(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One condition on one key; `values` is empty for EXISTS and DOES_NOT_EXIST."""
+    """A condition on one label's key; `values` is empty for EXISTS and DOES_NOT_EXIST."""
 
     key: str
     operator: Operator
@@ -51,7 +51,7 @@ class Requirement:
 
     @property
     def query(self) -> str:
-        """Return the requirement as lists of the API server take it."""
+        """The requirement in the syntax of the API server's parameter `labelSelector`."""
         if self.operator in (Operator.IN, Operator.NOT_IN):
             return f"{self.key} {self.operator.value.lower()} ({','.join(sorted(self.values))})"
         return self.key if self.operator is Operator.EXISTS else f"!{self.key}"
@@ -59,15 +59,15 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class LabelSelector:
-    """Requirements that must all hold: none of them selects everything, `requirements=None` selects nothing."""
+    """Requirements on labels that must all hold: () selects every object, None selects no object."""
 
     requirements: tuple[Requirement, ...] | None = ()
 
     @classmethod
     def parse(cls, body: Mapping[str, Any] | None, what: str = "selector") -> LabelSelector:
-        """Selector of an object's field; None (the field is absent) selects nothing, {} selects all.
+        """Parse an object's selector field; None (the field is missing) selects nothing, {} selects everything.
 
-        Raises UsageError, `what` names the place in it. Unknown fields are ignored.
+        Raise UsageError, which names `what`, if the selector is invalid. Unknown fields are ignored.
         """
         if body is None:
             return cls(None)
@@ -92,14 +92,14 @@ class LabelSelector:
 
     @property
     def query(self) -> str:
-        """Return the selector as lists of the API server take it; "" for one that selects everything, or nothing."""
+        """The selector in the syntax of the API server's `labelSelector`; "" if it selects everything or nothing."""
         return ",".join(requirement.query for requirement in self.requirements or ())
 
 
 def unread_fields(body: object) -> tuple[str, ...]:
-    """Fields of a selector that it does not have, such as labels without `matchLabels`.
+    """Return the unknown fields of a selector, such as labels that are not below `matchLabels`.
 
-    Kubernetes leaves them out, so that the selector selects more than its author means; without other fields, all.
+    Kubernetes ignores them, so that the selector selects more than intended, or everything if it has no other fields.
     """
     return tuple(str(key) for key in body if key not in _FIELDS) if isinstance(body, Mapping) else ()
 
@@ -124,14 +124,14 @@ def _expression(body: object, what: str) -> Requirement:
 def _key(key: object, what: str) -> str:
     match = _KEY.fullmatch(key) if isinstance(key, str) else None
     if not isinstance(key, str) or match is None or len(match["prefix"] or "") > _PREFIX_CAP:
-        raise _refusal(what, key, "is not the key of a label")
+        raise _refusal(what, key, "is not a valid label key")
     return key
 
 
 def _values(values: Sequence[object], what: str) -> frozenset[str]:
     for value in values:
         if not isinstance(value, str) or not _VALUE.fullmatch(value):
-            raise _refusal(what, value, "is not the value of a label (up to 63 letters, digits, '-', '_', '.')")
+            raise _refusal(what, value, "is not a valid label value (up to 63 letters, digits, '-', '_', '.')")
     return frozenset(str(v) for v in values)
 
 

@@ -169,7 +169,7 @@ def test_any_spec_is_read_or_refused_with_its_name_and_a_fix(spec: Any) -> None:
         ({"resources": ["memory"], "largestCut": {"cpu": 0.2}}, "spec.largestCut.cpu: 0.2 bounds a resource"),
         ({"directions": ["Up"], "largestCut": {"cpu": 0.2}}, "limits cuts, but spec.directions has no Down"),
         ({"windows": ["daily 20:00-06:00 Mars"]}, "spec.windows[0]: 'daily 20:00-06:00 Mars' is not a change window"),
-        ({"selector": {"matchLabels": {"a b": "c"}}}, "spec.selector.matchLabels: 'a b' is not the key of a label"),
+        ({"selector": {"matchLabels": {"a b": "c"}}}, "spec.selector.matchLabels: 'a b' is not a valid label key"),
         ({"speed": 1}, "spec.speed: 1 is not read here"),
     ],
 )

@@ -1,5 +1,5 @@
-"""Kubernetes objects as the API writes them: one family of structs per kind; a consumer decodes a projection of it.
+"""Kubernetes objects as the API writes them: one family of structs per kind; each consumer decodes one of its structs.
 
-What a projection does not name never becomes a Python object. A projection inherits from the kind's smallest struct,
-so that a field has one name, type and default wherever it is read; a house test refuses a second family.
+Fields that a struct does not name never become Python objects. Every struct of a kind (a projection) inherits from its
+smallest one, so that a field has one name, type and default everywhere; a house test refuses a second family.
 """

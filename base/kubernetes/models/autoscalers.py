@@ -1,4 +1,4 @@
-"""HorizontalPodAutoscalers, VerticalPodAutoscalers and their checkpoints, as far as cotenant reads them. Pure."""
+"""The fields that cotenant reads of HorizontalPodAutoscalers, VerticalPodAutoscalers and their checkpoints. Pure."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ class _VerticalSpec(msgspec.Struct, rename="camel"):
 
 
 class VerticalAutoscalerObject(msgspec.Struct):
-    """A VerticalPodAutoscaler: whose containers it watches, and how it changes them."""
+    """A VerticalPodAutoscaler: its target workload and its update mode."""
 
     metadata: DatedMeta
     spec: _VerticalSpec = msgspec.field(default_factory=_VerticalSpec)
 
     @property
     def writes(self) -> str:
-        """Say that it writes the requests of its pods; "" where it only recommends."""
+        """A sentence that the autoscaler sets its pods' requests, or "" if it only recommends them."""
         mode = (self.spec.update_policy.update_mode if self.spec.update_policy else None) or "Auto"
         return "" if mode == "Off" else f"VerticalPodAutoscaler {self.metadata.name} sets its requests ({mode})"
 
 
 def vertical_writer(kind: str, name: str, autoscalers: Iterable[VerticalAutoscalerObject]) -> str:
-    """Why one of a namespace's VerticalPodAutoscalers writes a workload's requests; "" when none does."""
+    """Return the sentence that names the VerticalPodAutoscaler that sets a workload's requests, or "" if none does."""
     targets = ((vpa.spec.target_ref, vpa.writes) for vpa in autoscalers)
     return next((why for target, why in targets if target and (target.kind, target.name) == (kind, name) and why), "")
 
 
 class HistogramStatus(msgspec.Struct, rename="camel"):
-    """One histogram of a checkpoint."""
+    """A decaying histogram of a checkpoint: weight by bucket number, and the time to which the weights refer."""
 
     reference_timestamp: datetime | None = None
     bucket_weights: dict[int, float] = msgspec.field(default_factory=dict)
@@ -55,7 +55,7 @@ class HistogramStatus(msgspec.Struct, rename="camel"):
 
 
 class CheckpointStatus(msgspec.Struct, rename="camel"):
-    """The status of a checkpoint: one container's samples."""
+    """The status of a VerticalPodAutoscalerCheckpoint: the usage histograms of one container."""
 
     version: str = ""
     first_sample_start: datetime | None = None
@@ -71,7 +71,7 @@ class _CheckpointSpec(msgspec.Struct, rename="camel"):
 
 
 class CheckpointObject(msgspec.Struct):
-    """A VerticalPodAutoscalerCheckpoint; its definition lets anything be a status, so that one is decoded by itself."""
+    """A VerticalPodAutoscalerCheckpoint; its status is decoded separately, as its CRD permits any content there."""
 
     metadata: DatedMeta
     spec: _CheckpointSpec = msgspec.field(default_factory=_CheckpointSpec)
@@ -90,7 +90,7 @@ class _MetricResource(msgspec.Struct):
 
 
 class MetricWire(msgspec.Struct, rename="camel"):
-    """One metric of an autoscaling/v2 autoscaler; of its sources only the use of pods or of one container."""
+    """One metric of an autoscaling/v2 HorizontalPodAutoscaler, if its source is usage of pods or of one container."""
 
     type: str
     resource: _MetricResource | None = None
@@ -98,10 +98,10 @@ class MetricWire(msgspec.Struct, rename="camel"):
 
 
 def utilization_targets(metrics: Iterable[MetricWire]) -> tuple[dict[Resource, int], tuple[Resource, ...]]:
-    """Return the targets of an autoscaler in percent of the request, and the resources that it follows otherwise.
+    """Return an autoscaler's targets in percent of the request, and the resources whose target cannot be given so.
 
-    Only one target of the whole pod can be moved together with the requests. Of a container's target the other
-    containers are no part, and of several targets each would have to move.
+    Only a single target for the whole pod can be adapted when requests change. A target for one container excludes the
+    other containers, and if a resource has several targets, each would have to be adapted.
     """
     targets: dict[Resource, list[int | None]] = {}
     for metric in metrics:

@@ -13,26 +13,26 @@ import msgspec
 
 
 class ObjectName(msgspec.Struct):
-    """Namespace, "" for a kind of the whole cluster, and name."""
+    """The name and namespace of an object; the namespace of a cluster-scoped kind is ""."""
 
     name: str = ""
     namespace: str = ""
 
     @property
     def key(self) -> tuple[str, str]:
-        """Namespace and name."""
+        """The pair (namespace, name)."""
         return sys.intern(self.namespace), self.name
 
 
 class ObjectIdentity(ObjectName, rename="camel"):
-    """The name, and which object of that name it is, in which version."""
+    """The name of an object with its uid and resource version."""
 
     uid: str = ""
     resource_version: str = ""
 
 
 class ObjectLabels(ObjectName):
-    """The name and what the object carries; None where the object has none."""
+    """The name of an object with its uid, labels and annotations, which are None if it has none."""
 
     uid: str = ""
     labels: dict[str, str] | None = None
@@ -66,7 +66,7 @@ class ObjectMeta(msgspec.Struct, rename="camel"):
 
     @property
     def controller(self) -> ObjectOwner | None:
-        """Return the owner that manages the object; None where none does."""
+        """The owner that manages the object, or None if none does."""
         return next((owner for owner in self.owner_references or () if owner.controller), None)
 
 
@@ -77,7 +77,7 @@ class DatedMeta(ObjectMeta, rename="camel"):
 
 
 class EndingMeta(ObjectMeta, rename="camel"):
-    """The metadata of an object and, where it is being deleted, the end of its grace period."""
+    """The metadata of an object and, if it is being deleted, the end of its grace period."""
 
     deletion_timestamp: datetime | None = None
 
@@ -108,6 +108,6 @@ class LabelledObject(msgspec.Struct):
 
 
 class ConfigMapObject(msgspec.Struct):
-    """A ConfigMap's texts."""
+    """A ConfigMap of which only the `data` is read."""
 
     data: dict[str, str] | None = None

@@ -1,4 +1,4 @@
-"""A Node as the API writes it, and one projection per group of consumers. Pure."""
+"""A Node as the API writes it, with one struct per group of consumers. Pure."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class _NodeSpec(msgspec.Struct):
 
 
 class NodeStatusWire(msgspec.Struct):
-    """The amounts of a Node."""
+    """The capacity and allocatable of a Node's status."""
 
     capacity: Quantities | None = None
     allocatable: Quantities | None = None
 
 
 class NodeWire(msgspec.Struct):
-    """A Node: its metadata, its amounts, and whether it is cordoned."""
+    """A Node with its metadata, its capacity and allocatable, and whether it is cordoned."""
 
     metadata: EndingMeta
     spec: _NodeSpec = msgspec.field(default_factory=_NodeSpec)
@@ -75,12 +75,12 @@ class _ManagedMeta(EndingMeta, rename="camel"):
 
 
 class ManagedNodeWire(NodeWire):
-    """A Node with the server's account of who wrote which field."""
+    """A Node with its managedFields, which record the field manager of each field."""
 
     metadata: _ManagedMeta
 
     def writers_of(self, resource_names: Iterable[str]) -> tuple[str, ...]:
-        """Field managers that own an amount of one of these resources, sorted."""
+        """Return the field managers that own an amount of one of these resources, sorted."""
         keys = [f'"f:{name}"'.encode() for name in resource_names]
         entries = self.metadata.managed_fields or ()
         return tuple(sorted({e.manager for e in entries if any(key in bytes(e.fields) for key in keys)}))
@@ -115,14 +115,14 @@ class _WrittenSpec(msgspec.Struct):
 
 
 class TaintedNode(msgspec.Struct):
-    """A Node of which only the taints are read, which are as the server writes them, for patches of single entries."""
+    """A Node of which only the taints are read, unchanged, so that patches can address single entries."""
 
     metadata: ObjectIdentity = msgspec.field(default_factory=ObjectIdentity)
     spec: _WrittenSpec | None = None
 
     @property
     def taints(self) -> list[dict[str, Any]]:
-        """Return all taints of the node as plain objects."""
+        """All taints of the node as plain objects."""
         return (self.spec.taints if self.spec else None) or []
 
     def bears(self, *keys: str) -> bool:
@@ -135,6 +135,6 @@ class _WriterMeta(ObjectIdentity, rename="camel"):
 
 
 class WrittenNode(TaintedNode):
-    """A Node with its taints and the field managers that wrote into it."""
+    """A Node with its taints and the field managers that wrote its fields."""
 
     metadata: _WriterMeta = msgspec.field(default_factory=_WriterMeta)

@@ -1,6 +1,6 @@
-"""A UsageForecast and the SwapGuard (cotenant.dev/v1alpha1) as those read them who did not write them. Pure.
+"""The structs by which other processes read UsageForecasts and the SwapGuard (cotenant.dev/v1alpha1). Pure.
 
-A forecast's curves have one value per step of `step_seconds` from `start` on: CPU in millicores, memory in bytes.
+A forecast's curves have one value per step of `step_seconds`, beginning at `start`: CPU in millicores, memory in bytes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from cotenant.base.resource import Resource
 
 
 class CpuCurves(msgspec.Struct, rename={"median": "q50Millicores", "high": "q95Millicores"}):
-    """Quantiles 0.5 and 0.95 of each step's mean, and the day's peak as a quantity."""
+    """Forecast of CPU in millicores: quantiles 0.5 and 0.95 of each step's mean, and the day's peak as a quantity."""
 
     median: list[int] = []
     high: list[int] = []
@@ -21,7 +21,7 @@ class CpuCurves(msgspec.Struct, rename={"median": "q50Millicores", "high": "q95M
 
 
 class MemoryCurves(msgspec.Struct, rename={"median": "q50Bytes", "high": "q95Bytes"}):
-    """Quantiles 0.5 and 0.95 of each step's mean, and the day's peak as a quantity."""
+    """Forecast of memory in bytes: quantiles 0.5 and 0.95 of each step's mean, and the day's peak as a quantity."""
 
     median: list[int] = []
     high: list[int] = []
@@ -29,7 +29,7 @@ class MemoryCurves(msgspec.Struct, rename={"median": "q50Bytes", "high": "q95Byt
 
 
 class UsageForecastSpec(msgspec.Struct, rename="camel"):
-    """The forecast, with its moments as the server writes them ("" for one that is missing)."""
+    """The spec of a UsageForecast; its times are RFC 3339 text, "" if missing."""
 
     start: str = ""
     step_seconds: int = 1800
@@ -40,27 +40,27 @@ class UsageForecastSpec(msgspec.Struct, rename="camel"):
     memory: MemoryCurves | None = None
 
     def series(self, resource: Resource) -> CpuCurves | MemoryCurves | None:
-        """Return the curves of one resource; None where it is not forecast."""
+        """Return the curves of one resource, or None if the resource has no forecast."""
         return self.cpu if resource is Resource.CPU else self.memory
 
     @property
     def start_seconds(self) -> float | None:
-        """Return the Unix time of the first step's beginning; None without any. UsageError if it cannot be read."""
+        """Unix time at which the first step begins, None if missing; raises UsageError if the text is not a time."""
         return moment_of(self.start, "UsageForecast: start")
 
     @property
     def valid_until_seconds(self) -> float | None:
-        """Return the Unix time from which it must not be used; None without any. UsageError if it cannot be read."""
+        """Unix time at which the forecast expires, None if missing; raises UsageError if the text is not a time."""
         return moment_of(self.valid_until, "UsageForecast: validUntil")
 
     @property
     def history_end_seconds(self) -> float | None:
-        """Return the Unix time at which its history ends; None without any. UsageError if it cannot be read."""
+        """Unix time of the end of the history used, None if missing; raises UsageError if the text is not a time."""
         return moment_of(self.history_end, "UsageForecast: historyEnd")
 
 
 class UsageForecast(msgspec.Struct):
-    """The forecast of one node's usage; the object has the node's name."""
+    """The forecast of one node's usage; the object is named after the node."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=lambda: ObjectMeta(""))
     spec: UsageForecastSpec = msgspec.field(default_factory=UsageForecastSpec)
@@ -73,6 +73,6 @@ class _SwapGuardSpec(msgspec.Struct, rename="camel"):
 
 
 class SwapGuardWire(msgspec.Struct):
-    """Until when Reservations and queues are served (moments, "" for none), and the pods that may be bound, by node."""
+    """The SwapGuard: the times until which Reservations and queues are served ("" if not), and pods to bind by node."""
 
     spec: _SwapGuardSpec = msgspec.field(default_factory=_SwapGuardSpec)

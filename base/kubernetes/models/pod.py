@@ -1,7 +1,7 @@
-"""A Pod as the API writes it: what most consumers read of it, and one projection per group of consumers. Pure.
+"""A Pod as the API writes it: the fields that most consumers read, and one struct per group of consumers. Pure.
 
-Every projection that counts amounts inherits from PodSpecWire and PodStatusWire, so that no consumer can forget native
-sidecars, a resize in progress or the pod's own resources.
+Every struct that counts resources inherits from PodSpecWire and PodStatusWire, so that no consumer can forget native
+sidecars, a resize in progress or pod-level resources.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ class PodSpecWire(msgspec.Struct, rename="camel"):
 
 
 class PlacedPodSpec(PodSpecWire, rename="camel"):
-    """The amounts in a Pod's spec, its node ("" before it is bound) and its priority."""
+    """The resources in a Pod's spec, with its node ("" before it is bound) and its priority."""
 
     node_name: str = ""
     priority: int | None = None
 
 
 class Terminated(msgspec.Struct, rename={"finished_at": "finishedAt", "container_id": "containerID"}):
-    """The end of a container: when, the kubelet's reason such as "OOMKilled", and the runtime's id."""
+    """The termination of a container: its time, the kubelet's reason such as "OOMKilled", the runtime's id."""
 
     finished_at: datetime | None = None
     reason: str = ""
@@ -67,14 +67,14 @@ class Terminated(msgspec.Struct, rename={"finished_at": "finishedAt", "container
 
 
 class ContainerState(msgspec.Struct):
-    """The state of a container: `running` is an object, without content of use here, while it runs."""
+    """The state of a container: `running` is not None while it runs; the content of that object is not used."""
 
     running: Json | None = None
     terminated: Terminated | None = None
 
 
 class ContainerStatusWire(msgspec.Struct, rename="camel"):
-    """The amounts of a container that a kubelet reports."""
+    """The resources of a container as its kubelet reports them."""
 
     name: str = ""
     resources: ResourcesWire | None = None
@@ -82,7 +82,7 @@ class ContainerStatusWire(msgspec.Struct, rename="camel"):
 
 
 class StatedContainer(ContainerStatusWire, rename="camel"):
-    """The amounts of a container, its present and its last state, and the number of its restarts."""
+    """The reported resources of a container, its current and its last state, and the number of its restarts."""
 
     id: str = msgspec.field(default="", name="containerID")
     restart_count: int = 0
@@ -91,7 +91,7 @@ class StatedContainer(ContainerStatusWire, rename="camel"):
 
 
 class PodCondition(msgspec.Struct, rename="camel"):
-    """A condition of a Pod: its type, "True" or "False", and the reason in one word."""
+    """A condition of a Pod: its type, its status ("True", "False" or "Unknown"), and the reason in one word."""
 
     type: str = ""
     status: str = ""
@@ -99,13 +99,13 @@ class PodCondition(msgspec.Struct, rename="camel"):
 
 
 class TimedPodCondition(PodCondition, rename="camel"):
-    """A condition of a Pod and since when it has its present status."""
+    """A condition of a Pod and the time of its last change of status."""
 
     last_transition_time: datetime | None = None
 
 
 class PodStatusWire(msgspec.Struct, rename="camel"):
-    """The amounts of a Pod that a kubelet reports."""
+    """The conditions of a Pod, and the resources of the pod and its containers as the kubelet reports them."""
 
     conditions: Sequence[PodCondition] | None = None
     container_statuses: Sequence[ContainerStatusWire] | None = None
@@ -114,26 +114,26 @@ class PodStatusWire(msgspec.Struct, rename="camel"):
     allocated_resources: Quantities | None = None
 
     def each_status(self) -> Iterator[ContainerStatusWire]:
-        """Return the status of every container: the main ones, then init containers and sidecars."""
+        """Yield the status of every container: the main ones, then init containers and sidecars."""
         yield from self.container_statuses or ()
         yield from self.init_container_statuses or ()
 
 
 class PhasedPodStatus(PodStatusWire, rename="camel"):
-    """The amounts of a Pod that a kubelet reports, its phase and Kubernetes' own QoS class."""
+    """The reported resources of a Pod, its phase and its Kubernetes QoS class."""
 
     phase: str = ""
     qos_class: str = ""
 
 
 class StartedPodStatus(PhasedPodStatus, rename="camel"):
-    """The reported amounts, the phase, and when the kubelet accepted the pod."""
+    """The reported resources of a Pod, its phase, and the time at which the kubelet accepted it."""
 
     start_time: datetime | None = None
 
 
 class ObservedPodWire(msgspec.Struct):
-    """A Pod as controllers mirror it."""
+    """A Pod as the controllers watch and cache it."""
 
     metadata: EndingMeta
     spec: PlacedPodSpec
@@ -141,14 +141,14 @@ class ObservedPodWire(msgspec.Struct):
 
 
 class ResizePolicy(msgspec.Struct, rename="camel"):
-    """The effect on the container of resizing a single resource in place."""
+    """Whether resizing one resource in place restarts the container."""
 
     resource_name: str
     restart_policy: str
 
 
 class ResizableContainer(ContainerWire, rename="camel"):
-    """A container of a pod's spec and what resizing it in place does to it."""
+    """A container of a pod's spec with its resize policies."""
 
     resize_policy: list[ResizePolicy] | None = None
 
@@ -159,7 +159,7 @@ class _ResizableSpec(PlacedPodSpec, rename="camel"):
 
 
 class PodObject(msgspec.Struct):
-    """A Pod of the inventory."""
+    """A Pod as a scan's inventory reads it."""
 
     metadata: DatedMeta
     spec: _ResizableSpec
@@ -171,24 +171,24 @@ class _StatedStatus(StartedPodStatus, rename="camel"):
     init_container_statuses: list[StatedContainer] | None = None
 
     def each_status(self) -> Iterator[StatedContainer]:
-        """Return the status of every container, with its states: the main ones, then init containers and sidecars."""
+        """Yield the status of every container, with its states: the main ones, then init containers and sidecars."""
         yield from self.container_statuses or ()
         yield from self.init_container_statuses or ()
 
 
 class StatedPod(PodObject):
-    """A Pod of the inventory with the states of its containers."""
+    """A Pod as a scan's inventory reads it, with the states of its containers."""
 
     status: _StatedStatus = msgspec.field(default_factory=_StatedStatus)
 
 
 class KilledPodWire(ObservedPodWire):
-    """A mirrored Pod, with how its containers ended last."""
+    """A Pod as controllers watch it, with the last termination of each container."""
 
     status: _StatedStatus = msgspec.field(default_factory=_StatedStatus)
 
     def oom_kills(self) -> dict[str, float]:
-        """Return the Unix time at which each container was last killed for lack of memory, by container name."""
+        """Return the Unix time of each container's last kill for lack of memory, by container name."""
         kills = {}
         for status in self.status.each_status():
             for state in (status.last_state, status.state):
@@ -209,18 +209,18 @@ class _MemberMeta(EndingMeta, rename="camel"):
 
     @property
     def controller_uid(self) -> str:
-        """Return the uid of the owner that manages the pod; "" where none does."""
+        """The uid of the owner that manages the pod, or "" if none does."""
         return next((owner.uid for owner in self.owner_references or () if owner.controller), "")
 
 
 class EndedPodWire(msgspec.Struct):
-    """A Pod that has ended: whose it was, and how long it ran."""
+    """A Pod that has ended, with its owner and the times of its start and end."""
 
     metadata: _MemberMeta
     status: _EndedStatus = msgspec.field(default_factory=_EndedStatus)
 
     def run_seconds(self) -> float | None:
-        """Return the seconds from the pod's start to the end of its last container; None if the status lacks either."""
+        """Return the seconds from the pod's start to its last container's end, or None if the status lacks either."""
         ends = [c.state.terminated.finished_at for c in self.status.container_statuses or () if c.state.terminated]
         known_ends = [end for end in ends if end is not None]
         start = self.status.start_time
@@ -234,7 +234,7 @@ class SchedulingGate(msgspec.Struct):
 
 
 class TolerationWire(msgspec.Struct):
-    """A toleration of a Pod, "" for what it does not name."""
+    """A toleration of a Pod; a field that is not set is ""."""
 
     key: str = ""
     operator: str = ""
@@ -243,7 +243,7 @@ class TolerationWire(msgspec.Struct):
 
 
 class SchedulingGroup(msgspec.Struct, rename="camel"):
-    """The PodGroup that a Pod belongs to, by Kubernetes' own gangs."""
+    """The PodGroup that a Pod belongs to, by Kubernetes' native gang scheduling."""
 
     pod_group_name: str = ""
 
@@ -265,7 +265,7 @@ class _QueuePodSpec(PlacedPodSpec, rename="camel"):
 
 
 class QueuePodWire(ObservedPodWire):
-    """A mirrored Pod, with what decides about its place in queues."""
+    """A Pod as controllers watch it, with the fields that determine its place in queues."""
 
     metadata: _QueuePodMeta
     spec: _QueuePodSpec
@@ -285,7 +285,7 @@ class _Ip(msgspec.Struct, gc=False):
 
 
 class NodePodStatus(PhasedPodStatus, rename="camel"):
-    """A Pod's status as the node agent reads it: with addresses, and all containers by their runtime ids."""
+    """A Pod's status as the node agent reads it: with its IP addresses and the runtime ids of all containers."""
 
     pod_ips: list[_Ip] | None = msgspec.field(default=None, name="podIPs")
     container_statuses: list[StatedContainer] | None = None
@@ -315,18 +315,18 @@ class _ScheduledSpec(PlacedPodSpec, rename="camel"):
 
 
 class TimedPodStatus(PhasedPodStatus, rename="camel"):
-    """The reported amounts, the phase, and since when each condition has its status."""
+    """The reported resources of a Pod, its phase, and its conditions with the time of their last change."""
 
     conditions: list[TimedPodCondition] | None = None
 
     def true_since(self, condition_type: str) -> float | None:
-        """Unix time since which the condition of this type is true; None: it is not, or does not say since when."""
+        """Return the Unix time since which a condition is true; None if it is not true or has no time."""
         true = (c for c in self.conditions or () if (c.type, c.status) == (condition_type, "True"))
         return next((c.last_transition_time.timestamp() for c in true if c.last_transition_time is not None), None)
 
 
 class PodWire(msgspec.Struct):
-    """A Pod as the scheduler sends it to the extender; one that is not created yet has no name."""
+    """A Pod as the scheduler sends it to the extender; a pod that is not created yet has no name."""
 
     metadata: _ScheduledMeta = msgspec.field(default_factory=_ScheduledMeta)
     spec: _ScheduledSpec = msgspec.field(default_factory=_ScheduledSpec)
@@ -350,7 +350,7 @@ class _Volume(msgspec.Struct, rename="camel"):
 
 
 class MovablePodSpec(_ScheduledSpec, rename="camel"):
-    """A Pod's spec with its volumes and, as JSON, all that limits the nodes it may run on."""
+    """A Pod's spec with its volumes and, as JSON, its rules that limit the nodes it may run on."""
 
     volumes: list[_Volume] | None = None
     node_selector: msgspec.Raw = msgspec.Raw()
@@ -358,7 +358,7 @@ class MovablePodSpec(_ScheduledSpec, rename="camel"):
 
 
 class MovablePod(PodWire):
-    """A Pod as rebalancing reads it: what the extender reads, and what moving the pod costs."""
+    """A Pod as rebalancing reads it: the extender's fields, and the fields that determine the cost of moving it."""
 
     metadata: _MovableMeta = msgspec.field(default_factory=_MovableMeta)
     spec: MovablePodSpec = msgspec.field(default_factory=MovablePodSpec)
@@ -380,7 +380,7 @@ class _PortedContainer(ContainerWire, rename="camel"):
 
 
 class SizedPodSpec(PlacedPodSpec, rename="camel"):
-    """A Pod's spec with every rule of placing it, for a simulation of the scheduler."""
+    """A Pod's spec with all rules that restrict its placement, for a simulation of the scheduler."""
 
     containers: Sequence[_PortedContainer] | None = None
     init_containers: Sequence[_PortedContainer] | None = None
@@ -394,7 +394,7 @@ class SizedPodSpec(PlacedPodSpec, rename="camel"):
 
 
 class SizedPodWire(msgspec.Struct):
-    """A Pod as the bound of a cluster's size reads it."""
+    """A Pod as the computation of the least cluster size reads it."""
 
     metadata: _SizedMeta = msgspec.field(default_factory=_SizedMeta)
     spec: SizedPodSpec = msgspec.field(default_factory=SizedPodSpec)
@@ -402,14 +402,14 @@ class SizedPodWire(msgspec.Struct):
 
 
 class AdmittedPodSpec(PodSpecWire, rename="camel"):
-    """The amounts in the spec of a Pod that is being admitted, and its priority, by number and by class."""
+    """The resources in the spec of a Pod that is being admitted, its priority and its priority class."""
 
     priority: int | None = None
     priority_class_name: str | None = None
 
 
 class AdmittedPod(msgspec.Struct):
-    """A Pod as admission reviews it."""
+    """A Pod as the admission webhook reviews it."""
 
     metadata: ObjectLabels
     spec: AdmittedPodSpec
@@ -425,7 +425,7 @@ class _CreatedSpec(msgspec.Struct, rename="camel"):
 
 
 class ProfiledPod(msgspec.Struct):
-    """A Pod with the fields that a profile sets at its creation."""
+    """A Pod with the fields that a ClusterColocationProfile sets at its creation."""
 
     metadata: _CreatedMeta
     spec: _CreatedSpec = msgspec.field(default_factory=_CreatedSpec)
@@ -465,7 +465,7 @@ class _NodeName(msgspec.Struct, rename="camel"):
 
 
 class PodPlace(msgspec.Struct):
-    """A Pod's name and node alone: what can be read of one that cannot be read otherwise."""
+    """The name and node of a Pod, decoded alone if the rest of the Pod is unreadable."""
 
     metadata: ObjectName
     spec: _NodeName
@@ -491,7 +491,7 @@ class ConfiguredPod(msgspec.Struct):
     spec: _ConfiguredSpec
 
     def variable(self, name: str) -> str | None:
-        """Return the value of an environment variable of the pod's last container that sets it; None without any."""
+        """Return the value of an environment variable from the last container that sets it, or None if none does."""
         entries = [entry for container in self.spec.containers or () for entry in container.env or ()]
         return next((entry.value for entry in reversed(entries) if entry.name == name), None)
 
@@ -501,7 +501,7 @@ class _TolerantSpec(msgspec.Struct):
 
 
 class TolerantTemplate(msgspec.Struct):
-    """A template of Pods of which only the tolerations are read."""
+    """A pod template of which only the tolerations are read."""
 
     spec: _TolerantSpec = msgspec.field(default_factory=_TolerantSpec)
 
@@ -516,7 +516,7 @@ class _NamedContainers(msgspec.Struct, rename="camel"):
 
 
 class NamedTemplate(msgspec.Struct):
-    """A template of Pods of which only the names of the containers are read."""
+    """A pod template of which only the names of the containers are read."""
 
     spec: _NamedContainers = msgspec.field(default_factory=_NamedContainers)
 
@@ -532,11 +532,11 @@ class _SizedContainers(msgspec.Struct, rename="camel"):
 
 
 class SizedTemplate(msgspec.Struct):
-    """A template of Pods of which only the containers' names and resources are read."""
+    """A pod template of which only the containers' names and resources are read."""
 
     spec: _SizedContainers = msgspec.field(default_factory=_SizedContainers)
 
     def resources(self) -> dict[str, Json | None]:
-        """Return the `resources` of each container, sidecars and init containers included, by name."""
+        """Return the `resources` of each container by name, including init containers and sidecars."""
         every = (*(self.spec.containers or ()), *(self.spec.init_containers or ()))
         return {container.name: container.resources for container in every}
