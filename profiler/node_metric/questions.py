@@ -25,8 +25,10 @@ from cotenant.profiler.prometheus.parts import (
     QueryPart,
     over_cores,
 )
-from cotenant.profiler.prometheus.plan import Population, RangeQuery, shards
+from cotenant.profiler.prometheus.plan import RangeQuery, shards
 from cotenant.profiler.prometheus.promql import Matcher, equal, metric_name_matcher, none_of, of_labels, selector
+from cotenant.profiler.prometheus.survey import ServerProfile
+from cotenant.profiler.settings import PrometheusSettings
 
 MINUTE_SECONDS: Final = 60
 EXPORTER_CPU: Final = "node_cpu_seconds_total"
@@ -61,16 +63,20 @@ ASKED: Final[Mapping[Ask, Resource]] = {
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """The facts about the server that queries need.
+    """The server that is asked, and the settings of the cluster; what follows from them for the queries."""
 
-    They are its scrape interval, the labels of the cluster, whether root groups are scraped, and the population.
-    """
+    server: ServerProfile
+    settings: PrometheusSettings
 
-    scrape_seconds: int
-    labels: Mapping[str, str]
-    has_roots: bool
-    population: Population
-    max_points: int
+    @property
+    def scrape_seconds(self) -> int:
+        """Longest scrape interval of any series in the last hour: none may be missing in a sum."""
+        return self.server.slowest.scrape_seconds
+
+    @property
+    def has_roots(self) -> bool:
+        """Return whether nodes' root groups are asked: where they are scraped, or nothing could stand for them."""
+        return self.server.population.nodes > 0 or EXPORTER_CPU not in self.server.names
 
     @property
     def step_seconds(self) -> int:
@@ -112,13 +118,13 @@ def queries(scene: Scene, samples: TimeGrid, plain_seconds: int) -> Iterator[tup
         _part(scene, Ask.POD_CPU, rate, metric_name_matcher(CPU), *CONTAINERS),
         _part(scene, Ask.POD_MEMORY, average, metric_name_matcher(MEMORY), *CONTAINERS),
     ):
-        for shard, _ in shards(scene.population.containers, scene.max_points):
+        for shard, _ in shards(scene.server.population.containers, scene.settings.max_points_per_query):
             yield Ask(part.name), RangeQuery((part,), end, shard)
 
 
 def _part(scene: Scene, ask: Ask, shape: str, *matchers: Matcher) -> QueryPart:
     kind = PartKind.CONTAINER if ask in (Ask.POD_CPU, Ask.POD_MEMORY) else PartKind.NODE
-    own = of_labels(scene.labels)
+    own = of_labels(scene.settings.labels)
     return QueryPart(ask.value, kind, (), (*matchers, *own), step_seconds=scene.step_seconds).with_shape(shape)
 
 
@@ -148,7 +154,7 @@ def _node_parts(scene: Scene) -> Iterator[QueryPart]:
         modes = (f"sum by ({_BY_NODE})", f"max by ({_BY_NODE},{CORE},mode)")
         busy = _range_shape("rate", scene.window_seconds, *modes)
         yield _part(scene, Ask.NODE_CPU, busy, metric_name_matcher(EXPORTER_CPU), none_of("mode", IDLE_MODES))
-        free = selector((metric_name_matcher(EXPORTER_AVAILABLE), *of_labels(scene.labels)))
+        free = selector((metric_name_matcher(EXPORTER_AVAILABLE), *of_labels(scene.settings.labels)))
         yield _part(scene, Ask.NODE_MEMORY, f"{highest} ({SERIES} - {free})", metric_name_matcher(EXPORTER_TOTAL))
     added, each = f"sum by ({_BY_NODE})", f"max by ({_BY_NODE},{_BY_POD},container)"
     rate = _rate(scene.window_seconds, added, each)

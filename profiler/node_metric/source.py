@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 import msgspec
@@ -25,6 +26,7 @@ from cotenant.profiler.node_metric.windows import Floats, Track
 from cotenant.profiler.prometheus import decode, metric_names, questions_in_turn, survey
 from cotenant.profiler.prometheus.client import Client
 from cotenant.profiler.prometheus.clusters import address, host_of
+from cotenant.profiler.prometheus.parts import Rates
 from cotenant.profiler.prometheus.plan import NamespaceShard, RangeQuery
 from cotenant.profiler.prometheus.promql import metric_name_matcher, of_labels, selector
 from cotenant.profiler.prometheus.sampling import intervals
@@ -125,21 +127,15 @@ class NodeMetricSource:
             names = metric_names.present(self._client, {}, window, (NODE_INFO, EXPORTER_CPU))
             text = survey.question(self._settings.labels, names)
             series = decode.decode_series(self._client.range(text, now_seconds, now_seconds, 1))
-            findings = survey.findings(series, names, self._settings.scrape_interval_seconds)
-            # Longest scrape interval of any series in the last hour: none may be missing in a sum; 0 where it is given
-            slowest = 0
+            server = survey.findings(series, names, self._settings.scrape_interval_seconds)
             if not self._settings.scrape_interval_seconds:
                 text = intervals.question(self._settings.labels, NamespaceShard())
                 timed = decode.decode_timed_series(self._client.range(text, now_seconds, now_seconds, 1))
                 by_hour = intervals.with_slow(intervals.by_hour([timed]), {})
-                slowest = max((interval for found in by_hour.values() for interval in found), default=0)
-            self._scene = Scene(
-                max(findings.rates.scrape_seconds, slowest),
-                self._settings.labels,
-                findings.population.nodes > 0 or EXPORTER_CPU not in names,
-                findings.population,
-                self._settings.max_points_per_query,
-            )
+                found = {interval for hour in by_hour.values() for interval in hour}
+                spans = (intervals.RateSpan(*window, Rates.of(found)),) if found else ()
+                server = replace(server, spans=spans)
+            self._scene = Scene(server, self._settings)
             addresses: dict[str, str] = {}
             if NODE_INFO in names:
                 text = selector((metric_name_matcher(NODE_INFO), *of_labels(self._settings.labels)))

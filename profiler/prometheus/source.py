@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy.typing as npt
@@ -60,12 +60,10 @@ from cotenant.profiler.prometheus.promql import (
 )
 from cotenant.profiler.prometheus.retry import Timer
 from cotenant.profiler.prometheus.sampling.intervals import IntervalReader
-from cotenant.profiler.prometheus.survey import Survey
+from cotenant.profiler.prometheus.survey import ServerProfile
 from cotenant.profiler.pull_state import SignalSpan
 from cotenant.profiler.settings import PrometheusSettings
 
-RECORDING_RULES: Final = True
-"""Read kubernetes-mixin's recorded CPU rate where it covers the window: it is the same rate, computed once."""
 _Described = list[tuple[dict[str, str], npt.NDArray[float64]]]
 
 
@@ -104,7 +102,7 @@ class PrometheusSource:
         self._client = client.Client(settings, outage_seconds=settings.outage_seconds, timer=timer, renew=renew)
         self._cluster = cluster or settings.labels.get("cluster", "")
         self._marks = marks
-        self._survey: Survey | None = None
+        self._server: ServerProfile | None = None
         self._interval_window: TimeWindow | None = None
         self._node_names: dict[str, str] = {}
         self._samples = 0
@@ -124,20 +122,19 @@ class PrometheusSource:
         """Close all connections."""
         self._client.close()
 
-    def survey(self, window: TimeWindow) -> Survey:
+    def survey(self, window: TimeWindow) -> ServerProfile:
         """Return the survey of what the server holds; it is made once."""
-        if self._survey is None:
+        if self._server is None:
             names = metric_names.present(self._client, self._settings.labels, window)
-            surveyed = self._read_survey(names, window)
-            if CPU in names and (surveyed.newest_seconds is None or surveyed.late(window[1])):
+            server = self._read_survey(names, window)
+            if CPU in names and (server.newest_seconds is None or server.visible_end(window[1]) < window[1]):
                 newest = self._newest(survey.containers(self._settings.labels), window)
-                surveyed = (
-                    surveyed if newest is None else self._read_survey(names, TimeWindow(min(window[0], newest), newest))
-                )
-            self._survey = surveyed
-        return self._survey
+                if newest is not None:
+                    server = self._read_survey(names, TimeWindow(min(window[0], newest), newest))
+            self._server = server
+        return self._server
 
-    def _read_survey(self, names: frozenset[str], window: TimeWindow) -> Survey:
+    def _read_survey(self, names: frozenset[str], window: TimeWindow) -> ServerProfile:
         """The survey of a window; SourceUnfit where its samples are not those of one cluster."""
         answer = self._survey_all(survey.question(self._settings.labels, names), survey.moments(*window))
         survey.refuse_unfit(answer, self.describe())
@@ -146,19 +143,19 @@ class PrometheusSource:
             survey.refuse_unlabelled(self._survey_all(text, survey.moments(*window)), names, self.describe())
         return found
 
-    def survey_of_intervals(self, window: TimeWindow) -> Survey:
+    def survey_of_intervals(self, window: TimeWindow) -> ServerProfile:
         """The survey, with how often each series was scraped in every hour of the window, asked once for all in it."""
         known = self._interval_window
         if known is None or window[0] < known[0] or window[1] > known[1]:
-            surveyed, given = self.survey(window), self._settings.scrape_interval_seconds
-            end = min(window[1], surveyed.newest_seconds or window[1])
-            if not given and surveyed.population.containers and end > window[0]:
+            server, given = self.survey(window), self._settings.scrape_interval_seconds
+            end = min(window[1], server.newest_seconds or window[1])
+            if not given and server.population.containers and end > window[0]:
                 reader = IntervalReader(self._client, self._settings.labels)
-                usual, whole = surveyed.rates.scrape_seconds, everywhere(surveyed.population.containers)
+                usual, whole = server.rates.scrape_seconds, everywhere(server.population.containers)
                 spans, scrapes = reader.read(window[0], end, usual, whole)
                 self._notes += reader.notes
                 self._defects[Defect.QUERY_SPLIT] += reader.splits
-                self._survey = replace(surveyed, spans=spans, scrapes=scrapes)
+                self._server = replace(server, spans=spans, scrapes=scrapes)
             self._interval_window = window
         return self.survey(window)
 
@@ -223,15 +220,15 @@ class PrometheusSource:
 
         Present state comes from instant queries, owners from the names of series over the window.
         """
-        surveyed = self.survey(window)
-        whole = everywhere(surveyed.population.containers)
-        owners = self._owner_series.read(inventory.OWNERS, window, whole, surveyed.names)
+        server = self.survey(window)
+        whole = everywhere(server.population.containers)
+        owners = self._owner_series.read(inventory.OWNERS, window, whole, server.names)
         moment, state, read_at = self._newest_state(now_seconds, window, whole)
-        rows, coverage = inventory.Rows.of(owners, state), gaps.SeriesCoverage(surveyed.names, read_at)
+        rows, coverage = inventory.Rows.of(owners, state), gaps.SeriesCoverage(server.names, read_at)
         built = inventory.build(self._cluster, moment, rows, self._marks, coverage)
         self._node_names = dict(built.node_names)
         self._defects[Defect.UNKNOWN_OWNER] += built.unknown_owners
-        described = replace(built.inventory, created_seconds=surveyed.created_seconds)
+        described = replace(built.inventory, created_seconds=server.created_seconds)
         # pods' rows are compared over a day: one question tells its intervals and those of the window
         self.survey_of_intervals(TimeWindow(min(window[0], moment - DAY_SECONDS), max(window[1], moment)))
         try:
@@ -271,17 +268,16 @@ class PrometheusSource:
         if not spans:
             return
         window = TimeWindow(min(s.start_seconds for s in spans), max(s.end_seconds for s in spans))
-        surveyed = self.survey_of_intervals(window)
+        server = self.survey_of_intervals(window)
         # The spans up to a late server's newest sample: what comes after it is asked for when it is there
         cut = []
         for span in spans:
-            step, newest = span.signal.spec.step_seconds, surveyed.newest_seconds
-            late = newest is not None and surveyed.late(span.end_seconds)
-            cut.append(replace(span, end_seconds=newest // step * step) if late and newest else span)
+            step = span.signal.spec.step_seconds
+            cut.append(replace(span, end_seconds=server.visible_end(span.end_seconds) // step * step))
         spans = tuple(span for span in cut if span.end_seconds > span.start_seconds)
-        reads = self._reads(surveyed, window)
+        reads = self._reads(server, window)
         wishes = _wishes(spans, reads)
-        queries = plan(wishes, surveyed.population, self._settings.max_points_per_query)
+        queries = plan(wishes, server.population, self._settings.max_points_per_query)
         progress.stage("usage", len(queries))
         answers = questions_in_turn.ask_all(self._client, queries, self._settings.in_flight, self._read)
         for answer, done in zip(answers, signal_completion_seconds(queries), strict=True):
@@ -303,9 +299,8 @@ class PrometheusSource:
     def quantiles(self, question: quantiles.QuantileQuery, inventory: Inventory) -> ServerQuantiles:
         """The server's own quantiles, for strategies that are defined by them; raises SourceError when a part fails."""
         window = TimeWindow(question.end_seconds - question.span_seconds, question.end_seconds)
-        surveyed = self.survey(window)
-        own = self._settings.labels
-        queries = quantiles.queries(question, surveyed.population, own, per_core=surveyed.cores > 0)
+        server = self.survey(window)
+        queries = quantiles.queries(question, server.population, self._settings.labels, per_core=server.cores > 0)
         answers = questions_in_turn.ask_all(self._client, queries, self._settings.in_flight, quantiles.read)
         return quantiles.collect(question, zip(queries, answers, strict=True), inventory)
 
@@ -322,16 +317,16 @@ class PrometheusSource:
     @property
     def peak_seconds(self) -> float:
         """Time over which the rate of a slot's peak reaches, the longest of all series; 0 = unknown."""
-        return self._survey.rates.slowest.piece_seconds if self._survey else 0.0
+        return self._server.rates.slowest.piece_seconds if self._server else 0.0
 
     def record(self, now_seconds: int) -> QualityRecord:
         """Return the costs of the queries so far, and the defects and notes."""
-        account, surveyed = self._client.account, self._survey
+        account, server = self._client.account, self._server
         found = {Defect.DUPLICATE_SERIES: len(self._twins), Defect.QUERY_SPLIT: self._owner_series.splits}
         defects = Counter(found) + self._defects
         cut = (f"owners are incomplete, some pods count as bare pods: {text}" for text in self._owner_series.cut[:1])
-        notes = (*self._notes, *(surveyed.notes if surveyed else ()), *self._lateness, *cut, *sorted(account.warnings))
-        scrape, scrapes = (float(surveyed.rates.scrape_seconds), surveyed.scrapes) if surveyed else (0.0, ())
+        notes = (*self._notes, *(server.notes if server else ()), *self._lateness, *cut, *sorted(account.warnings))
+        scrape, scrapes = (float(server.rates.scrape_seconds), server.scrapes) if server else (0.0, ())
         return QualityRecord(
             *(now_seconds, self.describe(), scrape, account.queries, self._samples, account.waited_seconds),
             defects={defect: count for defect, count in defects.items() if count},
@@ -339,27 +334,26 @@ class PrometheusSource:
             scrapes=scrapes,
         )
 
-    def _reads(self, surveyed: Survey, window: TimeWindow) -> list[_Stretch]:
+    def _reads(self, server: ServerProfile, window: TimeWindow) -> list[_Stretch]:
         """Stretches that cover the window, each with the part that brings each signal; none without such a metric."""
-        known = [span for span in surveyed.spans if span.end_seconds > window[0] and span.start_seconds < window[1]]
+        known = server.spans_in(*window)
         if not known:
-            return [_Stretch(*window, self._parts(surveyed, surveyed.rates, maxima=False))]
+            return [_Stretch(*window, self._parts(server, server.rates, maxima=False))]
         maxima = any(span.rates.pieces > 1 for span in known)
         bounds = [window[0], *(span.start_seconds for span in known[1:]), window[1]]
         return [
-            _Stretch(start, end, self._parts(surveyed, span.rates, maxima=maxima))
+            _Stretch(start, end, self._parts(server, span.rates, maxima=maxima))
             for span, (start, end) in zip(known, pairwise(bounds), strict=True)
         ]
 
-    def _parts(self, surveyed: Survey, rates: Rates, *, maxima: bool) -> dict[Signal, QueryPart]:
+    def _parts(self, server: ServerProfile, rates: Rates, *, maxima: bool) -> dict[Signal, QueryPart]:
         """Return the part that brings each signal; a signal whose metric the server does not have is left out."""
-        rule = surveyed.recorded and RECORDING_RULES
         parts = (
-            *usage_parts(rates, self._settings.labels, rule, surveyed.cores, maxima=maxima, swap=surveyed.swap),
-            *device_parts(rates.slowest, self._settings.labels, surveyed.names),
-            *hourly_parts(surveyed.of_state, self._settings.labels),
+            *usage_parts(rates, self._settings.labels, server.recorded, server.cores, maxima=maxima, swap=server.swap),
+            *device_parts(rates.slowest, self._settings.labels, server.names),
+            *hourly_parts(server.of_state, self._settings.labels),
         )
-        available = [part for part in parts if not part.metric or part.metric in surveyed.names]
+        available = [part for part in parts if not part.metric or part.metric in server.names]
         return {signal: part for part in available for signal in part.signals}
 
     def _query_series(self, text: str | Wording, moments: range) -> _Described:
@@ -369,13 +363,12 @@ class PrometheusSource:
         self, now_seconds: int, window: TimeWindow, shard: NamespaceShard
     ) -> tuple[int, list[tuple[dict[str, str], float]], dict[str, int]]:
         """Series of the snapshot at the newest moment that has them, and when each metric that it lacks was read."""
-        surveyed = self.survey(window)
-        late = surveyed.newest_seconds is not None and surveyed.late(now_seconds)
-        moment = latest = surveyed.newest_seconds if late and surveyed.newest_seconds else now_seconds
+        server = self.survey(window)
+        moment = latest = server.visible_end(now_seconds)
         rows = self._state(inventory.STATE, moment, shard)
         read_at: dict[str, int] = {}
         for anchor, metrics in inventory.ANCHORS.items():
-            if anchor not in surveyed.names or not inventory.lacks(anchor, {x.get("__name__", "") for x, _ in rows}):
+            if anchor not in server.names or not inventory.lacks(anchor, {x.get("__name__", "") for x, _ in rows}):
                 continue
             text = selector((metric_name_matcher(anchor), *of_labels(self._settings.labels)))
             alone = anchor in gaps.READ_LATE
@@ -386,9 +379,9 @@ class PrometheusSource:
                 latest = latest if alone else min(latest, newest)
                 moment = newest if anchor == survey.POD_INFO else moment
                 read_at |= {} if newest >= moment else {anchor: newest}
-        if phases.QOS in surveyed.names and LIMITS not in surveyed.names:  # tells whether any are set
+        if phases.QOS in server.names and LIMITS not in server.names:  # tells whether any are set
             rows += self._state((phases.QOS,), moment, shard)
-        self._lateness = survey.lateness(now_seconds, surveyed, latest)
+        self._lateness = survey.lateness(now_seconds, server, latest)
         return moment, rows, read_at
 
     def _state(
@@ -413,13 +406,8 @@ class PrometheusSource:
 
     def _pod_rows(self, moment: int, shard: NamespaceShard) -> list[pod_rows.Row]:
         """Rows of the answer; halved by namespaces where it is too large."""
-        cores, names = (self._survey.cores, self._survey.names) if self._survey else (0.0, frozenset[str]())
-        # Windows for the longest scrape interval of any series in the day before the moment: none may look idle
-        begin = moment - DAY_SECONDS
-        surveyed = self.survey_of_intervals(TimeWindow(begin, moment))
-        seen = (s.rates.slowest for s in surveyed.spans if s.end_seconds > begin and s.start_seconds < moment)
-        slowest = max((surveyed.rates, *seen), key=lambda rates: rates.scrape_seconds)
-        text = pod_rows.question(slowest, self._settings.labels, shard, cores, names)
+        day = TimeWindow(moment - DAY_SECONDS, moment)
+        text = pod_rows.question(self.survey_of_intervals(day), day, self._settings.labels, shard)
         try:
             return [(labels, float(v[-1])) for labels, v in self._query_series(text, range(moment, moment + 1))]
         except SourceLimit as error:
@@ -451,7 +439,7 @@ class PrometheusSource:
         return _Read(decode.usages(query, samples, self._node_names, overlap), samples)
 
     def _rates(self) -> Rates:
-        return self._survey.slowest if self._survey else Rates(survey.DEFAULT_INTERVAL_SECONDS)
+        return self._server.slowest if self._server else Rates(survey.DEFAULT_INTERVAL_SECONDS)
 
 
 def _wishes(spans: Sequence[SignalSpan], stretches: Sequence[_Stretch]) -> list[PartRequest]:

@@ -7,6 +7,7 @@ the server's newest sample is not of the last moment. What cannot be read as one
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -36,7 +37,7 @@ from cotenant.profiler.prometheus.parts import (
     THROTTLED,
     Rates,
 )
-from cotenant.profiler.prometheus.plan import MARK, Population
+from cotenant.profiler.prometheus.plan import MARK, MAX_STEPS, Population
 from cotenant.profiler.prometheus.promql import (
     Matcher,
     equal,
@@ -53,9 +54,8 @@ DEFAULT_INTERVAL_SECONDS: Final = 60
 _PARTS: Final = 14
 MOMENTS_AT_ONCE: Final = 4
 """Evaluations in one question: the server holds all series that lived between the first and the last of them."""
-LATE_SECONDS: Final = 300
+LOOKBACK_SECONDS: Final = 300
 """Prometheus' look-back: an evaluation sees no sample that is older. A newest sample older than that is a late one."""
-MOST_STEPS: Final = 10_000
 _QUIET_SECONDS: Final = 1200
 """A kube-state-metrics that is scraped every 15 minutes is not silent between two scrapes."""
 
@@ -97,10 +97,11 @@ Answer = Sequence[tuple[dict[str, str], Floats]]
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
-    """The findings on what the server holds.
+class ServerProfile:
+    """The facts about the server: what it holds and how it is to be asked. The survey finds them, once.
 
-    recorded: kubernetes-mixin's rate covers all containers at every evaluated moment.
+    recorded: kubernetes-mixin's rate covers all containers at every evaluated moment; it is the same rate as ours, so
+    that it is read where its window fits.
     """
 
     population: Population
@@ -132,16 +133,26 @@ class Survey:
     @property
     def slowest(self) -> Rates:
         """Windows for the longest interval of any containers."""
-        return max((self.rates, *(span.rates.slowest for span in self.spans)), key=lambda rates: rates.scrape_seconds)
+        return self.slowest_in(0, sys.maxsize)
+
+    def slowest_in(self, start_seconds: int, end_seconds: int) -> Rates:
+        """Windows for the longest interval of any containers in [start, end)."""
+        slowest = (span.rates.slowest for span in self.spans_in(start_seconds, end_seconds))
+        return max((self.rates, *slowest), key=lambda rates: rates.scrape_seconds)
+
+    def spans_in(self, start_seconds: int, end_seconds: int) -> tuple[RateSpan, ...]:
+        """The spans that have a moment in [start, end)."""
+        return tuple(s for s in self.spans if s.end_seconds > start_seconds and s.start_seconds < end_seconds)
 
     @property
     def of_state(self) -> Rates:
         """Windows for what is read once an hour: of kube-state-metrics, and of the kubelets' counters of kills."""
         return Rates(max(self.slowest.scrape_seconds, self.state_seconds))
 
-    def late(self, end_seconds: int) -> bool:
-        """Return whether the newest sample is older than a query at this moment can see."""
-        return self.newest_seconds is not None and self.newest_seconds < end_seconds - LATE_SECONDS
+    def visible_end(self, end_seconds: int) -> int:
+        """Return the newest sample's time where a query at the end sees none any more, else the end (Unix seconds)."""
+        newest = self.newest_seconds
+        return end_seconds if newest is None or newest >= end_seconds - LOOKBACK_SECONDS else newest
 
 
 def containers(labels: Mapping[str, str]) -> str:
@@ -154,12 +165,12 @@ def newest_question(metric: str) -> str:
     return f"max(timestamp({metric}))"
 
 
-def search(start_seconds: int, end_seconds: int, step_seconds: int = LATE_SECONDS) -> range:
+def search(start_seconds: int, end_seconds: int, step_seconds: int = LOOKBACK_SECONDS) -> range:
     """Moments to look for a newest sample, the last at the end, as many as fit one answer.
 
     At the default step each moment sees what came since the one before.
     """
-    start = max(start_seconds, end_seconds - MOST_STEPS * step_seconds)
+    start = max(start_seconds, end_seconds - MAX_STEPS * step_seconds)
     count = max(0, end_seconds - start) // step_seconds
     return range(end_seconds - count * step_seconds, end_seconds + 1, step_seconds)
 
@@ -266,7 +277,7 @@ def _other_names(names: Collection[str]) -> str:
     return f"; it has OpenTelemetry's names, such as {found[0]}, which are not read" if found else ""
 
 
-def findings(answer: Answer, names: frozenset[str], interval_seconds: int) -> Survey:
+def findings(answer: Answer, names: frozenset[str], interval_seconds: int) -> ServerProfile:
     """Read the survey's answer; interval_seconds: the scrape interval if the user gave it, else 0."""
     values_by_mark: dict[str, Floats] = {labels.get(MARK, ""): values for labels, values in answer}
     namespaces = {
@@ -295,7 +306,7 @@ def findings(answer: Answer, names: frozenset[str], interval_seconds: int) -> Su
     found = newest(_series_with_mark(answer, "newest"))
     cores = float(values_by_mark.get("cores", np.zeros(1)).max() / max(1, sum(namespaces.values())))
     latest = 0 if interval_seconds or not len(counts) else nearest_usual(float(counts[-1]))
-    return Survey(
+    return ServerProfile(
         population, rates, covered, names, tuple(notes), found, created, cores, state_seconds, latest_seconds=latest
     )
 
@@ -318,11 +329,11 @@ def _why(metric: str, names: Collection[str]) -> str:
     return f": {exporter} scraped, but without {metric} ({unset}an allow-list or a relabelling drops it)"
 
 
-def lateness(now_seconds: int, survey: Survey, state_seconds: int) -> tuple[str, ...]:
+def lateness(now_seconds: int, server: ServerProfile, state_seconds: int) -> tuple[str, ...]:
     """Notes on what lags behind `now_seconds`: all samples, or those of kube-state-metrics (newest: state_seconds)."""
-    newest = survey.newest_seconds
+    newest = server.newest_seconds
     notes = []
-    patience = max(LATE_SECONDS, 2 * max(survey.rates.scrape_seconds, survey.latest_seconds))
+    patience = max(LOOKBACK_SECONDS, 2 * max(server.rates.scrape_seconds, server.latest_seconds))
     if newest is not None and newest < now_seconds - patience:
         notes.append(
             f"the newest usage is of {_utc(newest)}, {_span(now_seconds - newest)} ago, and the inventory is that of "

@@ -86,7 +86,7 @@ def test_exported_labels_are_the_exporters_own_and_others_stay() -> None:
     ],
 )
 def test_what_lags_behind_is_said_with_its_age(newest: int | None, state: int, says: list[str]) -> None:
-    seen = survey.Survey(Population({}), Rates(60), False, frozenset(), (), newest)
+    seen = survey.ServerProfile(Population({}), Rates(60), False, frozenset(), (), newest)
     notes = survey.lateness(NOW, seen, state)
     assert len(notes) == len(says)
     assert all(part in note for part, note in zip(says, notes, strict=True))
@@ -95,7 +95,7 @@ def test_what_lags_behind_is_said_with_its_age(newest: int | None, state: int, s
 @pytest.mark.parametrize(("age", "says"), [(890, 0), (1800, 0), (1801, 1)])
 def test_series_that_became_rare_lag_once_two_scrapes_are_missing(age: int, says: int) -> None:
     """Most of the window was scraped every 15 s, and the last hour every 900 s."""
-    seen = survey.Survey(Population({}), Rates(15), False, frozenset(), (), NOW - age, latest_seconds=900)
+    seen = survey.ServerProfile(Population({}), Rates(15), False, frozenset(), (), NOW - age, latest_seconds=900)
     assert len(survey.lateness(NOW, seen, NOW)) == says
 
 

@@ -13,6 +13,7 @@ from cotenant.profiler.off_times import Signs, Silence
 from cotenant.profiler.prometheus.parts import CONTAINERS, CORE, CPU, ROOT, Rates
 from cotenant.profiler.prometheus.plan import MARK
 from cotenant.profiler.prometheus.promql import metric_name_matcher, of_labels, selector, union, with_constant_label
+from cotenant.profiler.prometheus.survey import LOOKBACK_SECONDS
 
 STARTED: Final = ("container_start_time_seconds", "kube_pod_container_state_started")
 """By cAdvisor and by kube-state-metrics."""
@@ -33,7 +34,7 @@ def moment(silence: Silence) -> int:
 
 def question(silence: Silence, rates: Rates, labels: Mapping[str, str]) -> str:
     """The expression; every series is marked with its meaning. rates: of the slowest series around the silence."""
-    own, reach = of_labels(labels), max(300, 2 * rates.scrape_seconds)
+    own, reach = of_labels(labels), max(LOOKBACK_SECONDS, 2 * rates.scrape_seconds)
     after, back = _SETTLE_SECONDS + reach, moment(silence) - silence.start_seconds
     expressions = {}
     for name, (chosen, by, least) in _BY.items():

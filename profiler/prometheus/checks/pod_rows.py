@@ -24,7 +24,7 @@ from typing import Final
 from cotenant.base.cluster import Inventory, PodRow
 from cotenant.base.resource import MIB, Resource
 from cotenant.base.text import agree
-from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS
+from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, TimeWindow
 from cotenant.profiler.prometheus.clusters import host_of
 from cotenant.profiler.prometheus.parts import (
     ACTIVE_FILE,
@@ -35,8 +35,6 @@ from cotenant.profiler.prometheus.parts import (
     MEMORY,
     RSS,
     SERIES,
-    SWAPS,
-    Rates,
     expression_of,
     over_cores,
 )
@@ -50,6 +48,7 @@ from cotenant.profiler.prometheus.promql import (
     union,
     with_constant_label,
 )
+from cotenant.profiler.prometheus.survey import ServerProfile
 
 LARGER: Final = 1.2
 """How many times what its containers show together a pod may show."""
@@ -78,16 +77,14 @@ Row = tuple[Mapping[str, str], float]
 """Labels of a series and its value."""
 
 
-def question(
-    rates: Rates, labels: Mapping[str, str], shard: NamespaceShard, cores: float = 0.0, names: Collection[str] = ()
-) -> str:
-    """The expression for the namespaces of a shard, to be evaluated at the moment of the inventory.
+def question(server: ServerProfile, day: TimeWindow, labels: Mapping[str, str], shard: NamespaceShard) -> str:
+    """The expression for the namespaces of a shard, to be evaluated at the moment of the inventory, the day's end.
 
-    Of several series of one row, as of two replicas of Prometheus, the highest counts. cores: how many series of CPU a
-    container has where each speaks of one core, else 0; they are added, of each row without the total beside them.
-    names: metrics that the server has.
+    Of several series of one row, as of two replicas of Prometheus, the highest counts. Series of CPU that speak of one
+    core each are added, of each row without the total beside them.
     """
-    own = (*of_labels(labels), *shard.matchers())
+    # Windows for the longest scrape interval of any series in the day: none may look idle
+    own, rates = (*of_labels(labels), *shard.matchers()), server.slowest_in(*day)
     rate, highest = ("rate(", f"[{rates.window_seconds}s])"), ("max_over_time(", f"[{rates.gauge_window_seconds}s])")
     # Containers that use no CPU now, of those of which some was counted before
     series = selector((metric_name_matcher(CPU), *CONTAINERS, *own))
@@ -102,25 +99,25 @@ def question(
     apart = f"max by {part} {lived} - min by {part} {lived}"
     bound = f"{APART!r} * max by {part} {lived} + {APART_SECONDS} * max by {part} ({used})"
     expressions = {
-        Resource.CPU: _excess_query(Resource.CPU, CPU, rate, own, cores),
+        Resource.CPU: _excess_query(Resource.CPU, CPU, rate, own, per_core=server.cores > 0),
         Resource.MEMORY: _excess_query(Resource.MEMORY, MEMORY, highest, own),
         _CONTAINER: f"({counted} unless {by} ({used}) > 0)",
         _POD: f"({moved} <= {STILL_CPU_SECONDS!r} and {by_pod} ({group}) > 0)",
         _PARTS: f"{by_pod} (sum by {part} ({used}) and on {part} ({apart} > {bound}))",
     }
-    if LIMITS in names and (amounts := _unreclaimable(names, own)):
+    if LIMITS in server.names and (amounts := _unreclaimable(server.names, own)):
         expressions[_UNRECLAIMABLE] = amounts
-    if not any(name in names for name in SWAPS) and (swapped := _swap_query(names, of_labels(labels))):
+    if not server.swap and (swapped := _swap_query(server.names, of_labels(labels))):
         expressions[_SWAP] = swapped
     return union(with_constant_label(text, MARK, name) for name, text in expressions.items())
 
 
 def _excess_query(
-    resource: Resource, metric: str, window: tuple[str, str], own: tuple[Matcher, ...], cores: float = 0.0
+    resource: Resource, metric: str, window: tuple[str, str], own: tuple[Matcher, ...], *, per_core: bool = False
 ) -> str:
     """Return the PromQL of the mean usage of each pod whose own series is clearly above the sum of its containers'."""
     plain = f"{window[0]}{SERIES}{window[1]}"
-    shape = over_cores(plain) if cores else plain
+    shape = over_cores(plain) if per_core else plain
 
     def usage(matchers: tuple[Matcher, ...], *each: str) -> str:
         series = expression_of(shape, (metric_name_matcher(metric), *matchers, *own))

@@ -129,18 +129,18 @@ def probe_metric_names(names: set[str]) -> ProbeOutcome:
 
 def interval(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
     """The scrape interval that scan would work with, and how many containers it would read."""
-    survey = source.survey_of_intervals(window)
-    containers = survey.population.containers_count
+    server = source.survey_of_intervals(window)
+    containers = server.population.containers_count
     detail = (
-        f"{survey.rates.scrape_seconds} s, {containers} containers in {len(survey.population.containers)} namespaces"
+        f"{server.rates.scrape_seconds} s, {containers} containers in {len(server.population.containers)} namespaces"
     )
     if not containers:
         fix = "Check profiler.prometheus.labels and relabelling."
         return ProbeOutcome(ProbeState.FAILED, "no container has a CPU metric", fix)
-    others = sorted({s.interval_seconds for s in survey.scrapes} - {survey.rates.scrape_seconds})
+    others = sorted({s.interval_seconds for s in server.scrapes} - {server.rates.scrape_seconds})
     if others:
         detail += f"; some series each {', '.join(map(str, others))} s, each read at its own interval"
-    if survey.slowest.scrape_seconds >= SLOW_SCRAPE_SECONDS:
+    if server.slowest.scrape_seconds >= SLOW_SCRAPE_SECONDS:
         return ProbeOutcome(ProbeState.WARNING, detail, "Scrape the kubelet every 60 s or faster to see short peaks.")
     return ProbeOutcome(ProbeState.OK, detail)
 
@@ -170,7 +170,7 @@ def coverage(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
     A pod that started less than half an hour before the newest sample may not have been listed yet: it is not counted
     as missing.
     """
-    end = _newest(source, window)
+    end = source.survey(window).visible_end(window[1])
     inventory, used = source.inventory(window[1], window), source.pods_in_use(end)
     settled = used & source.pods_in_use(max(window[0], end - LISTED_AFTER_SECONDS))
     named = {(pod.namespace, pod.name) for pod in inventory.pods}
@@ -227,7 +227,7 @@ def usage(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
     """Check whether the server answers every usage query of a scan, for a few slots."""
     from cotenant.profiler.pull_state import SignalSpan
 
-    end = _newest(source, window)
+    end = source.survey(window).visible_end(window[1])
     spans = [SignalSpan(signal, end - _TRIED_SECONDS[signal.spec.step_seconds], end) for signal in Signal]
     blocks = list(source.blocks(spans, Silent()))
     errors = source.errors
@@ -249,7 +249,7 @@ def span(source: PrometheusSource, settings: ProfilerSettings, window: TimeWindo
     from cotenant.profiler.prometheus.decode import decode_series
     from cotenant.profiler.prometheus.survey import containers
 
-    days, end = settings.window_days, _newest(source, window)
+    days, end = settings.window_days, source.survey(window).visible_end(window[1])
     with closing(_client(settings)) as client:
         query = f"count({containers(settings.prometheus.labels)})"
         answer = client.range(query, end - (days - 1) * DAY_SECONDS, end, DAY_SECONDS)
@@ -259,12 +259,6 @@ def span(source: PrometheusSource, settings: ProfilerSettings, window: TimeWindo
         fix = "Recommendations use less history; raise Prometheus' retention."
         return ProbeOutcome(ProbeState.WARNING, detail, fix)
     return ProbeOutcome(ProbeState.OK, detail)
-
-
-def _newest(source: PrometheusSource, window: TimeWindow) -> int:
-    """Return the end of a scan's usage: the newest sample where that is late, else the end of the window."""
-    survey = source.survey(window)
-    return survey.newest_seconds if survey.newest_seconds is not None and survey.late(window[1]) else window[1]
 
 
 def _client(settings: ProfilerSettings) -> Client:
