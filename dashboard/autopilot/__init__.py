@@ -1,1 +1,1 @@
-"""What the page Autopilot is made of: the switch and its confirm step, and the editor of policies."""
+"""Parts of the Autopilot page: pause, resume and approval with their confirmation, and the editor of policies."""

@@ -1,4 +1,4 @@
-"""Acts on the autopilot: pause and resume, who lets a policy act, and the confirm step before each of them.
+"""Actions on the autopilot: pause, resume, and letting a policy act or only observe, each after a confirmation.
 
 They call the dashboard's `AutopilotService`, which checks the person's rights again and writes the ledger.
 """
@@ -29,7 +29,7 @@ ACTED: Final = "autopilot-acted"
 CONFIRM: Final = "autopilot-confirm"
 LINES: Final = "autopilot-lines"
 REASON: Final = "autopilot-reason"
-LEDGER_ALONE: Final = "Nothing is written to the cluster; the ledger records it."
+LEDGER_ALONE: Final = "Nothing is written to the cluster; the ledger records the action."
 ASKED: Final = "autopilot-asked"
 """Where a button puts what it asks for: rounds draw the page anew, and a click must not be lost with its button."""
 EVERYTHING: Final = "*"
@@ -38,7 +38,7 @@ EVERYTHING: Final = "*"
 
 @dataclass(frozen=True, slots=True)
 class SwitchTexts:
-    """An act: its button, the question of its confirm step, what follows from it, and what is said afterwards."""
+    """Texts of one action: its button, the question and note of its confirmation, and the message after it was done."""
 
     button: str
     question: str
@@ -59,32 +59,32 @@ TEXTS: Final[Mapping[str, SwitchTexts]] = {
         "The autopilot is paused.",
         "danger",
     ),
-    RESUME: SwitchTexts("Resume", "Resume {name}?", "The next round decides again.", "Resumed {name}."),
+    RESUME: SwitchTexts("Resume", "Resume {name}?", "The next run may change workloads again.", "Resumed {name}."),
     ACT: SwitchTexts(
         "Let it act",
         "Let {name} change workloads automatically?",
         "The approval is for this version; after an edit the policy only observes again.",
-        "{name} may change workloads from the next round on.",
+        "{name} may change workloads from the next run on.",
     ),
     OBSERVE: SwitchTexts(
         "Only observe",
         "Withdraw the approval of {name}?",
-        "It records what it would do, and changes nothing. A canary is not continued.",
-        "{name} observes.",
+        "It then only records what it would do. A canary is not continued.",
+        "{name} only observes now.",
     ),
 }
 
 
 def action_components() -> list[Component]:
-    """Return the hidden stores and the container of the confirm step.
+    """Return the hidden stores and the container of the confirmation.
 
-    The stores keep what a button asks for, what the confirm step concerns, and when an act was last completed.
+    The stores keep the request of a button, the action to confirm, and when an action was last completed.
     """
     return [dcc.Store(id=ASKED), html.Div(id=WORK), dcc.Store(id="autopilot-chosen"), dcc.Store(id=ACTED)]
 
 
 def button(view: View, act: str, name: str = EVERYTHING) -> Component:
-    """Opens the confirm step; disabled with the reason where the person may not. name: what it is about."""
+    """Return the button that opens the confirmation of `act` on `name`; disabled, with the reason, if not allowed."""
     text = TEXTS[act]
     namespace = "" if name == EVERYTHING else name.partition("/")[0]
     reason = callbacks.missing_role_sentence(view, Right.APPROVE, namespace)
@@ -101,7 +101,7 @@ def button(view: View, act: str, name: str = EVERYTHING) -> Component:
 
 
 def _not_everywhere(view: View) -> str:
-    """Why the person may not resume what concerns all namespaces; "" when they may."""
+    """Return why the person may not resume the autopilot in all namespaces; "" if they may."""
     try:
         view.given.current_user().require_everywhere(Right.APPROVE)
     except NotAllowed as error:
@@ -110,9 +110,9 @@ def _not_everywhere(view: View) -> str:
 
 
 def confirm_step(act: str, name: str, agreed: Sequence[Component]) -> Component:
-    """The question, what follows, a reason for the ledger, and the button that does it. agreed: what is agreed to."""
+    """Return the confirmation: the question, `agreed` (what is approved), a field for the reason, and the button."""
     text = TEXTS[act]
-    reason = dmc.TextInput(id=REASON, label="Why (the ledger keeps it)", size="xs", value="", debounce=True, maw=520)
+    reason = dmc.TextInput(id=REASON, label="Reason, for the ledger", size="xs", value="", debounce=True, maw=520)
     label = "Pause everything" if act == PAUSE else text.button
     confirm = html.Button(label, id=CONFIRM, className=f"button primary {text.tone}".strip())
     cancel = html.Button("Cancel", id="autopilot-cancel", className="button")
@@ -122,7 +122,7 @@ def confirm_step(act: str, name: str, agreed: Sequence[Component]) -> Component:
 
 
 def open_confirm_step(view: View, act: str, name: str) -> tuple[Component, dict[str, str]]:
-    """The confirm step and what it is about; of a policy that shall act with the spec that is agreed to."""
+    """Return the confirmation and the action it confirms; for ACT, it shows the policy's spec and keeps its digest."""
     _require_act(act)
     chosen = {"act": act, "name": name}
     if act != ACT:
@@ -137,12 +137,12 @@ def open_confirm_step(view: View, act: str, name: str) -> tuple[Component, dict[
 
 
 def lines_frame(view: View, chosen: Mapping[str, str]) -> Component:
-    """The frame with everything that the confirmed act writes, while no reason is given."""
+    """Return a container with each field that the action would write, before a reason is entered."""
     return html.Div(act_lines(view, partial(carry_out, view.given.current_user(), chosen, "")), id=LINES)
 
 
 def act_lines(view: View, act: Callable[[AutopilotService], object]) -> list[Component]:
-    """Everything that an act writes to the cluster, or why it would be refused."""
+    """Return each field that an action would write to the cluster, or why the action would be refused."""
     try:
         lines = in_cluster(view.given.autopilot).lines_of(act)
     except CotenantError as error:
@@ -151,13 +151,13 @@ def act_lines(view: View, act: Callable[[AutopilotService], object]) -> list[Com
 
 
 def done(view: View, chosen: Mapping[str, str], reason: str) -> str:
-    """Do it; what is said about it."""
+    """Carry out the confirmed action, and return the message that reports it."""
     carry_out(view.given.current_user(), chosen, reason, in_cluster(view.given.autopilot))
     return TEXTS[chosen["act"]].done.format(name=_policy_label(chosen["name"]))
 
 
 def carry_out(who: Person, chosen: Mapping[str, str], reason: str, service: AutopilotService) -> None:
-    """Do what was confirmed, through a service: the cluster's own, or one that only tries it."""
+    """Carry out the confirmed action through `service`, which acts on the cluster or only makes a dry run."""
     act, name = chosen["act"], chosen["name"]
     _require_act(act)
     if act == PAUSE:
@@ -171,7 +171,7 @@ def carry_out(who: Person, chosen: Mapping[str, str], reason: str, service: Auto
 
 def _require_act(act: str) -> None:
     if act not in TEXTS:
-        raise UsageError(f"{act!r} is no act", fix="Look at the page again.")
+        raise UsageError(f"there is no action {act!r}", fix="Reload the page.")
 
 
 def _policy_label(name: str) -> str:
@@ -179,7 +179,7 @@ def _policy_label(name: str) -> str:
 
 
 def register(app: Dash, view: View) -> None:
-    """Open a confirm step, leave it, and act."""
+    """Register the callbacks that open a confirmation, cancel it, and carry out its action."""
 
     @app.callback(
         Output(WORK, "children", allow_duplicate=True),

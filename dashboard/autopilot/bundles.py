@@ -1,4 +1,4 @@
-"""Files for workloads that a GitOps tool keeps: what the autopilot would change of them, for their repository."""
+"""Files for the Git repository: the autopilot's changes to workloads that a GitOps tool manages."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def action_components() -> list[Component]:
 
 
 def offer(view: View, rows: Iterable[Mapping[str, Any]]) -> list[Component]:
-    """One button a form, where some of these rows' workloads are kept by a GitOps tool; nothing elsewhere.
+    """Return one download button per file format if a GitOps tool manages workloads of `rows`; else an empty list.
 
-    The files are of the namespaces of these rows alone, as far as the person may review these.
+    The files cover only the namespaces of these rows in which the person may review changes.
     """
     of_gitops = [row for row in rows if row["gitops"]]
     if not of_gitops:
@@ -46,12 +46,12 @@ def offer(view: View, rows: Iterable[Mapping[str, Any]]) -> list[Component]:
         buttons.append(html.Button(label, className="button", disabled=bool(why), title=why, **asks))
     yours = f", of which you may review {len(reviewable)}" if len(reviewable) < len(of_gitops) else ""
     workloads = display.counted(len(of_gitops), "workload")
-    lead = f"A GitOps tool manages {workloads}{yours}. Their steps as files for its repository:"
+    lead = f"A GitOps tool manages {workloads}{yours}. Their changes as files for its repository:"
     return [html.Div([html.P(lead, className="panel-note"), *buttons], className="plan-buttons")]
 
 
 def register(app: Dash, view: View) -> None:
-    """Write the files, show them, and let the browser save them."""
+    """Register the callback that writes the files, shows them, and lets the browser save them."""
 
     @app.callback(Output(DOWNLOAD, "data"), Output(FILES, "children"), Input(ASKED, "data"), prevent_initial_call=True)
     @acts(view, Right.REVIEW)

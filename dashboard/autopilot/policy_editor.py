@@ -1,4 +1,4 @@
-"""The editor of an AutopilotPolicy: its form and its text, what it would do tonight, and saving what was previewed."""
+"""The editor of an AutopilotPolicy: a form beside its YAML, the preview of tonight's changes, and the save button."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ DIRECTIONS: Final = {TodoList.RAISE.value: ["Up", "UpAfterOOMKill", "UpAfterThro
 
 
 def draft_of(name: str) -> dict[str, Any]:
-    """The text of a new policy, of the namespace and the list that its name says; the example without."""
+    """Return a new policy for the namespace and the to-do list in `name`; the example policy if `name` has neither."""
     _, namespace, todo, *_ = *name.split("/"), "", ""
     meta = {"name": "nightly", "namespace": namespace or "default"}
     directions = {"directions": DIRECTIONS[todo]} if todo in DIRECTIONS else {}
@@ -80,7 +80,7 @@ def draft_of(name: str) -> dict[str, Any]:
 
 
 def editor(view: View, name: str) -> Component:
-    """The text of a policy, or of a new one; nothing while the address names none. name: NAMESPACE/NAME, or NEW."""
+    """Return the editor of policy NAMESPACE/NAME, or of a new one if `name` is NEW; an empty div if `name` is ""."""
     if not name or view.given.autopilot is None:
         return html.Div()
     body: Mapping[str, Any]
@@ -108,9 +108,9 @@ def editor(view: View, name: str) -> Component:
 
 
 def tonight(view: View, text: str, before: Mapping[str, Any] | None, result: AutopilotRound) -> Component:
-    """Return what the policy in the text would do with every window open, and the button that saves this text.
+    """Return what the policy in `text` would do if all change windows were open, and the button that saves `text`.
 
-    before: the spec that the editor opened, which saving replaces; None for a new policy.
+    `before` is the spec that the editor opened and that saving replaces; None for a new policy.
     """
     body = parse_policy(text)
     may_not = callbacks.missing_role_sentence(view, Right.APPROVE, body["metadata"]["namespace"])
@@ -125,7 +125,7 @@ def tonight(view: View, text: str, before: Mapping[str, Any] | None, result: Aut
 
 
 def begin_preview(view: View, text: str, before: Mapping[str, Any] | None) -> Component:
-    """Return the preview of a text, or its progress where it takes longer than `FIRST_SECONDS`."""
+    """Return the preview of the policy in `text`, or its progress if it takes longer than `FIRST_SECONDS`."""
     JOBS.forget(_key(view, text))
     job = _preview_job(view, text)
     job.wait(FIRST_SECONDS)
@@ -133,7 +133,7 @@ def begin_preview(view: View, text: str, before: Mapping[str, Any] | None) -> Co
 
 
 def _preview_job(view: View, text: str) -> PreviewJob:
-    """Return the job of a text's preview: begun anew where this process has none, because another one had begun it."""
+    """Return the preview job for `text`, started here if another replica had started it."""
     who, body = view.given.current_user(), parse_policy(text)
     service = in_cluster(view.given.autopilot)
     return JOBS.job(_key(view, text), lambda: PreviewJob(lambda progress: service.try_policy(who, body, progress)))
@@ -161,7 +161,7 @@ def _present(view: View, text: str, before: Mapping[str, Any] | None, job: Previ
 
 
 def totals_parts(result: AutopilotRound, currency: str) -> list[Any]:
-    """The sum of a round: changes, what they free and raise, and the pods that may restart."""
+    """Return the totals of a run: its changes, the requests freed and raised, and the pods that may restart."""
     totals = result.totals
     pods = totals.most_restarts
     restarts = f"at most {display.counted(pods, 'pod')} may restart" if pods else "no pod restarts"
@@ -169,7 +169,7 @@ def totals_parts(result: AutopilotRound, currency: str) -> list[Any]:
 
 
 def queue_parts(result: AutopilotRound, currency: str) -> list[Component]:
-    """Return the workloads that would be changed, in order, then those that wait, with reasons."""
+    """Return the workloads that would be changed, in order, then the waiting ones with their reasons."""
     rows = list(result.queue.rows())
     reasons = [str(row["reason"]) for row in result.status.rows() if row["reason"]]
     notes = [html.P(visible(text), className="panel-note") for text in (*reasons, *result.gaps)]
@@ -187,7 +187,7 @@ def queue_parts(result: AutopilotRound, currency: str) -> list[Component]:
 
 
 def queue_cells(row: Mapping[str, Any]) -> list[Any]:
-    """A row of a queue, by the columns of `LISTED`."""
+    """Return the table cells of one workload in the queue, by the columns of `LISTED`."""
     return cells(LISTED, {**row, "workload": subject(row["workload"], row["namespace"], row["kind"])}, DRAWN)
 
 
@@ -196,7 +196,7 @@ def _amount(amount: float | None, resource: Resource) -> Any:
 
 
 def register(app: Dash, view: View) -> None:
-    """Preview, and save what was previewed; form and text follow each other."""
+    """Register the callbacks of the preview, of saving the previewed text, and of the form beside the text."""
     policy_form.register(app)
 
     @app.callback(
@@ -255,32 +255,32 @@ def register(app: Dash, view: View) -> None:
 
 
 class _PreviewStopped(CotenantError):
-    """Somebody has stopped the preview."""
+    """A person stopped the preview."""
 
 
 class PreviewJob(PageJob):
-    """A round with a draft policy, decided once; a `Progress` of its stages, between which a stop takes effect."""
+    """A job that computes one autopilot run with a draft policy, and its `Progress`: it can stop between two stages."""
 
     def __init__(self, ask: Callable[[Progress], AutopilotRound]) -> None:
-        """Begin at once, in a thread."""
+        """Start the run at once, in a thread."""
         self._ask = ask
         self._answer: AutopilotRound | None = None
         self.stage_name, self.stage_number = "", 0
         super().__init__("preview")
 
     def stage(self, name: str, _total: int) -> None:
-        """Begin a stage of the round."""
+        """Begin a stage of the run, or end the job if it was stopped."""
         if not self.may_go_on():
             raise _PreviewStopped("the preview was stopped", fix="Preview it again.")
         self.stage_name, self.stage_number = name, self.stage_number + 1
 
     def advance(self, _steps: int = 1) -> None:
-        """Ignore: a stage is one question."""
+        """Do nothing: progress is counted in stages."""
 
     def answer(self) -> AutopilotRound:
-        """Return the round. Raises the error that ended it."""
+        """Return the result of the run, or raise the error that ended the job."""
         self.require_success()
-        assert self._answer is not None, "asked after its end"
+        assert self._answer is not None, "the job has not ended yet"
         return self._answer
 
     def _work(self) -> None:

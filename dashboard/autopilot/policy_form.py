@@ -1,4 +1,4 @@
-"""The fields of an AutopilotPolicy as a form beside its YAML: each follows the other, and no other field is touched."""
+"""The form of an AutopilotPolicy beside its YAML: a change in one updates the other and touches no other field."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PROBLEM: Final = "policy-problem"
 
 
 class FieldKind(Enum):
-    """The way in which a field is answered."""
+    """The kind of input that a form field has, such as one choice, several choices, lines of text or a number."""
 
     ONE = auto()
     """One of a few words."""
@@ -42,7 +42,7 @@ class FieldKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PolicyField:
-    """A field of the form: its path in the object, its words, and the words of its choices by value."""
+    """A form field: its path in the policy object, its label and hint, and the labels of its choices by value."""
 
     path: tuple[str, ...]
     label: str
@@ -54,7 +54,7 @@ class PolicyField:
 
     @property
     def id(self) -> str:
-        """Id of its component."""
+        """HTML id of the field's input."""
         return f"policy-field-{'-'.join(self.path[1:])}"
 
 
@@ -65,7 +65,7 @@ FIELDS: Final = (
         ("spec", "selector", "matchLabels"),
         "Only workloads with these labels",
         FieldKind.LABELS,
-        note="A line each: team=pay. None: all workloads of the namespace.",
+        note="One label per line: team=pay. Empty: all workloads of the namespace.",
     ),
     PolicyField(
         ("spec", "mode"),
@@ -92,9 +92,9 @@ FIELDS: Final = (
     ),
     PolicyField(
         ("spec", "ways"),
-        "How it reaches pods",
+        "How a change reaches pods",
         FieldKind.SOME,
-        {"InPlace": "resized while they run", "RollOut": "by new pods", "NextRestart": "when a pod starts anew"},
+        {"InPlace": "resized while they run", "RollOut": "by new pods", "NextRestart": "when a pod is recreated"},
     ),
     PolicyField(
         ("spec", "neverTouch"),
@@ -102,19 +102,17 @@ FIELDS: Final = (
         FieldKind.SOME,
         {"LSE": "class LSE", "LSR": "class LSR", "SingleReplica": "one replica", "Autoscaled": "autoscaled"},
     ),
-    PolicyField(("spec", "windows"), "Windows", FieldKind.LINES, note="A line each: mon-fri 20:00-06:00 Europe/Berlin"),
-    PolicyField(("spec", "largestCut", Resource.CPU.value), "Largest cut of CPU a day, as a share", FieldKind.NUMBER),
-    PolicyField(
-        ("spec", "largestCut", Resource.MEMORY.value), "Largest cut of memory a day, as a share", FieldKind.NUMBER
-    ),
+    PolicyField(("spec", "windows"), "Windows", FieldKind.LINES, note="Each line: mon-fri 20:00-06:00 Europe/Berlin"),
+    PolicyField(("spec", "largestCut", Resource.CPU.value), "Largest cut of CPU a day, 0 to 1", FieldKind.NUMBER),
+    PolicyField(("spec", "largestCut", Resource.MEMORY.value), "Largest cut of memory a day, 0 to 1", FieldKind.NUMBER),
     PolicyField(("spec", "atOnce"), "Workloads at the same time", FieldKind.NUMBER),
     PolicyField(("spec", "restartsPerWeek"), "Restarts of a pod in a week", FieldKind.NUMBER),
-    PolicyField(("spec", "canaryShare"), "Share of the pods that goes first", FieldKind.NUMBER),
+    PolicyField(("spec", "canaryShare"), "Share of the pods changed first, 0 to 1", FieldKind.NUMBER),
     PolicyField(("spec", "soakMinutes"), "Minutes until a change is verified", FieldKind.NUMBER),
-    PolicyField(("spec", "minimumConfidence"), "Least confidence, 0 to 1", FieldKind.NUMBER),
-    PolicyField(("spec", "throttledShare"), "Share of time throttled that raises CPU", FieldKind.NUMBER),
-    PolicyField(("spec", "startUpFactor"), "CPU of a starting pod, times its request", FieldKind.NUMBER),
-    PolicyField(("spec", "replicaFloorFactor"), "Replicas before a peak, times minReplicas", FieldKind.NUMBER),
+    PolicyField(("spec", "minimumConfidence"), "Minimum confidence, 0 to 1", FieldKind.NUMBER),
+    PolicyField(("spec", "throttledShare"), "Throttled share of time that raises CPU, 0 to 1", FieldKind.NUMBER),
+    PolicyField(("spec", "startUpFactor"), "CPU of a starting pod, multiple of its request", FieldKind.NUMBER),
+    PolicyField(("spec", "replicaFloorFactor"), "Replicas before a peak, multiple of minReplicas", FieldKind.NUMBER),
 )
 """In the order of the form. `selector.matchExpressions` is in the YAML alone; objectives have a form of their own."""
 IDENTITY: Final = 2
@@ -132,18 +130,19 @@ OBJECTIVE: Final = (
 )
 """What a person says of one objective."""
 QUERY_NOTE: Final = (
-    "One series for each workload; $namespace, $workload, $pods and $window are filled in. `cotenant explain guards "
-    "NAMESPACE/KIND/NAME` prints queries that were found."
+    "The query returns one series for a workload; $namespace, $workload, $pods and $window are replaced by its values. "
+    "`cotenant explain guards NAMESPACE/KIND/NAME` prints queries that were found."
 )
 
 
-NONE_TICKED: Final = "None ticked: as the cluster's ceiling has it."
+NONE_TICKED: Final = "None ticked: the cluster's ceiling applies."
 
 
 def form_value(body: Mapping[str, Any], field: PolicyField) -> Any:
-    """Return what the form shows of a field: a word, a list of words, lines or a number; empty where it is left out.
+    """Return what the form shows for `field`: text, a list of choices, lines or a number; empty if the field is absent.
 
-    One of a few words is None where the object has something else, such as `mode: Off`, which YAML reads as false.
+    The value of a single choice is None if the object has no string there, such as `mode: Off`, which YAML reads as
+    false.
     """
     value: Any = body
     for key in field.path:
@@ -161,7 +160,7 @@ def form_value(body: Mapping[str, Any], field: PolicyField) -> Any:
 
 
 def with_form_value(body: Mapping[str, Any], field: PolicyField, value: Any) -> dict[str, Any]:
-    """Return the object with this field as the form has it; a field without an answer is left out."""
+    """Return a copy of the policy in which `field` has the form's value; an empty value removes the field."""
     changed: dict[str, Any] = copy.deepcopy(dict(body))
     if field.kind in (FieldKind.LINES, FieldKind.LABELS):
         value = [line.strip() for line in str(value or "").split("\n") if line.strip()]
@@ -192,13 +191,13 @@ def _put(target: dict[str, Any], path: Sequence[str], value: Any) -> None:
 
 
 def objective_answers(body: Mapping[str, Any]) -> list[Any]:
-    """Return what the form shows of the objectives: the parts of each in turn, MOST_OBJECTIVES of them."""
+    """Return what the form shows for MOST_OBJECTIVES objectives: the parts of the first, then of the second, ..."""
     shown = [*_objectives(body), *({} for _ in range(MOST_OBJECTIVES))][:MOST_OBJECTIVES]
     return [form_value({"": objective}, part) for objective in shown for part in OBJECTIVE]
 
 
 def with_objectives(body: Mapping[str, Any], answers: Sequence[Any]) -> dict[str, Any]:
-    """Return the object with the objectives as the form has them; one without any answer is left out."""
+    """Return a copy of the policy with the form's objectives; an objective without any entry is removed."""
     before, written = _objectives(body), []
     for index in range(MOST_OBJECTIVES):
         objective: dict[str, Any] = {"": before[index] if index < len(before) else {}}
@@ -226,7 +225,7 @@ def objective_ids() -> list[str]:
 
 
 def form(body: Mapping[str, Any], *, existing: bool = False) -> Component:
-    """The form of a policy, filled from its object. existing: its namespace and name cannot change."""
+    """Return the form of a policy, filled from `body`. If `existing`, its namespace and name cannot be edited."""
     parts = [
         _component(field, field.id, form_value(body, field), fixed=existing and index < IDENTITY)
         for index, field in enumerate(FIELDS)
@@ -236,7 +235,7 @@ def form(body: Mapping[str, Any], *, existing: bool = False) -> Component:
         fields = zip(OBJECTIVE, _of_objective(ids, index), _of_objective(values, index), strict=True)
         legend = html.Legend(f"Objective {index + 1}")
         slots.append(html.Fieldset([legend, *(_component(part, id_, value) for part, id_, value in fields)]))
-    summary = html.Summary("Objectives: a change after which one is broken is rolled back")
+    summary = html.Summary("Objectives: a change that breaks one is rolled back")
     note = html.P(QUERY_NOTE, className="panel-note")
     return html.Div(
         [*parts, html.Details([summary, note, *slots], open=bool(_objectives(body)), className="policy-objectives")],
@@ -257,22 +256,22 @@ def _component(field: PolicyField, id_: str, value: Any, *, fixed: bool = False)
     if field.kind is FieldKind.TEXT:
         wide = "wide" if field.path[-1] == "query" else ""
         return dmc.TextInput(debounce=True, disabled=fixed, className=wide, **named)
-    placeholder = "as the cluster has it" if field in FIELDS else ""
+    placeholder = "as the cluster's ceiling" if field in FIELDS else ""
     return dmc.NumberInput(min=0, debounce=True, placeholder=placeholder, **named)
 
 
 def follow(
     text: str, answers: Sequence[Any], objectives: Sequence[Any], triggered: str
 ) -> tuple[Any, list[Any], list[Any], Any]:
-    """(text, values of the form, those of its objectives, words of a problem) after the person has changed something.
+    """Return (YAML text, form values, objective values, error message) after the person edited the input `triggered`.
 
-    answers, objectives: what the form shows now. triggered: the id of what was changed.
+    `answers` and `objectives` are the values that the form shows now.
     """
     still, kept = [no_update] * len(FIELDS), [no_update] * len(objectives)
     try:
         body = parse_policy(text)
     except CotenantError as error:
-        return no_update, still, kept, visible(f"The form waits for the YAML: {error.message}")
+        return no_update, still, kept, visible(f"The form follows once the YAML is valid: {error.message}")
     if triggered == TEXT:
         return no_update, [form_value(body, field) for field in FIELDS], objective_answers(body), ""
     if triggered in objective_ids():
@@ -286,7 +285,7 @@ def follow(
 
 
 def register(app: Dash) -> None:
-    """The form follows the text, and the text the form."""
+    """Register the callback that updates the form from the text, and the text from the form."""
     ids = [*(field.id for field in FIELDS), *objective_ids()]
 
     @app.callback(
@@ -304,14 +303,14 @@ def register(app: Dash) -> None:
 
 
 def as_yaml(body: Mapping[str, Any]) -> str:
-    """The object as text, in the order of its fields."""
+    """Return the policy as YAML, with its fields in their present order."""
     import yaml
 
     return str(yaml.safe_dump(dict(body), sort_keys=False, default_flow_style=None, width=100))
 
 
 def parse_policy(text: str) -> dict[str, Any]:
-    """The object of a text; UsageError names the line, or what is missing."""
+    """Return the policy in a YAML text; raise UsageError that names the unreadable line or the wrong key."""
     body = parse_single_document(text, "the policy")
     if not isinstance(body, dict):
         raise UsageError("the policy is not an object", fix="Begin with apiVersion, kind, metadata and spec.")

@@ -1,1 +1,1 @@
-"""From a recommendation to its change: explanation, review, permissions, snooze, story and verdict."""
+"""From a recommendation to a change: explanation, review, permissions, snooze, history and verdict."""

@@ -1,4 +1,4 @@
-"""Everything about one change, for a drawer: what moved, what can be done, guardrails, rows of the ledger. Pure."""
+"""The drawer of one change: the changed fields, the possible actions, the guardrails and its ledger entries. Pure."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from cotenant.dashboard.frame import panels
 from cotenant.recommender.model.savings_text import NOTHING, saving_text
 
 EVENTS: Final[Mapping[str, str]] = {
-    "accepted": "Accepted, before the cluster was touched",
+    "accepted": "Accepted; nothing written to the cluster yet",
     "awaited": "Waits for a second person",
     "confirmed": "Confirmed by the second person",
-    "waiting": "Waits for the first ones",
+    "waiting": "Waits for earlier changes of its batch",
     "resumed": "Resumed",
     "cancelled": "Cancelled",
     "applied": "Applied",
@@ -50,10 +50,10 @@ ASKED: Final = (ROLL_BACK, VERIFY, SETTLE, CONFIRM, DECLINE)
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """Why each action cannot be had now, in words; "" where it can. batch: ids that could be taken back together.
+    """For each action on a change, why it is not possible now ("" if it is); `batch` has the ids to roll back together.
 
-    confirm, decline: of what waits for a second person; None where nothing waits for one. written: everything that
-    confirming it writes, with all that was accepted together with it.
+    `confirm` and `decline` concern a second person; `confirm` is None if the change waits for none. `written` has every
+    field that confirming writes, of all changes that were accepted together.
     """
 
     roll_back: str
@@ -65,7 +65,7 @@ class Allowed:
 
 
 def title(change: Change) -> str:
-    """Return the title of the drawer."""
+    """Return the drawer's title."""
     return f"Change {change.id} of {visible(change.workload)}"
 
 
@@ -76,7 +76,7 @@ def body(
     left_seconds: float | None,
     verdict: Sequence[Component] = (),
 ) -> Component:
-    """The drawer's inside. left_seconds: until it is judged, None when it does not soak; verdict: why it is so."""
+    """Return the drawer's content; `left_seconds` is the soak time left, None if the change is not in its soak time."""
     change, state = status.change, status.state
     line: list[Any] = [change_tables.chip(state), " ", visible(status.words) if status.words else ""]
     facts = [
@@ -98,7 +98,7 @@ def body(
         soak = f"{display.duration(left_seconds)} of soak time left; verified after it."
     soak_line = html.P(soak, id="change-soak", className="panel-note")
     promised = saving_text(change.savings, "")
-    achieved, force = (promised, "in force") if state.in_force else (NOTHING, "the cluster does not hold it")
+    achieved, force = (promised, "in force") if state.in_force else (NOTHING, "not in effect in the cluster")
     force = {ChangeState.VERIFIED: "verified", ChangeState.APPLIED: "in force, not yet verified"}.get(state, force)
     freed = [("Expected", promised), ("Achieved", f"{achieved} ({force})")]
     return html.Div(
@@ -112,7 +112,7 @@ def body(
             panels.facts(("", "Requests"), freed, "Freed"),
             html.H3("Guardrails"),
             _guardrails(change),
-            html.H3("Rows of the ledger"),
+            html.H3("Ledger entries"),
             _rows(rows),
             _patch(change),
         ],
@@ -123,7 +123,7 @@ def body(
 def _buttons(allowed: Allowed) -> Component:
     if allowed.confirm is not None:
         confirming = [button("Confirm", CONFIRM, allowed.confirm), button("Decline", DECLINE, allowed.decline)]
-        note = allowed.confirm or "All changes that were accepted together with it are rolled back too."
+        note = allowed.confirm or "Either applies to all changes that were accepted together."
         note_line = html.P(note, className="panel-note", id="change-why")
         return html.Div([html.Div(confirming, className="one-acts"), note_line])
     count = len(allowed.batch)
@@ -140,16 +140,16 @@ def _buttons(allowed: Allowed) -> Component:
 
 
 def rollback_list(lead: str, changes: Sequence[Change]) -> Component:
-    """Return each field that a rollback of changes puts back, for the dialog before it."""
-    note = "A field that somebody changed since is reported and not overwritten."
+    """Return each field that rolling back `changes` would restore, for the dialog that asks before it."""
+    note = "A field that somebody has changed since then is reported and not overwritten."
     if any(write.subresource for change in changes for write in change.writes):
-        note += " Pods that were created since are resized back too."
+        note += " Pods that were created since then are resized back too."
     return html.Div([html.P(lead), *review_steps.all_written(rollback_lines(changes)),
                      html.P(note, className="panel-note")])  # fmt: skip
 
 
 def button(word: str, store: str, why: str, **request: str) -> Component:
-    """An action, asked for in one of `ASKED`; disabled with the reason."""
+    """Return an action's button, which writes `request` to `store`; disabled, with `why` as the reason, if given."""
     title = {"title": why} if why else {}
     return html.Button(word, className="button act", disabled=bool(why), **title, **panels.asks(store, **request))
 
@@ -189,7 +189,7 @@ def _rows(rows: Sequence[LedgerEntry]) -> Component:
         event = EVENTS.get(row.event, visible(row.event))
         code = html.Code(row.hash[:12], title=row.hash)
         cells.append((str(row.row), panels.moment(row.seconds), event, visible(row.actor), words, code))
-    return panels.facts(("Row", "Time", "What", "By", "Words", "Hash"), cells, "Rows of the ledger")
+    return panels.facts(("Row", "Time", "What", "By", "Words", "Hash"), cells, "Ledger entries")
 
 
 def _patch(change: Change) -> Component:

@@ -1,7 +1,7 @@
-"""Changes and the ledger's rows as tables of a source: those that the requesting person may read, ready for filters.
+"""Changes and ledger entries as tables: only those that the requesting person may read, ready for filters.
 
-`before(view)` is the view whose source has them, for lists, exports and the API; without a `ChangeService` there are
-none. Tables are cached until the ledger changes.
+`with_changes(view)` returns a view whose source has them, for lists, exports and the API; without a `ChangeService` the
+table of changes is empty. Tables are cached until a change or its state changes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ FIX: Final = "Start it with `cotenant dashboard --act`."
 
 
 class Changing:
-    """The source behind with two more tables. Safe for many threads; one a dashboard."""
+    """A result source that adds the tables of changes and ledger entries to the view's source. Thread-safe."""
 
     def __init__(self, view: View) -> None:
         """Store the view; no table is built yet."""
@@ -55,7 +55,7 @@ class Changing:
         return getattr(self._view.source, name)
 
     def snapshot(self) -> Snapshot:
-        """The newest results with the changes that the person who asks may read."""
+        """Return the newest results with the table of changes that the requesting person may read."""
         behind = self._view.source.snapshot()
         statuses = statuses_of(self._view)
         version = version_of(statuses)
@@ -70,7 +70,7 @@ class Changing:
         return replace(behind, version=version, tables={CHANGES.name: relation}, _answers=Answers())
 
     def entries(self) -> Snapshot:
-        """The same with the ledger's rows, which only exports and scripts ask for."""
+        """Return the newest results with the table of ledger entries, which only exports and scripts read."""
         behind = self._view.source.snapshot()
         ledger_rows = require_changes(self._view).entries(self._view.given.current_user())
         version = f"{len(ledger_rows)}-{ledger_rows[-1].hash[:12] if ledger_rows else ''}"
@@ -79,25 +79,25 @@ class Changing:
 
 
 def with_changes(view: View) -> View:
-    """Return the view with changes among the tables of its source."""
+    """Return the view with a source that also has the tables of changes and ledger entries."""
     return replace(view, source=Changing(view))
 
 
 def require_changes(view: View) -> ChangeService:
-    """The service; NoData without one."""
+    """Return the change service; raise NoData if this dashboard is read-only."""
     if view.given.changes is None:
         raise NoData(NO_CHANGE_SERVICE, fix=FIX)
     return view.given.changes
 
 
 def statuses_of(view: View) -> list[ChangeStatus]:
-    """Return the changes that the requesting person may read, the newest first; empty without a service."""
+    """Return the changes that the requesting person may read, newest first; empty if this dashboard is read-only."""
     service = view.given.changes
     return service.changes(view.given.current_user()) if service else []
 
 
 def version_of(statuses: Sequence[ChangeStatus]) -> str:
-    """Changes whenever a change, or the state of one, does."""
+    """Return a version string that differs whenever a change is added or the state of one changes."""
     text = ";".join(f"{s.change.id}{s.state}{s.since_seconds}" for s in statuses)
     return f"{len(statuses)}-{zlib.crc32(text.encode()):08x}"
 
@@ -108,12 +108,12 @@ def chip(state: ChangeState) -> Component:
 
 
 def visible_health(health: LedgerHealth, who: Person) -> LedgerHealth:
-    """Return whether the ledger is intact; its size and texts only for a person who may read all of it."""
+    """Return the ledger's health, without its row count and texts unless the person may read all namespaces."""
     return health if who.reads is None else replace(health, rows=None, words="", notes=())
 
 
 def health_words(health: LedgerHealth) -> str:
-    """State of the ledger in one sentence."""
+    """Return one sentence that says whether the audit log is intact."""
     if health.bad_row:
         why = f" ({health.words})" if health.words else ""
         return f"Audit log damaged: entry {health.bad_row} was changed{why}."
@@ -121,24 +121,24 @@ def health_words(health: LedgerHealth) -> str:
         return (
             "Audit log intact: nothing changed, nothing removed"
             if health.anchored
-            else "The present rows of the audit log are consistent"
+            else "The entries of the audit log are consistent"
         )
     entries = display.counted(health.rows, "entry")
     if health.anchored:
         return f"Audit log intact: {entries}, none changed, none removed"
     unknown = "it cannot be checked whether entries at its end were removed: the cluster stores no head of it"
-    return f"The audit log is empty; {unknown}" if health.rows == 0 else f"{entries} of the audit log fit; {unknown}"
+    return f"The audit log is empty; {unknown}" if health.rows == 0 else f"Audit log consistent: {entries}; {unknown}"
 
 
 def soaks(status: ChangeStatus, soak_seconds: float, now_seconds: float) -> float | None:
-    """Seconds until an applied change is judged, 0 when that is due; None when it does not soak."""
+    """Return the seconds of soak time left of an applied change, 0 if it is over; None if the change is not applied."""
     if status.state is not ChangeState.APPLIED:
         return None
     return max(0.0, (status.begun_seconds or status.accepted_seconds) + soak_seconds - now_seconds)
 
 
 def done_words(statuses: Sequence[ChangeStatus], verb: str) -> str:
-    """Describe the result of an act, change by change for up to three."""
+    """Describe the result of an action: each change for up to three, else the number of changes in each state."""
     if not statuses:
         return f"Nothing to {verb}."
     if len(statuses) > 3:
@@ -150,4 +150,4 @@ def done_words(statuses: Sequence[ChangeStatus], verb: str) -> str:
 
 def display_name(someone: Person) -> str:
     """Return the name by which the page addresses a person."""
-    return someone.name or "whoever sits here"
+    return someone.name or "the person at this computer"

@@ -1,4 +1,4 @@
-"""What pages say about recommendations: values, reasons, inputs, formulas, rules, trust, and the patch. Pure."""
+"""How pages explain recommendations: values, reasons, inputs, formulas, rules, confidence and the patch. Pure."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def body(
     portrait: str = "",
     charts: Sequence[Component] = (),
 ) -> Component:
-    """The drawer's content, with a way to the workload's page and its charts; says so where nothing is stored."""
+    """Return the drawer's content with a link to the workload's page and its charts; a note if there are no results."""
     if recommendation is None:
         why = "The latest results may lack it, or the link is old."
         command = f"cotenant recs list -n {visible(name.namespace)}"
@@ -66,7 +66,7 @@ def body(
 
 
 def values(recommendation: Recommendation) -> list[Component]:
-    """Each field with its change, reason, formula, rules and inputs; the same inputs only once."""
+    """Return a section for each value: change, reason, formula, rules, and inputs unless an earlier one shows them."""
     sections: list[Component] = []
     for index, value in enumerate(recommendation.values):
         unit = value.resource
@@ -113,7 +113,7 @@ def values(recommendation: Recommendation) -> list[Component]:
 
 
 def trust(recommendations: Sequence[Recommendation]) -> list[Component]:
-    """The least confidence of them and the sentences behind it, weakest first."""
+    """Return the lowest confidence of the recommendations with the sentences behind it; empty if none has one."""
     assessments = [r.trust for r in recommendations if r.trust is not None]
     if not assessments:
         return []
@@ -124,7 +124,7 @@ def trust(recommendations: Sequence[Recommendation]) -> list[Component]:
 
 
 def notes_and_queries(recommendation: Recommendation) -> list[Component]:
-    """Notes of the strategy, and what the source was asked."""
+    """Return the notes of the strategy and the queries that were sent to the metric source."""
     sections = []
     if recommendation.notes:
         notes = html.Ul([html.Li(visible(note)) for note in recommendation.notes], className="notes")
@@ -163,7 +163,7 @@ def patches(
 
 
 def copyable_command(title: Component, text: str, id_: str) -> Component:
-    """A command below its title, with a button that copies it."""
+    """Return a command below `title`, with a button that copies it."""
     copy = dmc.CopyButton(value=text, copiedChildren="Copied", children="Copy", size="xs", variant="default", id=id_)
     head = html.Div([title, copy], className="panel-head")
     return html.Section([head, html.Pre(html.Code(text), className="command", tabIndex=0)])

@@ -1,4 +1,4 @@
-"""What guards a workload's changes: the last week of each measure that was found, its bound, and how to use it."""
+"""The guards of a workload's changes: latency and error metrics with their last week, bounds, and how to use them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NOTE: Final = (
 
 
 def section(view: View, ref: WorkloadRef) -> Component:
-    """The button that looks, and the place for what is found; a command where this dashboard cannot look."""
+    """Return the panel with the button that searches for guards; on a read-only dashboard, the command that does it."""
     if view.given.guards is None or view.given.changes is None:
         command = f"cotenant explain guards {ref}"
         return panels.panel("Guards", panels.empty("To search for them, run:", command=command), note=NOTE)
@@ -44,7 +44,7 @@ def section(view: View, ref: WorkloadRef) -> Component:
 
 
 def register(app: Dash, view: View) -> None:
-    """Look when the button is pressed."""
+    """Register the callback that searches for guards when the button is pressed."""
 
     @app.callback(
         Output("guards-found", "children"),
@@ -60,7 +60,7 @@ def register(app: Dash, view: View) -> None:
 
 
 def contents(guards: Guards, settings: ActionSettings, end_seconds: int) -> Component:
-    """Everything that was found. end_seconds: Unix time of the last hour's end."""
+    """Return all guards that were found. `end_seconds` is the Unix time at which the last hour of their values ends."""
     now = [
         html.P([html.Strong("Guarded by "), f"{measure}: ", html.Code(query)]) for measure, query in guards.now.items()
     ]
@@ -70,11 +70,11 @@ def contents(guards: Guards, settings: ActionSettings, end_seconds: int) -> Comp
         card: list[Component] = [html.H3(visible(f"{found.measure}: {found.source}"))]
         picture = [panels.figure(chart(found, settings, end_seconds), f"guard-{index}", HEIGHT)] if found.values else []
         if found.reason:
-            card += [html.P(f"Of no use: {visible(found.reason)}."), *picture]
+            card += [html.P(f"Cannot be used: {visible(found.reason)}."), *picture]
         else:
             card += picture
             if alarms := "" if found.false_alarms is None else percent(found.false_alarms, 1):
-                card.append(html.P(f"{alarms} of the hours without a change would have counted as harm."))
+                card.append(html.P(f"In {alarms} of the hours without a change it would have reported harm."))
             if found.is_used:
                 names = "an annotation of the workload, or an object of its namespace, names it."
                 card.append(html.P(f"It guards changes: {names}"))
@@ -91,7 +91,7 @@ def contents(guards: Guards, settings: ActionSettings, end_seconds: int) -> Comp
 
 
 def chart(found: FoundObjective, settings: ActionSettings, end_seconds: int) -> Chart:
-    """The measure hour by hour, the bound of each hour, and the hours that would have looked like harm."""
+    """Return the chart of a metric by hour, with each hour's bound and the hours that a change would be blamed for."""
     scale, unit = SCALES[found.measure]
     values = np.array([np.nan if value is None else value for value in found.values])
     rules = hourly_rules(found.measure, values, settings, found.ceiling)

@@ -1,7 +1,7 @@
-"""EDGE: work that outlasts a request: a job of the server in a thread, of which a page asks again until it is done.
+"""EDGE: work that takes longer than a request: a job of the server in a thread, which a page polls until it is done.
 
-A job rests while nobody asks for it and goes on when its page asks again, after a reload too; one that nobody asks for
-any more ends. It lives in this process alone: another replica begins its own.
+A job pauses while no page polls it, continues when its page polls again, also after a reload, and ends if that does not
+happen for ABANDONED_SECONDS. It exists in this process only: another replica starts its own.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ log = structlog.get_logger(__name__)
 
 
 class PageJob(ABC):
-    """Work in a thread of its own; its progress may be read from any thread."""
+    """A job that runs in its own thread; its progress may be read from any thread."""
 
     def __init__(self, name: str) -> None:
-        """Begin the work at once: a subclass calls this last. name: what is done, for the log and an error's words."""
+        """Start the work at once, so a subclass calls this last; `name` stands in the log and in an error's message."""
         self._name = name
         self._error: CotenantError | None = None
         self._stopped = threading.Event()
@@ -42,26 +42,26 @@ class PageJob(ABC):
 
     @property
     def is_over(self) -> bool:
-        """True once all was done, somebody stopped it, or it failed."""
+        """True once the job is complete, stopped or failed."""
         return self._ended.is_set()
 
     def elapsed_seconds(self) -> float:
-        """Return how long it has worked so far."""
+        """Return how long the job has worked so far, without its pauses."""
         return time.monotonic() - self._begun - self._rested_seconds
 
     def stop(self) -> None:
-        """End it as soon as the question that is under way has its answer."""
+        """Stop the job as soon as its current part is complete."""
         self._stopped.set()
         self.ask()
 
     def ask(self) -> None:
-        """Note that its page asks for it; it goes on if it has rested."""
+        """Record that the page polls the job, and continue the job if it is paused."""
         with self._asked_again:
             self._asked_seconds = time.monotonic()
             self._asked_again.notify_all()
 
     def may_go_on(self) -> bool:
-        """Return whether there is more to do, after a pause without requests; called between two parts of the work."""
+        """Return whether to continue, after a pause while no page polls; called between two parts of the work."""
         paused = time.monotonic()
         with self._asked_again:
             is_wanted = self._asked_again.wait_for(
@@ -74,17 +74,17 @@ class PageJob(ABC):
         return not self._stopped.is_set()
 
     def wait(self, seconds: float) -> bool:
-        """Wait so long for the end; whether it is over."""
+        """Wait up to `seconds` for the job to end, and return whether it has ended."""
         return self._ended.wait(seconds)
 
     def require_success(self) -> None:
-        """Raise the error that ended it; nothing where none did."""
+        """Raise the error that ended the job, if there is one."""
         if self._error is not None:
             raise self._error
 
     @abstractmethod
     def _work(self) -> None:
-        """Do it, and ask `may_go_on` between two parts of it."""
+        """Do the work, and call `may_go_on` between two parts of it."""
 
     def _run(self) -> None:
         try:
@@ -99,7 +99,7 @@ class PageJob(ABC):
 
 
 class Jobs(Generic[JobT]):
-    """The jobs of one dashboard, by what they do and for whom. Safe for many threads."""
+    """The jobs of one dashboard, by a key that names the work and the person. Thread-safe."""
 
     def __init__(self) -> None:
         """Create a registry without any job."""
@@ -107,7 +107,7 @@ class Jobs(Generic[JobT]):
         self._jobs: dict[Hashable, JobT] = {}
 
     def job(self, key: Hashable, begin: Callable[[], JobT]) -> JobT:
-        """The job of that key, begun where there is none."""
+        """Return the job with this key, and start it with `begin` if there is none."""
         with self._lock:
             found = self._jobs.pop(key, None) or begin()
             found.ask()
@@ -117,12 +117,12 @@ class Jobs(Generic[JobT]):
             return found
 
     def found(self, key: Hashable) -> JobT | None:
-        """Return the job of that key, or None; nothing begins."""
+        """Return the job with this key, or None; do not start one."""
         with self._lock:
             return self._jobs.get(key)
 
     def last(self, belongs: Callable[[Hashable], bool]) -> JobT | None:
-        """Return the job of somebody's work that was asked for last, or None; it is asked for by this."""
+        """Return the most recently polled job whose key passes `belongs`, or None; this counts as a poll."""
         with self._lock:
             found = next((job for key, job in reversed(self._jobs.items()) if belongs(key)), None)
         if found is not None:

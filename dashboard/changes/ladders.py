@@ -1,4 +1,4 @@
-"""Accepted ladders on the page Changes: how far each is, every step of one, and the ways to stop it and to go back."""
+"""Accepted ladders (cuts in several steps) on the Changes page: progress, every step, stop, and rollback to a step."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ STATES: Final[Mapping[LadderState, tuple[str, str]]] = {
 
 
 def ladders_of(view: View) -> list[LadderProgress]:
-    """The ladders that the person may read, the newest first; none on a read-only dashboard."""
+    """Return the ladders that the person may read, newest first; empty on a read-only dashboard."""
     if view.given.changes is None:
         return []
     return view.given.changes.ladders(view.given.current_user())
 
 
 def summary(view: View) -> Component:
-    """The ladders under way as a list that opens: how far each is, when the next step may come, and why it waits."""
+    """Return a collapsible list of the running ladders: progress, earliest time of the next step, and why it waits."""
     found = [progress for progress in ladders_of(view) if progress.status.state is LadderState.UNDER_WAY]
     if not found:
         return html.Div()
@@ -65,7 +65,7 @@ def summary(view: View) -> Component:
             dcc.Link(name, href=panels.address("", open=last.changes[-1])) if last else name,
             [visible(ladder.actor), " ", panels.moment(progress.status.accepted_seconds)],
             f"{progress.steps_begun} of {max(len(progress.rungs), progress.steps_accepted)}",
-            visible(moves_text(following)) if following else "the last one was taken",
+            visible(moves_text(following)) if following else "none: the last step was taken",
             panels.moment(following.from_seconds) if following else "",
             visible(progress.words),
         ))  # fmt: skip
@@ -78,7 +78,7 @@ def summary(view: View) -> Component:
 
 
 def section(view: View, ladder_id: str) -> list[Component]:
-    """Every step of the ladder that a change belongs to, with the ways to stop it and to go back; empty without one."""
+    """Return all steps of a ladder, with buttons to stop it and to roll back to a step; empty if it does not exist."""
     found = next((progress for progress in ladders_of(view) if progress.status.ladder.id == ladder_id), None)
     if not ladder_id or found is None:
         return []
@@ -110,7 +110,7 @@ def section(view: View, ladder_id: str) -> list[Component]:
 
 
 def _way_back(word: str, found: LadderProgress, place: int, why_not: str) -> Component:
-    """The button that takes back what came after a step; disabled where nothing of it is in effect."""
+    """Return the button that rolls back all steps after `place`; disabled if none of them is in effect."""
     later = [rung for rung in found.rungs if rung.changes and rung.place > place]
     if not why_not and all(rung.state in (RungState.TAKEN_BACK, RungState.ENDED) for rung in later):
         why_not = "No later step is in effect."
@@ -119,14 +119,14 @@ def _way_back(word: str, found: LadderProgress, place: int, why_not: str) -> Com
 
 
 def back_question(view: View, ladder: str, step: int) -> tuple[Component, dict[str, Any]]:
-    """Return what the way back to a step puts back, field by field, and what the dialog then asks for.
+    """Return each field that a rollback to `step` restores, and the request that the dialog sends once confirmed.
 
-    Raises UsageError when there is no ladder of that id.
+    Raise UsageError if there is no ladder with that id.
     """
     service, who = change_tables.require_changes(view), view.given.current_user()
     found = next((progress for progress in service.ladders(who) if progress.status.ladder.id == ladder), None)
     if found is None:
-        raise UsageError(f"There is no ladder {ladder!r}.", fix="Look at the page again.")
+        raise UsageError(f"There is no ladder {ladder!r}.", fix="Reload the page.")
     statuses = {status.change.id: status for status in service.changes(who)}
     ids = [id_ for rung in reversed(found.rungs) if rung.place > step for id_ in reversed(rung.changes)]
     going = [statuses[id_].change for id_ in ids if statuses[id_].state.in_force]
@@ -136,9 +136,9 @@ def back_question(view: View, ladder: str, step: int) -> tuple[Component, dict[s
 
 
 def register(app: Dash, view: View, news: str, version: Any) -> None:
-    """Register the end of a ladder; the way back is asked for in the dialog of a rollback.
+    """Register the callback that stops a ladder; the Changes page's rollback dialog handles the way back to a step.
 
-    news: id of the store of the page's news; version: what it holds then.
+    `news` is the id of the page's version store, and `version` returns the version to write there.
     """
 
     @app.callback(

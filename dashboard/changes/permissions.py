@@ -1,4 +1,4 @@
-"""Rights of the requesting person: their roles, and the cluster's own answer by feature and by namespace.
+"""Rights of the requesting person: their roles here, and the cluster's answer for each feature and namespace.
 
 Evaluated when the Health page is shown: a role permits the request here, the cluster permits the write.
 """
@@ -26,7 +26,7 @@ SENTENCES: Final[Mapping[Right, str]] = {
     Right.READ: "See every page",
     Right.REVIEW: "Review a change and check it on the server",
     Right.ACCEPT: "Apply, verify and roll back changes; snooze recommendations",
-    Right.PLAN: "Make and edit reservation plans",
+    Right.PLAN: "Create and edit reservation plans",
     Right.APPROVE: "Approve plans; confirm changes as the second person",
     Right.OVERRIDE: "Override a guardrail",
     Right.ADMINISTER: "Resolve changes with unknown outcome",
@@ -34,12 +34,12 @@ SENTENCES: Final[Mapping[Right, str]] = {
 
 
 def panel_containers() -> Component:
-    """Containers of both panels until they are evaluated."""
+    """Return the containers of both panels, empty until the rights are evaluated."""
     return html.Div(panels.skeleton(240), id=MATRIX)
 
 
 def register(app: Dash, view: View) -> None:
-    """Evaluate when the page is shown, and after new results."""
+    """Register the callback that evaluates the rights when the page is shown and after new results."""
 
     @app.callback(Output(MATRIX, "children"), Input("version", "data"), prevent_initial_call=False)
     def _ask(_version: str | None) -> Component:
@@ -47,7 +47,7 @@ def register(app: Dash, view: View) -> None:
 
 
 def contents(view: View) -> Component:
-    """Both panels."""
+    """Return both panels: the person's roles here, and what the cluster allows."""
     who, acting_here = view.given.current_user(), view.given.changes is not None
     roles = [f"{g.role} in {', '.join(g.namespaces)}" if g.namespaces else g.role.value for g in who.grants]
     shown = visible(", ".join(dict.fromkeys(roles))) or "no role"
@@ -81,7 +81,7 @@ def _cluster(view: View) -> Component:
     title = "What the cluster allows"
     service, who = view.given.changes, view.given.current_user()
     if service is None:
-        why = "A read-only dashboard needs no right. One that may change things checks these:"
+        why = "A read-only dashboard needs no rights. A dashboard that can act checks its rights; start one with:"
         none = panels.empty("The cluster is not asked.", why=why, command="cotenant dashboard --act")
         return panels.panel(title, none)
     permissions = service.permissions(who, ())
@@ -91,12 +91,12 @@ def _cluster(view: View) -> Component:
         spaces = [name or EMPTY for name in names][:NAMESPACES_SHOWN]
         permissions = service.permissions(who, spaces) if spaces else permissions
     heads = ("Feature", "Needs", "Everywhere", *(visible(namespace) for namespace in spaces))
-    note = "By SelfSubjectAccessReview, with your own rights where the login provides them."
+    note = "From SelfSubjectAccessReview; with your own rights if the login passes them on."
     return panels.panel(title, panels.facts(heads, rows(permissions, spaces), title), note=note)
 
 
 def rows(permissions: Sequence[Permission], namespaces: Sequence[str]) -> list[tuple[Any, ...]]:
-    """Feature, what it needs, everywhere, then each namespace; a need of one namespace says which."""
+    """Return a row per permission: feature, verb and resource, whether allowed everywhere, then in each namespace."""
     allowed = {(p.feature, p.verb, p.resource, p.namespace): p.allowed for p in permissions}
     lines: list[tuple[Any, ...]] = []
     for p in permissions:

@@ -1,4 +1,4 @@
-"""What a workload's page says about its proposals: the back-test card, each container, how they moved. Pure."""
+"""The proposals on a workload's page: back-test card, values of each container, and their log over time. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LOG_ROWS: Final = 24
 
 
 def card(workload_story: Story, currency: str) -> Component:
-    """Return what would have happened in the last days, beside what did; confidence, restart and money."""
+    """Return the back-test of the proposal beside what really happened; then restarts, savings and confidence."""
     recommendations = workload_story.recommendations
     result = story.outcome(recommendations)
     changing = [r for r in recommendations if any(v.changes_template for v in r.values)]
@@ -42,7 +42,7 @@ def card(workload_story: Story, currency: str) -> Component:
         why = "No value is proposed: each container shows the reason."
         missing = panels.empty("Nothing was tested on past usage.", why=why, command=explain_command(workload_story))
         return html.Div([missing, facts, *explanation.trust(recommendations)])
-    parts = [html.P(f"Had this been applied {result.days:g} days ago, over all pods:", className="panel-note")]
+    parts = [html.P(f"If this had been applied {result.days:g} days ago, over all pods:", className="panel-note")]
     if result.containers < result.of:
         partial = f"Partial: {result.containers} of {display.counted(result.of, 'container')}."
         parts.append(html.P(partial, className="note-partial"))
@@ -73,16 +73,16 @@ def _backtest_table(result: BacktestTotals) -> Component:
 
 
 def _freed_text(freed: int, resource: Resource) -> str:
-    """A positive number under its word."""
+    """Return "net frees" or "net raises" with the absolute amount."""
     return f"net {FREES if freed >= 0 else RAISES} {display.amount(abs(freed), resource)}"
 
 
 def containers(workload_story: Story, *, stale: bool) -> Component:
-    """Every container's values with reasons, rules, inputs and formulas; the first one is open."""
+    """Return each container's values with reasons, rules, inputs and formulas; the first container is expanded."""
     if not workload_story.recommendations:
         why = "The strategy has no recommendation: none of its containers was seen running."
         return panels.empty("No recommendation for this workload.", why=why, command=explain_command(workload_story))
-    old = "The data are old: scan again before you apply this."
+    old = "The data are old: run a new scan before you apply this."
     warned = [html.P(old, className="note-partial", role="note")] if stale else []
     sections: list[Component] = []
     for recommendation in workload_story.recommendations:
@@ -115,13 +115,13 @@ def containers(workload_story: Story, *, stale: bool) -> Component:
 
 
 def explain_command(workload_story: Story) -> str:
-    """The command that says why of a workload."""
+    """Return the command that explains the workload's recommendation."""
     name = "/".join(str(workload_story.workload[k]) for k in ("namespace", "kind", "workload"))
     return f"cotenant explain {visible(name)}"
 
 
 def log(rows: Sequence[Row]) -> Component:
-    """Return how the proposals moved from run to run, the newest first; a run that changed nothing has no row."""
+    """Return how the proposals changed from run to run, newest first; a run that changed nothing has no row."""
     if not rows:
         return panels.empty(
             "No proposal was logged yet.", why="The next analysis writes the first entry.", command="cotenant scan"

@@ -1,7 +1,7 @@
-"""The review of recommendations: its address, what would change, what is left out, and why. Pure.
+"""The review of recommendations: its address, what would change, and what is left out with the reason. Pure.
 
-The address holds all of it (who, step, terms, key), so that reload, back and a link in a chat show the same. The key is
-made once, when the review begins: a second confirmation under it changes nothing more.
+The address keeps the whole state (workloads, step, terms, key), so reload, back and a shared link show the same. The
+key is generated once, when the review begins: confirming again with the same key changes nothing more.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MOVE: Final = re.compile(r"(requests|limits) ([a-z0-9./-]+) (\S+)")
 
 
 class ReviewTerms(ChangeTerms, frozen=True):
-    """Terms of a review, of its address. everything: all that the list's filters show, instead of named workloads."""
+    """The terms of a review, from its address. `everything`: all workloads that match the filters, not `workloads`."""
 
     workloads: tuple[WorkloadRef, ...] = ()
     everything: bool = False
@@ -56,7 +56,7 @@ class ReviewTerms(ChangeTerms, frozen=True):
 
 
 def parse_terms(search: str) -> ReviewTerms:
-    """Parse the address; an unreadable part takes its default."""
+    """Parse the query string of a review; an unreadable parameter takes its default."""
     pairs = parse_qsl(search.lstrip("?"))
     last = dict(pairs)
     key = last.get("key", "")
@@ -86,25 +86,25 @@ def _parse_choice(kind: type[Word], word: str | None) -> Word | None:
 
 
 def parse_workload(text: str) -> WorkloadRef | None:
-    """The workload of an `ids` value: namespace/kind/name, each part escaped; None when it is none."""
+    """Return the workload of an `ids` value, an escaped namespace/kind/name; None if it is not one."""
     parts = [unquote(part) for part in text.split("/")]
     return WorkloadRef(*parts) if len(parts) == 3 and all(parts) else None
 
 
 def name_of(ref: WorkloadRef) -> str:
-    """The `ids` value of a workload."""
+    """Return the `ids` value of a workload: namespace/kind/name, each part escaped."""
     return "/".join(quote(part, safe="") for part in (ref.namespace, ref.kind, ref.name))
 
 
 def href(base: str, workloads: Iterable[WorkloadRef], **more: str) -> str:
-    """Address of a review of these workloads."""
+    """Return the address of a review of these workloads; `more` has further query parameters."""
     return f"{base}{PATH}?{urlencode([*(('ids', name_of(w)) for w in workloads), *more.items()])}"
 
 
 def selection_href(base: str, search: str, refs: list[WorkloadRef], chosen: Selection, **more: str) -> str:
-    """Return the address of the selection's review: all matching rows by the filters, or the workloads by name.
+    """Return the address of the selection's review: by the filters if all rows are selected, else by workload names.
 
-    An address names MOST_NAMED of them.
+    An address names at most MOST_NAMED workloads.
     """
     if chosen.everything:
         return f"{base}{PATH}?" + "&".join(filter(None, ("all=1", filters_of(search), urlencode(more))))
@@ -112,7 +112,7 @@ def selection_href(base: str, search: str, refs: list[WorkloadRef], chosen: Sele
 
 
 def filters_of(search: str) -> str:
-    """The list's part of the address."""
+    """Return the part of a query string that filters the list, without the review's own keys."""
     parts = search.lstrip("?").split("&")
     return "&".join(p for p in parts if p and unquote(p.partition("=")[0]) not in OWN)
 
@@ -131,7 +131,7 @@ def default_method(looks: Sequence[WorkloadReview]) -> Method:
 
 @dataclass(frozen=True, slots=True)
 class Out:
-    """A workload that is left out: why, and what helps."""
+    """A workload that the review leaves out: why, and what would help."""
 
     review: WorkloadReview
     why: str
@@ -141,7 +141,7 @@ class Out:
 def split_by_obstacle(
     looks: Sequence[WorkloadReview], terms: ReviewTerms, method: Method
 ) -> tuple[list[WorkloadReview], list[Out]]:
-    """Split the workloads into those that are changed and those left out; each is decided independently."""
+    """Split the reviews into workloads to change and workloads left out, which one workload decides for itself."""
     outs = [_obstacle(review, terms, method) for review in looks]
     going = [review for review, out in zip(looks, outs, strict=True) if out is None]
     return going, [out for out in outs if out is not None]
@@ -164,7 +164,7 @@ def _obstacle(review: WorkloadReview, terms: ReviewTerms, method: Method) -> Out
 
 @dataclass(frozen=True, slots=True)
 class FieldChange:
-    """One field of a container: now and then (None: not set), highest seen, and its change over all pods."""
+    """One field of a container: present and proposed value, highest usage seen, and the change over all pods."""
 
     container: str
     value: Value
@@ -179,7 +179,7 @@ class FieldChange:
 
 
 def lines(recommendations: Iterable[Recommendation]) -> list[FieldChange]:
-    """Every field about which something is said, container by container."""
+    """Return every field with a recommendation that is not withheld, container by container."""
     field_changes = []
     for recommendation in recommendations:
         for value in recommendation.values:
@@ -192,7 +192,7 @@ def lines(recommendations: Iterable[Recommendation]) -> list[FieldChange]:
 
 
 def quality_classes(recommendations: Sequence[Recommendation]) -> tuple[str, str]:
-    """Kubernetes' QoS class of the pods now and then, as far as these containers decide it."""
+    """Return the Kubernetes QoS class of the pods at present and as proposed, computed from these containers only."""
     return _quality_class(recommendations, now=True), _quality_class(recommendations, now=False)
 
 
@@ -207,7 +207,7 @@ def _quality_class(recommendations: Sequence[Recommendation], *, now: bool) -> s
 
 
 def yaml_diff(moves: Sequence[FieldMove]) -> str:
-    """Return what would be written as a unified diff, object by object and path by path."""
+    """Return the fields to write as a unified diff, object by object and path by path."""
     lines: list[str] = []
     for target in dict.fromkeys(move.target for move in moves):
         lines += [f"--- {target}", f"+++ {target}"]
@@ -235,7 +235,7 @@ def _changed_lines(now: str, new: str) -> list[str]:
 
 
 def failed_rules(looks: Sequence[WorkloadReview]) -> dict[str, list[tuple[WorkloadRef, str]]]:
-    """Failed rule -> the workloads that fail it, each with why."""
+    """Return the workloads that fail each guardrail, with the reason: {rule: [(workload, reason)]}."""
     failures: dict[str, list[tuple[WorkloadRef, str]]] = {}
     for review in looks:
         for rule in review.rules:
@@ -245,7 +245,7 @@ def failed_rules(looks: Sequence[WorkloadReview]) -> dict[str, list[tuple[Worklo
 
 
 def stepped_rules(looks: Sequence[WorkloadReview]) -> dict[str, list[tuple[WorkloadRef, str]]]:
-    """Step rule -> the workloads whose cut is taken in steps because of it, each with how."""
+    """Return the workloads that each step rule makes cut in several steps: {rule: [(workload, explanation)]}."""
     stepped: dict[str, list[tuple[WorkloadRef, str]]] = {}
     for review in looks:
         names = {f"{step.resource}-step" for step in review.next_steps}
@@ -256,6 +256,6 @@ def stepped_rules(looks: Sequence[WorkloadReview]) -> dict[str, list[tuple[Workl
 
 
 def rule_of(refusal: str) -> str:
-    """The guardrail that a refusal names; "" when it names none."""
+    """Return the guardrail that a refusal message names; "" if it names none."""
     match = RULE_NAMED.search(refusal)
     return match[1] if match else ""

@@ -1,4 +1,4 @@
-"""What the browser does in a review without the server: `assets/review.js`."""
+"""Client-side callbacks of a review, which run in the browser without the server: `assets/review.js`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from dash import ALL, ClientsideFunction, Dash, Input, Output, State
 
 
 def register(app: Dash) -> None:
-    """Register what the browser does without the server.
+    """Register the client-side callbacks of a review.
 
-    The address follows switches and choices, the stepper follows the address.
+    Switches and choices update the address, and the address sets the active step.
     """
     app.clientside_callback(
         ClientsideFunction("cotenant", "reviewLadder"), Input("review-ladder", "checked"), prevent_initial_call=True

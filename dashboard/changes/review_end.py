@@ -1,6 +1,6 @@
-"""The end of a review: what will be written, by whom, and what is left out, or files; then the outcome.
+"""The last step of a review: what will be written and by whom, what is left out, or the files; then the outcome.
 
-Pure: from the reviews that the `ChangeService` returned, and from its changes.
+Pure: from the reviews and the changes that the `ChangeService` returned.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from cotenant.dashboard.tables import savings
 from cotenant.recommender.model.savings import When, joined_savings
 
 STATES: Final[Mapping[ChangeState, tuple[str, str]]] = {
-    ChangeState.UNKNOWN: ("orange", "Sent without an answer: `cotenant recs settle` reads the outcome."),
-    ChangeState.APPLIED: ("blue", "Applied; its soak time runs."),
+    ChangeState.UNKNOWN: ("orange", "The cluster did not answer: `cotenant recs settle` reads the outcome."),
+    ChangeState.APPLIED: ("blue", "Applied; its soak time has begun."),
     ChangeState.FAILED: ("red", "The cluster refused it; nothing was changed."),
     ChangeState.VERIFIED: ("teal", "Verified: no harm in its soak time."),
     ChangeState.REGRESSED: ("red", "It did harm: roll it back."),
-    ChangeState.ROLLBACK_UNKNOWN: ("orange", "The rollback was sent without an answer."),
-    ChangeState.ROLLED_BACK: ("gray", "Rolled back to the values before."),
-    ChangeState.WAITING: ("violet", "Waits for the soak time of the first ones."),
+    ChangeState.ROLLBACK_UNKNOWN: ("orange", "The cluster did not answer the rollback."),
+    ChangeState.ROLLED_BACK: ("gray", "Rolled back to the earlier values."),
+    ChangeState.WAITING: ("violet", "Waits for the soak time of earlier changes of its batch."),
     ChangeState.AWAITING: ("violet", "Waits for a second person, who confirms it on the page Changes."),
-    ChangeState.CANCELLED: ("gray", "Waited, and was never applied."),
+    ChangeState.CANCELLED: ("gray", "Cancelled before it was applied."),
     ChangeState.GONE: ("gray", "No longer in effect: its values were changed later, or its workload was deleted."),
 }
 ASKED: Final = "review-asked"
@@ -57,7 +57,7 @@ MOST_TEXT: Final = 200_000
 
 
 def progress(done: int, total: int, left_seconds: float | None) -> Component:
-    """The progress of a review of many workloads, how long it still takes, and the way to stop it."""
+    """Return the progress bar of a review of many workloads, with the time left and a button that stops it."""
     left = "" if left_seconds is None else f"; about {display.duration(left_seconds)} left"
     far = [display.number(done), " of ", display.counted(total, "workload"), f" reviewed{left}"]
     return html.Div(
@@ -65,7 +65,7 @@ def progress(done: int, total: int, left_seconds: float | None) -> Component:
             html.P(far, role="status"),
             html.Progress(value=str(done), max=str(total), **{"aria-label": "Workloads reviewed"}),
             html.Button("Stop here", className="button act", **panels.asks(STOP_ASKED, act="stop")),
-            html.P("The part that was reviewed can be accepted.", className="panel-note"),
+            html.P("If you stop, the workloads reviewed so far can be accepted.", className="panel-note"),
             dcc.Interval(id="review-progress-tick", interval=1_000),
         ],
         className="review-progress",
@@ -80,7 +80,7 @@ def confirm(
     who: Person,
     actions: ActionSettings,
 ) -> list[Component]:
-    """Sum, who, what is written, how many at a time, how long it soaks."""
+    """Return the last step before acceptance: workloads, method, writer, objects, soak time and each changed field."""
     if not going:
         why = "Each workload is left out, for the reason below."
         none = panels.empty("Nothing is left to change.", why=why, command="cotenant recs list")
@@ -110,23 +110,23 @@ def confirm(
 
 
 def pace_facts(count: int, most_at_once: int, soak_minutes: float) -> list[tuple[str, Any]]:
-    """The fact that a batch goes in waves; empty where all of it goes at once."""
+    """Return a row that says how many workloads change at a time; empty if the whole batch changes at once."""
     if count <= most_at_once:
         return []
     text = (
-        f"{display.number(most_at_once)} workloads at a time; the next follow by themselves inside change "
-        f"windows once {soak_minutes:g} minutes passed without harm after those before. Harm ends it."
+        f"{display.number(most_at_once)} workloads at a time; the next follow automatically inside change windows, "
+        f"{soak_minutes:g} minutes after the previous ones without harm. Harm stops the batch."
     )
     return [("Pace", text)]
 
 
 def later_steps_count(reviews: Sequence[WorkloadReview]) -> int:
-    """Number of steps that come after the first ones of these workloads, a moment of a workload once."""
+    """Return the number of steps after the first; steps of one workload at the same time count once."""
     return sum(len({step.from_seconds for step in review.next_steps}) for review in reviews)
 
 
 def ladder_choice(going: Sequence[WorkloadReview], terms: ReviewTerms) -> list[Component]:
-    """The switch that accepts all steps of cuts, with what follows from it; empty where everything changes at once."""
+    """Return the switch that accepts all steps of a cut, with its consequences; empty if no cut takes several steps."""
     stepped = [review for review in going if review.next_steps]
     able = [review for review in stepped if not review.no_ladder]
     if not stepped:
@@ -144,12 +144,12 @@ def ladder_choice(going: Sequence[WorkloadReview], terms: ReviewTerms) -> list[C
         className="review-field",
     )
     whys = [html.Li(f"{visible(str(review.workload))}: {review.no_ladder}.") for review in stepped if review.no_ladder]
-    note = [html.P("The first step alone:"), html.Ul(whys, className="reasons")] if whys else []
+    note = [html.P("Only the first step can be accepted for:"), html.Ul(whys, className="reasons")] if whys else []
     return [html.Div([switch, *note], id="review-ladder-choice")]
 
 
 def _every_change(going: Sequence[WorkloadReview]) -> list[Component]:
-    """Each workload by name, everything that is written object by object and field by field, what is left for later."""
+    """Return for each workload every field that is written, by object, and the steps that are left for later."""
     items = [
         html.Li([
             html.Strong(visible(str(review.workload))),
@@ -162,7 +162,6 @@ def _every_change(going: Sequence[WorkloadReview]) -> list[Component]:
 
 
 def _written_objects(going: Sequence[WorkloadReview]) -> list[Component]:
-    """The ledger first, then objects."""
     targets = dict.fromkeys(move.target for review in going for move in review.moves)
     text = f"{display.counted(len(targets), 'object')}, each in one patch that fails if the object has changed;"
     items = html.Ul([html.Li(visible(target)) for target in targets], className="reasons")
@@ -171,7 +170,7 @@ def _written_objects(going: Sequence[WorkloadReview]) -> list[Component]:
 
 
 def summary_line(going: Sequence[WorkloadReview], out: int, currency: str) -> list[Any]:
-    """The line at the foot of every step."""
+    """Return the line at the foot of every step: workloads to change, requests freed or raised, workloads left out."""
     total = joined_savings(review.savings for review in going)
     parts: list[Any] = [
         html.Strong(display.counted(len(going), "workload")),
@@ -182,18 +181,18 @@ def summary_line(going: Sequence[WorkloadReview], out: int, currency: str) -> li
 
 # --- files instead ----------------------------------------------------------------------------------------------------
 def before_files(going: Sequence[WorkloadReview], form: BundleForm) -> list[Component]:
-    """Describe the files that will be written, field by field, and that the cluster stays unchanged."""
+    """Describe the files that will be written, field by field, and say that the cluster is not changed."""
     kind = "kubectl commands" if form is BundleForm.KUBECTL else review_steps.FORMS[form]
     text = f"{display.counted(len(going), 'workload')} as {kind}, with the text of a pull request."
     if form is BundleForm.KUBECTL:
         text = f"{display.counted(len(going), 'workload')} as {kind}, to run in a shell."
-    said = html.P("Nothing is written to the cluster; the ledger records who took them.", className="said")
+    said = html.P("Nothing is written to the cluster; the ledger records who downloaded them.", className="said")
     written = [replace(review, lines=tuple(file_lines(review.recommendations, form))) for review in going]
     return [html.P(text), said, *_every_change(written)]
 
 
 def commit(planned: BundleCommit, outs: Sequence[Out] = ()) -> list[Component]:
-    """A commit that would be made, or was: the sentence, what is left out with the remedy, and the diff."""
+    """Describe a planned or finished Git commit: a sentence, its message and diff, and the workloads left out."""
     said = f"{planned.sentence[0].upper()}{planned.sentence[1:]}. Nothing is pushed, and the cluster is not touched."
     unplaced = [Out(WorkloadReview(out.workload), out.why, out.fix) for out in planned.refused]
     text = html.Pre(html.Code(visible_lines(planned.message[:MOST_TEXT])), className="command", tabIndex=0)
@@ -202,13 +201,13 @@ def commit(planned: BundleCommit, outs: Sequence[Out] = ()) -> list[Component]:
         written += [review_steps.diff_text(planned.diff)] if planned.diff else []
     else:
         size = f"{display.counted(len(planned.files), 'file')}, {display.number(len(planned.diff))} characters"
-        written.append(html.P(f"The diff is too long for a page ({size}): git show has it.", className="panel-note"))
+        written.append(html.P(f"The diff is too long for a page ({size}): use git show.", className="panel-note"))
     left_out = review_steps.left_out([*outs, *unplaced])
     return [html.P(visible(said), className="said", role="status"), *written, *left_out]
 
 
 def zip_files(contents: Mapping[str, str]) -> bytes:
-    """A zip of a bundle's files."""
+    """Return the files of a bundle as the bytes of a zip archive."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for path, text in contents.items():
@@ -224,7 +223,7 @@ def download(contents: Mapping[str, str]) -> Any:
 def files(contents: Mapping[str, str], *, commands: bool) -> list[Component]:
     """Return the files of the bundle, to read and copy.
 
-    Files beyond MOST_TEXT characters are left to the download, with a line that counts them.
+    Files beyond MOST_TEXT characters are only in the download; a line gives their number.
     """
     shown, characters_left = [], MOST_TEXT
     for index, (path, text) in enumerate(contents.items()):
@@ -243,7 +242,7 @@ def files(contents: Mapping[str, str], *, commands: bool) -> list[Component]:
 
 # --- afterwards -------------------------------------------------------------------------------------------------------
 def outcome(statuses: Sequence[ChangeStatus], base: str, soak_minutes: float, why_not: str) -> list[Component]:
-    """Each change with where it is, and the ways on: the list of changes, judging, rolling back."""
+    """Return a table of the changes with their states, and buttons to verify them and to roll them back."""
     rows = []
     for status in statuses:
         tone, text = STATES[status.state]
@@ -281,19 +280,19 @@ def outcome(statuses: Sequence[ChangeStatus], base: str, soak_minutes: float, wh
 
 
 def count_by_state(statuses: Sequence[ChangeStatus]) -> str:
-    """Count the changes in each state, as a sentence."""
+    """Return the number of changes in each state, as a sentence."""
     states = Counter(status.state.value for status in statuses)
     return ", ".join(f"{count:,} {word.replace('-', ' ')}" for word, count in states.items()) + "."
 
 
 def following_steps_count(statuses: Sequence[ChangeStatus]) -> int:
-    """Number of steps of ladders that follow these changes, a moment of a workload once."""
+    """Return the number of ladder steps still to follow; steps of one change at the same time count once."""
     ladders = [status.change for status in statuses if status.change.ladder]
     return sum(len({step.from_seconds for step in change.next_steps}) for change in ladders)
 
 
 def accepted_sentence(statuses: Sequence[ChangeStatus]) -> str:
-    """Count what was accepted: the changes by state, and the steps of ladders that follow them."""
+    """Describe what was accepted: the number of changes in each state, and of ladder steps that follow."""
     later = following_steps_count(statuses)
     steps = agree(later, "later step follows by itself", "later steps follow by themselves")
     return f"Accepted: {count_by_state(statuses)}{f' {steps}.' if later else ''}"

@@ -1,7 +1,7 @@
-"""EDGE: a review of many workloads as a job of the server: how far it is, how long it still takes, and a way to stop.
+"""EDGE: a review of many workloads as a job of the server, with its progress, the time left, and a way to stop it.
 
-The page asks again until it is done. What was reviewed when somebody stops it is a review of its own, which says what
-it leaves out.
+The page polls until it is done. If somebody stops it, the workloads reviewed so far form a complete review of their
+own, which lists the others as left out.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ Answer = tuple[list[WorkloadReview], Method]
 
 
 def way_of(method: Method) -> Method:
-    """The method by which workloads are asked about: a bundle's values are the template's."""
+    """Return the method to review workloads by: TEMPLATE for BUNDLE, whose values are the same; else `method`."""
     return Method.TEMPLATE if method is Method.BUNDLE else method
 
 
 class ReviewPass:
-    """The reviews of workloads by one method, or by the one that suits all of them, which shows at the end alone."""
+    """The reviews of workloads by one method; if none is chosen, the one that suits all is known only at the end."""
 
     def __init__(self, ask: Ask, method: Method | None) -> None:
-        """method: the one in force; None: the default of `default_method`."""
+        """Store the chosen `method`; if it is None, `default_method` chooses it at the end."""
         self._ask, self._method = ask, method
         self._by_way: dict[Method, list[WorkloadReview]] = {}
 
     def add(self, some: Sequence[WorkloadRef]) -> None:
-        """Review some more; without a method by each that may still be the default."""
+        """Review more workloads; without a chosen method, by each method that may still become the default."""
         way = way_of(self._method or Method.TEMPLATE)
         found = self._ask(some, way)
         self._by_way.setdefault(way, []).extend(found)
@@ -53,7 +53,7 @@ class ReviewPass:
                 self._by_way.setdefault(Method.IN_PLACE, []).extend(self._ask(some, Method.IN_PLACE))
 
     def answer(self, method: Method | None = None) -> Answer | None:
-        """The reviews made so far and their method; of `method` where it is given, None where that was not asked."""
+        """Return the reviews so far and their method; None if not all workloads were reviewed by `method`."""
         by_template = self._by_way.get(Method.TEMPLATE, [])
         chosen = method or self._method or default_method(by_template)
         looks = self._by_way.get(way_of(chosen), [])
@@ -62,25 +62,25 @@ class ReviewPass:
 
 
 class ReviewJob(PageJob):
-    """One pass over workloads, namespace by namespace: what is stored of each is read once."""
+    """A job that reviews workloads namespace by namespace, so that the stored results of each are read only once."""
 
     def __init__(self, refs: Sequence[WorkloadRef], ask: Ask, method: Method | None = None) -> None:
-        """Begin the reviews at once, in a thread."""
+        """Start the reviews at once, in a thread."""
         self.total, self.done = len(refs), 0
         self._refs, self._pass = tuple(refs), ReviewPass(ask, method)
         super().__init__("review")
 
     @property
     def is_partial(self) -> bool:
-        """True if it ended before all was reviewed."""
+        """True if the job ended before all workloads were reviewed."""
         return self.is_over and self.done < self.total
 
     def left_seconds(self) -> float | None:
-        """About how long it still takes, by its speed so far; None before the first answer."""
+        """Estimate the remaining seconds from the speed so far; None before the first workload is reviewed."""
         return measures.remaining_seconds(self.elapsed_seconds(), measures.ratio_of(self.done, self.total))
 
     def answer(self, method: Method | None = None) -> Answer | None:
-        """Return `ReviewPass.answer` in the order of the workloads; raises what ended it."""
+        """Return `ReviewPass.answer` in the order of the workloads; raise the error that ended the job, if any."""
         self.require_success()
         found = self._pass.answer(method)
         if found is None:

@@ -1,6 +1,6 @@
-"""What each step of the review shows: diff, guardrails, dry run, method. Pure: from the service's reviews.
+"""The steps of a review: diff, guardrails, dry run and method. Pure: from the service's reviews.
 
-Text that comes from the cluster, a server's refusal or a person goes in as text nodes only.
+Texts from the cluster, a server's refusal or a person are inserted as text nodes only.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ METHODS: Final = {
     **{
         method.value: (method.label, description)
         for method, description in (
-            (Method.TEMPLATE, "The template is patched, and its controller replaces the pods one by one."),
+            (Method.TEMPLATE, "The pod template is patched, and its controller replaces the pods one by one."),
             (Method.IN_PLACE, "Running pods are resized, nothing restarts; new pods get the same values."),
             (Method.ANNOTATE, "Nothing happens now: the webhook gives new pods the values when they are created."),
             (Method.BUNDLE, "Files and a pull request's text for your repository; nothing is written to the cluster."),
@@ -63,13 +63,13 @@ CANARIES: Final = {"": "All at once", "0.1": "A tenth first", "0.5": "Half first
 def workload_section(
     review: WorkloadReview, content: Sequence[Any], chips: Sequence[Component], *, is_open: bool
 ) -> Component:
-    """One workload, to open and close."""
+    """Return the collapsible section of one workload."""
     head = html.Summary([html.Strong(visible(str(review.workload))), *chips])
     return html.Details([head, html.Div(content, className="review-inner")], open=is_open, className="container")
 
 
 def no_change_reason(review: WorkloadReview) -> Component:
-    """Why there is nothing to change."""
+    """Return why the workload is left out."""
     return html.P([panels.chip("left out", "gray"), " ", visible(review.error)], className="said")
 
 
@@ -77,9 +77,9 @@ def no_change_reason(review: WorkloadReview) -> Component:
 def diff(
     looks: Sequence[WorkloadReview], highs: Mapping[WorkloadRef, Mapping[Resource, float]], currency: str
 ) -> list[Component]:
-    """Per workload and container: now -> new, highest seen, change over all replicas; and the same as YAML.
+    """Return per workload and container the present and proposed values, highest usage and change; also as YAML.
 
-    highs: p99 of the whole workload by resource, where it is known.
+    `highs` has the p99 usage of the whole workload by resource, where it is known.
     """
     sections = []
     for index, review in enumerate(looks[:MOST_SHOWN]):
@@ -99,7 +99,7 @@ def diff(
 
 
 def more_of(count: int) -> list[Component]:
-    """The note that a step shows the first workloads of many; empty where it shows all."""
+    """Return a note if the step shows only the first of `count` workloads; empty if it shows all."""
     if count <= MOST_SHOWN:
         return []
     first = f"The first {display.number(MOST_SHOWN)} of {display.counted(count, 'workload')}"
@@ -130,12 +130,12 @@ def _moves(review: WorkloadReview, highs: Mapping[Resource, float], currency: st
 
 
 def all_written(lines: Sequence[FieldMove]) -> list[Component]:
-    """The same below its title; nothing where nothing is written."""
+    """Return the lines of `written_lines` below a title; empty if nothing is written."""
     return [html.H4("Everything that is written"), written_lines(lines)] if lines else []
 
 
 def written_lines(lines: Sequence[FieldMove]) -> Component:
-    """Every line of a write, below the object that it is written to."""
+    """Return every field that is written, grouped by the object that it belongs to."""
     by_object: dict[str, list[Component]] = {}
     for line in lines:
         text = f"{visible(line.pointer)}: {visible(line.now)} → "
@@ -145,7 +145,7 @@ def written_lines(lines: Sequence[FieldMove]) -> Component:
 
 
 def steps(next_steps: Sequence[NextStep], title: str = "Left for later") -> list[Component]:
-    """List the later steps of a cut that takes several, with the date of each; empty without any."""
+    """Return the later steps of a cut in several steps, with the date of each; empty if there is none."""
     items = [
         html.Li([
             "from ", panels.moment(step.from_seconds), f": {visible(step.container)} ",
@@ -170,7 +170,7 @@ def _row(line: FieldChange) -> Component:
 
 
 def diff_text(diff: str) -> Component:
-    """A unified diff, with its lines in the colours of what goes and what comes."""
+    """Return a unified diff with coloured added and removed lines."""
     lines = []
     for line in visible_lines(diff).split("\n"):
         is_head = line.startswith(("---", "+++", "@@"))
@@ -181,7 +181,7 @@ def diff_text(diff: str) -> Component:
 
 # --- 2: guardrails ----------------------------------------------------------------------------------------------------
 def guardrails(looks: Sequence[WorkloadReview], terms: ReviewTerms, why_no_override: str) -> list[Component]:
-    """Show the failed rules, each with its switch, then every workload with all its rules."""
+    """Return the failed guardrails, each with its override switch, then every workload with all its rules."""
     failed, stepped = reviewing.failed_rules(looks), reviewing.stepped_rules(looks)
     rules = []
     for name, hits in failed.items():
@@ -229,7 +229,7 @@ def guardrails(looks: Sequence[WorkloadReview], terms: ReviewTerms, why_no_overr
 def _rule(
     name: str, hits: Sequence[tuple[WorkloadRef, str]], head: Component, switch: str, why_not: str, *, on: bool = False
 ) -> Component:
-    """A rule, whom it stops or slows and why, and the switch that overrides it, with these words."""
+    """Return one rule with the workloads that it stops or slows, the reasons, and the override switch."""
     override = dmc.Switch(
         id={"type": "review-override", "rule": name}, label=switch, checked=on, disabled=bool(why_not), size="sm"
     )
@@ -241,7 +241,7 @@ def _rule(
 
 # --- 3: dry run -------------------------------------------------------------------------------------------------------
 def dry_run(looks: Sequence[WorkloadReview]) -> list[Component]:
-    """The server's answer, workload by workload; a refusal in its words, with what helps."""
+    """Return the API server's answer to the dry run of each workload; a refusal with its message and remedy."""
     rows = [html.Tr([html.Th(visible(str(review.workload)), scope="row"), *_answer(review)]) for review in looks]
     return [panels.table(("Workload", "Answer", "In words"), rows, "facts", tall=True)]
 
@@ -250,17 +250,17 @@ def _answer(review: WorkloadReview) -> list[Component]:
     if review.error:
         return [html.Td(panels.chip("left out", "gray")), html.Td(visible(review.error))]
     if review.tried is None:
-        return [html.Td(panels.chip("not tried", "gray")), html.Td("There was nothing to send.")]
+        return [html.Td(panels.chip("not tried", "gray")), html.Td("There was no patch to send.")]
     if not review.tried.accepted:
         parts = [html.P(visible(review.tried.words))]
         parts += [html.P(visible(review.tried.fix), className="panel-note")] if review.tried.fix else []
         return [html.Td(panels.chip("refused", "red")), html.Td(parts)]
     notes = [html.P(visible(review.tried.words))] if review.tried.words else []
     if not review.tried.added:
-        return [html.Td(panels.chip("accepted", "teal")), html.Td([*notes, "Exactly as proposed; nothing was stored."])]
+        return [html.Td(panels.chip("accepted", "teal")), html.Td([*notes, "As proposed; a dry run stores nothing."])]
     text = visible_lines(reviewing.yaml_diff(review.tried.added))
     added = html.Details([
-        html.Summary(f"Admission would change {display.counted(len(review.tried.added), 'more field')}"),
+        html.Summary(f"Admission webhooks would change {display.counted(len(review.tried.added), 'more field')}"),
         html.Pre(html.Code(text), className="diff", tabIndex=0),
     ], className="more", open=True)  # fmt: skip
     return [html.Td(panels.chip("accepted, changed", "orange")), html.Td([*notes, added])]
@@ -270,11 +270,11 @@ def _answer(review: WorkloadReview) -> list[Component]:
 def method(
     looks: Sequence[WorkloadReview], terms: ReviewTerms, chosen: Method, *, commits: bool = False
 ) -> list[Component]:
-    """Show the methods by which a change can reach the pods.
+    """Return the choice among the methods by which a change can reach the pods.
 
-    Methods that are not available are disabled, with the reason. For a bundle, its form can be chosen. For a change
-    in place, or of several workloads by another method, the share that is changed first can be chosen. commits: a Git
-    repository is configured.
+    Methods that are not available are disabled, with the reason. For a bundle, its format can be chosen. For a change
+    in place, or of several workloads by another method, the share that is changed first can be chosen. `commits` says
+    whether a Git repository is configured.
     """
     asked_form = terms.form if terms.method is Method.BUNDLE else BundleForm.KUSTOMIZE
     value = "kubectl" if chosen is Method.BUNDLE and asked_form is BundleForm.KUBECTL else chosen.value
@@ -302,14 +302,14 @@ def method(
     elif value == "in-place" or (value != "kubectl" and sum(not review.error for review in looks) > 1):
         data = [{"value": key or "0", "label": label} for key, label in CANARIES.items()]
         now = f"{terms.canary:g}" if f"{terms.canary:g}" in CANARIES else "0"
-        note = html.P("The others wait for the soak time of the first ones.", className="panel-note")
+        note = html.P("The others wait for the soak time of those changed first.", className="panel-note")
         more = [html.H3("How many first"), dmc.SegmentedControl(id="review-canary", value=now, data=data), note]
     return [group, *more]
 
 
 # --- left out ---------------------------------------------------------------------------------------------------------
 def left_out(outs: Sequence[Out]) -> list[Component]:
-    """List the workloads that stay unchanged, each with the reason and the remedy; empty without any."""
+    """Return the workloads that are left out, each with the reason and the remedy; empty if there is none."""
     if not outs:
         return []
     items = [

@@ -1,6 +1,6 @@
-"""The bar below the list of recommendations: what the selected rows come to, and what can be done with them.
+"""The bar below the list of recommendations: the totals of the selected rows, and the actions on them.
 
-It is always rendered, one line high, so that no row moves; an unavailable action is disabled with its reason.
+It is always rendered, one line high, so that the rows do not shift; an unavailable action is disabled with its reason.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ NONE_YET: Final = "Nothing is selected: tick rows, or press x."
 
 
 def bar_container() -> Sequence[Component]:
-    """Container of the bar, with the browser store of the selection."""
+    """Return the bar's container and the browser store of the selection."""
     line = html.Div(panels.skeleton(34), id="selection-bar", className="selection-bar", role="region",
                     **{"aria-label": "Selected rows"})  # fmt: skip
     return [dcc.Store(id="selection", data={}), line]
 
 
 def register(app: Dash, view: View, listing: Listing) -> None:
-    """The bar follows selection, URL and results."""
+    """Register the callback that redraws the bar after a new selection, address or result."""
     register_bar(app, "selection-bar", "selection", partial(contents, view, listing))
 
 
 def register_bar(app: Dash, bar: str, store: str, draw: Callable[[str, Selection], Component]) -> None:
-    """Redraw a bar whenever the rows in the browser's store, the URL, the results or the cluster's state change."""
+    """Redraw a bar whenever the selection in the browser's store, the address, the results or the cluster change."""
 
     @app.callback(
         Output(bar, "children"),
@@ -65,7 +65,7 @@ def register_bar(app: Dash, bar: str, store: str, draw: Callable[[str, Selection
 
 
 def contents(view: View, listing: Listing, search: str, chosen: Selection) -> Component:
-    """Sums on the left, actions on the right, and in words why some cannot be had."""
+    """Return the bar: totals on the left, actions on the right, and why some of them are unavailable."""
     snapshot = view.source.snapshot()
     advice = snapshot.tables[RECOMMENDATIONS.name]
     try:
@@ -92,7 +92,7 @@ def contents(view: View, listing: Listing, search: str, chosen: Selection) -> Co
     ]
     every = []
     if matching and not chosen.everything and rows < matching:
-        title = f"All {matching:,} rows that the filters leave"
+        title = f"Select all {matching:,} rows that match the filters"
         every = [html.Button("Select all matching", id="select-all", className="quiet-button", title=title)]
     clear = [html.Button("Clear", id="clear-selection", className="quiet-button")] if rows else []
     reasons = dict.fromkeys(filter(None, (reading, doing)))
@@ -103,16 +103,16 @@ def contents(view: View, listing: Listing, search: str, chosen: Selection) -> Co
 
 
 def draft_name(namespace: str, todo: str = "") -> str:
-    """The name by which the address asks for a new policy of a namespace, about one of the two lists or all."""
+    """Return the name, in the address, of a new policy for a namespace, limited to the to-do list `todo` if given."""
     return "/".join((NEW, namespace, *([todo] if todo else [])))
 
 
 def _policy_way(view: View, query: Query) -> Component:
-    """The way from a filter to an autopilot policy of it: of one namespace, for the list that it shows."""
+    """Return the link that makes an autopilot policy from the filter, which must leave exactly one namespace."""
     patterns = query.values("ns")
     counts = view.source.snapshot().facets(RECOMMENDATIONS.name, query, ("ns",))["ns"]  # under the other conditions
     shown = [filters.exact(pattern) or "" for pattern in patterns] or [name for name, count in counts if count]
-    why = "" if view.given.autopilot else "This dashboard reads no policies: cotenant dashboard --act."
+    why = "" if view.given.autopilot else "This dashboard reads no policies: start it with `cotenant dashboard --act`."
     if not why and (len(shown) != 1 or not shown[0]):
         why = "A policy belongs to one namespace: filter by one."
     todo = query.values("todo")
@@ -126,14 +126,14 @@ def _policy_way(view: View, query: Query) -> Component:
 
 
 def line(parts: list[Any], chosen: Selection) -> Component:
-    """The line of a bar with the number of its choice: the browser leads to a review from the newest alone."""
+    """Return the bar's line with the selection's number, so that the browser follows only the newest one's link."""
     return html.Div(parts, className="selection-line", **{"data-choice": str(chosen.choice)})
 
 
 def why_not(view: View, right: Right) -> str:
-    """Why nothing can be done now: no service, no right, data too old for acting on them, no cluster to review on.
+    """Return why `right` cannot be used now: a read-only dashboard, no right, stale data, or no cluster; "" if it can.
 
-    Right.ACCEPT stands for putting off, which is a note in the ledger.
+    Right.ACCEPT stands here for snooze and dismiss, which only write a note to the ledger.
     """
     if right is Right.ACCEPT:
         return callbacks.why_not_note(view, right) or callbacks.too_old(view)
@@ -141,12 +141,12 @@ def why_not(view: View, right: Right) -> str:
 
 
 def first_of(workloads: int, most: int) -> list[Component]:
-    """Note that a review takes only the first `most` workloads; empty where there are no more."""
+    """Return a note that a review takes only the first `most` workloads; empty if there are no more than that."""
     return [html.Span(f"a review takes the first {most:,}", className="dim")] if workloads > most else []
 
 
 def _folded(words: str, parts: Sequence[Any]) -> Component:
-    """Parts that open above the bar."""
+    """Return a collapsible section that opens above the bar."""
     return html.Details([html.Summary(words, className="quiet-button"), html.Div([*parts])], className="above-bar")
 
 
@@ -178,7 +178,7 @@ def _selection_summary(
 
 
 def way(word: str, id_: str, href: str, why: str, *, primary: bool = False) -> Component:
-    """A link that leads on, or the same as a button that says why it does not."""
+    """Return a link, or a disabled button with the reason if `why` is not ""."""
     class_name = "button act primary" if primary else "button act"
     if why:
         return html.Button(word, id=id_, className=class_name, disabled=True, title=why)
@@ -186,7 +186,7 @@ def way(word: str, id_: str, href: str, why: str, *, primary: bool = False) -> C
 
 
 def button(word: str, kind: str, of: str, why: str) -> Component:
-    """Snooze or Dismiss, of the selection or of what is open."""
+    """Return the Snooze or Dismiss button, for the selection or for the open workload."""
     title = {"title": why} if why else {}
     return html.Button(word, className="button act", disabled=bool(why), **title,
                        **panels.asks(PUT_OFF, kind=kind, of=of))  # fmt: skip

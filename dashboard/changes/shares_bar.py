@@ -1,6 +1,6 @@
-"""The bar above the findings: the shares of GPUs that they propose, and the way to their review.
+"""The bar above the findings: the GPU shares that the findings propose, and the link to their review.
 
-It is of the ticked rows, and of all that are shown where none is ticked; without any share there is no bar.
+It counts the ticked rows, or all shown rows if none is ticked; it is hidden if no shown row proposes a GPU share.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ PROPOSING: Final = FilterCondition("finding", (FindingKind.OVERSIZED_GPU.value,)
 
 
 def bar_container() -> Sequence[Component]:
-    """Container of the bar, with the browser's store."""
+    """Return the bar's container and the browser store of the ticked rows."""
     return [dcc.Store(id=TICKED, data={}), html.Div(id="shares-bar", role="region", **{"aria-label": "Shares of GPUs"})]
 
 
 def register(app: Dash, view: View, listing: Listing) -> None:
-    """The bar follows ticks, URL and results."""
+    """Register the callback that redraws the bar after new ticks, a new address or new results."""
     select_bar.register_bar(app, "shares-bar", TICKED, partial(contents, view, listing))
 
 
 def contents(view: View, listing: Listing, search: str, ticked: Selection) -> Component:
-    """Show the proposed GPU shares, their worth, and Review or why it is not available; empty without shares."""
+    """Return the proposed GPU shares, their saving, and Review or why it is unavailable; empty without shares."""
     findings = view.source.snapshot().tables[FINDINGS.name]
     try:
         shown = listing.query(search, findings.schema)
@@ -80,7 +80,7 @@ def _with_proposals(query: Query) -> Query:
 
 
 def _shares(findings: queries.Relation, query: Query) -> tuple[int, float]:
-    """Number of findings that propose a share, and the money a month that they save together."""
+    """Return the number of findings that propose a GPU share, and their total saving a month."""
     count, monthly = findings.sums(
         ("count(*)", "sum(saving_month)"), queries.condition(findings, _with_proposals(query))
     )

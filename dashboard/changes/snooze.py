@@ -1,4 +1,4 @@
-"""Snooze and dismiss: the dialog that asks until when and why, and what the drawer of one recommendation offers."""
+"""Snooze and dismiss: the dialog that asks for the duration and the reason, and the buttons for one workload."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MOST_WORKLOADS: Final = 1_000
 
 
 def dialog() -> Component:
-    """Closed until somebody snoozes or dismisses."""
+    """Return the dialog, closed until somebody snoozes or dismisses."""
     days = dmc.RadioGroup(
         dmc.Group([dmc.Radio(label=label, value=value or "0") for value, label in DAYS.items()]),
         id="put-off-days",
@@ -57,7 +57,7 @@ def dialog() -> Component:
 
 
 def workload_buttons(view: View, ref: WorkloadRef) -> Component:
-    """Return the buttons for one workload, and whether it is snoozed or dismissed."""
+    """Return the review, snooze and dismiss buttons of one workload, or that it is hidden and a button to show it."""
     reading, doing = select_bar.why_not(view, Right.REVIEW), select_bar.why_not(view, Right.ACCEPT)
     href = reviewing.href(view.settings.base_path, [ref])
     review = (
@@ -83,7 +83,7 @@ def _why(*reasons: str) -> Component:
 
 
 def register(app: Dash, view: View, listing: Listing) -> None:
-    """Open the dialog, send it, show again."""
+    """Register the callbacks that open the dialog, send it, and show a hidden workload again."""
 
     @app.callback(
         Output("put-off", "opened"),
@@ -140,25 +140,25 @@ def register(app: Dash, view: View, listing: Listing) -> None:
 
 
 def chosen_workload_names(view: View, listing: Listing, search: str, data: Any) -> list[str]:
-    """Names of the selected workloads; UsageError when they are too many to put off at once."""
+    """Return the `ids` values of the selected workloads; raise UsageError if more than MOST_WORKLOADS are selected."""
     advice = view.source.snapshot().tables[RECOMMENDATIONS.name]
     query = choosing.chosen_rows(listing.query(search, advice.schema), choosing.selection(data))
     refs = choosing.workloads(advice, query)
     if len(refs) > MOST_WORKLOADS:
         raise UsageError(
-            f"{len(refs):,} workloads are selected; at most {MOST_WORKLOADS:,} are hidden at once",
+            f"{len(refs):,} workloads are selected; at most {MOST_WORKLOADS:,} can be hidden at once",
             fix="Narrow the filters.",
         )
     return [reviewing.name_of(ref) for ref in refs]
 
 
 def snooze_workloads(view: View, names: list[str], days: float | None, reason: str) -> str:
-    """Postpone, and confirm in a sentence; UsageError without a reason."""
+    """Hide workloads for `days` (None: permanently) and return a confirmation; raise UsageError without a reason."""
     refs = [ref for name in names if (ref := reviewing.parse_workload(name))]
     if view.given.changes is None or not refs:
         raise UsageError("nothing is selected", fix="Tick rows first.")
     if not reason:
-        raise UsageError("it takes a reason", fix="Give a short reason for the others.")
+        raise UsageError("the reason is missing", fix="Write a short reason for the other readers.")
     if old := callbacks.too_old(view):
         raise UsageError(old)
     view.given.changes.snooze(view.given.current_user(), refs, days, reason)
@@ -168,6 +168,6 @@ def snooze_workloads(view: View, names: list[str], days: float | None, reason: s
 
 
 def _reload_results(view: View) -> str:
-    """The version of the results with what was just put off."""
+    """Discard cached results, and return the version of those that include the new snooze."""
     view.source.forget()
     return view.source.snapshot().version

@@ -1,7 +1,6 @@
-"""Why an accepted change is found good or bad: usage through it, and every rule of the verify window with its numbers.
+"""Why an accepted change passed or failed its verification: usage before and after it, and each rule with its numbers.
 
-Usage comes with the verdict, which the ledger keeps; until there is one, and without a metric source, from the
-results, hour by hour.
+Usage comes from the verdict in the ledger; before the first verdict, or if it has none, from the stored hourly results.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class _VerdictBody(msgspec.Struct):
 
 
 def stored_verdicts(rows: Iterable[LedgerEntry]) -> list[tuple[LedgerEntry, ChangeVerdict]]:
-    """Rows of the ledger that hold what a change was judged by, the oldest first; one that is damaged is left out."""
+    """Return the ledger entries that hold a verdict, each with it, oldest first; undecodable entries are skipped."""
     judgements = []
     for row in rows:
         if row.event not in VERDICTS:
@@ -74,7 +73,7 @@ def stored_verdicts(rows: Iterable[LedgerEntry]) -> list[tuple[LedgerEntry, Chan
 
 
 def section(view: View, status: ChangeStatus, rows: Sequence[LedgerEntry]) -> list[Component]:
-    """Chart and rules for one change; nothing where no pod ever ran with it."""
+    """Return the charts and rules of one change; empty if the change was never applied to a pod."""
     if status.state not in DONE:
         return []
     change, verdicts = status.change, stored_verdicts(rows)
@@ -95,7 +94,7 @@ NO_USAGE: Final = "No usage is stored around the change: the next scan stores it
 
 
 def last_change(view: View, ref: WorkloadRef) -> Component | None:
-    """The newest change of a workload and why it is where it is; None where there is none to be read."""
+    """Return the newest change of a workload with its verdict; None if there is no change that the person may read."""
     mine = [s for s in change_tables.statuses_of(view) if s.change.workload == str(ref)]
     if not mine:
         return None
@@ -110,7 +109,7 @@ def last_change(view: View, ref: WorkloadRef) -> Component | None:
 def passages(
     status: ChangeStatus, rows: Sequence[LedgerEntry], workload_story: Story | None, settings: ActionSettings
 ) -> list[Passage]:
-    """Usage through the change of each resource that moves (of both where neither does), as far as it is known."""
+    """Return the known usage before and after the change for each changed resource; for both if neither changed."""
     saved = {Resource.CPU: status.change.saved_millicores, Resource.MEMORY: status.change.saved_bytes}
     moving = [resource for resource in Resource if saved[resource]] or list(Resource)
     verdicts = stored_verdicts(rows)
@@ -135,7 +134,7 @@ def _series(
     workload_story: Story | None,
     resource: Resource,
 ) -> tuple[list[int], Floats, Floats]:
-    """Times, usage and requests: as they were kept with the last verdict, else the results' hours around the change."""
+    """Return times, usage and requests from the last verdict that has them, else from hourly results near it."""
     traces = [trace for _, verdict in reversed(verdicts) for trace in verdict.traces if trace.resource is resource]
     if traces:
         return traces[0].times, story.floats(traces[0].usage), story.floats(traces[0].request)
@@ -149,7 +148,7 @@ def _series(
 
 
 def _verdict_panel(row: LedgerEntry, verdict: ChangeVerdict, times: int) -> Component:
-    """The last verdict, and each rule with its numbers."""
+    """Return the last verdict, and each rule with its numbers."""
     word, tone = VERDICTS[ChangeEvent(row.event)]
     age = display.duration(measures.length_seconds(verdict.since_seconds, verdict.until_seconds))
     again = f", verified {times} times" if times > 1 else ""
@@ -164,9 +163,9 @@ def _verdict_panel(row: LedgerEntry, verdict: ChangeVerdict, times: int) -> Comp
 
 
 def _pending_rules(status: ChangeStatus, settings: ActionSettings) -> Component:
-    """Return the rules of the verification with their bounds, for a change of which nothing is measured yet."""
+    """Return the rules of the verification with their bounds, for a change without measurements yet."""
     if status.state is not ChangeState.APPLIED:
-        why = "It was rolled back before its verdict, or verified before the numbers were stored."
+        why = "No numbers are stored: it was rolled back before its verdict, or verified without storing them."
         return html.P(why, className="panel-note")
     configured = ", where a query is configured"
     factor = f"{settings.most_latency_factor:g} × before{'' if settings.latency_query else configured}"
@@ -188,7 +187,7 @@ def _table(lines: Sequence[Sequence[Any]]) -> Component:
 
 
 def amount(value: float | None, unit: RuleUnit) -> str:
-    """A rule's number: "3", "5.0 %", "120 ms"."""
+    """Format the value of a rule with its unit: "3", "5.0 %", "120 ms"."""
     if value is None:
         return display.MISSING
     if unit is RuleUnit.RATIO:

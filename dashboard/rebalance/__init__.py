@@ -1,1 +1,1 @@
-"""What the page Rebalance does: approving and withdrawing moves."""
+"""Actions of the Rebalance page: approving and withdrawing moves."""

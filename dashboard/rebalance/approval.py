@@ -1,6 +1,6 @@
-"""Approving moves, and nodes to be emptied, and withdrawing them: what a button opens, its form, and how it went.
+"""Approval and withdrawal of pod moves and of nodes to empty: buttons, the form with the dry run, and the results.
 
-It calls the dashboard's `MoveService`, which checks the person's rights again.
+They call the dashboard's `MoveService`, which checks the person's rights again.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ ASKED: Final = "moves-asked"
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """One kind of approval: its word in ids and in what a button asks for, its words, and what is called.
+    """One kind of approval (of moves or of nodes): its word in HTML ids, its texts, and the service methods to call.
 
-    every: all of the round that the person may approve; none: there are none; withdrawn: said after a withdrawal.
+    `every` returns all subjects of the present round that the person may approve; `none` is the error if there is none.
     """
 
     subject: str
@@ -72,14 +72,14 @@ MOVES: Final = Approval(
     "job",
     "Make",
     "made",
-    "A job reserves capacity on the other node first and evicts the pod only then; disruption budgets hold.",
-    "The table of jobs follows them.",
+    "A job first reserves capacity on the target node, then evicts the pod; disruption budgets are respected.",
+    "The table of jobs shows their progress.",
     every=lambda moves, who: [
         pod
         for pod in _names_of(moves.report(who).moves, "pod", "move")
         if who.may(Right.APPROVE, pod.partition("/")[0])
     ],
-    none="the round moves no pod that you may move",
+    none="this round proposes no move that you may approve",
     preview=lambda moves: moves.preview,
     approve=lambda moves: moves.approve,
     withdraw=lambda moves: moves.withdraw,
@@ -92,43 +92,43 @@ NODES: Final = Approval(
     "node",
     "Mark",
     "marked",
-    "The manager moves all pods of a marked node, capacity first, and returns the node when it is needed.",
-    "The table of nodes follows them.",
+    "The manager moves all pods off a marked node, reserving capacity first, and unmarks the node when it is needed.",
+    "The table of nodes shows their progress.",
     every=lambda moves, who: _names_of(moves.emptying(who).emptying, "node", TO_BE_EMPTIED),
-    none="the round empties no node",
+    none="this round proposes no node to empty",
     preview=lambda moves: moves.preview_nodes,
     approve=lambda moves: moves.approve_nodes,
     withdraw=lambda moves: moves.withdraw_node,
-    withdrawal="Give node {name} back",
-    withdrawn="Gave {name} back: its mark is removed, and running moves are completed.",
+    withdrawal="Remove the mark of node {name}",
+    withdrawn="Removed the mark of node {name}: running moves are completed, no new ones begin.",
 )
 
 
 def why_not(view: View, carrier: JobCarrier, namespace: str = "") -> str:
-    """Why moves cannot be approved, in words; "" when the person who asks may."""
+    """Return why the requesting person cannot approve moves; "" if they can."""
     return callbacks.missing_role_sentence(view, Right.APPROVE, namespace) or carrier.why_not
 
 
 def action_components() -> list[Component]:
-    """Return the stores of a button's request and of the last act, and the container of the form."""
+    """Return the stores of a button's request and of the last action's time, and the container of the form."""
     return [dcc.Store(id=ASKED), html.Div(id=WORK), dcc.Store(id=ACTED)]
 
 
 def approve_button(chosen: str, label: str, reason: str, texts: Approval = MOVES) -> Component:
-    """A button that opens the dry run for one pod or node, or for EVERY one; a reason disables it and is shown."""
+    """Return the button that opens the dry run for one pod or node, or for EVERY one; disabled if `reason` is set."""
     what = f"every {texts.subject}" if chosen == EVERY else visible(chosen)
     return html.Button(
         label,
         className="button",
         disabled=bool(reason),
-        title=reason or f"Approve {what}: a dry run first",
+        title=reason or f"Approve {what}, after a dry run",
         **panels.asks(ASKED, act="approve", of=texts.subject, name=chosen),
         **{"data-opens": f"{texts.subject}s-approve-now", "aria-label": f"{label}: {what}"},
     )
 
 
 def withdraw_button(chosen: str, what: str, reason: str, texts: Approval = MOVES) -> Component:
-    """Withdraws a job that is still Pending, or gives a marked node back; disabled with a reason."""
+    """Return the button that withdraws a Pending job or unmarks a node; disabled if `reason` is not ""."""
     label = texts.withdrawal.format(name=visible(what))
     return html.Button(
         "Withdraw",
@@ -141,7 +141,7 @@ def withdraw_button(chosen: str, what: str, reason: str, texts: Approval = MOVES
 
 
 def form(outcomes: Sequence[MoveOutcome], texts: Approval = MOVES) -> Component:
-    """Show the dry run's result for each; the form's button approves those that passed."""
+    """Return the dry run's result for each pod or node; the form's button approves those that passed."""
     passed, prefix = [outcome.pod for outcome in outcomes if not outcome.error], f"{texts.subject}s"
     counted = display.counted(len(passed), texts.noun)
     lead = f"Dry run on the server: {counted} of {len(outcomes)} would be {texts.done}. Nothing was written."
@@ -158,7 +158,7 @@ def form(outcomes: Sequence[MoveOutcome], texts: Approval = MOVES) -> Component:
 
 
 def result(outcomes: Sequence[MoveOutcome], texts: Approval = MOVES) -> Component:
-    """Show the outcome of each approval."""
+    """Return the outcome of each approval."""
     message = _summary(outcomes, texts)
     parts = [html.P(message, className="verdict", id="moves-done"), _lines(outcomes, texts.done)]
     return html.Section(parts, className="plan-form", **{"aria-label": f"Approved {texts.subject}s"})
@@ -182,23 +182,23 @@ def _lines(outcomes: Sequence[MoveOutcome], done: str) -> Component:
 
 
 def chosen_subjects(view: View, chosen: str, texts: Approval = MOVES) -> list[str]:
-    """One pod or node, or every one of the round that the person may approve; UsageError when there is none."""
+    """Return the chosen pod or node, or for EVERY all that the person may approve; raise UsageError if none."""
     if chosen != EVERY:
         return [chosen]
     subjects = texts.every(in_cluster(view.given.moves), view.given.current_user())
     if not subjects:
-        raise UsageError(texts.none, fix="Look at the page again.")
+        raise UsageError(texts.none, fix="Reload the page.")
     return subjects
 
 
 def dry_run_form(view: View, chosen: str, texts: Approval) -> Component:
-    """The form after a dry run of one pod or node, or of every one."""
+    """Make a dry run of the chosen pod or node, or of every one, and return the form with the results."""
     preview = texts.preview(in_cluster(view.given.moves))
     return form(preview(view.given.current_user(), chosen_subjects(view, chosen, texts)), texts)
 
 
 def register(app: Dash, view: View) -> None:
-    """All callbacks that act."""
+    """Register all callbacks that approve and withdraw."""
     done = [Output(WORK, "children", allow_duplicate=True), Output(ACTED, "data", allow_duplicate=True)]
 
     @app.callback(*done, Input(ASKED, "data"), prevent_initial_call=True)

@@ -1,1 +1,1 @@
-"""The reservations pages: board, detail, forms, what a plan's buttons do."""
+"""The reservations pages: board, details of a plan, forms, and the actions of a plan's buttons."""

@@ -1,7 +1,7 @@
-"""The left of the reservations page: the peaks and plans of each workload, and all of them over a day or a week.
+"""The left of the reservations page: each workload's peaks and plans, and all of them on a chart of a day or a week.
 
-It draws what the results propose and what the `PlanService` says of the cluster. A plan of both is drawn once, as the
-cluster has it.
+It shows the plans that the results propose and those that the `PlanService` reads from the cluster. A plan that is in
+both is drawn once, as it is in the cluster.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ LIST: Final = Listing(
 
 @dataclass(frozen=True, slots=True)
 class BoardPlans:
-    """The plans of the cluster, or the error of reading them; neither without a service."""
+    """The plans of the cluster, or the error of reading them; empty on a read-only dashboard."""
 
     plans: tuple[Plan, ...] = ()
     trouble: Component | None = None
@@ -119,7 +119,7 @@ class BoardPlans:
 
 
 def plans_of_service(view: View, search: str = "") -> BoardPlans:
-    """The service's plans under the URL's filters."""
+    """Return the cluster's plans that pass the filters in the URL."""
     if view.given.plans is None:
         return BoardPlans()
     try:
@@ -130,9 +130,9 @@ def plans_of_service(view: View, search: str = "") -> BoardPlans:
 
 
 def filter_board(known_plans: BoardPlans, search: str) -> BoardPlans:
-    """Filter the plans by the address, as if each were a row of the list.
+    """Filter the plans by the URL, as if each were a row of the list.
 
-    Return all where its filters are invalid, which the list itself reports.
+    Return all plans if the filters are invalid, which the list itself reports.
     """
     plans = known_plans.plans
     try:
@@ -156,15 +156,15 @@ def filter_board(known_plans: BoardPlans, search: str) -> BoardPlans:
 
 
 def is_filtered_out(view: View, plans: BoardPlans) -> bool:
-    """Return whether there are plans or proposals, seen that no filter lets any pass."""
+    """Return whether any plan or proposal exists, given that the filters leave none of them."""
     return bool(plans.filtered_out_count or story.merge_entries(rows_of(view, ""), ()))
 
 
 @dataclass(frozen=True, slots=True)
 class PlanSelection:
-    """The selection beside the list: a plan of the cluster, else a predicted peak, else the name of a missing plan.
+    """What the panel beside the list shows: a plan of the cluster, else a predicted peak, else a missing plan's name.
 
-    ref: the plan of the address where it is not among the listed ones; the filters leave it out, or it is gone.
+    `ref` is the plan in the URL if it is not listed: either the filters leave it out or it no longer exists.
     """
 
     plan: Plan | None = None
@@ -174,9 +174,9 @@ class PlanSelection:
 
 
 def selection(snapshot: Snapshot, rows: Sequence[Row], search: str, plans: BoardPlans) -> PlanSelection:
-    """The plan or workload in the URL; else the best plan that waits for an approval, else the best proposed peak.
+    """Return the plan or workload in the URL; else the best plan that waits for approval; else the best proposed peak.
 
-    rows: the listed ones.
+    `rows` are the listed rows of PLANS.
     """
     opened = proposed_plans.open_workload(search)
     if opened is None and (malformed := panels.address_value(search)):
@@ -199,10 +199,10 @@ def selection(snapshot: Snapshot, rows: Sequence[Row], search: str, plans: Board
 
 
 def with_open_plan(search: str, in_hand: str | None) -> str:
-    """The address with the present plan (NAMESPACE/NAME) as the open one, unless it names another.
+    """Return the URL with the plan shown in the panel (`in_hand`, NAMESPACE/NAME) as open, unless it names one already.
 
-    Without a name the first plan that waits for a person is open. Once that is decided another one is the first, while
-    the panel still shows the decided one: the list marks what the panel shows.
+    If the URL names no plan, the panel shows the first that waits for a person. Once that one is decided, another is
+    first in the list, but the panel keeps the decided one: the list must mark what the panel shows.
     """
     namespace, _, name = (in_hand or "").partition("/")
     if not name or panels.address_value(search):
@@ -211,12 +211,12 @@ def with_open_plan(search: str, in_hand: str | None) -> str:
 
 
 def _key(ref: PlanRef) -> str:
-    """A plan of the cluster in the address's `open`."""
+    """Return the value of `open` in the URL for a plan of the cluster."""
     return "/".join(quote(part, safe="") for part in (ref.namespace, PLAN_KIND, ref.name))
 
 
 def board(view: View, search: str, plans: BoardPlans) -> list[Component]:
-    """Plans of the cluster beside the peaks, and both over time."""
+    """Return the list of the cluster's plans and predicted peaks, and the chart of both over time."""
     drawn = html.Div(panels.render_guarded(lambda: day(view, search, plans), DAY), id="plan-day")
     if view.given.plans is None:
         return [drawn]
@@ -224,7 +224,7 @@ def board(view: View, search: str, plans: BoardPlans) -> list[Component]:
 
 
 def live(view: View, search: str, plans: BoardPlans) -> Component:
-    """One line per workload: its forecast, its plans, and their states."""
+    """Return the list: per workload its forecast, its plans and their phases."""
     if plans.trouble is not None:
         return panels.panel(LIVE, plans.trouble)
     rows = rows_of(view, search)
@@ -253,14 +253,14 @@ def live(view: View, search: str, plans: BoardPlans) -> Component:
 
 
 def shown_words(search: str) -> set[str]:
-    """Return the values of `show` in the address: "7d", groups of plans; separated by commas."""
+    """Return the comma-separated values of `show` in the URL: "7d" and groups of plans."""
     return set(panels.address_value(search, "show").split(",")) - {""}
 
 
 def _state_counts(
     search: str, entries: Sequence[PlanListEntry], plans: Sequence[Plan], asked: Collection[str]
 ) -> Component:  # fmt: skip
-    """Show the number of plans in each state, each a link to its plans alone, and of the lines left out."""
+    """Return the number of plans in each state, each a link that lists only them, and how many lines are left out."""
     number = counts(plans)
     peaks = measures.matching_count(not entry.plans for entry in entries)
     several, other_words = len(number.by_phase) > 1, shown_words(search) - set(PlanGroup)
@@ -280,13 +280,13 @@ def _state_counts(
 
 
 def _show_address(search: str, words: Collection[str]) -> str:
-    """The address that shows these words."""
+    """Return the query string with these values of `show`."""
     rest = [part for part in search.lstrip("?").split("&") if part and not part.startswith("show=")]
     return "?" + "&".join([*rest, *([f"show={','.join(sorted(words))}"] if words else [])])
 
 
 def rows_of(view: View, search: str) -> list[Row]:
-    """The listed rows; none when the filter cannot be read, which the list itself reports."""
+    """Return the listed rows; empty if the filter is invalid, which the list itself reports."""
     try:
         return listed_rows(view.source.snapshot(), search)
     except UsageError:
@@ -294,7 +294,7 @@ def rows_of(view: View, search: str) -> list[Row]:
 
 
 def _lines(view: View, entry: PlanListEntry, chosen: PlanSelection) -> list[Component]:
-    """A plan a line; a peak without one is a line too."""
+    """Return one line per plan of a workload; a peak without a plan also has a line."""
     row, ref = entry.row, entry.workload
     name = f"{ref.namespace}/{ref.name}"
     covered = display.MISSING  # of the back-test, the same number as beside the open plan
@@ -330,28 +330,28 @@ def _lines(view: View, entry: PlanListEntry, chosen: PlanSelection) -> list[Comp
 
 
 def _cut(name: str) -> str:
-    """A name that stays on its line of the list; hovering shows all of it."""
+    """Shorten a name to fit its line of the list; a tooltip shows the whole name."""
     return visible(cut_name(name, MOST_LETTERS))
 
 
 def _line(who: list[Any], cells: Sequence[Any], *, opened: bool, **more: str) -> Component:
-    """A row that a click opens (plans.js follows its first link); the open one is marked."""
+    """Return a row that a click opens (plans.js follows its first link); the open row is highlighted."""
     marked = {"className": "opens opened", "aria-current": "true"} if opened else {"className": "opens"}
     return html.Tr([html.Th(who, scope="row"), *map(html.Td, cells)], **marked, **more)
 
 
 def listed_rows(snapshot: Snapshot, search: str) -> list[Row]:
-    """Rows of PLANS under the URL's filters, in its order; UsageError for a filter that does not exist."""
+    """Return the rows of PLANS under the URL's filters, in its order; raise UsageError for an unknown filter."""
     return list(queries.page(snapshot.tables[PLANS.name], LIST.query(search)).rows())
 
 
 def days_of(search: str) -> int:
-    """Days that the URL asks to be drawn."""
+    """Return how many days the chart shows, from the URL: 7 for `show=7d`, else 1."""
     return WEEK_DAYS if SHOW_WEEK in shown_words(search) else 1
 
 
 def day(view: View, search: str, plans: BoardPlans | None = None) -> Component:
-    """The Gantt of the listed plans, and all of them together against what is free."""
+    """Return the Gantt chart of the listed plans, and their total demand beside the unrequested capacity."""
     snapshot, days = view.source.snapshot(), days_of(search)
     live_plans = (plans or BoardPlans()).plans
     title = DAY if days == 1 else WEEK
@@ -373,7 +373,7 @@ def day(view: View, search: str, plans: BoardPlans | None = None) -> Component:
         heights = gantt.height(min(names, MOST_LIVE)), gantt.height(gantt.MOST_IN_SIGHT)
         drawn = panels.tall_figure(chart, "plans-figure", *heights)
     else:
-        why, command = "Each one's reason says why.", "cotenant reservations list"
+        why, command = "The column with the reason says why.", "cotenant reservations list"
         drawn = panels.empty("None of these workloads has a window.", why=why, command=command)
     lanes = {}
     for r in Resource:
@@ -385,15 +385,15 @@ def day(view: View, search: str, plans: BoardPlans | None = None) -> Component:
         note = f"Forecasts cover one day: later plans are drawn only from schedules and windows. {note}"
     demand = lanes[Resource.MEMORY]
     most, free = (display.amount(v, Resource.MEMORY) for v in (demand.highest, demand.free))
-    verdict = "more than is free" if demand.conflict.any() else "no conflict"
-    memory = html.P(f"Memory: at most {most} together, {free} not requested now: {verdict}.")
-    together = html.Details([html.Summary("Together against what is free"), lane, memory], className="more")
+    verdict = "more than is available" if demand.conflict.any() else "no conflict"
+    memory = html.P(f"Memory: at most {most} in total, {free} not requested now: {verdict}.")
+    together = html.Details([html.Summary("Total demand and unrequested capacity"), lane, memory], className="more")
     why_not, switch = proposed_plans.withheld_reasons(rows), _switch(view, search, days)
     return panels.panel(title, *([over] if over else []), drawn, together, *why_not, note=note, aside=switch)
 
 
 def _occurrences(view: View, plan: Plan, days: int) -> Sequence[Any]:
-    """Windows of a plan that begin within the days that are drawn; none of a schedule that cannot be read."""
+    """Return the plan's occurrences that begin within the days of the chart; empty if its schedule is unreadable."""
     service = view.given.plans
     try:
         return service.occurrences(plan, days) if service else ()
@@ -402,7 +402,7 @@ def _occurrences(view: View, plan: Plan, days: int) -> Sequence[Any]:
 
 
 def _switch(view: View, search: str, days: int) -> Component:
-    """24 hours or 7 days; the URL holds which."""
+    """Return the switch between 24 hours and 7 days, which sets the URL."""
     words = shown_words(search) - {SHOW_WEEK}
     addresses = ((1, "24 h", words), (WEEK_DAYS, "7 d", words | {SHOW_WEEK}))
     links = []
@@ -411,15 +411,15 @@ def _switch(view: View, search: str, days: int) -> Component:
         links.append(html.Span(link, **({"className": "chosen", "aria-current": "true"} if number == days else {})))
     href = f"{view.settings.base_path}api/v1/reservations/calendar.ics"
     calendar = html.A("Calendar", href=href, className="quiet-link", download="reservations.ics")
-    return html.Span([*links, calendar], className="switch", **{"aria-label": "How far to look"}, role="group")
+    return html.Span([*links, calendar], className="switch", **{"aria-label": "Days to show"}, role="group")
 
 
 def _span(
     view: View, overview: Overview | None, rows: Sequence[Row]
 ) -> tuple[int, float | None, Component | None]:  # fmt: skip
-    """Start of what is drawn, the moment to mark, and a warning where all of the rows' day is over.
+    """Return the chart's start, the time to mark as now (or None), and a warning if the results' day is over.
 
-    With a service the present begins it; the clock of demo data without one stands still.
+    With a plan service the chart begins at the present; without one, demo data keep the time of their results.
     """
     if view.given.plans is not None:
         now = view.now_seconds()
@@ -432,6 +432,6 @@ def _span(
     if now < start + DAY_SECONDS:
         return start, (now if now > start else None), None
     age = display.duration(measures.age_seconds(now, start + DAY_SECONDS))
-    text = f"These windows ended {age} ago: a new scan proposes new ones. "
+    text = f"These windows ended {age} ago; a new scan proposes new windows: "
     parts = [html.Strong("Stale. "), text, html.Code("cotenant scan")]
     return start, None, html.Div(parts, className="note-partial")

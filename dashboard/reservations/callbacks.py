@@ -1,6 +1,6 @@
-"""The callbacks of the reservations pages that act: what a button opens, and what its form does.
+"""Callbacks of the reservations pages that act: open a form or preview, and carry out what a form requests.
 
-It calls the dashboard's `PlanService`, which checks the person's rights again.
+They call the dashboard's `PlanService`, which checks the person's rights again.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ Answer = tuple[Any, Any, Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class PlanForm:
-    """A form of an act on a plan, whose button is `plan-NAME-now` and whose lines are `plan-NAME-lines`.
+    """A form that acts on a plan: its button is `plan-NAME-now`, and `plan-NAME-lines` shows each field it would write.
 
-    inputs, states: `WORD.property` of the component `plan-NAME-WORD`; request: from the plan and their values. presses:
-    those besides the button that act.
+    `inputs` and `states` name component properties as `WORD.property` of `plan-NAME-WORD`; `request` builds the action
+    from the plan and their values; `presses` name further properties that submit the form.
     """
 
     name: str
@@ -62,7 +62,7 @@ class PlanForm:
     presses: Sequence[str] = ()
 
     def ids(self, names: Sequence[str]) -> list[tuple[str, str]]:
-        """(id, property) of components."""
+        """Return (component id, property) for names such as `reason.value`."""
         return [(f"plan-{self.name}-{word}", prop) for word, prop in (name.split(".") for name in names)]
 
 
@@ -83,15 +83,15 @@ FORMS: Final = (
 
 
 def parse_plan_ref(text: Any) -> PlanRef:
-    """The selected plan."""
+    """Return the selected plan from NAMESPACE/NAME; raise NoData if none is selected."""
     namespace, _, name = str(text or "").partition("/")
     if not name:
-        raise NoData("no plan is in hand", fix="Choose one in the list.")
+        raise NoData("no plan is selected", fix="Select one in the list.")
     return PlanRef(namespace, name)
 
 
 def answer_action(view: View, request: Callable[[], Any]) -> Answer:
-    """Do what a form asks for; show its result in the live region and beside the form."""
+    """Carry out the request of a form; announce the result and show it beside the form."""
     try:
         asked = request()
         plan = in_cluster(view.given.plans).do(view.given.current_user(), asked)
@@ -112,7 +112,7 @@ def answer_action(view: View, request: Callable[[], Any]) -> Answer:
 
 
 def open_form(view: View, what: str, ref: PlanRef) -> Component:
-    """Return the form or the preview that a button opens; raises UsageError for an unknown button."""
+    """Return the form or preview that a button opens; raise UsageError for an unknown button."""
     service, who, now = in_cluster(view.given.plans), view.given.current_user(), view.now_seconds()
     if what == "preview":
         return plan_actions.preview_table(service.preview(who, ref), view.currency)
@@ -133,12 +133,12 @@ def open_form(view: View, what: str, ref: PlanRef) -> Component:
         "policy": lambda: plan_actions.policy_form(plan, view.currency),
     }
     if what not in forms:
-        raise UsageError(f"nothing is called {what!r}", fix="Use the buttons.")
+        raise UsageError(f"there is no action {what!r} on a plan", fix="Use the buttons.")
     return forms[what]()
 
 
 def lines_of(view: View, asked: Any) -> list[Component]:
-    """Everything that an act would write, or why it would be refused."""
+    """Return each field that an action would write, or why the action would be refused."""
     try:
         return review_steps.all_written(in_cluster(view.given.plans).lines_of(view.given.current_user(), asked))
     except CotenantError as error:
@@ -202,14 +202,14 @@ def register(app: Dash, view: View) -> None:
 
 
 def forget(places: Sequence[str]) -> None:
-    """Take a message away: it says what was true when somebody acted; the plan's standing, drawn again, says it."""
+    """Clear messages of an earlier action, which may no longer be true; the redrawn plan shows its present phase."""
     for place in places:
         set_props(place, {"children": None})
     set_props("plans-acted", {"data": 0})
 
 
 def _register_form(app: Dash, view: View, form: PlanForm) -> None:
-    """Keep what a form would write equal to what is chosen in it, and do it."""
+    """Register the callbacks that show each field that a form would write and that submit the form."""
     inputs, states = form.ids(form.inputs), form.ids(form.states)
     pressed = form.ids(["now.n_clicks", *form.presses])
 
@@ -240,7 +240,7 @@ def _register_form(app: Dash, view: View, form: PlanForm) -> None:
 
 
 def _outputs() -> list[Output]:
-    """Return the outputs of every act: the work area, its error, its message, the moment."""
+    """Return the outputs of every action: the work area, its error, its message and the action's time."""
     return [
         Output("plan-work", "children", allow_duplicate=True),
         Output("plan-work-said", "children", allow_duplicate=True),
@@ -291,7 +291,7 @@ def _register_fields(
     request: Callable[..., Any],
     preview: Callable[[Any], Component],
 ) -> None:
-    """Do what the fields of a form say with `NAME-now`, or show it with `NAME-look`, in `NAME-preview`."""
+    """Register a form's callbacks: `NAME-now` submits its fields, `NAME-look` previews them in `NAME-preview`."""
 
     @app.callback(*outputs, Input(f"{name}-now", "n_clicks"), *states, prevent_initial_call=True)
     @acts(view, Right.PLAN)

@@ -33,7 +33,7 @@ MOST_LETTERS: Final = 36
 
 
 def selected_panel(view: View, search: str, plans: BoardPlans | None = None) -> Component:
-    """The plan or workload in the URL; else the plan that waits for an approval, else the first proposed peak."""
+    """Return the plan or workload in the URL; else the plan that waits for approval; else the first proposed peak."""
     chosen = selection(view.source.snapshot(), rows_of(view, search), search, plans or BoardPlans())
     plan = chosen.plan
     if plan is None and chosen.ref and view.given.plans is not None:
@@ -64,12 +64,12 @@ def selected_panel(view: View, search: str, plans: BoardPlans | None = None) -> 
 
 
 def _places(view: View) -> list[Component]:
-    """Empty containers that callbacks write to."""
+    """Return the empty containers that callbacks fill."""
     return plan_actions.plan_panel(view, None) if view.given.plans else []
 
 
 def _plan_panel(view: View, search: str, plan: Plan) -> Component:
-    """A plan of the cluster: where it stands and what can be done; the forecast behind it below."""
+    """Return a plan of the cluster: its phase and buttons, and below them the forecast that it is based on."""
     ref = plan.workload
     rows = view.source.snapshot().tables[PLANS.name].read().rows()
     row = next((r for r in rows if proposed_plans.ref_of(r) == ref), None)
@@ -88,7 +88,7 @@ def _plan_panel(view: View, search: str, plan: Plan) -> Component:
 
 
 def panel_title(ref: WorkloadRef) -> str:
-    """The workload on one line of the panel; the list and the plan's page have its whole name."""
+    """Return the workload's name, shortened to one line; the list and the plan's page show the whole name."""
     return visible(cut_name(f"{ref.namespace}/{ref.kind}/{ref.name}", MOST_LETTERS))
 
 
@@ -106,17 +106,17 @@ def _ways(view: View, row: Row | None, search: str) -> list[Component]:
 
 
 def _forecast(view: View, row: Row, reserve_at_seconds: float = 0.0) -> list[Component]:
-    """The chart of its pods, its figures, and its back-test in words."""
+    """Return the chart of the plan's pods, its figures, and its back-test in words."""
     plan_pods = proposed_plans.pods(row, reserve_at_seconds)
-    drawn = panels.empty("These results hold no path of this plan.", command="cotenant scan")
+    drawn = panels.empty("These results hold no forecast of this plan.", command="cotenant scan")
     if plan_pods:
         drawn = panels.figure(gantt.pods(plan_pods), "pods-figure", PODS_HEIGHT)
     facts = [("Window", proposed_plans.window_words(row)), *proposed_plans.facts(row, view.currency)]
-    return [drawn, panels.pairs(facts), html.P(str(row["words"]) or "There is no back-test of it.", className="said")]
+    return [drawn, panels.pairs(facts), html.P(str(row["words"]) or "This plan has no back-test.", className="said")]
 
 
 def _from_it(view: View, row: Row) -> list[Component]:
-    """The button that makes a plan of a peak: the manager does it for proposed ones by itself."""
+    """Return the button that makes a plan from a peak by hand; the manager makes the proposed plans automatically."""
     if view.given.plans is None:
         return plan_actions.refused_buttons(view) if proposed_plans.is_proposed(row) else []
     ref = proposed_plans.ref_of(row)
@@ -128,19 +128,19 @@ def _from_it(view: View, row: Row) -> list[Component]:
         **panels.asks(plan_actions.NEW_ASKED, workload=f"{ref.namespace}/{ref.kind}/{ref.name}"),
         **{"data-opens": "new-fields"},
     )
-    own = "The manager writes its plan in the next round." if proposed_plans.is_proposed(row) else ""
+    own = "The manager creates this plan in its next run." if proposed_plans.is_proposed(row) else ""
     return [button, html.P(refused or own, className="panel-note")]
 
 
 def _plan_commands(view: View, row: Row) -> Component:
-    """The commands, to copy: this page applies nothing."""
+    """Return the commands to copy; they change the cluster, this page does not."""
     overview = view.source.snapshot().overview
     demo = " These are demo data: no cluster holds this plan." if overview and overview.demo else ""
     lines = [
         html.Div([html.P(title, className="panel-note"), html.Pre(html.Code(line), className="formula", tabIndex=0)])
         for title, line in proposed_plans.commands(row)
     ]
-    acts = "The same by command:" if view.given.plans else "This page applies nothing; these commands ask the cluster."
+    acts = "The same by command:" if view.given.plans else "This page changes nothing; these commands do."
     note = html.P(f"{acts}{demo}", className="panel-note")
     more = html.Details([html.Summary("More commands"), *lines[FIRST_COMMANDS:]], className="more")
     rest = [more] if len(lines) > FIRST_COMMANDS else []

@@ -1,7 +1,7 @@
-"""Forms of reservation plans: their fields, the initial values, and the typed values as terms. Pure.
+"""Forms of reservation plans: their fields, the initial values, and the conversion of the input into terms. Pure.
 
-Moments are written and read in UTC. A field that cannot be read is named in a UsageError; what is read but cannot be is
-refused by the `PlanService`, with its message.
+Times are written and read in UTC. A field that cannot be parsed raises a UsageError that names it; the `PlanService`
+refuses a value that is readable but impossible, with its own message.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SECOND: Final = "%Y-%m-%dT%H:%M:%S"
 
 @dataclass(frozen=True, slots=True)
 class FieldOf:
-    """One field: its key, label, kind (number, text or choice), what stands in it, and a hint."""
+    """One form field: its key, label, kind ("number", "text" or "choice"), present value and hint."""
 
     key: str
     label: str
@@ -44,13 +44,13 @@ class FieldOf:
 
 
 def fields(plan: Plan) -> list[FieldOf]:
-    """Return the fields of a plan that may be changed, with their present values."""
+    """Return the editable fields of a plan with their present values."""
     when = _schedule(plan.recurring) if plan.recurring else _window(plan.window)
     return [*when, *_capacity_fields(PlanTerms.of(plan), forecast=plan.source is WindowSource.FORECAST)]
 
 
 def fresh(start_seconds: float, workload: str = "", pods: int = 1, window: Span | None = None) -> list[FieldOf]:
-    """Return the fields of a new plan; by schedule unless a window is given."""
+    """Return the fields of a new plan, which recurs by schedule unless a window is given."""
     first = (start_seconds // HOURLY_SECONDS + 1) * HOURLY_SECONDS
     span = window or Span(first, first + 60 * DEFAULT_MINUTES)
     kinds = (("schedule", "By schedule"), ("window", "One window"))
@@ -82,17 +82,17 @@ def _window(window: Span | None) -> list[FieldOf]:
 
 
 def _capacity_fields(terms: PlanTerms, *, forecast: bool) -> list[FieldOf]:
-    level = [FieldOf("quantile", "Quantile", "number", _plain(terms.quantile), "of the demand, 0.5 to 0.999")]
+    level = [FieldOf("quantile", "Quantile", "number", _plain(terms.quantile), "of forecast demand, 0.5 to 0.999")]
     ttl = "" if terms.ttl_seconds is None else _plain(terms.ttl_seconds / 60)
     once = (("yes", "One pod each"), ("no", "Pods may follow"))
     policies = (("Aligned", "Aligned"), ("Restricted", "Restricted"))
     kinds = tuple((r.value, r.value) for r in Realisation)
     return [
         FieldOf("pods", "Pods", "number", terms.pods),
-        FieldOf("standby", "Standby, pods", "number", terms.standby, "capacity reserved at all times; 0 is none"),
+        FieldOf("standby", "Standby, pods", "number", terms.standby, "reserved at all times; 0 reserves none"),
         *(level if forecast else []),
         FieldOf("lead", "Lead, minutes", "number", _plain(terms.lead_seconds / 60), "the pods' start time is added"),
-        FieldOf("ttl", "TTL, minutes", "number", ttl, "empty: until the window is over"),
+        FieldOf("ttl", "TTL, minutes", "number", ttl, "empty: until the window ends"),
         FieldOf("realisation", "Realisation", "choice", terms.realisation.value, choices=kinds),
         FieldOf("once", "A Reservation is for", "choice", "yes" if terms.allocate_once else "no", choices=once),
         FieldOf("policy", "Owners may use", "choice", terms.allocate_policy.value or "Aligned", choices=policies),
@@ -100,7 +100,7 @@ def _capacity_fields(terms: PlanTerms, *, forecast: bool) -> list[FieldOf]:
 
 
 def format_moment(seconds: float) -> str:
-    """A moment as its field holds it: whole minutes without their seconds."""
+    """Format a Unix time for its input field: without seconds if it is a whole minute."""
     return datetime.fromtimestamp(int(seconds), UTC).strftime(SECOND if int(seconds) % 60 else MINUTE)
 
 
@@ -109,7 +109,7 @@ def _plain(value: float) -> float | int:
 
 
 def terms(form: Mapping[str, Any], base: PlanTerms | None = None) -> PlanTerms:
-    """Return the terms that were entered; values without a field in the form are those of `base`."""
+    """Return the plan's terms from the form; a term without a form field is taken from `base`."""
     old = base or PlanTerms(1)
     by_schedule = form["when"] == "schedule" if "when" in form else "schedule" in form
     # The chosen policy; DEFAULT, the old name of Aligned, stays unless another is chosen.
@@ -130,7 +130,7 @@ def terms(form: Mapping[str, Any], base: PlanTerms | None = None) -> PlanTerms:
 
 
 def recurrence(form: Mapping[str, Any], old: Recurrence | None = None) -> Recurrence:
-    """The schedule that was typed; what has no field is as in `old`. UsageError for an empty or unreadable field."""
+    """Return the schedule from the form, other terms from `old`; raise UsageError for an empty or unreadable field."""
     minutes = _number(form, "minutes", "Minutes long")
     schedule, zone = (" ".join(str(form.get(key) or "").split()) for key in ("schedule", "zone"))
     if not schedule:
@@ -140,7 +140,7 @@ def recurrence(form: Mapping[str, Any], old: Recurrence | None = None) -> Recurr
 
 
 def _span(form: Mapping[str, Any], old: Span | None) -> Span:
-    """The window; a field that was left alone keeps the fraction of a second that it does not show."""
+    """Return the window from the form; an unchanged time keeps its fraction of a second, which the form hides."""
     start, end = moment(form.get("start"), "From"), moment(form.get("end"), "Until")
     if old is None:
         return Span(start, end)
@@ -149,7 +149,7 @@ def _span(form: Mapping[str, Any], old: Span | None) -> Span:
 
 
 def moment(text: Any, label: str) -> float:
-    """Unix time of a moment that was typed, in UTC unless it says otherwise."""
+    """Return the Unix time of an ISO 8601 text, in UTC if it has no offset; raise UsageError naming `label`."""
     try:
         parsed = datetime.fromisoformat(str(text or "").strip().replace("Z", "+00:00"))
     except ValueError as error:
@@ -169,9 +169,9 @@ def _number(form: Mapping[str, Any], key: str, label: str) -> float:
 
 
 def policy(auto: bool, limits: Sequence[Any]) -> ApprovalPolicy:
-    """Build the policy from the switch and the limits; an empty limit does not apply.
+    """Build the approval policy from the switch and the limits; an empty limit sets no condition.
 
-    limits: share used in percent, idle core-hours, cost.
+    `limits` are the minimum share used in percent, and the maximum idle core-hours and cost.
     """
     names = ("Share used", "Idle core-hours", "Cost")
     least, idle, cost = (

@@ -1,6 +1,6 @@
 """One plan and its actions: its phase, the buttons, and the form or preview that each opens. Pure.
 
-An action without the right is shown disabled, with the reason.
+An action that the person has no right to is shown disabled, with the reason.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ READ_ONLY: Final = "Read-only: start it with `cotenant dashboard --act`, or copy
 
 
 def why_not(view: View, right: Right, namespace: str = "") -> str:
-    """Why a button is disabled; "" when the person who asks may use it."""
+    """Return why a button is disabled; "" if the requesting person may use it."""
     if view.given.plans is None:
         return READ_ONLY
     return callbacks.missing_role_sentence(view, right, namespace) or callbacks.outage_reason(view)
 
 
 def plan_panel(view: View, plan: Plan | None) -> list[Component]:
-    """Phase of a plan, its buttons, and the containers that they open; None: the containers alone."""
+    """Return the plan's phase, its buttons and the containers that the buttons fill; all empty if `plan` is None."""
     ref = f"{plan.namespace}/{plan.name}" if plan else ""
     inside = plan_status(plan, view.now_seconds()) if plan else []
     return [
@@ -81,7 +81,7 @@ def plan_panel(view: View, plan: Plan | None) -> list[Component]:
 
 
 def plan_status(plan: Plan, now_seconds: float) -> list[Component]:
-    """Return the status of a plan: phase, window, size, next step and notes; the table of its Reservations, if any."""
+    """Return a plan's phase, window, size, next step and notes, and the table of its Reservations if it has any."""
     window, phase = story.window_of(plan), phase_of(plan)
     when = [panels.moment(window.start_seconds), " – ", panels.clock(window.end_seconds)] if window else ["no window"]
     size = f"{display.counted(wanted_pods(plan), 'pod')} of {plan.cores_per_pod:g} cores"
@@ -96,9 +96,9 @@ def plan_status(plan: Plan, now_seconds: float) -> list[Component]:
 
 
 def _plan_notes(plan: Plan, id_: str) -> list[Component]:
-    """Return a paragraph with the forecast's other windows and the standby capacity; nothing for a plan with neither.
+    """Return a paragraph with the forecast's other windows and the standby capacity; empty for a plan with neither.
 
-    id_: the paragraph's HTML id.
+    `id_` is the paragraph's HTML id.
     """
     parts = _windows(story.more_windows(plan))
     parts = ["Other windows: ", *parts, "."] if parts else []
@@ -118,7 +118,7 @@ def _windows(peaks: Sequence[PeakWindow]) -> list[Any]:
 
 
 def units(plan: Plan) -> list[Component]:
-    """Reservations of the present occurrence: node, phase and user."""
+    """Return the table of the present occurrence's Reservations: phase, node and the pod that uses it."""
     heads = ("Reservation", "Phase", "Node", "Used by")
     rows = [
         [visible(u.name), *(visible(t) or "–" for t in (u.phase, u.node, u.used_by))]
@@ -130,7 +130,7 @@ def units(plan: Plan) -> list[Component]:
 
 
 def buttons(view: View, plan: Plan) -> list[Component]:
-    """Show what can be done in the plan's state, and why not the rest; what the person may not do is disabled."""
+    """Return the actions that the plan's state allows, and why others are not; disabled if the person has no right."""
     refused = {what: why_not(view, right, plan.namespace) for what, _, _, right, _ in ACTS}
     settled = settled_reasons(plan)
     due = "approve" if phase_of(plan) is PlanPhase.PROPOSED else ""
@@ -149,16 +149,16 @@ def buttons(view: View, plan: Plan) -> list[Component]:
     offered = [reason for what, reason in refused.items() if reason and what not in settled]
     why = list(dict.fromkeys([*offered, *settled.values()]))
     notes = [html.P(reason, className="panel-note") for reason in why]
-    group = html.Div(act_buttons, className="plan-buttons", role="group", **{"aria-label": "What to do with this plan"})
+    group = html.Div(act_buttons, className="plan-buttons", role="group", **{"aria-label": "Actions on this plan"})
     return [group, html.Div(notes, id="plan-why-not")]
 
 
 def settled_reasons(plan: Plan) -> dict[str, str]:
-    """Return the acts that have nothing to do in the plan's state, each with why, such as who has decided and when."""
+    """Return the actions that the plan's state rules out, each with why, such as who decided and when."""
     decision, single = decision_in_force(plan), plan.source is WindowSource.MANUAL
     if single and phase_of(plan).over:
         return dict.fromkeys(("preview", "approve", "reject", "skip"), "Its only window is over.")
-    skip = {"skip": "A plan for one window has no other occurrence: reject it instead."} if single else {}
+    skip = {"skip": "A plan for one window has only one occurrence: reject it instead of skipping."} if single else {}
     if decision is not None and decision.scope is DecisionScope.SERIES:
         what = "approve" if decision.decision is PlanDecision.APPROVED else "reject"
         return {what: f"It was {decision_text(decision)}; the next step is shown above.", **skip}
@@ -168,17 +168,17 @@ def settled_reasons(plan: Plan) -> dict[str, str]:
 
 
 def refused_buttons(view: View) -> list[Component]:
-    """The same on a dashboard that is read-only: what could be done, and how."""
+    """Return all buttons disabled, with how to start a dashboard that can act; for a read-only dashboard."""
     act_buttons = [html.Button(label, className="button", disabled=True) for _, label, _, _, _ in ACTS]
-    named = {"role": "group", "aria-label": "What could be done with a plan"}
+    named = {"role": "group", "aria-label": "Actions on a plan"}
     group = html.Div(act_buttons, className="plan-buttons", **named)
     return [group, html.P(why_not(view, Right.PLAN), className="panel-note", id="plan-why-not")]
 
 
 # --- what the buttons open --------------------------------------------------------------------------------------------
 def preview_table(preview: Preview, currency: str, title: str = "If it is approved") -> Component:
-    """The answers before an approval."""
-    then = "not known: no node has a forecast for that time; forecasts cover one day after the last scan"
+    """Return the effects of a plan: where its pods fit, quota left, batch work displaced, cost and guards."""
+    then = "unknown: no node has a forecast for that time; forecasts cover one day after the last scan"
     if preview.unplaced_then is not None:
         fits = _fits(preview.count, preview.unplaced_then, preview.nodes_then)
         then = f"{fits}, by the forecast (p95) of the nodes' usage at that time"
@@ -190,7 +190,7 @@ def preview_table(preview: Preview, currency: str, title: str = "If it is approv
     standby = ""
     if preview.standby:
         idle = _hours_and_cost(preview.standby_core_hours, preview.standby_cost, currency, "at most ")
-        standby = f"{display.counted(preview.standby, 'pod')} more at any time: {idle} idle a day"
+        standby = f"{display.counted(preview.standby, 'pod')} more at any time: {idle} a day if idle"
     guards = []
     for verdict in preview.guards:
         chip = panels.chip("passes", "teal") if verdict.passed else panels.chip("stops it", "red")
@@ -220,12 +220,12 @@ def _fits(count: int, unplaced: int, nodes: Sequence[tuple[str, int]]) -> str:
 
 
 def _hours_and_cost(hours: float, cost: float, currency: str, most: str = "") -> str:
-    """Return core-hours and their cost as text; most: words before it."""
+    """Return core-hours and their cost as text, after the prefix `most`."""
     return f"{most}{hours:,.1f} core-hours, {display.money(cost, currency)}"
 
 
 def approve_form(plan: Plan, now_seconds: float, lines: Sequence[Component] = ()) -> Component:
-    """Return the form of an approval: the next occurrence only or all, and the reason."""
+    """Return the approval form: a choice between the next occurrence and all, and a field for the reason."""
     both = [{"value": "Once", "label": "The next only"}, {"value": "Series", "label": "Every occurrence"}]
     scope = dmc.SegmentedControl(id="plan-approve-scope", value="Once", data=both, size="xs")
     body = [
@@ -240,8 +240,8 @@ def approve_form(plan: Plan, now_seconds: float, lines: Sequence[Component] = ()
 
 
 def reject_form() -> Component:
-    """Why not; the text is shown once there is a reason."""
-    note = html.P("Nothing is reserved, and what is reserved is released.", className="said")
+    """Return the rejection form; it shows each field to write once a reason is entered."""
+    note = html.P("No capacity will be reserved, and reserved capacity is released.", className="said")
     body = [note, _why("reject", "Why (needed)"), _written_fields("reject")]
     return _form("Reject", body, _submit("reject", "Reject now"))
 
@@ -254,39 +254,39 @@ def skip_form(
 ) -> Component:
     """Return the forms that skip a coming occurrence and that restore a skipped one, or a note that there is none.
 
-    windows: the coming occurrences that can be skipped, the next one first. preview: for an action, "skip" or "unskip",
-    and the Unix time at which an occurrence begins, the lines that show every field that the action would write.
+    `windows` are the coming occurrences that can be skipped, the next one first. `preview` takes the action, "skip" or
+    "unskip", and the Unix time at which the occurrence begins, and returns each field that the action would write.
     """
     skipped = [start for start in (plan.recurring.skip if plan.recurring else ()) if start >= now_seconds]
-    note = "The forecast's next window" if plan.source is WindowSource.FORECAST else "One of the next of its schedule"
+    note = "The forecast's next window" if plan.source is WindowSource.FORECAST else "One occurrence of its schedule"
     starts = [w.start_seconds for w in windows]
     parts = []
     if starts:
-        said = html.P(f"{note}; the others stay.", className="said")
-        choice = _starts("plan-skip-start", starts, "Leave out the occurrence that begins")
+        said = html.P(f"{note} is skipped; the others are kept.", className="said")
+        choice = _starts("plan-skip-start", starts, "Skip the occurrence that begins at")
         written = _written_fields("skip", preview("skip", starts[0]))
         parts.append(_form("Skip", [said, choice, written], _submit("skip", "Skip it")))
     if skipped:
-        choice = _starts("plan-unskip-start", skipped, "Do not skip the occurrence that begins")
+        choice = _starts("plan-unskip-start", skipped, "Restore the occurrence that begins at")
         written = _written_fields("unskip", preview("unskip", skipped[0]))
         parts.append(_form("Bring back", [choice, written], _submit("unskip", "Bring it back")))
     return html.Div(parts or [html.P("There is no future occurrence.", className="said")])
 
 
 def _starts(id_: str, starts: Sequence[float], label: str) -> Component:
-    """Return a choice among moments (Unix seconds), with the first one chosen."""
+    """Return a choice among start times (Unix seconds), with the first one selected."""
     options = [dmc.Radio(label=display.moment(start), value=str(int(start)), size="xs") for start in starts]
     return dmc.RadioGroup(options, id=id_, value=str(int(starts[0])), label=label, size="xs")
 
 
 def edit_form(plan: Plan) -> Component:
-    """Form with every field of a plan that may be changed, a preview button and a save button.
+    """Return the form with every editable field of a plan, a preview button and a save button.
 
-    The hidden store keeps the generation of the plan that the form was drawn from: saving is refused when it moved on.
+    Its hidden store keeps the generation of the plan that it shows: saving is refused if the plan has changed since.
     """
     parts = [html.Div([_input("plan-term", f) for f in forms.fields(plan)], id="edit-fields", className="plan-fields")]
     if plan.source is WindowSource.FORECAST:
-        note = "If you change a window or its pods, the forecast does not change them until this window is over."
+        note = "A window or pod count that you change is kept: the forecast updates it only after this window ends."
         parts.append(html.P(note, className="panel-note"))
     preview = html.Button("Preview these", id="plan-edit-look", className="button")
     store = dcc.Store(id="plan-edit-of", data=plan.generation)
@@ -295,11 +295,11 @@ def edit_form(plan: Plan) -> Component:
 
 
 def policy_form(plan: Plan, currency: str) -> Component:
-    """Return the form of the conditions under which the plan may approve itself."""
+    """Return the form of the conditions under which the plan is approved automatically."""
     policy = plan.policy
     hit = None if policy.minimum_hit_ratio is None else 100 * policy.minimum_hit_ratio
     limits = (
-        ("hit", "Least share used, %", hit),
+        ("hit", "Minimum share used, %", hit),
         ("idle", "Most idle core-hours", policy.maximum_idle_core_hours),
         ("cost", f"Most cost, {currency}", policy.maximum_cost),
     )
@@ -310,13 +310,13 @@ def policy_form(plan: Plan, currency: str) -> Component:
         for key, label, v in limits
     ]
     fields = html.Div(inputs, className="plan-fields")
-    said = "Per occurrence, by the back-test; empty: no condition. The guards apply as well."
+    said = "Limits per occurrence, compared with the back-test; empty: no limit. The guards apply as well."
     body = [auto, fields, html.P(said, className="panel-note"), _written_fields("policy")]
     return _form("Auto-approve", body, _submit("policy", "Save the policy"))
 
 
 def new_form(fields: Sequence[FieldOf]) -> Component:
-    """A plan by hand: what, when, how much; the next occurrences stand below while it is typed."""
+    """Return the form of a new plan: workload, time and capacity; its next occurrences update with the input."""
     inputs = [_input(FOLLOWED, field) for field in fields]
     next_ = html.Div(id="new-next", className="said", role="status")
     preview = html.Button("Preview it", id="new-look", className="button")
@@ -326,7 +326,7 @@ def new_form(fields: Sequence[FieldOf]) -> Component:
 
 
 def next_three(windows: Sequence[Span]) -> list[Any]:
-    """The next occurrences of a schedule as the children of a paragraph: moments, joined by commas."""
+    """Return the next occurrences as the children of a paragraph: start times, joined by commas."""
     parts: list[Any] = ["Next: "]
     for number, window in enumerate(windows):
         parts += [", " if number else "", panels.moment(window.start_seconds)]
@@ -334,18 +334,18 @@ def next_three(windows: Sequence[Span]) -> list[Any]:
 
 
 def action_result(message: str, ref: PlanRef, base: str) -> Component:
-    """Show what was done, with a link to the plan's page."""
+    """Return the message of a completed action, with a link to the plan's page."""
     link = dcc.Link("Its page", href=page_of(base, ref), className="quiet-link", id="plan-to-page")
     return html.Div([html.P(message, className="verdict", id="plan-done"), link])
 
 
 def action_error(message: str, fix: str) -> Component:
-    """The error of an action, shown beside its form."""
+    """Return the error of an action, to show beside its form."""
     return html.Div([html.P(message), html.P(fix, className="panel-note")], className="plan-refused")
 
 
 def page_of(base: str, ref: PlanRef) -> str:
-    """Address of a plan's page."""
+    """Return the address of a plan's page."""
     return f"{base}reservations/{ref.namespace}/{ref.name}"
 
 
@@ -359,7 +359,7 @@ def _submit(what: str, label: str) -> Component:
 
 
 def _written_fields(what: str, lines: Sequence[Component] = ()) -> Component:
-    """Return the part of a form that lists every field it would write."""
+    """Return the part of a form that lists each field it would write."""
     return html.Div(list(lines), id=f"plan-{what}-lines")
 
 
@@ -373,7 +373,7 @@ def _labelled_group(label: str, control: Component) -> Component:
 
 
 def _input(kind: str, field: FieldOf) -> Component:
-    """One field, with its label and its hint."""
+    """Return the input of one field, with its label and hint."""
     id_: Mapping[str, str] = {kind: field.key}
     common: dict[str, Any] = {"label": field.label, "size": "xs", "description": field.hint or None}
     common["debounce"] = kind != FOLLOWED

@@ -1,4 +1,4 @@
-"""The page of one plan: phase, actions, time line, Reservations, forecast against actual use."""
+"""The page of one plan: phase, actions, timeline, Reservations, forecast against actual use."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from cotenant.scheduler_ext.reservations.model.plan_scores import lines, reports
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanHistoryEntry, PlanRef
 from cotenant.scheduler_ext.reservations.model.plan_states import available_pods, used_reservations, wanted_pods
 
-ADDRESS: Final = "Its address is its namespace and its name."
+ADDRESS: Final = "The address of a plan's page ends with the plan's namespace and name."
 REF_PARTS: Final = 2
 SCORES_HEIGHT: Final = 210
 LINE: Final = "Time line"
@@ -36,7 +36,7 @@ SCORE_TITLES: Final = (
 
 
 def polling_stores(view: View) -> list[Component]:
-    """Stores of a page of plans: poll interval, mark of the drawn state, last action's time, what buttons ask for."""
+    """Return the poll interval and stores of a page of plans: drawn state, last action's time and buttons' requests."""
     if view.given.plans is None:
         return []
     return [
@@ -50,7 +50,7 @@ def polling_stores(view: View) -> list[Component]:
 
 
 def render(view: View, parts: tuple[str, ...], search: str) -> Component:  # noqa: ARG001 - every page's signature
-    """The whole page, or why there is none."""
+    """Return the plan's page, or a note on why the plan cannot be shown."""
     name = "/".join(parts)
     back = dcc.Link("← Reservations", href=f"{view.settings.base_path}reservations", id="back")
     crumbs = html.Div(back, className="crumbs")
@@ -59,9 +59,9 @@ def render(view: View, parts: tuple[str, ...], search: str) -> Component:  # noq
     if len(parts) != REF_PARTS:
         return _bare(crumbs, head, panels.empty("No such plan.", why=ADDRESS, command="cotenant reservations list"))
     if service is None:
-        why = "This dashboard reads only results, and plans are objects of the cluster. Start it with --act, or run:"
+        why = "It reads only results, and plans are objects of the cluster. Start it with --act, or run:"
         command = f"cotenant reservations show {name}"
-        return _bare(crumbs, head, panels.empty("A plan is looked up in the cluster.", why=why, command=command))
+        return _bare(crumbs, head, panels.empty("This dashboard cannot show a plan.", why=why, command=command))
     try:
         plan = service.plan(view.given.current_user(), PlanRef(*parts))
     except CotenantError as error:
@@ -84,7 +84,7 @@ def _bare(*parts: Component) -> Component:
 
 
 def board(view: View, plan: Plan) -> list[Component]:
-    """Time line, use now, and how past occurrences went."""
+    """Return the plan's timeline, the use of its present occurrence, and the results of past ones."""
     entries: Sequence[PlanHistoryEntry] = ()
     trouble: list[Component] = []
     if view.given.plans is not None:
@@ -97,7 +97,7 @@ def board(view: View, plan: Plan) -> list[Component]:
 
 
 def timeline(events: Sequence[TimelineEvent]) -> Component:
-    """List of a plan's past and coming steps in order; "done" or "ahead" stands as a word, not by colour alone."""
+    """Return a plan's past and coming events in order, each marked "done" or "ahead" in words, not by colour alone."""
     items = []
     for step in events:
         chip = panels.chip("done", "teal") if step.done else panels.chip("ahead", "gray")
@@ -108,7 +108,7 @@ def timeline(events: Sequence[TimelineEvent]) -> Component:
 
 
 def present(plan: Plan) -> Component:
-    """Nodes and used share of what is held."""
+    """Return how many pods capacity is reserved for now, on which nodes, and how much of it is used."""
     nodes = Counter(unit.node or "no node yet" for unit in plan.status.units)
     where = ", ".join(f"{visible(name)} ({count})" for name, count in sorted(nodes.items()))
     available, used, want = available_pods(plan), used_reservations(plan), wanted_pods(plan)
@@ -116,19 +116,19 @@ def present(plan: Plan) -> Component:
     used_share = measures.ratio_of(used, available) if available else None
     stats = [
         panels.stat("Reserved pods", f"{available} of {want}", where or "nothing is reserved now", bar=share),
-        panels.stat("Used", f"{used} of {available}", "pods on their Reservations", bar=used_share),
-        panels.stat("Most at once", f"{plan.status.progress.most_used}", "pods that used it in this occurrence"),
+        panels.stat("Used", f"{used} of {available}", "pods running on a Reservation", bar=used_share),
+        panels.stat("Most at once", f"{plan.status.progress.most_used}", "used Reservations in this occurrence"),
         panels.stat("Waited without a reservation", f"{plan.status.progress.most_missed}", "pods at one time"),
     ]
     return panels.panel(NOW, html.Div(stats, className="stats four"), id_="plan-now")
 
 
 def past(plan: Plan, currency: str) -> Component:
-    """Show what the back-test expected beside the actual use, occurrence by occurrence."""
+    """Return what the back-test expected beside the actual use, occurrence by occurrence."""
     scores = plan.status.scores
     expected = plan.status.expected
     if not scores:
-        text = _expected_words(expected) if expected else "There is no back-test of it."
+        text = _expected_words(expected) if expected else "This plan has no back-test."
         none = panels.empty("No occurrence has ended yet.", why=text, command="cotenant reservations report")
         return panels.panel(PAST, none, id_="plan-past")
     chart = panels.figure(gantt.scores(scores), "scores-figure", SCORES_HEIGHT)
@@ -152,10 +152,10 @@ def past(plan: Plan, currency: str) -> Component:
 
 
 def last_peak(plan: Plan, currency: str) -> list[Component]:
-    """Show the result of the newest occurrence; empty before the first.
+    """Return the result of the newest past occurrence; empty before the first.
 
-    It compares what was expected with what was seen, and gives the coverage, the idle capacity, and the outcome
-    without the plan.
+    It compares what was expected with what was seen, and gives the coverage, the idle capacity, and the outcome without
+    the plan.
     """
     newest = next(iter(reports(plan)), None)
     if newest is None:

@@ -1,7 +1,6 @@
-"""What the reservations page says about proposed plans: bars, conflicts, one plan in words and commands. Pure.
+"""Proposed plans on the reservations page: bars, demand, figures in words and commands. Pure.
 
-Reads rows of PLANS, one a workload; the objects themselves and their phases live in the cluster, where the commands
-lead.
+It reads rows of PLANS, one per workload; the plan objects and their phases are in the cluster, where the commands act.
 """
 
 from __future__ import annotations
@@ -36,22 +35,22 @@ from cotenant.scheduler_ext.reservations.model.plan import PeakWindow, Span, dur
 Floats = npt.NDArray[np.float64]
 KEY_PARTS: Final = 3
 SLOTS: Final = DAY_SECONDS // STEP_SECONDS
-NOT_A_REASON: Final = "The reason is not known to this version."
+NOT_A_REASON: Final = "This version does not know the reason code."
 
 
 def ref_of(row: Row) -> WorkloadRef:
-    """The workload that a row of PLANS is about."""
+    """Return the workload of a row of PLANS."""
     return WorkloadRef(str(row["namespace"]), str(row["kind"]), str(row["workload"]))
 
 
 def open_workload(search: str) -> WorkloadRef | None:
-    """The workload that the URL's `open` names: namespace/kind/workload, each part escaped."""
+    """Return the workload in the URL's `open`, an escaped namespace/kind/workload; None if there is none."""
     parts = panels.address_parts(search)
     return WorkloadRef(*parts) if len(parts) == KEY_PARTS else None
 
 
 def in_hand(rows: Sequence[Row], search: str) -> Row | None:
-    """The row that the URL names, else the best that is proposed, else the first; None when the named one is gone."""
+    """Return the row named in the URL (None if it is missing); else the best proposed row; else the first row."""
     opened_ref = open_workload(search)
     if opened_ref is not None:
         return next((row for row in rows if ref_of(row) == opened_ref), None)
@@ -59,26 +58,26 @@ def in_hand(rows: Sequence[Row], search: str) -> Row | None:
 
 
 def proposal_merit(row: Row | None) -> float:
-    """Share of its reserved pod-time that past peaks used, times the share of what they needed that it covered.
+    """Return (used share of the reserved pod-time) x (covered share of the needed pod-time), from the back-test.
 
-    0 where no back-test tells.
+    It is 0 without a back-test.
     """
     return float(row["hit_ratio"] or 0.0) * float(row["coverage"] or 0.0) if row else 0.0
 
 
 def is_proposed(row: Row) -> bool:
-    """Return whether a plan is proposed and not withheld."""
+    """Return whether a plan is proposed for this row, not withheld."""
     return str(row["reason"]) == Reason.OK.value and row["start"] is not None
 
 
 def start_of(rows: Sequence[Row], fallback_seconds: float) -> int:
-    """Start of the day that the plans are about: that of the newest forecast, else half an hour's start."""
+    """Return the start of the newest forecast; without forecasts, `fallback_seconds` rounded down to the half hour."""
     starts = [int(row["path_start"]) for row in rows if row["path_start"] is not None]
     return max(starts, default=int(fallback_seconds) // STEP_SECONDS * STEP_SECONDS)
 
 
 def bars(rows: Sequence[Row]) -> list[Bar]:
-    """Plans that have a window."""
+    """Return one bar of the chart per window of each row."""
     last = len(PLAN_STATES)  # what is not proposed comes after everything
     waiting = list(PLAN_STATES).index(PlanPhase.PROPOSED)
     return [
@@ -96,7 +95,7 @@ def bars(rows: Sequence[Row]) -> list[Bar]:
 
 
 def windows_of(row: Row) -> list[PeakWindow]:
-    """Its windows, ascending: one in results of versions that knew no others."""
+    """Return the row's windows, ascending; results of older versions have at most one."""
     flat = floats(row.get("windows") or ()).reshape(-1, 3).tolist()
     if not flat and row["start"] is not None and row["end"] is not None:
         flat = [[float(row["start"]), float(row["end"]), float(row["pods"] or 0)]]
@@ -105,7 +104,7 @@ def windows_of(row: Row) -> list[PeakWindow]:
 
 @dataclass(frozen=True, slots=True)
 class WindowDemand:
-    """Capacity that a plan in the cluster still wants: millicores or bytes over [start, end) in Unix seconds."""
+    """Capacity that a plan of the cluster has yet to reserve: millicores or bytes over [start, end) in Unix seconds."""
 
     start_seconds: float
     end_seconds: float
@@ -114,7 +113,7 @@ class WindowDemand:
 
 @dataclass(frozen=True, slots=True)
 class PlanHorizon:
-    """The period that is drawn, and the demand of the cluster's own plans in it beside the rows."""
+    """The period that the chart shows, and the demand in it of plans that are in the cluster."""
 
     start_seconds: int
     days: int = 1
@@ -122,7 +121,7 @@ class PlanHorizon:
 
 
 def lane(rows: Sequence[Row], nodes: Relation, resource: Resource, ahead: PlanHorizon) -> DemandCurve:
-    """Return the demand of all plans for a resource by half hour, against what no request reserves now."""
+    """Return all plans' demand for a resource by half hour, and the capacity that no request reserves now."""
     times = ahead.start_seconds + STEP_SECONDS * np.arange(SLOTS * ahead.days)
     demand = np.zeros(times.size)
     for row in rows:
@@ -135,7 +134,7 @@ def lane(rows: Sequence[Row], nodes: Relation, resource: Resource, ahead: PlanHo
 
 
 def _inside(row: Row, start_seconds: int) -> Floats:
-    """Pods that a plan wants in each half hour of the day, within its windows, (SLOTS,)."""
+    """Return the pods that a plan needs in each half hour of the day, 0 outside its windows; shape (SLOTS,)."""
     path, own = floats(row["wanted"]), int(row["path_start"] or start_seconds)
     times = start_seconds + STEP_SECONDS * np.arange(SLOTS)
     at = (times - own) // STEP_SECONDS
@@ -148,7 +147,7 @@ def _inside(row: Row, start_seconds: int) -> Floats:
 
 
 def pods(row: Row, reserve_at_seconds: float = 0.0) -> Pods | None:
-    """One plan's day for its chart; None where the results hold no path."""
+    """Return one plan's pods over its day for the chart; None if the results hold no forecast path."""
     reserved_pods, median = floats(row["wanted"]), floats(row["median"])
     if not reserved_pods.size or reserved_pods.size != median.size or row["path_start"] is None:
         return None
@@ -159,21 +158,21 @@ def pods(row: Row, reserve_at_seconds: float = 0.0) -> Pods | None:
 
 
 def withheld(rows: Sequence[Row]) -> list[tuple[str, int, str]]:
-    """(reason code, workloads, sentence) of those without a proposed plan, most frequent first."""
+    """Return (reason code, number of workloads, sentence) for rows without a proposed plan, most frequent first."""
     counts = Counter(str(row["reason"]) for row in rows if not is_proposed(row))
     return [(code, count, sentence(code)) for code, count in sorted(counts.items(), key=lambda p: (-p[1], p[0]))]
 
 
 def sentence(code: str) -> str:
-    """A reason code in words."""
+    """Return the sentence that explains a reason code."""
     return SENTENCES[Reason(code)] if code in set(Reason) else NOT_A_REASON
 
 
 @dataclass(frozen=True, slots=True)
 class PlanSums:
-    """The sums over the workloads with a proposed plan: their number, pods and millicores at most, what is idle a day.
+    """Sums over the workloads with a proposed plan: their number, and their pods and millicores at the peak.
 
-    idle_core_hours: core-hours a day; cost: money a day.
+    `idle_core_hours` is in core-hours a day, `cost` in money a day.
     """
 
     workloads: int
@@ -197,7 +196,7 @@ def sums(columns: Mapping[str, npt.NDArray[Any]]) -> PlanSums:
 
 
 def facts(row: Row, currency: str) -> list[tuple[str, str]]:
-    """(name, words) of one plan; the window is told apart."""
+    """Return (title, text) pairs about one plan, without its window, which is shown separately."""
     memory = f", {display.amount(row['memory'], Resource.MEMORY)}" if row["memory"] else ""
     peaks = display.counted(int(row["occurrences"] or 0), "peak")
     hits = f"{display.percent(row['hit_ratio'] or 0.0)} of the reserved pod-time used"
@@ -219,9 +218,10 @@ def facts(row: Row, currency: str) -> list[tuple[str, str]]:
 
 
 def commands(row: Row) -> list[tuple[str, str]]:
-    """Return what can be done about a proposed plan: (title, command line) of each command.
+    """Return (title, command line) of each command for a proposed or withheld plan.
 
-    The commands act on the plan that the manager wrote of the row; where it wrote none, they make one in its place.
+    For a proposed plan they act on the plan that the manager made from the row; for a withheld one they make a plan by
+    hand.
     """
     ref = ref_of(row)
     workload = f"{ref.namespace}/{ref.kind}/{ref.name}"
@@ -234,13 +234,13 @@ def commands(row: Row) -> list[tuple[str, str]]:
     return [(title, f"cotenant reservations {line.format(**quoted)}") for title, line in lines]
 
 
-BACKTEST: Final = ("What each quantile would have done in the last days", "backtest {workload}")
+BACKTEST: Final = ("Back-test: coverage and idle capacity of each quantile in the last days", "backtest {workload}")
 ON_PROPOSED: Final = (
-    ("Preview: where its pods fit, what the quota has left, what batch work it displaces", "preview {plan}"),
+    ("Preview: nodes where its pods fit, quota left, batch work displaced", "preview {plan}"),
     ("Approve for every occurrence; without --yes the API server only checks it", "approve {plan} --yes"),
     ("Approve for the next occurrence only", "approve {plan} --once --yes"),
     ("Reject", "reject {plan} --reason WHY --yes"),
-    ("How past occurrences went", "scores {plan}"),
+    ("Scores of past occurrences", "scores {plan}"),
     BACKTEST,
 )
 ON_WITHHELD: Final = (
@@ -253,13 +253,13 @@ ON_WITHHELD: Final = (
 
 
 def window_words(row: Row) -> Any:
-    """A peak's window, for a cell."""
+    """Return the windows of a peak, for a table cell."""
     peaks = windows_of(row)
     return span_words(peaks) if peaks else "none in the next 24 hours"
 
 
 def span_words(peaks: Sequence[PeakWindow]) -> list[Any]:
-    """Windows with the most pods of each where they are several."""
+    """Return windows as text, each with its highest number of pods if there are several."""
     words: list[Any] = []
     for peak in peaks:
         words += [", " if words else "", panels.moment(peak.span.start_seconds), " – "]
@@ -268,7 +268,7 @@ def span_words(peaks: Sequence[PeakWindow]) -> list[Any]:
 
 
 def withheld_reasons(rows: Sequence[Row]) -> list[Component]:
-    """Why no plan of a workload is proposed: one line per reason with its count; nothing where all are."""
+    """Return why workloads have no proposed plan, one line per reason with its count; empty if all have one."""
     counted = withheld(rows)
     if not counted:
         return []

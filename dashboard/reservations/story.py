@@ -1,4 +1,4 @@
-"""What the reservations pages say about plans of the cluster: phases in words, bars, next step, time line. Pure."""
+"""Plans of the cluster on the reservations pages: phases in words, bars, next step and timeline. Pure."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SOON_SECONDS: Final = 900.0
 
 @dataclass(frozen=True, slots=True)
 class PlanListEntry:
-    """One workload of the merged list: what the forecast says, and its plans in the cluster."""
+    """One workload in the list: its row of PLANS (the forecast), and its plans in the cluster."""
 
     workload: WorkloadRef
     row: Row | None
@@ -55,7 +55,7 @@ class PlanListEntry:
 
 @dataclass(frozen=True, slots=True)
 class TimelineEvent:
-    """A point of a plan's time line: when (None: not known), what, in words; done: whether it has happened."""
+    """An event on a plan's timeline: Unix time (None if unknown), title, details, and whether it has happened."""
 
     seconds: float | None
     title: str
@@ -64,30 +64,30 @@ class TimelineEvent:
 
 
 def ref_to(plan: Plan) -> PlanRef:
-    """Namespace and name, as the plan service takes them."""
+    """Return the plan's namespace and name, by which the plan service finds it."""
     return PlanRef(plan.namespace, plan.name)
 
 
 def window_of(plan: Plan) -> Span | None:
-    """The present occurrence, else what the spec says."""
+    """Return the window of the present occurrence; without one, the window in the plan's spec."""
     return plan.status.window or plan.window
 
 
 def more_windows(plan: Plan) -> tuple[PeakWindow, ...]:
-    """The forecast's windows beside the present occurrence."""
+    """Return the forecast's windows other than the present occurrence."""
     return tuple(peak for peak in plan.windows if peak.span != window_of(plan))
 
 
 def condition(plan: Plan, kind: str) -> Condition | None:
-    """One of its conditions."""
+    """Return the plan's condition of a type; None if it has none."""
     return next((condition for condition in plan.status.conditions if condition.type == kind), None)
 
 
 def bar_label(plan: Plan) -> str:
-    """Label beside its bar."""
+    """Return the label beside the plan's bar: its phase with pods available and used, its score, or its failure."""
     phase = phase_of(plan)
     if phase.holds:
-        there = f"{available_pods(plan)} of {wanted_pods(plan)} there"
+        there = f"{available_pods(plan)} of {wanted_pods(plan)} available"
         return f"{phase.value.lower()}: {there}, {used_reservations(plan)} used"
     if phase is PlanPhase.SCORED and plan.status.score:
         return f"over: {plan_scores.short_summary(plan.status.score)}"
@@ -98,14 +98,14 @@ def bar_label(plan: Plan) -> str:
 
 
 def bars(plan: Plan, windows: Sequence[Span]) -> list[Bar]:
-    """The present occurrence in its phase, and those to come as its approval has them."""
+    """Return the bars of the present occurrence, in its phase, and of later ones, as approved or proposed."""
     present = window_of(plan)
     name, state = f"{plan.namespace}/{plan.owner.name}", state_of(plan).bar
     begin = int(plan.status.reserve_at_seconds)
     rank = rank_of(plan)
     present_bars = [_bar(name, present, wanted_pods(plan), state, bar_label(plan), begin)] if present else []
     approved = is_series_approved(plan)
-    source = "by its schedule" if plan.recurring else "as the forecast says"
+    source = "by its schedule" if plan.recurring else "by the forecast"
     later = ("approved", "approved with its series") if approved else ("proposed", source)
     later_bars = [
         _bar(name, window, plan.most_in(window), *later) for window in windows if present is None or window > present
@@ -119,14 +119,14 @@ def _bar(name: str, window: Span, pods: int, state: str, note: str, reserve_at_s
 
 
 def is_series_approved(plan: Plan) -> bool:
-    """Return whether an approval applies to all occurrences."""
+    """Return whether the approval applies to all occurrences."""
     approval = plan.approval
     chosen = (PlanDecision.APPROVED, DecisionScope.SERIES)
     return approval is not None and (approval.decision, approval.scope) == chosen
 
 
 def wishes(plan: Plan, windows: Sequence[Span], resource: Resource) -> list[WindowDemand]:
-    """Capacity that is still to be reserved: available Reservations are part of the nodes' requests."""
+    """Return the capacity still to be reserved; the nodes' requests already include available Reservations."""
     amount, present, phase = plan.per_pod.get(resource.value, 0), window_of(plan), phase_of(plan)
     if plan.suspended:
         return []
@@ -141,7 +141,7 @@ def wishes(plan: Plan, windows: Sequence[Span], resource: Resource) -> list[Wind
 
 
 def merge_entries(rows: Sequence[Row], plans: Sequence[Plan]) -> list[PlanListEntry]:
-    """One entry per workload in the order of PLAN_STATES, the best proposal first; peaks without a plan follow them."""
+    """Return one entry per workload in the order of PLAN_STATES, the best proposal first, peaks without a plan last."""
     by_ref = {ref_of(row): row for row in rows}
     grouped: dict[WorkloadRef, list[Plan]] = {}
     for plan in by_need(plans):
@@ -161,20 +161,20 @@ def _place(entry: PlanListEntry) -> tuple[int, bool, float]:
 
 
 def rows_without_plan(rows: Sequence[Row], plans: Sequence[Plan]) -> list[Row]:
-    """Rows of which the cluster holds no plan: the others are drawn and counted as they stand there."""
+    """Return the rows whose plan is not in the cluster; the others are drawn and counted from the cluster's plans."""
     written = {(plan.namespace, plan.name) for plan in plans}
     return [row for row in rows if (str(row["namespace"]), proposal_name(ref_of(row))) not in written]
 
 
 def reserve_words(plan: Plan, now_seconds: float) -> str:
-    """Describe when the plan's capacity is reserved."""
+    """Return a sentence that says when the plan's capacity is reserved."""
     window, status = window_of(plan), plan.status
     capacity = f"Capacity for {display.counted(wanted_pods(plan), 'pod')}"
     if window is None:
-        return f"{capacity} is reserved when the plan has a window to come."
+        return f"{capacity} is reserved once the plan has a future window."
     if not status.reserve_at_seconds:
         before = display.moment(window.start_seconds)
-        return f"{capacity} is reserved before {before}; the manager says when in a moment."
+        return f"{capacity} is reserved before {before}; the manager will set the exact time shortly."
     start, lead = display.clock(window.start_seconds), _lead(plan)
     if status.reserve_at_seconds <= now_seconds:
         is_approved = phase_of(plan) is PlanPhase.APPROVED or phase_of(plan).holds
@@ -185,7 +185,7 @@ def reserve_words(plan: Plan, now_seconds: float) -> str:
 
 
 def next_step(plan: Plan, now_seconds: float) -> str:
-    """Describe what happens next, or what the plan resulted in, in a sentence or two."""
+    """Return what happens next to the plan, or its result, in a sentence or two."""
     phase, status = phase_of(plan), plan.status
     reserved, approved = condition(plan, "Reserved"), condition(plan, "Approved")
     late = phase is not PlanPhase.APPROVED or status.reserve_at_seconds <= now_seconds
@@ -196,7 +196,7 @@ def next_step(plan: Plan, now_seconds: float) -> str:
         return " ".join(part for part in (asks, when, why if phase is PlanPhase.APPROVED else "") if part)
     if phase.holds:
         capacity = f"Capacity for {available_pods(plan)} of {display.counted(wanted_pods(plan), 'pod')} is reserved"
-        stands = f"{capacity}; {used_reservations(plan)} Reservations were taken by pods."
+        stands = f"{capacity}; pods have used {used_reservations(plan)} Reservations."
         return f"{stands} {why}".strip()
     sentences = {
         PlanPhase.RELEASED: f"Unused capacity is released. {reserved.message if reserved else ''}".strip(),
@@ -207,17 +207,17 @@ def next_step(plan: Plan, now_seconds: float) -> str:
 
 
 def _asks(plan: Plan, approved: Condition | None) -> str:
-    """Why it is not approved (yet)."""
+    """Return why the plan is not approved yet."""
     decision = decision_in_force(plan)
     if decision and decision.by:
-        return f"It was {decision_text(decision)}: the manager handles it in the next round."
+        return f"It was {decision_text(decision)}: the manager acts on this in its next run."
     if approved and approved.reason == "PolicyNotMet":
         return f"Its policy does not approve it: {approved.message}"
-    return "Waiting for approval." if not plan.policy.auto else "Its policy is being asked."
+    return "Waiting for approval." if not plan.policy.auto else "Its auto-approval policy is being evaluated."
 
 
 def any_plan_moving(plans: Sequence[Plan], now_seconds: float) -> bool:
-    """Return whether any of the plans is changing or about to change."""
+    """Return whether any plan is changing, or will reserve capacity within SOON_SECONDS."""
 
     def moves(plan: Plan) -> bool:
         phase, status = phase_of(plan), plan.status
@@ -230,7 +230,7 @@ def any_plan_moving(plans: Sequence[Plan], now_seconds: float) -> bool:
 
 
 def timeline(plan: Plan, entries: Sequence[PlanHistoryEntry], now_seconds: float) -> list[TimelineEvent]:
-    """Return the events of a plan in order of time, from people's acts to the score.
+    """Return the events of a plan in order of time, from people's actions to the score.
 
     Future events, and those without a known time, are last.
     """
@@ -259,12 +259,12 @@ def timeline(plan: Plan, entries: Sequence[PlanHistoryEntry], now_seconds: float
 
 
 def _lead(plan: Plan) -> str:
-    """Rounded up to minutes, as the clock rounds down: the start less the lead is the minute that is shown."""
+    """Return the lead rounded up to minutes, because times are rounded down: start - lead is then the minute shown."""
     return display.duration(60 * math.ceil(plan.status.lead_seconds / 60))
 
 
 def plans_mark(plans: Sequence[Plan], now_seconds: float) -> str:
-    """A mark that changes whenever the pages would show something else, so that they are redrawn only then."""
+    """Return a string that differs whenever the pages would show something else, so they are redrawn only then."""
     parts: list[Any] = [
         (p.namespace, p.name, p.generation, p.status.phase, p.status.window, p.status.count, p.status.units,
          p.status.reserve_at_seconds, [c.message for c in p.status.conditions], p.status.score,

@@ -1,6 +1,6 @@
-"""REST endpoints of the autopilot: status, queue, preview, report; pause, resume, and who lets a policy act.
+"""REST endpoints of the autopilot: status, queue, preview, report; pause, resume, and what a policy may do.
 
-The rows, filters and formats are those of the other tables, live from the cluster, of namespaces that the person may
+Tables have the rows, filters and formats of all other tables, live from the cluster, for namespaces that the person may
 read. Amounts are raw: millicores, bytes; Unix seconds.
 """
 
@@ -25,16 +25,17 @@ WEEK_DAYS = 7.0
 
 
 class SwitchBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Why everything is paused, or goes on. workload: NAMESPACE/KIND/NAME that alone is resumed; "" is everything."""
+    """The reason for a pause or resume. `workload` (NAMESPACE/KIND/NAME) resumes only that workload; "" means all."""
 
     reason: str = ""
     workload: str = ""
 
 
 class ModeBody(msgspec.Struct, forbid_unknown_fields=True):
-    """The body of a request that changes what a policy may do.
+    """The body of a request that lets a policy act or only observe.
 
-    digest: that of the policy which is approved, as `GET policies/...` returns it; Act is refused without (428).
+    `digest` identifies the approved version of the policy, as `GET policies/...` returns it; Act without it answers
+    428.
     """
 
     mode: AutopilotMode
@@ -43,27 +44,27 @@ class ModeBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class DraftBody(msgspec.Struct, forbid_unknown_fields=True):
-    """A policy: the whole object, as `kubectl apply` takes it."""
+    """A draft policy: the whole object, as for `kubectl apply`."""
 
     policy: dict[str, Any]
 
 
 class PolicyBody(DraftBody, forbid_unknown_fields=True, kw_only=True):
-    """The same to be saved. before: the spec that it replaces, null for a new policy; reason: for the ledger."""
+    """A policy to save. `before` is the spec that it replaces, null for a new policy; the ledger keeps `reason`."""
 
     before: dict[str, Any] | None = None
     reason: str = ""
 
 
 class AutopilotBundleBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Files for repositories of GitOps tools. namespaces: these alone; all without."""
+    """A request for files for the repositories of GitOps tools; without `namespaces`, for all namespaces."""
 
     form: BundleForm = BundleForm.KUSTOMIZE
     namespaces: list[str] = []
 
 
 def router(view: View, prefix: str) -> APIRouter:
-    """Return the routes of these endpoints, all below `prefix`."""
+    """Return the router of the autopilot's endpoints, all below `prefix`."""
     api = APIRouter(prefix=f"{prefix}/autopilot", tags=["autopilot"])
 
     def round_of(*, in_window: bool) -> AutopilotRound:
@@ -89,7 +90,7 @@ def router(view: View, prefix: str) -> APIRouter:
         now = round_of(in_window=False)
         return json_answer({"decided_seconds": now.at_seconds, "enabled": now.enabled, **_halt(now)})
 
-    @api.get("/policies/{namespace}/{name}", summary="A policy, with the digest that an approver agrees to")
+    @api.get("/policies/{namespace}/{name}", summary="A policy, with the digest that an approval must name")
     def policy(namespace: str, name: str) -> Response:
         return json_answer(in_cluster(view.given.autopilot).policy(view.given.current_user(), f"{namespace}/{name}"))
 
@@ -103,11 +104,11 @@ def _add_acts(api: APIRouter, view: View) -> None:
 
     who = view.given.current_user
 
-    @api.post("/pause", summary="Stop all changes from now on", **body_doc(SwitchBody))
+    @api.post("/pause", summary="Pause the autopilot: no change begins from now on", **body_doc(SwitchBody))
     def pause(body: JsonBody) -> Response:
         return json_answer({"paused": service().pause(who(), read_body(body, SwitchBody).reason)})
 
-    @api.post("/resume", summary="Resume everything, or one workload", **body_doc(SwitchBody))
+    @api.post("/resume", summary="Resume the autopilot, or one workload", **body_doc(SwitchBody))
     def resume(body: JsonBody) -> Response:
         request = read_body(body, SwitchBody)
         workload = WorkloadRef.required(request.workload) if request.workload else None
@@ -126,13 +127,13 @@ def _add_acts(api: APIRouter, view: View) -> None:
         rows = {"status": list(result.status.rows()), "queue": list(result.queue.rows())}
         return json_answer({**rows, **_halt(result)})
 
-    @api.post("/bundles", summary="Steps of workloads of GitOps tools: files as a zip, commands as text",
+    @api.post("/bundles", summary="Changes to workloads of GitOps tools: files as a zip, or commands as text",
               **body_doc(AutopilotBundleBody))  # fmt: skip
     def bundle(body: JsonBody) -> Response:
         request = read_body(body, AutopilotBundleBody)
         return bundle_answer(service().bundle(who(), request.form, request.namespaces), request.form)
 
-    @api.post("/policies", summary="Save a policy; it observes until it is approved", **body_doc(PolicyBody))
+    @api.post("/policies", summary="Save a policy; it only observes until it is approved", **body_doc(PolicyBody))
     def save(body: JsonBody) -> Response:
         request = read_body(body, PolicyBody)
         return json_answer({"policy": service().save_policy(who(), request.policy, request.before, request.reason)})

@@ -1,7 +1,7 @@
-"""REST endpoints for acting: changes, the ledger, reviews, bundles, permissions; they call what the pages call.
+"""REST endpoints that act: changes, the ledger, reviews, bundles, permissions; they use the services of the pages.
 
-A POST that accepts carries an `Idempotency-Key`: the same key again gives the same changes and does nothing more. The
-service checks the rights, in each namespace. Amounts are raw: millicores, bytes, Unix seconds.
+A POST that accepts has an `Idempotency-Key`: repeating the key returns the same changes and does nothing more. The
+service checks the rights in each namespace. Amounts are raw: millicores, bytes, Unix seconds.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ Key = Annotated[
         alias="Idempotency-Key", pattern=KEY, description="Chosen once by the caller; a repeated key has no effect."
     ),
 ]
-Namespaces = Annotated[list[str] | None, Query(alias="namespace", description="Checked one by one; none: everywhere.")]
+Namespaces = Annotated[list[str] | None, Query(alias="namespace", description="Each is checked; none: all at once.")]
 
 
 class ChangeRequestBody(ChangeTerms, frozen=True, forbid_unknown_fields=True):
-    """Workloads as NAMESPACE/KIND/NAME, and on what terms. dry_run: also try it on the server.
+    """Workloads as NAMESPACE/KIND/NAME, and the terms of their change. `dry_run` also makes a dry run on the server.
 
-    gpu_shares: of the shares of GPUs that findings propose, in place of CPU and memory. ladder: accept all steps of a
-    cut; each later one is taken by itself, after the verdict on the one before.
+    `gpu_shares` changes GPU shares that findings propose, instead of CPU and memory. `ladder` accepts all steps of a
+    cut; each later step is taken automatically, after the verdict on the one before.
     """
 
     workloads: list[str]
@@ -74,31 +74,28 @@ class ChangeRequestBody(ChangeTerms, frozen=True, forbid_unknown_fields=True):
     dry_run: bool = False
 
     def wanted(self, key: str | None = None) -> ChangeRequest:
-        """Return the request for the service.
-
-        Raises UsageError for no workload or for more than MOST_WORKLOADS.
-        """
+        """Return the request for the service; raise UsageError without any workload, or if a name is malformed."""
         refs = tuple(dict.fromkeys(WorkloadRef.required(text) for text in self.workloads))
         if not refs:
-            raise UsageError("0 workloads", fix=f"Name 1 to {MOST_LISTED:,} as NAMESPACE/KIND/NAME.")
+            raise UsageError("the request names no workload", fix=f"Name 1 to {MOST_LISTED:,} as NAMESPACE/KIND/NAME.")
         return self.request(refs, self.method, key)
 
 
 class BundleBody(ChangeRequestBody, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The same as files of a form."""
+    """A change request whose answer is files in the format `form`, instead of a change in the cluster."""
 
     form: BundleForm
 
 
 class CommitBody(ChangeRequestBody, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The same as a commit on a new branch of the repository of the settings. write: make it; else only its diff."""
+    """A change request as a commit on the new `branch` of the configured repository; without `write`, only its diff."""
 
     branch: str
     write: bool = False
 
 
 class SnoozeBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Recommendations to hide: for so many days, for good without; a reason is needed."""
+    """Workloads whose recommendations are hidden for `days`, or permanently if it is null; `reason` is required."""
 
     workloads: list[str]
     reason: str
@@ -112,26 +109,26 @@ class WorkloadsBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class StopBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Why a ladder takes no further step; the ledger keeps it."""
+    """Why a ladder takes no further step, for the ledger."""
 
     why: str = ""
 
 
 class BackBody(msgspec.Struct, forbid_unknown_fields=True):
-    """The last step of a ladder that stays; 0: none."""
+    """The number of the last ladder step to keep; 0 rolls all steps back."""
 
     step: int
 
 
 class LadderDetail(msgspec.Struct):
-    """A ladder as a row of its table, and every step of it."""
+    """A ladder as a row of its table, with each of its steps (`rungs`)."""
 
     ladder: dict[str, Any]
     rungs: list[dict[str, Any]]
 
 
 class HiddenRecommendation(msgspec.Struct):
-    """A recommendation that is put off."""
+    """A snoozed or dismissed recommendation: by whom, why, and from when until when (null: permanently)."""
 
     workload: str
     until: float | None
@@ -141,7 +138,7 @@ class HiddenRecommendation(msgspec.Struct):
 
 
 class ChangeDetail(msgspec.Struct):
-    """A change with its moves and its rows of the ledger."""
+    """A change as a row of its table, with the fields that it wrote (`moves`) and its ledger entries (`rows`)."""
 
     change: dict[str, Any]
     moves: list[FieldMove]
@@ -149,7 +146,7 @@ class ChangeDetail(msgspec.Struct):
 
 
 def router(view: View, prefix: str) -> APIRouter:
-    """The API below `prefix`."""
+    """Return the router of these endpoints, all below `prefix`."""
     routes = APIRouter(prefix=prefix, tags=["acting"])
     source = change_tables.Changing(view)
 
@@ -160,16 +157,16 @@ def router(view: View, prefix: str) -> APIRouter:
     summary = "Accepted changes, and the state of each"
     results.add_table(routes, "changes", CHANGES, summary, answer_changes, name="changes", responses=_rows_of(CHANGES))
 
-    @routes.get("/changes/{change}", summary="One change: its row, the changed values, its rows of the ledger",
+    @routes.get("/changes/{change}", summary="One change: its row, the changed values, its ledger entries",
                 **_doc(ChangeDetail, 404))  # fmt: skip
     def change(change: str) -> Response:
         service, who = _service(view), view.given.current_user()
         status = next((s for s in service.changes(who) if s.change.id == change), None)
         if status is None:
-            raise NoData(f"there is no change {change!r} that you may read", fix="GET changes for all.")
+            raise NoData(f"there is no change {change!r} that you may read", fix="GET changes lists all.")
         return json_answer(ChangeDetail(_rows([status])[0], moves(status.change), service.story(who, change)))
 
-    @routes.get("/ledger", summary="Whether the ledger is unchanged, by the head in the cluster",
+    @routes.get("/ledger", summary="Whether the ledger is intact, by the head in the cluster",
                 **_doc(LedgerHealth, 403))  # fmt: skip
     def ledger() -> Response:
         who = view.given.current_user()
@@ -199,14 +196,14 @@ def router(view: View, prefix: str) -> APIRouter:
 
 
 def _add_acts(routes: APIRouter, view: View) -> None:
-    @routes.post("/reviews", summary="What would change, each guardrail, and with dry_run the server's answer",
+    @routes.post("/reviews", summary="What would change, each guardrail; with dry_run also the server's answer",
                  **_doc(list[WorkloadReview], 403, 422, 503, body=ChangeRequestBody))  # fmt: skip
     @_in_words
     def reviews(body: Raw) -> Response:
         request, service, who = read_body(body, ChangeRequestBody), _service(view), view.given.current_user()
         return json_answer((service.dry_run if request.dry_run else service.review)(who, request.wanted()))
 
-    @routes.post("/bundles", summary="Files for a GitOps repository as a zip; commands as text",
+    @routes.post("/bundles", summary="Files for a GitOps repository as a zip, or kubectl commands as text",
                  **_doc(bytes, 403, 404, 422, 503, body=BundleBody))  # fmt: skip
     @_in_words
     def bundles(body: Raw) -> Response:
@@ -214,14 +211,14 @@ def _add_acts(routes: APIRouter, view: View) -> None:
         files = _service(view).bundle(view.given.current_user(), request.wanted(), request.form)
         return bundle_answer(files, request.form)
 
-    @routes.post("/bundles/commit", summary="A commit on a new branch that changes the manifests there; its diff first",
+    @routes.post("/bundles/commit", summary="A commit on a new branch that changes the manifests, or only its diff",
                  **_doc(BundleCommit, 403, 404, 422, 503, body=CommitBody))  # fmt: skip
     @_in_words
     def commit(body: Raw) -> Response:
         request, who = read_body(body, CommitBody), view.given.current_user()
         return json_answer(_service(view).commit(who, request.wanted(), request.branch, write=request.write))
 
-    @routes.post("/changes", summary="Accept: recorded in the ledger first, then applied",
+    @routes.post("/changes", summary="Accept changes: recorded in the ledger first, then applied",
                  **_doc(_CHANGED, 403, 409, 422, 503, body=ChangeRequestBody, created=True))  # fmt: skip
     @_in_words
     def accept(body: Raw, key: Key) -> Response:
@@ -238,13 +235,15 @@ def _add_acts(routes: APIRouter, view: View) -> None:
         routes.add_api_route(path, endpoint, methods=["POST"], summary=summary, **_doc(_CHANGED, 403, 409, 422, 503))
 
     who = view.given.current_user
-    add_act("/changes/{change}/rollback", "Restore the values from before", lambda d, id_: d.roll_back(who(), [id_]))
-    add_act("/changes/{change}/verify", "Verify it now; nothing while its soak time runs",
+    add_act("/changes/{change}/rollback", "Restore the earlier values", lambda d, id_: d.roll_back(who(), [id_]))
+    add_act("/changes/{change}/verify", "Verify a change now; has no effect during its soak time",
             lambda d, id_: d.verify(who(), [id_]))  # fmt: skip
-    add_act("/changes/{change}/confirm", "As the second person: apply it, and all that was accepted with it",
+    add_act("/changes/{change}/confirm", "Confirm as the second person: apply the change, and all accepted with it",
           lambda d, id_: d.confirm(who(), id_))  # fmt: skip
-    add_act("/changes/{change}/decline", "Cancel what waits for a second person", lambda d, id_: d.decline(who(), id_))
-    add_act("/batches/{change}/rollback", "Roll back all that was accepted together",
+    add_act(
+        "/changes/{change}/decline", "Cancel a change that waits for confirmation", lambda d, id_: d.decline(who(), id_)
+    )
+    add_act("/batches/{change}/rollback", "Roll back all changes of a batch",
           lambda d, key: d.roll_back(who(), _in_force(d, view, key)))  # fmt: skip
 
     @routes.post("/changes/settle", summary="Resolve changes with unknown outcome", **_doc(_CHANGED, 403, 503))
@@ -266,7 +265,7 @@ def _add_ladders(routes: APIRouter, view: View) -> None:
 
     @routes.post(
         "/ladders/{ladder}/stop",
-        summary="Take no further step; earlier steps stay",
+        summary="Stop a ladder: take no further step, keep the earlier ones",
         **_doc(LadderDetail, 403, 422, 503, body=StopBody),
     )
     @_in_words
@@ -278,7 +277,7 @@ def _add_ladders(routes: APIRouter, view: View) -> None:
 
     @routes.post(
         "/ladders/{ladder}/back",
-        summary="Roll its steps back, the last one first, down to a step; 0: all steps",
+        summary="Roll back a ladder, last step first, to the given step; 0: all steps",
         **_doc(_CHANGED, 403, 409, 422, 503, body=BackBody),
     )
     @_in_words
@@ -324,7 +323,7 @@ def _add_postponing(routes: APIRouter, view: View) -> None:
 
 
 def _in_words(endpoint: Callable[..., Response]) -> Callable[..., Response]:
-    """Decorator of an endpoint: an error in words under the status that scripts expect of a refused action."""
+    """Decorate an endpoint to answer errors as JSON, with the status that scripts expect of a refused action."""
 
     @wraps(endpoint)
     def answer(*args: Any, **named: Any) -> Response:
@@ -358,12 +357,12 @@ def _in_force(service: ChangeService, view: View, batch: str) -> list[str]:
     statuses = service.changes(view.given.current_user())
     change_ids = [s.change.id for s in statuses if s.change.batch == batch and s.state.in_force]
     if not change_ids:
-        raise NoData(f"nothing of a batch {batch!r} can be rolled back", fix="GET changes for all.")
+        raise NoData(f"nothing of a batch {batch!r} can be rolled back", fix="GET changes lists all.")
     return change_ids
 
 
 def bundle_answer(files: Mapping[str, str], form: BundleForm) -> Response:
-    """One zip; commands to copy are one text."""
+    """Return a zip of the files; kubectl commands are returned as one text."""
     if form is BundleForm.KUBECTL:
         return Response("\n".join(files.values()), media_type="text/plain; charset=utf-8")
     headers = {"Content-Disposition": f'attachment; filename="cotenant-{form.value}.zip"'}
@@ -373,9 +372,9 @@ def bundle_answer(files: Mapping[str, str], form: BundleForm) -> Response:
 # --- what /docs says --------------------------------------------------------------------------------------------------
 WORDS: Final[Mapping[int, str]] = {
     403: "A role, or a right in the cluster, is missing; nothing was done.",
-    404: "There is no object of that name.",
+    404: "There is no object with that name.",
     409: "The object was changed meanwhile; nothing was overwritten.",
-    422: "A guardrail, the body, or a key of another request stops it; nothing was done.",
+    422: "A guardrail refuses, the body is invalid, or the key belongs to another request; nothing was done.",
     503: "The cluster does not answer, or another process writes the ledger: try again.",
 }
 _CELLS: Final[Mapping[Kind, str]] = {Kind.TEXT: "string", Kind.LIST: "array", Kind.INTEGER: "integer"}
@@ -393,7 +392,7 @@ _CHANGED: Final[dict[str, Any]] = {
 
 
 def _rows_of(schema: Schema) -> dict[int | str, Any]:
-    """The answers of a table's endpoint."""
+    """Return the OpenAPI responses of a table's endpoint."""
     rows = {"type": "array", "items": _row_schema(schema)}
     numbers = {name: {"type": "integer"} for name in ("total", "of", "offset")}
     texts = {name: {"type": "string"} for name in ("table", "version")}
@@ -401,7 +400,7 @@ def _rows_of(schema: Schema) -> dict[int | str, Any]:
 
 
 def _doc(answer: Any, *statuses: int, body: Any = None, created: bool = False) -> dict[str, Any]:
-    """Schemas of an endpoint: of its answer, its errors and its body."""
+    """Return the OpenAPI schemas of an endpoint: its answer, errors and body."""
     answer_schema = answer if isinstance(answer, dict) else None if answer in (None, bytes) else schema_of(answer)
     doc: dict[str, Any] = {"responses": _responses(answer_schema, statuses, created=created)}
     return doc if body is None else {**doc, **body_doc(body)}

@@ -1,7 +1,7 @@
-"""REST endpoints of reservation plans: what the reservations page asks of the `PlanService`; and a calendar.
+"""REST endpoints of reservation plans: what the reservations page requests from the `PlanService`, and a calendar.
 
-The same functions under the same rights. Amounts are raw: Unix seconds, millicores, bytes; moments in bodies are RFC
-3339. Without a `PlanService` each answers 400 and says how to start one.
+They need the same rights as the page. Amounts are raw: Unix seconds, millicores, bytes; times in bodies are RFC 3339.
+Without a `PlanService` each answers 400 and says how to start one.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ from cotenant.scheduler_ext.reservations.model.reservation import AllocatePolicy
 CALENDAR_DAYS: Final = 7.0
 FOLD: Final = 73
 """Octets of a line of a calendar before it is folded (RFC 5545, 3.1: at most 75 with the break)."""
-Days = Annotated[float, Query(gt=0, le=60, description="How far to look.")]
+Days = Annotated[float, Query(gt=0, le=60, description="Days ahead to include.")]
 
 
 class PlanTermsBody(msgspec.Struct, forbid_unknown_fields=True):
-    """The terms of a plan, as scripts write them.
+    """The terms of a plan in a request.
 
-    They have either start and end, or schedule, zone and duration_seconds.
+    They have either `start` and `end`, or `schedule`, `zone` and `duration_seconds`.
     """
 
     pods: int
@@ -75,7 +75,7 @@ class PlanTermsBody(msgspec.Struct, forbid_unknown_fields=True):
     standby: int = 0
 
     def terms(self) -> PlanTerms:
-        """Return the terms for the service; raises UsageError for both a window and a schedule."""
+        """Return the terms for the service; raise UsageError if they have both a window and a schedule."""
         if self.schedule and (self.start or self.end):
             raise UsageError("a plan cannot have both a window and a schedule", fix="Leave one of them out.")
         rule = Recurrence(self.schedule, self.zone, self.duration_seconds) if self.schedule else None
@@ -87,23 +87,23 @@ class PlanTermsBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class NewPlanBody(PlanTermsBody, forbid_unknown_fields=True, kw_only=True):
-    """A plan to be made: workload as namespace/kind/name."""
+    """A new plan for `workload`, given as NAMESPACE/KIND/NAME."""
 
     workload: str
     name: str = ""
 
 
 class EditPlanBody(PlanTermsBody, forbid_unknown_fields=True, kw_only=True):
-    """A changed plan: the generation that was read."""
+    """New terms of a plan, and the `generation` of the plan that the caller has read."""
 
     generation: int
 
 
 class PlanDecisionBody(msgspec.Struct, forbid_unknown_fields=True):
-    """A decision: scope Series or Once, and why; dry_run: the lines that would be written, and nothing is kept.
+    """A decision on a plan, for a Series or Once. `dry_run` returns the fields that would be written, storing nothing.
 
-    generation: of the plan that was read, needed for an approval (428 without, but in a dry run) and refused when the
-    plan has changed since; a rejection needs none.
+    `generation` is that of the plan the caller has read: an approval without it answers 428, except in a dry run, and
+    is refused if the plan has changed since. A rejection does not need it.
     """
 
     scope: DecisionScope = DecisionScope.SERIES
@@ -113,14 +113,14 @@ class PlanDecisionBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class SkipOccurrenceBody(msgspec.Struct, forbid_unknown_fields=True):
-    """The start of an occurrence that is left out."""
+    """The start of the occurrence to skip or to restore, in RFC 3339."""
 
     start: str
     reason: str = ""
 
 
 def router(view: View, prefix: str) -> APIRouter:
-    """Return the routes of these endpoints, all below `prefix`."""
+    """Return the router of the plans' endpoints, all below `prefix`."""
     api = APIRouter(prefix=f"{prefix}/reservations", tags=["reservations"])
 
     @api.get("", summary="Plans of the cluster with their phases, scores and next occurrences")
@@ -139,12 +139,12 @@ def router(view: View, prefix: str) -> APIRouter:
         text = calendar(plan_windows, view.now_seconds())
         return Response(text, media_type="text/calendar; charset=utf-8", headers=headers)
 
-    @api.get("/{namespace}/{name}", summary="One plan and what people did to it")
+    @api.get("/{namespace}/{name}", summary="One plan and the history of people's actions on it")
     def plan(namespace: str, name: str, days: Days = CALENDAR_DAYS) -> Response:
         service, who, ref = _service(view), view.given.current_user(), PlanRef(namespace, name)
         return json_answer({**_plan_body(service, service.plan(who, ref), days), "history": service.history(who, ref)})
 
-    @api.get("/{namespace}/{name}/preview", summary="The effect of approving it now")
+    @api.get("/{namespace}/{name}/preview", summary="The effects of approving a plan now")
     def preview(namespace: str, name: str) -> Response:
         return json_answer(_service(view).preview(view.given.current_user(), PlanRef(namespace, name)))
 
@@ -161,7 +161,7 @@ def _add_acts(api: APIRouter, view: View) -> None:
         return json_answer(_plan_body(service, plan, CALENDAR_DAYS), 201)
 
     def add(method: str, name: str, summary: str, kind: type[Any], request: Callable[[PlanRef, Any], Any]) -> None:
-        """Add the route of an act on one plan. request: from the plan and the body, which is of a kind."""
+        """Add the route of an action on one plan; `request` builds the action from the plan and the body."""
 
         def endpoint(namespace: str, name: str, body: JsonBody) -> Response:
             answers, service, who = read_body(body, kind), _service(view), view.given.current_user()
@@ -176,17 +176,17 @@ def _add_acts(api: APIRouter, view: View) -> None:
     def start(body: SkipOccurrenceBody) -> float:
         return moment_of(body.start, "start") or 0.0
 
-    add("POST", "approve", "Approve it: its capacity is reserved at start - lead", PlanDecisionBody,
+    add("POST", "approve", "Approve a plan: its capacity is reserved at start - lead", PlanDecisionBody,
         lambda plan, body: ApprovePlan(plan, body.scope, body.reason, generation=body.generation))  # fmt: skip
-    add("POST", "reject", "Reject it: release reserved capacity, and reserve no more", PlanDecisionBody,
+    add("POST", "reject", "Reject a plan: release reserved capacity, and reserve no more", PlanDecisionBody,
         lambda plan, body: RejectPlan(plan, body.reason, body.scope))  # fmt: skip
-    add("POST", "skip", "Leave out one occurrence", SkipOccurrenceBody,
+    add("POST", "skip", "Skip one occurrence of a plan", SkipOccurrenceBody,
         lambda plan, body: SkipOccurrence(plan, start(body), body.reason))  # fmt: skip
-    add("POST", "unskip", "Do not skip an occurrence after all", SkipOccurrenceBody,
+    add("POST", "unskip", "Restore a skipped occurrence", SkipOccurrenceBody,
         lambda plan, body: RestoreOccurrence(plan, start(body)))  # fmt: skip
-    add("PUT", "edit", "Change it, if its generation is still the given one", EditPlanBody,
+    add("PUT", "edit", "Edit a plan, if its generation is still the given one", EditPlanBody,
         lambda plan, body: EditPlan(plan, body.terms(), body.generation))  # fmt: skip
-    add("PUT", "policy", "When it may approve itself", ApprovalPolicy, SetPlanPolicy)
+    add("PUT", "policy", "Set when a plan is approved automatically", ApprovalPolicy, SetPlanPolicy)
 
 
 def _service(view: View) -> PlanService:
@@ -194,7 +194,7 @@ def _service(view: View) -> PlanService:
 
 
 def _plan_body(service: PlanService, plan: Plan, days: float) -> dict[str, Any]:
-    """A plan with its occurrences to come, and how the past ones went, the newest first."""
+    """Return a plan with its phase, its coming occurrences, and reports on the past ones, newest first."""
     return {
         "plan": plan,
         "phase": phase_of(plan),
@@ -208,7 +208,7 @@ def _plan_body(service: PlanService, plan: Plan, days: float) -> dict[str, Any]:
 
 # --- iCalendar (RFC 5545) ---------------------------------------------------------------------------------------------
 def calendar(plan_windows: Sequence[tuple[Plan, Sequence[Span]]], now_seconds: float) -> str:
-    """One event per occurrence; names come from the cluster, so they are escaped."""
+    """Return an iCalendar file with one event per occurrence; names from the cluster are escaped."""
     lines = ["BEGIN:VCALENDAR", "VERSION:2.0", "PRODID:-//cotenant//reservations//EN", "CALSCALE:GREGORIAN"]
     for plan, windows in plan_windows:
         for window in windows:
@@ -234,14 +234,14 @@ def _stamp(seconds: float) -> str:
 
 
 def _escape_text(text: str) -> str:
-    """A text value: backslash, comma, semicolon and line ends cannot act."""
+    """Escape a text value, so that its backslashes, commas, semicolons and line ends have no meaning."""
     for character in ("\\", ",", ";"):
         text = text.replace(character, f"\\{character}")
     return " ".join(text.split())
 
 
 def _fold_line(line: str) -> Iterator[str]:
-    """Lines of at most FOLD octets, no character cut; those that go on begin with a space."""
+    """Yield a line in parts of at most FOLD octets, between characters; continuations begin with a space."""
     part = ""
     for character in line:
         if len((part + character).encode()) > FOLD:

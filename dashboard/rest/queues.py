@@ -1,6 +1,6 @@
 """REST endpoints of queues: quotas, waiting pods, gangs and a quota's last day, live from the cluster.
 
-The rows, filters and formats are those of the other tables. Amounts are raw: millicores, bytes, counts; Unix seconds.
+Tables have the rows, filters and formats of all other tables. Amounts are raw: millicores, bytes, counts; Unix seconds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ COMMAND = "cotenant get quotas"
 
 
 def router(view: View, prefix: str) -> APIRouter:
-    """Return the routes of these endpoints, all below `prefix`."""
+    """Return the router of the queues' endpoints, all below `prefix`."""
     api = APIRouter(prefix=f"{prefix}/queues", tags=["queues"])
     for path, schema in (("quotas", QUOTAS), ("pods", WAITING_PODS), ("gangs", GANGS)):
 
@@ -33,12 +33,12 @@ def router(view: View, prefix: str) -> APIRouter:
     def history(quota: str, resource: str = "cpu") -> Response:
         return json_answer(in_cluster(view.given.queues, COMMAND).history(view.given.current_user(), quota, resource))
 
-    @api.get("/pods/{namespace}/{pod}", summary="Why a pod waits: its row, its gang, the rows of the quota that blocks")
+    @api.get("/pods/{namespace}/{pod}", summary="Why a pod waits: its row, its gang, rows of the blocking quota")
     def explain(namespace: str, pod: str) -> Response:
         report = in_cluster(view.given.queues, COMMAND).report(view.given.current_user())
         row = row_of(report, namespace, pod)
         if row is None:
-            raise NoData(f"pod {namespace}/{pod} waits for no quota and no gang", fix="GET queues/pods for those.")
+            raise NoData(f"pod {namespace}/{pod} waits for no quota and no gang", fix="GET queues/pods lists all.")
         blocking = row.blocking_quota or row.quota
         quotas = [quota for quota in report.quotas if quota.quota == blocking]
         return json_answer({"pod": row, "gang": gang_of(report, row.gang), "quotas": quotas})

@@ -1,7 +1,7 @@
-"""REST endpoints of rebalancing: a round's nodes and moves, the jobs of approved moves, and approving them.
+"""REST endpoints of rebalancing: the nodes and moves of a round, the jobs of approved moves, and approvals.
 
-The rows, filters and formats are those of the other tables, live from the cluster. Amounts are raw: millicores, bytes;
-shares of capacity; Unix seconds.
+Tables have the rows, filters and formats of all other tables, live from the cluster. Amounts are raw: millicores,
+bytes; shares of capacity; Unix seconds.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cotenant.scheduler_ext.rebalance.model.tables import EMPTYING, JOBS, MOVES,
 
 
 class MoveApprovalBody(msgspec.Struct, forbid_unknown_fields=True):
-    """The moves of the round to approve, each as NAMESPACE/NAME of its pod; dry_run: nothing is stored."""
+    """The moves to approve, each named by its pod as NAMESPACE/NAME. With `dry_run` nothing is stored."""
 
     pods: list[str]
     reason: str = ""
@@ -30,7 +30,7 @@ class MoveApprovalBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class NodeApprovalBody(msgspec.Struct, forbid_unknown_fields=True):
-    """The nodes of the round of HighNodeLoad to empty; dry_run: nothing is stored."""
+    """The nodes to empty, out of those that HighNodeLoad proposes. With `dry_run` nothing is stored."""
 
     nodes: list[str]
     reason: str = ""
@@ -38,13 +38,13 @@ class NodeApprovalBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class MoveWithdrawalBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Why a job is withdrawn, or a node given back."""
+    """The reason for withdrawing a job or for unmarking a node."""
 
     reason: str = ""
 
 
 def router(view: View, prefix: str) -> APIRouter:
-    """Return the routes of these endpoints, all below `prefix`."""
+    """Return the router of rebalancing's endpoints, all below `prefix`."""
     api = APIRouter(prefix=f"{prefix}/rebalance", tags=["rebalance"])
     for path, schema in (("nodes", NODES), ("moves", MOVES), ("jobs", JOBS), ("emptying", EMPTYING)):
 
@@ -79,11 +79,11 @@ def router(view: View, prefix: str) -> APIRouter:
 
 def _add_acts(api: APIRouter, view: View) -> None:
     def answer(body: JsonBody, kind: type[Any], act: Callable[[MoveService, Person, Any], Any]) -> Response:
-        """Answer with what becomes of a body of a kind."""
+        """Parse the body as `kind` and return what `act` returns for it."""
         request = read_body(body, kind)
         return json_answer(act(in_cluster(view.given.moves), view.given.current_user(), request))
 
-    @api.post("/approvals", summary="Approve moves: one PodMigrationJob a pod", **body_doc(MoveApprovalBody))
+    @api.post("/approvals", summary="Approve moves: one PodMigrationJob per pod", **body_doc(MoveApprovalBody))
     def approve(body: JsonBody) -> Response:
         return answer(body, MoveApprovalBody, lambda moves, who, asked: moves.preview(who, asked.pods)
                       if asked.dry_run else moves.approve(who, asked.pods, asked.reason))  # fmt: skip
@@ -92,11 +92,11 @@ def _add_acts(api: APIRouter, view: View) -> None:
     def withdraw(job: str, body: JsonBody) -> Response:
         return answer(body, MoveWithdrawalBody, lambda moves, who, asked: moves.withdraw(who, job, asked.reason))
 
-    @api.post("/emptying/approvals", summary="Empty nodes: each gets the mark", **body_doc(NodeApprovalBody))
+    @api.post("/emptying/approvals", summary="Approve emptying nodes: mark each", **body_doc(NodeApprovalBody))
     def empty(body: JsonBody) -> Response:
         return answer(body, NodeApprovalBody, lambda moves, who, asked: moves.preview_nodes(who, asked.nodes)
                       if asked.dry_run else moves.approve_nodes(who, asked.nodes, asked.reason))  # fmt: skip
 
-    @api.post("/emptying/{node}/withdrawal", summary="Give a marked node back", **body_doc(MoveWithdrawalBody))
+    @api.post("/emptying/{node}/withdrawal", summary="Remove the mark of a node", **body_doc(MoveWithdrawalBody))
     def withdraw_node(node: str, body: JsonBody) -> Response:
         return answer(body, MoveWithdrawalBody, lambda moves, who, asked: moves.withdraw_node(who, node, asked.reason))

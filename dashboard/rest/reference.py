@@ -1,6 +1,6 @@
-"""The API's reference as one page, from its own OpenAPI description. Pure.
+"""The API's reference as one HTML page, from its own OpenAPI description. Pure.
 
-It needs no script and nothing from anywhere else, so that it works offline and under our content policy.
+It loads no scripts or other files, so that it works offline and under the dashboard's content security policy.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ both.</p>
 
 
 def page(spec: Mapping[str, Any], base: str) -> str:
-    """All endpoints, each folded. spec: as FastAPI makes it."""
+    """Return an HTML page of all endpoints, each collapsed, from the OpenAPI description that FastAPI generates."""
     parts = "\n".join(_endpoints(spec))
     about = escape(str(spec.get("info", {}).get("description", "")))
     return _PAGE.format(about=about, openapi=escape(f"{base}openapi.json"), parts=parts)

@@ -1,4 +1,4 @@
-"""The REST face: what the pages show, as JSON and CSV, under the same filters.
+"""REST endpoints of the results: what the pages show, as JSON and CSV, with the same filters.
 
 Amounts are raw: millicores, bytes, Unix seconds. The pages' grids read their rows here, so a page, its export and a
 script cannot disagree.
@@ -63,15 +63,15 @@ MAX_LIMIT: Final = 1_000_000
 MAX_OFFSET: Final = 2**53 - 1
 """The largest whole number that every reader of JSON keeps; no table has as many rows."""
 GRAMMAR: Final = (
-    "Filters: a key may hold several values, by commas, by repeating it, or as `key in (a,b)`; `!=` and `notin` "
-    "exclude; `*` stands for any characters, a backslash makes the next character plain; an empty cell is `none`. "
-    "Different filters must all hold."
+    "Filters: a key takes several values, separated by commas, by repeating the key, or as `key in (a,b)`; `!=` and "
+    "`notin` exclude; `*` stands for any characters, a backslash makes the next character literal; `none` matches an "
+    "empty cell. A row must pass all filters."
 )
 FILTER_WORDS: Final = {
     "ns": "Rows of this namespace.",
     "row": "Single rows by their key columns, percent-escaped and joined by slashes.",
-    "reason": "Rows that carry this reason code for CPU or memory.",
-    "range": "Rows of this time up to the newest row: 24h, 7d, 90m, all.",
+    "reason": "Rows with this reason code for CPU or memory.",
+    "range": "Rows of this period up to the newest row: 24h, 7d, 90m, all.",
 }
 STATUSES: Final = (
     (UnseenVersion, 428),
@@ -92,17 +92,17 @@ MAX_MANIFESTS: Final = 2_000
 
 Format = Annotated[
     Literal["json", "csv", "yaml"],
-    Query(alias="format", description="json, csv with raw amounts, or yaml: what applies recommendations."),
+    Query(alias="format", description="json, csv with raw amounts, or yaml that applies recommendations."),
 ]
 Offset = Annotated[int, Query(ge=0, le=MAX_OFFSET, description="First row.")]
-Limit = Annotated[int, Query(ge=0, le=MAX_LIMIT, description="Most rows to return.")]
+Limit = Annotated[int, Query(ge=0, le=MAX_LIMIT, description="Maximum number of rows to return.")]
 
 
-Scope = Annotated[Literal["cluster", "node", "workload"], Query(description="What the forecast is of.")]
+Scope = Annotated[Literal["cluster", "node", "workload"], Query(description="Subject of the forecast.")]
 
 
 def router(view: View, prefix: str) -> APIRouter:
-    """The API below `prefix`: overview, one endpoint per table, explain, one node's hours, health."""
+    """Return the router below `prefix`: overview, an endpoint per table, explain, a node's hours, health."""
     api, source = APIRouter(prefix=prefix, tags=["results"]), view.source
 
     @api.get("/overview", summary="Everything on the overview page")
@@ -119,7 +119,7 @@ def router(view: View, prefix: str) -> APIRouter:
             raise NoData(f"no recommendation for {namespace}/{kind}/{workload}/{container}")
         return json_answer(recommendation)
 
-    @api.get("/nodes/{node}/history", summary="One node hour by hour: total, prod, batch, mid, and a day ahead")
+    @api.get("/nodes/{node}/history", summary="One node by hour: total, prod, batch, mid; and a day's forecast")
     def node_history(node: str) -> Response:
         history = source.node_history(node)
         if not history:
@@ -130,14 +130,14 @@ def router(view: View, prefix: str) -> APIRouter:
     def workload(namespace: str, kind: str, name: str) -> Response:
         story = source.story(WorkloadRef(namespace, kind, name))
         if story is None:
-            raise NoData(f"no workload {namespace}/{kind}/{name}", fix="GET workloads for the names.")
+            raise NoData(f"no workload {namespace}/{kind}/{name}", fix="GET workloads lists the names.")
         return json_answer(story)
 
     @api.get("/forecast", summary="One forecast with its quantile paths and the usage before it")
     def forecast(scope: Scope, name: str, resource: Resource, namespace: str = "", kind: str = "") -> Response:
         foreseen = source.foreseen(Subject(scope, namespace, kind, name, resource.value))
         if foreseen is None:
-            raise NoData(f"no {resource} forecast of {scope} {namespace}/{kind}/{name}", fix="GET forecasts for all.")
+            raise NoData(f"no {resource} forecast of {scope} {namespace}/{kind}/{name}", fix="GET forecasts lists all.")
         past_means = {"times": foreseen.times, "mean": foreseen.mean.tolist(), "request": foreseen.request.tolist()}
         return json_answer({"forecast": foreseen.row, "before": past_means})
 
@@ -171,13 +171,13 @@ def router(view: View, prefix: str) -> APIRouter:
 
 
 def _add_cluster_size(api: APIRouter, view: View) -> None:
-    @api.get("/cluster-size", summary="How many nodes could leave, at each level of requests; totals, bounds and peaks")
+    @api.get("/cluster-size", summary="Nodes that could be removed, by level of requests; totals, bounds and peaks")
     def cluster_size() -> Response:
         return json_answer(report_document(_size_report(view)))
 
     @api.get(
         "/cluster-size/{requests}",
-        summary="One level: nodes, moves, steps with dates, obstacles of autoscalers, mix, bills",
+        summary="One level of requests: nodes, moves, dated steps, autoscaler obstacles, node mix, bills",
     )
     def cluster_size_rows(requests: Literal["now", "ready", "all-steps"]) -> Response:
         return json_answer(level_document(_size_report(view), RequestLevel.of(requests)))
@@ -194,7 +194,7 @@ def _size_report(view: View) -> SizeReport:
 def _job_fit(view: View, job: Job) -> Mapping[str, Any]:
     """Return when and where a job would fit, as the batch page shows it.
 
-    Raises NoData without a forecast that reaches beyond now.
+    Raise NoData without a forecast that reaches beyond the present.
     """
     overview, lendable = view.source.snapshot().overview, view.source.lendable_capacity()
     if overview is None or lendable is None:
@@ -214,7 +214,7 @@ LiveTable = Callable[[], tuple[float, Table]]
 
 
 def add_table(api: APIRouter, path: str, schema: Schema, summary: str, respond: Respond, **more: Any) -> None:
-    """Add GET of a table at `path`; more: `name` of the endpoint, `responses`."""
+    """Add a GET endpoint for a table at `path`; `more` may set its `name` and `responses`."""
 
     def table(request: Request, form: Format = "json", offset: Offset = 0, limit: Limit = MAX_LIMIT) -> Response:
         return respond(request.url.query, form, slice(offset, offset + limit))
@@ -231,7 +231,7 @@ def add_table(api: APIRouter, path: str, schema: Schema, summary: str, respond: 
 
 
 def add_live_table(api: APIRouter, path: str, schema: Schema, read: LiveTable) -> None:
-    """Add GET of a table that is read live from the cluster, by `read` at every request."""
+    """Add a GET endpoint for a table that `read` reads from the cluster at every request."""
 
     def respond(search: str, form: str, window: slice) -> Response:
         require_format(schema, form)
@@ -243,13 +243,13 @@ def add_live_table(api: APIRouter, path: str, schema: Schema, read: LiveTable) -
 
 
 def require_format(schema: Schema, form: str) -> None:
-    """UsageError for YAML, which is of recommendations alone."""
+    """Raise UsageError for YAML of a table other than recommendations."""
     if form == "yaml" and schema.name != RECOMMENDATIONS.name:
         raise UsageError(f"{schema.name} cannot be applied, so there is no YAML of it.", fix="Use json or csv.")
 
 
 def answer(snapshot: Snapshot, schema: Schema, search: str, form: str, window: slice) -> Response:
-    """Rows of a table under a query string; UsageError for an unknown filter."""
+    """Return the rows of a table under a query string; raise UsageError for an unknown filter."""
     relation = snapshot.tables[schema.name]
     full_schema = relation.schema  # with what the surface adds to the analysis's columns
     query, columns = filters.parse(search, full_schema), filters.columns(search, full_schema)
@@ -278,14 +278,14 @@ def answer(snapshot: Snapshot, schema: Schema, search: str, form: str, window: s
 def _body_response(
     pieces: Iterator[bytes], large: bool, kind: str, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """Piece by piece, or at once, when an error can still be told as one."""
+    """Stream a large body; join a small one first, so that an error can still become an error response."""
     if large:
         return StreamingResponse(pieces, media_type=kind, headers=headers)
     return Response(b"".join(pieces), media_type=kind, headers=headers)
 
 
 def manifests(view: View, schema: Schema, search: str, window: slice) -> Response:
-    """YAML documents that apply the chosen containers' recommendations; UsageError where there is nothing to apply."""
+    """Return YAML that applies the chosen containers' recommendations; raise UsageError for more than MAX_MANIFESTS."""
     require_format(schema, "yaml")
     snapshot = view.source.snapshot()
     relation = snapshot.tables[schema.name]
@@ -314,7 +314,7 @@ def manifests(view: View, schema: Schema, search: str, window: slice) -> Respons
 
 
 def to_csv(pages: Iterable[Table]) -> Iterator[bytes]:
-    """Comma-separated text with a header of column names; a list is JSON, a missing cell is empty."""
+    """Yield CSV with a header of column names; a list is written as JSON, a missing cell is empty."""
     for index, page in enumerate(pages):
         text = io.StringIO()
         names = [c.name for c in page.schema.columns]
@@ -334,18 +334,18 @@ def _cell(value: Any) -> Any:
 
 
 def problem(error: CotenantError) -> Response:
-    """An error of ours as JSON: what happened and what helps."""
+    """Return an error as a JSON response: what happened and what helps."""
     status = next((status for kind, status in STATUSES if isinstance(error, kind)), 500)
     return json_answer(ErrorAnswer.of(error), status)
 
 
 def invalid_request_response(message: str) -> Response:
-    """The answer to a request whose parts are not what the endpoint takes."""
+    """Return the 422 response to a request with an invalid parameter or body."""
     return json_answer(ErrorAnswer("UsageError", message, "See /docs for its parameters."), 422)
 
 
 def table_description(schema: Schema) -> str:
-    """The grammar and the columns of a table, in words."""
+    """Describe the filter grammar and the columns of a table, in Markdown."""
     lines = []
     for c in schema.columns:
         shape, sign = "list, " * (c.kind is Kind.LIST), f"; {c.sign}" * (c.sign is not Sign.NEVER_NEGATIVE)
@@ -354,12 +354,12 @@ def table_description(schema: Schema) -> str:
 
 
 def filter_parameters(schema: Schema) -> list[Mapping[str, Any]]:
-    """A table's filters as OpenAPI has parameters."""
+    """Return a table's filters as OpenAPI query parameters."""
     parameters = [
         *((k, FILTER_WORDS.get(k, f"Rows with this {k}.")) for k in filters.keys_of(schema)),
-        ("columns", "Columns to return, in this order, separated by commas; all where none is named."),
+        ("columns", "Columns to return, in this order, separated by commas; default: all."),
         ("q", "Words that the row's name must contain."),
-        ("sort", "Column to sort by; - descends."),
+        ("sort", "Column to sort by; a leading - sorts descending."),
     ]
     many = {"type": "array", "items": {"type": "string"}}
     return [{"name": n, "in": "query", "required": False, "description": d, "schema": many} for n, d in parameters]

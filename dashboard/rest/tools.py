@@ -29,7 +29,7 @@ INSTRUCTIONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ApiTool:
-    """One GET endpoint. parameters: OpenAPI's parameter objects by name, without the format, which is always JSON."""
+    """A tool for one GET endpoint; `parameters` has its OpenAPI parameters by name, except `format`, always JSON."""
 
     name: str
     summary: str
@@ -39,7 +39,7 @@ class ApiTool:
 
     @property
     def input_schema(self) -> dict[str, Any]:
-        """JSON Schema of the arguments."""
+        """JSON Schema of the tool's arguments."""
         properties = {}
         for name, parameter in self.parameters.items():
             schema = dict(parameter["schema"])
@@ -51,7 +51,7 @@ class ApiTool:
         return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
     def address(self, arguments: Mapping[str, Any]) -> str:
-        """Path and query of a call; UsageError for an argument that is unknown, missing or past its bound."""
+        """Return the path and query of a call; raise UsageError for an unknown, missing or out-of-range argument."""
         unknown = sorted(arguments.keys() - self.parameters.keys())
         if unknown:
             fix = f"It takes {', '.join(self.parameters) or 'no arguments'}."
@@ -77,13 +77,13 @@ class ApiTool:
         if len(address) > MOST_ADDRESS:
             raise UsageError(
                 f"the arguments of {self.name} take {len(address):,} characters, at most {MOST_ADDRESS:,}",
-                fix="Ask for fewer at a time.",
+                fix="Request fewer items at a time.",
             )
         return address
 
 
 def tools_of(spec: Mapping[str, Any]) -> tuple[ApiTool, ...]:
-    """The tools of an API, in its order. spec: as FastAPI makes it."""
+    """Return the tools of an API in the order of its OpenAPI description, which FastAPI generates."""
     tools: list[ApiTool] = []
     paths = spec["paths"]
     for path, operations in paths.items():
@@ -98,13 +98,13 @@ def tools_of(spec: Mapping[str, Any]) -> tuple[ApiTool, ...]:
 
 
 def path_in_id(path: str) -> str:
-    """A path as FastAPI writes it into an operation's id: the endpoint's name, then this, then its method."""
+    """Return a path as FastAPI writes it into an operation's id, between the endpoint's name and its method."""
     return re.sub(r"\W", "_", path)
 
 
 def _segment(name: str, value: object) -> str:
-    """A value as one part of a path; UsageError for what would lead to another path instead."""
+    """Return a value as one segment of a path; raise UsageError for "", "." and ".."."""
     text = str(value)
     if text in ("", ".", ".."):
-        raise UsageError(f"{name} {text!r} is no name", fix="Write the name as in the tables.")
+        raise UsageError(f"{name} {text!r} is not a valid name", fix="Write the name as in the tables.")
     return text

@@ -1,4 +1,4 @@
-"""What every REST endpoint says and takes on the wire: JSON answers and errors, bodies, and their schemas."""
+"""The wire format of every REST endpoint: JSON answers and errors, request bodies, and their schemas."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ class ErrorAnswer(msgspec.Struct):
 
     @classmethod
     def of(cls, error: CotenantError) -> ErrorAnswer:
-        """The error with the words that the command line prints; `error` is the name of its class."""
+        """Return the answer for an error, with the message and fix that the command line prints and its class name."""
         return cls(type(error).__name__, error.message, error.fix)
 
 
 def json_answer(document: object, status: int = 200) -> Response:
-    """The document as JSON."""
+    """Return the document as a JSON response."""
     return Response(msgspec.json.encode(document), media_type="application/json", status_code=status)
 
 
 def read_body(raw: Any, kind: type[BodyT]) -> BodyT:
-    """A body as one of ours, equal texts of a list once; UsageError names the field that is wrong, or too long."""
+    """Parse a body as `kind`, without repeated texts in its lists; raise UsageError that names an invalid field."""
     # Lists of texts of a body without repetitions: what is named twice is done once.
     body = raw
     if isinstance(raw, dict):
@@ -50,7 +50,7 @@ def read_body(raw: Any, kind: type[BodyT]) -> BodyT:
 
 
 def require_short_lists(body: Any, most: int) -> None:
-    """UsageError names the first list of more than `most` members, at whatever depth of a JSON body."""
+    """Raise UsageError that names a list of more than `most` members, at any depth of a JSON body."""
     waiting: list[tuple[str, Any]] = [("", body)]
     while waiting:
         place, value = waiting.pop()
@@ -65,13 +65,13 @@ def require_short_lists(body: Any, most: int) -> None:
 
 
 def body_doc(kind: Any) -> dict[str, Any]:
-    """Describe the body of an endpoint for the API's description."""
+    """Return the keyword arguments of a route that describe its body in OpenAPI."""
     content = {"application/json": {"schema": schema_of(kind)}}
     return {"openapi_extra": {"requestBody": {"required": True, "content": content}}}
 
 
 def schema_of(kind: Any) -> dict[str, Any]:
-    """JSON schema of a type, with what it refers to in its place."""
+    """Return the JSON schema of a type, with every `$ref` replaced by what it refers to."""
     schema = msgspec.json.schema(kind)
     inlined: dict[str, Any] = _inline_references(schema, schema.get("$defs", {}))
     return inlined

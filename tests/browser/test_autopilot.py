@@ -80,14 +80,14 @@ def test_a_person_previews_tonight_lets_a_policy_act_and_pauses_everything(
             expect(page.get_by_text("What you approve, with digest")).to_be_visible()
             confirm.press("Enter")
             expect(page.locator("#autopilot-done")).to_contain_text(
-                "shop/nightly may change workloads from the next round on."
+                "shop/nightly may change workloads from the next run on."
             )
             expect(page.get_by_role("table", name="Policies")).to_contain_text("Act")
 
             page.get_by_role("button", name="Pause").press("Enter")
             expect(confirm).to_be_focused()
             assert scene.paused() == "", "so far nothing is done"
-            page.get_by_label("Why (the ledger keeps it)").fill("incident")
+            page.get_by_label("Reason, for the ledger").fill("incident")
             confirm.click()
             expect(page.locator("#autopilot-top")).to_contain_text("halted")
             assert scene.paused() == "paused by ann: incident"

@@ -78,7 +78,7 @@ def test_a_change_is_found_by_mouse_told_whole_and_taken_back(open_page: Open, s
         page.locator(".ag-center-cols-container .ag-row").first.click()
         locator = page.locator("#change-told")
         expect(locator).to_contain_text("Applied")
-        expect(locator).to_contain_text("Accepted, before the cluster was touched")
+        expect(locator).to_contain_text("Accepted; nothing written to the cluster yet")
         expect(locator.get_by_role("table", name="What moved")).to_be_visible()
         page.get_by_role("button", name="Roll back", exact=True).first.click()
         expect(page.locator("#change-what")).to_contain_text("in 1 workload")

@@ -99,8 +99,8 @@ def test_a_person_empties_a_node_and_gives_it_back(open_page: Open, made: Result
             confirm.click()
             expect(page.locator("#moves-done")).to_contain_text("Marked 1 node.")
             expect(table).to_contain_text("a person")
-            page.get_by_role("button", name=f"Give node {moves.COLD} back").click()
-            expect(page.locator("#moves-done")).to_contain_text(f"Gave {moves.COLD} back")
+            page.get_by_role("button", name=f"Remove the mark of node {moves.COLD}").click()
+            expect(page.locator("#moves-done")).to_contain_text(f"Removed the mark of node {moves.COLD}")
             expect(table).not_to_contain_text("a person")
         events = [event for event, _, _ in scene.events()]
         assert events == ["emptying-asked", "emptying-approved", "emptying-asked", "emptying-withdrawn"]

@@ -118,7 +118,7 @@ def test_a_plan_approved_in_five_clicks_of_home_holds_room_its_pods_land_and_its
         expect(page.locator("#plan-done")).to_have_count(0)  # what it said of the time to come is over
         expect(page.locator("#plan-units tbody")).to_contain_text(node)
         assert page.locator(".scroll:has(#plan-units)").evaluate("e => e.scrollWidth - e.clientWidth") == 0
-        expect(page.locator("#plans-figure")).to_contain_text("reserved: 2 of 2 there", timeout=60_000)
+        expect(page.locator("#plans-figure")).to_contain_text("reserved: 2 of 2 available", timeout=60_000)
         clock.seconds = REAL_SIX + 1
         scene.await_plan(name, "Held")
         path = f"/apis/apps/v1/namespaces/{scene.namespace}/deployments/web"
@@ -275,7 +275,7 @@ def test_the_board_shows_each_phase_by_pattern_and_words_and_the_week_says_what_
         "Proposed (hatched)", "Not proposed (dotted)", "Approved (hatched back)", "Reserved (filled)",
         "Failed or missed (grid)", "Start − lead (line)",
     ]  # fmt: skip
-    expect(page.locator("#plans-figure")).to_contain_text("held: 2 of 2 there, 1 used")
+    expect(page.locator("#plans-figure")).to_contain_text("held: 2 of 2 available, 1 used")
     expect(page.locator("#plans-figure")).to_contain_text("failed: cpu: 71.0 %")
     assert page.locator("img[src=x]").count() == 0
     page.locator("#plans-7d").click()
@@ -387,7 +387,7 @@ def test_a_policy_is_set_with_its_limits(open_page: Open, acting: tuple[Scene, s
     found, url = acting
     page = at_plans(open_page(f"{url}/reservations?open=shop/ReservationPlan/deployment-web"))
     page.keyboard.press("y")
-    page.get_by_label("Least share used, %").fill("80")
+    page.get_by_label("Minimum share used, %").fill("80")
     page.get_by_label("Most idle core-hours").fill("4")
     page.get_by_role("switch").click()
     page.get_by_role("button", name="Save the policy").click()

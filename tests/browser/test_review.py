@@ -329,7 +329,7 @@ def test_what_is_snoozed_leaves_the_list_and_comes_back_with_its_reason(
     dialog = page.get_by_role("dialog", name="Snooze")
     expect(dialog).to_contain_text(str(ref))
     dialog.get_by_role("button", name="Hide", exact=True).click()
-    expect(dialog.get_by_role("alert").first).to_contain_text("it takes a reason")
+    expect(dialog.get_by_role("alert").first).to_contain_text("the reason is missing")
     dialog.get_by_label("Why").fill("<b>after</b> the release")
     dialog.get_by_role("button", name="Hide", exact=True).click()
     expect(page.locator("#said")).to_contain_text("1 workload hidden for 7 days")

@@ -157,7 +157,7 @@ def test_each_refusal_is_in_words_under_its_own_status(scene: Scene) -> None:
             "no key": (posted(me, "changes", {"workloads": [two]}), 422, "Idempotency-Key"),
             "name": (posted(me, "reviews", {"workloads": ["pay"]}), 422, "NAMESPACE/KIND/NAME"),
             "field": (posted(me, "reviews", {"workload": [text]}), 422, "body is not valid"),
-            "nothing": (posted(me, "reviews", {"workloads": []}), 422, "0 workloads"),
+            "nothing": (posted(me, "reviews", {"workloads": []}), 422, "the request names no workload"),
             "unknown": (posted(me, "changes/nope/rollback"), 422, "no change 'nope'"),
             "absent": (me.get(f"{V1}/changes/nope"), 404, "no change 'nope'"),
             "filter": (me.get(f"{V1}/changes?colour=red"), 400, "unknown filter"),

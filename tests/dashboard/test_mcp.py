@@ -90,10 +90,10 @@ def test_a_client_asks_what_it_would_ask_the_rest_api(results: Results) -> None:
         "limit 501 is not in 0 to 500 rows. Use offset for the rows after the first 500, or narrow the filters.",
         "nodes takes no argument colour. It takes " + ", ".join(tools["nodes"].input_schema["properties"]) + ".",
         '{"error":"NoData","message":"no history of a node named no such?node","fix":""}',
-        "node '..' is no name. Write the name as in the tables.",
-        "namespace '..' is no name. Write the name as in the tables.",
+        "node '..' is not a valid name. Write the name as in the tables.",
+        "namespace '..' is not a valid name. Write the name as in the tables.",
         # 100,000 after /api/v1/nodes?limit=50&q=
-        "the arguments of nodes take 100,025 characters, at most 32,768. Ask for fewer at a time.",
+        "the arguments of nodes take 100,025 characters, at most 32,768. Request fewer items at a time.",
         f"there is no tool accept; there are {', '.join(tools)}",
     ]
 

@@ -116,7 +116,7 @@ def test_every_phase_has_a_state_a_tone_words_and_a_next_step(phase: PlanPhase) 
 def test_an_approval_that_the_manager_has_not_seen_yet_is_told() -> None:
     yes = Approval(PlanDecision.APPROVED, DecisionScope.ONCE, "ann", SIX - HOUR)
     assert story.next_step(plan(approval=yes), SIX - HOUR).startswith(
-        f"It was approved by ann, {said_moment(SIX - HOUR)}: the manager handles it"
+        f"It was approved by ann, {said_moment(SIX - HOUR)}: the manager acts on this"
     )
     old = plan(approval=replace(yes, at_seconds=1.0), status={"score": SCORE})
     assert story.next_step(old, SIX - HOUR).startswith("Waiting for approval.")
@@ -132,7 +132,7 @@ def test_a_guard_that_stops_a_plan_is_said_where_it_stands() -> None:
 def test_what_is_held_says_how_much_is_there_and_used() -> None:
     one = plan(PlanPhase.IN_WINDOW, status={"units": units(1, 2, 1)})
     assert (available_pods(one), used_reservations(one)) == (3, 1)
-    assert story.bar_label(one) == "held: 3 of 4 there, 1 used"
+    assert story.bar_label(one) == "held: 3 of 4 available, 1 used"
 
 
 def test_a_bar_has_the_line_of_start_less_lead_and_the_chart_of_pods_its_label() -> None:

@@ -201,7 +201,7 @@ def test_what_was_taken_before_is_never_more_than_what_is_wanted_now() -> None:
     one = plan(PlanPhase.IN_WINDOW, status={"units": units(3, 0), "count": 1})
     (row,) = plan_table([one]).rows()
     assert (row["there"], row["pods"]) == (1, 1)
-    assert story.bar_label(one) == "held: 1 of 1 there, 3 used"
+    assert story.bar_label(one) == "held: 1 of 1 available, 3 used"
 
 
 def many(waiting: int) -> list[Plan]:
@@ -325,7 +325,7 @@ def test_an_object_of_the_cluster_keeps_the_sign_and_the_coverage(tmp_path: Path
         scene.plan("late", {"phase": "Scored", "score": score, "progress": counted, "expected": {"hitRatio": 0.61}})
         (read,) = scene.service().plans(scene.who).plans
     assert text_of(plan_page.present(read)).endswith(
-        "Most at once3pods that used it in this occurrenceWaited without a reservation4pods at one time"
+        "Most at once3used Reservations in this occurrenceWaited without a reservation4pods at one time"
     )
     assert read.status.expected is not None and read.status.expected.hit_ratio == 0.61
     assert "61 %" in text_of(plan_page.past(read, "USD"))

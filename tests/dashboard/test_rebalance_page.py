@@ -274,7 +274,7 @@ def test_all_means_every_move_that_the_person_may_approve() -> None:
     assert approval.chosen_subjects(view, approval.EVERY) == ["shop/a-1"]
     assert approval.chosen_subjects(view, "shop/b-1") == ["shop/b-1"]
     mixed = replace(VIEWER, grants=(*VIEWER.grants, *person(Role.APPROVER, "pay").grants))
-    with pytest.raises(UsageError, match="no pod that you may move"):
+    with pytest.raises(UsageError, match="no move that you may approve"):
         approval.chosen_subjects(view_of(FixedMoves(), mixed), approval.EVERY)
     with pytest.raises(UsageError, match="reads no cluster"):
         in_cluster(view_of(None).given.moves)

@@ -106,7 +106,7 @@ def test_a_read_only_dashboard_shows_them_all_disabled_and_how_to_open_them(scen
         ("reject", "Why (needed)"),
         ("skip", "Thu 25 Feb 18:00 UTC"),
         ("edit", "Quantile"),
-        ("policy", "Least share used, %"),
+        ("policy", "Minimum share used, %"),
     ],
 )
 def test_each_button_opens_what_it_says(scene: Scene, what: str, words: str) -> None:

@@ -146,7 +146,7 @@ def test_each_step_asks_the_cluster_and_shows_its_answer(scene: Scene) -> None:
     diff = step(view, [ref], "diff")
     assert "As YAML" in diff and "Highest seen, one pod" in diff and "Next: guardrails" in diff
     assert "Every rule" in step(view, [ref], "guardrails")
-    assert "Exactly as proposed; nothing was stored." in step(view, [ref], "dry-run")
+    assert "As proposed; a dry run stores nothing." in step(view, [ref], "dry-run")
     method = step(view, [ref], "method")
     assert all(label in method for label, _ in review_steps.METHODS.values())
     confirm = step(view, [ref], "confirm")
@@ -407,7 +407,7 @@ def test_what_is_put_off_is_hidden_unless_asked_for(scene: Scene) -> None:
     shown = after.rows(RECOMMENDATIONS.name, filters.parse("postponed=snoozed", schema))
     rows = list(after.tables[RECOMMENDATIONS.name].take(shown).rows())
     assert [r["workload"] for r in rows] == [ref.name] * mine and "later (jane)" in rows[0]["postponed_why"]
-    with pytest.raises(UsageError, match="it takes a reason"):
+    with pytest.raises(UsageError, match="the reason is missing"):
         snooze.snooze_workloads(view, [reviewing.name_of(ref)], 7, "")
 
 
