@@ -1,10 +1,10 @@
-"""EDGE: the Kubernetes API: authentication, reads and writes.
+"""EDGE: the client for the Kubernetes API: authentication, reads and writes.
 
-Identity: `auth`. Asking: `connection`, `client`. Reading: `discovery`, `live`, and mirrors kept by `watch`.
-Writing: `writes`, `events`, and `leader_election`, which says who may.
+Identity: `auth`. Requests: `connection`, `client`. Reading: `discovery`, `live`, and mirrors kept by `watch`. Writing:
+`writes`, `events`, and `leader_election`, which decides which replica may write.
 
 `connect(settings)` is the entry point. Only `auth` imports the `kubernetes` package, and only to connect: it reads
-kubeconfigs, exec plugins and service accounts. Requests go through http.client, which costs far less memory.
+kubeconfigs, exec plugins and service accounts. Requests use http.client, which needs far less memory.
 """
 
 from cotenant.base.kube.auth import Access, clock_of, clock_of_results, clock_to_read_by, connect

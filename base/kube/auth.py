@@ -34,11 +34,11 @@ _FIX = "Give --kubeconfig and --context, set KUBECONFIG, or run inside the clust
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """An API server and how to prove who we are to it.
+    """The address of an API server and the credentials for it.
 
-    `authorization()` is the header's value, refreshed by the package when a token or an exec plugin's credential
-    expires; None when a client certificate alone speaks for us. Empty file names mean "none"; an empty `ca_file` means
-    the system's authorities.
+    `authorization()` returns the header's value, which the package refreshes when a token or an exec plugin's
+    credential expires; None if a client certificate alone identifies us. An empty file name means that there is no such
+    file; an empty `ca_file` means the system's certificate authorities.
     """
 
     cluster: str
@@ -56,12 +56,12 @@ class Access:
 
 
 def connect(settings: KubeSettings) -> KubeClient:
-    """A client for the cluster that the settings name; nothing is asked yet. ClusterError says what is missing."""
+    """Return a client for the settings' cluster, without a request yet; raise ClusterError if access is missing."""
     return KubeClient(load_access(settings), settings, reload=lambda: load_access(settings))
 
 
 def clock_of(settings: KubeSettings) -> Clock:
-    """Return the clock by which the cluster's objects have their times; raises ClusterError as `connect`."""
+    """Return the API server's clock, by which the cluster's objects are dated; raise ClusterError as `connect` does."""
     client = connect(settings)
     try:
         return client.clock()
@@ -70,9 +70,9 @@ def clock_of(settings: KubeSettings) -> Clock:
 
 
 def clock_to_read_by(settings: KubeSettings) -> Clock:
-    """Return the cluster's clock, or the machine's if the cluster does not answer.
+    """Return the API server's clock, or this machine's clock if the server does not respond.
 
-    Pages that are served beside the cluster count ages and waits by its time.
+    Dashboard pages compute ages and waiting times by it.
     """
     try:
         return clock_of(structs.replace(settings, timeout_seconds=CLOCK_SECONDS, retries=0))
@@ -81,15 +81,15 @@ def clock_to_read_by(settings: KubeSettings) -> Clock:
 
 
 def clock_of_results(settings: KubeSettings, *, reaches_cluster: bool) -> Clock:
-    """Return the clock for what is computed of stored history: results are read beside the cluster's other times.
+    """Return the clock for results that are computed from stored history, which are shown next to times of the cluster.
 
-    reaches_cluster: whether the kubeconfig is of the history's cluster; else it is the machine's clock.
+    It is the API server's clock if `reaches_cluster` (the kubeconfig is of the history's cluster), else this machine's.
     """
     return clock_to_read_by(settings) if reaches_cluster else SystemClock()
 
 
 def load_access(settings: KubeSettings) -> Access:
-    """Read the kubeconfig (settings, $KUBECONFIG, ~/.kube/config), or the service account when there is none."""
+    """Return the access by the kubeconfig (settings, $KUBECONFIG, ~/.kube/config), or by the pod's service account."""
     try:
         from kubernetes.config import ConfigException
         from yaml import YAMLError
@@ -123,7 +123,7 @@ def load_access(settings: KubeSettings) -> Access:
             load_kube_config(config_file=path, context=name, client_configuration=configuration, persist_config=False)
             return _access(store_name(name), configuration)
     except RecursionError as error:
-        raise ClusterError("no access to a cluster: the kubeconfig is nested too deeply", fix=_FIX) from error
+        raise ClusterError("no access to a cluster: the kubeconfig's YAML is nested too deeply", fix=_FIX) from error
     except (TypeError, KeyError, AttributeError, UnicodeDecodeError) as error:  # the package trusts the file's form
         problem = f"no access to a cluster: {_kubeconfig(settings)} is not a kubeconfig: {error}"
         raise ClusterError(problem, fix=_FIX) from error
@@ -132,12 +132,12 @@ def load_access(settings: KubeSettings) -> Access:
 
 
 def present_cluster(settings: KubeSettings) -> str:
-    """Name of the cluster that the settings reach, as `Access.cluster` has it; in a pod no credentials are read."""
+    """Return the name of the cluster that the settings reach, as in `Access.cluster`; in a pod, read no credentials."""
     return IN_CLUSTER if _runs_in_pod(settings) else load_access(settings).cluster
 
 
 def store_name(context: str) -> str:
-    """A context's name as a cluster name of the store: `arn:aws:eks:eu:1:cluster/shop` with "-" for "/"."""
+    """Return the store's cluster name for a kubeconfig context: `arn:aws:eks:eu:1:cluster/shop` with "-" for "/"."""
     name = re.sub(r"[^A-Za-z0-9._@:+-]+|\.{2,}", "-", context).lstrip("._@:+-")
     return name[:200] or "cluster"
 
@@ -152,12 +152,12 @@ def _default_kubeconfig() -> Path:
 
 
 def _kubeconfig(settings: KubeSettings) -> str:
-    """Return the path of the kubeconfig, or several with colons between them."""
+    """Return the path of the kubeconfig, or several paths separated by colons."""
     return settings.kubeconfig or os.environ.get("KUBECONFIG") or str(_default_kubeconfig())
 
 
 def _access(cluster: str, configuration: Any) -> Access:
-    """Plain fields of the package's configuration."""
+    """Return the fields of the package's configuration as an Access."""
     return Access(
         cluster=cluster,
         server=configuration.host,
@@ -173,7 +173,7 @@ def _access(cluster: str, configuration: Any) -> Access:
 
 
 def _authorization(configuration: Any) -> str | None:
-    """The header's value now; the package renews what has expired."""
+    """Return the current value of the Authorization header; the package renews expired credentials."""
     from kubernetes.config import ConfigException
 
     try:

@@ -1,8 +1,8 @@
-"""EDGE: get, list and whole requests on a Kubernetes API server, decoded into the types that the caller names.
+"""EDGE: get, list and other requests to a Kubernetes API server, decoded into the types that the caller names.
 
 A caller passes a msgspec type with just the fields it needs, so that a list of 5,000 pods never exists as Python
-dictionaries; without one it gets the raw JSON. What goes wrong becomes a ClusterError with the path; a refusal names
-the missing right. `writes`, `watch` and `access` stand on `request` and `stream`.
+dictionaries; without one it gets the raw JSON. A failure becomes a ClusterError with the path; a refusal names the
+missing right. `writes`, `watch` and `access` are based on `request` and `stream`.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ Many: TypeAlias = list[ItemT]
 
 LONGEST_WAIT_SECONDS: Final = 30.0
 OLD_DEFINITION: Final = (
-    "The definition (CRD) in the cluster is older than this program: bring it up to date by `helm upgrade` with this "
-    "version's chart, or by `cotenant install --apply`."
+    "The definition (CRD) in the cluster is older than this program: update it by `helm upgrade` with this version's "
+    "chart, or by `cotenant install --apply`."
 )
 ADMISSION_FIX: Final = (
     "The cluster's admission refuses this object: the message names the rule, or the right that is needed."
@@ -104,14 +104,14 @@ class _ListMeta(msgspec.Struct, rename={"token": "continue", "version": "resourc
 
 
 class ListPage(msgspec.Struct, Generic[ItemT]):
-    """Some objects of a list."""
+    """One page of a list of objects."""
 
     items: list[ItemT] | None = None
     metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
 
     @property
     def version(self) -> str:
-        """The whole list's resourceVersion."""
+        """The resourceVersion of the whole list."""
         return self.metadata.version
 
 
@@ -131,7 +131,7 @@ class _ErrorStatus(msgspec.Struct):
 
 @dataclass(slots=True)
 class Pause:
-    """Until when a busy server wants to be left alone; shared by all clients that write together."""
+    """The time until which a busy server must not be sent requests; shared by all clients that write together."""
 
     until_seconds: float = 0.0
     """Monotonic time."""
@@ -143,12 +143,12 @@ class Pause:
     """Monotonic time since which neither a question nor /readyz is allowed; None: the last answer was no refusal."""
 
     def wait(self) -> None:
-        """Sleep until the server may be asked."""
+        """Sleep until requests may be sent again."""
         while (remaining_seconds := self.until_seconds - time.monotonic()) > 0:
             time.sleep(remaining_seconds)
 
     def extend(self, seconds: float) -> None:
-        """Leave the server alone for so long and up to a tenth more."""
+        """Send no requests for this many seconds and a random tenth more."""
         wait = seconds * (1 + 0.1 * self.jitter.random())
         self.until_seconds = max(self.until_seconds, time.monotonic() + wait)
 
@@ -158,7 +158,7 @@ STARTING_SECONDS: Final = 30.0
 
 
 class KubeClient:
-    """Asks one API server; for one thread. `reload` gives fresh credentials after a 401."""
+    """A client of one API server, for one thread; `reload` returns new credentials after a 401."""
 
     def __init__(
         self,
@@ -180,9 +180,9 @@ class KubeClient:
         self._left_out: dict[str, dict[str, str]] = {}
 
     def sibling(self, settings: KubeSettings | None = None) -> KubeClient:
-        """A client for another thread, with its own connection.
+        """Return a client for another thread, with its own connection.
 
-        With other settings it is of another purpose: a pause that a busy server asked of this one is none of its own.
+        With other settings it does not share the pause that a busy server requested, because it serves another purpose.
         """
         pause = None if settings else self._pause
         return KubeClient(
@@ -190,17 +190,17 @@ class KubeClient:
         )
 
     def at(self, server: str, settings: KubeSettings | None = None) -> KubeClient:
-        """A client of the same account for another API server of this cluster; server: its URL."""
+        """Return a client with the same account for another API server of this cluster, by its URL `server`."""
         reload = self._reload
         again = (lambda: replace(reload(), server=server)) if reload else None
         return KubeClient(replace(self.access, server=server), settings or self.settings, reload=again)
 
     def gaps(self) -> list[str]:
-        """Return a sentence for each object that the newest list of its collection left out as unreadable."""
+        """Return a sentence for each object that the last list of its collection left out because it is unreadable."""
         return [f"{subject}: {why}" for words in self._left_out.values() for subject, why in words.items()]
 
     def clock(self) -> Clock:
-        """The clock by which ages of the cluster's objects are to be counted; asks the server where it has not yet."""
+        """Return the API server's clock, for ages of the cluster's objects; ask the server if its time is unknown."""
         if self.server_clock.now_seconds() is None:
             with contextlib.suppress(ClusterError):
                 self.get("/version")
@@ -215,7 +215,7 @@ class KubeClient:
     @overload
     def get(self, path: str, kind: type[ItemT]) -> ItemT | None: ...
     def get(self, path: str, kind: Any = Json) -> Any:
-        """One object; None when the server does not know it (404)."""
+        """Return one object, or None if the server does not have it (404)."""
         answer = self._ask("get", path)
         return None if answer.status == 404 else _decode_successful(answer, kind, path)
 
@@ -224,10 +224,10 @@ class KubeClient:
     @overload
     def list(self, path: str, kind: type[ItemT], *, limit: int | None = None, **query: str) -> Many[ItemT]: ...
     def list(self, path: str, kind: Any = Json, *, limit: int | None = None, **query: str) -> Any:
-        """All objects of a collection, page by page; `query` takes labelSelector and fieldSelector.
+        """Return all objects of a collection; `query` has parameters such as labelSelector and fieldSelector.
 
-        When the server forgets the list between two pages (410) all is asked again in one answer: pages of two moments
-        do not make one list.
+        If the server forgets the list between two pages (410), the whole list is requested again in one response,
+        because pages of two moments do not make one list.
         """
         items: Many[Any] = []
         for page in self.pages(path, kind, limit=limit, **query):
@@ -238,7 +238,7 @@ class KubeClient:
         return items
 
     def pages(self, path: str, kind: Any, *, limit: int | None = None, **query: str) -> Iterator[ListPage[Any] | None]:
-        """A list page by page; None means "forget what came so far"."""
+        """Yield a list page by page; None means that all pages so far are to be discarded."""
         token, limit = "", PAGE_SIZE if limit is None else limit
         while True:
             parameters = {**query, **({"limit": str(limit)} if limit else {}), **({"continue": token} if token else {})}
@@ -262,11 +262,11 @@ class KubeClient:
     def request(
         self, verb: str, request: ApiRequest, *, repeatable: bool = False, before: Callable[[], None] | None = None
     ) -> ApiResponse:
-        """The answer to any request; a 401 is tried once more with fresh credentials, 401 and 403 are errors.
+        """Send a request and return the response; a 401 is retried once with new credentials, 401 and 403 raise errors.
 
-        Tried again: a busy server, a connection that could not be opened, and with `repeatable` also a broken or silent
-        one and a failing server (500, 502, 504). `before` is called right before each try leaves; what it raises ends
-        them. `verb` names the right in an error.
+        Retried are a busy server (429, 503) and a connection that could not be opened; with `repeatable` also a broken
+        or silent connection and a failing server (500, 502, 504). `before` is called right before each try; if it
+        raises, no further try follows. `verb` names the right in an error.
         """
         answer = self._send_with_retries(request, repeatable, before)
         if answer.status == 401 and self._reload:
@@ -278,7 +278,7 @@ class KubeClient:
         return answer
 
     def stream(self, path: str, idle_seconds: float) -> Stream:
-        """The lines of a watch, not tried again except after a 401; a refusal is an error, 410 ClusterExpired."""
+        """Open a watch and return its lines; retry only after a 401; raise ClusterExpired (410) or another error."""
         try:
             opened = self._connection.stream(path, idle_seconds)
             if isinstance(opened, ApiResponse) and opened.status == 401 and self._reload:
@@ -293,11 +293,11 @@ class KubeClient:
         raise refusal(f"watch {path}", opened)
 
     def _refusal_error(self, verb: str, path: str, answer: ApiResponse) -> ClusterError:
-        """The error for a 401 or 403: a server that still loads roles and accounts refuses whom it will let in."""
+        """Return the error for a 401 or 403; a server that still loads roles and accounts refuses valid clients."""
         if self._is_starting():
             return ClusterUnreachable(
                 f"{path}: {self.access.server} is starting and cannot check rights yet ({answer.status})",
-                fix="The request is repeated automatically; `kubectl get --raw /readyz?verbose` says why it waits.",
+                fix="The request is repeated automatically; `kubectl get --raw /readyz?verbose` shows the cause.",
             )
         cluster, what, why = self.access.cluster, f"{verb} {_kind_of(path)}", _status_of(answer).message
         if answer.status == 401:
@@ -323,8 +323,8 @@ class KubeClient:
     def _is_starting(self) -> bool:
         """Return whether the server reports that it is not ready.
 
-        While it loads roles it may refuse /readyz too, as it may permanently if no identity is granted that path: a
-        server that answered before then counts as starting for a limited time.
+        While it loads roles it may refuse /readyz too, and it may do so permanently if nobody may read that path: a
+        server that has responded before therefore counts as starting for a limited time.
         """
         try:
             status = self._connection.exchange(ApiRequest("/readyz")).status
@@ -340,7 +340,7 @@ class KubeClient:
         return is_early and not (status == 401 and self._is_ready_for_anybody())
 
     def _is_ready_for_anybody(self) -> bool:
-        """Return whether the server says that it is ready to whoever shows no credentials, as it does by default."""
+        """Return whether the server reports readiness to a client without credentials, as it does by default."""
         nobody = replace(self.access, authorization=lambda: None, cert_file="", key_file="")
         connection = ApiConnection(nobody, self.settings)
         try:
@@ -351,7 +351,7 @@ class KubeClient:
             connection.close()
 
     def _ask(self, verb: str, path: str) -> ApiResponse:
-        """An answer of 200, 404 or 410; else an error."""
+        """Return a response with status 200, 404 or 410; raise an error for any other."""
         answer = self.request(verb, ApiRequest(path))
         if answer.status not in (200, 404, 410):
             raise ClusterError(f"{verb} {path}: the API server answered {answer.status}: {message_of(answer)}")
@@ -367,7 +367,7 @@ class KubeClient:
     def _send_with_retries(
         self, request: ApiRequest, repeatable: bool, before: Callable[[], None] | None
     ) -> ApiResponse:
-        """Ask, and ask again where that is safe; a server that is silent is not waited for twice."""
+        """Send a request, and retry it where that is safe; a server that does not respond is not waited for twice."""
         again = _BUSY | {500, 502, 504} if repeatable else _BUSY
         for attempt in range(self.settings.retries + 1):
             last = attempt == self.settings.retries
@@ -392,25 +392,25 @@ class KubeClient:
 
 
 def _retry_after_seconds(answer: ApiResponse) -> float | None:
-    """Retry-After as a number of seconds; None without one, or where it is a date."""
+    """Return the header Retry-After in seconds, or None if it is missing or a date."""
     text = answer.headers.get("retry-after", "")
     return float(text) if text.isascii() and text.isdigit() else None
 
 
 def _with_answer(error: ErrorT, answer: ApiResponse) -> ErrorT:
-    """The error with what the server said."""
+    """Return the error with the server's status, message and Retry-After."""
     error.status, error.answer = answer.status, message_of(answer)
     error.retry_after_seconds = _retry_after_seconds(answer) or 0.0
     return error
 
 
 def unread_objects() -> dict[str, str]:
-    """Return each object that the newest list of its collection left out, because it cannot be read, and why."""
+    """Return the objects that the last list of their collection left out as unreadable, each with the reason."""
     return {subject: why for words in list(_unread.values()) for subject, why in words.items()}
 
 
 def _decode_page(answer: ApiResponse, kind: Any, path: str, unread: dict[str, str]) -> ListPage[Any]:
-    """The page without objects that cannot be read, and why in `unread`; ClusterError if none can, or it is no JSON."""
+    """Decode a page without its unreadable objects, whose reasons go to `unread`; ClusterError if none is readable."""
     try:
         page: ListPage[Any] = _decode_successful(answer, ListPage[kind], path)
     except ClusterError:
@@ -436,7 +436,7 @@ def _decode_successful(answer: ApiResponse, kind: Any, path: str) -> Any:
 
 
 def decode_answer(answer: ApiResponse, kind: Any, path: str) -> Any:
-    """Return the decoded body of a successful answer; raise ClusterError if it is not the API's JSON."""
+    """Return the decoded body of a successful response; raise ClusterError if it is not JSON of the API."""
     try:
         return decode_shallow(decoder_of(kind), answer.body)
     except UNDECODABLE as error:
@@ -447,12 +447,12 @@ def decode_answer(answer: ApiResponse, kind: Any, path: str) -> Any:
 
 
 def message_of(answer: ApiResponse) -> str:
-    """The Status object's message, or the beginning of whatever came."""
+    """Return the message of a response's Status object, or the beginning of any other body."""
     return _status_of(answer).message or answer.body[:200].decode("utf-8", "replace")
 
 
 def _status_of(answer: ApiResponse) -> _ErrorStatus:
-    """The Status object; an empty one when the body is something else."""
+    """Return the Status object of a response; an empty one if the body is something else."""
     try:
         return decoder_of(_ErrorStatus).decode(answer.body)
     except UNDECODABLE:
@@ -460,7 +460,7 @@ def _status_of(answer: ApiResponse) -> _ErrorStatus:
 
 
 def refusal(what: str, answer: ApiResponse) -> ClusterError:
-    """The error for an answer that is neither success nor a missing right; `what` says who was asked what."""
+    """Return the error for a response that is no success and no missing right; `what` names the server and request."""
     kind = ClusterInvalid if _is_schema_mismatch(answer) else _KINDS.get(answer.status, ClusterError)
     if kind is ClusterAbsent:
         status = _status_of(answer)
@@ -473,7 +473,7 @@ def refusal(what: str, answer: ApiResponse) -> ClusterError:
 
 
 def _is_schema_mismatch(answer: ApiResponse) -> bool:
-    """Return whether an apply did not fit its schema: the server answers 500 where it means 422."""
+    """Return whether an apply did not match the schema: the server returns 500 for it instead of 422."""
     return answer.status == 500 and b"failed to create typed patch object" in answer.body
 
 
@@ -494,13 +494,13 @@ def _unreachable(path: str, access: Access, error: Exception) -> ClusterUnreacha
 
 
 def _kind_of(path: str) -> str:
-    """Return the kind of a path as kubectl writes it: pods, deployments.apps."""
+    """Return the resource of a path as kubectl writes it: pods, deployments.apps."""
     group, resource = _resource_of(path)
     return f"{resource}.{group}" if group else resource
 
 
 def _resource_of(path: str) -> tuple[str, str]:
-    """(API group, resource) of a path: /api/v1/namespaces/shop/pods -> ("", "pods")."""
+    """Return (API group, resource) of a path: /api/v1/namespaces/shop/pods -> ("", "pods")."""
     parts = path.partition("?")[0].strip("/").split("/")
     if parts[0] == "api" and len(parts) > 2:
         group, rest = "", parts[2:]
@@ -522,7 +522,7 @@ class _SelfReview(msgspec.Struct):
 
 
 def review(client: KubeClient, path: str, body: object, kind: type[KindT]) -> KindT:
-    """Ask a review and decode the answer; nothing is stored, so that a broken connection is simply asked again."""
+    """Send a review (such as a SubjectAccessReview) and decode its answer; always retried, for it stores nothing."""
     request = ApiRequest(path, "POST", msgspec.json.encode(body))
     answer = client.request("create", request, repeatable=True)
     if answer.status not in (200, 201):
@@ -534,9 +534,9 @@ def review(client: KubeClient, path: str, body: object, kind: type[KindT]) -> Ki
 def access_review(
     client: KubeClient, verb: str, resource: str, group: str = "", namespace: str = "", subresource: str = ""
 ) -> bool:
-    """Return whether we may `verb` the resource in `namespace`, or in all namespaces if that is "".
+    """Return whether our account may `verb` the resource in `namespace`, or in all namespaces if that is "".
 
-    resource: its plural; group: its API group without version.
+    `resource` is the plural, `group` its API group without version.
     """
     fields = {"verb": verb, "resource": resource, "group": group, "namespace": namespace, "subresource": subresource}
     attributes = {name: value for name, value in fields.items() if value}

@@ -1,7 +1,7 @@
-"""EDGE: one HTTP exchange with an API server: connects, sends, reads the complete answer or fails.
+"""EDGE: one HTTP exchange with an API server: connect, send, read the complete response or fail.
 
-`client` decides what an answer means and what is tried again; here an answer is complete or there is none. A watch's
-answer never ends: `stream` yields its lines as they arrive.
+`client` decides what a response means and what is retried; here a response is complete or there is none. A watch's
+response never ends: `stream` yields its lines as they arrive.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ApiRequest:
 
 @dataclass(frozen=True, slots=True)
 class ApiResponse:
-    """A complete answer; header names in lower case."""
+    """A complete response; header names are in lower case."""
 
     status: int
     headers: dict[str, str] = field(repr=False)
@@ -58,7 +58,7 @@ class ApiConnection:
     def __init__(self, access: Access, settings: KubeSettings) -> None:
         """Create a connection that opens later: plain or TLS, direct or by CONNECT through the kubeconfig's http proxy.
 
-        ClusterError if the address, the certificate files or the proxy cannot be used.
+        Raise ClusterError if the address, the certificate files or the proxy cannot be used.
         """
         self._access = access
         self._settings = settings
@@ -91,9 +91,9 @@ class ApiConnection:
             self._connection.set_tunnel(host, port)
 
     def exchange(self, request: ApiRequest, before: Callable[[], None] | None = None) -> ApiResponse:
-        """Ask; OSError or HTTPException when no complete answer came, then `sent` says whether it may have arrived.
+        """Send a request and return the complete response; after an OSError or HTTPException `sent` tells if it left.
 
-        `before` is called with the connection open, right before the first byte leaves; what it raises ends the try.
+        `before` is called with the connection open, right before the first byte is sent; if it raises, nothing is sent.
         """
         deadline = time.monotonic() + self._settings.deadline_seconds
         try:
@@ -104,7 +104,7 @@ class ApiConnection:
             raise
 
     def stream(self, path: str, idle_seconds: float) -> ApiResponse | Stream:
-        """GET an answer without end; a whole Answer when the server refuses."""
+        """GET a response without end; return a complete ApiResponse if the server refuses."""
         try:
             response = self._ask(ApiRequest(path), None)
             if response.status != 200:
@@ -116,11 +116,11 @@ class ApiConnection:
         return Stream(response, self._socket, idle_seconds)
 
     def close(self) -> None:
-        """Drop the connection; the next exchange opens a new one."""
+        """Close the connection; the next exchange opens a new one."""
         self._connection.close()
 
     def _ask(self, request: ApiRequest, before: Callable[[], None] | None) -> http.client.HTTPResponse:
-        """Send and read the answer's head."""
+        """Send the request and read the response's status and headers."""
         self.sent = False
         headers = {"Accept": request.accept, "User-Agent": "cotenant"}
         authorization = self._access.authorization()
@@ -145,12 +145,12 @@ class ApiConnection:
 
 
 class Stream:
-    """The lines of a watch; read by one thread, stopped by any."""
+    """The lines of a watch's response; one thread reads them, any thread may stop them."""
 
     def __init__(
         self, response: http.client.HTTPResponse, connected: socket.socket | None, idle_seconds: float
     ) -> None:
-        """Silence longer than `idle_seconds` is a TimeoutError of `lines`."""
+        """Prepare to read; `lines` raises TimeoutError after `idle_seconds` without a complete line."""
         self._response = response
         self._socket = connected
         self._idle_seconds = idle_seconds
@@ -158,11 +158,11 @@ class Stream:
             connected.settimeout(idle_seconds)
 
     def lines(self, gather_seconds: float = 0.0) -> Iterator[bytes]:
-        """Complete lines, however they were cut into pieces; a last piece without its end is an IncompleteRead.
+        """Yield complete lines, however the server split them; raise IncompleteRead if the last line has no end.
 
-        A line that trickles in for longer than the idle time is as silent as none. gather_seconds: once all that came
-        is read, what follows is left so long, and then read together: each waking for a single line costs more than
-        the line. The first one after a quiet time is not left.
+        A line that takes longer than the idle time to arrive is a TimeoutError, too. Once everything that has arrived
+        is read, wait `gather_seconds` and read the next lines together, because each wake-up costs more than a line.
+        The first line after a quiet period is not delayed.
         """
         rest, since = bytearray(), time.monotonic()
         for chunk in self._pieces():
@@ -182,7 +182,7 @@ class Stream:
             raise http.client.IncompleteRead(bytes(rest))
 
     def _pieces(self) -> Iterator[bytes]:
-        """The body as it comes; IncompleteRead when it breaks off."""
+        """Yield the body as it arrives; raise IncompleteRead if it breaks off."""
         if not self._response.chunked:
             while piece := self._response.read1(CHUNK_BYTES):
                 yield piece
@@ -203,7 +203,7 @@ class Stream:
         return bool(isinstance(connected, ssl.SSLSocket) and connected.pending()) or _readable(connected)
 
     def stop(self) -> None:
-        """End `lines` wherever its thread waits."""
+        """End `lines`, even while its thread waits for data."""
         if self._socket is not None:
             with contextlib.suppress(OSError):
                 # The plain socket's shutdown: that of TLS would change the object under the reader.
@@ -211,7 +211,7 @@ class Stream:
 
 
 class Chunks:
-    """Takes the chunked transfer coding (RFC 9112, 7.1) off a body that comes in pieces; trailers are ignored."""
+    """A decoder of the chunked transfer coding (RFC 9112, 7.1) for a body that arrives in pieces, without trailers."""
 
     def __init__(self) -> None:
         """Before the first byte."""
@@ -254,13 +254,13 @@ class Chunks:
 
 
 class _Whole(http.client.HTTPConnection):
-    """Sends head and body together: one packet where possible, and never half of what a guard let pass."""
+    """Sends head and body together: one packet if possible, and never only half of what a guard permitted."""
 
     _parts: list[bytes] | None = None
 
     @contextlib.contextmanager
     def buffer_writes(self) -> Iterator[Callable[[], None]]:
-        """Keep what is sent until the given function is called."""
+        """Buffer what is sent until the yielded function is called."""
         parts: list[bytes] = []
         self._parts = parts
 
@@ -274,7 +274,7 @@ class _Whole(http.client.HTTPConnection):
             self._parts = None
 
     def send(self, data: Any) -> None:
-        """Keep or send."""
+        """Buffer the data or send it."""
         if self._parts is None:
             super().send(data)
         else:
@@ -282,7 +282,7 @@ class _Whole(http.client.HTTPConnection):
 
 
 class _NamedHTTPSConnection(_Whole, http.client.HTTPSConnection):
-    """HTTPS whose certificate may be issued for another name than the host's (kubeconfig's tls-server-name)."""
+    """HTTPS with a certificate that may be issued for another name than the host's (kubeconfig's tls-server-name)."""
 
     server_name = ""
 
@@ -296,16 +296,16 @@ class _NamedHTTPSConnection(_Whole, http.client.HTTPSConnection):
 
 
 def _readable(connected: socket.socket) -> bool:
-    """Return whether unrequested data has arrived: on an idle connection that is its end."""
+    """Return whether unrequested data has arrived; on an idle connection this means that the server closed it."""
     poll = select.poll()
     poll.register(connected, select.POLLIN)
     return bool(poll.poll(0))
 
 
 def cluster_tls(access: Access, ca_file: str, *, verify: bool) -> ssl.SSLContext:
-    """Our side of TLS to a server of the cluster, with our certificate where we have one.
+    """Return the TLS context for connections to servers of the cluster, with our client certificate if there is one.
 
-    ca_file: the authority that verifies it, "" for the machine's own. OSError or SSLError when a file is unusable.
+    `ca_file` is the authority to verify with, "" for the machine's own. Raise OSError or SSLError for an unusable file.
     """
     context = accept_older_authorities(ssl.create_default_context(cafile=ca_file or None))
     if access.cert_file:
@@ -317,7 +317,7 @@ def cluster_tls(access: Access, ca_file: str, *, verify: bool) -> ssl.SSLContext
 
 
 def _whole_response(response: http.client.HTTPResponse, deadline: float) -> ApiResponse:
-    """The answer; IncompleteRead when its body was cut, TimeoutError when it trickled past the deadline."""
+    """Return the response; raise IncompleteRead if its body was cut, TimeoutError if it arrived past the deadline."""
     chunks = []
     while chunk := response.read1(CHUNK_BYTES):
         chunks.append(chunk)

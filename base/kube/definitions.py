@@ -1,7 +1,7 @@
-"""EDGE: whether the kinds that an API server serves are those that this version writes: its OpenAPI beside our CRDs.
+"""EDGE: compare the custom resources that an API server serves (OpenAPI) with the CRDs of this version.
 
-Every account may read the OpenAPI, so that the manager needs no right to read definitions. A field that the server's
-schema lacks is one that it would refuse (server-side apply) or drop.
+Every account may read the OpenAPI, so that the manager needs no right to read CRDs. A field that the server's schema
+lacks is refused (server-side apply) or dropped by it.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _MEASURES: Final[Mapping[str, str]] = {
 
 
 def older_definitions(client: KubeClient) -> list[str]:
-    """A sentence for each of our kinds that the cluster serves in an older form; a kind that is absent is none of them.
+    """Return a sentence for each of our kinds that the cluster serves in an older form; a missing kind is not reported.
 
-    ClusterError when the OpenAPI cannot be read.
+    Raise ClusterError if the OpenAPI cannot be read.
     """
     documents: dict[str, Schema | None] = {}
     found = []
@@ -55,14 +55,14 @@ def older_definitions(client: KubeClient) -> list[str]:
 
 
 def shipped_definitions() -> Iterator[Mapping[str, Any]]:
-    """The CustomResourceDefinitions of this version, by name."""
+    """Yield the CustomResourceDefinitions of this version, sorted by name."""
     for file in sorted((deploy() / "crds").iterdir(), key=lambda path: path.name):
         if file.name.endswith(".yaml"):
             yield yaml.safe_load(file.read_text("utf-8"))
 
 
 def served_schema(document: Schema, group: str, version: str, kind: str) -> Schema | None:
-    """The schema of a kind in an OpenAPI document; None when it is not served."""
+    """Return the schema of a kind in an OpenAPI document, or None if the kind is not served."""
     wanted = {"group": group, "version": version, "kind": kind}
     schemas = (document.get("components") or {}).get("schemas") or {}
     return next(
@@ -71,11 +71,11 @@ def served_schema(document: Schema, group: str, version: str, kind: str) -> Sche
 
 
 def missing_fields(ours: Schema, served: Schema, path: str = "", *, is_shared: bool = False) -> Iterator[str]:
-    """Fields, values and types of our schema that the served one does not take, by path.
+    """Yield the fields, values and types of our schema that the served schema does not accept, by path.
 
-    A schema that takes all of them lacks none; one without fields takes no entries of a map either. is_shared: the
-    kind is Koordinator's too, whose definition has bounds that ours leaves out (32,768 characters of a condition's
-    message); what we write is far within them.
+    A schema that preserves unknown fields lacks none; one without fields accepts no entries of a map either.
+    `is_shared` means that the kind is Koordinator's too, whose CRD has bounds that ours leaves out (32,768 characters
+    of a condition's message); cotenant's values are far within them.
     """
     if served.get(KEEPS_ALL):
         return
@@ -104,7 +104,7 @@ def missing_fields(ours: Schema, served: Schema, path: str = "", *, is_shared: b
 
 
 def _narrower_bounds(ours: Schema, served: Schema, path: str, *, is_shared: bool) -> Iterator[str]:
-    """Bounds of the served schema that refuse what ours allows."""
+    """Yield the bounds of the served schema that refuse values which ours allows."""
     for name, sign in _BOUNDS.items():
         bound, own = served.get(name), ours.get(name)
         if bound is None or (own is None and is_shared):
@@ -114,7 +114,7 @@ def _narrower_bounds(ours: Schema, served: Schema, path: str, *, is_shared: bool
 
 
 def _takes_type(ours: Schema, served: Schema) -> bool:
-    """Return whether the served schema takes the type of ours; one that names none takes all."""
+    """Return whether the served schema accepts the type of ours; a schema without a type accepts all."""
     if served.get(INT_OR_STRING) or not served.get("type"):
         return True
     if ours.get(INT_OR_STRING):

@@ -1,7 +1,7 @@
 """EDGE: find the Prometheus-compatible server that already runs in the cluster, by the labels of its Service.
 
-One list of Services, matched here against a table of the labels that charts give, in the order VictoriaMetrics, Thanos,
-Mimir, Prometheus: where several run, the first usually holds the longest history. The profiler tries them in order.
+One list of Services is matched against a table of the labels that charts set, in the order VictoriaMetrics, Thanos,
+Mimir, Prometheus: the first of these usually has the longest history. The profiler tries them in that order.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Flavour(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DiscoveryRule:
-    """Labels of a Service (all must be equal), and the path under which it serves the Prometheus API."""
+    """The labels that identify a Service (all must match), and the path at which it serves the Prometheus API."""
 
     flavour: Flavour
     labels: Mapping[str, str]
@@ -76,7 +76,7 @@ _PORT_NAMES: Final = ("http", "http-web", "web", "http-query", "http-metrics", "
 
 @dataclass(frozen=True, slots=True)
 class PrometheusService:
-    """A Service that should speak the Prometheus API, and the two ways to it."""
+    """A Service that probably serves the Prometheus API, with its addresses in the cluster and through the proxy."""
 
     flavour: Flavour
     namespace: str
@@ -87,13 +87,13 @@ class PrometheusService:
 
     @property
     def proxy_path(self) -> str:
-        """Path below the API server's address; needs the right `get` on services/proxy."""
+        """Path of the Service below the API server's URL; reading it needs the right `get` on services/proxy."""
         name = f"{self.scheme}:{self.service}" if self.scheme == "https" else self.service
         return f"/api/v1/namespaces/{self.namespace}/services/{name}:{self.port}/proxy{self.api_path}"
 
     @property
     def cluster_url(self) -> str:
-        """Address from inside the cluster."""
+        """URL of the Service for clients inside the cluster."""
         return f"{self.scheme}://{self.service}.{self.namespace}.svc:{self.port}{self.api_path}"
 
 
@@ -116,13 +116,13 @@ class Service(msgspec.Struct):
 
 
 def find_prometheus(client: KubeClient, namespace: str = "") -> tuple[PrometheusService, ...]:
-    """Candidates of the cluster or of one namespace, best first; ClusterForbidden when Services may not be listed."""
+    """Return candidates of the cluster or a namespace, best first; ClusterForbidden if Services may not be listed."""
     path = f"/api/v1/namespaces/{namespace}/services" if namespace else SERVICES
     return candidates(client.list(path, Service))
 
 
 def candidates(services: Sequence[Service]) -> tuple[PrometheusService, ...]:
-    """Services that match a rule, by the order of the rules, then namespace and name. Pure."""
+    """Return the Services that match a rule, in the order of the rules, then by namespace and name. Pure."""
     ranked = []
     for service in services:
         labels = (service.metadata.labels or {}).items()

@@ -1,7 +1,7 @@
 """EDGE: Kubernetes Events: one object for repeated occurrences, written by server-side apply.
 
-`record` only notes, from any thread, and never fails; `flush` writes what may be written now. The API server lets
-neither note nor first time of an Event change, so both are those of its first occurrence, also after a restart.
+`record` only stores the occurrence, from any thread, and never fails; `flush` writes what may be written now. The API
+server does not let an Event's note and first time change: both are those of its first occurrence, even after a restart.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _EventObject(msgspec.Struct, rename="camel"):
 
 
 class EventRecorder:
-    """Events of one component, such as "cotenant-manager"."""
+    """A recorder of the Events of one component, such as "cotenant-manager"."""
 
     def __init__(
         self, client: KubeClient, component: str, clock: Clock, guard: Callable[[], None] = no_lease_required
@@ -53,21 +53,21 @@ class EventRecorder:
         self._flushing = threading.Lock()
 
     def record(self, regarding: Regarding, reason: str, note: str, warning: bool = False, template: str = "") -> None:
-        """Note that something happened to an object.
+        """Record an Event on an object, to be written by the next `flush`.
 
-        reason: CamelCase; template: the note without what differs each time (numbers, times).
+        `reason` is in CamelCase; `template` is the note without the parts that differ each time (numbers, times).
         """
         self.record_occurrence(EventSubject(regarding, reason, template or note, warning), note)
 
     def record_occurrence(
         self, subject: EventSubject, note: str, annotations: Mapping[str, str] = NOTHING_MORE
     ) -> None:
-        """Note one occurrence of a subject; annotations: of the Event, each time those of the last occurrence."""
+        """Record one occurrence of a subject; the Event has the `annotations` of its last occurrence."""
         with self._lock:
             self._backlog.add(subject, note, self._clock.now_seconds(), annotations)
 
     def flush(self) -> int:
-        """Write what is due; how many Events were written. What could not be is tried at the next one."""
+        """Write the Events that are due and return their number; failed writes are retried at the next call."""
         with self._lock:
             due = self._backlog.due(self._clock.now_seconds())
         written = 0
@@ -94,7 +94,7 @@ class EventRecorder:
         self._client.close()
 
     def _write(self, subject: EventSubject, series: EventOccurrences) -> None:
-        """Apply the Event with its pending occurrences added to those that the server has."""
+        """Apply the Event, with the pending occurrences added to the count that the server has."""
         about = subject.regarding
         address = Address(API_VERSION, "events", subject.event_name(self._component), about.namespace or "default")
         stored = self._client.get(address.path, _EventObject)
@@ -106,7 +106,7 @@ class EventRecorder:
 def _body(
     address: Address, subject: EventSubject, series: EventOccurrences, stored: _EventObject | None, component: str
 ) -> dict[str, Any]:
-    """The Event; `stored` is what the server has of it."""
+    """Return the Event's body; `stored` is the Event that the server has, or None."""
     before = max(1, stored.series.count if stored.series else 0) if stored else 0
     count = before + series.pending
     about = subject.regarding

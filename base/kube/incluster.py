@@ -3,7 +3,7 @@
     files, env = AccountFiles(token_file, ca_file), os.environ
     client = KubeClient(service_account(files, env), settings.kube, reload=lambda: service_account(files, env))
 
-The kubelet renews the token in its file long before it expires; it is read again once a minute and after a refusal.
+The kubelet renews the token in its file long before it expires; the file is read once a minute and after a refusal.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from cotenant.base.kube.auth import Access
 
 REREAD_SECONDS: Final = 60.0
 _FIX: Final = (
-    "Run in a pod with a service account, set enforcer.api_server, enforcer.token_file and enforcer.ca_file, or give "
-    "the pods in a file: --pods, enforcer.pods_file."
+    "Run in a pod with a service account, or set enforcer.api_server, enforcer.token_file and enforcer.ca_file, or "
+    "read the pods from a file (--pods, enforcer.pods_file)."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class AccountFiles:
-    """Files of the token and of the authority; `server` in place of the environment's."""
+    """Paths of a service account's token and certificate authority; `server` replaces the environment's API server."""
 
     token: str
     ca: str
@@ -36,7 +36,7 @@ class AccountFiles:
 def service_account(files: AccountFiles, env: Mapping[str, str]) -> Access:
     """Return the access of the service account.
 
-    Raises ClusterError if the address, the token or the certificate authority is missing.
+    Raise ClusterError if the address, the token or the certificate authority is missing.
     """
     if not Path(files.ca).is_file():
         raise ClusterError(f"no access to a cluster: there is no file {files.ca}", fix=_FIX)
@@ -46,7 +46,7 @@ def service_account(files: AccountFiles, env: Mapping[str, str]) -> Access:
 
 
 def server_of(env: Mapping[str, str]) -> str:
-    """The API server from the environment that the kubelet sets for pods; ClusterError outside of a pod."""
+    """Return the API server's URL from the environment that the kubelet sets; raise ClusterError outside of a pod."""
     host, port = env.get("KUBERNETES_SERVICE_HOST", ""), env.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:
         raise ClusterError("no access to a cluster: KUBERNETES_SERVICE_HOST is not set", fix=_FIX)
@@ -54,14 +54,14 @@ def server_of(env: Mapping[str, str]) -> str:
 
 
 class _Token:
-    """The file's text, kept for a minute; a file that cannot be read for a moment leaves the token that was read."""
+    """The text of the token's file, cached for a minute; while the file is unreadable the last text is used."""
 
     def __init__(self, path: Path, monotonic: Callable[[], float]) -> None:
         self._path, self._monotonic = path, monotonic
         self._text, self._read_at = "", -float("inf")
 
     def header(self) -> str:
-        """Value of the Authorization header."""
+        """Return the value of the Authorization header."""
         now = self._monotonic()
         if now - self._read_at >= REREAD_SECONDS or not self._text:
             self._text, self._read_at = self._read(), now
@@ -75,5 +75,5 @@ class _Token:
                 return self._text
             raise ClusterError(f"no access to a cluster: the token cannot be read: {error}", fix=_FIX) from error
         if not text or any(c.isspace() for c in text):
-            raise ClusterError(f"no access to a cluster: {self._path} holds no token", fix=_FIX)
+            raise ClusterError(f"no access to a cluster: {self._path} contains no token", fix=_FIX)
         return text

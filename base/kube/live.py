@@ -1,8 +1,8 @@
-"""EDGE: reads the present cluster from the API server into the types of `cotenant.base.cluster`.
+"""EDGE: read the current state of the cluster from the API server into the types of `cotenant.base.cluster`.
 
-A node's own inputs (`node_inputs`) take no notes: half of them would explain another number than the published one.
-Lists what `objects` decodes and `projection` translates; `overlay` lays the result over history. What may not be read
-is a note, not a failure: a scan without rights on HPAs is still a scan.
+`objects` decodes the lists and `projection` converts them; `overlay` merges the result with history. What may not be
+read is a note, not a failure: a scan without rights on HPAs is still a scan. `node_inputs` reads all inputs of one node
+or fails, because half of them would explain another number than the published one.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ LISTED: Final = (PODS, NODES, *CONTROLLERS.values(), AUTOSCALERS, LIMIT_RANGES, 
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """A workload's labels, its annotations that speak to cotenant, and whose object an operator writes it by."""
+    """A workload's labels, its annotations for cotenant, and `operator`: the object ("KIND NAME") that manages it."""
 
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
@@ -66,11 +66,11 @@ class Marks:
 
 @dataclass(frozen=True, slots=True)
 class LiveCluster(ListedFacts):
-    """The current state of the cluster; None = could not be listed.
+    """The current state of the cluster; a field is None if its objects could not be listed.
 
-    `containers` has each pod's containers by (namespace, pod), `own_amounts` what pods themselves have, `marks` the
-    marks written on each workload that was seen; `unread`: pods that exist and have an amount that cannot be read;
-    `listed_kinds`: those of LASTING that could be listed; `verticals`: why autoscalers write requests of workloads.
+    `containers` has each pod's containers by (namespace, pod), `own_amounts` the pod-level amounts, `marks` the labels
+    and annotations of each workload; `unread` are existing pods with an unreadable amount; `listed_kinds` are those of
+    LASTING that could be listed; `verticals` tells why VerticalPodAutoscalers write requests of workloads.
     """
 
     nodes: tuple[Node, ...] | None = None
@@ -86,22 +86,22 @@ class LiveCluster(ListedFacts):
 
 
 class ObjectLister(Protocol):
-    """Reads lists of objects, and single ones: a client of the API server, or one that also knows what it watches."""
+    """An interface to get and list objects: a client of the API server, or a reader that also uses watched objects."""
 
     def get(self, path: str, kind: type[ItemT]) -> ItemT | None:
-        """One object; None when there is none."""
+        """Return one object, or None if it does not exist."""
 
     def list(self, path: str, kind: type[ItemT]) -> Many[ItemT]:
-        """All objects of a collection; ClusterError when they cannot be had."""
+        """Return all objects of a collection; raise ClusterError if they cannot be listed."""
 
 
 def observe(client: ObjectLister) -> LiveCluster:
-    """List what runs, who owns it and what bounds it; ClusterForbidden only when pods may not be listed."""
+    """List the cluster's pods, nodes, workloads and bounds; raise ClusterForbidden only if pods may not be listed."""
     return observe_pods(client, list(map(seen_pod, client.list(PODS, PodObject))))
 
 
 def observe_pods(client: ObjectLister, pods: Sequence[SeenPod]) -> LiveCluster:
-    """List what belongs to these pods, which are all that there are; no error: what may not be listed is a note."""
+    """List nodes, workloads and bounds for `pods`, which are all pods there are; a list that fails becomes a note."""
     notes: list[str] = []
     controllers, listed_kinds = _controllers(client, notes)
     workloads = Workloads(owners_of(controllers, pods))
@@ -141,7 +141,7 @@ def observe_pods(client: ObjectLister, pods: Sequence[SeenPod]) -> LiveCluster:
 
 
 def _controllers(client: ObjectLister, notes: list[str]) -> tuple[dict[WorkloadRef, ControllerObject], set[str]]:
-    """Every controller that may be listed, by its own reference, and the kinds that could be listed."""
+    """Return every controller that may be listed, by its reference, and the kinds that could be listed."""
     listed = {kind: _list_optional(client, path, ControllerObject, notes) for kind, path in CONTROLLERS.items()}
     controllers = {
         WorkloadRef(thing.metadata.namespace, kind, thing.metadata.name): thing
@@ -154,7 +154,7 @@ def _controllers(client: ObjectLister, notes: list[str]) -> tuple[dict[WorkloadR
 def _containers(
     pods: Sequence[SeenPod], workloads: Workloads, controllers: Mapping[WorkloadRef, ControllerObject]
 ) -> dict[tuple[str, str], tuple[Container, ...]]:
-    """Each pod's containers, judged by its direct controller's template, else by the workload's; once for a shape."""
+    """Return the containers of each pod, compared with the template of its direct controller, else its workload's."""
     of_shape: dict[int, tuple[Container, ...]] = {}
     for pod in pods:
         shape = pod.shape
@@ -169,7 +169,7 @@ def _containers(
 def _marks(
     pods: Sequence[SeenPod], workloads: Workloads, controllers: Mapping[WorkloadRef, ControllerObject]
 ) -> dict[WorkloadRef, Marks]:
-    """Return the marks of each workload; those of its own object override those from the template on its pods."""
+    """Return the marks of each workload; those of its own object override those of its pods' template."""
     marks: dict[WorkloadRef, Marks] = {}
     for pod in sorted(pods, key=lambda p: (p.accepted_seconds is not None, p.accepted_seconds, p.name)):
         marks[workloads.of(pod)] = Marks(pod.shape.labels, pod.shape.annotations)
@@ -189,7 +189,7 @@ def _limit_ranges(client: ObjectLister, notes: list[str]) -> tuple[LimitRange, .
 
 
 def _quotas(client: ObjectLister, notes: list[str]) -> tuple[Quota, ...] | None:
-    """Quotas that count all pods of their namespace; one with scopes bounds some of them and cannot clamp the rest."""
+    """Return the quotas that count all pods of their namespace; one with scopes counts only some and is left out."""
     listed = _list_optional(client, QUOTAS, QuotaObject, notes)
     if listed is None:
         return None
@@ -210,7 +210,7 @@ def _version(client: ObjectLister, notes: list[str]) -> str:
 
 
 def _list_optional(client: ObjectLister, path: str, kind: type[ItemT], notes: list[str]) -> list[ItemT] | None:
-    """A list that a scan can do without; None, and a note, when it cannot be had."""
+    """Return a list that a scan can do without; None, with a note, if it cannot be read."""
     try:
         return client.list(path, kind)
     except ClusterError as error:
@@ -219,12 +219,12 @@ def _list_optional(client: ObjectLister, path: str, kind: type[ItemT], notes: li
 
 
 def _all(project: Callable[[Any], ItemT], objects: Sequence[Any] | None, notes: list[str]) -> tuple[ItemT, ...] | None:
-    """Every object that can be projected; None stays None."""
+    """Return every object that can be converted; None remains None."""
     return None if objects is None else tuple(_project_readable(project, objects, notes))
 
 
 def _project_readable(project: Callable[[Any], ItemT], objects: Sequence[Any], notes: list[str]) -> list[ItemT]:
-    """Every object that can be projected; one that cannot be read is left out and noted."""
+    """Return every object that can be converted; an unreadable one is left out with a note."""
     projected = []
     for thing in objects:
         try:
@@ -242,8 +242,8 @@ def _project_readable(project: Callable[[Any], ItemT], objects: Sequence[Any], n
 class NodeInputs:
     """The inputs from which a node's reclaimable capacity is computed.
 
-    metric: the node's report, None = none was made; pods: those that have not ended; config_map: data of
-    slo-controller-config, None = there is no such ConfigMap; notes: sentences about what could not be read.
+    `metric` is the node's report, None if there is none; `pods` are those that have not ended; `config_map` is the data
+    of slo-controller-config, None if that ConfigMap does not exist; `notes` are sentences about unreadable objects.
     """
 
     node: Node
@@ -254,13 +254,13 @@ class NodeInputs:
 
 
 def node_inputs(client: KubeClient, name: str, namespace: str) -> NodeInputs:
-    """Read the inputs of the node of that name; raise NoData if there is no such node.
+    """Read the inputs of the node of this name; raise NoData if there is no such node.
 
-    namespace: the namespace of slo-controller-config.
+    `namespace` is the namespace of slo-controller-config.
     """
     node = client.get(f"/api/v1/nodes/{quote(name, safe='')}", NodeWire)
     if node is None:
-        raise NoData(f"no node is named {name}", fix="kubectl get nodes lists all of them.")
+        raise NoData(f"no node is named {name}", fix="`kubectl get nodes` lists all nodes.")
     report = client.get(f"/apis/{SLO_GROUP}/nodemetrics/{quote(name, safe='')}")
     config_map = client.get(
         f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps/{SLO_CONFIG_MAP}", ConfigMapObject
@@ -276,7 +276,7 @@ def node_inputs(client: KubeClient, name: str, namespace: str) -> NodeInputs:
 
 
 def _pods(listed: list[PodObject]) -> tuple[tuple[Pod, ...], tuple[str, ...]]:
-    """Pods that have not ended, and a sentence about each that is left out because a quantity cannot be read."""
+    """Return the pods that have not ended, and a sentence about each that is left out for an unreadable quantity."""
     pods, notes = [], []
     for pod in listed:
         if pod.status.phase not in ENDED_PHASES:

@@ -1,6 +1,6 @@
-"""The fields of workloads, autoscalers and bounds that we read; Pods and Nodes: `kubernetes.models`. Pure.
+"""The fields of workloads, autoscalers and bounds that cotenant reads; Pods and Nodes: `kubernetes.models`. Pure.
 
-What is not named here never becomes a Python object. `projection` turns them into the vocabulary.
+Fields that are not named here never become Python objects. `projection` converts the structs.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class _ControllerSpec(msgspec.Struct, rename="camel"):
 
 
 class ControllerObject(msgspec.Struct):
-    """A Deployment, StatefulSet, DaemonSet, ReplicaSet, Job or CronJob: whose it is and what its template names."""
+    """A Deployment, StatefulSet, DaemonSet, ReplicaSet, Job or CronJob: its metadata and its template's containers."""
 
     metadata: DatedMeta
     spec: _ControllerSpec = msgspec.field(default_factory=_ControllerSpec)
 
     def template_names(self) -> frozenset[str] | None:
-        """Names of the template's containers, init containers included; None when it has no template."""
+        """Return the names of the template's containers, including init containers; None if it has no template."""
         job = self.spec.job_template
         template = job.spec.template if job else self.spec.template
         if template is None:
@@ -56,7 +56,7 @@ class AutoscalerObject(msgspec.Struct):
 
 
 class LimitItem(msgspec.Struct, rename="camel"):
-    """One item of a LimitRange; `type` says what it bounds."""
+    """One item of a LimitRange; its `type` tells whether it bounds containers, pods or claims."""
 
     type: str
     min: Quantities | None = None

@@ -1,8 +1,8 @@
-"""Merges a LiveCluster into an Inventory from history. Pure.
+"""Merge a LiveCluster into an Inventory from history. Pure.
 
 History (Prometheus) knows the pods that are gone; the API server knows labels, annotations, exact requests, roles and
-bounds of what is there. Where both speak of the same object the API server is believed, but a pod keeps the start that
-history saw. What the API server could list and does not show is gone: a node, an autoscaler, a bound.
+bounds of existing objects. For an object that is in both, the API server's facts count, but a pod keeps the start that
+history has. An object of a listed kind that the API server does not list is gone: a node, an autoscaler, a bound.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PodsOf = Mapping[WorkloadRef, Sequence[Pod]]
 
 
 def overlay(inventory: Inventory, live: LiveCluster) -> Inventory:
-    """The inventory with all running objects from the API server; unreadable ones keep their previous state."""
+    """Return the inventory with the current objects of the API server; unreadable ones keep their previous state."""
     now = _add_recorded_owners(live.pods, inventory.pods)
     running: dict[WorkloadRef, list[Pod]] = defaultdict(list)
     for pod in (pod for pod in now if not pod.placeholder):  # these are no workload's, but for the plan that wants them
@@ -55,7 +55,7 @@ def overlay(inventory: Inventory, live: LiveCluster) -> Inventory:
 
 
 def _add_recorded_owners(live: Sequence[Pod], recorded: Sequence[Pod]) -> tuple[Pod, ...]:
-    """The live pods; whose owner may not be listed has the one that history knows."""
+    """Return the live pods; a pod whose owner may not be listed gets the owner from history."""
     before = {(p.namespace, p.name): p.workload for p in recorded if p.owner_known}
     return tuple(
         p if p.owner_known or (p.namespace, p.name) not in before
@@ -65,9 +65,9 @@ def _add_recorded_owners(live: Sequence[Pod], recorded: Sequence[Pod]) -> tuple[
 
 
 def _pods(inventory: Inventory, live: Sequence[Pod], unread: Collection[tuple[str, str]]) -> tuple[Pod, ...]:
-    """All pods; one that ran and that the API server does not show among those that have not ended is over.
+    """Return all pods; a running pod of history that the API server does not list has ended.
 
-    A server that shows no pod at all tells nothing: ours would be among them.
+    If the server lists no pod at all, nothing is concluded: it would list at least cotenant's own.
     """
     before = {(p.namespace, p.name): p for p in inventory.pods}
     now = {(p.namespace, p.name): p for p in live}
@@ -83,7 +83,7 @@ def _pods(inventory: Inventory, live: Sequence[Pod], unread: Collection[tuple[st
 
 
 def _workload(recorded: Workload, pods: Sequence[Pod], live: LiveCluster) -> Workload:
-    """The workload as its pods are; during a rollout the youngest one has the new template."""
+    """Return the workload updated by its live pods; during a rollout the youngest pod has the new template."""
     marks = live.marks.get(recorded.ref, Marks(recorded.labels, recorded.annotations, recorded.operator))
     answered = {
         *(() if live.autoscalers is None else (Reason.AUTOSCALER_UNKNOWN,)),

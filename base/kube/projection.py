@@ -1,6 +1,6 @@
-"""Converts the API's objects to types of `cotenant.base.cluster`: nodes, pods, containers, bounds. Pure.
+"""Convert the API's objects to the types of `cotenant.base.cluster`: nodes, pods, containers, bounds. Pure.
 
-QuantityError names the object whose amount cannot be read; `live` leaves that object out and says so.
+QuantityError names the object with an unreadable amount; `live` leaves that object out with a note.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class _ResourceStatus(msgspec.Struct, rename="camel"):
 
 
 def node_of(node: NodeWire) -> Node:
-    """A Node with capacity and allocatable."""
+    """Convert a Node with its capacity and allocatable."""
     what = f"node {node.metadata.name}"
     return Node(
         name=node.metadata.name,
@@ -78,7 +78,7 @@ def node_of(node: NodeWire) -> Node:
 
 
 def zones_of(annotations: Mapping[str, str]) -> tuple[int, ...]:
-    """NUMA zones that the scheduler wrote on a pod; none when the annotation is missing or cannot be read."""
+    """Return the NUMA zones that the scheduler wrote on a pod; () if the annotation is missing or unreadable."""
     text = annotations.get(RESOURCE_STATUS_ANNOTATION)
     try:
         status = decoder_of(_ResourceStatus).decode(text) if text else None
@@ -88,15 +88,15 @@ def zones_of(annotations: Mapping[str, str]) -> tuple[int, ...]:
 
 
 def controller_of(meta: ObjectMeta) -> WorkloadRef | None:
-    """The direct controller; None without a controller, or for a static pod."""
+    """Return the direct controller of an object; None if it has none, or is a static pod."""
     owner = meta.controller
     return WorkloadRef(meta.namespace, owner.kind, owner.name) if owner and owner.kind != "Node" else None
 
 
 def containers_of(pod: PodObject) -> tuple[Container, ...]:
-    """All of the pod's containers, with the roles of its spec and the amounts that they have now.
+    """Return all containers of a pod, with their roles and their current amounts.
 
-    What the kubelet refuses of a resize is in the spec all the same, and no container has it.
+    A resize that the kubelet refuses is in the pod's spec, but not in the containers' current amounts.
     """
     what = f"pod {pod.metadata.namespace}/{pod.metadata.name}"
     main = [(c, ContainerRole.MAIN) for c in pod.spec.containers or []]
@@ -109,7 +109,7 @@ def containers_of(pod: PodObject) -> tuple[Container, ...]:
 
 
 def own_amounts_of(pod: PodObject) -> OwnAmounts:
-    """The amounts of the pod itself; a request that it does not name is its limit, as the API server's defaults are."""
+    """Return the pod-level amounts; a missing request is the limit, as the API server sets it by default."""
     what, own = f"pod {pod.metadata.namespace}/{pod.metadata.name}", pod.spec.resources or ResourcesWire()
     limits = _amounts(own.limits, what)
     return OwnAmounts(limits | _amounts(own.requests, what), limits)
@@ -131,12 +131,12 @@ def _container(spec: ResizableContainer, role: ContainerRole, present: PresentAm
 
 
 def own_annotations(meta: ObjectMeta) -> dict[str, str]:
-    """Annotations that speak to cotenant."""
+    """Return the annotations that cotenant reads."""
     return {k: v for k, v in (meta.annotations or {}).items() if k.startswith(ANNOTATION_PREFIX)}
 
 
 def autoscaler_of(scaler: AutoscalerObject) -> tuple[WorkloadRef, Autoscaler]:
-    """The scaled workload and its autoscaler; only utilisation targets of CPU and memory are kept."""
+    """Return the scaled workload and its autoscaler; only utilization targets of CPU and memory are kept."""
     spec, meta = scaler.spec, scaler.metadata
     target = WorkloadRef(meta.namespace, spec.scale_target_ref.kind, spec.scale_target_ref.name)
     least = 1 if spec.min_replicas is None else spec.min_replicas
@@ -145,7 +145,7 @@ def autoscaler_of(scaler: AutoscalerObject) -> tuple[WorkloadRef, Autoscaler]:
 
 
 def limit_ranges_of(thing: LimitRangeObject) -> tuple[LimitRange, ...]:
-    """A LimitRange object's bounds on containers and on pods, one for each resource that it bounds."""
+    """Return a LimitRange object's bounds on containers and on pods, one for each resource."""
     what = f"LimitRange {thing.metadata.namespace}/{thing.metadata.name}"
     items = [item for item in thing.spec.limits or [] if item.type in ("Container", "Pod")]
     candidates = [_bounds(item, resource, thing.metadata.namespace, what) for item in items for resource in Resource]
@@ -164,7 +164,7 @@ def _bounds(item: LimitItem, resource: Resource, namespace: str, what: str) -> L
 
 
 def quotas_of(thing: QuotaObject) -> tuple[Quota, ...]:
-    """A ResourceQuota's bounds on CPU and memory; the status' `hard` is what is enforced now."""
+    """Return a ResourceQuota's bounds on CPU and memory, from `hard` of its status, which is what is enforced."""
     meta, used = thing.metadata, thing.status.used or {}
     quotas: list[Quota] = []
     # One Quota for each bound on requests or limits of CPU and memory; other keys are ignored.
@@ -182,25 +182,25 @@ def quotas_of(thing: QuotaObject) -> tuple[Quota, ...]:
 
 
 def version_of(text: str) -> str:
-    """The plain version in a gitVersion: "v1.35.4-gke.100" is "1.35.4"; empty when there is none."""
+    """Return the plain version in a gitVersion: "v1.35.4-gke.100" is "1.35.4"; "" if there is none."""
     match = _VERSION.search(text)
     return match[0] if match else ""
 
 
 def _reclaimed_amounts(quantities: Quantities | None, what: str) -> dict[str, int]:
-    """Reclaimed capacity of a resource list, by name on the wire."""
+    """Return the reclaimed capacity in a resource list, by resource name."""
     texts = quantities or {}
     return {n: parse_bytes(texts[n], f"{what}, {n}") for n in EXTENDED_RESOURCES.values() if n in texts}
 
 
 def _amounts(quantities: Quantities | None, what: str) -> Amounts:
-    """CPU and memory of a resource list; other resources are ignored."""
+    """Return the CPU and memory of a resource list; other resources are ignored."""
     texts = quantities or {}
     return {r: parse_amount(r, texts[r.value], what) for r in Resource if r.value in texts}
 
 
 def vpa_targets(autoscalers: Iterable[VerticalAutoscalerObject]) -> dict[tuple[str, str], WorkloadRef]:
-    """Return the workload of each VerticalPodAutoscaler, by its namespace and name."""
+    """Return the target workload of each VerticalPodAutoscaler, by its namespace and name."""
     return {
         (vpa.metadata.namespace, vpa.metadata.name): WorkloadRef(vpa.metadata.namespace, target.kind, target.name)
         for vpa in autoscalers
@@ -209,7 +209,7 @@ def vpa_targets(autoscalers: Iterable[VerticalAutoscalerObject]) -> dict[tuple[s
 
 
 def vpa_writers(autoscalers: Iterable[VerticalAutoscalerObject]) -> dict[WorkloadRef, str]:
-    """Return why VerticalPodAutoscalers write the requests of workloads' pods, by workload."""
+    """Return, by workload, a sentence that names the VerticalPodAutoscaler which sets its pods' requests."""
     listed = list(autoscalers)
     targets = vpa_targets(listed)
     keyed = (((vpa.metadata.namespace, vpa.metadata.name), vpa.writes) for vpa in listed)
@@ -217,9 +217,9 @@ def vpa_writers(autoscalers: Iterable[VerticalAutoscalerObject]) -> dict[Workloa
 
 
 def vpa_history_of(checkpoint: CheckpointObject, targets: Mapping[tuple[str, str], WorkloadRef]) -> VpaHistory | None:
-    """Return the history that a checkpoint holds; None where it is empty, of another version or of no workload.
+    """Return the usage history in a checkpoint; None if it is empty, of an unknown version or of no workload.
 
-    QuantityError where it contradicts itself: a weight that is not a number, a bucket that does not exist, no times.
+    Raise QuantityError if it is inconsistent: a weight that is not a number, a bucket that does not exist, no times.
     """
     meta, spec = checkpoint.metadata, checkpoint.spec
     workload = targets.get((meta.namespace, spec.vpa_object_name))

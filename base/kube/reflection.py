@@ -1,8 +1,8 @@
-"""The state of a mirrored collection: takes lists and events, returns the present items and what changed. Pure.
+"""The state of a mirrored collection: takes lists and events, returns the current items and what changed. Pure.
 
-A resourceVersion is opaque: equality alone decides what is known already. Numbers that run backwards only raise a
-doubt, as does an event that came before or that fits no object; a doubt is settled by a fresh list, so that a watch
-which repeats or shuffles its events cannot leave a lie behind.
+A resourceVersion is opaque: only equality decides what is already known. Numbers that decrease only raise a doubt, as
+does a repeated event or one that fits no object; a doubt is settled by a new list, so that a watch which repeats or
+reorders its events cannot leave a wrong state behind.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ REMEMBERED: Final = 20_000
 
 
 class Item(NamedTuple, Generic[ValueT]):
-    """One object as it was at a version; value None: it cannot be read and is left out."""
+    """One object at a version; `value` is None if the object is unreadable and therefore left out."""
 
     uid: str
     version: str
@@ -30,7 +30,7 @@ class Item(NamedTuple, Generic[ValueT]):
 
 @dataclass(slots=True)
 class Reflection(Generic[ValueT]):
-    """The collection as lists and events tell it."""
+    """The current objects of a collection, built from lists and watch events."""
 
     items: dict[Key, Item[ValueT]] = field(default_factory=dict)
     changed: set[Key] = field(default_factory=set)
@@ -43,7 +43,7 @@ class Reflection(Generic[ValueT]):
     _highest: int = 0
 
     def replace(self, items: Mapping[Key, Item[ValueT]], version: str = "") -> None:
-        """Replace all objects by a complete list of one moment; only those that differ are reported as changed."""
+        """Replace all objects by a complete list; only those that differ are reported as changed."""
         for key, stored in self.items.items():
             now = items.get(key)
             if now is None or now.version != stored.version:
@@ -58,7 +58,7 @@ class Reflection(Generic[ValueT]):
         self._highest = _number(version)
 
     def put(self, key: Key, item: Item[ValueT], added: bool) -> None:
-        """Take in the object of an ADDED or MODIFIED event; sets `doubt` where it does not fit what is known."""
+        """Store the object of an ADDED or MODIFIED event; set `doubt` if the event contradicts the known state."""
         stored = self.items.get(key)
         if stored and (stored.uid, stored.version) == (item.uid, item.version):
             return
@@ -73,7 +73,7 @@ class Reflection(Generic[ValueT]):
         self._report(key, stored.value if stored else None, item.value, again=bool(stored and stored.uid != item.uid))
 
     def remove(self, key: Key, uid: str, version: str) -> None:
-        """Remove the object of a DELETED event; `version` is the deletion's. Sets `doubt` where it does not fit."""
+        """Remove the object of a DELETED event, which has the deletion's `version`; set `doubt` on a contradiction."""
         stored = self.items.get(key)
         if hash((uid, version)) in self._old or (stored and stored.uid != uid):
             self.doubt |= stored is not None
@@ -92,7 +92,7 @@ class Reflection(Generic[ValueT]):
         return taken
 
     def _report(self, key: Key, before: ValueT | None, now: ValueT | None, again: bool = False) -> None:
-        """`again`: another object of the same name, which is a change also when it looks alike."""
+        """Mark the key as changed; `again` means another object of the same name, a change even if it is equal."""
         if again or before != now:
             self.changed.add(key)
 
@@ -112,5 +112,5 @@ class Reflection(Generic[ValueT]):
 
 
 def _number(version: str) -> int:
-    """A version that looks like a number; 0 otherwise."""
+    """Return a version as a number; 0 if it does not look like one."""
     return int(version) if version.isascii() and version.isdigit() and len(version) < 25 else 0

@@ -1,7 +1,7 @@
-"""Pods as their objects tell of them, before their owners are known. Pure.
+"""Pods as their objects describe them, before their owners are known. Pure.
 
-What pods of one template have in common is their shape, which a keeper of many pods keeps once. The workload of a pod
-is found when its owners are listed (`Workloads`).
+The properties that pods of one template share are their shape, which is stored once for many pods. The workload of a
+pod is found when its owners are listed (`Workloads`).
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _PHASES: Final = {phase.value: phase for phase in PodPhase}
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class PodShape(PodClass):
-    """All that pods of one template and state have in common.
+    """The properties that pods of one template and state share.
 
-    controller: the direct one. annotations: those that speak to cotenant. containers: with the roles of the spec, empty
-    where an amount cannot be read. own: what the spec gives the pod itself. reported: names of the containers of which
-    its kubelet tells. refusal: the reason why its amounts cannot be read; "" where they can.
+    `controller` is the direct one; `annotations` are those that cotenant reads; `containers` have the roles of the
+    spec, and are empty if an amount is unreadable. `own` are pod-level amounts of the spec; `reported` are the
+    containers in the kubelet's status; `refusal` is the reason why the amounts are unreadable, "" if they are readable.
     """
 
     controller: WorkloadRef | None
@@ -60,7 +60,7 @@ class PodShape(PodClass):
 
 @dataclass(frozen=True, slots=True)
 class SeenPod:
-    """A pod; moments in Unix seconds: created, 0 where it does not say, and accepted by its kubelet."""
+    """A pod as listed; its times are Unix seconds: created (0 if unknown), and accepted by its kubelet."""
 
     namespace: str
     name: str
@@ -72,27 +72,27 @@ class SeenPod:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Namespace and name."""
+        """The pair (namespace, name)."""
         return self.namespace, self.name
 
     @property
     def start_seconds(self) -> int:
-        """Unix second at which it started, or else was created."""
+        """Unix second at which the kubelet accepted the pod, or else at which it was created."""
         return int(self.created_seconds if self.accepted_seconds is None else self.accepted_seconds)
 
     @property
     def occupies_node(self) -> bool:
-        """True if it was placed and has not ended."""
+        """True if the pod is bound to a node and has not ended."""
         return bool(self.node) and self.shape.phase not in ENDED_PHASES
 
 
 def seen_pod(pod: PodObject) -> SeenPod:
-    """Return the pod of an object."""
+    """Convert a Pod object of the API."""
     return with_shape(pod, shape_of(pod))
 
 
 def with_shape(pod: PodObject, shape: PodShape) -> SeenPod:
-    """Return the pod of an object whose shape is known."""
+    """Convert a Pod object of the API whose shape is already known."""
     meta, started = pod.metadata, pod.status.start_time
     return SeenPod(
         namespace=sys.intern(meta.namespace),
@@ -106,7 +106,7 @@ def with_shape(pod: PodObject, shape: PodShape) -> SeenPod:
 
 
 def shape_of(pod: PodObject) -> PodShape:
-    """Return the shape of a pod; of one that cannot be read all that can be, with the reason."""
+    """Return the shape of a pod; an unreadable one has its readable properties and the reason."""
     meta = pod.metadata
     shape = PodShape(None, {}, {}, pod.status.phase)
     try:
@@ -134,7 +134,7 @@ def shape_of(pod: PodObject) -> PodShape:
 
 
 class Workloads:
-    """The workload of each pod by its owners; pods of one shape have the same, which is looked up once."""
+    """The workload of each pod, found by its owners; looked up once per shape, whose pods have the same workload."""
 
     def __init__(self, owners: Owners) -> None:
         """owners: as `owners_of` has them."""
@@ -142,14 +142,14 @@ class Workloads:
         self._known: dict[int, tuple[PodShape, tuple[WorkloadRef, bool]]] = {}
 
     def of(self, pod: SeenPod) -> WorkloadRef:
-        """The topmost known controller, the pod itself when it has none."""
+        """Return the topmost known controller of a pod, or the pod itself if it has none."""
         return self.topmost(pod)[0]
 
     def topmost(self, pod: SeenPod) -> tuple[WorkloadRef, bool]:
-        """The topmost known controller, the pod itself when it has none; and whether it is known that none is above it.
+        """Return a pod's topmost known controller, or the pod itself, and whether it surely has no owner above it.
 
-        A ReplicaSet that could not be listed is led on by the pod-template-hash that its Deployment put into its name,
-        a ReplicationController by the label of its DeploymentConfig.
+        The owner of a ReplicaSet that could not be listed is found by the pod-template-hash in its name, that of a
+        ReplicationController by its pods' DeploymentConfig label.
         """
         shape = pod.shape
         if shape.controller is None:
@@ -174,7 +174,7 @@ class Workloads:
 
 
 def owners_of(controllers: Mapping[WorkloadRef, ControllerObject], pods: Iterable[SeenPod] = ()) -> Owners:
-    """Each object of a kind that leads on, and its controller; None = it has none. Of pods only those that own any."""
+    """Return the controller (or None) of each object of a kind in LINKED; of pods, only of those that own others."""
     own: dict[WorkloadRef, WorkloadRef | None] = {
         ref: projection.controller_of(thing.metadata) for ref, thing in controllers.items() if ref.kind in LINKED
     }
@@ -185,9 +185,9 @@ def owners_of(controllers: Mapping[WorkloadRef, ControllerObject], pods: Iterabl
 
 
 def pod_of(pod: SeenPod, workloads: Workloads) -> Pod:
-    """A Pod that has not ended, with its workload, QoS, priority and effective request.
+    """Return a Pod that has not ended, with its workload, QoS class, priority and effective request.
 
-    QuantityError where its amounts cannot be read.
+    Raise QuantityError if its amounts are unreadable.
     """
     shape = pod.shape
     if shape.refusal:
@@ -208,9 +208,9 @@ def pod_of(pod: SeenPod, workloads: Workloads) -> Pod:
 
 
 def with_injected(containers: tuple[Container, ...], template: frozenset[str] | None) -> tuple[Container, ...]:
-    """The containers, those marked that stay and are not in the template of the pod's owner; None: it is unknown.
+    """Mark the long-running containers that are not in the owner's template as injected; None is an unknown template.
 
-    An init container ends, whoever put it there.
+    Init containers are never marked, because they end.
     """
     if template is None or all(_is_own(container, template) for container in containers):
         return containers

@@ -1,7 +1,7 @@
-"""Unsent events: groups occurrences and selects the groups that may be sent now. Pure.
+"""Events that are not written yet: groups occurrences and selects the groups that may be written now. Pure.
 
-An Event that repeats is one object whose count grows; it is sent at once when it is new, then at most once a minute,
-and all of them together no faster than a bucket fills. A thousand series are kept, the longest silent ones are dropped.
+A repeated Event is one object whose count grows; it is written at once when it is new, then at most once a minute, and
+a token bucket limits the rate of all. A thousand groups are kept; those without an occurrence for longest are dropped.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class EventSubject:
     warning: bool = False
 
     def event_name(self, component: str) -> str:
-        """Name of the Event: the same in every process."""
+        """Return the name of the Event object, which is the same in every process."""
         parts = (component, self.regarding, self.reason, self.template, self.warning)
         return f"{self.regarding.name[:200].rstrip('.-')}.{hashlib.sha256(repr(parts).encode()).hexdigest()[:16]}"
 
 
 @dataclass(slots=True)
 class EventOccurrences:
-    """Occurrences of one subject; `pending` have not been sent. Times are Unix seconds."""
+    """The occurrences of one subject, of which `pending` have not been written. Times are Unix seconds."""
 
     note: str
     pending: int = 0
@@ -62,7 +62,7 @@ class EventOccurrences:
 
 @dataclass(slots=True)
 class Backlog:
-    """All series of a process."""
+    """All Events of a process that may have unwritten occurrences, with the token bucket that limits their rate."""
 
     series: OrderedDict[EventSubject, EventOccurrences] = field(default_factory=OrderedDict)
     dropped: int = 0
@@ -73,7 +73,7 @@ class Backlog:
     def add(
         self, subject: EventSubject, note: str, now_seconds: float, annotations: Mapping[str, str] = NOTHING_MORE
     ) -> None:
-        """Count an occurrence; the series keeps the note of its first one, and has the annotations of the newest."""
+        """Count an occurrence of a subject; the Event keeps its first note and gets the newest annotations."""
         series = self.series.setdefault(subject, EventOccurrences(note))
         series.annotations = annotations
         self.series.move_to_end(subject)
@@ -85,7 +85,7 @@ class Backlog:
             self.dropped += self.series.popitem(last=False)[1].pending
 
     def due(self, now_seconds: float) -> list[tuple[EventSubject, EventOccurrences]]:
-        """Return the Events that may be sent now, in their current state, oldest first; each takes a token."""
+        """Return the Events that may be written now, in their current state, oldest first; each takes a token."""
         passed = now_seconds - self._filled_seconds
         self._tokens = min(float(BURST), self._tokens + max(0.0, passed) * PER_SECOND)
         self._filled_seconds = now_seconds
@@ -95,7 +95,7 @@ class Backlog:
         return [(subject, replace(self.series[subject])) for subject in chosen]
 
     def told(self, subject: EventSubject, count: int, now_seconds: float) -> None:
-        """So many occurrences have been written."""
+        """Record that `count` pending occurrences of a subject have been written."""
         series = self.series.get(subject)
         if series:
             series.pending -= count

@@ -1,8 +1,8 @@
-"""EDGE: mirrors one collection of the API server in memory: a paginated list, then a watch, in its own thread.
+"""EDGE: mirror one collection of the API server in memory: a paginated list, then a watch, in its own thread.
 
-Decisions read snapshots of mirrors and never ask the API server themselves. A mirror never gives up: it lists again
+Decisions read snapshots of mirrors and never query the API server themselves. A mirror never gives up: it lists again
 when the server has forgotten its version (410), when the watch is silent or doubtful, and after every failure with a
-growing pause; `error` and `age_seconds` say what it is worth meanwhile. A missing right or CRD is asked for slowly.
+growing pause; `error` and `age_seconds` tell how reliable the content is. A missing right or CRD is retried slowly.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ class _WatchStatus(msgspec.Struct):
 def read_each(
     client: KubeClient, path: str, kind: Any, project: Callable[[Any], ValueT], **query: str
 ) -> tuple[dict[Key, ValueT], dict[Key, str]]:
-    """Read a collection once, as a mirror does: its values by (namespace, name), and why each other object is left out.
+    """Read a collection once: its values by (namespace, name), and the reason for each object that is left out.
 
-    kind, project, query: as of `Mirror`. ClusterError when the collection cannot be listed.
+    `kind`, `project` and `query` are as in `Mirror`. Raise ClusterError if the collection cannot be listed.
     """
     values: dict[Key, ValueT] = {}
     refused: dict[Key, str] = {}
@@ -96,13 +96,13 @@ class _CutWatchError(ClusterError):
 
 
 class UnreadableObject(Exception):
-    """One object that cannot be read: the reason, without its name."""
+    """The reason why one object is unreadable, without the object's name."""
 
 
 def _value_of(
     path: str, meta: ObjectIdentity, raw: msgspec.Raw, kind: Any, project: Callable[[Any], ValueT] | None
 ) -> ValueT:
-    """The value of one object; UnreadableObject for whatever it holds, which must not hide all the others."""
+    """Return the value of one object; raise UnreadableObject for any failure, which must not hide all other objects."""
     try:
         with in_hand(ObjectVersion(path, *meta.key, f"{meta.uid}/{meta.resource_version}")):
             thing = decoder_of(kind).decode(raw)
@@ -115,12 +115,12 @@ def _value_of(
 
 
 class Mirror(Generic[ValueT]):
-    """A collection kept up to date; every method may be called from any thread.
+    """A collection that is kept up to date in memory; every method may be called from any thread.
 
-    kind: what an object is decoded into, with just the fields that are read. project: makes the value that is kept of
-    it; an object on which it (or the decoding) fails is left out and stands in `refusals`. wake: set whenever something
-    changed, and may be shared by several mirrors. gather_seconds: so long events may wait for others, so that many cost
-    less. query: labelSelector, fieldSelector.
+    An object is decoded into `kind`, which has only the fields that are read, and `project` makes the value that is
+    kept; an object on which either fails is left out and listed in `refusals`. `wake` is set at each change, and
+    several mirrors may share it. Events may wait `gather_seconds` to be handled together. `query` has labelSelector,
+    fieldSelector.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class Mirror(Generic[ValueT]):
         gather_seconds: float = 0.0,
         **query: str,
     ) -> None:
-        """Create a mirror; nothing is requested before `start`; `client` itself remains the caller's."""
+        """Create a mirror; nothing is requested before `start`, and the caller remains responsible for `client`."""
         self.path = path
         self.lists = 0
         """Complete lists so far."""
@@ -161,9 +161,9 @@ class Mirror(Generic[ValueT]):
         self._thread = threading.Thread(target=self._run, name=f"mirror {path}", daemon=True)
 
     def renew_within(self, stale_seconds: float) -> None:
-        """Restart a silent watch before a reader treats its content as stale.
+        """Restart a silent watch before its content is older than `stale_seconds`; call this before `start`.
 
-        To be called before `start`. A server need not send a bookmark more often than every two minutes.
+        A server need not send a bookmark more often than every two minutes.
         """
         self._idle_seconds = min(self._idle_seconds, RENEWAL_SHARE * stale_seconds)
 
@@ -173,15 +173,15 @@ class Mirror(Generic[ValueT]):
         self._thread.start()
 
     def list_once(self) -> None:
-        """List once, in the caller's thread and instead of `start`: for who decides step by step. ClusterError.
+        """List once in the caller's thread, instead of `start`, for a caller that works step by step; ClusterError.
 
-        An object at the version that is known is not read again: between two such lists no etcd is restored.
+        An object whose version is already known is not decoded again.
         """
         self._list(self._state.items)
         self.error = None
 
     def confirm(self) -> None:
-        """Take the content as fresh: who lists step by step knows that nothing was written since."""
+        """Mark the content as fresh: a caller that lists step by step knows that nothing was written since."""
         self._fresh_at = time.monotonic()
 
     def stop(self) -> None:
@@ -198,12 +198,12 @@ class Mirror(Generic[ValueT]):
 
     @property
     def refusals(self) -> Mapping[Key, str]:
-        """Why each object that is there is not in the snapshot: it cannot be read, or is hidden from this thread."""
+        """The reason why each existing object is not in the snapshot: it is unreadable, or hidden from this thread."""
         return {**self._refused.copy(), **self._hidden_keys}
 
     @contextmanager
     def hide(self, keys: Mapping[Key, str]) -> Iterator[None]:
-        """Leave these objects out of what this thread sees, each for a reason."""
+        """Hide these objects from this thread's snapshots, each for a reason."""
         before, self._hidden.keys = self._hidden_keys, keys
         try:
             yield
@@ -215,7 +215,7 @@ class Mirror(Generic[ValueT]):
         return getattr(self._hidden, "keys", MappingProxyType({}))
 
     def snapshot(self) -> Mapping[Key, ValueT]:
-        """All objects by (namespace, name), read-only and never changed afterwards; cheap when nothing changed."""
+        """Return all objects by (namespace, name) as a mapping that never changes; cached until an object changes."""
         with self._lock:
             if self._copy is None:
                 items = self._state.items.items()
@@ -225,31 +225,31 @@ class Mirror(Generic[ValueT]):
         return MappingProxyType({key: v for key, v in copy.items() if key not in hidden}) if hidden else copy
 
     def changes(self) -> set[Key]:
-        """Objects that appeared, changed (in what is kept of them) or vanished since the last call."""
+        """Return the keys of objects that appeared, vanished or changed their kept value since the last call."""
         with self._lock:
             return self._state.take_changes()
 
     def changed(self) -> dict[Key, ValueT | None]:
-        """Return the current value of each key in `changes`, None if it vanished; the other items are not copied."""
+        """Return the current value of each key in `changes`, None if it vanished, without copying other items."""
         with self._lock:
             items = self._state.items
             return {key: items[key].value if key in items else None for key in self._state.take_changes()}
 
     def versions(self, keys: Collection[Key]) -> list[ObjectVersion]:
-        """Return the present versions of these objects, without those that are gone or left out."""
+        """Return the current versions of these objects, without those that are gone or left out."""
         with self._lock:
             items = [(key, self._state.items[key]) for key in keys if key in self._state.items]
         return [ObjectVersion(self.path, *key, f"{i.uid}/{i.version}") for key, i in items if i.value is not None]
 
     def version(self, key: Key) -> ObjectVersion:
-        """Return the present version of an object, an empty one of what is gone or left out."""
+        """Return the current version of an object; an empty version if it is gone or left out."""
         return next(iter(self.versions([key])), ObjectVersion(self.path, *key, ""))
 
     def age_seconds(self) -> float:
-        """Time since the server last said anything: an event, a bookmark, a whole list, or that it takes up our watch.
+        """Return the seconds since the server last sent an event, a bookmark or a list, or accepted the watch.
 
-        A quiet kind has no events, and its bookmarks come when the server likes. A watch that is accepted at our
-        version says that the server still follows from there.
+        A quiet kind has no events, and the server decides when it sends bookmarks. A watch that is accepted at the
+        known version shows that the server still follows from there.
         """
         return time.monotonic() - self._fresh_at
 
@@ -265,7 +265,7 @@ class Mirror(Generic[ValueT]):
         self._client.close()
 
     def _pause(self, error: CotenantError) -> None:
-        """Note why, then wait: long for a kind that is not installed, else longer with each failure; with jitter."""
+        """Store the error, then wait: long for a kind that is not installed, else longer after each failure."""
         if not isinstance(error, ClusterExpired):
             self.error = error
         longest = self._settings.watch_backoff_seconds
@@ -276,7 +276,7 @@ class Mirror(Generic[ValueT]):
         self._stopping.wait(wait * (0.5 + 0.5 * self._jitter.random()))
 
     def _list(self, known: Mapping[Key, Item[ValueT]] = MappingProxyType({})) -> None:
-        """Take over a complete list. known: objects whose value stays while uid and version do."""
+        """Replace the content by a complete list; an object in `known` keeps its value if its version is unchanged."""
         items: dict[Key, Item[ValueT]] = {}
         refused: dict[Key, str] = {}
         version = ""
@@ -305,7 +305,7 @@ class Mirror(Generic[ValueT]):
         self._synced.set()
 
     def _follow(self) -> None:
-        """Watch, connecting again where it ended as long as the server knows that version; returns to list anew."""
+        """Watch, and reconnect as long as the server knows the version; return if a new list is needed."""
         due = time.monotonic() + RELIST_SECONDS
         while not self._stopping.is_set() and time.monotonic() < due and self._silent < SILENT_WATCHES:
             try:
@@ -321,9 +321,9 @@ class Mirror(Generic[ValueT]):
                 raise ClusterError(f"{self.path}: the watch repeats events or sends them out of order")
 
     def _watch(self, due: float) -> None:
-        """One watch until the server ends it or is silent; ClusterError when it breaks or cannot be believed.
+        """Run one watch until the server ends it or is silent; raise ClusterError if it breaks or contradicts itself.
 
-        A silent one is no fault, nor is one that lasted and was cut: the next one says whether the server is there.
+        A silent watch, or a long one that is cut, is no error: the next watch shows whether the server is reachable.
         """
         if self._broken:
             # After a break, ClusterExpired if the server's version is older than ours: its etcd was restored. From a
@@ -332,7 +332,7 @@ class Mirror(Generic[ValueT]):
             self._broken = False
             if page.version.isdecimal() and self._version.isdecimal() and int(page.version) < int(self._version):
                 raise ClusterExpired(
-                    f"{self.path}: the API server is at version {page.version}, older than our {self._version}: "
+                    f"{self.path}: the API server is at version {page.version}, but {self._version} was already read: "
                     f"its etcd was restored from an earlier state"
                 )
         lasting = max(1, min(self._jitter.randint(*WATCH_SECONDS), int(due - time.monotonic())))
@@ -358,12 +358,12 @@ class Mirror(Generic[ValueT]):
         elif silent and not self._stopping.is_set():
             # what was taken up and failed without a word was not followed from there
             self._fresh_at = before
-            end = end or ClusterError(f"watch {self.path}: was closed at once, without an error")
+            end = end or ClusterError(f"{self.path}: the server closed the watch at once, without an error")
         if end is not None:
             raise end
 
     def _read_quietly(self, stream: Stream) -> None:
-        """Events until the server ends the watch or is silent; ClusterError for a broken one, unless it is stopped."""
+        """Handle events until the server ends the watch or is silent; ClusterError if it breaks without `stop`."""
         try:
             if not self._stopping.is_set():
                 self._read(stream)
@@ -372,7 +372,7 @@ class Mirror(Generic[ValueT]):
         except (OSError, http.client.HTTPException, ValueError) as error:
             if not self._stopping.is_set():
                 kind = ClusterError if isinstance(error, ValueError) else _CutWatchError
-                raise kind(f"watch {self.path}: broken: {error or type(error).__name__}") from error
+                raise kind(f"{self.path}: the watch's connection broke: {error or type(error).__name__}") from error
 
     def _read(self, stream: Stream) -> None:
         for line in stream.lines(self._gather_seconds):
@@ -402,7 +402,7 @@ class Mirror(Generic[ValueT]):
             self._failures, self._silent = 0, 0
 
     def _value(self, meta: ObjectIdentity, raw: msgspec.Raw, refused: dict[Key, str]) -> ValueT | None:
-        """Return the kept value of an object; None, and the reason in `refused`, if it cannot be read."""
+        """Return the kept value of an object; None, and the reason in `refused`, if it is unreadable."""
         try:
             value: ValueT = _value_of(self.path, meta, raw, self._kind, self._project)
         except UnreadableObject as error:
@@ -415,7 +415,7 @@ class Mirror(Generic[ValueT]):
         return value
 
     def _note_change(self) -> None:
-        """Drop the copy and wake the thread that waits, if something changed; the caller has the lock."""
+        """Drop the cached snapshot and wake the waiting thread if something changed; the caller has the lock."""
         if self._state.changed:
             self._copy = None
             if self._wake:

@@ -1,9 +1,9 @@
-"""EDGE: sends intents: server-side apply, JSON patch with `test`, delete, create. There are no other writes.
+"""EDGE: send intents: server-side apply, JSON patch with `test`, delete, create. There are no other writes.
 
-What is tried again after a broken connection: an apply and a delete, which come to the same when done twice. A JSON
-patch and a create are not: done once, a patch's own `test` refuses the second try, a create finds its object, and
-success would be reported as failure; the error says that the outcome is unknown, and the caller reads the object again.
-A busy server (429, 503) has done nothing and is asked again by all of them, after Retry-After.
+After a broken connection an apply and a delete are retried, because doing them twice has the same result. A JSON patch
+and a create are not: a patch's own `test` would refuse the second try, a create would find its object, and success
+would be reported as failure; the error says that the outcome is unknown, and the caller reads the object again. A busy
+server (429, 503) has done nothing, so every intent is retried after Retry-After.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ class _Headed(msgspec.Struct):
 
 
 def no_lease_required() -> None:
-    """The guard of a writer that no Lease holds back."""
+    """Permit every write: the guard of a writer that needs no Lease."""
 
 
 class Writer:
-    """Sends one intent after another in the name of one field manager; for one thread.
+    """A writer that sends one intent after another under the name of one field manager; for one thread.
 
-    `guard` is called before each try, with the connection open; NotLeader from it means that nothing left.
-    `cap_bytes` is the largest body that is sent, of the settings unless given (an installer's CRDs are larger).
+    `guard` is called before each try, with the connection open; if it raises NotLeader, nothing is sent. `cap_bytes` is
+    the size of the largest body that is sent, by default that of the settings (an installer's CRDs are larger).
     """
 
     def __init__(
@@ -86,10 +86,10 @@ class Writer:
         self._cap_bytes = client.settings.body_cap_bytes if cap_bytes is None else cap_bytes
 
     def send(self, intent: Intent, dry_run: bool = False, full_response: bool = True) -> Json:
-        """The object as the server has it afterwards; an object deleted or already gone is {}.
+        """Send an intent and return the object as the server then has it; {} for an object that is deleted or gone.
 
-        full_response=False: only `metadata`, of it name, namespace, uid, resourceVersion and generation.
-        ClusterConflict (409: re-read and re-decide, a bounded number of times), ClusterInvalid (400, 413, 422),
+        With `full_response` false, only `metadata` is returned: name, namespace, uid, resourceVersion and generation.
+        Raise ClusterConflict (409: re-read and re-decide, a bounded number of times), ClusterInvalid (400, 413, 422),
         ClusterDenied (403: a rule refuses this object), ClusterAbsent (404), ClusterForbidden (401, 403: a missing
         right), ClusterUnreachable, NotLeader, or ClusterError.
         """
@@ -98,7 +98,7 @@ class Writer:
             request = replace(request, accept=METADATA)
         if len(request.body) > self._cap_bytes:
             raise ClusterInvalid(
-                f"{intent.address}: {len(request.body)} bytes are more than the {self._cap_bytes} that we write",
+                f"{intent.address} has {len(request.body)} bytes, more than the limit of {self._cap_bytes}",
                 fix="Nothing was sent. Shorten the object.",
             )
         verb = _VERBS.get(type(intent), "patch")
@@ -116,9 +116,9 @@ class Writer:
         if answer.status not in (200, 201):
             fix_error = refusal(f"{verb} {intent.address}", answer)
             if isinstance(fix_error, ClusterObjectGone):
-                fix_error.fix = "It was deleted meanwhile."
+                fix_error.fix = "The object was deleted meanwhile."
             elif isinstance(fix_error, ClusterAbsent):
-                fix_error.fix = "Is its CRD installed (`cotenant install --print`), and its namespace there?"
+                fix_error.fix = "Check that its CRD is installed (`cotenant install --print`) and its namespace exists."
             raise fix_error
         try:
             if full_response:
@@ -129,7 +129,7 @@ class Writer:
 
 
 def request_of(intent: Intent, field_manager: str, dry_run: bool = False) -> ApiRequest:
-    """The intent on the wire. Pure."""
+    """Return the HTTP request for an intent. Pure."""
     path, content_type = intent.address.path, "application/json"
     parameters = {"dryRun": "All"} if dry_run else {}
     body: Any
@@ -162,7 +162,7 @@ def send_all(
     workers: int | None = None,
     dry_run: bool = False,
 ) -> list[Outcome]:
-    """One batch over connections of its own, see `WriteConnections.send`."""
+    """Send one batch of intents over temporary connections, as `WriteConnections.send` does."""
     with closing(WriteConnections(client, field_manager, guard, workers)) as connections:
         return connections.send(intents, dry_run)
 
@@ -170,7 +170,7 @@ def send_all(
 class WriteConnections:
     """Several connections for writes, kept from one batch to the next: a TLS handshake costs more than a small write.
 
-    For one thread. Each worker has a sibling of the client, which itself is not used; WRITE_CONNECTIONS if not given.
+    For one thread. Each of the `workers` (default WRITE_CONNECTIONS) gets a sibling of the client.
     """
 
     def __init__(
@@ -186,13 +186,13 @@ class WriteConnections:
         self._siblings: list[KubeClient] = []
 
     def send(self, intents: Sequence[IntentT], dry_run: bool = False, seconds: float | None = None) -> list[Outcome]:
-        """Send many at once; outcomes in the order of the intents.
+        """Send many intents at once; return the outcomes in the order of the intents.
 
-        seconds: after this time only the first is still sent, and what was not has no outcome.
+        After `seconds` only the first intent is still sent; an intent that was not sent has no outcome.
 
-        One refused write stops nothing. A lost Lease or an API server that does not answer stops all: what was not sent
-        carries that error. An outcome keeps of Kubernetes' own kinds only what `Writer.send` gives with
-        full_response=False: 5,000 complete Nodes would be 500 MiB.
+        A refused write stops nothing. A lost Lease or an API server that does not respond stops all: intents that were
+        not sent get that error. An outcome has of Kubernetes' own kinds only the metadata that `Writer.send` returns
+        without `full_response`: 5,000 complete Nodes would be 500 MiB.
         """
         count = min(self._most, len(intents))
         self._siblings += [self._client.sibling() for _ in range(count - len(self._siblings))]
@@ -209,14 +209,14 @@ class WriteConnections:
         return batch.outcomes()
 
     def close(self) -> None:
-        """Drop the connections; the next batch opens new ones."""
+        """Close the connections; the next batch opens new ones."""
         for sibling in self._siblings:
             sibling.close()
         self._siblings = []
 
 
 class _Batch:
-    """Intents that several threads take one by one."""
+    """Intents that several threads take and send one by one."""
 
     def __init__(self, intents: Sequence[Intent], until: float) -> None:
         self._intents, self._until = intents, until
@@ -226,7 +226,7 @@ class _Batch:
         self._ended: CotenantError | None = None
 
     def work(self, writer: Writer, dry_run: bool) -> None:
-        """Send what nobody has taken yet, until nothing is left or the end was called."""
+        """Send intents that no thread has taken yet, until none is left or the batch is stopped."""
         while self._ended is None:
             with self._lock:
                 number = next(self._numbers, None)
@@ -244,7 +244,7 @@ class _Batch:
             self._done[number] = outcome
 
     def outcomes(self) -> list[Outcome]:
-        """One for each intent that was sent, or that the end kept from being sent."""
+        """Return an outcome for each intent that was sent, or that the stop kept from being sent."""
         both = zip(self._intents, self._done, strict=True)
         return [done or Outcome(intent, error=self._ended) for intent, done in both if done or self._ended]
 

@@ -44,7 +44,7 @@ def test_a_renewed_token_is_read_again_after_a_minute_and_a_missing_file_leaves_
 @pytest.mark.parametrize("text", ["", " \n", "two words", "line\nline"])
 def test_a_file_that_holds_no_token_is_an_error(files: AccountFiles, text: str) -> None:
     Path(files.token).write_text(text)
-    with pytest.raises(ClusterError, match="holds no token"):
+    with pytest.raises(ClusterError, match="contains no token"):
         service_account(files, {})
 
 

@@ -1,1 +1,1 @@
-"""Leader election: one leader among replicas, by a Lease; what a candidate does next is pure."""
+"""Leader election by a Lease: one of several replicas leads; the decision about a candidate's next step is pure."""

@@ -1,8 +1,8 @@
-"""Leader election: what a candidate does next, from the states of the Lease it has read and when. Pure.
+"""Leader election: the next step of a candidate, from the states of the Lease that it has read, and when. Pure.
 
-Times are the candidate's own, from a clock that nobody sets; the stamps that other machines write into a Lease are not
-compared with it, so a clock that is wrong by minutes does no harm. A candidate waits a whole lease duration from the
-moment when it first saw the Lease as it is; a leader counts its own deadline from before it asked for the renewal.
+Times are of the candidate's own monotonic clock; the timestamps that other machines write into a Lease are not compared
+with it, so a clock that is wrong by minutes does no harm. A candidate waits a whole lease duration from the moment at
+which it first read the Lease's current state; a leader counts its deadline from before it requested the renewal.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from enum import StrEnum
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A Lease as the server has it; an empty holder has given it back. `transitions` counts its holders."""
+    """The state of a Lease on the server; an empty `holder` has released it. `transitions` counts its holders."""
 
     holder: str
     duration_seconds: float
@@ -24,7 +24,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """The record last seen, None if there is no Lease, and the time from which another holder may take it."""
+    """The Lease's state as last read, None without a Lease, and the time from which others may acquire it."""
 
     record: Record | None
     free_at_seconds: float
@@ -44,11 +44,11 @@ class ElectionStep(StrEnum):
 def update_sighting(
     before: Sighting | None, record: Record | None, now_seconds: float, lease_seconds: float, leading: bool = False
 ) -> Sighting:
-    """The Lease was read just now; `leading`: by somebody who may still write under it.
+    """Return the sighting after a read of the Lease; `leading`: this candidate may still write under the Lease.
 
-    Unchanged: its time goes on. Changed: a whole duration begins, the longer of its own and ours. Given back: free.
-    Gone: somebody may have held it last and not know yet, so a whole duration begins, unless it was us. Who never saw
-    it cannot tell a Lease that was deleted from one that never was, and takes it at once.
+    An unchanged Lease keeps its expiry. A whole duration (the longer of the Lease's and ours) begins after a change,
+    and if the Lease was deleted while another candidate may have held it. A Lease that was released, or that is missing
+    and was never seen, may be acquired at once: a deleted Lease looks the same as one that never existed.
     """
     transitions_before = before.transitions if before else -1
     if record is None:
@@ -67,7 +67,7 @@ def update_sighting(
 
 
 def move(sighting: Sighting, identity: str, now_seconds: float) -> ElectionStep:
-    """Return the next step of the candidate for what it saw."""
+    """Return the next step of a candidate that has seen this state of the Lease."""
     record = sighting.record
     if record is not None and record.holder == identity:
         return ElectionStep.RENEW
@@ -77,7 +77,7 @@ def move(sighting: Sighting, identity: str, now_seconds: float) -> ElectionStep:
 
 
 def next_transitions(sighting: Sighting, chosen: ElectionStep) -> int:
-    """The Lease's number of transitions: it grows with every new holder and identifies an old leader's records."""
+    """Return the Lease's number of transitions, which each new holder increases and which identifies an old leader."""
     if chosen is ElectionStep.RENEW and sighting.record is not None:
         return sighting.record.transitions
     return sighting.transitions + 1

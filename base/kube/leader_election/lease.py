@@ -1,10 +1,10 @@
 """EDGE: one leader among replicas, by a Lease of coordination.k8s.io written with server-side apply.
 
-Two candidates that find no Lease both apply, each as a field manager of its own and without force: the second one's
-holderIdentity is a conflict with the first one's. Every later write carries the version and uid that were seen, so it
-fails when anybody else wrote in between. `require` is the guard of a `Writer`: it asks the local clock right before
-each try leaves, so that a process which slept past its deadline writes nothing when it wakes. What the clock cannot
-hold back is the instant between that look and the packet; `transitions` in a record tells even that apart.
+Two candidates that find no Lease both apply, each as its own field manager and without force: the second one's
+holderIdentity conflicts with the first one's. Every later write carries the version and uid that were read, so it fails
+if anybody else wrote in between. `require` is the guard of a `Writer`: it checks the local clock right before each try,
+so that a process which slept past its deadline writes nothing when it wakes. A write can only slip through between this
+check and the packet's departure; the `transitions` in a record identify even that one.
 """
 
 from __future__ import annotations
@@ -54,19 +54,19 @@ class _LeaseObject(msgspec.Struct):
 
 
 def boot_seconds() -> float:
-    """Time since boot, which cannot be set and includes time in suspend."""
+    """Return the seconds since boot, by a clock that cannot be set and that counts suspended time."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 def fresh_identity() -> str:
-    """A name for this process that no other one has, not even its own successor in the same pod."""
+    """Return a name for this process that no other process has, not even its successor in the same pod."""
     return f"{os.uname().nodename[:80]}_{uuid.uuid4()}"
 
 
 class Lease:
-    """A candidate for one Lease; `held`, `require` and `transitions` may be asked from any thread.
+    """A candidate for one Lease; `held`, `require` and `transitions` may be used from any thread.
 
-    identity: unique per process (`fresh_identity()`).
+    `identity` is unique per process (`fresh_identity()`).
     """
 
     def __init__(
@@ -93,41 +93,41 @@ class Lease:
 
     @property
     def is_leading(self) -> bool:
-        """True if we lead now, by our own clock."""
+        """True if this process leads now, by its own clock."""
         return boot_seconds() < self._deadline_seconds
 
     @property
     def description(self) -> str:
-        """The current leader, or the reason why it is not known, as text."""
+        """A sentence that names the current leader, or the reason why it is not known."""
         where, error, sighting = f"Lease {self.address.namespace}/{self.address.name}", self.error, self._seen
         if self.is_leading:
-            return f"We hold the {where}."
+            return f"This replica holds the {where}."
         if error is not None:
             return f"The {where} cannot be acquired: {error.message}. {error.fix}".rstrip()
         record = sighting.record if sighting else None
         if record and record.holder not in ("", self.identity):
             return f"{record.holder} holds the {where}."
-        return f"Asking for the {where}."
+        return f"This replica tries to acquire the {where}."
 
     def require(self) -> None:
-        """Raise NotLeader unless we lead; called right before each write."""
+        """Raise NotLeader unless this process leads; called right before each write."""
         late = boot_seconds() - self._deadline_seconds
         if late < 0:
             return
-        ago = "is not ours" if late == math.inf else f"could not be renewed in time, {late:.1f} s ago"
+        ago = "not held by this replica" if late == math.inf else f"its renewal is {late:.1f} s overdue"
         raise NotLeader(f"Lease {self.address.namespace}/{self.address.name}: {ago}; nothing was sent")
 
     def wait_until_leading(self, timeout_seconds: float) -> bool:
-        """Wait until we first lead, or for the timeout; return whether we lead."""
+        """Wait until this process leads, or for the timeout; return whether it leads."""
         self._taken.wait(timeout_seconds)
         return self.is_leading
 
     def start(self) -> None:
-        """Stand as a candidate in a thread of its own."""
+        """Start to compete for the Lease in a thread."""
         self._thread.start()
 
     def run(self) -> None:
-        """Take and renew until `stop`."""
+        """Acquire and renew the Lease until `stop` is called."""
         while not self._stopping.is_set():
             self.step()
             self._stopping.wait(self._settings.retry_seconds * (1 + 0.2 * self._jitter.random()))
@@ -149,7 +149,7 @@ class Lease:
         self._client.close()
 
     def step(self) -> bool:
-        """Look, and do what there is to do; whether we lead afterwards. Failures are in `error` and are no end."""
+        """Read the Lease, take the next step, and return whether this process leads; a failure is stored in `error`."""
         begin_seconds = boot_seconds()
         try:
             record, now = self._read(), boot_seconds()
@@ -180,7 +180,7 @@ class Lease:
         )
 
     def _write(self, chosen: ElectionStep, sighting: Sighting, begin_seconds: float) -> None:
-        """Create, renew or take; the deadline counts from before we looked."""
+        """Create, renew or acquire the Lease; the deadline counts from before it was read."""
         now = micro_moment(self._clock.now_seconds())
         acquired = self._acquired if chosen is ElectionStep.RENEW and self._acquired else now
         transitions = next_transitions(sighting, chosen)
@@ -191,7 +191,7 @@ class Lease:
         self._taken.set()
 
     def _apply(self, spec: dict[str, Any], record: Record | None) -> None:
-        """Over exactly this record, or as the first."""
+        """Write the Lease on condition that it still is `record`, or that there is none."""
         meta = {"name": self.address.name, "namespace": self.address.namespace}
         manager = FIELD_MANAGER
         if record:
