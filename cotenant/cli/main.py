@@ -7,6 +7,7 @@ Exit codes: 0 ok, 1 error, 2 the caller's words are wrong, 3 findings above --fa
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import os
 import shlex
@@ -25,9 +26,10 @@ from cotenant.base.process.endings import end_on_hang_up
 from cotenant.cli.groups import LazyGroup, load_command
 from cotenant.cli.registry import COMMANDS, PROVIDERS, CommandEntry
 
-EXIT_INTERRUPTED = 130
 EXIT_READER_GONE = 141
 """As a shell reports a program that SIGPIPE ended."""
+_UNWRITTEN = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""What the kernel says of output that nobody takes: `| head`, a full disk or quota, `ulimit -f`, a lost terminal."""
 
 
 class LogFormat(StrEnum):
@@ -87,12 +89,10 @@ class RootGroup(LazyGroup):
         """Run; an error becomes words on stderr and an exit code."""
         try:
             return super().invoke(ctx)
-        except BrokenPipeError as error:
-            raise typer.Exit(EXIT_READER_GONE) from error
         except Exception as error:
             if translated := in_words(error):
                 raise typer.Exit(report(translated)) from error
-            if error is _stdout_fault():
+            if isinstance(error, OSError) and error.errno in _UNWRITTEN:
                 raise  # `run` says it, as where a help text meets it
             if ctx.params.get("debug") or isinstance(error, typer.Abort) or hasattr(error, "exit_code"):
                 raise  # typer's own exceptions carry their exit code
@@ -191,7 +191,9 @@ def program_name(argv0: str) -> str:
 
 def run() -> NoReturn:
     """Run the command line and leave the process with its exit code."""
-    _open_closed_streams()
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the caller, as a shell does for `>&-`
+            setattr(sys, name, Path(os.devnull).open("r" if name == "stdin" else "w"))  # noqa: SIM115 - to its end
     end_on_hang_up()
     if "--no-color" in sys.argv:
         os.environ["NO_COLOR"] = "1"  # also for typer's own help and errors
@@ -200,40 +202,35 @@ def run() -> NoReturn:
     # OpenMP reads it then, too: threads that spin until the others are done take twenty times the processor time of a
     # training where those others wait for a processor, on a busy machine or under a limit of CPU.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        # Stdout anew: it keeps its fault, and a sparkline does not end a scan in an ASCII locale.
-        stream = sys.stdout
-        stream.flush()
-        sys.stdout = io.TextIOWrapper(
-            io.BufferedWriter(_Stdout(stream.fileno(), "w", closefd=False)),
-            encoding=stream.encoding,
-            errors="backslashreplace",
-            line_buffering=stream.line_buffering,
-            write_through=stream.write_through,
-        )
+    stdout = sys.stdout
+    if isinstance(stdout, io.TextIOWrapper):
+        stdout.reconfigure(errors="backslashreplace")  # a sparkline must not end a scan in an ASCII locale
     try:
         typer.main.get_command(root).main(prog_name=program_name(sys.argv[0]))
-    except KeyboardInterrupt:
-        code: Any = EXIT_INTERRUPTED
     except SystemExit as leaving:
-        code = leaving.code
+        # typer and rich leave with 1 where the reader of what they print is gone
+        code: Any = EXIT_READER_GONE if isinstance(leaving.__context__, BrokenPipeError) else leaving.code
     except OSError as error:
-        if error is not _stdout_fault():
+        if error.errno not in _UNWRITTEN:
             raise
-        code = 1
-    # Flush stdout; when it takes nothing, point it to nowhere so that the interpreter's last flush stays silent. A
-    # reader that is gone needs no words; whoever wrote into a file is told that it is not whole.
-    with contextlib.suppress(OSError):
-        sys.stdout.flush()
-    fault = _stdout_fault()
-    if fault is not None:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if isinstance(fault, BrokenPipeError):
-            code = EXIT_READER_GONE
-        else:
-            problem = f"standard output cannot be written: {fault.strerror}"
-            code = report(CotenantError(problem, fix="Free some space, or send the output elsewhere."))
+        code = _unwritten(error)
+    try:
+        stdout.flush()
+    except OSError as error:
+        code = _unwritten(error)
     sys.exit(code)
+
+
+def _unwritten(error: OSError) -> int:
+    """Return the exit code for output that was not taken, and let the interpreter's last flush of it stay silent.
+
+    A reader that is gone needs no words; whoever wrote into a file is told that it is not whole.
+    """
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    if isinstance(error, BrokenPipeError):
+        return EXIT_READER_GONE
+    problem = f"the output cannot be written: {error.strerror}"
+    return report(CotenantError(problem, fix="Free some space, or send the output elsewhere."))
 
 
 def complete_kubectl() -> None:
@@ -251,37 +248,3 @@ def complete_kubectl() -> None:
         typer.main.get_command(root).main(prog_name="cotenant")
     except SystemExit:
         print(":0")  # noqa: T201 - the protocol is lines on stdout
-
-
-def _open_closed_streams() -> None:
-    """Point the standard streams that the caller closed to nowhere.
-
-    Else the next file or connection that is opened gets such a stream's number, and what is printed ends up in it.
-    """
-    for number in range(3):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free: this one
-    for number, name in ((1, "stdout"), (2, "stderr")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, os.fdopen(number, "w", closefd=False))
-
-
-class _Stdout(io.FileIO):
-    """Stdout below its buffers; `fault` is why it took no more, which neither errno nor a retry tells for certain."""
-
-    fault: OSError | None = None
-
-    def write(self, data: Any) -> Any:
-        """Write, and keep the error."""
-        try:
-            return super().write(data)
-        except OSError as error:
-            self.fault = error
-            raise
-
-
-def _stdout_fault() -> OSError | None:
-    raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
-    return raw.fault if isinstance(raw, _Stdout) else None

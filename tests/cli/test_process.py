@@ -115,11 +115,12 @@ def test_what_a_command_raises_decides_the_exit_code(tmp_path: Path, body: str, 
     assert ended.stdout == ""
 
 
-def test_a_reader_that_is_gone_gets_no_traceback() -> None:
+@pytest.mark.parametrize("words", [["config", "docs"], ["--help"], ["config", "show", "dashboard.port"]])
+def test_a_reader_that_is_gone_gets_no_traceback(words: list[str]) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     ended = subprocess.run(
-        [sys.executable, "-c", ENTRY, "config", "docs"],
+        [sys.executable, "-c", ENTRY, *words],
         env=clean(),
         stdout=writer,
         stderr=subprocess.PIPE,
@@ -146,7 +147,7 @@ def test_an_output_that_a_full_disk_does_not_take_is_an_error_in_words(words: li
         )
     assert ended.returncode == 1
     assert ended.stderr.splitlines() == [
-        "error: standard output cannot be written: No space left on device",
+        "error: the output cannot be written: No space left on device",
         "fix: Free some space, or send the output elsewhere.",
     ]
 
