@@ -1,6 +1,6 @@
-"""EDGE: what a person can do with a reservation plan: each act once, as a request and what that comes to.
+"""EDGE: the actions of a person on a reservation plan: each is a request and a function that computes its write.
 
-Command, route and page make a request; the service does it, or lists what it would write, by the same function.
+Commands, routes and pages make a request. The service executes it, or lists what it would write, by the same function.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from cotenant.scheduler_ext.reservations.service import terms as plan_terms
 
 @dataclass(frozen=True, slots=True)
 class ApprovePlan:
-    """Approve it: its capacity is reserved at start - lead, with this standby (None: its own).
+    """Request to approve a plan with `standby` standby pods; None keeps the plan's number.
 
-    generation: of the plan that was read; a plan that has changed since is not approved.
+    `generation` is that of the plan that was read: a plan that has changed since is not approved.
     """
 
     plan: PlanRef
@@ -46,7 +46,7 @@ class ApprovePlan:
 
 @dataclass(frozen=True, slots=True)
 class RejectPlan:
-    """Reject it: release reserved capacity, and reserve no more; a reason is needed."""
+    """Request to reject a plan, which needs a reason: reserved capacity is released, and no more is reserved."""
 
     plan: PlanRef
     reason: str
@@ -55,7 +55,7 @@ class RejectPlan:
 
 @dataclass(frozen=True, slots=True)
 class SkipOccurrence:
-    """Leave out the occurrence that begins then."""
+    """Request to skip the occurrence of a plan that starts at `start_seconds` (Unix time)."""
 
     plan: PlanRef
     start_seconds: float
@@ -64,7 +64,7 @@ class SkipOccurrence:
 
 @dataclass(frozen=True, slots=True)
 class RestoreOccurrence:
-    """Let a skipped occurrence of a schedule happen after all."""
+    """Request to restore a skipped occurrence of a scheduled plan."""
 
     plan: PlanRef
     start_seconds: float
@@ -72,7 +72,7 @@ class RestoreOccurrence:
 
 @dataclass(frozen=True, slots=True)
 class MakePlan:
-    """A plan by schedule or for one window, which still has to be approved; name: "" is made of the workload."""
+    """Request to create a plan, which still needs an approval; without a name it is named after the workload."""
 
     workload: WorkloadRef
     terms: PlanTerms
@@ -80,14 +80,14 @@ class MakePlan:
 
     @property
     def plan(self) -> PlanRef:
-        """The plan that it becomes."""
+        """Namespace and name of the plan to be created."""
         kind = "schedule" if self.terms.recurring else "once"
         return PlanRef(self.workload.namespace, self.name.strip() or f"{proposal_name(self.workload)}-{kind}")
 
 
 @dataclass(frozen=True, slots=True)
 class EditPlan:
-    """Change its terms, if it is still the generation that was read; what is approved, by who may approve."""
+    """Request to change a plan's terms if it still has this generation. Approved plans need the right to approve."""
 
     plan: PlanRef
     terms: PlanTerms
@@ -96,7 +96,7 @@ class EditPlan:
 
 @dataclass(frozen=True, slots=True)
 class SetPlanPolicy:
-    """Set the conditions under which the plan may approve itself."""
+    """Request to set the conditions under which a plan is approved automatically."""
 
     plan: PlanRef
     policy: ApprovalPolicy
@@ -104,9 +104,9 @@ class SetPlanPolicy:
 
 @dataclass(frozen=True, slots=True)
 class PlanContext:
-    """Inputs of an act. by: the person's name below it; plan: as the server has it, None: one that is to be made.
+    """Inputs of an action: `by` is the person's name as written into the plan; `plan` is live, or None for a new one.
 
-    tries: only the lines of it are asked for.
+    `tries` is True if only the fields that would be written are requested.
     """
 
     client: KubeClient
@@ -118,7 +118,7 @@ class PlanContext:
 
     @property
     def live(self) -> Plan:
-        """The plan that there is."""
+        """The live plan; only for actions on an existing plan."""
         assert self.plan is not None, "the service has read it"
         return self.plan
 
@@ -149,7 +149,7 @@ def _reject(asked: RejectPlan, context: PlanContext) -> Intent:
 
 
 def _require_first(plan: Plan, asked: Approval, standby: int | None) -> None:
-    """Raise where somebody else has decided the same already: who was first is said, and nothing is written over it."""
+    """Raise UsageError if somebody else has already made the same decision: it is not overwritten."""
     first = decision_in_force(plan)
     if first is None or first.decision is not asked.decision or first.by in ("", asked.by):
         return
@@ -165,19 +165,19 @@ def _require_first(plan: Plan, asked: Approval, standby: int | None) -> None:
 def _skip(asked: SkipOccurrence, context: PlanContext) -> Intent:
     plan = context.live
     if plan.source is WindowSource.MANUAL:
-        raise UsageError(f"plan {asked.plan} has one window only", fix="Reject it.")
+        raise UsageError(f"plan {asked.plan} has only one window to skip", fix="Reject the plan.")
     if plan.recurring:
         return plan_terms.skip_start_patch(plan, asked.start_seconds, context.now_seconds)
     window = plan.status.window or plan.window
     if window is None or window.start_seconds != asked.start_seconds:
-        raise UsageError(f"the forecast has moved the window of {asked.plan}", fix="Read the plan again.")
+        raise UsageError(f"the forecast has moved the window of plan {asked.plan}", fix="Read the plan again.")
     reason = asked.reason.strip() or "skipped"
     rejection = Approval(PlanDecision.REJECTED, DecisionScope.ONCE, context.by, context.now_seconds, reason)
     return plans.decide_plan(plan, rejection)
 
 
 def new_plan(asked: MakePlan) -> Plan:
-    """A plan to be made; what the terms do not say is as the definition has it."""
+    """Return the plan that a request creates; fields that its terms do not set have the API's defaults."""
     when = asked.terms.recurring or asked.terms.window
     assert when is not None, "checked terms have one of them"
     return plan_terms.plan_with_terms(
@@ -186,14 +186,14 @@ def new_plan(asked: MakePlan) -> Plan:
 
 
 def _edit(asked: EditPlan, context: PlanContext) -> Intent:
-    """Change it, if its generation is still the given one; what is approved, by who may approve."""
+    """Return the patch of the new terms; a plan that a person approved needs the right to approve."""
     if context.live.approved_by_person:
         context.who.require(Right.APPROVE, asked.plan.namespace)
     return plan_terms.edit_patch(context.live, asked.terms, asked.generation)
 
 
 def require_valid(asked: Any, now_seconds: float) -> None:
-    """UsageError for a request that no plan could be given; it leaves no row in the ledger."""
+    """Raise UsageError if no plan could have the request's values; nothing is then written to the ledger."""
     if isinstance(asked, RejectPlan) and not asked.reason.strip():
         raise UsageError("a rejection needs a reason", fix="Give a short reason.")
     if isinstance(asked, ApprovePlan) and asked.standby is not None:
@@ -208,7 +208,7 @@ def require_valid(asked: Any, now_seconds: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PlanAct:
-    """An act: its request, the right that it takes, its row in the ledger, what it writes, and what is said then."""
+    """An action: its request, its required right, its ledger event, its write, and the message when it is done."""
 
     request: type[Any]
     right: Right
@@ -220,14 +220,14 @@ class PlanAct:
 ACTS: Final = (
     PlanAct(ApprovePlan, Right.APPROVE, PlanEvent.APPROVED, _approve, "Approved {plan} for {extent}. {next}"),
     PlanAct(RejectPlan, Right.APPROVE, PlanEvent.REJECTED, _reject,
-            "Rejected {plan}: nothing is reserved, and what is reserved is released."),
+            "Rejected plan {plan}: its reserved capacity is released, and no more is reserved."),
     PlanAct(SkipOccurrence, Right.PLAN, PlanEvent.SKIPPED, _skip,
-            "Skipped the occurrence of {plan} that begins {start}."),
+            "Skipped the occurrence of plan {plan} that begins {start}."),
     PlanAct(RestoreOccurrence, Right.PLAN, PlanEvent.RESTORED,
             lambda asked, at: plan_terms.restore_start_patch(at.live, asked.start_seconds, at.now_seconds),
-            "The occurrence of {plan} that begins {start} is no longer skipped."),
+            "The occurrence of plan {plan} that begins {start} is no longer skipped."),
     PlanAct(MakePlan, Right.PLAN, PlanEvent.MADE, lambda asked, at: plans.plan_creation(at.client, new_plan(asked)),
-            "Made plan {plan}. It is reserved once somebody approves it."),
+            "Created plan {plan}. It reserves capacity once somebody approves it."),
     PlanAct(EditPlan, Right.PLAN, PlanEvent.EDITED, _edit, "Changed plan {plan}."),
     PlanAct(SetPlanPolicy, Right.ADMINISTER, PlanEvent.POLICY,
             lambda asked, at: plan_terms.with_policy(at.live, asked.policy), "Plan {plan} now {does}."),
@@ -235,5 +235,5 @@ ACTS: Final = (
 
 
 def act_of(asked: Any) -> PlanAct:
-    """The action of a request."""
+    """Return the action of ACTS that a request belongs to."""
     return next(act for act in ACTS if act.request is type(asked))

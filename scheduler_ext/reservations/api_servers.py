@@ -1,9 +1,9 @@
-"""EDGE: the API servers of the control plane: which hand-overs each of them knows.
+"""EDGE: asks every API server of the control plane which hand-overs it knows.
 
-The guard of hand-overs is judged by the API server that a binding reaches, by its own copy of the SwapGuard, and one
-server's copy may be older than another's. The question is the dry run of a patch that carries the ids of hand-overs:
-the policy `cotenant-reservation-known` refuses it where the copy that the guard reads lacks one of them. A hand-over
-that nobody has is asked for first: a server that lets this pass has no such policy (yet), and its yes means nothing.
+The API server that receives a binding checks it against its own copy of the SwapGuard, which may be older than that of
+another server. A server is asked by the dry run of a patch with the ids of hand-overs: the policy
+`cotenant-reservation-known` refuses the patch if the server's copy lacks one of them. Before that, the dry run has an
+id that no hand-over has: a server that accepts it does not have the policy (yet), so its answers mean nothing.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ _NO_HAND_OVER: Final = "none"
 
 
 class ApiServers:
-    """All API servers that bindings may reach. Nobody waits for an answer: the next look has it."""
+    """All API servers that may receive bindings. Calls do not wait for answers: a later call returns them."""
 
     def __init__(self, client: KubeClient, urls: Sequence[str]) -> None:
-        """urls: addresses as https://10.0.0.5:6443; none: nobody is asked."""
+        """Connect to the servers at these URLs, such as https://10.0.0.5:6443; without URLs no server is asked."""
         patience = msgspec.structs.replace(client.settings, timeout_seconds=ANSWER_SECONDS, retries=0)
         self._servers = {url: _ApiServer(Writer(client.at(url, patience), FIELD_MANAGER)) for url in urls}
 
     def confirmed(self, ids: Iterable[str]) -> frozenset[str]:
-        """Return the subset of these hand-overs that every server is known to know; asks servers about the others."""
+        """Return which of these hand-overs every server is known to have; ask the servers about the others."""
         swap_ids = frozenset(ids)
         return swap_ids.intersection(*(server.confirmed(swap_ids) for server in self._servers.values()))
 
     @property
     def problems(self) -> dict[str, str]:
-        """Why a server could not say, by URL: hand-overs wait for it."""
+        """Errors of the servers that could not answer, by URL; hand-overs wait until they answer."""
         return {url: server.problem for url, server in self._servers.items() if server.problem}
 
 
 class _ApiServer:
-    """One API server, asked one question at a time in a thread of its own: a slow answer holds nothing else up."""
+    """One API server; one query at a time runs in its own thread, so that a slow answer blocks nothing else."""
 
     def __init__(self, writer: Writer) -> None:
         self.problem = ""
@@ -60,9 +60,9 @@ class _ApiServer:
         self._lock = threading.Lock()
 
     def confirmed(self, swap_ids: frozenset[str]) -> frozenset[str]:
-        """Return the subset of these hand-overs that the server is known to know; asks it about the others.
+        """Return which of these hand-overs the server is known to have; ask it about the others.
 
-        Confirmed hand-overs that are not among these, because they are over, are forgotten.
+        Hand-overs that are not among `swap_ids` are over, and are forgotten.
         """
         with self._lock:
             self._confirmed &= swap_ids
@@ -73,15 +73,15 @@ class _ApiServer:
             return self._confirmed
 
     def _ask(self, ids: Sequence[str]) -> None:
-        """Ask the server whether it knows all of these, and record the answer.
+        """Ask the server whether it has all of these hand-overs, and record the answer.
 
-        A server that refuses the connection counts as knowing them: where none listens, none lets a binding through.
+        A server that refuses the connection counts as having them: no binding can reach it.
         """
         confirmed: frozenset[str] = frozenset()
         problem = ""
         try:
             if not self._refuses(_NO_HAND_OVER):
-                problem = f"the policy {POLICY} has no effect there: apply what `cotenant install` prints."
+                problem = f"this API server does not enforce the policy {POLICY}: apply what `cotenant install` prints."
             elif not self._refuses(*ids):
                 confirmed = frozenset(ids)
         except ClusterError as error:
@@ -95,7 +95,7 @@ class _ApiServer:
                 self.problem, self._asking = problem, False
 
     def _refuses(self, *ids: str) -> bool:
-        """Return whether the server's copy lacks any of these; ClusterError where the answer is not the policy's."""
+        """Return whether the server lacks any of these hand-overs; ClusterError if another error than the policy's."""
         value = {KNOWN_SWAPS_ANNOTATION: ",".join(ids)}
         try:
             question = Patch(ADDRESS, ({"op": "add", "path": "/metadata/annotations", "value": value},))

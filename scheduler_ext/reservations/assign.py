@@ -1,7 +1,7 @@
-"""Which waiting pod gets which Reservation's capacity, and which pods wait in vain. Pure.
+"""Decides which waiting pod gets which Reservation's capacity, and which pods match no Reservation. Pure.
 
-A pod that our gate holds is served at once; one that the webhook missed is served when the scheduler has found no place
-for it. Of several Reservations the lowest order above zero goes first, then the one that would be fullest, as in
+A pod with our scheduling gate gets capacity at once; a pod that the webhook missed gets it once the scheduler found no
+node for it. Of several Reservations the lowest order above zero comes first, then the one that would be fullest, as in
 Koordinator: mean over the reserved resources of 100 x (request + allocated) / allocatable.
 """
 
@@ -32,7 +32,7 @@ STANDBY_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class ReservationCapacity:
-    """The rest of a Reservation. placeholders: bound ones, smallest first; busy: a hand-over is under way."""
+    """Remaining capacity of a Reservation: its bound placeholders, smallest first; `busy` during a hand-over."""
 
     reservation: Reservation
     node: str
@@ -42,13 +42,13 @@ class ReservationCapacity:
     busy: bool = False
 
     def takes(self, pod: PodView) -> bool:
-        """Return whether the pod's request may be served from it: under Restricted, only if what is left suffices."""
+        """Return whether the pod may use this capacity: under Restricted only if its request fits into the rest."""
         if self.reservation.allocate_policy is AllocatePolicy.RESTRICTED:
             return fits(pod.requests, self.left, self.reservation.size)
         return True
 
     def score(self, pod: PodView) -> float:
-        """Return how full it would be with the pod: 0 to 100, above for a pod that takes more than is reserved."""
+        """Return how full the Reservation would be with the pod, in percent; above 100 if the pod needs more."""
         size = self.reservation.size
         used = [(pod.requests.get(n, 0) + self.allocated.get(n, 0)) / amount for n, amount in size.items()]
         return 100.0 * sum(used) / len(used)
@@ -56,7 +56,7 @@ class ReservationCapacity:
 
 @dataclass(slots=True)
 class Assignment:
-    """Hand-overs to begin; pods that go on waiting, and pods that must not."""
+    """Hand-overs to start, gated pods that wait for capacity, and gated pods whose gate is to be removed."""
 
     begun: list[ReservationSwap] = field(default_factory=list)
     waiting: list[PodView] = field(default_factory=list)
@@ -64,7 +64,7 @@ class Assignment:
 
 
 def rooms(view: ReservationView, default: Mode) -> list[ReservationCapacity]:
-    """Capacity of every Reservation that is open to owners and handed over by us."""
+    """Return the remaining capacity of every Reservation that is open to owners and handed over by cotenant."""
     found = []
     for reservation in view.reservations.values():
         is_pinned = reservation.open_to_owners and reservation.mode(default) is Mode.PINNED
@@ -90,7 +90,7 @@ def rooms(view: ReservationView, default: Mode) -> list[ReservationCapacity]:
 
 
 def assign_waiting_pods(view: ReservationView, settings: ReservationSettings) -> Assignment:
-    """Return the assignment of each waiting pod; hand-overs begin on nodes without any, up to SWAPS_AT_ONCE in all."""
+    """Assign capacity to waiting pods; at most SWAPS_AT_ONCE hand-overs run at a time, each on a node of its own."""
     served = {swap.owner.uid for swap in view.guard.swaps if swap.owner}
     waiting = [pod for pod in view.pods.values() if pod.uid not in served and _waits(pod)]
     work = _Assigner(view, settings, rooms(view, Mode(settings.mode)) if waiting else ())
@@ -100,7 +100,7 @@ def assign_waiting_pods(view: ReservationView, settings: ReservationSettings) ->
 
 
 class _Assigner:
-    """Reservations in groups that are alike, so that many pods and Reservations are compared once a group."""
+    """Reservations grouped by equal properties, so that a pod is compared once with each group."""
 
     def __init__(
         self, view: ReservationView, settings: ReservationSettings, rooms: Iterable[ReservationCapacity]
@@ -118,7 +118,7 @@ class _Assigner:
             self.groups.setdefault(match_key, []).append(capacity)
 
     def serve(self, pod: PodView) -> None:
-        """Begin the pod's hand-over, or put it into `waiting` or `unmatched`; a gang's member has its capacity."""
+        """Start the pod's hand-over, or add the pod to `waiting` or `unmatched`; gang members wait without timeout."""
         places = (None, ("", pod.uid), *pod.identity.labels.items())
         likely = [like for place in places for like in self.places.get(place, ())]
         groups = [usable for like in dict.fromkeys(likely) if (usable := self._usable(self.groups[like], pod))]
@@ -146,7 +146,7 @@ class _Assigner:
 
 
 def begun(capacity: ReservationCapacity, pod: PodView, view: ReservationView) -> ReservationSwap:
-    """The record of a new hand-over: the smallest placeholder that is enough, or all of them."""
+    """Return the record of a new hand-over: of the smallest placeholder that is large enough, or of all of them."""
     reservation = capacity.reservation
     request = {name: pod.requests.get(name, 0) for name in reservation.size}
     used = next(([p] for p in capacity.placeholders if fits(request, p.requests)), list(capacity.placeholders))
@@ -172,7 +172,7 @@ def begun(capacity: ReservationCapacity, pod: PodView, view: ReservationView) ->
 
 
 def _waits(pod: PodView) -> bool:
-    """Return whether a pod could be handed capacity now: only our gate holds it, or the scheduler found it no node."""
+    """Return whether a pod can get capacity now: it has only our gate, or the scheduler found no node for it."""
     if pod.node or not pod.alive or pod.is_placeholder or pod.identity.namespace == PLACEHOLDER_NAMESPACE:
         return False
     if pod.gates:

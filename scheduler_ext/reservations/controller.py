@@ -1,7 +1,7 @@
-"""EDGE: the controller of Reservations as the loop runs it: mirrors in, `reservations.decide` out; its metrics.
+"""EDGE: the controller of Reservations: reads mirrors, calls `reservations.decide`, and updates its metrics.
 
-Hand-overs take several writes in a row, so the feature is woken without the loop's usual pause, and by time: the next
-deadline says when. A node on which a last-resort placeholder vanished is listed there and then.
+A hand-over takes several writes in a row, so this feature runs again without the usual pause, and at its next deadline.
+The pods of a node are listed when a last-resort placeholder vanished from it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ STALE_SECONDS: Final = 300.0
 
 
 class ReservationController(Feature):
-    """Feature `reservations`."""
+    """The manager's feature `reservations`: placeholders, hand-overs and the status of Reservations."""
 
     name = "reservations"
     by_server_time = True
@@ -64,7 +64,7 @@ class ReservationController(Feature):
         settings: ReservationSettings,
         registry: CollectorRegistry | None = None,
     ) -> None:
-        """Create the controller without any data; without a registry no metric is counted."""
+        """Create the controller without any data. Without a registry it exports no metrics."""
         self.interval_seconds = LONGEST_SECONDS
         self._client, self._mirrors, self._settings = client, mirrors, settings
         self._noticed: dict[str, float] = {}
@@ -109,7 +109,7 @@ class ReservationController(Feature):
         return ControllerDecision(plan.intents, tuple(notes))
 
     def decide_at_shutdown(self, now_seconds: float) -> ControllerDecision:
-        """Return what to write when the manager ends, so that no pod waits for a manager that is gone."""
+        """Return the writes for the end of the manager: waiting pods lose their gates, since nobody serves them."""
         return ControllerDecision(withdrawal(self._mirrors, now_seconds))
 
     def _view(self, now_seconds: float) -> ReservationView:
@@ -165,7 +165,7 @@ class ReservationController(Feature):
 
 
 def guard_of(mirror: Mirror[Any]) -> Guard:
-    """The one SwapGuard; ValueError for an unreadable one, because a guess could assign capacity twice."""
+    """Return the SwapGuard; raise ValueError if it is unreadable, because a guess could assign capacity twice."""
     if ("", SWAP_GUARD) in mirror.refusals:
         raise ValueError(f"swapguards/{SWAP_GUARD}: {mirror.refusals['', SWAP_GUARD]}")
     guard = mirror.snapshot().get(("", SWAP_GUARD))
@@ -176,38 +176,40 @@ CHECK_SECONDS: Final = 30.0
 
 
 def withdrawal(mirrors: Mapping[str, Mirror[Any]], now_seconds: float) -> tuple[Intent, ...]:
-    """Return the end of the promise, and of the gates of every pod that waits; SwapGuards need not be installed."""
+    """Return the writes that end gating and remove the gates of waiting pods; the SwapGuard CRD may be missing."""
     pending = mirrors["pending-pods"].snapshot().values()
     return withdraw_reservation_promise(guard_of(mirrors["swapguards"]), pending, now_seconds)
 
 
 class Gates(Feature):
-    """A feature whose objects Koordinator handles (`handled_by`): takes back what an earlier manager promised."""
+    """Replaces a feature whose objects Koordinator handles (`handled_by`): removes gates that cotenant set earlier."""
 
     interval_seconds = CHECK_SECONDS
 
     def __init__(self, name: str, needs: tuple[str, ...], withdraw: Callable[[float], tuple[Intent, ...]]) -> None:
-        """Store the arguments; nothing is read yet. withdraw: returns the writes that do so at a Unix time."""
+        """Store the arguments. `withdraw` returns the writes that remove the gates, given the Unix time."""
         self.name, self.needs, self._withdraw = name, needs, withdraw
 
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - it looks at everything
-        """Withdraw the promise and let every pod go."""
+        """Return the writes that end gating and remove the gates of all waiting pods."""
         return ControllerDecision(self._withdraw(now_seconds))
 
 
 class ReservationMetrics:
-    """The metrics of Reservations: what they reserve, what is used of it, and what the reserving costs."""
+    """Metrics of Reservations: reserved capacity, its use, and hand-overs."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         """Register on the process's registry."""
         word = "cotenant_reservation"
         gauge, counter = partial(Gauge, registry=registry), partial(Counter, registry=registry)
         self._phases = gauge(f"{word}s", "Reservations by phase.", ["phase"])
-        self._held = gauge(f"{word}_held_cores", "Unused CPU that placeholders reserve.", ["reservation"])
-        self._held_bytes = gauge(f"{word}_held_bytes", "Unused memory that placeholders reserve.", ["reservation"])
+        self._held = gauge(f"{word}_held_cores", "Reserved CPU that no owner uses.", ["reservation"])
+        self._held_bytes = gauge(f"{word}_held_bytes", "Reserved memory that no owner uses.", ["reservation"])
         self._allocated = gauge(f"{word}_allocated_cores", "CPU that owners use.", ["reservation"])
-        self._age = gauge(f"{word}_age_seconds", "Time since it was made.", ["reservation"])
-        self._tax = counter(f"{word}_idle_core_seconds_total", "Reserved and unused CPU, over time.", ["reservation"])
+        self._age = gauge(f"{word}_age_seconds", "Time since the Reservation was created.", ["reservation"])
+        self._tax = counter(
+            f"{word}_idle_core_seconds_total", "Unused reserved CPU, summed over time.", ["reservation"]
+        )
         self._swaps = counter(f"{word}_hand_overs_total", "Hand-overs by how they ended.", ["outcome"])
         self._hits = gauge(
             f"{word}_hit_ratio",
@@ -220,7 +222,7 @@ class ReservationMetrics:
         self._shown: set[str] = set()
 
     def show(self, view: ReservationView, plan: ReservationWrites) -> None:
-        """Set the metrics to the last decision."""
+        """Set the metrics to the latest decision."""
         for _, outcome in plan.outcomes:
             self._swaps.labels(outcome).inc()
         elapsed = view.now_seconds - self._last if self._last else 0.0

@@ -1,4 +1,4 @@
-"""The reservation controller's whole decision: from what is seen to what is written. Pure."""
+"""The whole decision of the reservation controller: computes all writes from the observed state. Pure."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ LONGEST_SECONDS: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class ReservationWrites:
-    """The writes of a round, and what the next round needs.
+    """The writes of one run of the controller, and when and with which inputs it has to run again.
 
-    wake_seconds: in how many seconds time alone changes something. asks: nodes to read before that. outcomes:
-    (Reservation, how its hand-over ended): HandedOver, TimedOut, OwnerGone, ReservationGone, Undone.
+    It runs again after `wake_seconds` even if nothing changes. `asks` are nodes whose pods must be listed first.
+    `outcomes` are pairs of a Reservation and how its hand-over ended.
     """
 
     intents: tuple[Intent, ...] = ()
@@ -43,10 +43,10 @@ class ReservationWrites:
 
 
 def decide(view: ReservationView, settings: ReservationSettings) -> ReservationWrites:
-    """Advance hand-overs, begin new ones, care for every Reservation, let pods go that wait in vain.
+    """Advance and start hand-overs, maintain every Reservation, and remove the gates of pods that match none.
 
-    Reservations follow in the order of their ends: where not all writes fit the time, capacity that has been held for
-    nothing the longest is given back first.
+    Reservations are ordered by their deadlines: if not all writes can be sent in time, the capacity that expired first
+    is released first.
     """
     steps = [(swap, advance(swap, view, settings)) for swap in view.guard.swaps]
     assignment = assign_waiting_pods(view, settings)
@@ -75,16 +75,16 @@ def decide(view: ReservationView, settings: ReservationSettings) -> ReservationW
 
 
 def withdraw_reservation_promise(guard: Guard, pending: Iterable[PodView], now_seconds: float) -> tuple[Intent, ...]:
-    """Return the writes that take our promise back: no pod gets a gate any more, and waiting pods lose theirs.
+    """Return the writes that end gating: new pods get no gate any more, and waiting pods lose theirs.
 
-    For the ordinary end of the manager that made it, and where another scheduler deals with Reservations. Hand-overs
-    under way stay on record: the next manager finishes them, or the webhook frees their nodes. Members of gangs that
-    are not placed yet keep their gate: there is no capacity for them, and the controller of queues lets them go.
+    Used when the manager ends, and when another scheduler handles Reservations. Hand-overs under way stay recorded: the
+    next manager finishes them, or the webhook frees their nodes. Members of gangs that are not placed yet keep their
+    gate: there is no capacity for them, and the controller of queues removes it.
     """
     waiting = [pod for pod in pending if pod.gated and pod.alive and not pod.node and GANG_GATE not in pod.gates]
     ended: list[Intent] = []
     if guard.served_until_seconds > now_seconds:
-        why = "no manager hands over capacity any more"
+        why = "no manager hands over reserved capacity any more"
         ended.append(replace(guard, served_until_seconds=now_seconds).intent(why))
     return (*ended, *map(release_patch, waiting))
 
@@ -95,11 +95,11 @@ def _guard_updates(
     assignment: Assignment,
     settings: ReservationSettings,
 ) -> list[Intent]:
-    """Return the write of the SwapGuard object, or nothing where it would stay as it is.
+    """Return the write of the SwapGuard object, or nothing if it does not change.
 
-    The object lists the hand-overs under way: those of `steps` that go on and those that `assignment` begins. It also
-    says until when this manager serves Reservations: the webhook gates pods until then. That time is renewed to
-    `served_seconds` from now while pods are to be gated or a hand-over is under way, once a third of it is over.
+    The object lists the hand-overs under way: those of `steps` that continue and those that `assignment` starts. It
+    also has the time until which the webhook gates pods. That time is renewed to `served_seconds` from now once a third
+    of it is over, while pods are to be gated or a hand-over is under way.
     """
     guard = view.guard
     swaps = (*(step.swap for _, step in steps if step.swap is not None), *assignment.begun)
@@ -119,7 +119,7 @@ def _guard_updates(
 
 
 def _wake(view: ReservationView, settings: ReservationSettings, assignment: Assignment) -> float:
-    """Seconds until time alone makes a difference."""
+    """Return the seconds until the next deadline, at which the decision can differ although no object changed."""
     now = view.now_seconds
     ends = (_end_seconds(r) for r in view.reservations.values() if not r.status.phase.ended)
     moments = [end for end in ends if end < math.inf]
@@ -134,5 +134,5 @@ def _wake(view: ReservationView, settings: ReservationSettings, assignment: Assi
 
 
 def _end_seconds(reservation: Reservation) -> float:
-    """Unix time of its end; infinite for one that is kept until somebody deletes it."""
+    """Return the Unix time at which a Reservation expires; infinity if it never does."""
     return math.inf if reservation.deadline_seconds is None else reservation.deadline_seconds

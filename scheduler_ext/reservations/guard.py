@@ -1,6 +1,6 @@
-"""The SwapGuard: hand-overs under way, as the API server's policy, the extender and a restarted manager read it.
+"""The SwapGuard object: hand-overs under way, for the API server's policy, the extender and a restarted manager.
 
-Intent and guard are one object, so that one write makes both or neither. Pure.
+Records and guard are one object, so that one write stores both or neither. Pure.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MANAGED: Final = {"app.kubernetes.io/managed-by": "cotenant", "app.kubernetes.io
 
 @dataclass(frozen=True, slots=True)
 class SwapPlaceholder:
-    """A placeholder: where it is, and the capacity that it takes up; uid is empty before it exists."""
+    """A placeholder of a hand-over and its capacity by resource; `uid` is "" until the pod exists."""
 
     namespace: str
     name: str
@@ -39,16 +39,16 @@ class SwapPlaceholder:
 
     @property
     def standby(self) -> bool:
-        """True if it is a user's running pod that gives up its capacity, not a placeholder of ours."""
+        """True if this is a running pod of a user that gives up its capacity, not a placeholder of cotenant."""
         return self.namespace != PLACEHOLDER_NAMESPACE
 
 
 @dataclass(frozen=True, slots=True)
 class ReservationSwap:
-    """One hand-over, with everything that finishes or undoes it.
+    """The record of one hand-over, with everything that is needed to finish or to undo it.
 
-    owner: who gets the capacity, None while it is being undone. rest: the placeholder that keeps what the owner leaves,
-    or that takes the capacity back. started_seconds, expires_seconds: Unix time.
+    `owner` is the pod that gets the capacity, None while the hand-over is undone. `rest` is the placeholder for what
+    the owner does not use, or the one that reserves the capacity again.
     """
 
     id: str
@@ -63,16 +63,16 @@ class ReservationSwap:
 
     @property
     def allowed(self) -> list[str]:
-        """namespace/name of the pods that may be bound to the node meanwhile."""
+        """Pods (namespace/name) that may be bound to the node during the hand-over."""
         owner = [f"{self.owner.namespace}/{self.owner.name}"] if self.owner else []
         return owner + ([f"{self.rest.namespace}/{self.rest.name}"] if self.rest else [])
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """The object as a whole; version: resourceVersion, "" while it does not exist.
+    """The SwapGuard object: its hand-overs, and the Unix times until which the manager removes gates in time.
 
-    queues_served_until_seconds: the promise of the queue controller, which alone writes it.
+    `queues_served_until_seconds` is written by the queue controller only. `version` is "" if the object does not exist.
     """
 
     swaps: tuple[ReservationSwap, ...] = ()
@@ -82,7 +82,7 @@ class Guard:
 
     @classmethod
     def parse(cls, manifest: Json) -> Guard:
-        """Parse the object; an unreadable part is an error, because a guess could reserve the same capacity twice."""
+        """Parse the object; an unreadable part is an error, because a guess could assign the same capacity twice."""
         spec = manifest.get("spec") or {}
         return cls(
             tuple(_swap(swap) for swap in spec.get("swaps") or ()),
@@ -93,14 +93,14 @@ class Guard:
 
     @property
     def nodes(self) -> dict[str, list[str]]:
-        """Pods that may be bound, by node."""
+        """Pods (namespace/name) that may be bound to each guarded node."""
         pods_by_node: dict[str, list[str]] = {}
         for swap in self.swaps:
             pods_by_node.setdefault(swap.node, []).extend(swap.allowed)
         return pods_by_node
 
     def intent(self, why: str) -> Apply:
-        """Write it; refused with a conflict when somebody else has written meanwhile."""
+        """Return the write of the object; the API server refuses it if somebody else has changed the object."""
         meta = {"labels": MANAGED} | ({"resourceVersion": self.version} if self.version else {})
         # An apply that empties a map leaves null behind, which the definition refuses: what is empty is left out.
         maybe = {"nodes": self.nodes, "swaps": [_body(swap) for swap in self.swaps]}
@@ -160,15 +160,15 @@ LONGEST_PROMISE_SECONDS: Final = 1800.0
 
 
 def is_promised(until_seconds: float, now_seconds: float) -> bool:
-    """Return whether a manager that says "until then" (Unix time) is to be waited for now. Pure.
+    """Return whether a manager has promised to serve pods until after now (both times in Unix seconds). Pure.
 
-    An end further ahead than LONGEST_PROMISE_SECONDS comes of a wrong clock or a stolen token, and holds nothing up.
+    A time more than LONGEST_PROMISE_SECONDS ahead comes from a wrong clock or a stolen token, and is ignored.
     """
     return now_seconds < until_seconds <= now_seconds + LONGEST_PROMISE_SECONDS
 
 
 def served_until(guard: Mapping[str, Any] | None) -> dict[str, float]:
-    """Until when (Unix time) a manager promises to end each of our gates; 0 when none ever did. Pure."""
+    """Return, by gate, the Unix time until which a manager promises to remove it; 0 if no manager ever did. Pure."""
     spec = (guard or {}).get("spec") or {}
     reservations = moment_of(spec.get("servedUntil"), SWAP_GUARD) or 0.0
     queues = moment_of(spec.get("queuesServedUntil"), SWAP_GUARD) or 0.0

@@ -1,7 +1,7 @@
-"""A Reservation's life by `model.life_cycle`, and its placeholders meanwhile. Pure.
+"""Maintains a Reservation through the phases of `model.life_cycle`, and its placeholders. Pure.
 
-Phases, conditions and reasons are Koordinator's; what ended is deleted a day later. Capacity that is lost (a
-placeholder was preempted, an owner has ended) is requested again on the same node.
+Phases, conditions and reasons are Koordinator's. An ended Reservation is deleted a day later. Lost capacity (a
+placeholder was preempted, or an owner has ended) is requested again on the same node.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ TAKER_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Care:
-    """Writes that a Reservation needs now. asks: a node whose pods must be listed to find who took the capacity."""
+    """The writes that a Reservation needs now, or the node whose pods must be listed to find who has its capacity."""
 
     intents: tuple[Intent, ...] = ()
     asks: str = ""
 
 
 def maintain_reservation(reservation: Reservation, view: ReservationView, settings: ReservationSettings) -> Care:
-    """Status and placeholders of one Reservation."""
+    """Return the writes of one Reservation's status and placeholders."""
     uid = reservation.uid
     swap, mine = view.swaps.get(uid), view.placeholders.get(uid, ())
     if reservation.deleting:
@@ -74,7 +74,7 @@ def maintain_reservation(reservation: Reservation, view: ReservationView, settin
 
 
 def _is_up_to_date(reservation: Reservation, mine: Sequence[PodView], view: ReservationView) -> bool:
-    """Return whether the status is up to date: one placeholder reserves all and no pod uses it, the usual case."""
+    """Return whether nothing has to be done, the usual case: one placeholder reserves all and no pod uses it."""
     status, uid = reservation.status, reservation.uid
     if status.phase is not Phase.AVAILABLE or len(mine) != 1 or uid in view.allocated or uid in view.swaps:
         return False
@@ -91,7 +91,7 @@ def _is_up_to_date(reservation: Reservation, mine: Sequence[PodView], view: Rese
 def _maintain_active_reservation(
     reservation: Reservation, mine: Sequence[PodView], view: ReservationView, settings: ReservationSettings
 ) -> Care:
-    """One that neither ended nor is being handed over."""
+    """Return the writes of a Reservation that has not ended and is not being handed over."""
     mode, node = reservation.mode(Mode(settings.mode)), reservation.status.node
     owners = [p for p in view.allocated.get(reservation.uid, ()) if not node or p.node == node]
     takers = _takers(reservation, view) if mode is Mode.LAST_RESORT else ()
@@ -109,7 +109,7 @@ def _maintain_active_reservation(
             return Care((intent,) if (intent := status_intent(reservation, status)) else ())
     if vanished and status.node in view.found:
         # a stranger pushed it aside: it is placed anew, anywhere
-        text = "a pod of higher priority took the capacity; another place is looked for"
+        text = "a pod of higher priority took the capacity; the scheduler looks for another node"
         conditions = [condition(SCHEDULED, False, "Unschedulable", text), condition(READY, False, "RoomLost", text)]
         status = _with_phase(status, Phase.PENDING, conditions, view.now_seconds)
         status = replace(status, node="", allocatable={})
@@ -126,10 +126,10 @@ def desired_status(
     view: ReservationView,
     settings: ReservationSettings,
 ) -> ReservationStatus:
-    """The status that the Reservation should have now: Succeeded, Failed, or as `_reserved_status` finds it.
+    """Return the status that the Reservation should have, given its placeholders `mine` and its owners' pods.
 
-    mine: its placeholders; owners: pods that got its capacity. Succeeded comes first: a Reservation for one use
-    whose owner runs is done, also when its time is over.
+    Succeeded takes precedence over Failed: a Reservation for one use whose owner runs has succeeded, even after its
+    deadline.
     """
     before, now = reservation.status, view.now_seconds
     bound = [p for p in mine if p.alive and p.node]
@@ -146,7 +146,7 @@ def desired_status(
         return _with_phase(status, Phase.SUCCEEDED, [condition(READY, False, "Succeeded", text)], now)
     lost_node = bool(node) and view.nodes is not None and node not in view.nodes
     if reservation.expired(now) or lost_node:
-        text = f"node {node} is gone" if lost_node else "its time is over"
+        text = f"node {node} no longer exists" if lost_node else "the Reservation has expired"
         return _with_phase(status, Phase.FAILED, [condition(READY, False, EXPIRED, text)], now)
     return _reserved_status(reservation, status, mine, owners, view, settings)
 
@@ -159,7 +159,7 @@ def _reserved_status(
     view: ReservationView,
     settings: ReservationSettings,
 ) -> ReservationStatus:
-    """Return the status by what is reserved now; an Available one stays so while what was lost is requested again."""
+    """Return the status by what is reserved now; an Available Reservation stays so while lost capacity is requested."""
     left_out = not_considered(reservation.template, settings.scheduler_name)
     text = f"the placeholder does not request: {', '.join(left_out)}"
     extra = [condition(CONSIDERED, False, "ConstraintsNotConsidered", text)] if left_out else []
@@ -173,7 +173,7 @@ def _reserved_status(
     reason = impossible(reservation) or unmade or next((p.unschedulable for p in open_ if p.unschedulable), "")
     if status.phase is Phase.AVAILABLE:
         lacking = ", ".join(format_quantities(missing)) or reason or "waiting"
-        text = f"capacity is reserved again as soon as it is free: {lacking}"
+        text = f"lost capacity is reserved again once a node has it: {lacking}"
         return _with_phase(status, Phase.AVAILABLE, [condition(READY, False, "RoomLost", text)], view.now_seconds)
     waits = reservation.pre_allocation and bool(reason) and not (impossible(reservation) or unmade)
     bad = [condition(SCHEDULED, False, "Unschedulable", reason)] if reason else []
@@ -183,18 +183,18 @@ def _reserved_status(
 def _with_phase(
     status: ReservationStatus, phase: Phase, conditions: Sequence[Condition], now_seconds: float
 ) -> ReservationStatus:
-    """Return the status in this phase, with the conditions merged in; now_seconds: when they changed, Unix time."""
+    """Return the status in this phase with the conditions merged in; those that changed get the time `now_seconds`."""
     return replace(status, phase=phase, conditions=merge_conditions(status.conditions, conditions, now_seconds))
 
 
 def _keep_placeholders(
     reservation: Reservation, mine: Sequence[PodView], view: ReservationView, settings: ReservationSettings
 ) -> list[Intent]:
-    """Placeholders for capacity that nobody holds yet, the end of those that died, and of those that hold too much.
+    """Return the writes that create missing placeholders and delete ended or superfluous ones.
 
-    They hold too much where an owner grew, or found capacity of its own on the node. Whole ones end, the largest first;
-    else the largest is replaced by a smaller one, which is made before it ends, so that the resize of an owner waits
-    for no capacity that is held for this owner.
+    Placeholders are superfluous if an owner has grown, or was placed beside them on the node. Whole ones are deleted,
+    largest first; if none can go, a smaller one replaces the largest. It is created before the larger one is deleted,
+    so that an owner's resize never waits for capacity that is reserved for this owner.
     """
     dead = [placeholder_deletion(p.as_placeholder(), "it no longer runs") for p in mine if p.phase in ENDED_PHASES]
     if dead or impossible(reservation):
@@ -231,10 +231,10 @@ def _missing_placeholder_intents(
     view: ReservationView,
     settings: ReservationSettings,
 ) -> list[Intent]:
-    """Writes that create a placeholder for capacity that none holds (`missing`, by resource name), or prepare for it.
+    """Return the writes that create a placeholder for the `missing` amounts by resource, or prepare for it.
 
-    Under LastResort a lower priority class must exist first, and is used in the round after the one that created
-    it. Nodes with `placeholders_per_node` placeholders are avoided.
+    Under LastResort a lower PriorityClass is created first, and used in the run after that. Nodes with
+    `placeholders_per_node` placeholders are avoided.
     """
     swap = view.swaps.get(reservation.uid)
     names = [p.identity.name for p in mine]
@@ -254,7 +254,7 @@ def _missing_placeholder_intents(
 
 
 def _takers(reservation: Reservation, view: ReservationView) -> list[PodView]:
-    """Pods that push the placeholder aside, or have: nominated for its node, or found there once it was gone."""
+    """Return the pod that displaces the placeholder: nominated for its node, or found there once it was gone."""
     node = reservation.status.node
     if not node or not reservation.open_to_owners:
         return []

@@ -1,7 +1,7 @@
-"""What is written to the pods that wait for reserved capacity: nomination, affinity, its Reservation, the gate's end.
+"""Builds the patches of pods that get reserved capacity: nomination, affinity, Reservation, removal of the gate.
 
-Pure. Every patch names the version that was looked at, so that it is refused when the pod changed meanwhile; the next
-round looks again. A pod without our gate keeps its affinity: Kubernetes lets only gated pods' be narrowed.
+Pure. Every patch tests the pod's resourceVersion, so that it is refused if the pod has changed; the next run tries
+again. A pod without our gate keeps its affinity, because Kubernetes lets only gated pods change theirs.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ Json = Mapping[str, Any]
 
 
 def preparations(pod: PodView, reservation: Reservation, node: str) -> list[Patch]:
-    """Return the patches that the owner still lacks before its placeholder goes; empty when it is ready."""
+    """Return the patches that the owner needs before its placeholder is deleted; empty if the owner is ready."""
     patches = []
     if pod.allocated_from != reservation.uid:
         claim = _claim_operations(pod, reservation)
-        patches.append(_patch(pod, claim, f"goes to the capacity of reservation {reservation.name}"))
+        patches.append(_patch(pod, claim, f"it will use the capacity of reservation {reservation.name}"))
     if pod.nominated != node:
         nominate = [
             {"op": "replace", "path": "/metadata/uid", "value": pod.uid},
@@ -44,23 +44,23 @@ def preparations(pod: PodView, reservation: Reservation, node: str) -> list[Patc
 
 
 def claim_patch(pod: PodView, reservation: Reservation) -> Patch:
-    """Write down whose capacity a pod got, so that it is followed from now on."""
+    """Return the patch that records whose capacity a pod got, so that the controller watches the pod from now on."""
     return _patch(pod, _claim_operations(pod, reservation), f"it got the capacity of reservation {reservation.name}")
 
 
 def handing_patch(pod: PodView, node: str, policy: AllocatePolicy) -> Patch:
-    """End our gate and narrow the pod to its node, once nothing else takes up the capacity there.
+    """Return the patch that removes our gate and restricts the pod to the node, once its capacity there is free.
 
-    Not before: nobody can widen an affinity again, and a hand-over that is given up must leave the pod free to go.
+    It must not come earlier: an affinity cannot be widened again, and a failed hand-over must leave the pod any node.
     """
     operations = without_gate(pod.gates, pod.version)
     if (affinity := pin_affinity(pod.affinity, node, policy)) != pod.affinity:
         operations.append({"op": "add", "path": "/spec/affinity", "value": affinity})
-    return _patch(pod, operations, f"its capacity on {node} is free")
+    return _patch(pod, operations, f"its reserved capacity on node {node} is free")
 
 
 def release_patch(pod: PodView, missed: str = "") -> Patch:
-    """End our gate; `missed`: UID of the Reservation that could not be handed over in time, not to be tried again."""
+    """Return the patch that removes our gate; `missed` is the UID of the Reservation whose hand-over failed."""
     operations = without_gate(pod.gates, pod.version)
     if missed:
         operations += _set("annotations", pod.identity.annotations, {MISSED_ANNOTATION: missed})
@@ -68,7 +68,7 @@ def release_patch(pod: PodView, missed: str = "") -> Patch:
 
 
 def pin_affinity(affinity: Json, node: str, policy: AllocatePolicy) -> Json:
-    """The affinity narrowed to a node: required for Restricted, else preferred above all; itself when it is already."""
+    """Return the affinity with the node added: required under Restricted, otherwise preferred with highest weight."""
     here = {"key": "metadata.name", "operator": "In", "values": [node]}
     nodes = dict(affinity.get("nodeAffinity") or {})
     if policy is not AllocatePolicy.RESTRICTED:
@@ -96,7 +96,7 @@ def _claim_operations(pod: PodView, reservation: Reservation) -> list[Json]:
 
 
 def _set(what: str, current: Mapping[str, str], texts: Mapping[str, str]) -> list[Json]:
-    """Add labels or annotations, and their map where there is none."""
+    """Return the operations that add labels or annotations, and their map if the pod has none."""
     if not current:
         return [{"op": "add", "path": f"/metadata/{what}", "value": dict(texts)}]
     return [

@@ -1,8 +1,8 @@
-"""The pod that holds capacity: what it takes over of a Reservation's template, and what it cannot. Pure.
+"""Builds the placeholder pod that reserves capacity, from a Reservation's template. Pure.
 
-It asks for the template's sum and nothing else, sleeps in the host's network without a port, and ends at once. It lives
-in a namespace of its own, so terms that meant the template's namespace by saying none say it here; and it does not
-carry the template's labels, so where pods of the template keep apart from each other, placeholders do by their own.
+The pod requests the template's sum and nothing else, sleeps in the host's network without a port, and ends at once. It
+is in its own namespace, so affinity terms without a namespace get that of the template. It does not have the template's
+labels, so if pods of the template repel each other, placeholders repel each other by a label of their own.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _SYSTEM: Final = {"system-node-critical": 2_000_001_000, "system-cluster-critica
 
 @dataclass(frozen=True, slots=True)
 class PlaceholderSpec:
-    """A placeholder to be made: its name, its capacity, the node it must be on ("" for any), nodes that it avoids."""
+    """A placeholder to be created: name, capacity by resource, required node ("" for any), and nodes to avoid."""
 
     name: str
     amounts: Mapping[str, int]
@@ -62,7 +62,7 @@ class PlaceholderSpec:
 
 
 def label_of(name: str) -> str:
-    """A name as the value of a label: with a digest where it is too long for one, or has what none may have."""
+    """Return a name as a label value; if it is too long or has invalid characters, it is shortened with a digest."""
     text = _NO_LABEL.sub("-", name).strip("-._")
     if text == name and len(name) <= LABEL_LENGTH:
         return name
@@ -70,7 +70,7 @@ def label_of(name: str) -> str:
 
 
 def fresh_name(reservation: Reservation, taken: Sequence[str]) -> str:
-    """The first free name of a Reservation's placeholders; the same names give the same answer."""
+    """Return the first unused name for a placeholder of a Reservation; deterministic for the same `taken` names."""
     base = f"{reservation.name[:_NAME_LENGTH].rstrip('.-')}-{reservation.uid[:8]}"
     number = 0
     while f"{base}-{number}" in taken:
@@ -85,7 +85,7 @@ def placeholder_creation(
     classes: Mapping[str, int],
     s: ReservationSettings,
 ) -> Create:
-    """Make a placeholder; the scheduler finds its node."""
+    """Return the creation of a placeholder pod, which the scheduler places."""
     address = Address("v1", "pods", placeholder.name, PLACEHOLDER_NAMESPACE)
     name = PINNED_CLASS if mode is Mode.PINNED else lower_class(reservation, classes)[0]
     owner, alike = reservation.annotations.get(OWNER_WORKLOAD_ANNOTATION), _alike(reservation)
@@ -105,7 +105,7 @@ def placeholder_creation(
 
 
 def placeholder_deletion(placeholder: SwapPlaceholder, why: str) -> Delete:
-    """End a placeholder at once, and only this one; a running pod that gives its place has its own time to end."""
+    """Return the deletion of exactly this pod: a placeholder at once, a user's running pod with its grace period."""
     grace = None if placeholder.standby else 0
     return Delete(
         Address("v1", "pods", placeholder.name, placeholder.namespace), placeholder.uid, why, grace_seconds=grace
@@ -113,9 +113,9 @@ def placeholder_deletion(placeholder: SwapPlaceholder, why: str) -> Delete:
 
 
 def require_usable(reservation: Reservation) -> None:
-    """Raise whatever error the template gives where placeholders are made of it.
+    """Raise the error that creating a placeholder from the template would raise.
 
-    A template is any JSON: one that is no pod's must not end a decision about all other Reservations.
+    A template can be any JSON: an invalid one must not stop the decision about all other Reservations.
     """
     settings = ReservationSettings()
     not_considered(reservation.template, settings.scheduler_name)
@@ -124,7 +124,7 @@ def require_usable(reservation: Reservation) -> None:
 
 
 def lower_class(reservation: Reservation, classes: Mapping[str, int]) -> tuple[str, int]:
-    """Name and value of the PriorityClass just below the owners', which the template says."""
+    """Return name and value of the PriorityClass just below that of the template's pods."""
     spec = reservation.template.get("spec") or {}
     class_name, priority = spec.get("priorityClassName") or "", spec.get("priority")
     value = priority if isinstance(priority, int) else {**classes, **_SYSTEM}.get(class_name, 0) if class_name else 0
@@ -133,22 +133,22 @@ def lower_class(reservation: Reservation, classes: Mapping[str, int]) -> tuple[s
 
 
 def class_intent(name: str, value: int, asker: str = "") -> Create:
-    """Create a priority class for LastResort placeholders, below the owners' class; its pods do not preempt."""
+    """Return the creation of a PriorityClass for LastResort placeholders; its pods preempt no others."""
     address = Address("scheduling.k8s.io/v1", "priorityclasses", name)
     body = address.manifest(
         "PriorityClass",
         {"labels": MANAGED},
         value=value,
         preemptionPolicy="Never",
-        description="Placeholders whose capacity pods of the class above take when nothing else is free.",
+        description="Placeholder pods, which pods of the next higher class preempt if no node has capacity.",
     )
     return Create(address, body, why="owners must be able to preempt placeholders", asker=asker)
 
 
 def not_considered(template: Json, scheduler_name: str) -> list[str]:
-    """Return what a placeholder cannot ask for of a template, in words; the owners themselves still do.
+    """Return which requirements of a template its placeholder cannot express; the owners' pods still have them.
 
-    scheduler_name: of the scheduler that places placeholders, which may be another than the template's.
+    `scheduler_name` is the scheduler that places placeholders, which may differ from the template's.
     """
     spec = template.get("spec") or {}
     containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
@@ -161,21 +161,21 @@ def not_considered(template: Json, scheduler_name: str) -> list[str]:
         ("resourceClaims", spec.get("resourceClaims")),
     ]
     other = str(spec.get("schedulerName") or scheduler_name)
-    scheduler = [] if other == scheduler_name else [f"schedulerName {other} ({scheduler_name} places it)"]
+    scheduler = [] if other == scheduler_name else [f"schedulerName {other} (placed by {scheduler_name})"]
     return [word for word, value in fields if value] + scheduler
 
 
 def impossible(reservation: Reservation) -> str:
-    """Why no placeholder can hold this capacity, or ""."""
+    """Return why no placeholder can reserve this capacity, or "" if one can."""
     if not reservation.size:
-        return "the template requests nothing, so there is nothing to reserve; give its containers requests"
+        return "the template requests no resources, so there is nothing to reserve; set requests of its containers"
     if not reservation.owners:
-        return "no owners are named, so no pod could ever use the capacity"
+        return "the Reservation has no owners, so no pod could ever use its capacity"
     return ""
 
 
 def on_nodes(spec: Json, node: str, avoid: Sequence[str]) -> dict[str, Any]:
-    """Required node affinity of a template, narrowed to a node or away from nodes; {} when nothing is required."""
+    """Return the template's required node affinity, limited to `node` or without `avoid`; {} if nothing is required."""
     required = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(REQUIRED_TERMS) or {}
     terms = [dict(term) for term in required.get("nodeSelectorTerms") or ()]
     if not node and not avoid:
@@ -193,7 +193,7 @@ def on_nodes(spec: Json, node: str, avoid: Sequence[str]) -> dict[str, Any]:
 def _spec(
     reservation: Reservation, placeholder: PlaceholderSpec, priority_class: str, s: ReservationSettings
 ) -> dict[str, Any]:
-    """Spec of a placeholder: the template's rules, no rights, no grace; in the host's network it takes no address."""
+    """Return the pod spec: the template's placement rules, no rights, no grace period, no IP address of its own."""
     template, reserved = reservation.template.get("spec") or {}, placeholder.amounts
     requests = {
         name: text for name, text in format_quantities(reserved).items() if name != BIND_RESOURCE and reserved[name]
@@ -265,14 +265,14 @@ def _labels_of_pods(reservation: Reservation) -> Json:
 
 
 def _alike(reservation: Reservation) -> str:
-    """Return a digest of the namespace and labels of the template's pods; "" where it gives them no labels."""
+    """Return a digest of the namespace and labels of the template's pods; "" if the template has no labels."""
     labels = _labels_of_pods(reservation)
     text = msgspec.json.encode([reservation.namespace, labels], order="sorted")
     return hashlib.sha256(text).hexdigest()[:12] if labels else ""
 
 
 def _inside(affinity: Json, namespace: str) -> dict[str, Any]:
-    """Pod (anti-)affinity that names the namespace which it meant."""
+    """Return pod (anti-)affinity whose terms without namespaces name the template's namespace."""
     scoped: dict[str, Any] = {}
     if required := affinity.get(REQUIRED_TERMS):
         scoped[REQUIRED_TERMS] = [_with_namespaces(t, namespace) for t in required]
@@ -285,6 +285,6 @@ def _inside(affinity: Json, namespace: str) -> dict[str, Any]:
 
 def _with_namespaces(term: Json, namespace: str) -> dict[str, Any]:
     if not isinstance(term, Mapping):
-        raise UsageError(f"affinity term {format_value(term)} is not an object", fix="Look at the template's affinity.")
+        raise UsageError(f"affinity term {format_value(term)} is not an object", fix="Correct the template.")
     has_namespaces = term.get("namespaces") or term.get("namespaceSelector") is not None
     return dict(term) if has_namespaces else {**term, "namespaces": [namespace]}

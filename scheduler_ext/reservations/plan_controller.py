@@ -1,7 +1,7 @@
-"""EDGE: the controller of ReservationPlans: reads mirrors and a few objects, calls `plans.decide`.
+"""EDGE: the controller of ReservationPlans: reads mirrors and a few objects, and calls `plan_decisions.decide`.
 
-Workloads, quotas and autoscalers are asked for only where a plan is near or active: a cluster has few of those at a
-time, and a watch on all of them would hold them in memory for nothing.
+Workloads, quotas and autoscalers are read only for plans that are active or due soon: these are few at a time, and a
+watch would keep all objects of the cluster in memory.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ _SLOWEST_START_SECONDS: Final = 1800.0
 
 
 class ProposalResults(Protocol):
-    """The part of a pipeline run that plans are proposed from."""
+    """The results of a pipeline run from which plans are proposed."""
 
     @property
     def proposals(self) -> tuple[Proposal, ...]:
-        """Capacity to reserve for the next peaks of workloads."""
+        """Proposals to reserve capacity for the next peaks of workloads."""
 
 
 class PlanController(Feature):
-    """Feature `plans`."""
+    """The manager's feature `plans`: proposes ReservationPlans and reserves the capacity of approved ones."""
 
     name = "plans"
     by_server_time = True
@@ -67,7 +67,7 @@ class PlanController(Feature):
         results: Callable[[], ProposalResults],
         settings: SettingSections,
     ) -> None:
-        """Store the arguments; no request is sent yet. `client` is used by this feature's thread alone."""
+        """Store the arguments; no request is sent yet. Only this feature's thread uses `client`."""
         self._client, self._mirrors, self._results, self._settings = client, mirrors, results, settings
         self.interval_seconds: float = settings.section(PlanSettings).interval_seconds
         self._digest = digest(settings)
@@ -126,7 +126,7 @@ class PlanController(Feature):
         return replace(decision, notes=(*decision.notes, *unknown, *unread))
 
     def _forget(self, active: Sequence[Plan], nearby: Collection[str], now_seconds: float) -> None:
-        """Keep of what was read that of plans with standby alone, and not for long: they are many, all day."""
+        """Keep cached reads only of plans that just have standby, for STANDBY_SECONDS: these are many, all day."""
         calm = {plan.key for plan in active if plan.key not in nearby}
         quiet = {plan.namespace for plan in active} - {plan.namespace for plan in active if plan.key in nearby}
         since = now_seconds - STANDBY_SECONDS
@@ -136,7 +136,7 @@ class PlanController(Feature):
     def _owners(
         self, active: Sequence[Plan], now_seconds: float
     ) -> tuple[dict[tuple[str, str, str], OwnerView], list[ObjectNote]]:  # fmt: skip
-        """Workloads of these plans; one that cannot be asked for, of a kind of its own, is noted and stops no other."""
+        """Return the plans' workloads; a custom kind that cannot be read gets a note and stops no other plan."""
         owners: dict[tuple[str, str, str], OwnerView] = {}
         notes = []
         for plan in active:
@@ -154,7 +154,7 @@ class PlanController(Feature):
         return owners, notes
 
     def _owner(self, plan: Plan, now_seconds: float) -> OwnerView | None:
-        """The plan's workload and its pods; None when it does not exist."""
+        """Return the plan's workload and its pods; None if the workload does not exist."""
         found = read_owner(self._client, plan)
         if found is None:
             return None
@@ -181,8 +181,8 @@ class PlanController(Feature):
     def _autoscalers(self, all_plans: Sequence[Plan], now_seconds: float) -> dict[tuple[str, str, str], Json]:
         """Return the autoscalers by (namespace, kind, name) of their target.
 
-        They are read where a plan needs them, and all of them now and then; otherwise empty. ClusterForbidden is
-        raised only where a plan needs them.
+        They are read if a plan needs them, and every SWEEP_SECONDS; otherwise the result is empty. ClusterForbidden is
+        raised only if a plan needs them.
         """
         required = any(plan.realisation is Realisation.REPLICA_FLOOR for plan in all_plans)
         if not required and now_seconds - self._swept < SWEEP_SECONDS:
@@ -201,7 +201,7 @@ class PlanController(Feature):
         return by_target
 
     def _buffers(self, all_plans: Sequence[Plan]) -> tuple[str, dict[str, Json]]:
-        """The served version of CapacityBuffer ("" for none) and ours by plan; asked only where a plan wants one."""
+        """Return the served version of CapacityBuffer ("" if none) and our buffers by plan; read only if needed."""
         if not any(plan.realisation is Realisation.CAPACITY_BUFFER for plan in all_plans):
             return "", {}
         group = self._client.get(f"/apis/{BUFFER_GROUP}") or {}
@@ -216,9 +216,9 @@ class PlanController(Feature):
         return version, {buffer["metadata"]["labels"][PLAN_LABEL]: buffer for buffer in listed}
 
     def _batch(self) -> dict[str, tuple[float, float]] | None:
-        """Cores by node that batch pods request and may have, where capacity is held; None where pods are not watched.
+        """Return (cores that batch pods request, cores offered to them) of nodes with unused reserved capacity.
 
-        Another feature watches them (colocation): where it is off, there is no batch.
+        None if pods are not watched, because the feature colocation is off.
         """
         pods = self._mirrors.get("pods")
         if pods is None or not pods.wait_synced(0):
@@ -237,13 +237,13 @@ class PlanController(Feature):
 
 
 def _true_since(pod: Json, kind: str) -> float | None:
-    """Unix time since which a condition of the pod is true; None where it is not, or its status gives no time."""
+    """Return the Unix time since which a condition of the pod is true; None if it is not true or has no time."""
     conditions = (pod.get("status") or {}).get("conditions") or ()
     holding: Json = next((c for c in conditions if c.get("type") == kind and c.get("status") == "True"), {})
     return moment_of(holding.get("lastTransitionTime"), f"condition {kind}")
 
 
 def _is_fresh(pod: Json, now_seconds: float) -> bool:
-    """Return whether the pod got its node a moment ago."""
+    """Return whether the pod was scheduled less than ARRIVING_SECONDS ago."""
     since = _true_since(pod, "PodScheduled")
     return since is not None and now_seconds - since < ARRIVING_SECONDS

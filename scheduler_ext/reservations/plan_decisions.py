@@ -1,8 +1,8 @@
 """Decides on ReservationPlans: new proposals, Reservations of approved plans, cleanup after deleted plans. Pure.
 
-For each plan: what is there (its Reservations, its autoscaler, its pods) ->
-`scheduler_ext.reservations.plans.lifecycle.step` -> status, and the objects that hold the capacity. A
-plan's realisation never outlives it: what carries a plan's label and has no plan any more is given back.
+For each plan, its Reservations, autoscaler and pods go into `scheduler_ext.reservations.plans.lifecycle.step`, which
+returns the plan's status and the objects that reserve the capacity. These objects do not outlive their plan: what has
+the label of a plan that does not exist is removed.
 """
 
 from __future__ import annotations
@@ -57,11 +57,10 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class OwnerView:
-    """The facts read of a plan's workload. pending: pods without a node; starts_seconds: others' start times.
+    """What was read of a plan's workload. `pending` pods have no node; `starts_seconds` are from creation to ready.
 
-    A start time is the time from creation to ready. pods: names of those that have a node and have not ended; None:
-    not known, and then every pod that used a Reservation is taken to run. fresh: of these, those that got their node
-    a moment ago: a Reservation may not name them yet.
+    `pods` are the names of pods that have a node and have not ended; if None, every pod that used a Reservation counts
+    as running. `fresh` are those of them that were scheduled so recently that a Reservation may not name them yet.
     """
 
     owner: realise.OwnerTemplate
@@ -74,14 +73,14 @@ class OwnerView:
 
 @dataclass(frozen=True, slots=True)
 class PlanView:
-    """The inputs of the controller.
+    """The inputs of the plan controller. None in `batch` or `waiting`: pods are not watched.
 
-    owners: by (namespace, kind, name), only of plans that are near or active; autoscalers: HorizontalPodAutoscalers
-    by namespace and target kind and name; buffers: CapacityBuffers by plan key, buffer_version "" where they are not
-    served; allocatable: of the whole cluster; quota_left: by namespace. batch: of nodes with reserved capacity, the
-    cores that batch pods request there and those that the node offers them; None: pods are not watched. waiting: pods
-    that the scheduler found no node for; None: they are not watched. unreadable: keys of plans that cannot be read.
-    unmade: why what a plan needs could not be made, by its address.
+    `owners` are by (namespace, kind, name), only of plans that are active or due soon; `autoscalers` are by namespace
+    and target; `buffers` are CapacityBuffers by plan key, and `buffer_version` is "" if the cluster does not serve
+    them. `allocatable` is of the whole cluster, `quota_left` by namespace. `batch` has, for nodes with reserved
+    capacity, the cores that batch pods request and those that the node offers to them. `waiting` are pods for which the
+    scheduler found no node. `unreadable` are keys of invalid plans; `unmade` has why an object could not be created, by
+    address.
     """
 
     plans: tuple[Plan, ...]
@@ -102,7 +101,7 @@ class PlanView:
 
 
 def decide(view: PlanView, now_seconds: float, settings: PlanSettings) -> ControllerDecision:
-    """Return all writes that plans need now."""
+    """Return all writes that the plans need now."""
     proposed = {p.workload: p for p in view.proposals}
     intents: list[Intent] = []
     notes: list[ObjectNote] = []
@@ -139,7 +138,7 @@ def decide(view: PlanView, now_seconds: float, settings: PlanSettings) -> Contro
 
 
 def needs_workload(plan: Plan, now_seconds: float, ahead_seconds: float) -> bool:
-    """Return whether a plan's workload has to be read: it reserves, is giving back, or is approved and due soon."""
+    """Return whether a plan's workload must be read: the plan reserves or releases capacity, or is due soon."""
     status = plan.status
     if status.phase and (status.phase.holds or status.phase is PlanPhase.RELEASED):
         return True
@@ -147,7 +146,7 @@ def needs_workload(plan: Plan, now_seconds: float, ahead_seconds: float) -> bool
 
 
 def owner_key(plan: Plan) -> tuple[str, str, str]:
-    """Key of `PlanView.owners` and `PlanView.autoscalers`."""
+    """Return the key of a plan's workload in `PlanView.owners` and `PlanView.autoscalers`."""
     return plan.namespace, plan.owner.kind, plan.owner.name
 
 
@@ -159,7 +158,7 @@ def _plan_observation(
     reserved: Mapping[str, int],
     settings: PlanSettings,
 ) -> PlanObservation:
-    """reserved: by all plans."""
+    """Return the inputs of a plan's next step; `reserved` are the amounts that all plans reserve."""
     owner, own = view.owners.get(owner_key(plan)), _reserved_amounts(view, plan)
     situation = Situation(
         source=plan.source,
@@ -194,7 +193,7 @@ def _plan_observation(
 
 
 def _reserved_amounts(view: PlanView, plan: Plan) -> dict[str, int]:
-    """Return what a plan reserves; nothing of one whose amounts cannot be read, which is refused itself."""
+    """Return the amounts that a plan reserves; {} if they cannot be read, which refuses the plan elsewhere."""
     try:
         return {name: amount * plan.reserved_pods for name, amount in _amounts_per_pod(view, plan).items()}
     except CotenantError:
@@ -207,7 +206,7 @@ def _amounts_per_pod(view: PlanView, plan: Plan) -> dict[str, int]:
 
 
 def outlook(plan: Plan, proposal: Proposal) -> PodForecast:
-    """The forecast at a plan's own quantile."""
+    """Return the proposal's forecast of needed pods at the plan's quantile."""
     quantile_pods = np.array(proposal.at(plan.quantile), dtype=np.int64)
     median = np.array(proposal.median, dtype=np.int64)
     return PodForecast(proposal.start_seconds, proposal.step_seconds, quantile_pods, median)
@@ -216,7 +215,7 @@ def outlook(plan: Plan, proposal: Proposal) -> PodForecast:
 def _reservation_use(
     view: PlanView, plan: Plan, reservations: Sequence[Reservation], owner: OwnerView | None, proposal: Proposal | None
 ) -> ReservationUse:
-    """Return the present state of the plan's capacity; for an autoscaler's floor, replicas above its own minimum."""
+    """Return how much of the plan's capacity is reserved and used; an autoscaler counts above its own minimum."""
     pending = owner.pending if owner else 0
     want = plan.status.count
     if plan.realisation is Realisation.REPLICA_FLOOR:
@@ -251,10 +250,11 @@ def _reservation_use(
 
 
 def _count_arriving_pods(plan: Plan, reservations: Sequence[Reservation], owner: OwnerView | None) -> int:
-    """Free Reservations that a pod is taking this moment: it has its node, and no Reservation names it yet.
+    """Count the Reservations that a newly scheduled pod is taking but that do not name the pod yet.
 
-    The pod counts as running already. Were its Reservation counted as free besides, one too many would seem to be
-    reserved: another free one would be deleted, and requested anew a moment later, when somebody else has its place.
+    The pod already counts as running. If its Reservation also counted as unused, one too many would seem to be
+    reserved: another unused one would be deleted, and requested again a moment later, when another pod may have its
+    capacity.
     """
     if plan.source is not WindowSource.FORECAST or owner is None:
         return 0
@@ -263,7 +263,7 @@ def _count_arriving_pods(plan: Plan, reservations: Sequence[Reservation], owner:
 
 
 def _others_waiting(view: PlanView, plan: Plan, owner: OwnerView | None) -> int | None:
-    """Pods of other workloads that lack a node and fit into what is reserved for one pod."""
+    """Count pods of other workloads that lack a node and fit into the capacity of one pod."""
     if view.waiting is None or owner is None:
         return None
     own = LabelSelector.parse(owner.owner.selector)
@@ -275,12 +275,12 @@ def _others_waiting(view: PlanView, plan: Plan, owner: OwnerView | None) -> int 
 
 
 def has_unused_capacity(reservation: Reservation) -> bool:
-    """Return whether it has capacity on a node that no pod uses yet."""
+    """Return whether the Reservation has capacity on a node that no pod uses yet."""
     return realise.free(reservation) and reservation.status.phase is Phase.AVAILABLE
 
 
 def _lent(view: PlanView, mine: Iterable[Reservation]) -> float | None:
-    """Cores of a plan's free capacity in which batch runs; batch's cores on a node are shared by its Reservations."""
+    """Return how many cores of a plan's unused capacity batch uses; Reservations on a node share its batch cores."""
     if view.batch is None:
         return None
     free = [(r.status.node, r.size.get("cpu", 0) / 1000) for r in mine if has_unused_capacity(r)]
@@ -300,12 +300,12 @@ def _of_present(plan: Plan, reservation: Reservation) -> bool:
 def _realisation_intents(
     view: PlanView, plan: Plan, next_step: PlanStep, reservations: Sequence[Reservation], now_seconds: float
 ) -> list[Intent]:
-    """Objects that make the capacity; the two other kinds of a plan that changed its realisation are taken back."""
+    """Return the writes of the objects that reserve the capacity; those of a plan's former realisation are removed."""
     window, want = plan.status.window, next_step.want
     kind = plan.realisation
     if kind is Realisation.CAPACITY_BUFFER and want and not view.buffer_version:
         raise CotenantError(
-            "this cluster serves no CapacityBuffer (autoscaling.x-k8s.io)", fix="Use realisation Reservation."
+            "this cluster does not serve CapacityBuffers (autoscaling.x-k8s.io)", fix="Use realisation Reservation."
         )
     owner = view.owners.get(owner_key(plan))
     until = _expires(plan, window, now_seconds) if window else 0.0
@@ -313,8 +313,8 @@ def _realisation_intents(
     count = next_step.free + _count_arriving_pods(plan, reservations, owner) if keeps else 0
     if count and owner and not any(owner.owner.selector.values()):
         raise CotenantError(
-            f"{plan.owner.kind} {plan.namespace}/{plan.owner.name} has no spec.selector: which pods are its own is not "
-            "known, and any pod of the namespace could take the capacity",
+            f"{plan.owner.kind} {plan.namespace}/{plan.owner.name} has no spec.selector for its pods, so any pod "
+            "of the namespace could take the capacity",
             fix="Name a workload that selects its pods, such as a Deployment.",
         )
     intents = realise.reservations(plan, count, until, owner.owner if owner else None, reservations)
@@ -334,10 +334,10 @@ def _realisation_intents(
 
 
 def _expires(plan: Plan, window: Span, now_seconds: float) -> float:
-    """Return when Reservations end by themselves, Unix time.
+    """Return the Unix time at which the plan's Reservations expire.
 
-    With the plan's ttl that is the ttl after its start - lead, else a margin after the window's extension. Outside a
-    window, for standby: at the end of the next hour, so that they are renewed once an hour.
+    With a ttl that is the ttl after the planned reservation time, otherwise a margin after the window's extension.
+    Outside a window, for standby, it is the end of the next hour, so that they are renewed once an hour.
     """
     if not (plan.status.phase and plan.status.phase.holds):
         return (now_seconds // HOUR_SECONDS + 2) * HOUR_SECONDS
@@ -347,7 +347,7 @@ def _expires(plan: Plan, window: Span, now_seconds: float) -> float:
 
 
 def _orphans(view: PlanView, by_key: Mapping[str, Sequence[Reservation]]) -> list[Intent]:
-    """Return the writes that remove what plans that are gone left behind; one that cannot be read may want it."""
+    """Return the writes that remove objects of deleted plans; an unreadable plan counts as existing."""
     keys = {plan.key for plan in view.plans} | view.unreadable
     intents: list[Intent] = []
     for key in sorted(by_key.keys() - keys):
@@ -368,7 +368,7 @@ def _name(plan: Plan) -> str:
 
 
 def _proposals(view: PlanView, now_seconds: float) -> list[Intent]:
-    """New plans, and what the forecast says now of those that hold nothing yet."""
+    """Return the writes of new plans, and of present plans that the forecast changes and that reserve nothing yet."""
     by_name = {(p.namespace, p.name): p for p in view.plans}
     intents: list[Intent] = []
     for proposal in view.proposals:
@@ -396,7 +396,7 @@ def _proposals(view: PlanView, now_seconds: float) -> list[Intent]:
 
 
 def proposed(proposal: Proposal, quantile: float, standby: int) -> Apply:
-    """The plan of a proposal, as we write it: only our fields, so that approvals and policies stay their owners'."""
+    """Return the write of a proposed plan, with only our fields: approval and policy belong to other writers."""
     ref, window = proposal.workload, proposal.window
     path = np.array(proposal.at(quantile), dtype=np.int64)
     spans = [peak.span for peak in proposal.windows] or ([window] if window else [])

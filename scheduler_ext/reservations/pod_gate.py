@@ -1,8 +1,8 @@
-"""Our scheduling gates: the test for them, their removal, and which new pods get that of Reservations. Pure.
+"""Our scheduling gates: which pods have them, how they are removed, and which new pods get that of Reservations. Pure.
 
-A new pod that an open Reservation names waits for the reserved capacity. The gate is a promise that the manager lifts
-it soon, so it is given only while the manager says that it is there (`servedUntil` of the SwapGuard). Without it, and
-for every other pod, nothing happens: the pod is scheduled normally.
+A new pod that matches an open Reservation waits for its capacity. The gate relies on the manager to remove it soon, so
+it is set only while the manager reports that it runs (`servedUntil` of the SwapGuard). Without it, and for every other
+pod, nothing happens: the pod is scheduled normally.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ Json = Mapping[str, Any]
 
 OUR_GATES: Final = (RESERVATION_GATE, QUOTA_GATE, GANG_GATE)
 _PREFIX: Final = f"{QUOTA_GATE.partition('/')[0]}/"
-MISSPELT: Final = f"cotenant has no such gate, so that nothing lifts it; its gates are {', '.join(OUR_GATES)}"
+MISSPELT: Final = f"cotenant has no such gate and will not remove it; its gates are {', '.join(OUR_GATES)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Offers:
-    """Reservations that are open to owners, and until when (Unix time) the manager promises to hand them over."""
+    """Reservations that are open to owners, and the Unix time until which the manager promises to hand them over."""
 
     reservations: tuple[Reservation, ...] = ()
     served_until_seconds: float = 0.0
@@ -34,7 +34,7 @@ class Offers:
 
     @classmethod
     def of(cls, reservations: Iterable[Reservation], served_until_seconds: float) -> Offers:
-        """Return the offers of the Reservations that are open and whose owners wait for them."""
+        """Return the offers of those Reservations that are open and pinned, so that their owners get a gate."""
         open_reservations = [r for r in reservations if r.open_to_owners and r.mode(Mode.PINNED) is Mode.PINNED]
         places: dict[tuple[str, str] | None, list[Reservation]] = {}
         for reservation in open_reservations:
@@ -47,13 +47,13 @@ class Offers:
         )
 
     def likely(self, labels: Mapping[str, str]) -> Iterator[Reservation]:
-        """Yield the Reservations whose owners may have these labels."""
+        """Yield the Reservations whose owner entries may match a pod with these labels."""
         for label in (None, *labels.items()):
             yield from self.by_label.get(label, ())
 
 
 def add_reservation_gate(pod: Json, offers: Offers, namespace: str, now_seconds: float) -> Json:
-    """The new pod with our gate when a Reservation waits for it, else as it is; its spec may be written on."""
+    """Return the new pod with our gate if it matches a Reservation, otherwise unchanged."""
     if not offers.reservations or not is_promised(offers.served_until_seconds, now_seconds) or not may_be_gated(pod):
         return pod
     if any(gate.get("name") == RESERVATION_GATE for gate in pod["spec"].get("schedulingGates") or ()):
@@ -67,7 +67,7 @@ def add_reservation_gate(pod: Json, offers: Offers, namespace: str, now_seconds:
 
 
 def may_be_gated(pod: Json) -> bool:
-    """Not a pod that has its node, that a DaemonSet places, or that only holds capacity."""
+    """Return False for a pod that has a node, belongs to a DaemonSet, or is a placeholder."""
     meta, spec = pod["metadata"], pod["spec"]
     if spec.get("nodeName") or PLACEHOLDER_LABEL in (meta.get("labels") or {}):
         return False
@@ -75,17 +75,17 @@ def may_be_gated(pod: Json) -> bool:
 
 
 def misspelt(gates: Iterable[str]) -> tuple[str, ...]:
-    """Gates with our prefix that are none of ours."""
+    """Return the gates that have our prefix but are none of ours."""
     return tuple(gate for gate in gates if gate.startswith(_PREFIX) and gate not in OUR_GATES)
 
 
 def gates_of(pod: Json) -> tuple[str, ...]:
-    """Names of the scheduling gates of a pod as JSON."""
+    """Return the names of a pod's scheduling gates."""
     return tuple(str(gate.get("name") or "") for gate in (pod.get("spec") or {}).get("schedulingGates") or ())
 
 
 def without_gate(gates: Sequence[str], version: str, *ended: str) -> list[Json]:
-    """JSON patch that ends the gate of Reservations, or the `ended` ones, for this resourceVersion alone."""
+    """Return the JSON patch that removes the `ended` gates (default: that of Reservations) at this resourceVersion."""
     ended = ended or (RESERVATION_GATE,)
     remaining = [{"name": name} for name in gates if name not in ended]
     changed = len(remaining) < len(gates)

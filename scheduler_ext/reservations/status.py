@@ -1,4 +1,4 @@
-"""The status of a Reservation, in Koordinator's terms: phase, node, amounts, owners, conditions. Pure."""
+"""The status of a Reservation in Koordinator's form: phase, node, amounts, owners, conditions. Pure."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def address_of(reservation: Reservation) -> Address:
 
 
 def condition(type_: str, holds: bool, reason: str, message: str = "") -> Condition:
-    """One condition; its moment is filled in when it is merged."""
+    """Return a condition without its transition time, which `merge_conditions` sets."""
     return Condition(type_, "True" if holds else "False", reason, message)
 
 
 def references(owners: Sequence[PodView]) -> tuple[Reference, ...]:
-    """Owners as currentOwners lists them, in a stable order."""
+    """Return the owners in the form and order of the status field currentOwners."""
     refs = [Reference("", o.identity.name, o.identity.namespace, o.uid) for o in owners]
     return tuple(sorted(refs, key=lambda r: (r.namespace, r.name)))
 
@@ -40,7 +40,7 @@ def references(owners: Sequence[PodView]) -> tuple[Reference, ...]:
 def merge_conditions(
     before: Sequence[Condition], conditions: Sequence[Condition], now_seconds: float
 ) -> tuple[Condition, ...]:
-    """Conditions by type: new ones over old ones; the moment moves only when the status does."""
+    """Return the conditions by type, new ones over old ones; the transition time changes only with the status."""
     by_type = {c.type: c for c in before}
     for new in conditions:
         old = by_type.get(new.type)
@@ -50,7 +50,7 @@ def merge_conditions(
 
 
 def status_intent(reservation: Reservation, status: ReservationStatus) -> Apply | None:
-    """Write the status when it says something new."""
+    """Return the write of the status, or None if it has not changed."""
     if status == reservation.status:
         return None
     written: dict[str, Any] = {
@@ -67,5 +67,5 @@ def status_intent(reservation: Reservation, status: ReservationStatus) -> Apply 
 
 
 def condition_body(c: Condition) -> Mapping[str, str]:
-    """A condition as an object's status has it."""
+    """Return a condition as JSON of an object's status."""
     return {**c.body(), "lastProbeTime": c.since}

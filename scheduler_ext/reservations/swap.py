@@ -1,11 +1,11 @@
-"""One hand-over, step by step; each follows from the record and the pods alone, so any crash may come between. Pure.
+"""One hand-over of capacity. Each step follows from the record and the pods alone, so a crash may come anywhere. Pure.
 
     record (guards the node) -> owner claimed, nominated -> placeholder deleted -> rest created, owner narrowed, ungated
     -> owner bound, rest bound -> record dropped
 
-Giving up bars the owner and keeps the node guarded until it is sure what became of the placeholders: what was deleted
-is asked for again, and the scheduler refuses it by itself if the owner was bound after all. No capacity is ever
-assigned twice, because only the scheduler assigns it.
+An abandoned hand-over bars the owner and guards the node until the state of the placeholders is certain: deleted
+capacity is requested again, and the scheduler refuses that by itself if the owner was bound after all. No capacity is
+ever assigned twice, because only the scheduler assigns it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ HandOverOutcome = Literal["HandedOver", "TimedOut", "OwnerGone", "ReservationGon
 
 @dataclass(frozen=True, slots=True)
 class SwapStep:
-    """The writes of a hand-over now, and its record afterwards; None: it is over. outcome: how it ended, "" before."""
+    """The next writes of a hand-over and its new record; None if it is over, with `outcome` saying how it ended."""
 
     intents: tuple[Intent, ...] = ()
     swap: ReservationSwap | None = None
@@ -45,10 +45,11 @@ class SwapStep:
 
 
 def advance(swap: ReservationSwap, view: ReservationView, settings: ReservationSettings) -> SwapStep:
-    """The next step of a hand-over, from the record and the pods alone; every step may be repeated.
+    """Return the next step of a hand-over, from its record and the pods alone; every step may be repeated.
 
-    Given up when the owner is gone or bound elsewhere, or the time is over; finished when it is bound on the node.
-    Else the owner is prepared while all placeholders stand, and the node is opened once the first one is gone.
+    The hand-over is abandoned if the owner is gone, is bound elsewhere, or its time is over; it is finished once the
+    owner is bound on the node. Until then the owner is prepared while all placeholders exist, and admitted once one is
+    gone.
     """
     reservation = view.known(swap)
     if swap.owner is None:
@@ -69,7 +70,7 @@ def advance(swap: ReservationSwap, view: ReservationView, settings: ReservationS
 def _prepare_owner(
     swap: ReservationSwap, owner: PodView, reservation: Reservation | None, view: ReservationView
 ) -> SwapStep:
-    """The owner is made ready; then, with the guard in force, its placeholders go."""
+    """Prepare the owner; once it is ready and every API server has the guard, delete its placeholders."""
     if reservation is None:
         return _abandon_swap(swap, view, "ReservationGone")
     lacking = preparations(owner, reservation, swap.node)
@@ -86,7 +87,7 @@ def _release_owner(
     view: ReservationView,
     settings: ReservationSettings,
 ) -> SwapStep:
-    """Once all placeholders are gone, what the owner leaves is held anew, and the owner may be scheduled there."""
+    """Once all placeholders are gone, reserve what the owner does not use and let the owner be scheduled."""
     if placeholders:
         return _step_of_deletions(swap, placeholders, f"hand over to {owner.place}")
     policy = reservation.allocate_policy if reservation else AllocatePolicy.ALIGNED
@@ -99,27 +100,27 @@ def _step_of_deletions(swap: ReservationSwap, placeholders: Sequence[SwapPlaceho
 
 
 def late(swap: ReservationSwap, view: ReservationView) -> bool:
-    """Return whether the hand-over's time is over; after a manager's return it has its full time again."""
+    """Return whether the hand-over has timed out; a restarted manager gives it the full time again."""
     noticed_seconds = view.noticed.get(swap.id)
     again = noticed_seconds + SWAP_TIMEOUT_SECONDS if noticed_seconds is not None else swap.expires_seconds
     return view.now_seconds >= max(swap.expires_seconds, again)
 
 
 def uncovered_capacity(view: ReservationView, uid: str, reservation: Reservation) -> dict[str, int]:
-    """Capacity that should be held and for which no placeholder exists, by resource; without zeros."""
+    """Return the amounts by resource that should be reserved but for which no placeholder exists, without zeros."""
     missing = rest(required_capacity(reservation, view.allocated.get(uid, ())), placeholder_capacity(view, uid))
     return {name: amount for name, amount in missing.items() if amount}
 
 
 def required_capacity(reservation: Reservation, owners: Sequence[PodView]) -> dict[str, int]:
-    """Return what to reserve beside what owners use already; nothing of a Reservation that serves once and did."""
+    """Return the amounts to reserve beside what owners already use; {} if the Reservation has ended or is used up."""
     if reservation.status.phase.ended or (reservation.allocate_once and owners):
         return {}
     return rest(reservation.size, sum_amounts(owner.requests for owner in owners))
 
 
 def placeholder_capacity(view: ReservationView, uid: str) -> dict[str, int]:
-    """Return what placeholders of a Reservation reserve or ask for."""
+    """Return the amounts that the placeholders of a Reservation request, bound or not."""
     return sum_amounts(pod.requests for pod in view.placeholders.get(uid, ()) if pod.alive)
 
 
@@ -130,7 +131,7 @@ def _step_after_binding(
     view: ReservationView,
     settings: ReservationSettings,
 ) -> SwapStep:
-    """The owner is bound; the guard stays until every scheduler knows it and what it left is held again."""
+    """Keep the guard after the owner is bound until every scheduler knows it and the rest is reserved again."""
     if placeholders:
         return _step_of_deletions(swap, placeholders, "its capacity was handed over")
     making = _rest_placeholder_creation(swap, reservation, view, settings)
@@ -145,7 +146,7 @@ def _step_after_binding(
 def _rest_placeholder_creation(
     swap: ReservationSwap, reservation: Reservation | None, view: ReservationView, settings: ReservationSettings
 ) -> list[Intent]:
-    """Create the placeholder of what the owner leaves, unless it is there."""
+    """Return the creation of the placeholder for what the owner does not use, unless it exists."""
     if swap.rest is None or reservation is None or view.named(swap.rest.name, swap.reservation_uid):
         return []
     placeholder = PlaceholderSpec(swap.rest.name, swap.rest.amounts, swap.node)
@@ -153,7 +154,7 @@ def _rest_placeholder_creation(
 
 
 def _abandon_swap(swap: ReservationSwap, view: ReservationView, why: HandOverOutcome) -> SwapStep:
-    """Bar the owner and take the capacity back. A placeholder that seems to stand may be gone: a mirror lags."""
+    """Bar the owner and reserve the capacity again, even if placeholders seem to exist: a mirror may lag."""
     owner = view.pods.get(swap.owner.uid) if swap.owner else None
     letting = owner is not None and owner.alive and not owner.node and why != "ReservationGone"
     freed = (release_patch(owner, swap.reservation_uid),) if owner and letting else ()
@@ -170,10 +171,10 @@ def _abandon_swap(swap: ReservationSwap, view: ReservationView, why: HandOverOut
 
 
 def _rollback_step(swap: ReservationSwap, reservation: Reservation | None, view: ReservationView) -> SwapStep:
-    """A step of a hand-over that is being undone: the node stays guarded until the new placeholder is bound.
+    """Return a step of a hand-over that is undone: the node stays guarded until the new placeholder is bound.
 
-    `lifecycle` makes that placeholder. The record is dropped ("Undone") when all of the capacity has bound placeholders
-    and the record has stood long enough (`lingered`), when the Reservation has ended, or when its time is over.
+    `lifecycle` creates that placeholder. The record is dropped ("Undone") when bound placeholders have all of the
+    capacity and the record has existed long enough (`lingered`), when the Reservation has ended, or on the timeout.
     """
     if reservation is None or reservation.status.phase.ended or late(swap, view):
         return SwapStep(outcome="Undone")

@@ -1,4 +1,4 @@
-"""What the reservation controller sees: Reservations, placeholders, owners, waiting pods, the guard. Pure."""
+"""The inputs of the reservation controller: Reservations, placeholders, owners, waiting pods, the SwapGuard. Pure."""
 
 from __future__ import annotations
 
@@ -35,10 +35,9 @@ MISSED_ANNOTATION: Final = "cotenant.dev/reservation-missed"
 
 @dataclass(frozen=True, slots=True)
 class PodView(PodState):
-    """A pod as hand-overs see it.
+    """A pod as hand-overs see it. `nominated` is the node in the pod's status on which it is expected.
 
-    nominated: the node on which it is expected. unschedulable: the scheduler's words when it found no place. affinity:
-    as written.
+    `unschedulable` is the scheduler's message if it found no node, otherwise "".
     """
 
     identity: PodIdentity
@@ -50,7 +49,7 @@ class PodView(PodState):
 
     @classmethod
     def parse(cls, pod: Json) -> PodView:
-        """Return the parts of a pod's JSON that decisions read; QuantityError names a pod with unreadable requests."""
+        """Parse the parts of a pod that decisions use; QuantityError names a pod whose requests are unreadable."""
         meta, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
         what = f"pod {meta.get('namespace')}/{meta.get('name')}"
         unplaced = (
@@ -76,17 +75,17 @@ class PodView(PodState):
 
     @property
     def uid(self) -> str:
-        """Return the uid of the pod."""
+        """The UID of the pod."""
         return self.identity.uid
 
     @property
     def place(self) -> str:
-        """Return namespace/name of the object."""
+        """The pod's namespace/name."""
         return f"{self.identity.namespace}/{self.identity.name}"
 
     @property
     def alive(self) -> bool:
-        """True if the pod exists and will stay, as far as is known."""
+        """True if the pod has not ended and is not being deleted."""
         return not self.deleting and self.phase not in ENDED_PHASES
 
     @property
@@ -96,17 +95,17 @@ class PodView(PodState):
 
     @property
     def is_placeholder(self) -> bool:
-        """True if the pod only reserves capacity of a Reservation."""
+        """True if the pod is a placeholder of a Reservation."""
         return PLACEHOLDER_LABEL in self.identity.labels and self.identity.namespace == PLACEHOLDER_NAMESPACE
 
     @property
     def reservation_uid(self) -> str:
-        """UID of the Reservation that a placeholder belongs to."""
+        """UID of the Reservation to which a placeholder belongs; "" if there is none."""
         return next((c.uid for c in self.identity.controllers if c.kind == "Reservation"), "")
 
     @property
     def allocated_from(self) -> str:
-        """UID of the Reservation whose capacity the pod got or is to get; "" for none."""
+        """UID of the Reservation whose capacity the pod has or will get; "" if there is none."""
         text = self.identity.annotations.get(RESERVATION_ALLOCATED_ANNOTATION)
         if not text or RESERVATION_LABEL not in self.identity.labels:
             return ""
@@ -116,21 +115,21 @@ class PodView(PodState):
             return ""
 
     def as_placeholder(self) -> SwapPlaceholder:
-        """A placeholder as a hand-over's record names it."""
+        """Return the placeholder as the record of a hand-over refers to it."""
         amounts = {name: amount for name, amount in self.requests.items() if amount or name == CPU}
         return SwapPlaceholder(self.identity.namespace, self.identity.name, self.uid, amounts)
 
 
 @dataclass(frozen=True)
 class ReservationView:
-    """All inputs of a decision.
+    """All inputs of one decision of the reservation controller.
 
-    pending: pods without a node; reserved: pods with our label, placeholders and owners alike. nodes: names, None when
-    unknown. classes: value by PriorityClass; new_classes: seen just now. settled: ids of hand-overs whose guard is in
-    force everywhere. noticed: Unix time at which this process first saw each hand-over. lingered: ids of hand-overs
-    whose owner was bound so long ago that every scheduler knows. found: pods on a node, where a decision asked for
-    them. standby: running pods that are Reservations themselves. unreadable: names of Reservations that cannot be read.
-    unmade: why what a Reservation needs could not be made, by its address.
+    `pending` pods have no node; `reserved` pods have our label, placeholders as well as owners. `nodes` are names, None
+    if unknown. `classes` are values by PriorityClass, and `new_classes` were just created. `settled` are hand-overs
+    whose guard every API server has, `noticed` the Unix time at which this process first saw each, `lingered` those
+    whose owner was bound so long ago that every scheduler knows. `found` has the pods of nodes that a decision asked
+    for. `standby` are running pods that are Reservations themselves. `unreadable` are names of invalid Reservations.
+    `unmade` has why an object of a Reservation could not be created, by address.
     """
 
     reservations: Mapping[str, Reservation] = field(default_factory=dict)
@@ -151,7 +150,7 @@ class ReservationView:
 
     @cached_property
     def pods(self) -> dict[str, PodView]:
-        """The newest that is known of each pod, by uid."""
+        """The newest known version of each pod, by UID."""
         newest: dict[str, PodView] = {}
         for pod in (*self.pending, *self.reserved, *(pod for _, pod in self.standby)):
             latest = newest.get(pod.uid)
@@ -161,12 +160,12 @@ class ReservationView:
 
     @cached_property
     def labelled(self) -> frozenset[str]:
-        """UIDs of pods that are followed by their label, also once they are bound."""
+        """UIDs of pods with our label, which are watched also after they are bound."""
         return frozenset(pod.uid for pod in self.reserved)
 
     @cached_property
     def placeholders(self) -> dict[str, list[PodView]]:
-        """Placeholders, also ended ones, by UID of their Reservation."""
+        """Placeholders, including ended ones, by UID of their Reservation."""
         by_uid: dict[str, list[PodView]] = {}
         for pod in self.pods.values():
             if pod.is_placeholder:
@@ -175,7 +174,7 @@ class ReservationView:
 
     @cached_property
     def allocated(self) -> dict[str, list[PodView]]:
-        """Bound, living pods with reserved capacity, by UID of the Reservation, which must name them as owners."""
+        """Bound pods that use reserved capacity, by UID of the Reservation, whose owner entries must match them."""
         by_uid = {r.uid: r for r in self.reservations.values()}
         owners: dict[str, list[PodView]] = {}
         for pod in self.reserved:
@@ -188,33 +187,33 @@ class ReservationView:
 
     @cached_property
     def nominations(self) -> frozenset[str]:
-        """Nodes for which pods without a node are nominated."""
+        """Nodes for which a pending pod is nominated."""
         return frozenset(pod.nominated for pod in self.pending if pod.nominated)
 
     @cached_property
     def swaps(self) -> dict[str, ReservationSwap]:
-        """The hand-over that is under way, by UID of its Reservation."""
+        """The hand-overs under way, by UID of their Reservation."""
         return {swap.reservation_uid: swap for swap in self.guard.swaps}
 
     @cached_property
     def crowded(self) -> dict[str, int]:
-        """Return the number of placeholders on each node."""
+        """The number of placeholders on each node."""
         return Counter(pod.node for pod in self.reserved if pod.is_placeholder and pod.node and pod.alive)
 
     def known(self, swap: ReservationSwap) -> Reservation | None:
-        """The Reservation of a hand-over, as long as it is the same one."""
+        """Return the Reservation of a hand-over; None if it is gone or was replaced by another of its name."""
         reservation = self.reservations.get(swap.reservation)
         if reservation is None:
             reservation = next((r for r, pod in self.standby if pod.uid == swap.reservation_uid), None)
         return reservation if reservation is not None and reservation.uid == swap.reservation_uid else None
 
     def stands(self, placeholder: SwapPlaceholder) -> bool:
-        """Return whether a placeholder of a record is still there and takes up capacity."""
+        """Return whether a recorded placeholder still exists and takes up capacity."""
         pod = self.pods.get(placeholder.uid)
         return pod is not None and pod.phase not in ENDED_PHASES
 
     def named(self, name: str, reservation_uid: str) -> PodView | None:
-        """A Reservation's placeholder by name."""
+        """Return the placeholder of a Reservation by its name, or None."""
         return next((p for p in self.placeholders.get(reservation_uid, ()) if p.identity.name == name), None)
 
 

@@ -262,7 +262,7 @@ def test_the_preview_answers_before_anything_is_decided(scene: Scene, service: C
     preview = service.preview(OWNER, PEAK)
     # Four pods of two cores for two hours on one node of 16 cores.
     assert (preview.fits, preview.nodes, preview.reserved_core_hours) == (True, (("n1", 4),), 16.0)
-    assert preview.without.startswith("Without it") and all(v.passed for v in preview.guards)
+    assert preview.without.startswith("Without the plan") and all(v.passed for v in preview.guards)
     wider = service.preview(OWNER, PEAK, PlanTerms(9, window=Span(SIX, SIX + 2 * HOUR)))
     assert (wider.count, wider.unplaced) == (9, 1)
     assert scene.spec("web-peak")["amount"]["count"] == 4
@@ -279,7 +279,7 @@ def test_a_preview_counts_the_overhead_of_a_runtime_class_and_says_where_no_pod_
     scene.api.patch(deployment, [named], "json")
     untold = service.preview(OWNER, PEAK)
     assert untold.reserved_core_hours == 16.0
-    assert [note for note in untold.notes if "No pod shows the overhead of RuntimeClass kata" in note]
+    assert [note for note in untold.notes if "No pod has the overhead of RuntimeClass kata" in note]
     spec = {"containers": [{"name": "app", "image": "app"}], "runtimeClassName": "kata", "overhead": {"cpu": "1500m"}}
     pod = {"metadata": {"name": "web-1", "labels": {"app": "web"}}, "spec": spec}
     scene.api.create(f"/api/v1/namespaces/{NAMESPACE}/pods", pod)
@@ -395,7 +395,7 @@ def test_a_forecast_plan_is_skipped_by_its_window_and_a_plan_for_one_window_is_n
     service.do(OWNER, SkipOccurrence(plan=ref, start_seconds=SIX, reason="holiday"))
     approval = scene.spec("deployment-web")["approval"]
     assert (approval["decision"], approval["scope"], approval["reason"]) == ("Rejected", "Once", "holiday")
-    with pytest.raises(UsageError, match="one window only"):
+    with pytest.raises(UsageError, match="only one window"):
         service.do(OWNER, SkipOccurrence(plan=PEAK, start_seconds=SIX))
 
 

@@ -290,7 +290,7 @@ def test_a_policy_s_empty_limits_are_not_asked() -> None:
 def test_a_score_says_what_batch_ran_in_the_held_room_where_that_is_known() -> None:
     known = replace(SCORE, lent_core_hours=0.5)
     assert plan_scores.summary(known).endswith(
-        "1.5 core-hours were idle, batch ran in 0.5 of those reserved; 81 % of the reserved pod-time used."
+        "1.5 core-hours were idle, batch pods used 0.5 of them; 81 % of the reserved pod-time used."
     )
     assert "1.5 core-hours were idle; 81 %" in plan_scores.summary(SCORE)
     (row,) = score_table(plan(status={"score": known})).rows()

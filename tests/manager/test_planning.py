@@ -389,7 +389,7 @@ def test_a_buffer_asks_for_machines_where_the_cluster_serves_it_and_says_so_wher
     path = f"/apis/autoscaling.x-k8s.io/v1beta1/namespaces/{scene.namespace}/capacitybuffers"
     with scene.keeper(clock):
         # an Event at the plan: its author has to choose another realisation, and the feature works for other plans
-        wait_for("it says so", lambda: any("serves no CapacityBuffer" in text for text in event_texts(scene)), 60)
+        wait_for("it says so", lambda: any("does not serve CapacityBuffers" in text for text in event_texts(scene)), 60)
         scene.api.create(crds, BUFFER_CRD)
         try:
             wait_for("the buffer is there", lambda: buffers(scene, path), 60)

@@ -1,1 +1,1 @@
-"""Vocabulary of Reservations and reservation plans."""
+"""Data types of Reservations and reservation plans."""

@@ -1,6 +1,6 @@
-"""The phases of plans and of Reservations: what each means for the capacity, and what may follow. Pure.
+"""The phases of plans and of Reservations: what each means for the capacity, and which may follow. Pure.
 
-The tables of docs/protocol.md are made from these. A plan's Reservations live while its occurrence is kept.
+The tables of docs/protocol.md are generated from these. A plan's Reservations exist while its occurrence is kept.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 
 class Stage(Enum):
-    """The meaning of a phase for the capacity."""
+    """Whether capacity is reserved in a phase: not yet, now, being released, or no longer."""
 
     BEFORE = "not there yet"
     KEPT = "kept"
@@ -21,7 +21,7 @@ class Stage(Enum):
 
 
 class PlanPhase(StrEnum):
-    """The phase of the present occurrence of a plan."""
+    """The phase of a plan's present occurrence, as the plan's status has it."""
 
     PROPOSED = "Proposed"
     APPROVED = "Approved"
@@ -36,17 +36,17 @@ class PlanPhase(StrEnum):
 
     @property
     def holds(self) -> bool:
-        """True if capacity is kept for the occurrence."""
+        """True if capacity is reserved for the occurrence."""
         return PLAN_STATES[self].stage is Stage.KEPT
 
     @property
     def over(self) -> bool:
-        """True if nothing more happens to this occurrence."""
+        """True if the occurrence has ended and its phase will not change again."""
         return PLAN_STATES[self].stage is Stage.OVER
 
 
 class Phase(StrEnum):
-    """The phase of a Reservation, in Koordinator's words."""
+    """The phase of a Reservation, as Koordinator names it."""
 
     PENDING = "Pending"
     WAITING = "Waiting"
@@ -61,7 +61,7 @@ class Phase(StrEnum):
 
 
 class PlanGroup(StrEnum):
-    """The groups of phases by what they ask of a person; in the order of lists and charts."""
+    """A group of plan phases that need the same attention of a person, in the order of lists and charts."""
 
     RUNNING = "running"
     COMING = "coming"
@@ -72,7 +72,7 @@ class PlanGroup(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A phase. words: as after a number, such as "2 waiting for approval"; then: why, by the phase that may follow."""
+    """What a phase means: `words` follow a number ("2 waiting for approval"); `then` has why each phase may follow."""
 
     stage: Stage
     words: str
@@ -81,7 +81,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class PlanState(State):
-    """A phase of a plan with its display. tone: of its chip; bar: key of the Gantt's patterns."""
+    """What a plan's phase means and how it is shown: `tone` is its chip's colour, `bar` its Gantt chart pattern."""
 
     group: PlanGroup
     tone: str

@@ -1,7 +1,7 @@
-"""ReservationPlan (cotenant.dev/v1alpha1) as every package reads it. Pure; `plan_wire` reads and writes the object.
+"""The ReservationPlan (cotenant.dev/v1alpha1) as data types. Pure; `plan_wire` reads and writes the object.
 
-A plan says which workload needs how much capacity and when; its status says where the present occurrence is in its life
-(`cotenant.scheduler_ext.reservations.plans.lifecycle` decides that). Field tree: `tools/crds/reservationplan.yaml`.
+A plan says which workload needs how much capacity and when; its status has the phase of the present occurrence, which
+`cotenant.scheduler_ext.reservations.plans.lifecycle` decides. The fields are in `tools/crds/reservationplan.yaml`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FLOOR_ANNOTATIONS: Final = (FLOOR_ANNOTATION, LENT_FLOOR_ANNOTATION)
 
 
 class WindowSource(StrEnum):
-    """The source of a plan's window."""
+    """Where a plan's windows come from: a usage forecast, a schedule, or a person."""
 
     FORECAST = "Forecast"
     RECURRING = "Recurring"
@@ -44,7 +44,7 @@ class WindowSource(StrEnum):
 
 
 class Realisation(StrEnum):
-    """The mechanism that keeps the capacity."""
+    """How a plan's capacity is kept: by Reservations, a CapacityBuffer, or a raised minReplicas of an autoscaler."""
 
     RESERVATION = "Reservation"
     CAPACITY_BUFFER = "CapacityBuffer"
@@ -52,14 +52,14 @@ class Realisation(StrEnum):
 
 
 class PlanDecision(StrEnum):
-    """The decision about a plan."""
+    """A person's decision about a plan."""
 
     APPROVED = "Approved"
     REJECTED = "Rejected"
 
 
 class DecisionScope(StrEnum):
-    """The scope of a decision: one occurrence, or the series."""
+    """Whether a decision is about the next occurrence only or about the whole series."""
 
     ONCE = "Once"
     SERIES = "Series"
@@ -67,20 +67,20 @@ class DecisionScope(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Span:
-    """[start, end) in Unix seconds."""
+    """A time span [start, end) in Unix seconds."""
 
     start_seconds: float
     end_seconds: float
 
     @property
     def seconds(self) -> float:
-        """Return the length in seconds."""
+        """The length of the span in seconds."""
         return self.end_seconds - self.start_seconds
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class PeakWindow:
-    """One of a forecast plan's windows of the next day, and the most pods that it may hold capacity for."""
+    """A window of a forecast plan within the next day, and for how many pods at most capacity is reserved in it."""
 
     span: Span
     count: int
@@ -88,9 +88,9 @@ class PeakWindow:
 
 @dataclass(frozen=True, slots=True)
 class Recurrence:
-    """A schedule: cron's five fields read in an IANA zone; skip: starts that are left out.
+    """A schedule: cron's five fields in an IANA time zone, without the starts (Unix seconds) in `skip`.
 
-    starting_deadline_seconds: how late after its start an occurrence may still be reserved; None: until its end.
+    `starting_deadline_seconds` is how late after its start an occurrence may still be reserved; None: until its end.
     """
 
     schedule: str
@@ -102,7 +102,7 @@ class Recurrence:
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """A person's decision; at_seconds 0: the time is not recorded."""
+    """A person's approval or rejection of a plan; `at_seconds` is 0 if its time was not recorded."""
 
     decision: PlanDecision
     scope: DecisionScope = DecisionScope.SERIES
@@ -113,7 +113,7 @@ class Approval:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalPolicy:
-    """The conditions under which a plan may be approved without a person; None: not checked."""
+    """The conditions under which a plan is approved automatically; a condition that is None is not checked."""
 
     auto: bool = False
     minimum_hit_ratio: float | None = None
@@ -123,12 +123,12 @@ class ApprovalPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Score(Span):
-    """The score of an occurrence. reserved, used, missed: most pods at one time; hit_ratio: used of reserved pod-time.
+    """How a past occurrence went. `reserved`, `used` and `missed` are the most pods at one time; None: not recorded.
 
-    coverage: share of the needed pod-time that found capacity; lead_seconds: how long before the start all of it was
-    reserved. planned: pods that the plan counted on; needed: most that used or lacked a reservation at one time;
-    cost: money. others_waiting: most pods of others at one time that found no node and that fit into what was reserved
-    for one pod. None: not recorded.
+    `hit_ratio` is the used share of the reserved pod-time, `coverage` the share of the needed pod-time that had
+    capacity, `lead_seconds` how long before the start all of it was reserved. `planned` is the number of pods that the
+    plan expected, `needed` the most at one time that used or lacked a reservation, `others_waiting` the most pods of
+    other workloads at one time that found no node and would have fitted into the capacity of one pod. `cost` is money.
     """
 
     reserved: int = 0
@@ -148,7 +148,7 @@ class Score(Span):
 
 @dataclass(frozen=True, slots=True)
 class OccurrenceProgress:
-    """The observations of the present occurrence up to `as_of_seconds`, in pod-seconds, for its score.
+    """What was observed of the present occurrence up to `as_of_seconds` (Unix time), from which its score is computed.
 
     Fields that begin with `most` are the highest number of pods at one time.
     """
@@ -185,7 +185,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class PlanReservation:
-    """One Reservation of the present occurrence."""
+    """The state of one Reservation of the present occurrence."""
 
     name: str
     node: str = ""
@@ -195,7 +195,7 @@ class PlanReservation:
 
 @dataclass(frozen=True, slots=True)
 class PlanStatus:
-    """The status of a plan; phase None: it has not been processed yet."""
+    """The status of a plan; `phase` is None until the manager has processed the plan."""
 
     phase: PlanPhase | None = None
     window: Span | None = None
@@ -212,18 +212,18 @@ class PlanStatus:
 
     @property
     def scores(self) -> tuple[Score, ...]:
-        """The scores of the occurrences that are over, the newest first."""
+        """The scores of past occurrences, newest first."""
         return tuple(score for score in (self.score, *self.history) if score)
 
     @property
     def last_end_seconds(self) -> float:
-        """End of the newest occurrence that was scored; 0 when there was none."""
+        """End of the newest scored occurrence (Unix time); 0 if none was scored."""
         return max((score.end_seconds for score in self.scores), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class PlanOwner:
-    """The owner of a plan's capacity."""
+    """The workload whose pods may use a plan's capacity."""
 
     kind: str
     name: str
@@ -232,10 +232,10 @@ class PlanOwner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanChoices:
-    """The choices of a person about a plan, beside its pods. At most one of window and recurring.
+    """What a person may choose about a plan, beside its number of pods. At most one of window and recurring is set.
 
-    quantile is used by forecast plans alone. ttl_seconds None: Reservations are kept until the end of the window.
-    standby: pods that free capacity is kept for at any time while the plan is approved, beyond those that run.
+    Only forecast plans use `quantile`. If `ttl_seconds` is None, Reservations are kept until the end of the window.
+    `standby` is the number of pods for which capacity is reserved at all times while the plan is approved.
     """
 
     window: Span | None = None
@@ -249,16 +249,16 @@ class PlanChoices:
     standby: int = 0
 
     def choices(self) -> dict[str, Any]:
-        """Return the chosen values by name."""
+        """Return the values of these fields by name."""
         return inherited_fields(self, PlanChoices)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan(PlanChoices):
-    """A ReservationPlan. per_pod: request of one pod, cpu in millicores, others in their unit; per_pod_text as written.
+    """A ReservationPlan. `per_pod` is the request of one pod: cpu in millicores, other resources in their unit.
 
-    template: the pod template of the Reservations, None: the owner's. windows: all of a forecast plan, ascending, of
-    which `window` is the largest; empty: `window` alone.
+    `per_pod_text` has the same amounts as written. `template` is the Reservations' pod template; None: the workload's.
+    `windows` are all windows of a forecast plan, ascending; `window` is the largest of them, or the only one.
     """
 
     namespace: str
@@ -285,59 +285,60 @@ class Plan(PlanChoices):
 
     @property
     def key(self) -> str:
-        """Return the value of PLAN_LABEL by which reservations name the plan."""
+        """The value of the label PLAN_LABEL by which objects refer to this plan."""
         return key_of(self.namespace, self.name)
 
     @property
     def cores_per_pod(self) -> float:
-        """CPU request of one pod."""
+        """CPU request of one pod in cores."""
         return self.per_pod.get("cpu", 0) / 1000
 
     @property
     def peaks(self) -> tuple[PeakWindow, ...]:
-        """Its windows that are no schedule's, ascending."""
+        """The plan's windows that come from no schedule, ascending."""
         return self.windows or ((PeakWindow(self.window, self.count),) if self.window else ())
 
     def most_in(self, window: Span) -> int:
-        """Most pods that capacity may be held for in a window."""
+        """Return for how many pods at most capacity is reserved in a window."""
         return next((peak.count for peak in self.windows if peak.span == window), self.count)
 
     @property
     def approved(self) -> bool:
-        """True if a person or its policy approves the plan, for some occurrence."""
+        """True if a person or the plan's policy has approved at least one occurrence."""
         return self.policy.auto or self.approved_by_person
 
     @property
     def approved_by_person(self) -> bool:
-        """True if a person approves the plan, for some occurrence: its terms are then theirs to change."""
+        """True if a person has approved at least one occurrence; only approvers may then change the terms."""
         return self.approval is not None and self.approval.decision is PlanDecision.APPROVED
 
     @property
     def reserved_pods(self) -> int:
-        """Pods that capacity is reserved for now, those that use it included."""
+        """Number of pods for which the plan reserves capacity now, including capacity that pods already use."""
         holds = self.status.phase is not None and self.status.phase.holds
         standby = self.standby if self.approved and not self.suspended else 0
         return max(self.status.count, standby) if holds else standby
 
     @property
     def standby_core_hours(self) -> float:
-        """Most core-hours a day that its standby is free and idle."""
+        """Core-hours a day that the standby capacity is idle if no pod ever uses it."""
         return 24 * self.standby * self.cores_per_pod
 
     @property
     def workload(self) -> WorkloadRef:
-        """The workload that it reserves capacity for."""
+        """The workload for which the plan reserves capacity."""
         return WorkloadRef(self.namespace, self.owner.kind, self.owner.name)
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A forecast's proposal for one workload's next peak: a plan to be, or why there is none (`reason`).
+    """A plan that the forecast proposes for a workload's next peaks, or the `reason` why it proposes none.
 
-    per_pod: request of one pod as Kubernetes writes it; base_pods: pods that run anyway; wanted, median: pods beyond
-    them in each slot of `step_seconds` from `start_seconds`, at `quantile` and at 0.5. window, count: the largest of
-    `windows`. standby: pods that capacity should be kept ready for at any time. coverage, skill, expected: of the
-    back-test, None where there was none. ladder: `wanted` at each of `levels`, ascending.
+    `per_pod` is the request of one pod as Kubernetes writes it; `base_pods` run in any case. `wanted` and `median` are
+    the pods beyond these in each slot of `step_seconds` from `start_seconds`, at `quantile` and at 0.5; `ladder` has
+    `wanted` at each of the ascending `levels`. `window` and `count` are the largest of `windows`. `standby` is the
+    number of pods for which capacity should be reserved at all times. `coverage`, `skill` and `expected` come from the
+    back-test.
     """
 
     workload: WorkloadRef
@@ -363,28 +364,28 @@ class Proposal:
 
     @property
     def ready(self) -> bool:
-        """True if there is something to propose."""
+        """True if a plan is proposed."""
         return self.window is not None and self.count > 0 and self.reason == "ok"
 
     def at(self, quantile: float) -> tuple[int, ...]:
-        """`wanted` at the lowest rehearsed level that is not below a quantile, else at the highest."""
+        """Return `wanted` at the lowest of `levels` that is not below the quantile, or at the highest level."""
         rung = next((i for i, level in enumerate(self.levels) if level >= quantile - 1e-9), len(self.levels) - 1)
         return self.ladder[rung] if self.ladder else self.wanted
 
 
 def proposal_name(ref: WorkloadRef) -> str:
-    """Name of the plan that is proposed for a workload."""
+    """Return the name of the plan that is proposed for a workload."""
     return f"{ref.kind}-{ref.name}".lower()[:253]
 
 
 def key_of(namespace: str, name: str) -> str:
-    """A label value for a plan: namespace and name where they fit into 63 characters, else their digest."""
+    """Return a plan's label value: namespace and name if they fit into 63 characters, otherwise their digest."""
     text = f"{namespace}.{name}"
     return text if len(text) <= 63 else hashlib.sha256(text.encode()).hexdigest()[:40]
 
 
 def duration(seconds: float) -> str:
-    """A duration as Kubernetes reads it, in whole seconds."""
+    """Return a duration as Kubernetes writes it, rounded to seconds, such as "1h30m"."""
     hours, rest = divmod(round(seconds), 3600)
     minutes, remainder = divmod(rest, 60)
     parts = ((hours, "h"), (minutes, "m"), (remainder, "s"))

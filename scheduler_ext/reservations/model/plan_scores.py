@@ -1,10 +1,10 @@
-"""What a plan's past occurrences are measured by, each figure with its sign and its words, for every surface. Pure.
+"""Figures about a plan's past occurrences and the sentences in which every surface shows them. Pure.
 
-Coverage leads: it says whether pods found capacity. The hit ratio says how much of the reserved capacity was used; a
-plan that reserved next to nothing has a hit ratio near 100 %, so it never stands alone.
+Coverage comes first: it says whether pods found capacity. The hit ratio says how much of the reserved capacity was
+used; it is near 100 % for a plan that reserved almost nothing, so it is never shown without the coverage.
 
-An occurrence's report says what was expected, what came, and what would have been without the plan; nothing is
-estimated that was not recorded: where a figure is missing, it says why.
+The report of an occurrence has what was expected, what happened, and what would have happened without the plan. A
+figure that was not recorded is not estimated: the report says why it is missing.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from cotenant.scheduler_ext.reservations.model.plan import Plan, Score, Span
 
 
 def hit_ratio(used: float, reserved: float) -> float:
-    """Used share of the reserved pod-time, both in one unit of pod-time; 0 where nothing was reserved."""
+    """Return the used share of the reserved pod-time (both in the same unit); 0 if nothing was reserved."""
     return used / reserved if reserved > 0 else 0.0
 
 
 def coverage(used: float, needed: float) -> float:
-    """Share of the needed pod-time that found reserved capacity, both in one unit; 1 where none was needed."""
+    """Return the share of the needed pod-time that had reserved capacity (same unit); 1 if none was needed."""
     return used / needed if needed > 0 else 1.0
 
 
 def is_needed(score: Score) -> bool:
-    """Return whether a pod used or lacked a reservation; otherwise its coverage of 1 has no meaning."""
+    """Return whether a pod used or lacked a reservation; if not, the coverage of 1 has no meaning."""
     return score.used > 0 or score.missed > 0 or bool(score.needed)
 
 
 def lead_seconds(start_seconds: float, available_at_seconds: float | None) -> int | None:
-    """Return how long before a window's start all its capacity was there, seconds; negative: late, None: never."""
+    """Return how many seconds before a window's start all capacity was reserved; negative if late, None if never."""
     return None if available_at_seconds is None else int(start_seconds - available_at_seconds)
 
 
 def lead_words(seconds: int | None) -> str:
-    """A lead with its sign in words: "19 min before the start", "265 min after the start", "never"."""
+    """Return a lead time as text: "19 min before the start", "265 min after the start", "never"."""
     if seconds is None:
         return "never"
     minutes = round(abs(seconds) / 60)
@@ -45,27 +45,27 @@ def lead_words(seconds: int | None) -> str:
 
 
 def available_words(seconds: int | None) -> str:
-    """The same as a clause: "all available 19 min before the start", "never all available"."""
+    """Return a lead time as a clause: "all available 19 min before the start", "never all available"."""
     return "never all available" if seconds is None else f"all available {lead_words(seconds)}"
 
 
 def coverage_words(score: Score) -> str:
-    """An occurrence's coverage, which leads every sentence about it."""
+    """Return an occurrence's coverage as a clause, such as "Coverage 95 % of the needed pod-time"."""
     if not is_needed(score):
         return "No pod needed the reserved capacity"
     return f"Coverage {percent(score.coverage)} of the needed pod-time"
 
 
 def hit_words(score: Score) -> str:
-    """An occurrence's hit ratio, as the share that it is."""
+    """Return an occurrence's hit ratio as a clause, such as "80 % of the reserved pod-time used"."""
     return f"{percent(score.hit_ratio)} of the reserved pod-time used"
 
 
 def summary(score: Score) -> str:
-    """Return a summary of an occurrence in words: coverage, pods, lead, then what stayed idle."""
+    """Return a sentence about an occurrence: its coverage, pods, lead time and idle core-hours."""
     pods = f"{_pods(score.used)} of {score.reserved} used a reservation"
     missed = f", {_pods(score.missed)} waited without one" if score.missed else ""
-    lent = "" if score.lent_core_hours is None else f", batch ran in {score.lent_core_hours:,.1f} of those reserved"
+    lent = "" if score.lent_core_hours is None else f", batch pods used {score.lent_core_hours:,.1f} of them"
     return (
         f"{coverage_words(score)}: {pods}{missed}, {available_words(score.lead_seconds)}. "
         f"{score.idle_core_hours:,.1f} core-hours were idle{lent}; {hit_words(score)}."
@@ -73,7 +73,7 @@ def summary(score: Score) -> str:
 
 
 def short_summary(score: Score) -> str:
-    """The same for a cell of a list."""
+    """Return a summary of an occurrence that fits into a table cell: coverage and pods."""
     covered = f"coverage {percent(score.coverage)}" if is_needed(score) else "not needed"
     waited = f", {score.missed} waited" if score.missed else ""
     return f"{covered}: {score.used} of {score.reserved} used{waited}"
@@ -83,16 +83,16 @@ def _pods(number: int) -> str:
     return counted(number, "pod")
 
 
-UNRECORDED = "not recorded: an earlier version scored it"
+UNRECORDED = "not recorded by an earlier version of cotenant"
 
 
 @dataclass(frozen=True, slots=True)
 class OccurrenceReport(Span):
-    """One occurrence that is over. Pods beyond the baseline, at one time; moments in Unix seconds.
+    """The report of one past occurrence. Pods are beyond the baseline pods, at one time; None: not recorded.
 
-    covered: whether no pod waited without a reservation. ready_seconds: how long before the start all reservations were
-    available; negative is late. lent_core_hours: of the idle ones, what batch used. None: not recorded, or no coverage
-    where no pod needed any. without: what would have happened had nothing been reserved, or why that is not known.
+    `covered` is True if no pod waited without a reservation. `coverage` is None also if no pod needed any capacity.
+    `ready_seconds` is how long before the start all Reservations were available, negative if late. `lent_core_hours`
+    are the idle core-hours that batch pods used. `without` says what would have happened without the plan.
     """
 
     expected_pods: int | None
@@ -110,7 +110,7 @@ class OccurrenceReport(Span):
 
 
 def reports(plan: Plan) -> list[OccurrenceReport]:
-    """Return the reports of the occurrences that are over, the newest first."""
+    """Return the reports of a plan's past occurrences, newest first."""
     return [
         OccurrenceReport(
             start_seconds=score.start_seconds,
@@ -133,8 +133,8 @@ def reports(plan: Plan) -> list[OccurrenceReport]:
 
 
 def lines(report: OccurrenceReport, currency: str) -> list[tuple[str, str]]:
-    """Question and answer, for people."""
-    lent = "" if report.lent_core_hours is None else f", batch ran in {report.lent_core_hours:.1f} of them"
+    """Return the report as pairs of a question and its answer, for people."""
+    lent = "" if report.lent_core_hours is None else f", batch pods used {report.lent_core_hours:.1f} of them"
     share = "" if report.coverage is None else f", coverage {percent(report.coverage)}"
     waited = f"{_pods(report.waiting_pods)} found no reserved capacity{share}"
     needed = UNRECORDED if report.needed_pods is None else f"{_pods(report.needed_pods)} beyond the baseline"
@@ -152,18 +152,18 @@ def lines(report: OccurrenceReport, currency: str) -> list[tuple[str, str]]:
 
 
 def _outcome_without_plan(score: Score) -> str:
-    """Return a sentence on the outcome without the plan: other pods that could have taken the capacity first."""
+    """Return a sentence about the outcome without the plan, when other pods could have taken the capacity first."""
     if score.used == 0:
         return "The same: no pod used a reservation."
     if score.others_waiting is None:
-        return "Not known, because the other pods that waited for a node meanwhile were not counted."
+        return "Unknown, because other pods that waited for a node were not counted."
     if score.others_waiting == 0:
         return (
-            "Probably the same: no other pod that fits waited for a node meanwhile, so no known pod would have taken "
-            "the capacity first."
+            "Probably the same: no other pod that fits waited for a node, so no known pod would have taken the "
+            "capacity first."
         )
     late = min(score.used, score.others_waiting)
     return (
-        f"An upper bound, not measured: up to {late} of the {_pods(score.used)} might have waited, since "
-        f"{_pods(score.others_waiting)} of others lacked a node at one time and fit into what was reserved."
+        f"An upper bound, not measured: up to {late} of the {_pods(score.used)} might have waited, because "
+        f"{_pods(score.others_waiting)} of other workloads lacked a node at one time and fitted into this capacity."
     )

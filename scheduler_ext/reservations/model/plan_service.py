@@ -1,7 +1,7 @@
-"""What pages and the REST API may ask to be done with reservation plans, and what they get to see. Pure vocabulary.
+"""The interface by which pages and the REST API read and change reservation plans. Pure data types and a protocol.
 
-The dashboard gets a `PlanService` from its caller; without one it shows commands to copy. Every call names the person:
-the service checks their rights, whatever the page showed.
+The dashboard gets a `PlanService` from its caller; without one it shows commands to copy. Every call names the person,
+and the service checks this person's rights, whatever the page showed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ AT_THAT_MOMENT: Final = "the moment of the decision"
 
 @dataclass(frozen=True, slots=True)
 class UnreadablePlan:
-    """A plan of the cluster whose content is not understood; reason: names the object, the field and the value."""
+    """A plan of the cluster that cannot be parsed; `reason` names the object, the field and the value."""
 
     namespace: str
     name: str
@@ -37,14 +37,14 @@ class UnreadablePlan:
 
 @dataclass(frozen=True, slots=True)
 class PlanListing:
-    """The plans of some namespaces, sorted by namespace and name; one that cannot be read hides no other one."""
+    """The plans of some namespaces, sorted by namespace and name, and beside them those that cannot be parsed."""
 
     plans: tuple[Plan, ...] = ()
     unreadable: tuple[UnreadablePlan, ...] = ()
 
     @property
     def note(self) -> str:
-        """Return which plans are left out of every count, and why; "" if none is."""
+        """A sentence about the plans that cannot be read and are not counted, with reasons; "" if there are none."""
         number = len(self.unreadable)
         reasons = "; ".join(plan.reason for plan in self.unreadable[:MOST_REASONS])
         more = f"; and {number - MOST_REASONS} more" if number > MOST_REASONS else ""
@@ -54,7 +54,7 @@ class PlanListing:
 
 @dataclass(frozen=True, slots=True)
 class PlanGuardResult:
-    """The result of one guard; `reason` in CamelCase, as conditions write it."""
+    """The result of one guard of a plan; `reason` is in CamelCase, as in a condition."""
 
     guard: str
     passed: bool
@@ -65,14 +65,12 @@ class PlanGuardResult:
 class Preview(
     msgspec.Struct, frozen=True, rename={"reserved_core_hours": "held_core_hours", "reserved_cost": "held_cost"}
 ):
-    """Answers before an approval. nodes: (name, pods); unplaced: pods that fit nowhere now.
+    """What approving a plan would do. `nodes` are (name, pods) where pods fit now; `unplaced` pods fit nowhere.
 
-    nodes_then, unplaced_then: the same when the window begins, by the forecast of the nodes' usage at that time;
-    None: there is no forecast of that moment.
-
-    quota_left: after the plan's pods, per resource that a quota bounds; displaced_core_hours: batch work on those nodes
-    that shares its CPU with the capacity while pods use it; reserved_cost: of the reserved
-    capacity, at the price sheet.
+    `nodes_then` and `unplaced_then` are the same at the window's start, by the forecast usage of the nodes;
+    `unplaced_then` is None if there is no forecast of that time. `quota_left` is what is left after the plan's pods,
+    for each resource that a quota limits. `displaced_core_hours` is batch work on those nodes that loses CPU while pods
+    use the capacity. Costs are money by the price sheet.
     """
 
     count: int
@@ -101,13 +99,13 @@ class Preview(
 
     @property
     def fits(self) -> bool:
-        """True if there is capacity for all pods of the plan now."""
+        """True if all pods of the plan fit on nodes now."""
         return self.unplaced == 0
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class PlanRef:
-    """A plan by name."""
+    """Namespace and name of a plan."""
 
     namespace: str
     name: str
@@ -119,7 +117,7 @@ class PlanRef:
 
 @dataclass(frozen=True, slots=True)
 class PlanTerms(PlanChoices):
-    """The terms of a plan that a person may choose. Exactly one of window and recurring."""
+    """The terms of a plan that a person may choose. Exactly one of window and recurring is set."""
 
     pods: int
 
@@ -130,7 +128,7 @@ class PlanTerms(PlanChoices):
 
 
 class PlanEvent(StrEnum):
-    """An event of a plan in the ledger."""
+    """A ledger event about a plan."""
 
     ASKED = "plan-asked"
     """Written before the cluster is touched; without an outcome behind it, the plan itself says what became of it."""
@@ -146,7 +144,7 @@ class PlanEvent(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PlanHistoryEntry:
-    """A row of the ledger about a plan: who did what, when."""
+    """A ledger row about a plan: what a person did and when (Unix time)."""
 
     seconds: float
     actor: str
@@ -155,38 +153,38 @@ class PlanHistoryEntry:
 
 
 class PlanService(Protocol):
-    """Safe for many threads. Raises NotAllowed, and CotenantError when it could not be asked or done.
+    """Thread-safe operations on plans. Methods raise NotAllowed, or CotenantError if the cluster cannot answer.
 
-    asked: a request of `reservations.acts`, which has the right that it takes.
+    `asked` is a request of `reservations.acts`, which also has the right that the request requires.
     """
 
     def do(self, who: Person, asked: Any) -> Plan:
-        """Execute the request, and return the resulting plan."""
+        """Carry out a request, and return the resulting plan."""
 
     def lines_of(self, who: Person, asked: Any) -> Sequence[FieldMove]:
-        """Everything that it would write to the cluster, object by object and field by field.
+        """Return every field that a request would write to the cluster.
 
-        The API server only checks it, with the person's rights. Raises what the act would raise, but that an approval
-        needs no generation. The moment of a decision is `AT_THAT_MOMENT`.
+        The API server checks the write as a dry run with the person's rights. The errors are those of `do`, except that
+        an approval needs no generation. The time of a decision is shown as `AT_THAT_MOMENT`.
         """
 
     def plans(self, who: Person) -> PlanListing:
-        """Every plan of the cluster, by name, as it was at most a moment ago."""
+        """Return the plans that the person may see, sorted by name; the list may be a second old."""
 
     def plan(self, who: Person, ref: PlanRef) -> Plan:
-        """One present plan; NoData when there is none."""
+        """Return one plan; raise NoData if it does not exist."""
 
     def preview(self, who: Person, ref: PlanRef, terms: PlanTerms | None = None) -> Preview:
-        """Return what approving it would mean now, under its present terms or other terms. Right.REVIEW."""
+        """Return what approving a plan would do now, under its present or other terms. Needs Right.REVIEW."""
 
     def preview_new(self, who: Person, workload: WorkloadRef, terms: PlanTerms) -> Preview:
-        """The same for a plan that does not exist yet. Right.REVIEW."""
+        """Return what creating and approving a plan with these terms would do now. Needs Right.REVIEW."""
 
     def occurrences(self, plan: Plan, days: float, most: int = 200) -> Sequence[Span]:
-        """Windows from now on: of a schedule all that begin within these days, else the one there is."""
+        """Return a plan's present and next windows; of a schedule all that start within `days`, at most `most`."""
 
     def next_windows(self, rule: Recurrence, count: int = 3) -> Sequence[Span]:
-        """The next windows of a schedule; UsageError when it cannot be read."""
+        """Return the next `count` windows of a schedule; raise UsageError if the schedule is invalid."""
 
     def history(self, who: Person, ref: PlanRef) -> Sequence[PlanHistoryEntry]:
-        """Return the actions of people on the plan through this service, the newest first."""
+        """Return what people did with the plan through this service, newest first."""

@@ -1,6 +1,6 @@
-"""The states of plans and their counts, the same on every surface. Pure.
+"""The phases of plans and the counts of plans by phase, as every surface shows them. Pure.
 
-A count names what it counts: plans, windows or workloads. A plan has one state, whatever number of windows it has.
+A count names what it counts: plans, windows or workloads. A plan has one phase, whatever its number of windows.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ _THERE: Final = (Phase.AVAILABLE, Phase.SUCCEEDED)
 
 
 def decision_text(decision: Approval) -> str:
-    """Describe who decided and when: "approved by ana, Thu 12 Nov 21:54 UTC"."""
+    """Return who decided and when, as text: "approved by ana, Thu 12 Nov 21:54 UTC"."""
     when = f", {moment(decision.at_seconds)}" if decision.at_seconds else ""
     return f"{decision.decision.value.lower()} by {visible(decision.by) or 'somebody'}{when}"
 
 
 def phase_of(plan: Plan) -> PlanPhase:
-    """A plan's phase; one that the manager has not seen yet is proposed."""
+    """Return a plan's phase; Proposed if the manager has not processed the plan yet."""
     return plan.status.phase or PlanPhase.PROPOSED
 
 
 def state_of(plan: Plan) -> PlanState:
-    """Return the display of a plan's phase."""
+    """Return the words, group and colours with which a plan's phase is shown."""
     return PLAN_STATES[phase_of(plan)]
 
 
 def rank_of(plan: Plan) -> int:
-    """Place of a plan's phase in the order of lists and charts, from 0."""
+    """Return the position of a plan's phase in the order of lists and charts, from 0."""
     return _ORDER.index(phase_of(plan))
 
 
 def by_need(plans: Iterable[Plan]) -> list[Plan]:
-    """Plans in the order of lists and charts: by their phase's place in PLAN_STATES, then by window and name."""
+    """Sort plans for lists and charts: by the order of their phases in PLAN_STATES, then by window and name."""
 
     def key(plan: Plan) -> tuple[int, float, str, str]:
         window = plan.status.window or plan.window
@@ -51,17 +51,17 @@ def by_need(plans: Iterable[Plan]) -> list[Plan]:
 
 
 def available_pods(plan: Plan) -> int:
-    """Return for how many of the wanted pods capacity is there; capacity taken earlier does not count beyond them."""
+    """Return for how many of the wanted pods capacity is reserved or used; at most `wanted_pods`."""
     return min(sum(unit.phase in _THERE for unit in plan.status.units), wanted_pods(plan))
 
 
 def used_reservations(plan: Plan) -> int:
-    """Number of the occurrence's Reservations that a pod took."""
+    """Return how many Reservations of the present occurrence a pod has used."""
     return sum(bool(unit.used_by) for unit in plan.status.units)
 
 
 def wanted_pods(plan: Plan) -> int:
-    """Pods that capacity is reserved for in the present occurrence; before, the most in the first window, or in any."""
+    """Return for how many pods the present occurrence reserves capacity; before it starts, at most how many."""
     phase, window = plan.status.phase, plan.status.window or plan.window
     in_force = phase is not None and (phase.holds or phase.over)
     if in_force and plan.status.count:
@@ -71,26 +71,26 @@ def wanted_pods(plan: Plan) -> int:
 
 @dataclass(frozen=True, slots=True)
 class PlanCounts:
-    """The number of plans by phase, in the order of PLAN_STATES, without phases of no plan; windows: of all of them."""
+    """Numbers of plans and of their windows, and of plans by phase in the order of PLAN_STATES without zeros."""
 
     plans: int
     windows: int
     by_phase: Mapping[PlanPhase, int]
 
     def of(self, group: PlanGroup) -> int:
-        """Number of plans of one group."""
+        """Return the number of plans in one group of phases."""
         return sum(count for phase, count in self.by_phase.items() if PLAN_STATES[phase].group is group)
 
     @property
     def words(self) -> str:
-        """Return the counts in one line, such as "25 plans: 1 held in the window, 24 waiting for approval"."""
+        """The counts in one line, such as "25 plans: 1 held in the window, 24 waiting for approval"."""
         parts = ", ".join(f"{count:,} {PLAN_STATES[phase].words}" for phase, count in self.by_phase.items())
         number = counted(self.plans, "plan")
         return f"{number}: {parts}" if parts else number
 
 
 def counts(plans: Sequence[Plan]) -> PlanCounts:
-    """Numbers of plans of the cluster by phase, and of their windows. A schedule counts as one window, the next."""
+    """Count plans by phase, and their windows; a schedule counts as one window, the next one."""
     number = Counter(phase_of(plan) for plan in plans)
     windows = sum(len(plan.peaks) or int(plan.recurring is not None) for plan in plans)
     return PlanCounts(len(plans), windows, {phase: number[phase] for phase in _ORDER if number[phase]})

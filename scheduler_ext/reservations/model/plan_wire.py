@@ -1,6 +1,6 @@
-"""ReservationPlan on the wire: from JSON to the vocabulary of `reservations.model.plan`, and its status back.
+"""Parses ReservationPlan objects into the types of `reservations.model.plan`, and writes their status as JSON.
 
-Pure. What is not known is left out of a status, so that server-side apply gives the field back.
+Pure. Unknown values are left out of a status, so that server-side apply removes these fields.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _Part = TypeVar("_Part", Expected, PlanReservation, OccurrenceProgress, Score)
 
 
 def parse_plan(body: Json) -> Plan:
-    """Return the plan of the object as JSON; UsageError or QuantityError names the plan, the field and the value."""
+    """Parse a plan from JSON; UsageError or QuantityError names the plan, the field and the invalid value."""
     meta, spec = body.get("metadata") or {}, body.get("spec") or {}
     name, what = str(meta.get("name") or ""), f"reservationplan {meta.get('namespace')}/{meta.get('name')}"
     amount, texts = spec.get("amount") or {}, (spec.get("amount") or {}).get("perPod") or {}
@@ -88,7 +88,7 @@ def parse_plan(body: Json) -> Plan:
 
 
 def parse_span(body: Any, what: str) -> Span | None:
-    """Return the span of {start, end}; None for an empty body, UsageError for an end that is not after a start."""
+    """Parse a span from {start, end}; None if the body is empty, UsageError if the end is not after the start."""
     if not body:
         return None
     start, end = moment_of(body.get("start"), f"{what}.start"), moment_of(body.get("end"), f"{what}.end")
@@ -98,10 +98,10 @@ def parse_span(body: Any, what: str) -> Span | None:
 
 
 def _pods(value: Any, what: str) -> int:
-    """A number of pods, each of which gets a name and a Reservation of its own; UsageError for more than MOST_PODS."""
+    """Parse a number of pods; UsageError above MOST_PODS, because each pod gets a Reservation of its own."""
     pods = int(value or 0)
     if not 0 <= pods <= MOST_PODS:
-        raise UsageError(f"{what} is not between 0 and {MOST_PODS:,} pods", fix="Write a number of pods.")
+        raise UsageError(f"{what} is not between 0 and {MOST_PODS:,} pods", fix="Write a number of pods in that range.")
     return pods
 
 
@@ -112,17 +112,17 @@ def _windows(bodies: Any, what: str) -> tuple[PeakWindow, ...]:
 
 
 def peak_body(peak: PeakWindow) -> dict[str, Any]:
-    """A window with its pods as a plan's object writes it."""
+    """Return a peak window as JSON of a plan object."""
     return {**span_body(peak.span), "count": peak.count}
 
 
 def span_body(span: Span) -> dict[str, str]:
-    """A span as a plan's object writes it: start and end in RFC 3339."""
+    """Return a span as JSON of a plan object: start and end in RFC 3339."""
     return {"start": moment(span.start_seconds), "end": moment(span.end_seconds)}
 
 
 def status_body(status: PlanStatus, generation: int) -> dict[str, Any]:
-    """The status as the object carries it; what is not known is left out."""
+    """Return a status as JSON of a plan object, without values that are unknown."""
     body: dict[str, Any] = {"observedGeneration": generation}
     if status.phase:
         body["phase"] = status.phase.value
@@ -259,7 +259,7 @@ _SCORE: Final[_Fields] = (
 
 
 def _read(kind: type[_Part], fields_of: _Fields, body: Json, what: str) -> _Part:
-    """A part of the status; what is not written has its default, else 0."""
+    """Parse a part of the status; missing fields get their defaults, or 0."""
     values: dict[str, Any] = {field.name: 0 for field in fields(kind) if field.default is MISSING}
     for name, attribute, form in fields_of:
         if (value := body.get(name)) is not None:
@@ -269,7 +269,7 @@ def _read(kind: type[_Part], fields_of: _Fields, body: Json, what: str) -> _Part
 
 
 def _body(part: Any, fields_of: _Fields) -> dict[str, Any]:
-    """The part on the wire, without what is not known: None, an empty text, the moment 0."""
+    """Return a part of the status as JSON, without unknown values: None, "" and the time 0."""
     body: dict[str, Any] = {}
     for name, attribute, form in fields_of:
         value = getattr(part, attribute)

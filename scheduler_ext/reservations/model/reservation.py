@@ -1,7 +1,7 @@
-"""Koordinator's Reservation (scheduling.koordinator.sh/v1alpha1) for all packages: parsed, and matched with pods.
+"""Koordinator's Reservation (scheduling.koordinator.sh/v1alpha1) as data types that are matched with pods.
 
-Pure. The webhook asks whether a new pod waits for one, the extender for whom a node holds capacity, the controller what
-to do next. Source of the meaning: koordinator-sh/koordinator `apis/scheduling/v1alpha1`,
+Pure. The webhook checks whether a new pod waits for a Reservation, the extender for which pods a node reserves
+capacity, and the controller what to do next. Semantics: koordinator-sh/koordinator `apis/scheduling/v1alpha1`,
 `apis/extension/reservation.go`.
 """
 
@@ -44,7 +44,7 @@ DEFAULT_TTL_SECONDS: Final = 86_400.0
 
 
 class AllocatePolicy(StrEnum):
-    """The permission of an owner to also use free capacity of the node; "" is the old name of Aligned."""
+    """Whether an owner may also use unreserved capacity of the node: Aligned (also "") allows it, Restricted not."""
 
     DEFAULT = ""
     ALIGNED = "Aligned"
@@ -52,7 +52,7 @@ class AllocatePolicy(StrEnum):
 
 
 class Mode(StrEnum):
-    """The way capacity is handed over: to gated owners on its node, or by preemption if nothing else is free."""
+    """How owners get the capacity: pinned to its node by a gate, or by preemption as the last resort."""
 
     PINNED = "pinned"
     LAST_RESORT = "last-resort"
@@ -60,14 +60,14 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """One entry of `owners`: all that is given must hold; an empty entry matches every pod."""
+    """One entry of a Reservation's `owners`. A pod must match every field that is set; an empty entry matches all."""
 
     object: Reference | None = None
     controller: Reference | None = None
     selector: LabelSelector | None = None
 
     def matches(self, pod: PodIdentity) -> bool:
-        """Return whether the entry names the pod: by object, controller and labels, as far as the entry sets each."""
+        """Return whether the pod matches every field of the entry that is set."""
         return (
             (self.object is None or _says(self.object, Reference("Pod", pod.name, "", pod.uid, "v1", True), pod))
             and (self.controller is None or any(_says(self.controller, c, pod) for c in pod.controllers))
@@ -77,9 +77,9 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Affinity:
-    """A pod's annotation `reservation-affinity`: it wants one of these Reservations and no other place.
+    """A pod's annotation `reservation-affinity`: the pod may use only Reservations that match it.
 
-    terms: any of them must hold for the Reservation's labels; name: this one only.
+    `name` is the only Reservation that matches; of `terms` one must match the Reservation's labels.
     """
 
     name: str = ""
@@ -89,11 +89,11 @@ class Affinity:
 
     @property
     def required(self) -> bool:
-        """True if the affinity requires Reservations; tolerations by themselves do not."""
+        """True if the pod must use a Reservation; tolerations alone do not require one."""
         return bool(self.name or self.selector or self.terms)
 
     def matches(self, reservation: Reservation) -> bool:
-        """Return whether the pod's affinity lets it use the Reservation, whose own rules are not checked."""
+        """Return whether the pod's affinity matches the Reservation, whose own rules are not checked."""
         if self.name and self.name != reservation.name:
             return False
         if any(reservation.labels.get(key) != value for key, value in self.selector.items()):
@@ -103,7 +103,7 @@ class Affinity:
 
 @dataclass(frozen=True, slots=True)
 class ReservationStatus:
-    """The status that the controller last wrote."""
+    """The status of a Reservation as the controller last wrote it."""
 
     phase: Phase = Phase.PENDING
     node: str = ""
@@ -113,16 +113,16 @@ class ReservationStatus:
     conditions: tuple[Condition, ...] = ()
 
     def condition(self, type_: str) -> Condition | None:
-        """The condition of a type."""
+        """Return the condition of a type, or None."""
         return next((condition for condition in self.conditions if condition.type == type_), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """Capacity on a node for pods that need not exist yet.
+    """Capacity that is reserved on a node for pods that need not exist yet.
 
-    size: what the template requests, cpu in millicores, others in their own unit. created_seconds, expires_seconds:
-    Unix time; ttl_seconds 0: for ever. template: the pod template as written, {} where there is none.
+    `size` is the sum of the template's requests: cpu in millicores, other resources in their unit. `ttl_seconds` 0
+    means forever. `template` is the pod template as written, {} if there is none.
     """
 
     name: str
@@ -177,9 +177,10 @@ class Reservation:
 
     @classmethod
     def of_pod(cls, pod: Json) -> Reservation:
-        """A running pod as the Reservation of what it asks for, by its label operating-mode and its owners' annotation.
+        """Return the Reservation that a running pod stands for, by its operating-mode label and owners' annotation.
 
-        Named NAMESPACE.NAME, with the pod's uid; Available while the pod runs. UsageError as for `parse`.
+        It is named NAMESPACE.NAME, has the pod's uid, and is Available while the pod runs. Raises UsageError as `parse`
+        does.
         """
         meta, spec, status = pod.get("metadata") or {}, pod.get("spec") or {}, pod.get("status") or {}
         what = f"pod {meta.get('namespace')}/{meta.get('name')}"
@@ -205,24 +206,24 @@ class Reservation:
 
     @property
     def namespace(self) -> str:
-        """Namespace that the template means: of its metadata, else `default`."""
+        """Namespace of the template's pods: that of its metadata, or `default`."""
         return str((self.template.get("metadata") or {}).get("namespace") or "default")
 
     @property
     def deadline_seconds(self) -> float | None:
-        """Unix time at which it expires; None is never. `expires` takes precedence over `ttl`."""
+        """Unix time at which the Reservation expires, None for never. `expires` takes precedence over `ttl`."""
         if self.expires_seconds is not None:
             return self.expires_seconds
         return self.created_seconds + self.ttl_seconds if self.ttl_seconds else None
 
     @property
     def order(self) -> int:
-        """Rank among several: the lowest one above zero goes first."""
+        """Order in which Reservations are used: the lowest number above zero comes first; 0 is unordered."""
         text = self.labels.get(ORDER_LABEL, "")
         return int(text) if text.isdigit() else 0
 
     def mode(self, default: Mode) -> Mode:
-        """Return the hand-over mode: the annotation's, else the setting's."""
+        """Return the hand-over mode of the Reservation's annotation, or the default."""
         word = self.annotations.get(MODE_ANNOTATION, "")
         return Mode(word) if word in list(Mode) else default
 
@@ -231,13 +232,14 @@ class Reservation:
         return self.deadline_seconds is not None and now_seconds >= self.deadline_seconds
 
     def owned_by(self, pod: PodIdentity) -> bool:
-        """Return whether one of the owner entries names the pod; no entries match no pod."""
+        """Return whether one of the owner entries matches the pod; False without entries."""
         return any(owner.matches(pod) for owner in self.owners)
 
     def usable_by(self, pod: PodIdentity, tolerations: Sequence[Toleration] = ()) -> bool:
-        """Return whether a pod may use the Reservation; its phase and what is left of it are not checked.
+        """Return whether a pod may use the Reservation, regardless of its phase and its remaining capacity.
 
-        An owner entry must name the pod, which must not ignore Reservations, match by affinity and tolerate all taints.
+        An owner entry must match the pod, which must not ignore Reservations, match by affinity and tolerate all
+        taints.
         """
         if pod.labels.get(RESERVATION_IGNORED_LABEL) == "true" or not self.owned_by(pod):
             return False
@@ -248,9 +250,9 @@ class Reservation:
 
     @property
     def owner_labels(self) -> frozenset[tuple[str, str] | None]:
-        """Labels (key, value) of which a pod must have one to be named by an owner; None: it may be any pod.
+        """Index keys of the owners: a label (key, value) that matching pods must have, or None if any pod may match.
 
-        Of an owner that is one very pod its uid stands under an empty key, which no label has.
+        An owner entry that names one pod by uid has the key ("", uid), which no label can have.
         """
         labels: set[tuple[str, str] | None] = set()
         for owner in self.owners:
@@ -264,14 +266,14 @@ class Reservation:
 
     @property
     def open_to_owners(self) -> bool:
-        """True if a further pod could get capacity: Available, schedulable, not deleted, not used up by one pod."""
+        """True if another pod could use it: Available, schedulable, not being deleted, not used up by one pod."""
         if self.status.phase is not Phase.AVAILABLE or self.unschedulable or self.deleting:
             return False
         return not (self.allocate_once and self.status.owners)
 
 
 def affinity_of(pod: PodIdentity) -> Affinity:
-    """The pod's wish among Reservations; one that cannot be read is none."""
+    """Return the reservation affinity of a pod's annotation; an unreadable one counts as none."""
     text = pod.annotations.get(RESERVATION_AFFINITY_ANNOTATION)
     if not text:
         return Affinity()
@@ -297,7 +299,7 @@ def _policy(policy: Any, what: str) -> AllocatePolicy:
 
 
 def _owner(body: Any, what: str) -> Owner:
-    """One entry of spec.owners: an object, a controller, a label selector; a pod has to fit all that are given."""
+    """Parse one entry of spec.owners."""
     entry = object_of(body, what)
     chosen = entry.get("labelSelector")
     reference, controller = entry.get("object"), entry.get("controller")
@@ -309,7 +311,7 @@ def _owner(body: Any, what: str) -> Owner:
 
 
 def _says(reference: Reference, has: Reference, pod: PodIdentity) -> bool:
-    """Return whether all that an owner's reference says is so: of the pod itself, or of one of its controllers."""
+    """Return whether every field of the reference that is set matches `has`, a pod or one of its controllers."""
     return (
         (not reference.uid or reference.uid == has.uid)
         and (not reference.name or reference.name == has.name)

@@ -1,4 +1,4 @@
-"""Settings of Reservations and of the plans that make them: how capacity is held and handed over, and what for."""
+"""Settings of Reservations, and of the plans that create them."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from cotenant.base.settings.base import Section, setting
 
 
 class ReservationSettings(Section, frozen=True):
-    """Placeholders, hand-overs, and who deals with the objects."""
+    """Settings of Reservations: placeholders, hand-overs, and whether cotenant or Koordinator handles them."""
 
     mode: Annotated[
         Literal["pinned", "last-resort"],
         setting(
-            "How owners get the capacity, unless the annotation cotenant.dev/reservation-mode overrides it: pinned "
-            "places them there, last-resort gives it to them only when nothing else is free.",
-            when="pods should start elsewhere while their capacity is free",
+            "How owner pods get reserved capacity: pinned places them on its node, last-resort gives it to them only "
+            "when no other node has capacity. The annotation cotenant.dev/reservation-mode overrides it.",
+            when="owner pods should use other nodes first",
         ),
     ] = "pinned"
     handled_by: Annotated[
         Literal["cotenant", "koordinator"],
         setting(
-            "koordinator: its own scheduler is installed and handles Reservations; the manager ignores them.",
+            "Who handles Reservations: with koordinator, Koordinator's scheduler does and the manager ignores them.",
             when="Koordinator's scheduler stays in charge",
         ),
     ] = "cotenant"
     operating_mode: Annotated[
         bool,
         setting(
-            "Running pods with the label scheduling.koordinator.sh/operating-mode: Reservation are Reservations, whose "
-            "owner takes their place; the manager needs the right to delete them.",
+            "Treat running pods with the label scheduling.koordinator.sh/operating-mode: Reservation as Reservations: "
+            "an owner pod replaces such a pod, which the manager must have the right to delete.",
             when="pods of yours use that label",
         ),
     ] = False
     image: Annotated[
         str,
         setting(
-            "Image of placeholders: a program that sleeps until it is ended.",
+            "Image of placeholder pods: a program that sleeps until it is stopped.",
             when="nodes cannot pull from that registry",
             min_length=1,
         ),
@@ -46,7 +46,7 @@ class ReservationSettings(Section, frozen=True):
     scheduler_name: Annotated[
         str,
         setting(
-            "Scheduler that places placeholders, regardless of the template.",
+            "Scheduler that places placeholder pods, whatever scheduler the Reservation's template names.",
             when="another scheduler places your pods",
             min_length=1,
         ),
@@ -59,8 +59,8 @@ class ReservationSettings(Section, frozen=True):
     api_servers: Annotated[
         list[Annotated[str, msgspec.Meta(pattern="^https://")]],
         setting(
-            "URLs of all API servers of a control plane with several, as https://10.0.0.5:6443: no capacity is handed "
-            "over before each of them knows the guard's entry.",
+            "URLs of all API servers if the control plane has several, such as https://10.0.0.5:6443. Capacity "
+            "is handed over only when each of them knows the hand-over.",
             when="the control plane has several API servers",
         ),
     ] = msgspec.field(default_factory=list)
@@ -76,27 +76,27 @@ class ReservationSettings(Section, frozen=True):
 
 
 class PlanSettings(Section, frozen=True):
-    """Capacity that is reserved before it is needed."""
+    """Settings of reservation plans, which reserve capacity before it is needed."""
 
     enabled: Annotated[
         bool,
         setting(
-            "Realise approved plans. false is the kill switch: reserved capacity is released, and no more is reserved.",
+            "Reserve capacity for approved plans. false is the kill switch: all capacity of plans is released.",
             when="all capacity that plans reserve must be released at once",
         ),
     ] = True
     propose: Annotated[
         bool,
         setting(
-            "Write proposed plans (source Forecast, not approved) for workloads with a predictable peak.",
+            "Create unapproved plans (source Forecast) for workloads with a predictable peak.",
             when="only plans that people write should exist",
         ),
     ] = True
     miss_cost_ratio: Annotated[
         float,
         setting(
-            "Cost of a missing core-hour, in idle core-hours; 19 is the newsvendor quantile 0.95.",
-            when="a pod that waits costs you more, or less, than that",
+            "Cost of a missing core-hour, in idle core-hours; 19 reserves the quantile 0.95 of the demand.",
+            when="a waiting pod costs you more, or less, than that",
             gt=0,
             le=999,
         ),
@@ -109,8 +109,8 @@ class PlanSettings(Section, frozen=True):
     standby_pods: Annotated[
         int,
         setting(
-            "Largest number of pods for which a proposal reserves capacity at all times, for pods that no forecast "
-            "expects; 0 is none.",
+            "Largest number of unexpected pods for which a proposed plan reserves capacity at all times; 0 reserves "
+            "none.",
             when="pods that no forecast expects must start at once",
             unit="pods",
             ge=0,
@@ -125,7 +125,7 @@ class PlanSettings(Section, frozen=True):
     cluster_budget_fraction: Annotated[
         float,
         setting(
-            "Largest share of the cluster's allocatable CPU and memory that plans reserve together.",
+            "Largest share (0 to 1) of the cluster's allocatable CPU and memory that all plans reserve together.",
             when="plans may reserve more, or less, of the cluster",
             ge=0,
             le=1,

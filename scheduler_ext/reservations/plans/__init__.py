@@ -1,6 +1,5 @@
-"""Capacity reserved before it is needed: when, how much, how long, whether at all, and what came of it. Pure.
+"""Reservation plans: when, how much and how long capacity is reserved, whether at all, and how it went. Pure.
 
-forecast -> `size` (pods per half hour) -> `proposals` (window, `backtest`, `guards`) -> plan
-plan, `schedule`, `lead` -> `lifecycle` (what to hold now) -> `realise` (objects)
-`preview` before, `score` afterwards
+forecast -> `size` (pods per half hour) -> `proposals` (window, `backtest`, `guards`) -> plan plan, `schedule`, `lead`
+-> `lifecycle` (what to reserve now) -> `realise` (objects) `preview` before, `score` afterwards
 """

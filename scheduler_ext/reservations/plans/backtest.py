@@ -1,7 +1,8 @@
-"""What a plan would have done: "would have reserved 310 core-hours, 84 % used; 2 of 11 peaks missed". Pure.
+"""Back-tests a plan: "would have reserved 310 core-hours, 84 % used; 2 of 11 peaks missed". Pure.
 
-need: pods beyond what runs anyway; reserved: pods that capacity was reserved for; both (n, T) or (T,) on one grid, NaN
-need = not known and not counted. Baselines: nothing, a static headroom, last week's same time as a cron would hold it.
+`need` are the pods beyond the baseline pods, `reserved` the pods for which capacity was reserved: both (n, T) or (T,)
+on one time grid; NaN in `need` is unknown and not counted. Baselines to compare with: nothing, a static headroom, and
+the same time last week as a cron schedule would reserve it.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ Floats = npt.NDArray[np.floating[Any]]
 
 @dataclass(frozen=True, slots=True)
 class PlanAccount:
-    """The back-test account of one plan over a period, in pod-hours unless a field says otherwise.
+    """Back-test result of one plan: pod-hours that were needed, reserved, used, idle and missed, and numbers of peaks.
 
-    peaks: runs of slots in which pods were needed; missed_peaks: those of which less than nine tenths found capacity.
+    A peak is a run of slots in which pods are needed; it is missed if less than 90 % of its pod-time had capacity.
     """
 
     needed: float
@@ -36,20 +37,20 @@ class PlanAccount:
 
     @property
     def coverage(self) -> float:
-        """Share of the needed pod-time that found capacity; 1 when nothing was needed."""
+        """Share of the needed pod-time that had capacity; 1 if none was needed."""
         return plan_scores.coverage(self.used, self.needed)
 
     @property
     def hit_ratio(self) -> float:
-        """Share of the held pod-time that was used; 0 when nothing was held."""
+        """Share of the reserved pod-time that was used; 0 if nothing was reserved."""
         return plan_scores.hit_ratio(self.used, self.reserved)
 
     def cost(self, miss_cost_ratio: float) -> float:
-        """Idle pod-hours plus missed ones at their price in idle ones."""
+        """Return idle pod-hours plus missed pod-hours times `miss_cost_ratio`."""
         return self.idle + miss_cost_ratio * self.missed
 
     def words(self, cores_per_pod: float) -> str:
-        """The account as one sentence for people, in core-hours. cores_per_pod: size of the plan's pods."""
+        """Return the account as a clause for people, in core-hours, for pods of `cores_per_pod`."""
         return (
             f"would have reserved {self.reserved * cores_per_pod:,.0f} core-hours, {percent(self.hit_ratio)} used; "
             f"{self.missed_peaks} of {counted(self.peaks, 'peak')} missed, "
@@ -62,9 +63,9 @@ ENOUGH = 0.9
 
 
 def account(need: Floats, reserved: npt.NDArray[Any], step_seconds: float) -> PlanAccount:
-    """The account of one series: need and reserved pods, (T,), every `step_seconds`; sums are in pod-hours.
+    """Return the account in pod-hours of needed and reserved pods, both (T,), in slots of `step_seconds`.
 
-    Slots whose need is not known (NaN) count neither as needed nor as held.
+    Slots with an unknown need (NaN) count neither as needed nor as reserved.
     """
     finite = np.isfinite(need)
     needed_pods, reserved_pods = np.where(finite, need, 0.0), np.where(finite, reserved, 0.0)
@@ -87,10 +88,10 @@ def account(need: Floats, reserved: npt.NDArray[Any], step_seconds: float) -> Pl
 
 
 def waiting_share(need: Floats, reserved: npt.NDArray[Any]) -> float:
-    """Return the share of arriving pods that finds no capacity; 0 when no pod arrives.
+    """Return the share (0..1) of arriving pods that find no capacity; 0 if no pod arrives.
 
-    Pods arrive as the need rises from slot to slot. need, reserved: pods in each slot, (T,); slots whose need is not
-    known (NaN) count for nothing.
+    Pods arrive if the need rises from one slot to the next. `need` and `reserved` are pods in each slot, (T,); slots
+    with an unknown need (NaN) are ignored.
     """
     arriving = np.nan_to_num(np.maximum(np.diff(need), 0))
     waiting = np.minimum(arriving, np.maximum(np.nan_to_num(need[1:]) - reserved[1:], 0))
@@ -99,25 +100,25 @@ def waiting_share(need: Floats, reserved: npt.NDArray[Any]) -> float:
 
 
 def skill(plan: PlanAccount, baseline: PlanAccount, miss_cost_ratio: float) -> float:
-    """1 - cost / the baseline's cost; NaN where the baseline cost nothing."""
+    """Return 1 - the plan's cost / the baseline's cost; NaN if the baseline costs nothing."""
     other = baseline.cost(miss_cost_ratio)
     return 1 - plan.cost(miss_cost_ratio) / other if other > 0 else float("nan")
 
 
 def none(need: Floats) -> Floats:
-    """No reservation at all."""
+    """Return the baseline that reserves nothing: zeros in the shape of `need`."""
     return np.zeros_like(need)
 
 
 def static(need: Floats, count: float | Floats) -> Floats:
-    """The same capacity at all times; `count` of each row, (n, 1), or of all."""
+    """Return the baseline that always reserves `count` pods, rounded up; `count` may be one number or (n, 1)."""
     return np.zeros_like(need) + np.ceil(count)
 
 
 def last_week(demand: Floats, slots_per_week: int, block: int) -> Floats:
-    """Demand of the same time last week, the highest of each block of slots, (..., T); NaN in the first week.
+    """Return the demand of the same time last week, the maximum of each block of slots, (..., T); NaN in week 1.
 
-    `block`: slots that a cron holds at one size; T must be whole blocks.
+    A `block` is the number of slots for which a cron schedule keeps one size; T must be a multiple of it.
     """
     shifted = np.full_like(demand, np.nan)
     shifted[..., slots_per_week:] = demand[..., :-slots_per_week] if slots_per_week < demand.shape[-1] else np.nan

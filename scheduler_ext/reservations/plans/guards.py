@@ -1,6 +1,6 @@
-"""What stops a plan: kill switch, share of the cluster, quota of the namespace, a forecast without skill. Pure.
+"""Guards that stop a plan: kill switch, share of the cluster, quota of the namespace, forecast without skill. Pure.
 
-Each guard answers with a reason and a sentence that names the numbers; all are asked, so that a page can show each.
+Each guard has a result with a reason and a sentence with the numbers. All are checked, so that a page can show each.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ GAIN: Final = "forecast gain"
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """The input of the guards: amounts by resource name (cpu in millicores, others in their unit).
+    """The inputs of the guards; amounts are by resource name (cpu in millicores, others in their unit).
 
-    wanted: what the plan would reserve; reserved: what other plans reserve; allocatable: of the whole cluster;
-    quota_left: of the namespace, only the resources that a ResourceQuota bounds; skill: of the plan's forecasts against
-    the same time last week, None where it was not measured.
+    `wanted` is what this plan would reserve and `reserved` what other plans reserve. `allocatable` is of the whole
+    cluster, `quota_left` of the namespace, with only the resources that a ResourceQuota limits. `skill` is that of the
+    plan's forecasts compared with the same time last week, None if it was not measured.
     """
 
     source: WindowSource
@@ -37,24 +37,24 @@ class Situation:
 
 
 def check_guards(situation: Situation, settings: PlanSettings) -> tuple[PlanGuardResult, ...]:
-    """Every guard's verdict."""
+    """Return the result of every guard."""
     switch = PlanGuardResult("kill switch", True, "Enabled", "Plans are realised.")
     if not settings.enabled:
-        message = "The setting plans.enabled is off: nothing is reserved."
+        message = "The setting plans.enabled is off, so no capacity is reserved."
         switch = PlanGuardResult("kill switch", False, "SwitchedOff", message)
     return (switch, _budget(situation, settings), _quota(situation), _skill(situation, settings))
 
 
 def first_blocking_verdict(verdicts: tuple[PlanGuardResult, ...]) -> PlanGuardResult | None:
-    """The first that does not pass."""
+    """Return the first result that did not pass, or None."""
     return next((verdict for verdict in verdicts if not verdict.passed), None)
 
 
 def _budget(situation: Situation, settings: PlanSettings) -> PlanGuardResult:
-    """Plans, this one included, hold at most `cluster_budget_fraction` of the cluster's allocatable (each resource)."""
+    """Check that all plans reserve at most `cluster_budget_fraction` of each allocatable resource of the cluster."""
     guard, share = "cluster budget", settings.cluster_budget_fraction
     if not situation.allocatable:
-        message = "The capacity of the cluster's nodes is not known (yet)."
+        message = "The capacity of the cluster's nodes is not known yet."
         return PlanGuardResult(guard, False, "CapacityUnknown", message)
     for name, amount in sorted(situation.wanted.items()):
         capacity = situation.allocatable.get(name)
@@ -69,7 +69,7 @@ def _budget(situation: Situation, settings: PlanSettings) -> PlanGuardResult:
 
 
 def _quota(situation: Situation) -> PlanGuardResult:
-    """The plan's pods must fit into what the namespace's ResourceQuota has left; a resource without a quota passes."""
+    """Check that the plan's pods fit into what the namespace's ResourceQuota has left; without a quota they do."""
     guard = "namespace quota"
     for name, amount in sorted(situation.wanted.items()):
         remaining = situation.quota_left.get(name)
@@ -80,9 +80,9 @@ def _quota(situation: Situation) -> PlanGuardResult:
 
 
 def _skill(situation: Situation, settings: PlanSettings) -> PlanGuardResult:
-    """A forecast plan needs a skill above `minimum_skill` against the same time last week; one that is not known fails.
+    """Check that a forecast plan's skill is above `minimum_skill`; an unknown skill fails.
 
-    Skill 0 means no better than that baseline (`cotenant.scheduler_ext.reservations.plans.backtest.skill`).
+    Skill 0 is as good as the same time last week (`cotenant.scheduler_ext.reservations.plans.backtest.skill`).
     """
     if situation.source is not WindowSource.FORECAST:
         return PlanGuardResult(GAIN, True, "NotForecast", "The plan has no forecast.")

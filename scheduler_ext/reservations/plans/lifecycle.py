@@ -1,9 +1,9 @@
-"""The life of an occurrence: what phase it is in and for how many pods capacity is wanted now. Pure.
+"""Decides a plan's phase, and for how many pods it wants capacity now. Pure.
 
-What each phase means, and which may follow: `model.life_cycle`. Capacity is wanted only between Approved and Released,
-for as many pods as the forecast and the present ask for less those that run: what a pod leaves is reserved again while
-it is wanted. A plan's standby alone is free at any time while its approval holds. The next occurrence begins when this
-one is over; one that would begin while this one is held ends it (Replace).
+`model.life_cycle` says what each phase means and which may follow. Capacity is wanted only between Approved and
+Released, for the pods that the forecast or the present need, less those that run: capacity that a pod leaves is
+reserved again while it is wanted. Standby capacity is unused at any time while the plan is approved. The next
+occurrence begins when the present one is over; if it is due while capacity is reserved, it replaces the present one.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ STANDBY_PERIODS: Final = 10
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PodForecast:
-    """Forecast of the pods that are needed beyond those that run anyway, slot by slot.
+    """Forecast of the pods that are needed beyond the baseline pods, one number for each slot of `step_seconds`.
 
-    wanted: at the plan's quantile; median: at 0.5, what says whether demand is still high.
+    `wanted` is at the plan's quantile; `median` is at 0.5 and says whether demand is still high after the window.
     """
 
     start_seconds: float
@@ -66,28 +66,29 @@ class PodForecast:
 
     @property
     def end_seconds(self) -> float:
-        """End of the last slot."""
+        """End of the last slot (Unix time)."""
         return self.start_seconds + self.step_seconds * len(self.wanted)
 
     def covers(self, at_seconds: float) -> bool:
-        """Return whether the forecast covers a moment, Unix seconds."""
+        """Return whether a Unix time is within the forecast."""
         return self.start_seconds <= at_seconds < self.end_seconds
 
     def most(self, begin_seconds: float, end_seconds: float) -> int:
-        """Most pods wanted between two moments, Unix seconds."""
+        """Return the highest number of wanted pods between two Unix times."""
         return most(self.wanted, self.start_seconds, self.step_seconds, begin_seconds, end_seconds)
 
     def usual(self, at_seconds: float) -> int:
-        """Pods that are needed by the median at one moment."""
+        """Return the median number of needed pods at a Unix time."""
         return most(self.median, self.start_seconds, self.step_seconds, at_seconds, at_seconds + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class PlanObservation:
-    """The facts that a decision uses. units: the present occurrence's; expected: of the back-test.
+    """The inputs of a plan's next step: the use of its capacity, lead time, guards, forecast, and `units`.
 
-    taken_over: in words, that somebody has set another floor than the plan did; "" where nobody has.
-    size_note: what the capacity of a pod may lack, as a sentence; "" if nothing.
+    `units` are the Reservations of the present occurrence; `expected` is the result of the back-test. `taken_over` is a
+    sentence if somebody else has changed the minReplicas that the plan had set. `size_note` is a sentence about what
+    the capacity of a pod may lack. Both are "" if there is nothing to say.
     """
 
     use: ReservationUse
@@ -104,9 +105,9 @@ class PlanObservation:
 
 @dataclass(frozen=True, slots=True)
 class PlanStep:
-    """The status to write, pods that capacity is wanted for, those that run included, and for how many it is free.
+    """The result of a step: the status to write, and for how many pods capacity is wanted in all and kept unused.
 
-    free 0: everything is given back that is not used. It is never more than what was approved.
+    `want` includes the pods that run. If `free` is 0, all unused capacity is released. Neither exceeds the approval.
     """
 
     status: PlanStatus
@@ -123,7 +124,7 @@ class _StepInputs:
 
 
 def step(plan: Plan, observation: PlanObservation, now_seconds: float, settings: PlanSettings) -> PlanStep:
-    """One step of a plan's life cycle. Idempotent: the same input gives the same status, but for the elapsed time."""
+    """Return the next step of a plan's life cycle. It is idempotent, except for the elapsed time."""
     inputs = _StepInputs(plan, observation, now_seconds, settings)
     status = plan.status
     if status.phase is None or status.phase.over:
@@ -152,7 +153,7 @@ def step(plan: Plan, observation: PlanObservation, now_seconds: float, settings:
 
 
 def next_window(plan: Plan, now_seconds: float, lead_seconds: float) -> Span | None:
-    """The present occurrence; None when there is none (any more)."""
+    """Return the window of the present occurrence; None if there is none (any more)."""
     done = plan.status.last_end_seconds
     if plan.suspended:
         return None
@@ -163,28 +164,28 @@ def next_window(plan: Plan, now_seconds: float, lead_seconds: float) -> Span | N
 
 
 def last_chance(plan: Plan, window: Span) -> float:
-    """Until when an occurrence may still be reserved."""
+    """Return the Unix time until which an occurrence may still be reserved."""
     return schedule.last_chance(plan.recurring, window) if plan.recurring else window.end_seconds
 
 
 def _since_last(status: PlanStatus) -> OccurrenceProgress:
-    """Return the progress counted since the last score, of standby alone."""
+    """Return the progress since the last score, which only standby has; empty if nothing was counted since."""
     counted = status.progress.as_of_seconds > status.last_end_seconds
     return status.progress if counted else OccurrenceProgress()
 
 
 def _with_lead(inputs: _StepInputs, status: PlanStatus, window: Span) -> PlanStatus:
-    """Return the status with this window, whose capacity is reserved the lead before it begins."""
+    """Return the status with this window, whose capacity is reserved the lead time before it begins."""
     lead = inputs.seen.lead.seconds
     return replace(status, window=window, lead_seconds=lead, reserve_at_seconds=window.start_seconds - lead)
 
 
 def _step_before_reservation(inputs: _StepInputs, status: PlanStatus) -> PlanStep:
-    """Proposed, Approved, Rejected: capacity is not wanted yet."""
+    """Return the step in the phases Proposed, Approved and Rejected, in which no capacity is wanted yet."""
     status = _update_window(inputs, status)
     window = status.window
     if window is None:
-        return PlanStep(_with_condition(inputs, status, APPROVED, "NoOccurrence", "There is no further occurrence."))
+        return PlanStep(_with_condition(inputs, status, APPROVED, "NoOccurrence", "No further occurrence."))
     phase, reason, message = _decide_occurrence(inputs, status)
     status = replace(status, phase=phase, count=inputs.plan.most_in(window))
     status = _with_condition(inputs, status, APPROVED, reason, message, phase is PlanPhase.APPROVED)
@@ -201,7 +202,7 @@ def _step_before_reservation(inputs: _StepInputs, status: PlanStatus) -> PlanSte
 
 
 def _given_up(inputs: _StepInputs, status: PlanStatus, window: Span) -> PlanStep:
-    """The window passed without reserved capacity: Missed when it was approved, else the next one is proposed."""
+    """Return the step after a window without reserved capacity: Missed if approved, else the next occurrence."""
     if status.phase is PlanPhase.APPROVED:
         condition = next((c for c in status.conditions if c.type == RESERVED and c.message), None)
         reason, message = (
@@ -218,7 +219,7 @@ def _given_up(inputs: _StepInputs, status: PlanStatus, window: Span) -> PlanStep
 
 
 def _update_window(inputs: _StepInputs, status: PlanStatus) -> PlanStatus:
-    """The window as the spec says it now: until capacity is reserved, an edit or the forecast may move it."""
+    """Return the status with the spec's present window: an edit or the forecast may move it before the reservation."""
     window = next_window(inputs.plan, inputs.now, inputs.seen.lead.seconds)
     if window is None or window == status.window:
         return status
@@ -229,10 +230,10 @@ def _update_window(inputs: _StepInputs, status: PlanStatus) -> PlanStatus:
 
 
 def _decide_occurrence(inputs: _StepInputs, status: PlanStatus) -> tuple[PlanPhase, str, str]:
-    """Return the decision on the occurrence, proposed, approved or rejected; its reason, and the message.
+    """Return the phase of an occurrence (proposed, approved or rejected) with its reason and message.
 
-    A person's decision comes first, then the plan's policy. A policy approves only while nothing speaks against it
-    (`_against`); else the plan waits for a person and gives the reason.
+    A person's decision takes precedence over the plan's policy. A policy approves only if `_against` finds no
+    objection; otherwise the plan waits for a person, and its message is the objection.
     """
     approval = inputs.plan.approval
     if approval and covers_occurrence(inputs.plan, approval, status):
@@ -250,7 +251,7 @@ def _decide_occurrence(inputs: _StepInputs, status: PlanStatus) -> tuple[PlanPha
 
 
 def _against(inputs: _StepInputs, expected: Expected | None) -> str:
-    """Why the policy does not approve; empty when it does."""
+    """Return why the policy does not approve, or "" if it does."""
     policy = inputs.plan.policy
     blocked = first_blocking_verdict(inputs.seen.guards)
     if blocked:
@@ -258,24 +259,24 @@ def _against(inputs: _StepInputs, expected: Expected | None) -> str:
     limits = (policy.minimum_hit_ratio, policy.maximum_idle_core_hours, policy.maximum_cost)
     if expected is None:
         has_limits = any(limit is not None for limit in limits)
-        return "The policy needs figures of a back-test, and there is none yet." if has_limits else ""
+        return "The policy needs the result of a back-test, and the plan has none yet." if has_limits else ""
     least, idle, cost = limits
     checks = (
         (
             least is not None and expected.hit_ratio < least,
-            f"Expected share used {expected.hit_ratio:.2f}, {least} asked.",
+            f"Expected share used is {expected.hit_ratio:.2f}, the policy needs {least}.",
         ),
         (
             idle is not None and expected.idle_core_hours > idle,
-            f"{expected.idle_core_hours:.1f} idle core-hours expected, {idle} allowed.",
+            f"{expected.idle_core_hours:.1f} idle core-hours are expected, the policy allows {idle}.",
         ),
-        (cost is not None and expected.cost > cost, f"Expected cost {expected.cost:.2f}, {cost} allowed."),
+        (cost is not None and expected.cost > cost, f"Expected cost is {expected.cost:.2f}, the policy allows {cost}."),
     )
     return next((word for fails, word in checks if fails), "")
 
 
 def _step_while_reserved(inputs: _StepInputs, status: PlanStatus) -> PlanStep:
-    """Reserved, Held, Extended: capacity is kept."""
+    """Return the step in the phases Reserved, Held and Extended, in which capacity is kept."""
     window = status.window
     if window is None:
         return PlanStep(replace(status, phase=PlanPhase.RELEASED))
@@ -307,21 +308,21 @@ def _step_while_reserved(inputs: _StepInputs, status: PlanStatus) -> PlanStep:
 
 
 def _step_after_take_over(inputs: _StepInputs, status: PlanStatus, first: bool) -> PlanStep | None:
-    """The step of a floor that somebody else has set: nothing more is wanted in this window; None while nobody has.
+    """Return the step if somebody else has set minReplicas: nothing more is wanted in this window; else None.
 
-    The status says so before the mark is taken away, so that a process that ends in between raises nothing again.
-    first: whether nothing was reserved in this window before.
+    The status records this before the annotation is removed, so that a process that stops in between does not raise
+    minReplicas again. `first` is True if nothing was reserved in this window before.
     """
     earlier = [c for c in inputs.plan.status.conditions if c.type == RESERVED and c.reason == TAKEN_OVER and not first]
     if not earlier and not inputs.seen.taken_over:
         return None
-    words = earlier[0].message if earlier else f"{inputs.seen.taken_over} It is left alone until the next window."
+    words = earlier[0].message if earlier else f"{inputs.seen.taken_over} It is not changed until the next window."
     status = _with_condition(inputs, status, RESERVED, TAKEN_OVER, words)
     return PlanStep(status, 0 if earlier else status.count)
 
 
 def _with_standby(inputs: _StepInputs, due: PlanStep) -> PlanStep:
-    """The step with the plan's standby free as well; outside the windows it is counted here."""
+    """Return the step with the plan's standby kept unused as well; its use outside the windows is counted here."""
     standby, status = _standby(inputs, due.status), due.status
     if not standby:
         return due
@@ -338,7 +339,7 @@ def _with_standby(inputs: _StepInputs, due: PlanStep) -> PlanStep:
 
 
 def _standby(inputs: _StepInputs, status: PlanStatus) -> int:
-    """Pods that capacity is free for whatever the forecast says: the plan's, while its approval holds."""
+    """Return for how many pods capacity is kept unused regardless of the forecast: 0 unless the plan is approved."""
     plan, phase = inputs.plan, status.phase or PlanPhase.PROPOSED
     undecided = phase in (PlanPhase.PROPOSED, PlanPhase.REJECTED) or not _still_approved(inputs, status)
     off = plan.suspended or plan.deleting or not inputs.settings.enabled
@@ -348,13 +349,13 @@ def _standby(inputs: _StepInputs, status: PlanStatus) -> int:
 
 
 def _stop(inputs: _StepInputs, status: PlanStatus, window: Span) -> tuple[str, str] | None:
-    """(reason, message) when the reservation has to be released now."""
+    """Return (reason, message) if the capacity has to be released now, otherwise None."""
     plan = inputs.plan
     forced = (
         (not inputs.settings.enabled, "SwitchedOff", "The setting plans.enabled is off."),
         (plan.deleting, "Deleted", "The plan is being deleted."),
         (not _still_approved(inputs, status), "Withdrawn", "The approval was withdrawn."),
-        (_is_next_due(inputs, window), "Replaced", "The next occurrence takes its place."),
+        (_is_next_due(inputs, window), "Replaced", "The next occurrence of the plan replaces this one."),
     )
     stop_reason = next(((reason, message) for fails, reason, message in forced if fails), None)
     if stop_reason:
@@ -373,7 +374,7 @@ def _stop(inputs: _StepInputs, status: PlanStatus, window: Span) -> tuple[str, s
 
 
 def _is_next_due(inputs: _StepInputs, window: Span) -> bool:
-    """Return whether the next occurrence is due: of a schedule at any time, of a forecast once this window is over."""
+    """Return whether the next occurrence is due; that of a forecast is due only after the present window."""
     rule, lead = inputs.plan.recurring, inputs.seen.lead.seconds
     if rule:
         following = schedule.current(rule, inputs.now, lead, window.end_seconds)
@@ -386,7 +387,7 @@ def _is_next_due(inputs: _StepInputs, window: Span) -> bool:
 
 
 def _still_approved(inputs: _StepInputs, status: PlanStatus) -> bool:
-    """Return whether it is still approved: a person may withdraw that; a policy's stays, whatever back-tests show."""
+    """Return whether the approval still holds: a person may withdraw it, but later back-tests do not."""
     approval, plan = inputs.plan.approval, inputs.plan
     if approval is None or not covers_occurrence(plan, approval, status):
         return plan.policy.auto
@@ -394,7 +395,7 @@ def _still_approved(inputs: _StepInputs, status: PlanStatus) -> bool:
 
 
 def _demand(inputs: _StepInputs, window: Span, reserved_pods: int) -> int:
-    """Pods that capacity is wanted for now: a forecast plan's follow forecast and present, up to its count."""
+    """Return for how many pods capacity is wanted now: the forecast's or the present need, at most the plan's count."""
     plan, outlook = inputs.plan, inputs.seen.outlook
     allowed = plan.most_in(window)
     if plan.source is not WindowSource.FORECAST or outlook is None:
@@ -407,7 +408,7 @@ def _demand(inputs: _StepInputs, window: Span, reserved_pods: int) -> int:
 
 
 def _step_after_release(inputs: _StepInputs, status: PlanStatus) -> PlanStep:
-    """Release free reservations; close the account once none is left."""
+    """Release unused Reservations, and score the occurrence once none is left."""
     if inputs.seen.use.free > _standby(inputs, status):
         return PlanStep(status)
     failed = status.progress.most_reserved == 0 and status.count > 0
@@ -415,7 +416,7 @@ def _step_after_release(inputs: _StepInputs, status: PlanStatus) -> PlanStep:
 
 
 def _add_score(inputs: _StepInputs, status: PlanStatus) -> PlanStatus:
-    """The status with the occurrence's score, the one before in the history."""
+    """Return the status with the occurrence's score; the previous score moves to the history."""
     occurrence_score = score(replace(inputs.plan, status=status), inputs.now, inputs.seen.price_per_core_hour)
     history = (*((status.score,) if status.score else ()), *status.history)[: inputs.plan.history_limit]
     return replace(status, score=occurrence_score, history=history)
@@ -424,7 +425,7 @@ def _add_score(inputs: _StepInputs, status: PlanStatus) -> PlanStatus:
 def _with_condition(
     inputs: _StepInputs, status: PlanStatus, kind: str, reason: str, message: str, true: bool = False
 ) -> PlanStatus:  # fmt: skip
-    """The status with one condition set; its time changes only with its truth."""
+    """Return the status with one condition set; its transition time changes only with its truth."""
     conditions = merge_conditions(status.conditions, (Condition(kind, str(true), reason, message),), inputs.now)
     return replace(status, conditions=tuple(sorted(conditions, key=lambda c: c.type)))
 

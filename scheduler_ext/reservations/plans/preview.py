@@ -1,4 +1,4 @@
-"""What approving a plan would mean: where its pods fit, what the quota has left, what batch work it displaces. Pure."""
+"""Computes what approving a plan would do: where its pods fit, remaining quota, displaced batch work. Pure."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ Counts = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class FreeNode:
-    """Capacity of one node: free is allocatable less requests, per resource; batch_millicores: what batch pods request.
+    """A node and its unrequested capacity by resource (`free`); `batch_millicores` is what batch pods request on it.
 
-    then: the same at the start of the window, allocatable less the usage that is forecast, never more than free; None
-    where nothing is forecast.
+    `then` is the unused capacity at the start of the window by the usage forecast, at most `free`; None without one.
     """
 
     name: str
@@ -33,7 +32,7 @@ class FreeNode:
 
 @dataclass(frozen=True, slots=True)
 class PreviewContext:
-    """The free capacity, quota and price that a preview is computed from."""
+    """The nodes, remaining quota and CPU price from which a preview is computed."""
 
     nodes: Sequence[FreeNode]
     quota_left: Mapping[str, int]
@@ -41,9 +40,9 @@ class PreviewContext:
 
 
 def preview(plan: Plan, window: Span, place: PreviewContext, guards: tuple[PlanGuardResult, ...] = ()) -> Preview:
-    """Return the preview as if the plan were reserved now, for the pods of this window.
+    """Return the preview of a plan as if the capacity for this window's pods were reserved now.
 
-    Nodes with the most free CPU come first, as in the scheduler's default score.
+    Pods go to the node with the most unrequested CPU, as by the scheduler's default score.
     """
     plan = replace(plan, count=plan.most_in(window))
     counts = pods_per_node(plan.per_pod, plan.count, place.nodes)
@@ -61,7 +60,7 @@ def preview(plan: Plan, window: Span, place: PreviewContext, guards: tuple[PlanG
         counts_then = pods_per_node(plan.per_pod, plan.count, ahead)
         nodes_then, late = _counts_by_node(place.nodes, counts_then), plan.count - int(counts_then.sum())
     expected = plan.status.expected
-    without = "Without it, pods of this workload compete for free capacity when the peak begins"
+    without = "Without the plan, pods of this workload compete for free capacity when the peak begins"
     without += f"; today {missing} of {plan.count} would wait." if missing else "; today all of them would find it."
     if expected and expected.occurrences:
         without += f" In {counted(expected.occurrences, 'past peak')}"
@@ -100,7 +99,7 @@ def preview(plan: Plan, window: Span, place: PreviewContext, guards: tuple[PlanG
 def forecast_free_capacity(
     free: Mapping[str, int], allocatable: Mapping[str, int], used: Mapping[str, int]
 ) -> dict[str, int]:
-    """Free capacity of a node at a moment at which so much will be used: what is asked for stays asked for."""
+    """Return a node's free capacity under a forecast usage `used`; requested capacity stays taken."""
     return {
         n: min(free_amount, allocatable[n] - used[n]) if n in used else free_amount for n, free_amount in free.items()
     }
@@ -111,7 +110,7 @@ def _counts_by_node(nodes: Sequence[FreeNode], counts: Counts) -> tuple[tuple[st
 
 
 def pods_per_node(per_pod: Mapping[str, int], count: int, nodes: Sequence[FreeNode]) -> Counts:
-    """Pods on each node, (nodes,): one after the other to the node with most free CPU that still has capacity."""
+    """Return the pods on each node, (nodes,): each pod goes to the node with the most free CPU on which it fits."""
     names = [name for name, amount in per_pod.items() if amount > 0] or ["cpu"]
     size = np.array([max(per_pod.get(name, 0), 0) for name in names], dtype=np.float64)
     free = np.array([[n.free.get(name, 0) for name in names] for n in nodes], dtype=np.float64).reshape(-1, len(names))

@@ -1,8 +1,8 @@
-"""From forecasts to proposed plans: the window, the number of pods, the quantile, and their back-test. Pure.
+"""Turns forecasts into proposed plans: window, number of pods, quantile, and their back-test. Pure.
 
-t* is where the chosen quantile of the demand first exceeds what runs anyway; the window ends where it no longer does.
-The quantile is the one that would have been cheapest over the last days, with forecasts made with what was known then:
-the newsvendor's on paper is right only as far as the forecast's quantiles are. The quantile is the only headroom.
+A window starts where the chosen quantile of the demand first exceeds what the baseline pods carry, and ends where it no
+longer does. The quantile is the one that would have been cheapest over the last days, with forecasts made from what was
+known then: the newsvendor's quantile is right only if the forecast's quantiles are. There is no other headroom.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ _DAYS_A_WEEK: Final = 7
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The size of one workload's pods. capacity: demand that a pod carries; base: demand on pods that run anyway.
+    """The size of one workload's pods: `capacity` is the demand that a pod carries, `base` that of the baseline pods.
 
-    Both in millicores; per_pod: one pod's request as Kubernetes writes it; price_per_core_hour: of its CPU.
+    Both are in millicores. `per_pod` is one pod's request as Kubernetes writes it; the price is that of its CPU.
     """
 
     workload: WorkloadRef
@@ -61,10 +61,10 @@ class Size:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rehearsal:
-    """One workload's last days, slot by slot of `step_seconds`: demand (T,), and the forecasts made before it.
+    """One workload's last days in slots of `step_seconds`: its demand (T,) and the forecasts that were made before.
 
-    quantiles: (T, levels), NaN where none was made; a_week_before: (T,), NaN where not known; reaction_seconds: how
-    long after a pod was needed capacity for it is there: pods that wait raise what is held.
+    `quantiles` are (T, levels), NaN without a forecast; `a_week_before` is (T,), NaN if unknown. `reaction_seconds` is
+    the time from a pod's need to capacity for it: until then waiting pods raise what is reserved.
     """
 
     step_seconds: int
@@ -75,15 +75,15 @@ class Rehearsal:
 
     @property
     def days(self) -> float:
-        """Days with a forecast."""
+        """Number of days that have a forecast."""
         return float(np.isfinite(self.quantiles[:, 0]).sum()) * self.step_seconds / DAY_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
 class Tested:
-    """The result of a rehearsal: quantile and standby, their account, the skill against a cron of last week.
+    """The result of a rehearsal: quantile `tau`, standby pods, their account, and the skill against last week's cron.
 
-    The skill is the forecast's alone, without standby; days: with a forecast.
+    The skill is that of the forecast without standby; `days` is the number of days with a forecast.
     """
 
     days: float
@@ -95,7 +95,7 @@ class Tested:
 
 @dataclass(frozen=True, slots=True)
 class RehearsedWorkload:
-    """A candidate's rehearsal over its last days, from history up to `end_seconds`. request_millicores: of one pod."""
+    """A candidate's rehearsal from history up to `end_seconds`; `request_millicores` is the CPU request of one pod."""
 
     workload: WorkloadRef
     request_millicores: int
@@ -105,17 +105,17 @@ class RehearsedWorkload:
 
 @dataclass(frozen=True, slots=True)
 class Rehearsals:
-    """Rehearsals of all candidates of an analysis, kept for later ones. settings_digest: of all that they rest on."""
+    """Rehearsals of an analysis, kept for later ones while the digest of the settings they depend on is the same."""
 
     settings_digest: str
     of: tuple[RehearsedWorkload, ...]
 
 
 def tested(size: Size, past: Rehearsal, settings: PlanSettings) -> Tested:
-    """The quantile to use for a workload and its standby, by its rehearsal.
+    """Choose a workload's quantile and standby by its rehearsal.
 
-    Each quantile needs the least standby with which at most `waiting_fraction` of the new pods find no capacity; of
-    the quantiles the cheapest is used. Where no standby is enough, the most stands in.
+    Each quantile needs the least standby with which at most `waiting_fraction` of the new pods find no capacity, or the
+    maximum if none is enough. The cheapest quantile is chosen.
     """
     need = need_of(past.demand, size)
     need = np.where(np.isfinite(past.quantiles[:, 0]), need, np.nan)
@@ -136,9 +136,9 @@ def tested(size: Size, past: Rehearsal, settings: PlanSettings) -> Tested:
 
 
 def contest(size: Size, past: Rehearsal, settings: PlanSettings) -> list[tuple[str, PlanAccount, bool]]:
-    """(policy, account, whether it is proposed) of each quantile and of the baselines, over the rehearsed days.
+    """Return (policy, account, whether it is proposed) of each quantile and baseline over the rehearsed days.
 
-    Static: capacity for the highest need at all times, known afterwards.
+    The static baseline always reserves capacity for the highest need, which is known only afterwards.
     """
     need = np.where(np.isfinite(past.quantiles[:, 0]), need_of(past.demand, size), np.nan)
     chosen, step = tested(size, past, settings).tau, past.step_seconds
@@ -156,19 +156,19 @@ def contest(size: Size, past: Rehearsal, settings: PlanSettings) -> list[tuple[s
 
 
 def need_of(demand: Floats, size: Size) -> Floats:
-    """Pods that a demand needs beyond those that run anyway, NaN where it is not known."""
+    """Return the pods that a demand in millicores needs beyond the baseline pods; NaN if the demand is unknown."""
     need: Floats = np.where(np.isfinite(demand), pods(demand, size.base, size.capacity), np.nan)
     return need
 
 
 def kept(size: Size, past: Rehearsal, tau: float) -> Counts:
-    """Pods that would have been reserved at a quantile, (T,): the forecast's or the present need, with hysteresis."""
+    """Return the pods, (T,), that would have been reserved at a quantile: forecast or present need, with hysteresis."""
     reserved: Counts = _by_standby(size, past, (tau,), 0)[0][0]
     return reserved
 
 
 def _by_standby(size: Size, past: Rehearsal, taus: Sequence[float], most: int) -> list[Counts]:
-    """The same of several quantiles, (taus, T), with 0 to `most` pods beyond those that ran a reaction time before."""
+    """Return for 0 to `most` standby pods what would have been reserved at several quantiles, (taus, T)."""
     late = -(-past.reaction_seconds // past.step_seconds)
     present = np.zeros(past.demand.size, dtype=np.int64)
     present[late:] = np.nan_to_num(need_of(past.demand, size))[: present.size - late]
@@ -179,14 +179,14 @@ def _by_standby(size: Size, past: Rehearsal, taus: Sequence[float], most: int) -
 
 
 def a_week_before(demand: Floats, step_seconds: int) -> Floats:
-    """Demand of the same hour last week, its highest value, (..., T)."""
+    """Return the highest demand in the same hour of last week, (..., T)."""
     per_hour = _CRON_BLOCK_SECONDS // step_seconds
     return last_week(demand, _DAYS_A_WEEK * DAY_SECONDS // step_seconds, per_hour)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DayForecast:
-    """The forecast of the next day: quantiles (H, levels) in millicores, in slots from `start_seconds` on."""
+    """The demand forecast of the next day: quantiles (H, levels) in millicores, in slots from `start_seconds` on."""
 
     start_seconds: int
     step_seconds: int
@@ -194,7 +194,7 @@ class DayForecast:
 
 
 def propose(size: Size, ahead: DayForecast, evaluation: Tested, settings: PlanSettings, digest: str = "") -> Proposal:
-    """The plan for a workload's next peak, or a Proposal whose reason explains why there is none."""
+    """Return the proposed plan for a workload's next peaks; its `reason` says why if nothing is proposed."""
     needed_pods = _needed_pods(size, ahead, evaluation.tau)
     peaks = peak_windows(needed_pods, ahead, settings)
     largest = max(peaks, key=lambda peak: _pod_time(needed_pods, ahead, peak.span), default=None)
@@ -223,7 +223,7 @@ def propose(size: Size, ahead: DayForecast, evaluation: Tested, settings: PlanSe
         base_pods=round(size.base / size.capacity, 2),
         coverage=evaluation.plan.coverage if evaluation.days else None,
         skill=evaluation.skill if math.isfinite(evaluation.skill) else None,
-        words=f"In the last {evaluation.days:.0f} days it {evaluation.plan.words(size.request_millicores / 1000)}.",
+        words=f"In the last {evaluation.days:.0f} days a plan {evaluation.plan.words(size.request_millicores / 1000)}.",
         expected=expected,
         start_seconds=ahead.start_seconds,
         step_seconds=ahead.step_seconds,
@@ -240,7 +240,7 @@ def _needed_pods(size: Size, ahead: DayForecast, tau: float) -> Counts:
 
 
 def windows(needed_pods: Sequence[int] | Counts, step_seconds: int, gap_seconds: float) -> list[tuple[int, int]]:
-    """[first, after) of each run of slots in which pods are wanted; runs with a shorter pause between them are one."""
+    """Return [first, after) of each run of slots with wanted pods; gaps shorter than `gap_seconds` are bridged."""
     inside = np.concatenate([[0], (np.asarray(needed_pods) > 0).astype(np.int8), [0]])
     runs: list[tuple[int, int]] = []
     for first, after in np.flatnonzero(np.diff(inside)).reshape(-1, 2).tolist():
@@ -252,7 +252,7 @@ def windows(needed_pods: Sequence[int] | Counts, step_seconds: int, gap_seconds:
 
 
 def peak_windows(needed_pods: Counts, ahead: DayForecast, settings: PlanSettings) -> tuple[PeakWindow, ...]:
-    """The windows of the forecast's day in which pods are needed, ascending, those that are too short left out."""
+    """Return the windows of the day in which pods are needed, ascending, without those that are too short."""
     start, step = ahead.start_seconds, ahead.step_seconds
     return tuple(
         PeakWindow(Span(start + first * step, start + after * step), int(needed_pods[first:after].max()))
@@ -262,13 +262,13 @@ def peak_windows(needed_pods: Counts, ahead: DayForecast, settings: PlanSettings
 
 
 def _pod_time(needed_pods: Counts, ahead: DayForecast, span: Span) -> int:
-    """Pods of a window summed over its slots."""
+    """Return the needed pods summed over the slots of a window."""
     first = round((span.start_seconds - ahead.start_seconds) / ahead.step_seconds)
     return int(needed_pods[first : first + round(span.seconds / ahead.step_seconds)].sum())
 
 
 def _reason(evaluation: Tested, window: Span | None, settings: PlanSettings) -> str:
-    """Reason code: ok, or why nothing is proposed."""
+    """Return the reason code: ok, or why nothing is proposed."""
     if window is None:
         return "no-window"
     if evaluation.days < min(2, settings.backtest_days) or not math.isfinite(evaluation.skill):

@@ -1,8 +1,8 @@
-"""From a number of pods to objects of the cluster: Reservations, a CapacityBuffer, or an autoscaler's floor. Pure.
+"""Turns a number of pods into objects: Reservations, a CapacityBuffer, or an autoscaler's minReplicas. Pure.
 
-A Reservation is named by plan, occurrence and the first number that none has, so that saying the same twice changes
-nothing; it expires by itself should nobody be left to release it. An autoscaler's minReplicas is raised together with
-an annotation that remembers what stood there, in one patch: the annotation is enough to restore it.
+A Reservation is named by plan, occurrence and the first unused number, so that writing it twice changes nothing; it
+expires by itself if no manager releases it. An autoscaler's minReplicas is raised in one patch with an annotation that
+holds the former value, which is enough to restore it.
 """
 
 from __future__ import annotations
@@ -45,9 +45,10 @@ _HOLDER: Final = {"name": "room", "image": "registry.k8s.io/pause:3.10"}
 
 @dataclass(frozen=True, slots=True)
 class OwnerTemplate:
-    """The parts of the workload that are read: its pod template and the selector of its pods.
+    """What is read of a workload: its pod template, and the selector of its pods.
 
-    overhead: what admission adds to pods' requests for their RuntimeClass, as Kubernetes writes it; None: not known.
+    `overhead` is what admission adds to pods' requests for their RuntimeClass, as Kubernetes writes it; None if
+    unknown.
     """
 
     template: Json
@@ -56,14 +57,14 @@ class OwnerTemplate:
 
     @property
     def runtime_class(self) -> str:
-        """The RuntimeClass that the template names; "" for none."""
+        """The RuntimeClass that the template names, or ""."""
         return str((self.template.get("spec") or {}).get("runtimeClassName") or "")
 
 
 def owner_of(template: Json, selector: Json, pods: Sequence[Json]) -> OwnerTemplate:
-    """The workload with the overhead that its youngest pod has, of those of the RuntimeClass that the template names.
+    """Return the workload with the overhead of its youngest pod that has the template's RuntimeClass.
 
-    pods: of the workload, as the API server has them. A class that a webhook chooses is in the pods alone.
+    `pods` are the workload's, from the API server: a RuntimeClass that a webhook sets is only in the pods.
     """
     owner = OwnerTemplate(template, selector)
     if own := (template.get("spec") or {}).get("overhead"):
@@ -76,23 +77,23 @@ def owner_of(template: Json, selector: Json, pods: Sequence[Json]) -> OwnerTempl
 
 
 def amounts_per_pod(plan: Plan, owner: OwnerTemplate | None) -> dict[str, int]:
-    """Return what one pod of a plan takes of a node, by resource name: its request, and the overhead where known."""
+    """Return what one pod of a plan takes of a node, by resource: its request and, if known, the overhead."""
     overhead = (owner.overhead if owner else None) or {}
     return sum_amounts((plan.per_pod, parse_quantities(overhead, f"overhead of pods of {plan.key}")))
 
 
 def size_note(plan: Plan, owner: OwnerTemplate | None) -> str:
-    """Return what reserved capacity may lack of a pod, as a sentence; "" if nothing."""
+    """Return a sentence about what the reserved capacity of a pod may lack; "" if nothing."""
     if owner is None or owner.overhead is not None or plan.realisation is not Realisation.RESERVATION:
         return ""
     return (
-        f"No pod shows the overhead of RuntimeClass {owner.runtime_class}: the capacity covers only the request, and "
+        f"No pod has the overhead of RuntimeClass {owner.runtime_class}: the capacity covers only the request, and "
         f"a pod may need more."
     )
 
 
 def unit_name(plan: Plan, window: Span, number: int) -> str:
-    """Name of one Reservation; Reservations are cluster-scoped, so the namespace is part of it."""
+    """Return the name of one Reservation; it includes the namespace, because Reservations are cluster-scoped."""
     start = datetime.fromtimestamp(window.start_seconds, UTC).strftime("%Y%m%d%H%M")
     return f"{plan.namespace}.{plan.name}"[:220].rstrip(".-") + f"-{start}-{number}"
 
@@ -100,10 +101,10 @@ def unit_name(plan: Plan, window: Span, number: int) -> str:
 def reservations(
     plan: Plan, want: int, expires_seconds: float, owner: OwnerTemplate | None, existing: Sequence[Reservation]
 ) -> list[Intent]:
-    """Writes that bring the plan's free Reservations to `want`: those of an earlier occurrence serve the present one.
+    """Return the writes that bring the plan's unused Reservations to `want`; earlier occurrences' are used again.
 
-    existing: all Reservations of the plan. Used ones stay until they are collected, and one that is needed again gets
-    a number of its own; of free ones too many, those without a node go first. Without an owner none is created.
+    `existing` are all Reservations of the plan. Used ones stay until they are collected, and new ones get unused
+    numbers. If there are too many, those without a node are deleted first. Without an owner none is created.
     """
     window, asker = plan.status.window, f"{RESERVATION_PLANS}/{plan.namespace}/{plan.name}"
     standing = sorted(
@@ -111,7 +112,7 @@ def reservations(
         key=lambda reservation: (reservation.status.phase is not Phase.AVAILABLE, reservation.name),
     )
     late = [reservation.name for reservation in standing[:want] if (reservation.expires_seconds or 0) < expires_seconds]
-    due = [(name, "it is needed for longer") for name in late]
+    due = [(name, "its capacity is needed for longer") for name in late]
     if window:
         names, lacking = {reservation.name for reservation in existing}, max(0, want - len(standing))
         candidates = (unit_name(plan, window, number) for number in range(len(names) + lacking))
@@ -128,14 +129,14 @@ def reservations(
 
 
 def free(reservation: Reservation) -> bool:
-    """Return whether the Reservation has, or may come to have, capacity that no pod uses."""
+    """Return whether the Reservation has capacity that no pod uses, or may still get it."""
     return not reservation.status.phase.ended and not reservation.status.owners
 
 
 def _reservation(plan: Plan, address: Address, expires_seconds: float, owner: OwnerTemplate) -> dict[str, Any]:
-    """A Reservation for one pod of the plan, as JSON; the annotations name the plan and the start of the window.
+    """Return the Reservation of one pod as JSON; its annotations name the plan and the start of the window.
 
-    It expires by itself, so that capacity is released even when no manager runs.
+    It expires by itself, so that capacity is released even if no manager runs.
     """
     window = plan.status.window
     annotations = {
@@ -155,7 +156,7 @@ def _reservation(plan: Plan, address: Address, expires_seconds: float, owner: Ow
 
 
 def template(plan: Plan, owner: OwnerTemplate) -> dict[str, Any]:
-    """Pod template of the capacity: the plan's, else where the owner's pods may be placed, with the plan's size."""
+    """Return the Reservation's pod template: the plan's, or the workload's placement rules with the plan's size."""
     if plan.template:
         pod_template = dict(plan.template)
         metadata = {**(pod_template.get("metadata") or {}), "namespace": plan.namespace}
@@ -171,14 +172,14 @@ def template(plan: Plan, owner: OwnerTemplate) -> dict[str, Any]:
 
 
 def _with_overhead(spec: Json, owner: OwnerTemplate) -> Json:
-    """The spec of a pod template with the overhead of the owner's RuntimeClass, unless it has one or another class."""
+    """Return the pod spec with the overhead of the owner's RuntimeClass, unless it has one or another class."""
     if "overhead" in spec or not owner.overhead or (spec.get("runtimeClassName") or "") != owner.runtime_class:
         return spec
     return {**spec, "overhead": dict(owner.overhead)}
 
 
 def buffer(plan: Plan, want: int, version: str, live: Json | None) -> list[Intent]:
-    """The CapacityBuffer of a plan: what makes an autoscaler add a machine before the peak."""
+    """Return the writes of a plan's CapacityBuffer, which makes an autoscaler add nodes before the peak."""
     address = Address(f"{BUFFER_GROUP}/{version}", "capacitybuffers", f"cotenant-{plan.name}"[:253], plan.namespace)
     if not want:
         return [Delete(address, why="the plan no longer wants it")] if live else []
@@ -196,7 +197,7 @@ def buffer(plan: Plan, want: int, version: str, live: Json | None) -> list[Inten
 
 
 class Floor(msgspec.Struct, frozen=True):
-    """The content of FLOOR_ANNOTATIONS. plan: who raised it; original None: it was not set (the default is 1)."""
+    """The content of FLOOR_ANNOTATIONS: the plan, the former minReplicas (None if it was not set), and the new one."""
 
     plan: str
     original: int | None
@@ -204,7 +205,7 @@ class Floor(msgspec.Struct, frozen=True):
 
 
 def floor_of(autoscaler: Json, annotation: str = FLOOR_ANNOTATION) -> Floor | None:
-    """Return the floor that a plan left on a HorizontalPodAutoscaler; None if it is absent or cannot be read."""
+    """Return what a plan recorded on a HorizontalPodAutoscaler; None if the annotation is absent or unreadable."""
     text = ((autoscaler.get("metadata") or {}).get("annotations") or {}).get(annotation)
     try:
         return msgspec.json.decode(text, type=Floor) if text else None
@@ -213,17 +214,17 @@ def floor_of(autoscaler: Json, annotation: str = FLOOR_ANNOTATION) -> Floor | No
 
 
 def floor(plan: Plan, want: int, autoscaler: Json) -> list[Intent]:
-    """The patch that gives an autoscaler a floor of `want` pods above its own one, or takes it back.
+    """Return the patch that raises an autoscaler's minReplicas by `want` pods, or restores it if `want` is 0.
 
-    UsageError when another plan holds this autoscaler. It never lowers what is there, but to the former minimum at the
-    end. A minReplicas that somebody changed meanwhile is theirs (`floor_taken_over`).
+    Raise UsageError if another plan has raised this autoscaler. minReplicas is never lowered, except to its former
+    value at the end. A value that somebody else has set meanwhile is not touched (`floor_taken_over`).
     """
     spec, remembered = autoscaler.get("spec") or {}, floor_of(autoscaler)
     if remembered and remembered.plan != plan.key:
         if not want:
             return []
         raise UsageError(
-            f"the autoscaler {plan.namespace}/{_name(autoscaler)} is held by plan {remembered.plan}",
+            f"plan {remembered.plan} has already raised minReplicas of autoscaler {plan.namespace}/{_name(autoscaler)}",
             fix="Let only one plan with realisation ReplicaFloor be active for a workload.",
         )
     present = spec.get("minReplicas")
@@ -243,9 +244,9 @@ def floor(plan: Plan, want: int, autoscaler: Json) -> list[Intent]:
 
 
 def floor_taken_over(plan: Plan, autoscaler: Json) -> str:
-    """Describe a floor that another writer changed after the plan had raised it; "" if there is none.
+    """Return a sentence if somebody else changed the minReplicas that the plan had set; otherwise "".
 
-    Mark and floor are one patch, so that beside the plan's mark any other number is somebody else's.
+    Annotation and minReplicas are set in one patch, so that any other number beside the annotation is somebody else's.
     """
     remembered, present = floor_of(autoscaler), _least((autoscaler.get("spec") or {}).get("minReplicas"))
     if remembered is None or remembered.plan != plan.key or present == remembered.floor:
@@ -254,7 +255,7 @@ def floor_taken_over(plan: Plan, autoscaler: Json) -> str:
 
 
 def floor_pods(plan: Plan, autoscaler: Json) -> tuple[int, int]:
-    """The autoscaler's own minimum, and how many replicas above it the plan keeps; (0, 0) without the plan's mark."""
+    """Return the autoscaler's own minimum and the plan's replicas above it; (0, 0) without the plan's annotation."""
     remembered, present = floor_of(autoscaler), _least((autoscaler.get("spec") or {}).get("minReplicas"))
     if remembered is None or remembered.plan != plan.key:
         return 0, 0
@@ -263,16 +264,16 @@ def floor_pods(plan: Plan, autoscaler: Json) -> tuple[int, int]:
 
 
 def _least(minimum: int | None) -> int:
-    """Return a minReplicas; Kubernetes' default is 1."""
+    """Return minReplicas as a number; unset is Kubernetes' default of 1."""
     return 1 if minimum is None else minimum
 
 
 def restore(
     autoscaler: Json, namespace: str, why: str = "the window is over", annotations: Sequence[str] = (FLOOR_ANNOTATION,)
 ) -> Patch | None:
-    """Restore an autoscaler's own minReplicas, unless another writer has changed it meanwhile; None without a mark.
+    """Return the patch that restores minReplicas, unless somebody else changed it; None without an annotation.
 
-    annotations: the marks that go, the one that was raised last first.
+    `annotations` are those to remove, the one that was set last first.
     """
     present = minimum = (autoscaler.get("spec") or {}).get("minReplicas")
     operations: list[Json] = []
@@ -298,7 +299,7 @@ def _name(autoscaler: Json) -> str:
 
 
 def floor_mark_operations(autoscaler: Json, replica_floor: Floor, annotation: str = FLOOR_ANNOTATION) -> list[Json]:
-    """JSON patch operations that note an autoscaler's former minimum in an annotation."""
+    """Return the JSON patch operations that record an autoscaler's former minReplicas in an annotation."""
     text = msgspec.json.encode(replica_floor).decode()
     operations: list[Json] = []
     meta = autoscaler.get("metadata") or {}

@@ -1,7 +1,7 @@
-"""From an Analysis to proposed reservation plans: which workloads, their forecasts rehearsed, their table. Pure.
+"""Proposes reservation plans from an analysis: selects workloads, back-tests their forecasts, fills their table. Pure.
 
-Candidates are workloads whose forecast asks for more pods than run anyway. Their forecasts of the last days are made
-again from what was known then, once a day, and handed to `cotenant.scheduler_ext.reservations.plans.proposals`.
+Candidates are workloads whose forecast needs more than the baseline pods. Their forecasts of the last days are repeated
+from what was known then, once a day, for `cotenant.scheduler_ext.reservations.plans.proposals`.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ _BASE_DAYS: Final = 14
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidates:
-    """Workloads whose forecast asks for more pods than run anyway, k of them.
+    """The k workloads whose forecast needs more than the baseline pods; `quantiles` are (k, H, levels) on `grid`.
 
-    extra_millicores: (k,) what these pods request; usage: 5-minute CPU totals, k rows; quantiles: (k, H, L), on `grid`.
+    `extra_millicores` (k,) is what the additional pods request; `usage` has 5-minute CPU totals in k rows.
     """
 
     sizes: tuple[Size, ...]
@@ -79,7 +79,7 @@ class Candidates:
     grid: TimeGrid
 
     def largest(self, most: int) -> Candidates:
-        """Return the candidates with the largest peaks, at most `most`, the largest first."""
+        """Return at most `most` candidates, those with the largest peaks, largest first."""
         rows = np.argsort(-self.extra_millicores, kind="stable")[:most]
         usage = dataclasses.replace(
             self.usage, refs=tuple(self.usage.refs[row] for row in rows.tolist()), values=self.usage.values[rows]
@@ -88,7 +88,7 @@ class Candidates:
         return Candidates(sizes, self.extra_millicores[rows], usage, self.quantiles[rows], self.grid)
 
     def joined(self, other: Candidates) -> Candidates:
-        """Return the candidates of both; `other` has different workloads."""
+        """Return these candidates and those of `other`, which has different workloads."""
         usage = dataclasses.replace(
             self.usage,
             refs=self.usage.refs + other.usage.refs,
@@ -106,7 +106,7 @@ class Candidates:
 def candidates(
     inventory: Inventory, usage: Usage[WorkloadRef], ahead: Forecasts[WorkloadRef], settings: SettingSections
 ) -> Candidates:
-    """The workloads with the largest peaks, largest first; usage: 5-minute CPU totals in the forecasts' order."""
+    """Return the workloads with the largest peaks, largest first; `usage` is in the order of the forecasts."""
     sizes = _sizes(inventory, usage, settings)
     # rows of the forecasts that ask for more pods than run anyway, and the millicores that those request
     extra: dict[int, float] = {}
@@ -134,10 +134,10 @@ def candidates(
 def proposals(
     of: Candidates, settings: SettingSections, before: Rehearsals | None = None
 ) -> tuple[tuple[Proposal, ...], Rehearsals]:
-    """Return a proposal for each candidate, ready proposals with most pods first, and all rehearsals.
+    """Return a proposal for each candidate, ready ones with most pods first, and all rehearsals.
 
-    before: rehearsals of an earlier analysis. Like back-tests they are valid for the `relearn_hours` of the forecasts;
-    other candidates are rehearsed now.
+    `before` are the rehearsals of an earlier analysis, valid for the `relearn_hours` of the forecasts, as back-tests
+    are. Only candidates without a valid one are rehearsed now.
     """
     of_plans, of_forecasts = settings.section(PlanSettings), settings.section(ForecastingSettings)
     rests_on = " ".join(digest(section) for section in (of_plans, of_forecasts, settings.section(PortraitSettings)))
@@ -161,12 +161,12 @@ def proposals(
 
 
 def rehearsals(of: Candidates, settings: SettingSections) -> list[Rehearsal]:
-    """Each candidate's last days, in their order."""
+    """Return the rehearsal of each candidate's last days, in the order of the candidates."""
     return _pasts(of.usage, list(range(len(of.sizes))), settings) if of.sizes else []
 
 
 def proposals_after(of: Candidates, pasts: Sequence[Rehearsal], settings: SettingSections) -> tuple[Proposal, ...]:
-    """Return a proposal for each candidate, ready proposals with most pods first; pasts: the rehearsal of each."""
+    """Return a proposal for each candidate, ready ones with most pods first; `pasts` has each one's rehearsal."""
     pairs = zip(of.sizes, pasts, strict=True)
     return _make_proposals(of, [tested(size, past, settings.section(PlanSettings)) for size, past in pairs], settings)
 
@@ -182,11 +182,11 @@ def _make_proposals(of: Candidates, evaluations: Sequence[Tested], settings: Set
 def rehearsal(
     inventory: Inventory, usage: Usage[WorkloadRef], ref: WorkloadRef, settings: SettingSections
 ) -> tuple[Size, Rehearsal]:  # fmt: skip
-    """One workload's size and its last days, forecast as they would have been; NoData when it cannot have a plan."""
+    """Return one workload's size and the rehearsal of its last days; NoData if it cannot have a plan."""
     size = _sizes(inventory, usage, settings).get(ref)
     if size is None:
         raise NoData(
-            f"{ref} cannot have a reservation plan",
+            f"workload {ref} cannot have a reservation plan",
             fix=f"It must be a {' or '.join(sorted(KINDS))} with usage in the store whose pods request CPU.",
         )
     (past,) = _pasts(usage, [usage.refs.index(ref)], settings)
@@ -212,7 +212,7 @@ def _pasts(usage: Usage[WorkloadRef], rows: list[int], settings: SettingSections
 
 
 def table(proposals: Sequence[Proposal]) -> Table:
-    """One row per candidate."""
+    """Return the proposals as the table PLANS, one row for each."""
     rows = []
     for proposal in proposals:
         ref, expected = proposal.workload, proposal.expected
@@ -243,7 +243,7 @@ def table(proposals: Sequence[Proposal]) -> Table:
 
 
 def _sizes(inventory: Inventory, usage: Usage[WorkloadRef], settings: SettingSections) -> dict[WorkloadRef, Size]:
-    """Return the size of every workload that may have a plan: it requests CPU, and its kind adds and removes pods."""
+    """Return the size of every workload that may have a plan: its pods request CPU, and its kind is scalable."""
     eligible = [
         w for w in inventory.workloads if w.ref.kind in KINDS and not w.gaps and _requested_by_pod(w, Resource.CPU) > 0
     ]
@@ -274,7 +274,7 @@ def _requested_by_pod(workload: Workload, resource: Resource) -> int:
 
 
 def _rehearsed_quantiles(recent: Usage[WorkloadRef], rows: list[int], settings: SettingSections) -> Floats:
-    """Quantiles that would have been in force in each slot of `recent`, (rows, T, levels), NaN where none was made."""
+    """Return the quantiles that were in force in each slot of `recent`, (rows, T, levels); NaN without a forecast."""
     own, step = settings.section(ForecastingSettings), recent.grid.step_seconds
     lean = replace(own, booster_rows=0)
     refs = tuple(recent.refs[i] for i in rows)

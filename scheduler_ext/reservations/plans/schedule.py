@@ -1,7 +1,7 @@
-"""When a recurring plan's windows begin: cron's five fields read in an IANA zone; which of them a decision is about.
+"""The windows of a recurring plan (cron's five fields in an IANA zone), and to which of them a decision applies.
 
-Pure; the grammar is cronsim's. The schedule is walked in local wall-clock time, so that each local time occurs once by
-construction: a time that daylight saving repeats runs at its first pass, one that it skips at the next valid minute.
+Pure; the grammar is cronsim's. The schedule is evaluated in local wall-clock time, so that each local time occurs once:
+a time that daylight saving repeats starts at its first pass, one that it skips at the next valid minute.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _FAR_SECONDS: Final = 50 * 366 * 86_400
 
 
 def check(rule: Recurrence) -> None:
-    """UsageError when the schedule, the zone or the duration cannot be read."""
+    """Raise UsageError if the schedule, the time zone or the duration is invalid."""
     _zone(rule.zone)
     _cron(rule.schedule, datetime(2026, 1, 1))
     if rule.duration_seconds <= 0:
-        raise UsageError(f"a window of {rule.duration_seconds:g} s has no length", fix="Write duration: 2h.")
+        raise UsageError(f"window length {rule.duration_seconds:g} s is not above 0", fix="Write for example 2h.")
 
 
 def starts(rule: Recurrence, after_seconds: float) -> Iterator[float]:
-    """Starts later than `after_seconds` (Unix time), ascending, each once; those to be skipped are left out."""
+    """Yield the starts later than `after_seconds` (Unix time), ascending and distinct, without the skipped ones."""
     zone = _zone(rule.zone)
     local = datetime.fromtimestamp(int(after_seconds), zone).replace(tzinfo=None, fold=0) - _SLACK
     last = after_seconds
@@ -58,17 +58,17 @@ def starts(rule: Recurrence, after_seconds: float) -> Iterator[float]:
 
 
 def occurrences(rule: Recurrence, after_seconds: float) -> Iterator[Span]:
-    """Windows that begin later than `after_seconds`; where two would overlap the second replaces the first."""
+    """Yield the windows that begin later than `after_seconds`; a window ends when the next one begins."""
     # one more start, infinitely far, so that the last window has an end of its own
     for start, following in pairwise(chain(starts(rule, after_seconds), (float("inf"),))):
         yield Span(start, min(start + rule.duration_seconds, following))
 
 
 def current(rule: Recurrence, now_seconds: float, lead_seconds: float, handled_until_seconds: float) -> Span | None:
-    """The occurrence to care for now: the newest one due by now + lead that may still be reserved, else the next one.
+    """Return the newest window due by now + lead that may still be reserved, or else the next one.
 
-    handled_until_seconds: end of the newest occurrence that is done with; windows that began before it are not looked
-    at again. None when the schedule has no further occurrence.
+    Windows that began before `handled_until_seconds`, the end of the last finished occurrence, are ignored. None if the
+    schedule has no further window.
     """
     back = max(
         handled_until_seconds - 1, now_seconds - rule.duration_seconds - max(rule.starting_deadline_seconds or 0.0, 0.0)
@@ -85,7 +85,7 @@ def current(rule: Recurrence, now_seconds: float, lead_seconds: float, handled_u
 
 
 def last_chance(rule: Recurrence, span: Span) -> float:
-    """Until when an occurrence may still be reserved."""
+    """Return the Unix time until which an occurrence may still be reserved."""
     late = rule.starting_deadline_seconds
     return span.end_seconds if late is None else min(span.end_seconds, span.start_seconds + late)
 
@@ -98,7 +98,7 @@ def _zone(name: str) -> ZoneInfo:
 
 
 def _cron(schedule: str, wall: datetime) -> CronSim:
-    """The schedule from a local time on; UsageError unless it has five fields, or is one of the nicknames (@daily)."""
+    """Return the schedule from a local time on; UsageError unless it has five fields or is a nickname (@daily)."""
     text = _NICKNAMES.get(schedule, schedule)
     try:
         if len(text.split()) != 5:
@@ -122,7 +122,7 @@ _NICKNAMES: Final = {
 
 
 def _instant(wall: datetime, zone: ZoneInfo) -> float:
-    """Unix time of a local time: its first pass; of one that does not exist, the next minute that does."""
+    """Return the Unix time of a local time: its first pass, or the next minute that exists."""
     while True:
         instant = wall.replace(tzinfo=zone).astimezone(UTC)
         if instant.astimezone(zone).replace(tzinfo=None, fold=0) == wall:
@@ -131,16 +131,16 @@ def _instant(wall: datetime, zone: ZoneInfo) -> float:
 
 
 def decision_in_force(plan: Plan) -> Approval | None:
-    """Return a person's decision on the present occurrence; None without one, or where it was of an earlier one."""
+    """Return a person's decision on the present occurrence; None if there is none or it was on an earlier one."""
     decision = plan.approval
     return decision if decision is not None and covers_occurrence(plan, decision, plan.status) else None
 
 
 def covers_occurrence(plan: Plan, approval: Approval, status: PlanStatus) -> bool:
-    """Return whether a decision is about the present occurrence.
+    """Return whether a decision applies to the present occurrence.
 
-    For once, an approval ends with the score of its occurrence. A rejected occurrence gets none, so its end is known
-    by time: the schedule's first window that was not over at the time of the decision; a forecast reaches a day ahead.
+    An approval of one occurrence ends with its score. A rejected occurrence gets no score, so its end is a time: that
+    of the schedule's first window that was not over when the decision was made; a forecast reaches one day ahead.
     """
     if approval.scope is DecisionScope.SERIES:
         return True

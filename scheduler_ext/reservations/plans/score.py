@@ -1,6 +1,6 @@
-"""How an occurrence went, from what was seen of it round by round. Pure.
+"""Scores an occurrence from what the controller observed of it in each run. Pure.
 
-`observe` adds one look to the progress that the plan's status keeps; `score` closes the account.
+`observe` adds one observation to the progress in the plan's status; `score` computes the final score.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from cotenant.scheduler_ext.reservations.model.plan import OccurrenceProgress, P
 
 @dataclass(frozen=True, slots=True)
 class ReservationUse:
-    """Present counts: reserved pods, of these used (the pod that took it is there), and pods that wait without one."""
+    """Numbers of pods now: with reserved capacity, using it, and waiting without it."""
 
     reserved: int
     used: int
@@ -30,28 +30,28 @@ class ReservationUse:
 
     @property
     def free(self) -> int:
-        """Reservations that no pod uses."""
+        """Number of Reservations that no pod uses."""
         return self.reserved - self.used
 
     @property
     def present(self) -> int:
-        """Pods that need no capacity any more."""
+        """Number of pods that run already and need no further capacity."""
         return self.used if self.running is None else self.running
 
 
 def lent_cores(reserved_cores: float, batch: float, lendable: float) -> float:
-    """Reserved cores of a node that batch uses: what batch requests beyond what could be lent without the reservation.
+    """Return how many of a node's reserved cores batch uses: its requests beyond what it could have without them.
 
-    reserved_cores: reserved and unused; batch: what batch pods request on the node; lendable: what the node offers
-    them, the reserved cores included.
+    `reserved_cores` are reserved and unused, `batch` is what batch pods request on the node, `lendable` what the node
+    offers to them including the reserved cores.
     """
     return min(reserved_cores, max(0.0, batch - max(0.0, lendable - reserved_cores)))
 
 
 def observe(progress: OccurrenceProgress, use: ReservationUse, now_seconds: float, counts: bool) -> OccurrenceProgress:
-    """The progress with the time since the last observation added; `counts`: whether the window has begun.
+    """Return the progress with the time since the last observation; `counts` is True once the window has begun.
 
-    What is seen now is taken for the whole time since the last look, which is one control period.
+    The present numbers are taken for the whole time since the last observation, which is one control period.
     """
     passed = max(0.0, now_seconds - progress.as_of_seconds) if progress.as_of_seconds else 0.0
     missed = use.missed if counts else 0
@@ -78,7 +78,7 @@ def observe(progress: OccurrenceProgress, use: ReservationUse, now_seconds: floa
 
 
 def score(plan: Plan, end_seconds: float, price_per_core_hour: float) -> Score:
-    """Return the score of the present occurrence, which ends now; ValueError for a plan without a window."""
+    """Return the score of the present occurrence, which ends now; ValueError if the plan has no window."""
     progress, window = plan.status.progress, plan.status.window
     if window is None:
         raise ValueError(f"plan {plan.key} has no occurrence to score")

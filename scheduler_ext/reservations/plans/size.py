@@ -1,10 +1,10 @@
-"""How many pods to reserve for: the newsvendor quantile of the demand, half hour by half hour, with hysteresis. Pure.
+"""How many pods to reserve for: the newsvendor quantile of the demand in each half hour, with hysteresis. Pure.
 
-Capacity that stays unused costs c_idle per core-hour, capacity that is missing c_miss; the cheapest quantile of the
-demand to hold is tau = c_miss / (c_miss + c_idle) (newsvendor rule). It is taken per unit of time and then maximised
-over a window: the quantile of a day's maximum would be far above what any half hour needs.
+Unused capacity costs c_idle per core-hour and missing capacity c_miss; the cheapest quantile of the demand to reserve
+is tau = c_miss / (c_miss + c_idle) (newsvendor rule). It is taken per half hour and then maximised over a window: the
+quantile of a day's maximum would be far above what any half hour needs.
 
-And how long before a window its capacity is reserved, so that pods are running when the demand begins (`lead`).
+`lead` is how long before a window its capacity is reserved, so that pods run when the demand begins.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _LEVELS: Final = np.array(LEVELS)
 
 
 def newsvendor(miss_cost: float, idle_cost: float) -> float:
-    """The quantile to hold, of two costs per core-hour; UsageError for costs that are no costs."""
+    """Return the quantile to reserve, given two costs per core-hour; UsageError if they are out of range."""
     if not (miss_cost > 0 and idle_cost >= 0):
-        raise UsageError(f"costs {miss_cost:g} and {idle_cost:g} give no quantile", fix="Both must be above 0.")
+        raise UsageError(f"costs {miss_cost:g} and {idle_cost:g} are not above 0", fix="Give costs above 0.")
     return miss_cost / (miss_cost + idle_cost)
 
 
 def level_path(quantiles: Floats, tau: float) -> Floats:
-    """The path at one quantile, (..., H), of quantiles (..., H, len(LEVELS)): linear between levels.
+    """Return the values at quantile `tau`, (..., H), of quantiles (..., H, len(LEVELS)), linear between levels.
 
-    Above the highest level its path goes on with the slope of the last two levels' normal scores, so that 0.99 is
-    above 0.98; below the lowest it is the lowest.
+    Above the highest level they continue with the slope of the last two levels' normal scores, so that 0.99 is above
+    0.98; below the lowest level they are those of the lowest.
     """
     at = float(np.interp(tau, _LEVELS, np.arange(len(_LEVELS))))
     low, share = int(at), at - int(at)
@@ -52,14 +52,14 @@ def level_path(quantiles: Floats, tau: float) -> Floats:
 
 
 def pods(path: Floats, base: float | Floats, per_pod: float | Floats) -> Counts:
-    """Whole pods that `path` needs beyond `base`, all in one unit; 0 where the path is NaN."""
+    """Return the whole pods that `path` needs beyond `base`, all in one unit; 0 where the path is NaN."""
     above = np.nan_to_num(np.asarray(path, dtype=np.float64) - base)
     count: Counts = np.ceil(np.maximum(above, 0) / np.maximum(per_pod, 1e-9) - 1e-9).astype(np.int64)
     return count
 
 
 def most(count: Counts, start_seconds: float, step_seconds: float, begin_seconds: float, end_seconds: float) -> int:
-    """Most pods of a slot that begin to end touches; 0 beyond the path. count: pods per slot from start_seconds on."""
+    """Return the maximum of `count` (pods per slot from `start_seconds` on) over a time span; 0 beyond its slots."""
     first = int(np.floor((begin_seconds - start_seconds) / step_seconds))
     last = int(np.ceil((end_seconds - start_seconds) / step_seconds))
     touched = count[max(first, 0) : max(last, 0)]
@@ -67,7 +67,7 @@ def most(count: Counts, start_seconds: float, step_seconds: float, begin_seconds
 
 
 def _score(tau: float) -> float:
-    """Normal score by the logistic approximation, good enough between 0.95 and 0.999."""
+    """Return the normal score by the logistic approximation, good enough between 0.95 and 0.999."""
     return float(np.log(tau / (1 - tau)) / 1.702)
 
 
@@ -80,17 +80,17 @@ CHANGE_INTERVAL_SECONDS: Final = 600.0
 
 @dataclass(frozen=True, slots=True)
 class ReservedPods:
-    """Pods that capacity is kept for, and when that was last changed."""
+    """The number of pods for which capacity is reserved, and the Unix time of its last change."""
 
     count: int
     changed_at_seconds: float = float("-inf")
 
 
 def reserve_pods(current: ReservedPods, needed_pods: int, now_seconds: float) -> ReservedPods:
-    """Return what to reserve when `needed_pods` pods are needed now.
+    """Return for how many pods to reserve if `needed_pods` are needed now.
 
-    A higher need is followed at once. A lower need is followed only beyond the hysteresis, or at 0, and once
-    `change_interval_seconds` have passed since the last change.
+    A higher need is followed at once. A lower need is followed only beyond the hysteresis, or at 0, and
+    CHANGE_INTERVAL_SECONDS after the last change.
     """
     if needed_pods > current.count:
         return ReservedPods(needed_pods, now_seconds)
@@ -101,7 +101,7 @@ def reserve_pods(current: ReservedPods, needed_pods: int, now_seconds: float) ->
 
 
 def replay_reserved_pods(needed_pods: Counts, step_seconds: float) -> Counts:
-    """The same over slots, (n, T): the pods that are reserved for `needed_pods`, slot by slot."""
+    """Apply `reserve_pods` slot by slot to the needed pods, (n, T), and return the reserved pods, (n, T)."""
     reserved_pods = np.zeros_like(needed_pods)
     for row, counts in enumerate(needed_pods.tolist()):
         current, reserved = ReservedPods(0), []
@@ -124,7 +124,7 @@ _P95: Final = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """The lead and what it is made of, in seconds; measured: whether the pod start is this workload's own."""
+    """The lead time of a plan and its parts in seconds; `measured` is True if the pod start is this workload's."""
 
     pod_start_seconds: float
     free_seconds: float
@@ -135,12 +135,12 @@ class Lead:
 
     @property
     def seconds(self) -> int:
-        """The sum of the parts and the plan's own lead, in whole seconds."""
+        """The sum of the parts and the plan's own lead, rounded up to whole seconds."""
         parts = (self.pod_start_seconds, self.free_seconds, self.scheduler_seconds, self.period_seconds)
         return math.ceil(sum(parts) + self.wish_seconds)
 
     def explain(self) -> str:
-        """Return the lead as a sum of its parts, in words."""
+        """Return the lead time as text, as the sum of its parts."""
         start = "measured" if self.measured else "assumed"
         return (
             f"{self.seconds} s = pod start {self.pod_start_seconds:.0f} ({start} p95) + capacity freed "
@@ -150,10 +150,10 @@ class Lead:
 
 
 def lead(wish_seconds: float, starts_seconds: Sequence[float], settings: PlanSettings) -> Lead:
-    """Return how long before its window a plan's capacity has to be asked for.
+    """Return how long before its window a plan's capacity has to be requested.
 
-    wish_seconds: the plan's own lead; starts_seconds: creation to ready of the workload's pods, as measured.
-    Batch pods give CPU back at once (it is compressible) and memory by eviction: CAPACITY_FREE_SECONDS is that lead.
+    `wish_seconds` is the plan's own lead; `starts_seconds` are measured times from creation to ready of the workload's
+    pods. Batch pods release CPU at once (it is compressible) and memory by eviction, which takes CAPACITY_FREE_SECONDS.
     """
     valid_starts_seconds = [s for s in starts_seconds if math.isfinite(s) and s >= 0]
     measured = len(valid_starts_seconds) >= FEWEST_STARTS

@@ -32,7 +32,7 @@ def test_a_peak_is_told_by_what_was_expected_and_what_came() -> None:
         "Peak that came": "4 pods beyond the baseline",
         "Reserved pods": "4, all available 13 min before the start; 3 used",
         "Covered": "no: 1 pod found no reserved capacity, coverage 90 %",
-        "Idle while reserved": "1.5 core-hours, 0.10 USD, batch ran in 0.5 of them",
+        "Idle while reserved": "1.5 core-hours, 0.10 USD, batch pods used 0.5 of them",
         "Without it": "",
     }
     assert told(replace(SCORE, missed=0))["Covered"] == "yes: every pod of the peak found reserved capacity"
@@ -42,8 +42,8 @@ def test_a_peak_is_told_by_what_was_expected_and_what_came() -> None:
 
 def test_what_an_earlier_version_did_not_record_is_said_to_be_unknown() -> None:
     old = told(replace(SCORE, planned=None, needed=None, others_waiting=None, lent_core_hours=None))
-    assert old["Expected peak"] == old["Peak that came"] == "not recorded: an earlier version scored it"
-    assert old["Without it"].startswith("Not known, because")
+    assert old["Expected peak"] == old["Peak that came"] == "not recorded by an earlier version of cotenant"
+    assert old["Without it"].startswith("Unknown, because")
     assert old["Idle while reserved"] == "1.5 core-hours, 0.10 USD"
 
 
@@ -55,7 +55,7 @@ def test_without_it_no_more_pods_wait_than_used_it_or_than_others_could_have_dis
     if not used:
         assert text.startswith("The same")
     elif others is None:
-        assert text.startswith("Not known")
+        assert text.startswith("Unknown")
     elif not others:
         assert text.startswith("Probably the same")
     else:

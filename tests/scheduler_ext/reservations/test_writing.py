@@ -140,12 +140,12 @@ def test_what_a_placeholder_cannot_ask_for_is_named() -> None:
 
 def test_a_template_for_another_scheduler_than_the_placeholders_says_so() -> None:
     named = {"spec": {"schedulerName": "koord-scheduler"}}
-    assert not_considered(named, "default-scheduler") == ["schedulerName koord-scheduler (default-scheduler places it)"]
+    assert not_considered(named, "default-scheduler") == ["schedulerName koord-scheduler (placed by default-scheduler)"]
     assert not_considered(named, "koord-scheduler") == []
 
 
 def test_a_reservation_of_nothing_or_for_nobody_cannot_be_held() -> None:
-    assert "requests nothing" in impossible(reservation(cpu="0"))
+    assert "requests no resources" in impossible(reservation(cpu="0"))
     assert "no owners" in impossible(reservation(owners=[]))
     assert impossible(reservation()) == ""
 
