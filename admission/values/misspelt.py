@@ -4,7 +4,8 @@ The API server takes any key of a label or annotation, any field in an annotatio
 that is spelt almost like a name of the protocol, or that stands among the annotations where it is a label, is told to
 who writes it. Other unknown names are left alone: they may be those of other programs. Names that cotenant reads are
 the constants of its own modules; those that it does not read are listed here, so that none is taken for a misspelling.
-Source: koordinator-sh/koordinator 1.8 `apis/extension`.
+Source: koordinator-sh/koordinator 1.8 `apis/extension`. Who sends them: people, as `koordinator.sh/qos-class` in
+Koordinator's issues and `nvidia.com/gpus` in manifests.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ _OF_RESOURCES: Final = ("kubernetes.io", "koordinator.sh")
 _ALIKE: Final = 0.8
 """Least ratio of `difflib`: one letter of five, or two of ten, may differ."""
 _RESOURCES: Final = frozenset((*CLASS_NAMES, *device_request.DEVICE_RESOURCES, *protocol.RESOURCE_ALIASES))
+_WRITTEN: Final = _RESOURCES - protocol.RESOURCE_ALIASES.keys()
 _LONGEST: Final = 80
 """Characters of a name that are compared; those of the protocol are shorter."""
 _MOST: Final = 16
@@ -99,21 +101,15 @@ FIELDS: Final[Mapping[str, Collection[str]]] = {
     ),
     device_request.JOINT_ANNOTATION: ("deviceTypes", "requiredScope"),
     device_request.PARTITION_ANNOTATION: ("allocatePolicy", "ringBusBandwidth"),
-}
-"""Annotation -> the fields of its JSON object."""
-FIELDS_BY_KIND: Final[Mapping[str, Collection[str]]] = {
     device_request.HINT_ANNOTATION: (
         *("selector", "vfSelector", "allocateStrategy"),
         *("requiredTopologyScope", "exclusivePolicy"),
-    )
+    ),
 }
-"""Annotation -> the fields of each object in its JSON object."""
-
-
+"""Annotation -> the fields of its JSON object; of the hint, of each object in it."""
 _KNOWN: Final = LABEL_NAMES | ANNOTATION_NAMES | ELSEWHERE
 _NO_ANNOTATION: Final = LABEL_NAMES - ANNOTATION_NAMES
 _NO_LABEL: Final = ANNOTATION_NAMES - LABEL_NAMES
-_WITH_FIELDS: Final = FIELDS.keys() | FIELDS_BY_KIND.keys()
 
 
 def misspelt_on_pod(pod: Json) -> Iterator[str]:
@@ -121,30 +117,23 @@ def misspelt_on_pod(pod: Json) -> Iterator[str]:
     yield from misspelt_keys(pod["metadata"])
     # Fields of annotations' JSON objects; what is no object is named elsewhere (`misread`).
     annotations = pod["metadata"].get("annotations") or {}
-    for key in sorted(annotations.keys() & _WITH_FIELDS):
+    for key in sorted(annotations.keys() & FIELDS.keys()):
         try:
             document = msgspec.json.decode(str(annotations[key]), type=dict[str, Any])
         except UNDECODABLE:
             continue
-        if key in FIELDS:
-            yield from _near_fields(key, document, FIELDS[key])
-        else:
-            for kind, inner in islice(document.items(), _MOST):
-                yield from _near_fields(f"{key}: {kind[:_LONGEST]}", inner, FIELDS_BY_KIND[key])
+        objects: dict[str, Any] = {key: document}
+        if key == device_request.HINT_ANNOTATION:
+            objects = {f"{key}: {kind[:_LONGEST]}": inner for kind, inner in islice(document.items(), _MOST)}
+        for where, inner in objects.items():
+            if isinstance(inner, dict):
+                yield from _meant(f"{where}: ", inner.keys() - set(FIELDS[key]), FIELDS[key])
     for container in containers(pod, "initContainers", "containers"):
         names = sorted({name for side in SIDES for name in amounts(container, side) if "/" in name} - _RESOURCES)
         for name in names[:_MOST]:
-            # A question after the known resource of a like name, whichever of the protocol's domains is written
-            # before it.
-            own = name.rpartition("/")[2]
-            near = [
-                candidate
-                for candidate in _RESOURCES - protocol.RESOURCE_ALIASES.keys()
-                if _alike(own, candidate.rpartition("/")[2])
-                and _of_a_family(name, (*_OF_RESOURCES, candidate.rpartition("/")[0]))
-            ]
-            if meant := _meant(name, near):
-                yield f"container {container.get('name')}: {format_value(name, 64)}: {meant}"
+            # Whichever of the protocol's domains is written before the name.
+            known = [r for r in _WRITTEN if _of_a_family(name, (*_OF_RESOURCES, r.rpartition("/")[0]))]
+            yield from _meant(f"container {container.get('name')}: ", (name,), known)
 
 
 def misspelt_keys(metadata: Json) -> Iterator[str]:
@@ -159,34 +148,24 @@ def misspelt_keys(metadata: Json) -> Iterator[str]:
         for key in sorted(annotations.keys() & _NO_ANNOTATION)
     )
     for kind, keys in (("label", labels), ("annotation", annotations)):
-        for key in islice((key for key in sorted(keys) if key not in _KNOWN and _of_a_family(key)), _MOST):
-            # A question after the known key with a like name that is the most alike as a whole; "" where none is.
-            name = key.rpartition("/")[2]
-            if meant := _meant(key, [candidate for candidate in _KNOWN if _alike(name, candidate.rpartition("/")[2])]):
-                yield f"{kind} {format_value(key, 72)}: {meant}"
+        unknown = (key for key in sorted(keys) if key not in _KNOWN and _of_a_family(key))
+        yield from _meant(f"{kind} ", islice(unknown, _MOST), _KNOWN)
 
 
 def _of_a_family(key: str, families: Iterable[str] = _FAMILIES) -> bool:
     """Return whether the key's domain ends like one of the protocol's."""
     domain = ".".join(key.rpartition("/")[0].split(".")[-2:])
-    return any(_alike(domain, family) for family in families)
+    return any(_ratio(domain, family) >= _ALIKE for family in families)
 
 
-def _near_fields(where: str, document: Any, known: Collection[str]) -> Iterator[str]:
-    unknown = sorted(document.keys() - set(known)) if isinstance(document, Mapping) else []
-    for name in unknown[:_MOST]:
-        if meant := _meant(name, [candidate for candidate in known if _alike(name, candidate)]):
-            yield f"{where}: {format_value(name, 48)}: {meant}"
-
-
-def _meant(name: str, near: Collection[str]) -> str:
-    """A question after the most alike of these, the first by name of several; "" for none."""
-    best = min(near, key=lambda candidate: (-_ratio(name, candidate), candidate), default="")
-    return f"do you mean {best}?" if best else ""
-
-
-def _alike(name: str, other: str) -> bool:
-    return _ratio(name, other) >= _ALIKE
+def _meant(where: str, names: Iterable[str], known: Collection[str]) -> Iterator[str]:
+    """A line for each name with a like one among the known: of these the one that is the most alike as a whole."""
+    for name in sorted(names)[:_MOST]:
+        own = name.rpartition("/")[2]
+        near = [candidate for candidate in known if _ratio(own, candidate.rpartition("/")[2]) >= _ALIKE]
+        best = min(near, key=lambda candidate: (-_ratio(name, candidate), candidate), default="")
+        if best:
+            yield f"{where}{format_value(name, 72)}: do you mean {best}?"
 
 
 def _ratio(name: str, other: str) -> float:
