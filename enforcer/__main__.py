@@ -1,6 +1,7 @@
-"""EDGE: `python -m cotenant.enforcer`: the agent without the command line's packages, which weigh megabytes.
+"""EDGE: `python -m cotenant.enforcer` runs the agent without the packages of the command line, to save memory.
 
-Settings as everywhere: --config FILE, COTENANT_ENFORCER__..., --set enforcer.key=value; --write is the real thing.
+Settings come from --config FILE, variables COTENANT_ENFORCER__..., and --set enforcer.key=value; --write ends the dry
+run.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run until SIGTERM or SIGINT; the exit code."""
+    """Run the agent until SIGTERM or SIGINT and return the exit code."""
     try:
         loaded = load_settings(arguments)
         configure_logging(loaded.settings.section(TelemetrySettings))
@@ -56,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def load_settings(arguments: Sequence[str] | None) -> Loaded[Settings]:
-    """Effective settings for these command line arguments."""
+    """Return the effective settings for these command-line arguments."""
     parser = argparse.ArgumentParser("python -m cotenant.enforcer", description="The agent of one node.")
     parser.add_argument("--config", metavar="FILE", help="settings file (YAML)")
     parser.add_argument("--set", metavar="SECTION.KEY=VALUE", action="append", default=[], help="override one setting")
@@ -73,7 +74,7 @@ def load_settings(arguments: Sequence[str] | None) -> Loaded[Settings]:
 
 
 def run(settings: SettingSections) -> int:
-    """The agent in this process's main thread, until a signal."""
+    """Run the agent in this process's main thread until SIGTERM or SIGINT; return the exit code."""
     own, telemetry = settings.section(EnforcerSettings), settings.section(TelemetrySettings)
     configure_logging(telemetry)
     with Ending() as ending, node_lock(settings, ending.wait) as turn:
@@ -98,7 +99,7 @@ def run(settings: SettingSections) -> int:
 
 @contextlib.contextmanager
 def watchdog(settings: EnforcerSettings, telemetry: TelemetrySettings) -> Iterator[None]:
-    """The second process, if the settings want one; in a session of its own, which no kill of the agent's reaches."""
+    """Run the watchdog inside the context if enabled, in its own session, which no kill of the agent reaches."""
     if settings.dry_run or not settings.watchdog_seconds:
         yield
         return
@@ -121,9 +122,9 @@ def watchdog(settings: EnforcerSettings, telemetry: TelemetrySettings) -> Iterat
 
 
 class Ending:
-    """SIGTERM and SIGINT inside the context: written as bytes to a pipe, so that no signal is lost.
+    """The handler of SIGTERM and SIGINT inside a context; it writes them to a pipe, so that no signal is lost.
 
-    A second pipe ends a wait early without ending anything: `wake`.
+    A second pipe, which `wake` writes to, ends a wait early without ending the agent.
 
     `signal.sigtimedwait` would be simpler, but in CPython it claims a signal after the process was stopped for longer
     than the wait and continued.
@@ -147,13 +148,13 @@ class Ending:
             os.close(pipe)
 
     def wait(self, seconds: float) -> bool:
-        """Wait so long, or until woken; whether the end was asked for, now or before."""
+        """Wait for these seconds or until woken; return whether a signal to end has arrived, now or before."""
         if not self.numbers:
             self.pause(seconds)
         return bool(self.numbers)
 
     def pause(self, seconds: float) -> None:
-        """The same, also when the end was asked for before: until then, or until it is asked for once more."""
+        """Wait for these seconds, until woken, or until the next signal, even if a signal has already arrived."""
         quiet = min(seconds, QUIET_SECONDS)
         if not self._any([self._read], quiet):
             self._any([self._read, self._bell], seconds - quiet)
@@ -163,7 +164,7 @@ class Ending:
             os.read(self._bell, 1 << 16)
 
     def wake(self) -> None:
-        """End the present or the next wait, but for its first moments, so that a burst of events causes one tick."""
+        """End the current or next wait, after a short minimum wait, so that a burst of events causes a single tick."""
         with contextlib.suppress(BlockingIOError):  # full: it is awake
             os.write(self._ring, b"x")
 

@@ -1,9 +1,9 @@
-"""EDGE: the agent of one node: observe, decide, apply, report, tick by tick, and give everything back at the end.
+"""EDGE: the agent of one node: observe, decide, apply and report in each tick, and restore all values at the end.
 
     sources --AgentInputs--> observer --Observation--> loop.decide --TickDecision--> applier, evictor, reporter
 
-A tick that is late is not caught up: rates are over the time that really passed. An error in a tick is reported and
-ends that tick alone. Without permission to write, the agent goes on to observe and report, and is not ready.
+A missed tick is skipped: rates are computed over the time that really passed. An error in a tick is reported and ends
+only that tick. An agent without permission to write continues to observe and report, and is not ready.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class AgentComponents:
 
 @dataclass(slots=True)
 class _Last:
-    """The observation and the decision of the last good tick."""
+    """The observation and the decision of the last successful tick."""
 
     at_seconds: float
     observation: Observation
@@ -94,7 +94,7 @@ class _Last:
 
 
 class Agent:
-    """Everything but `status` and `report` is for one thread."""
+    """The agent of one node; one thread uses it, except for the methods that are documented as thread-safe."""
 
     def __init__(self, parts: AgentComponents) -> None:
         settings = parts.settings
@@ -139,7 +139,7 @@ class Agent:
             self.end(hands_over(), to_stranger())
 
     def _wait_for_sources(self, wait: Callable[[float], bool]) -> bool:
-        """Return whether the end is requested before all sources are read; the former agent's values stay till then."""
+        """Wait until all sources are read; return whether the end was requested first. No value is restored yet."""
         until = self.parts.monotonic() + STARTUP_SECONDS
         while not self.parts.sources.wait(0.0) and self.parts.monotonic() < until:
             if wait(0.1):
@@ -147,7 +147,7 @@ class Agent:
         return False
 
     def run_two_ticks(self) -> None:
-        """Run two ticks for a report: usage is the difference of two readings, one tick has none. The caller ends."""
+        """Run two ticks, because usage is the difference of two readings; the caller must call `end`."""
         self.parts.sources.start()
         self._wait_for_sources(_sleep)
         if self.tick():
@@ -155,10 +155,10 @@ class Agent:
             self.tick()
 
     def end(self, hands_over: bool = False, to_stranger: bool = False) -> None:
-        """Restore every value first, then stop: threads may wait long for an API server that hangs.
+        """Restore every value, or leave all to the next agent, and then stop the threads, which may take long.
 
-        hands_over: another agent stands by; every value stays, as the journal notes it. to_stranger: that agent will
-        not have the journal: only what it can tell from the kubelet's own values stays, which is best effort's.
+        `hands_over`: another agent stands by, so every value stays in force and in the journal. `to_stranger`: that
+        agent will not have the journal; then only best effort's values stay, which it can recognise.
         """
         parts, last = self.parts, self._last
         try:
@@ -192,7 +192,7 @@ class Agent:
 
     # --- one tick ----------------------------------------------------------------------------------------------------
     def tick(self) -> bool:
-        """Observe, decide, apply, tell; whether it went well. Never raises."""
+        """Run one tick (observe, decide, apply, report) and return whether it succeeded; never raise."""
         started = self.parts.monotonic()
         try:
             self._tick(started)
@@ -280,8 +280,8 @@ class Agent:
     def container_policy(self) -> tuple[NodePolicy, float] | None:
         """Return the policy and the node's CPU ratio that apply to a container being created; thread-safe.
 
-        None while the loop would set nothing on it either: no policy, or a policy that was given up, or the strategy
-        is off.
+        Return None if the loop would not set anything on the container either, because there is no policy, the policy
+        was given up, or the strategy is off.
         """
         with self._lock:
             last = self._last
@@ -291,9 +291,9 @@ class Agent:
         return last.inputs.policy, ratio_of(last.observation.node)
 
     def admitted(self, pod: PodSpec) -> PodSpec:
-        """A pod of a runtime's message, with containers and claims as the API server has them if known. Any thread.
+        """Return the pod of a runtime's message, with containers and claims from the API server if known; thread-safe.
 
-        Without its CPUs by annotation where the kubelet gives CPUs out itself, as in a tick, or may do so.
+        CPUs by annotation are removed if the kubelet itself assigns CPUs, or may do so, as in a tick.
         """
         with self._lock:
             last = self._last
@@ -313,28 +313,28 @@ class Agent:
         )
 
     def report(self, policy: CollectPolicy) -> Apply | None:
-        """The NodeMetric's status; None before there is something to tell. From any thread."""
+        """Return the write of the NodeMetric's status; None before the first successful tick. Thread-safe."""
         with self._lock:
             self._usage.keep_seconds = policy.longest_seconds
             return node_metric(self._last.observation, self._usage, policy) if self._last else None
 
     def note(self) -> Apply | None:
-        """The write of the Node's suppression annotation; None while it is up to date. From any thread."""
+        """Return the write of the Node's suppression annotation; None if it is up to date. Thread-safe."""
         last, history = self._last, self._held_back
         return note(last.inputs.node.name, history, last.inputs.node.annotations) if last else None
 
     def cpus(self, machine: MachineCpus) -> NodeCpus | None:
-        """Return the ownership of the machine's CPUs; None before the first good tick; thread-safe."""
+        """Return the owner of each of the machine's CPUs; None before the first successful tick. Thread-safe."""
         last = self._last
         return node_cpus(last.observation, machine) if last else None
 
     def node_uid(self) -> str:
-        """Uid of the Node object; empty before it was read. From any thread."""
+        """Return the uid of the Node object; empty before it was read. Thread-safe."""
         last = self._last
         return last.inputs.node.uid if last else ""
 
     def not_ready(self) -> str:
-        """Why it does not do its work, or empty."""
+        """Return why the agent does not do its work; empty if it does."""
         last = self._last
         reasons = (
             self.wrong,
@@ -358,7 +358,7 @@ def _sleep(seconds: float) -> bool:
 
 
 def with_ages(observation: Observation, inputs: AgentInputs) -> Observation:
-    """The reading together with how old the rest of what is known is. Recalled pods that have no cgroup are gone."""
+    """Return the observation with the ages of its inputs and the forecast; drop recalled pods that have no cgroup."""
     pods_recalled = "pods" in inputs.recalled
     return replace(
         observation,

@@ -1,4 +1,4 @@
-"""EDGE: puts an agent together from settings: whose node, which cgroups, which sources, what it serves.
+"""EDGE: creates an agent from the settings: its node, its cgroup tree, its sources, and the HTTP server.
 
 with assembled(settings, os.environ) as made:
     made.agent.run(wait)
@@ -72,7 +72,7 @@ AROUND_SECONDS: Final = 60.0
 
 
 class KubeletTreeReader:
-    """Reads the node: detects the kubelet's cgroup tree first, and again while there is none."""
+    """Reads the node; it first detects the kubelet's cgroup tree, and tries again as long as there is none."""
 
     def __init__(self, hierarchy: Hierarchy, settings: EnforcerSettings, kubelet: KubeletConfig) -> None:
         self._around: tuple[Uplink | None, ResctrlReading | None, Mapping[str, str]] = (None, None, {})
@@ -87,7 +87,7 @@ class KubeletTreeReader:
         self._applications: tuple[HostApplicationSpec, ...] = ()
 
     def read(self, inputs: AgentInputs, fresh: frozenset[Place]) -> Observation:
-        """One tick's reading. NodeUnreadable while no kubelet's tree is there."""
+        """Return one tick's observation; raise NodeUnreadable as long as there is no kubelet's cgroup tree."""
         observer = self._observer
         if observer is None:
             self._layout = layout_of(self._hierarchy, self._settings, self._kubelet)
@@ -129,10 +129,10 @@ class KubeletTreeReader:
 
 
 def layout_of(hierarchy: Hierarchy, settings: EnforcerSettings, kubelet: KubeletConfig) -> Layout:
-    """Return the layout from the settings, the detected tree, or else the kubelet's configuration.
+    """Return the layout of cgroups from the settings, from the detected tree, or else from the kubelet's configuration.
 
-    A kubelet from 1.31 on takes its driver from the container runtime, whatever its configuration says. Raises
-    NodeUnreadable if the tree shows no layout.
+    A kubelet from 1.31 on gets its cgroup driver from the container runtime, whatever its configuration says. Raises
+    NodeUnreadable if the layout cannot be detected.
     """
     base = tuple(checked_path(settings.cgroup_base).split("/")) if settings.cgroup_base else kubelet.base
     detection = hierarchy.detect(base, kubelet.cgroup_driver)
@@ -145,7 +145,7 @@ def layout_of(hierarchy: Hierarchy, settings: EnforcerSettings, kubelet: Kubelet
 
 
 def applications(policy: NodePolicy | None, layout: Layout) -> tuple[HostApplicationSpec, ...]:
-    """The declared host applications whose place is one."""
+    """Return the policy's host applications whose cgroup path is valid."""
     specs = []
     for app in policy.host_applications if policy else ():
         with contextlib.suppress(UsageError):  # the manager's webhook tells who wrote it
@@ -156,7 +156,7 @@ def applications(policy: NodePolicy | None, layout: Layout) -> tuple[HostApplica
 
 @dataclass(slots=True)
 class Assembled:
-    """A whole agent, what it serves, its connection to the API server if it has one, and its node's name."""
+    """An agent with its HTTP server, its client of the API server if it has one, its reporter, and its node's name."""
 
     agent: Agent
     server: HealthServer
@@ -167,7 +167,7 @@ class Assembled:
 
 @contextlib.contextmanager
 def assemble_agent(settings: SettingSections, env: Mapping[str, str]) -> Iterator[Assembled]:
-    """Everything, closed in the end. UsageError and ClusterError say what is missing."""
+    """Yield the agent and close all its parts at the end; UsageError or ClusterError says what is missing."""
     own = settings.section(EnforcerSettings)
     node = node_name(own, env)
     folder = Path(own.state_dir)
@@ -234,7 +234,7 @@ def assemble_agent(settings: SettingSections, env: Mapping[str, str]) -> Iterato
 
 
 def node_name(settings: EnforcerSettings, env: Mapping[str, str]) -> str:
-    """Settings, NODE_NAME, the host's name in lower case."""
+    """Return the node's name: from the settings, the variable NODE_NAME, or the host's name in lower case."""
     return settings.node_name or env.get("NODE_NAME", "") or socket.gethostname().lower()
 
 
@@ -245,7 +245,7 @@ def _client(settings: SettingSections, env: Mapping[str, str]) -> KubeClient:
 
 
 def _stopper(settings: SettingSections) -> EvictionQueue[str] | None:
-    """The queue that ends containers, if the settings want it; None in a dry run. UsageError without gRPC."""
+    """Return the queue that stops containers if it is enabled; None in a dry run. Raise UsageError without gRPC."""
     if not settings.section(EnforcerSettings).stop_containers or settings.section(EnforcerSettings).dry_run:
         return None
     try:
@@ -258,7 +258,7 @@ def _stopper(settings: SettingSections) -> EvictionQueue[str] | None:
 def _reporter(
     settings: EnforcerSettings, node: str, client: KubeClient | None, agent: Agent, kubelet: KubeletConfig
 ) -> Reporter | None:
-    """A dry run writes nothing, usage of the node included."""
+    """Return the reporter of the NodeMetric; None in a dry run, which writes nothing."""
     if client is None or settings.dry_run or not settings.report_node_metric:
         return None
     whose = Whose(node, agent.node_uid)
@@ -276,13 +276,13 @@ def _reporter(
 
 
 def _offered_cpus(settings: EnforcerSettings) -> Cpus:
-    """CPUs whose cores ResourceClaims may have. UsageError."""
+    """Return the CPUs whose cores may be allocated to ResourceClaims; raise UsageError if the setting is invalid."""
     return parse_cpus(settings.dra.cpus, "enforcer.dra.cpus") if settings.dra.on else frozenset()
 
 
 @contextlib.contextmanager
 def repeat_in_background(name: str, seconds: float, work: Callable[[], object]) -> Iterator[None]:
-    """Call `work` every so many seconds in a thread of its own, which is waited for in the end."""
+    """Call `work` every `seconds` in a thread inside the context, and wait for that thread at its end."""
     ended = threading.Event()
 
     def repeat() -> None:
@@ -299,7 +299,7 @@ def repeat_in_background(name: str, seconds: float, work: Callable[[], object]) 
 
 
 def _text(path: Path) -> str:
-    """A small file's text; empty for one that cannot be read."""
+    """Return the text of a small file; empty if it cannot be read."""
     try:
         with path.open("rb") as stream:
             return stream.read(SIZE_CAP_BYTES).decode(errors="replace")

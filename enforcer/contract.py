@@ -1,12 +1,11 @@
-"""The vocabulary of the node agent: what a tick sees, what strategies want. Frozen, pure, first thing to read here.
+"""The vocabulary of the node agent: what a tick observes and what strategies want. Frozen and pure; read it first.
 
     sources -> observe -> Observation -> strategies (pure) -> Plan -> apply (EDGE) -> cgroup files, evictions, journal
 
-Strategies are declarative: each tick they say everything that shall hold now. A value that nobody wants any more goes
-back to what stood there before us, which the journal of originals remembers across restarts; so switching a strategy
-off, losing the policy and ending the agent are the same case. Cgroup versions, drivers and runtimes do not show here:
-a knob is named by what it does; `enforcer.knob_table` says which files that is, `enforcer.decide.knobs` how they are
-written.
+Strategies are declarative: in each tick they name every value that must apply now. A value that no strategy wants any
+more is replaced by the original value, which the journal remembers across restarts; so disabling a strategy, losing the
+policy and ending the agent are the same case. Strategies do not see cgroup versions, drivers or runtimes: a knob is
+named by its effect; `enforcer.knob_table` maps it to files, `enforcer.decide.knobs` writes its values as text.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ CgroupPath = str
 
 
 class Level(StrEnum):
-    """The level of a cgroup in the tree; parents precede when amounts grow, children precede when they shrink."""
+    """The level of a cgroup in the tree; parents are written first when amounts grow, last when they shrink."""
 
     KUBEPODS = "kubepods"
     QOS = "qos"
@@ -45,7 +44,7 @@ class Level(StrEnum):
 
 
 class KubeQos(StrEnum):
-    """Kubernetes' own class, which decides where a pod's cgroup is."""
+    """The QoS class by Kubernetes, which determines where a pod's cgroup is."""
 
     GUARANTEED = "Guaranteed"
     BURSTABLE = "Burstable"
@@ -54,10 +53,10 @@ class KubeQos(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ContainerSpec(ContainerResources):
-    """A container as the API server knows it; a request that is not set may be missing here.
+    """A container as the API server describes it; a request that is not set may be missing.
 
-    cpu in millicores, memory in bytes; batch-cpu and mid-cpu whole millicores, batch-memory and mid-memory bytes.
-    id: without the runtime's prefix; empty until the runtime has made it.
+    CPU is in millicores and memory in bytes, batch and mid resources likewise. `id` has no runtime prefix and is empty
+    until the runtime has created the container.
     """
 
     id: str = ""
@@ -67,13 +66,13 @@ class ContainerSpec(ContainerResources):
 
     @property
     def amounts(self) -> ContainerResources:
-        """Its amounts; a request that is not set is the limit."""
+        """The container's resources, with the limit in place of each request that is not set."""
         return replace(self, requests=effective_requests(self.requests, self.limits))
 
 
 @dataclass(frozen=True, slots=True)
 class PodSpec(PodLevelResources):
-    """A pod of this node. annotations and labels: those of koordinator.sh and cotenant.dev and below, and no others."""
+    """A pod of this node; its labels and annotations are only those of koordinator.sh and cotenant.dev domains."""
 
     namespace: str
     name: str
@@ -119,7 +118,7 @@ class PodSpec(PodLevelResources):
 
     @property
     def every_container(self) -> tuple[ContainerSpec, ...]:
-        """The containers of every kind, as `PodReading.containers` has them."""
+        """The containers of all kinds: regular, init and ephemeral ones."""
         return (*self.containers, *self.init_containers, *self.ephemeral_containers)
 
     @property
@@ -130,7 +129,7 @@ class PodSpec(PodLevelResources):
 
     @property
     def best_effort(self) -> bool:
-        """Koordinator's rule of suppression: label BE, or Kubernetes' BestEffort without another label."""
+        """Whether suppression applies to the pod: its label is BE, or it has none and is BestEffort in Kubernetes."""
         labelled = self.qos_class is not QosClass.NONE
         return self.qos_class is QosClass.BE or (not labelled and self.kube_qos is KubeQos.BEST_EFFORT)
 
@@ -142,7 +141,7 @@ class PodSpec(PodLevelResources):
 
 @dataclass(frozen=True, slots=True)
 class CpuUse:
-    """CPU between two readings, None after a reset or without two; the others: of the CFS quota in this tick."""
+    """CPU usage between two readings, None if not known, and throttling by the CFS quota in this tick."""
 
     millicores: float | None = None
     periods: int = 0
@@ -152,7 +151,7 @@ class CpuUse:
 
 @dataclass(frozen=True, slots=True)
 class MemoryUse:
-    """Memory of a cgroup now, bytes. working_set = usage - inactive_file, never negative; anon cannot be dropped."""
+    """The memory usage of a cgroup in bytes; working_set = usage - inactive_file, at least 0."""
 
     usage: int
     working_set: int
@@ -173,7 +172,7 @@ class Pressure:
 
 @dataclass(frozen=True, slots=True)
 class GroupReading:
-    """One cgroup in one tick. knobs: present values, only of what this kernel has; a missing key = not readable."""
+    """One cgroup in one tick; `knobs` has the values that this kernel offers and that could be read."""
 
     path: CgroupPath
     level: Level
@@ -194,7 +193,7 @@ class GroupReading:
 
 @dataclass(frozen=True, slots=True)
 class ContainerReading:
-    """A container and its cgroup; group is None while there is none."""
+    """A container and the reading of its cgroup; `group` is None if the cgroup does not exist."""
 
     spec: ContainerSpec
     group: GroupReading | None = None
@@ -202,7 +201,7 @@ class ContainerReading:
 
 @dataclass(frozen=True, slots=True)
 class PodReading:
-    """A pod and its cgroups. containers: of every kind, in the order of `PodSpec.every_container`."""
+    """A pod and the readings of its cgroups; `containers` are in the order of `PodSpec.every_container`."""
 
     spec: PodSpec
     group: GroupReading | None = None
@@ -211,7 +210,7 @@ class PodReading:
 
 @dataclass(frozen=True, slots=True)
 class HostApplicationReading:
-    """A declared process group outside pods."""
+    """A host application (a process group outside pods that the policy declares) and the reading of its cgroup."""
 
     name: str
     qos_class: QosClass
@@ -221,7 +220,7 @@ class HostApplicationReading:
 
 @dataclass(frozen=True, slots=True)
 class Uplink:
-    """The network device of the default route; bits_per_second: of its link, 0 = it does not say."""
+    """The network device of the default route and the speed of its link, 0 if the device does not report it."""
 
     device: str
     bits_per_second: int = 0
@@ -229,7 +228,7 @@ class Uplink:
 
 @dataclass(frozen=True, slots=True)
 class ResctrlReading:
-    """The processor's resource control: cache domains, their full mask, memory-bandwidth domains."""
+    """What the processor's resource control offers: cache domains, their full bit mask, memory-bandwidth domains."""
 
     cache_mask: int = 0
     """Of the last-level cache, ones from bit 0; 0 = no cache allocation."""
@@ -241,7 +240,7 @@ class ResctrlReading:
 
 @dataclass(frozen=True, slots=True)
 class NodeReading:
-    """The machine and the Node object in this tick; allocatable, capacity: by wire names, as ContainerSpec.requests."""
+    """The machine and the Node object in this tick; `allocatable` and `capacity` are by resource name."""
 
     name: str
     processors: tuple[Processor, ...] = ()
@@ -282,7 +281,7 @@ class NodeReading:
 
 @dataclass(frozen=True, slots=True)
 class NodeForecast:
-    """The node's UsageForecast, while it is valid: one value per half hour from start_seconds (Unix time)."""
+    """The node's UsageForecast while it is valid: one value per half hour from `start_seconds` (Unix time)."""
 
     start_seconds: float
     valid_until_seconds: float
@@ -293,7 +292,7 @@ class NodeForecast:
 
 @dataclass(frozen=True, slots=True)
 class RefusedEviction:
-    """An eviction that was refused: in whose words, and until when (monotonic) the pod is not asked to leave again."""
+    """A refused eviction: the reason, and the time (monotonic seconds) until which it is not requested again."""
 
     until_seconds: float
     why: str
@@ -301,7 +300,7 @@ class RefusedEviction:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """The input of the strategies: the node at one moment. `tiers`: kubepods and its QoS groups."""
+    """The input of the strategies: the node at one moment. `tiers` are the cgroups of Kubernetes' QoS classes."""
 
     at_seconds: float
     """Monotonic: for rates, cool-downs, windows."""
@@ -332,7 +331,7 @@ class Observation:
         return self.tiers.get(KubeQos.BEST_EFFORT)
 
     def groups(self) -> dict[CgroupPath, GroupReading]:
-        """Every cgroup that is there: kubepods, its tiers, pods, containers, declared applications."""
+        """Return every existing cgroup by its path: kubepods, its tiers, pods, containers and host applications."""
         readings = [self.kubepods, *self.tiers.values()]
         for pod in self.pods:
             readings += [pod.group, *(container.group for container in pod.containers)]
@@ -342,7 +341,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class KnobValue:
-    """A value of a knob of a cgroup; `why`: one line for people, `strategy`: its origin."""
+    """A value for a knob of a cgroup, with the strategy that set it and the reason in one line."""
 
     path: CgroupPath
     knob: Knob
@@ -353,13 +352,13 @@ class KnobValue:
 
     @property
     def place(self) -> tuple[CgroupPath, Knob]:
-        """The knob and its cgroup."""
+        """The cgroup's path and the knob, as a key."""
         return self.path, self.knob
 
 
 @dataclass(frozen=True, slots=True)
 class Want(KnobValue):
-    """A knob that shall have this value."""
+    """A strategy's demand that a knob of a cgroup has this value."""
 
     back_to: Value | None = None
     """What the kubelet says that it has set there; None = it does not say. What stood there before us goes back in the
@@ -374,7 +373,7 @@ class Want(KnobValue):
 
 
 class Surface(StrEnum):
-    """A resource that pods share outside their cgroups; one EDGE module keeps each, and restores it."""
+    """A kind of setting outside cgroups that affects several pods; one EDGE module applies and restores each kind."""
 
     RESCTRL = "resctrl"
     """key: name of the group; value: ResctrlGroup."""
@@ -386,7 +385,7 @@ class Surface(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SurfaceWant:
-    """Something outside cgroups that shall have this value; otherwise as Want."""
+    """A strategy's demand that a setting outside cgroups has this value."""
 
     surface: Surface
     key: str
@@ -397,14 +396,14 @@ class SurfaceWant:
 
 # --- values of SurfaceWant, as JSON, so that dry runs, recordings and people read the same thing
 class ResctrlGroup(msgspec.Struct, frozen=True):
-    """A group of the processor's resource control: lines of its schemata, cgroups whose tasks belong there."""
+    """A group of the processor's resource control: its schemata lines, and the cgroups whose tasks belong to it."""
 
     schemata: tuple[str, ...]
     cgroups: tuple[str, ...] = ()
 
 
 class TrafficClass(msgspec.Struct, frozen=True):
-    """Outgoing traffic of a class. number: below the root, 1..65535; least, most: promised rate and ceiling, bits/s."""
+    """A class of outgoing traffic with its number below the root (1..65535), guaranteed rate and ceiling in bits/s."""
 
     name: str
     number: int
@@ -417,7 +416,7 @@ class TrafficClass(msgspec.Struct, frozen=True):
 
 
 class Traffic(msgspec.Struct, frozen=True):
-    """Classes of one network device; total: bits per second of the link."""
+    """The traffic classes of one network device; `total` is the bandwidth of its link in bits per second."""
 
     total: int
     classes: tuple[TrafficClass, ...]
@@ -432,13 +431,13 @@ def text_of(value: ResctrlGroup | Traffic) -> str:
 
 
 def values_of(wants: Iterable[SurfaceWant], surface: Surface, kind: type[ValueT]) -> Iterator[tuple[str, ValueT]]:
-    """(key, value) of the wants of a surface."""
+    """Return (key, decoded value) of each want of a surface."""
     return ((w.key, msgspec.json.decode(w.value, type=kind)) for w in wants if w.surface is surface)
 
 
 @dataclass(frozen=True, slots=True)
 class Evict:
-    """A pod that shall leave; releases: what that frees, in the units of Amounts."""
+    """A demand to evict a pod; `releases` is what that frees, in the units of Amounts."""
 
     namespace: str
     name: str
@@ -454,7 +453,7 @@ class Evict:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A finding: which pod suffers from which, or why a strategy does nothing. reason: CamelCase."""
+    """A finding, for example which pod suffers from which, or why a strategy does nothing; `reason` is in CamelCase."""
 
     subject: str
     """namespace/name of a pod, or the node's name."""
@@ -465,7 +464,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class StrategyPlan:
-    """The wants of a strategy; of two wants on a knob of a cgroup the later strategy's is refused."""
+    """What a strategy wants; if two strategies want different values of a knob, the later strategy's is refused."""
 
     wants: tuple[Want, ...] = ()
     evictions: tuple[Evict, ...] = ()
@@ -481,18 +480,18 @@ StateT = TypeVar("StateT")
 
 @dataclass(frozen=True, slots=True)
 class Step(Generic[StateT]):
-    """A strategy's answer: what it wants, and what it must remember (frozen, msgspec-encodable)."""
+    """A strategy's result: its plan, and the state for the next tick (frozen, and msgspec can encode it)."""
 
     plan: StrategyPlan
     state: StateT
 
 
 class Strategy(Protocol[StateT]):
-    """One idea of how best effort gives way. Pure: the same three arguments give the same step."""
+    """A pure function of observation, policy and state that decides for one purpose what the agent applies."""
 
     @property
     def name(self) -> str:
-        """The name of the strategy for users and in `strategies_off`."""
+        """The strategy's name, as users see it and as `strategies_off` lists it."""
         ...
 
     def initial(self) -> StateT:
@@ -500,12 +499,12 @@ class Strategy(Protocol[StateT]):
         ...
 
     def step(self, observation: Observation, policy: NodePolicy, state: StateT) -> Step[StateT]:
-        """Return the decision and the next state from what was observed."""
+        """Return what the strategy wants after this observation, and its next state."""
         ...
 
 
 class Stateless:
-    """A strategy that remembers nothing from one tick to the next."""
+    """A base for strategies that remember nothing from one tick to the next."""
 
     __slots__ = ()
 

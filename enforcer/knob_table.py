@@ -1,8 +1,8 @@
-"""What can be set on a cgroup: each knob's name, its file on cgroup v1 and v2, and its range. Pure.
+"""The knobs of a cgroup: each one's name, its file on cgroup v1 and v2, and its range. Pure.
 
     SPECS[Knob.CPU_QUOTA].v2 -> KnobFile("cpu", "cpu.max")
 
-A knob is added here alone; `cotenant.enforcer.decide.knobs` has the few whose text differs from their value.
+A new knob needs only a line here; `cotenant.enforcer.decide.knobs` has the few whose text differs from their value.
 Sources: kernel documentation of cgroup v1 and v2; OCI runtimes for the names of their vendors' kernels.
 """
 
@@ -14,7 +14,7 @@ from typing import Final
 
 
 class Knob(StrEnum):
-    """A setting of a cgroup; values are int, or text where noted; NO_LIMIT where "none" exists."""
+    """A setting of a cgroup; its values are integers, or text where noted, and NO_LIMIT if it can be unlimited."""
 
     CPU_SHARES = "cpu.shares"
     """2..262144 in cgroup v1's unit; written as weight on v2."""
@@ -61,7 +61,7 @@ Value = int | str
 
 
 class Version(Enum):
-    """The version of the hierarchy that has a controller."""
+    """The cgroup version of the hierarchy that has a controller."""
 
     V1 = 1
     V2 = 2
@@ -69,7 +69,7 @@ class Version(Enum):
 
 @dataclass(frozen=True, slots=True)
 class KnobFile:
-    """A file of a controller; others: names of the same thing in other kernels, tried in this order."""
+    """A controller's file for a knob; `others` are its names in other kernels, tried in this order."""
 
     controller: str
     name: str
@@ -77,13 +77,13 @@ class KnobFile:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the file's names, in the order in which they are tried."""
+        """All names of the file, in the order in which they are tried."""
         return (self.name, *self.others)
 
 
 @dataclass(frozen=True, slots=True)
 class KnobSpec:
-    """One row: files, and what is allowed (least, most; text knobs: None)."""
+    """A knob's files on cgroup v1 and v2 and its allowed range; the bounds of text knobs are None."""
 
     v1: KnobFile | None
     v2: KnobFile | None
@@ -97,12 +97,12 @@ _BYTES: Final = 2**63 - 1
 
 
 def _in_both(controller: str, v1: str, v2: str = "", least: int | None = 0, most: int | None = _BYTES) -> KnobSpec:
-    """A knob of a controller of both versions; v2: the file there, "" = of the same name."""
+    """Return a knob that both versions have; `v2` is its file name there, "" if it is the same."""
     return KnobSpec(KnobFile(controller, v1), KnobFile(controller, v2 or v1), least, most)
 
 
 def _same_name(knob: Knob, controller: str, least: int, most: int) -> KnobSpec:
-    """A knob whose file is called as the knob in both versions."""
+    """Return a knob whose file has the knob's name in both versions."""
     return _in_both(controller, knob.value, "", least, most)
 
 

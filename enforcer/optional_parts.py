@@ -1,7 +1,7 @@
-"""EDGE: joins to the agent what the settings ask for: the driver of devices, and the runtime's NRI plugin.
+"""EDGE: the optional parts of the agent: the driver of devices, and the runtime's NRI plugin.
 
-The driver publishes what the node offers and prepares claims; the plugin decides by what the last tick knew, and its
-events wake the next one. gRPC and protobuf are imported only when one is switched on: without, the agent stays light.
+The driver publishes the node's devices and prepares claims. The plugin decides by the inputs of the last tick, and its
+events start the next tick. gRPC and protobuf are imported only if a part is enabled, so that the agent stays small.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ ClaimedCpus = Callable[[str, Iterable[str]], Cpus]
 
 
 def no_cpus(_: str, __: Iterable[str]) -> Cpus:
-    """Return no CPUs, as on a node where nothing is claimed."""
+    """Return no CPUs; it replaces the lookup of claimed CPUs on a node without the device driver."""
     return frozenset()
 
 
 @contextlib.contextmanager
 def device_driver(settings: SettingSections, assembly: Assembled) -> Iterator[ClaimedCpus]:
-    """The driver while it is entered, if the settings want it; a dry run prepares nothing. UsageError, SocketTaken."""
+    """Run the device driver inside the context if enabled; a dry run prepares nothing. UsageError, SocketTaken."""
     own = settings.section(EnforcerSettings).dra
     if not own.on or settings.section(EnforcerSettings).dry_run:
         yield no_cpus
@@ -92,7 +92,7 @@ def device_driver(settings: SettingSections, assembly: Assembled) -> Iterator[Cl
 
 
 class _ClaimReader:
-    """Reads claims with a connection of its own; called by one thread at a time."""
+    """Reads claims through its own connection; for one thread at a time."""
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client.sibling()
@@ -105,10 +105,10 @@ class _ClaimReader:
 
 
 class DraMetrics(Collector):
-    """State of the driver, read when Prometheus asks."""
+    """Metrics of the device driver, read when Prometheus scrapes."""
 
     def __init__(self, read: Callable[[], tuple[bool, bool, int]]) -> None:
-        """read: whether the kubelet knows us, whether all is published, and how many claims are prepared."""
+        """Keep `read`: whether the driver is registered, whether devices are published, and the number of claims."""
         self._read = read
 
     def collect(self) -> Iterator[Metric]:
@@ -125,7 +125,7 @@ class DraMetrics(Collector):
 def run_nri_plugin(
     settings: SettingSections, agent: Agent, waker: AgentStop, claimed_cpus: ClaimedCpus
 ) -> Iterator[None]:
-    """The plugin while it is entered, if the settings want it. A dry run changes no container, so it has none."""
+    """Run the NRI plugin inside the context if enabled; not in a dry run, which must not change containers."""
     if not settings.section(RuntimeSettings).nri or settings.section(EnforcerSettings).dry_run:
         yield
         return
@@ -148,10 +148,10 @@ def run_nri_plugin(
 
 
 class NriMetrics(Collector):
-    """The counters of the plugin, read when Prometheus scrapes."""
+    """Metrics of the NRI plugin, read when Prometheus scrapes."""
 
     def __init__(self, read: Callable[[], tuple[bool, Counters]]) -> None:
-        """read: whether it is registered, and its counters."""
+        """Keep `read`, which returns whether the plugin is registered, and its counters."""
         self._read = read
 
     def collect(self) -> Iterator[Metric]:
@@ -169,9 +169,9 @@ class NriMetrics(Collector):
 
 @dataclass(frozen=True, slots=True)
 class HookDecision:
-    """Decides the resources of a container by the last tick, its CPUs by its claims.
+    """Decides the resources of a new container by the inputs of the last tick, and its CPUs by its claims.
 
-    Without a policy, or once the agent stops, claims alone decide: nobody else ever sets their CPUs.
+    Without a policy, or once the agent stops, only claims decide: nothing else ever sets the CPUs of a claim.
     """
 
     agent: Agent

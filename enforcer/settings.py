@@ -1,4 +1,4 @@
-"""Settings of the node agent, of its hooks into the container runtime, and of how best effort gives way on a node."""
+"""Settings of the node agent, of its hooks into the container runtime, and of how best effort yields on a node."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cotenant.base.settings.base import Section, setting
 
 
 class BestEffortSettings(Section, frozen=True):
-    """The settings of best-effort strategies; none acts unless the node's policy (NodeSLO) enables its thresholds."""
+    """The settings of best-effort strategies; they act only if the node's policy (NodeSLO) enables its thresholds."""
 
     protect: Annotated[
         Literal["shares", "idle", "none"],
@@ -95,7 +95,7 @@ class BestEffortSettings(Section, frozen=True):
 
 
 class RuntimeSettings(Section, frozen=True):
-    """NRI plugin and CRI proxy. Both are optional, and both let containers start unchanged when something fails."""
+    """The settings of the NRI plugin and the CRI proxy, both optional; on failures containers start unchanged."""
 
     # The NRI plugin.
     nri: Annotated[
@@ -159,7 +159,7 @@ class RuntimeSettings(Section, frozen=True):
 
 
 class DraSettings(Section, frozen=True):
-    """The driver `node.cotenant.dev`. The cluster's scheduler allocates; the agent publishes and prepares."""
+    """The settings of the driver `node.cotenant.dev`: the scheduler allocates claims, the agent prepares them."""
 
     on: Annotated[
         bool,
@@ -200,12 +200,12 @@ class DraSettings(Section, frozen=True):
 
     @property
     def plugin_dir(self) -> str:
-        """Folder of the driver's own socket: by the kubelet's convention plugins/ beside plugins_registry/."""
+        """The folder of the driver's own socket: by the kubelet's convention plugins/ next to plugins_registry/."""
         return str(PurePosixPath(self.registry_dir).parent / "plugins" / "node.cotenant.dev")
 
 
 class EnforcerSettings(Section, frozen=True):
-    """The agent of one node. Nothing is written to a cgroup or evicted while `dry_run` holds."""
+    """The settings of a node's agent; while `dry_run` is on, it neither writes to cgroups nor evicts."""
 
     dry_run: Annotated[
         bool,

@@ -1,1 +1,1 @@
-"""What touches the node: writes and their read-back, notes of original values, evictions, kernel settings."""
+"""The modules that change the node: cgroup writes, the journal of original values, evictions, kernel settings."""

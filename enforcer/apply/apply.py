@@ -1,13 +1,14 @@
-"""EDGE: writes what was settled, reads it back, and gives it back.
+"""EDGE: writes what was settled to cgroups, reads it back, and restores it.
 
     applier = Applier(hierarchy, Journal(folder), dry_run=False)
     done = applier.apply([step.plan for step in steps], seen)      each tick
     observer.read(pods, applications, facts, fresh=applier.overridden_knobs)   the next one
     applier.restore()                                            SIGTERM, or a policy that is too old
 
-Nothing is touched whose original value is not on disk. At most one write per knob a tick, also when others write it;
-what the kernel refuses is read again and tried a second time in the same tick, then reported. A refusal is an answer
-(`Done`), never an exception; only running out of files is: `NodeUnreadable`, skip the tick.
+No knob is written before its original value is on disk. Each knob is written at most once per tick, also when others
+write it; a value that the kernel refuses is tried a second time in the same tick after a new reading, then reported. A
+refusal is a result (`Done`), never an exception; `NodeUnreadable` is raised only if no more files can be opened: skip
+the tick then.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ _NOWHERE: Final = Observation(0.0, 0.0, NodeReading("", (), 0, 0))
 
 @dataclass(frozen=True, slots=True)
 class _RefusedValue:
-    """A value that the kernel refused in both tries of a tick; not tried again before (monotonic)."""
+    """A value that the kernel refused twice in a tick; it is not tried before `not_before` (monotonic seconds)."""
 
     value: Value
     not_before: float
@@ -75,7 +76,7 @@ class _Pass:
 
 
 class Applier:
-    """Writes, reads back and restores knobs. For one thread."""
+    """Writes, reads back and restores the values of knobs; for use by a single thread."""
 
     def __init__(
         self,
@@ -84,7 +85,7 @@ class Applier:
         dry_run: bool = True,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Create an applier; in a dry run it returns what would be written, and restores nothing."""
+        """Create an applier; in a dry run it only returns what it would write, and restores nothing."""
         self._hierarchy, self._journal, self._dry_run, self._monotonic = hierarchy, originals, dry_run, monotonic
         self._lost = originals.lost
         self._held: frozenset[Place] = frozenset()
@@ -100,11 +101,14 @@ class Applier:
 
     @property
     def overridden_knobs(self) -> frozenset[Place]:
-        """Knobs to read in the next tick: those that carry the agent's value, and those that were just written."""
+        """The knobs to read in the next tick: those with a value of the agent, and those that were just written."""
         return self._held
 
     def apply(self, plans: Sequence[StrategyPlan], observation: Observation) -> list[Done]:
-        """Make it so: settle, note, write, read back; [] when nothing changed. NodeUnreadable when files run out."""
+        """Write what the plans want and return the results; raise NodeUnreadable if no more files can be opened.
+
+        The original values are saved first, and each value is read back.
+        """
         self._journal.beat()
         notes = self._journal.notes
         if not self._dry_run and self._lost and observation.kubepods is not None:
@@ -142,7 +146,7 @@ class Applier:
         return self._mark_repeated([*settled.refused, *first.done, *failures])
 
     def restore(self) -> list[Done]:
-        """Restore every original value without an observation. What cannot be restored stays in the journal."""
+        """Restore every original value; a value that cannot be restored stays in the journal."""
         if self._dry_run:
             return []
         try:
@@ -153,10 +157,11 @@ class Applier:
     # --- what is known beforehand ------------------------------------------------------------------------------------
 
     def _strays(self, notes: Notes, observation: Observation) -> tuple[dict[CgroupPath, GroupReading], set[CgroupPath]]:
-        """Noted cgroups missing from the observation: those that exist, read now, and those that do not.
+        """Return readings of noted cgroups that the observation lacks, and the noted cgroups that are gone.
 
-        Without those of pods that a known list does not name: the API server forgets a pod that is deleted by force,
-        or with its Node, while its containers run through their grace period. They keep what they have until then.
+        Cgroups of pods that are missing from a known list of pods are left out: the API server forgets a pod that is
+        deleted by force, or with its Node, while its containers run through their grace period. They keep their values
+        until then.
         """
         readings: dict[CgroupPath, GroupReading] = {}
         removed = set()
@@ -173,7 +178,7 @@ class Applier:
         return readings, removed
 
     def _knobs(self, path: CgroupPath, knobs: Iterable[Knob]) -> dict[Knob, Value] | None:
-        """Present values; None when the cgroup is gone. Idle ones show no shares."""
+        """Return the present values of a cgroup, without shares if it is idle; None if the cgroup is gone."""
         read = {knob: self._hierarchy.read_knob(path, knob) for knob in {*knobs, Knob.CPU_IDLE}}
         if Unavailable.GONE in read.values() and set(read.values()) <= {Unavailable.GONE, Unavailable.ABSENT}:
             return None
@@ -183,7 +188,7 @@ class Applier:
         return present
 
     def _newer(self, settled: Settled, groups: dict[CgroupPath, GroupReading]) -> dict[CgroupPath, GroupReading]:
-        """Cgroups whose knobs that are to be written, or memory in use, are not what they were when they were read."""
+        """Return new readings of cgroups to write whose values or memory usage have changed since the observation."""
         newer = {}
         for path in {write.path for write in settled.writes}:
             knobs = {write.knob for write in settled.writes if write.path == path}
@@ -197,7 +202,7 @@ class Applier:
         return newer
 
     def _read_again(self, first: _Pass, groups: dict[CgroupPath, GroupReading]) -> dict[CgroupPath, GroupReading]:
-        """Fresh readings of what was written and refused, of the cgroups above, and of all below, named or not."""
+        """Return fresh readings of written and refused cgroups, and of all above and below the refused ones."""
         knobs = {write.knob for write, _ in first.refused} | {Knob.CPU_QUOTA, Knob.CPU_BURST}
         refused = {write.path for write, _ in first.refused}
         paths = {path for path, _ in first.settled} | refused
@@ -216,7 +221,7 @@ class Applier:
 
     # --- writing -----------------------------------------------------------------------------------------------------
     def _carry_out(self, settled: Settled) -> _Pass:
-        """Save the notes, write in order, delete the notes of restored values and of removed cgroups."""
+        """Save the notes, write in order, and delete the notes of restored values and of removed cgroups."""
         writing = _Pass()
         writes = settled.writes
         if self.denied and self._monotonic() < self._denied_until:
@@ -251,7 +256,7 @@ class Applier:
         return writing
 
     def _remember(self, writing: _Pass) -> list[Done]:
-        """Refused values, which are returned, wait longer each time; of what is not noted any more nothing is kept."""
+        """Return the refused writes, whose next try is delayed; forget the state of knobs without a note."""
         now, notes, failures = self._monotonic(), self._journal.notes, []
         failed = {p: f for p, f in self._failed.items() if p in notes and p not in writing.settled}
         for write, refused in writing.refused:
@@ -305,7 +310,7 @@ class Applier:
             writing.done.append(_answer(write, WriteOutcome.DENIED, refused, self.denied))
 
     def _cpus_instead(self, write: KnobWrite, refused: WriteAnswer) -> str:
-        """The list that comes to the same as one that the kernel refuses, "" = none."""
+        """Return an equivalent CPU list that the kernel accepts in place of the refused one; "" if there is none."""
         if write.knob is not Knob.CPUSET_CPUS or not refused:
             return ""
         if write.value == "":  # v2: a list cannot be cleared while tasks run; all CPUs come to the same
@@ -353,5 +358,5 @@ class Applier:
 
 
 def _answer(write: KnobWrite, outcome: WriteOutcome, refused: int = 0, message: str = "") -> Done:
-    """Return the result of a write; refused: errno, 0 = none."""
+    """Return the result of a write; `refused` is the kernel's errno, 0 if it accepted the value."""
     return Done.of(write, outcome, before=write.present, errno=refused, message=message)

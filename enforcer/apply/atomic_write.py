@@ -1,8 +1,8 @@
-"""EDGE: notes of what the agent changed beyond cgroups, of which none is lost.
+"""EDGE: the files that record what the agent changed outside cgroups.
 
-Version 1 of these notes has no field `version`; a later one is a JSON object with it. A note of a newer agent is left
-as it is, and its keeper then changes nothing: what it set could not be noted without losing what the newer agent noted.
-A damaged note is set aside.
+A file of version 1 has no field `version`; a later one is a JSON object with it. A file of a newer agent is left as it
+is, and its keeper then changes nothing, because a record of its change would lose the newer agent's. A damaged file is
+renamed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NoteT = TypeVar("NoteT")
 
 
 def set_aside(path: Path, why: object) -> str:
-    """Keep a file that cannot be used as NAME.damaged; what to tell a person."""
+    """Rename a file that cannot be used to NAME.damaged, and return a message about it."""
     with contextlib.suppress(OSError):
         path.replace(path.with_name(f"{path.name}.damaged"))
     return f"{path} cannot be used ({why}); it was set aside as {path.name}.damaged"
@@ -33,7 +33,7 @@ def set_aside(path: Path, why: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SurfaceNote(Generic[NoteT]):
-    """A note. damaged: what was set aside, for people; newer: why nothing may be changed; else ""."""
+    """The file's records; `damaged`: what was renamed and why; `newer`: why nothing may be changed; "" if not."""
 
     records: NoteT
     damaged: str = ""
@@ -45,7 +45,7 @@ class _NoteHead(msgspec.Struct):
 
 
 def read_note(path: Path, decode: Callable[[bytes], NoteT], empty: NoteT) -> SurfaceNote[NoteT]:
-    """The note's records; `empty` when there is none, when it is damaged, or when a newer agent wrote it."""
+    """Return the records of the file, or `empty` if it is missing, damaged, or written by a newer agent."""
     try:
         text = path.read_bytes()
     except FileNotFoundError:

@@ -1,10 +1,10 @@
-"""EDGE: a queue of pods to end and the thread that works on it, so that a slow answer never holds up a tick.
+"""EDGE: a queue of pods to evict and the thread that works on it, so that a slow answer never delays a tick.
 
     put(eviction, request) --> the subclass's thread --> answers()
 
-Who ends them differs: the API server (`Evictor`) or the runtime (`runtime.container_stopper`). A disruption budget's
-refusal (429) is an answer and not tried again here: the strategy learns of it, takes another pod, and asks anew for
-this one later.
+Either the API server evicts a pod (`Evictor`), or the runtime stops its containers (`runtime.container_stopper`). A
+disruption budget's refusal (429) is an answer and is not retried here: the strategy learns of it, chooses another pod,
+and requests this eviction again later.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ ANSWER_SECONDS: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class EvictionAnswer:
-    """The answer to an eviction: the outcome as a single word, and the reason.
+    """The answer to an eviction request: `outcome` is a single word, `message` the reason.
 
-    answered: whether the eviction was decided; False: no answer arrived, or too many waited. retry_after_seconds: how
-    long the refusing server wants to be left alone, 0 if not given.
+    `answered` is False if no answer arrived or the queue was full. `retry_after_seconds`: how long the refusing server
+    asks the client to wait before the next request, 0 if it did not say.
     """
 
     eviction: Evict
@@ -48,10 +48,10 @@ class EvictionAnswer:
 
 
 class EvictionQueue(ABC, Generic[RequestT]):
-    """Works on one pod after the other, from `start` to `stop`."""
+    """A queue of evictions whose thread handles one pod after the other between `start` and `stop`."""
 
     def __init__(self, thread_name: str, refusal: str) -> None:
-        """refusal: outcome of what is not done."""
+        """Create the queue; `refusal` is the outcome of a request that is dropped."""
         self._refusal = refusal
         self._queue: queue.Queue[tuple[Evict, RequestT] | None] = queue.Queue(WAITING)
         self._answers: queue.SimpleQueue[EvictionAnswer] = queue.SimpleQueue()
@@ -59,14 +59,14 @@ class EvictionQueue(ABC, Generic[RequestT]):
 
     @abstractmethod
     def _run(self) -> None:
-        """Answer each of `_requests`; must not raise: a dead thread would drop evictions silently."""
+        """Answer each request of `_requests`; must not raise, because a dead thread would drop evictions silently."""
 
     def start(self) -> None:
         """Start the thread that evicts."""
         self._thread.start()
 
     def put(self, eviction: Evict, request: RequestT) -> None:
-        """Put a pod into the queue, or refuse it at once when too many wait."""
+        """Put a pod into the queue, or refuse it at once if the queue is full."""
         try:
             self._queue.put_nowait((eviction, request))
         except queue.Full:
@@ -80,7 +80,7 @@ class EvictionQueue(ABC, Generic[RequestT]):
         return answers
 
     def stop(self, timeout_seconds: float = 5.0) -> None:
-        """Work no more; what waits is dropped."""
+        """Stop the thread and drop the requests that still wait."""
         while not self._queue.empty():
             try:
                 self._queue.get_nowait()
@@ -104,20 +104,21 @@ class EvictionQueue(ABC, Generic[RequestT]):
 
 
 class Evictor(EvictionQueue[Create]):
-    """Asks the API server: outcome asked, gone (it had left, or was another pod of that name) or refused.
+    """The queue that requests evictions from the API server; its outcomes are asked, gone or refused.
 
-    A conflict over anything but the uid (the server gave up trying) is a refusal: the pod is there.
+    Gone: the pod does not exist any more, or another pod has its name. A conflict (409) over anything but the uid
+    counts as a refusal, because the pod still exists.
     """
 
     def __init__(self, client: KubeClient) -> None:
-        """The thread starts with `start`; `client` itself stays the caller's."""
+        """Create the queue; `start` starts its thread, and the caller must close `client`."""
         super().__init__("evictions", "refused")
         patience = max(client.settings.timeout_seconds, ANSWER_SECONDS)
         self._client = client.sibling(msgspec.structs.replace(client.settings, retries=0, timeout_seconds=patience))
         self._writer = Writer(self._client, FIELD_MANAGER)
 
     def stop(self, timeout_seconds: float = 5.0) -> None:
-        """Ask no more; what waits is dropped."""
+        """Stop requesting evictions and drop the requests that still wait."""
         super().stop(timeout_seconds)
         self._client.close()
 

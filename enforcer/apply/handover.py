@@ -1,17 +1,17 @@
 """EDGE: one agent writes on a node, and the next one takes over from it without a gap.
 
-    SIGTERM while another agent stands by    the agent leaves at once; all values stay, the next one has the journal
-    ... that uses another state folder       likewise; what it could not tell from the kubelet's own goes back first
-    SIGTERM, and nobody stands by            it works on for enforcer.handover_seconds, then gives everything back
-    SIGINT, or handover_seconds is 0         it gives everything back at once
+    SIGTERM while another agent stands by    the agent ends at once; all values stay, the next agent has the journal
+    ... with another state folder            it ends at once; only best effort's values stay, the others are restored
+    SIGTERM, and no agent stands by          it keeps running for enforcer.handover_seconds, then restores everything
+    SIGINT, or handover_seconds is 0         it restores everything at once
 
-Nothing on a node outlives a container but another container. So the next agent must be there before this one ends (a
-DaemonSet with maxSurge): it stands by, ready, until the node is free.
+Nothing keeps running on a node after a container has ended except another container. So the next agent must run before
+this one ends (a DaemonSet with maxSurge): it stands by, ready, until the node is free.
 
-Two locks of the kernel say who is there. They are on the cgroup tree, not in the state folder, so that agents with
-different folders see each other, and they go with their process, however it dies: the agent holds the folder in which
-the kubelet's tree is, who stands by holds `cgroup.procs` in it. An agent in a dry run writes nothing: it holds neither,
-and nobody leaves values to it.
+Two file locks of the kernel show which agents run. They are on the cgroup tree, not in the state folder, so that agents
+with different folders see each other; the kernel releases them however the process dies. The agent that writes locks
+the folder that has the kubelet's tree, an agent that stands by locks `cgroup.procs` in it. An agent in a dry run writes
+nothing: it takes neither lock, and no agent leaves values to it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _NONE: Final = -1
 
 
 class NodeLock:
-    """The right to write on this node, by file locks; for use by a single thread."""
+    """The right of one agent to write on this node, by file locks; for use by a single thread."""
 
     def __init__(self, settings: EnforcerSettings) -> None:
         root = Path(settings.cgroup_root)
@@ -57,7 +57,7 @@ class NodeLock:
         self._turn = self._waiting = self._heir = _NONE
 
     def take(self) -> bool:
-        """Take the node if no other agent writes here or uses our state folder; whether it is ours now."""
+        """Lock the node unless another agent writes here or uses the state folder; return whether it is locked."""
         if self._writes and self._turn == _NONE:
             free, self._turn = _try_lock_path(self._tree)
             if not free:
@@ -74,13 +74,13 @@ class NodeLock:
         return free
 
     def stand_by(self) -> None:
-        """Let the agent that writes know that it may leave its values to us."""
+        """Show the agent that writes on this node that this agent waits to take over its values."""
         if self._writes and self._waiting == _NONE:
             _, self._waiting = _try_lock_path(self._tree / "cgroup.procs")
             _, self._heir = _try_lock_path(self._state)
 
     def inherited_fields(self) -> bool:
-        """Return whether the waiting agent uses our state folder, so that it will have the journal."""
+        """Return whether the waiting agent uses the same state folder, so that it will have the journal."""
         free, lock = _try_lock_path(self._state)
         _unlock(lock)
         return not free
@@ -99,7 +99,7 @@ class NodeLock:
 
 
 def _try_lock_path(path: Path) -> tuple[bool, int]:
-    """Lock a path; return whether it is free, and the lock. One that is not there, or may not be opened, is free."""
+    """Try to lock a path; return whether it is free, and the lock. A path that cannot be opened counts as free."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -119,7 +119,7 @@ def _unlock(file: int) -> None:
 
 @contextlib.contextmanager
 def node_lock(settings: SettingSections, wait: Callable[[float], bool]) -> Iterator[NodeLock | None]:
-    """The node, once it is free; None if a stop was requested before. UsageError if standing by is disabled."""
+    """Yield the lock of the node once it is free, or None on a stop; UsageError if standing by is disabled."""
     lock = NodeLock(settings.section(EnforcerSettings))
     try:
         is_ours = lock.take()
@@ -143,7 +143,7 @@ def node_lock(settings: SettingSections, wait: Callable[[float], bool]) -> Itera
 
 
 class AgentStop:
-    """A signal's effect. asked: the end now; hands_over: its values stay; to_stranger: for one without the journal."""
+    """The effect of a signal. `asked`: end now; `hands_over`: the values stay; `to_stranger`: the journal does not."""
 
     def __init__(self, signals: Ending, lock: NodeLock, settings: EnforcerSettings) -> None:
         self._signals, self._turn = signals, lock
@@ -152,7 +152,7 @@ class AgentStop:
         self.asked = self.hands_over = self.to_stranger = False
 
     def wait(self, seconds: float) -> bool:
-        """Wait for the next tick; whether the agent ends instead."""
+        """Wait for the next tick; return whether the agent must end instead."""
         if self._since is None:
             came = self._signals.wait(seconds)
         else:
@@ -168,5 +168,5 @@ class AgentStop:
         return self.asked
 
     def wake(self) -> None:
-        """End a wait early."""
+        """End the current wait early."""
         self._signals.wake()

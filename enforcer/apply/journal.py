@@ -1,20 +1,20 @@
-"""EDGE: the note of original values that outlives the agent, so that its death leaves nothing behind.
+"""EDGE: the journal, a file of original values that outlives the agent, so that they can be restored after its death.
 
     with Journal(folder, boot_id) as journal:
-        journal.save(notes)             before the first write of what they note
+        journal.save(notes)             before the first write of the knobs that they list
 
-One JSON file, replaced whole (temporary file, fsync, rename), so it is never half written. A new value of a knob that
-is noted already is not worth an fsync: the page cache outlives the agent, and no cgroup outlives a reboot. A file of
-another boot is nothing: its cgroups are gone. One agent a folder: the second is refused, the kernel lets go of the lock
-when the first dies, however it dies.
+It is one JSON file that is replaced as a whole (temporary file, fsync, rename), so it is never half written. A new
+value of a knob that the file already lists needs no fsync: the page cache outlives the agent, and no cgroup outlives a
+reboot. A file of another boot is ignored, because its cgroups are gone. Only one agent uses a folder: a second one is
+refused, and the kernel releases the lock of the first one however it dies.
 
     {"version": 2, "boot": "...", "notes": [{"path", "knob", "level", "original", "written", "strategy"}, ...]}
 
-Notes are read one by one, whichever version wrote the file: one that this version cannot use (a knob of a newer agent,
-a value that no agent writes) is set apart, named in `complaints`, and written again as it was, for the agent that knows
-it. Only a file that is no such JSON at all is set aside and named in `damaged` at every reading until new notes are
-saved. In both cases the applier then also gives back by what the kubelet would have set. Version 1 had no field
-`version`, and is read alike; raise VERSION when the meaning of a field changes, and never reuse a field's name.
+Notes are read one by one, whichever version wrote the file: a note that this version cannot use (a knob of a newer
+agent, a value that no agent writes) is named in `complaints` and kept unchanged in the file, for the agent that
+understands it. A file that is not such JSON is renamed, and named in `damaged` at every reading until new notes are
+saved. In both cases the applier also restores the values that the kubelet would have set. Version 1 had no field
+`version` and is read likewise; raise VERSION when the meaning of a field changes, and never reuse a field's name.
 """
 
 from __future__ import annotations
@@ -56,17 +56,16 @@ class _Entry(msgspec.Struct, frozen=True):
 
 
 class OriginalValues:
-    """One file, one agent. `damaged`: why the file of the run before could not be used, "" = it could.
+    """The journal of one agent: the original value of each knob that it has changed, saved in a file.
 
-    `lost`: whether values may stand on this node that nothing usable is noted of: nobody has noted anything here since
-    the machine booted, or not all of it can be read.
+    `damaged` says why the file of the previous run could not be used; "" if it could. `lost` is True if the node may
+    have values of an agent that no usable note records: nothing was recorded since the boot, or a part cannot be read.
     """
 
     def __init__(self, folder: Path, boot_id: str = "", wait_for_lock: bool = True) -> None:
-        """Take the folder and read what is there.
+        """Lock the folder and read its file; UsageError if another agent has it, StoreError if it is unusable.
 
-        UsageError when another agent holds it; StoreError when the folder cannot be used at all. wait_for_lock False:
-        the watchdog's way to read what an agent that stands still has left.
+        With `wait_for_lock` False the folder is not locked: so the watchdog reads the values of an agent that hangs.
         """
         self._folder, self._boot = folder, boot_id
         self.damaged, self.lost = "", False
@@ -126,7 +125,7 @@ class OriginalValues:
         return notes
 
     def save(self, notes: Notes) -> None:
-        """Replace the file whole. StoreError when it cannot be written: what it does not note must not be touched."""
+        """Save the notes if they have changed. On a StoreError the knobs that they list must not be changed."""
         present = None
         with contextlib.suppress(OSError):  # a watchdog may have replaced it while the agent was suspended
             present = _identity((self._folder / FILE).stat())
@@ -134,7 +133,7 @@ class OriginalValues:
             self.begin(notes)
 
     def begin(self, notes: Notes) -> None:
-        """`save` also what is noted already, or nothing: after that a damaged file is made good."""
+        """Write the notes even if they have not changed, so that a valid file replaces a damaged one."""
         target = self._folder / FILE
         entries = [msgspec.Raw(msgspec.json.encode(note)) for note in notes.values()]
         text = msgspec.json.encode(_File(self._boot, [*entries, *self._unusable], VERSION))
@@ -161,7 +160,7 @@ class OriginalValues:
 
 
 def _identity(status: os.stat_result) -> _Identity:
-    """Inode, time and size: an inode is used again, and two files of one tick of the kernel's clock have one time."""
+    """Return inode, time and size of a file: an inode is reused, and two files may have the same time."""
     return status.st_ino, status.st_mtime_ns, status.st_size
 
 
@@ -181,7 +180,7 @@ def _lock_folder(folder: Path) -> int:
 
 
 def _describe_entry(raw: msgspec.Raw) -> str:
-    """An entry as far as it says what it is of."""
+    """Return the knob and cgroup of an entry that cannot be used, if it can be decoded that far."""
     try:
         entry = msgspec.json.decode(raw, type=_Entry)
     except UNUSABLE:

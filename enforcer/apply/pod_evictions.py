@@ -1,12 +1,12 @@
-"""EDGE: pods that must leave: asked by the API server, and while memory runs out ended by the container runtime.
+"""EDGE: evictions through the API server, and, while memory runs out, through the container runtime.
 
-    decided.evictions --admitted--> Evictor (Eviction API) --refused, no answer, nobody to ask--> ContainerStopper (CRI)
-    decided.urgent, while the API server has not answered for a long time -----------------------> ContainerStopper
-    refusals --> Observation.eviction_refusals of the next decision, which takes another pod
+    decided.evictions --admitted--> Evictor (Eviction API) --refused, no answer, no server--> ContainerStopper (CRI)
+    decided.urgent, while the API server has not answered for a long time -----------------> ContainerStopper
+    refusals --> Observation.eviction_refusals of the next decision, which chooses another pod
 
-The second way is there only where `enforcer.stop_containers` is on, only for pods labelled BE, and only while the very
-tick still says that memory runs out: the kernel would otherwise choose a victim, and it may be anybody. A disruption
-budget is no reason to let it. What is done is told with the reason that the API server gave.
+The runtime is used only if `enforcer.stop_containers` is on, only for pods labelled BE, and only while the current tick
+says that memory runs out: otherwise the kernel would choose a victim, which may be any process. So it is used despite a
+disruption budget. The report has the reason that the API server gave.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ReportEviction = Callable[[Evict, str, str, float, PodSpec | None], None]
 
 @dataclass(slots=True)
 class PodEvictions:
-    """The agent's thread uses it. evictor: None without an API server; stopper: None unless the settings want it."""
+    """The evictions of one agent, for its thread; `evictor` is None without an API server, `stopper` unless enabled."""
 
     settings: EnforcerSettings
     report: ReportEviction
@@ -68,10 +68,10 @@ class PodEvictions:
                 queue.stop()
 
     def refusals(self, observation: Observation) -> dict[str, RefusedEviction]:
-        """Report the answers that came since; pods, by uid, that the decision must not count on now.
+        """Report new answers and return the refused evictions, by pod uid, that may not be requested again yet.
 
-        One that memory cannot wait for goes to the runtime instead, where the settings permit it: it counts as refused
-        only once memory does not run out any more, or the runtime refuses too.
+        An urgent refused eviction is passed to the runtime if the settings allow it: it counts as refused only once
+        memory no longer runs out, or the runtime refuses too.
         """
         pods = {pod.spec.uid: pod.spec for pod in observation.pods}
         for answer in self.evictor.answers() if self.evictor else ():
@@ -89,7 +89,7 @@ class PodEvictions:
         }
 
     def step(self, decided: TickDecision, observation: Observation) -> None:
-        """Do one tick's work: report the outcome of earlier evictions, request those that are admitted now."""
+        """Do one tick's work: report outcomes of earlier evictions, and request those that are admitted now."""
         self.refusals(observation)
         pods = {pod.spec.uid: pod.spec for pod in observation.pods}
         urgent = {eviction.uid for eviction in decided.urgent}
@@ -135,9 +135,9 @@ class PodEvictions:
         return self.stopper is not None or (self.settings.stop_containers and self.settings.dry_run)
 
     def _take(self, answer: EvictionAnswer, pod: PodSpec | None, observation: Observation) -> None:
-        """Report the API server's answer; return the rate limit's token when it evicted nobody.
+        """Report the API server's answer; if it evicted no pod, return the token to the rate limit.
 
-        A refused eviction is left to the runtime when it is urgent and that is permitted; else the pod rests.
+        An urgent refused eviction is left to the runtime if that is permitted; else it is not requested for a while.
         """
         self._unanswered.pop(answer.eviction.uid, None)
         self.report(answer.eviction, answer.outcome, answer.message, observation.wall_seconds, pod)
@@ -152,7 +152,7 @@ class PodEvictions:
             self._resting.pop(answer.eviction.uid, None)
 
     def _note_refusal(self, answer: EvictionAnswer, observation: Observation) -> None:
-        """Let the pod rest: no eviction of it is requested for a while, longer after each refusal in a row."""
+        """Request no eviction of the pod for a while, which gets longer with each refusal in a row."""
         uid = answer.eviction.uid
         self._resting[uid] = after_refusal(
             self._resting.get(uid),

@@ -1,11 +1,11 @@
-"""EDGE: the kernel's resctrl file system: groups of ours, their schemata, the tasks in them. Not verified on hardware.
+"""EDGE: the kernel's resctrl file system: the agent's groups, their schemata and tasks. Not verified on hardware.
 
     /sys/fs/resctrl/schemata, info/L3/cbm_mask             what the processor offers
     /sys/fs/resctrl/BE/{schemata,tasks}                     a group: made by mkdir, one line per write, one task a write
 
-Reversible: groups that we made are noted in a file before they are made; taking one away moves its tasks to the root
-group. A group that was there before us is not touched. Kernel's refusals: ENOSPC without a free class of service,
-EINVAL for schemata it does not take (the reason stands in info/last_cmd_status), ESRCH for a task that has ended.
+Groups are recorded in a file before they are made, so that they can be removed; removing one moves its tasks to the
+root group. A group that another program made is not touched. The kernel refuses with ENOSPC if there is no free class
+of service, EINVAL for invalid schemata (info/last_cmd_status has the reason), and ESRCH for a task that has ended.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ _LINE: Final = re.compile(r"(L3|MB):([0-9]+=[0-9a-f]+)(;[0-9]+=[0-9a-f]+)*")
 
 
 class KernelFiles:
-    """The operations on the file system; every method raises OSError with the kernel's errno."""
+    """The operations on the resctrl file system; every method raises OSError with the kernel's errno."""
 
     def names(self, path: Path) -> list[str]:
-        """Folders and files of a folder."""
+        """Return the names of the folders and files in a folder."""
         return os.listdir(path)  # noqa: PTH208 - names alone are wanted
 
     def read(self, path: Path) -> str:
-        """A file's text."""
+        """Return the text of a file."""
         return path.read_text()
 
     def write(self, path: Path, text: str) -> None:
-        """Write a text without O_CREAT, which would hide that the file does not exist."""
+        """Write a text to an existing file; a missing file is an error, so O_CREAT is not used."""
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CLOEXEC), "w") as file:
             file.write(text)
 
     def make(self, path: Path) -> None:
-        """Create a folder; OSError."""
+        """Create a folder."""
         path.mkdir()
 
     def remove(self, path: Path) -> None:
-        """Remove an empty folder; OSError."""
+        """Remove an empty folder."""
         path.rmdir()
 
 
@@ -61,7 +61,7 @@ Tasks = Callable[[str], Iterable[int]]
 
 
 def tasks_in(hierarchy: Hierarchy) -> Tasks:
-    """Threads of the node's cgroups."""
+    """Return a function that gives the thread ids of a cgroup of the node."""
     v1 = hierarchy.dialect.versions.get("cpu") is Version.V1
 
     def tasks(path: str) -> Iterator[int]:
@@ -72,7 +72,7 @@ def tasks_in(hierarchy: Hierarchy) -> Tasks:
 
 
 class ResctrlKeeper:
-    """Keeps Surface.RESCTRL. folder: for the note of groups that are ours. For one thread."""
+    """Applies and restores resctrl groups, whose names `folder` records; for use by a single thread."""
 
     surface: Final = Surface.RESCTRL
 
@@ -85,7 +85,7 @@ class ResctrlKeeper:
         self._ours, self._damaged, self._newer = note.records, note.damaged, note.newer
 
     def apply(self, wants: Iterable[SurfaceWant]) -> list[str]:
-        """Apply the wants; returns the errors as text. Unwanted groups go first: classes of service are scarce."""
+        """Apply the wants and return the errors as text; unwanted groups go first, as classes of service are few."""
         if self._newer:
             return [self._newer]
         groups = dict(values_of(wants, Surface.RESCTRL, ResctrlGroup))
@@ -94,7 +94,7 @@ class ResctrlKeeper:
         return wrong + [line for name, group in groups.items() for line in self._keep(name, group)]
 
     def restore(self) -> list[str]:
-        """No group of ours any more."""
+        """Remove every group of the agent and return the errors as text."""
         if self._newer:
             return [self._newer]
         return [line for name in sorted(self._ours) for line in self._remove(name)]
@@ -128,7 +128,7 @@ class ResctrlKeeper:
                     yield f"group {name}, task {task}: {self._reason(refused)}"
 
     def _make_group(self, name: str) -> bool:
-        """Make the group; False when one of that name exists that is not ours."""
+        """Create the group; return False if another program already has a group of that name."""
         exists = name in self._files.names(self._root)
         if exists:
             return name in self._ours
@@ -158,7 +158,7 @@ class ResctrlKeeper:
         return kernel_status if kernel_status and kernel_status != "ok" else str(refused.strerror)
 
     def _save(self, ours: frozenset[str]) -> None:
-        """Record our groups, as a whole or not at all; they are on disk on return."""
+        """Save the names of the agent's groups to disk, as a whole or not at all."""
         replace_atomically(self._note, msgspec.json.encode(sorted(ours)))
         self._ours = ours
 
@@ -168,7 +168,7 @@ def _group_names(text: bytes) -> frozenset[str]:
 
 
 def _settings(text: str) -> dict[tuple[str, int], int]:
-    """Numbers of schemata lines, padded or not, by (resource, domain); caches are hexadecimal, bandwidth is decimal."""
+    """Return the values of schemata lines by (resource, domain); cache masks are hexadecimal, bandwidth is decimal."""
     numbers: dict[tuple[str, int], int] = {}
     for line in text.splitlines():
         resource, _, domains = line.replace(" ", "").partition(":")

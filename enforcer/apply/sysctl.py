@@ -1,8 +1,8 @@
-"""EDGE: sets the machine's own kernel settings, below /proc/sys and vendor kernels' switches below /sys; restores them.
+"""EDGE: sets the machine's kernel settings below /proc/sys and vendor kernels' switches below /sys, and restores them.
 
-The value that stood there before us is noted in a file before the first write, so that a killed agent's successor gives
-it back. A value that somebody else changes afterwards is theirs: reported, and left as they set it. Keys are those of
-`SurfaceWant` with Surface.SYSCTL, and nothing but SETTINGS ever becomes a path:
+The original value is recorded in a file before the first write, so that the successor of a killed agent can restore it.
+A value that another program sets afterwards is reported and left. Keys are those of `SurfaceWant` with Surface.SYSCTL,
+and only a key of SETTINGS ever becomes a path:
 
     vm/min_free_kbytes, kernel/...    below /proc/sys
     sysfs/kernel/mm/...               below /sys
@@ -44,13 +44,13 @@ SETTINGS: Final = frozenset({"vm/min_free_kbytes", "vm/watermark_scale_factor", 
 
 @dataclass(frozen=True, slots=True)
 class SwitchFiles:
-    """proc_sys: /proc/sys of the machine; sysfs: its /sys."""
+    """The files of kernel settings below the machine's /proc/sys and /sys."""
 
     proc_sys: Path = Path("/proc/sys")
     sysfs: Path = Path("/sys")
 
     def read(self, key: str) -> str:
-        """Its present value. OSError; ENOENT where this kernel has none."""
+        """Return the present value of a setting; raise OSError, with ENOENT if this kernel does not have it."""
         if not key.startswith(FEATURES):
             return self._path(key).read_text().strip()
         name = key.removeprefix(FEATURES)
@@ -61,11 +61,11 @@ class SwitchFiles:
         return present
 
     def write(self, key: str, value: str) -> None:
-        """Write the value of a kernel switch; OSError when the kernel refuses it."""
+        """Write the value of a setting; raise OSError if the kernel refuses it."""
         (self._features() if key.startswith(FEATURES) else self._path(key)).write_text(value)
 
     def present(self) -> dict[str, str]:
-        """Switches that this kernel has and that may be read, scheduler features among them, with their values."""
+        """Return the readable settings of this kernel with their values, scheduler features included."""
         values = {key: value for key in SWITCHES if (value := self._text(self._path(key)))}
         for word in self._text(self._features()).split():
             values[f"{FEATURES}{word.removeprefix('NO_')}"] = word
@@ -86,7 +86,7 @@ class SwitchFiles:
 
 
 def is_setting(key: str) -> bool:
-    """Return whether this agent may write the setting."""
+    """Return whether this agent may write the setting `key`."""
     return key in SETTINGS or bool(key.startswith(FEATURES) and FEATURE_NAME.fullmatch(key.removeprefix(FEATURES)))
 
 
@@ -98,19 +98,19 @@ def is_value(key: str, value: str) -> bool:
 
 
 class OriginalSetting(msgspec.Struct, frozen=True):
-    """The original value, the value written, and the one it replaces: a write may not have taken place."""
+    """A setting's original value, the agent's value, and the value before the agent's last write."""
 
     original: str
     ours: str
     before: str = ""
 
     def may_read(self, present: str) -> bool:
-        """Return whether the agent may have set this value."""
+        """Return whether the present value may be one that the agent has set."""
         return present in (self.ours, self.before)
 
 
 class SysctlKeeper:
-    """Keeps Surface.SYSCTL. folder: for the note; root: /proc/sys; sysfs: /sys. For one thread."""
+    """Applies and restores kernel settings, with their original values in `folder`; for use by a single thread."""
 
     surface: Final = Surface.SYSCTL
 
@@ -120,7 +120,7 @@ class SysctlKeeper:
         self._kept, self._damaged, self._newer = note.records, note.damaged, note.newer
 
     def apply(self, wants: Iterable[SurfaceWant]) -> list[str]:
-        """Apply the wants; returns the errors as text."""
+        """Apply the wants and return the errors as text."""
         if self._newer:
             return [self._newer]
         values = {w.key: w.value for w in wants if w.surface is Surface.SYSCTL}
@@ -129,7 +129,7 @@ class SysctlKeeper:
         return [*wrong, *self._back_all(dropped), *(line for key in values for line in self._set(key, values[key]))]
 
     def restore(self) -> list[str]:
-        """Restore every original value."""
+        """Restore every original value and return the errors as text."""
         return [self._newer] if self._newer else list(self._back_all(list(self._kept)))
 
     def _back_all(self, keys: Iterable[str]) -> Iterator[str]:
@@ -159,12 +159,12 @@ class SysctlKeeper:
             yield f"{key}: {refused.strerror}"
 
     def _save(self, records: dict[str, OriginalSetting]) -> None:
-        """Record the original settings, as a whole or not at all; they are on disk on return."""
+        """Save the original values to disk, as a whole or not at all."""
         replace_atomically(self._note, msgspec.json.encode(records))
         self._kept = records
 
 
 def _records(text: bytes) -> dict[str, OriginalSetting]:
-    """The original settings of a note, those that this agent may write."""
+    """Return the original values in a record, only of settings that this agent may write."""
     records = msgspec.json.decode(text, type=dict[str, OriginalSetting])
     return {key: record for key, record in records.items() if is_setting(key)}

@@ -1,12 +1,12 @@
-"""EDGE: classes of outgoing traffic, by the kernel's own queueing (tc, htb) and packet marking (nft).
+"""EDGE: classes of outgoing traffic, by the kernel's queueing (tc, htb) and packet marking (nft).
 
-One htb root of ours on the device, one class below for each QoS class. A table of nft names the class of each packet
-after the address it comes from, before addresses are translated; the class is the packet's priority, which htb reads
-by itself, so that no filter is needed. What belongs to no class goes out unshaped.
+The agent sets one htb root on the device, with one class below for each QoS class. An nft table sets the class of each
+packet by its source address, before addresses are translated; the class is the packet's priority, which htb reads by
+itself, so that no filter is needed. Traffic that belongs to no class goes out unshaped.
 
-Reversible: only a device whose root is the kernel's own choice (handle 0:) is touched, and taking ours away brings that
-choice back. Ours is known by its handle and by the table's name, so a new agent finds and removes what a killed one
-left. Programs run only when something changes, and once a minute to see whether it still stands.
+Only a device whose root is the kernel's default (handle 0:) is touched, and removing the agent's root restores that
+default. The agent's root is known by its handle and the table's name, so a new agent finds and removes what a killed
+one left. Programs run only when something changes, and once a minute to check that the configuration is still in place.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Run = Callable[[list[str], str], str]
 
 
 def run(command: list[str], text: str = "") -> str:
-    """Run a program to its end."""
+    """Run a program to its end, with `text` as its input, and return its output."""
     done = subprocess.run(  # noqa: S603 - a fixed program; arguments are checked before
         command, input=text, capture_output=True, text=True, check=True, timeout=LONGEST_SECONDS
     )
@@ -45,7 +45,7 @@ def run(command: list[str], text: str = "") -> str:
 
 
 class TrafficKeeper:
-    """Keeps Surface.TRAFFIC. For one thread. `execute`: how programs are run (in another network namespace)."""
+    """Applies and removes traffic classes; for use by a single thread. `execute` runs a program, as `run` does."""
 
     surface: Final = Surface.TRAFFIC
 
@@ -57,7 +57,7 @@ class TrafficKeeper:
         self._looked_seconds = 0.0
 
     def apply(self, wants: Iterable[SurfaceWant]) -> list[str]:
-        """Apply the wants; returns the errors as text until the next try: when the wants change, and once a minute."""
+        """Apply the wants and return the errors as text; it retries when the wants change, and once a minute."""
         targets = dict(values_of(wants, Surface.TRAFFIC, Traffic))
         now = self._monotonic()
         due = now - self._looked_seconds >= RECHECK_SECONDS and bool(targets or self._wrong)
@@ -81,14 +81,14 @@ class TrafficKeeper:
         return self._wrong
 
     def restore(self) -> list[str]:
-        """No class of ours any more, on any device."""
+        """Remove the agent's classes from every device and return the errors as text."""
         wrong = [*self._remove_others(()), *self._try(["nft", "-f", "-"], _empty_table())]
         self._held, self._wrong = {}, []
         # Where programs that are missing are the only fault, none of our settings can be in force.
         return [] if all("No such file" in line for line in wrong) else wrong
 
     def _shape(self, device: str, traffic: Traffic) -> Iterator[str]:
-        """Root and classes as wanted; htb changes rates in place, so no packet is lost."""
+        """Create or change the root and its classes, and yield errors; htb changes rates without losing a packet."""
         try:
             # Handle of the device's root; ValueError when there is no such device.
             rows = self._qdiscs(["dev", device])
@@ -148,7 +148,7 @@ def class_commands(device: str, traffic: Traffic) -> Iterator[list[str]]:
     """Yield the tc commands that create the root class and a class for each of `traffic`, or change them in place.
 
     A class has its guaranteed rate (`least`) and its ceiling (`most`), in bits per second. Its quantum, in bytes, is
-    the rate / 80, which are the bytes of a tenth of a second as by htb's own default, within 1,514 and 60,000.
+    the rate / 80 (the bytes of a tenth of a second, as in htb's default), limited to 1,514..60,000.
     """
     total_bits = f"{traffic.total}bit"
     yield _class(device, HANDLE, ROOT_CLASS, f"rate {total_bits} ceil {total_bits} quantum 60000")
@@ -167,7 +167,7 @@ def _id(traffic_class: TrafficClass) -> str:
 
 
 def nft_program(shaped: dict[str, Traffic]) -> str:
-    """Text for `nft -f`: the whole table replaced in one transaction; without devices it is only removed."""
+    """Return the input of `nft -f` that replaces the table in one transaction; without devices it removes the table."""
     rules = []
     for device, traffic_class in [(device, c) for device, traffic in sorted(shaped.items()) for c in traffic.classes]:
         owned = [ipaddress.ip_address(address) for address in traffic_class.addresses]
@@ -189,10 +189,10 @@ def _empty_table() -> str:
 def read_uplink(
     own: Path = Path("/proc/self"), host: Path = Path("/proc/1"), sys: Path = Path("/sys")
 ) -> Uplink | None:
-    """Device of the IPv4 default route, and its link's speed.
+    """Return the device of the IPv4 default route, and its link speed.
 
-    None without such a route, and when the routes of own and host differ: then this is not the host's network, and what
-    is called eth0 here is another device there.
+    Return None if there is no such route, or if the routes of the processes `own` and `host` differ: then the agent is
+    not in the host's network namespace, and its eth0 is another device than the host's.
     """
     try:
         routes_here, routes_there = ((process / "net/route").read_text() for process in (own, host))

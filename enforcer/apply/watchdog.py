@@ -2,9 +2,10 @@
 
     python -m cotenant.enforcer.apply.watchdog --state-dir /var/lib/cotenant/enforcer --ttl-seconds 60
 
-A second, small process (a sidecar of the agent, or by hand) that reads nothing but the journal: the agent moves the
-time of its lock file each tick, and when that has not moved for the TTL by this process' own monotonic clock, what the
-journal notes is restored. An agent that comes back finds its values changed and goes on from there.
+It is a second, small process (a sidecar of the agent, or started by hand) that reads only the journal. The agent
+updates the time of its lock file in each tick. If that time has not changed for the TTL, by the watchdog's monotonic
+clock, the watchdog restores the values in the journal. An agent that recovers finds its values changed and continues
+from there.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ LOG_FORMAT: Final = "COTENANT_TELEMETRY__LOG_FORMAT"
 
 @dataclass(frozen=True, slots=True)
 class WatchedAgent:
-    """The agent to watch: its state folder and boot, and how long it may be silent."""
+    """The agent to watch: its state folder, the id of its boot, and how many seconds it may be silent."""
 
     folder: Path
     boot_id: str
@@ -47,7 +48,7 @@ def watch(
     report: Callable[[list[Done]], None],
     monotonic: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Run until `wait(seconds)` returns true; `report` gets the values that were restored."""
+    """Watch the agent until `wait(seconds)` returns True; pass the values that were restored to `report`."""
     beat, since = _beat(watched.folder), monotonic()
     while not wait(watched.ttl_seconds / 4):
         now = _beat(watched.folder)
@@ -60,7 +61,7 @@ def watch(
 
 
 def restore(watched: WatchedAgent, hierarchy: Hierarchy) -> list[Done]:
-    """Restore every value in the journal; [] when it is empty."""
+    """Restore every value in the journal and return the results; [] if the journal is empty."""
     try:
         originals = OriginalValues(watched.folder, watched.boot_id)
     except UsageError:  # the agent lives, but stands still
@@ -77,7 +78,7 @@ def _beat(folder: Path) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point: watch the agent's journal until SIGTERM or SIGINT; restore when the agent is silent for the TTL."""
+    """Watch the agent's journal until SIGTERM or SIGINT; restore its values when the agent is silent for the TTL."""
     about = (__doc__ or "").partition("\n")[0]
     parser = argparse.ArgumentParser("cotenant.enforcer.apply.watchdog", description=about)
     parser.add_argument("--state-dir", type=Path, default=Path("/var/lib/cotenant/enforcer"))
@@ -96,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _with_agent(wait: Callable[[float], bool], agent: int, ttl_seconds: float) -> Callable[[float], bool]:
-    """The same wait, which also ends once the process that started us is gone for longer than any giving back takes."""
+    """Return `wait`, which also ends once the agent has been gone for longer than it needs to restore its values."""
     alone = 0.0
 
     def agent_ended(seconds: float) -> bool:
@@ -109,7 +110,7 @@ def _with_agent(wait: Callable[[float], bool], agent: int, ttl_seconds: float) -
 
 
 def _print(done: list[Done]) -> None:
-    """A line for each; JSON where the agent's log lines are, without a log's libraries in this small process."""
+    """Print a line for each result, as JSON if the agent's log is JSON; a logging library would need more memory."""
     is_json = os.environ.get(LOG_FORMAT) == "json"
     for result in done:
         text = f"{result.outcome}: {result.path} {result.knob} = {result.value} {result.message}".rstrip()

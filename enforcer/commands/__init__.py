@@ -1,1 +1,1 @@
-"""Commands of a node: the agent, what it did, and the proxy before the container runtime."""
+"""The commands of a node: run the agent, show its status, and run the proxy in front of the container runtime."""

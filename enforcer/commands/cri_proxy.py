@@ -1,4 +1,4 @@
-"""`cotenant node cri-proxy`: stand between the kubelet and a container runtime that has no NRI."""
+"""`cotenant node cri-proxy`: a proxy between the kubelet and a container runtime that has no NRI."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def cri_proxy(
 ) -> None:
     """Pass every call of the kubelet on to the runtime, and give new containers of batch pods their limits.
 
-    Where the runtime has NRI (containerd 2), the node agent's plugin does the same and is the better choice: the
-    kubelet does not depend on it. Serves until interrupted.
+    If the runtime has NRI (containerd 2), prefer the node agent's NRI plugin, which does the same: the kubelet does not
+    depend on it. The proxy serves until it is interrupted.
     """
     import asyncio
 

@@ -1,4 +1,4 @@
-"""`cotenant node enforcer`: the agent of this node, in the foreground. The agent itself is the package `enforcer`."""
+"""`cotenant node enforcer`: the agent of this node, in the foreground. The package `enforcer` has the agent itself."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def enforcer(
     output: OutputOption = Format.TABLE,
     no_headers: NoHeadersOption = False,
 ) -> None:
-    """Run this node's agent. Writes nothing unless --write or the settings say so; what it set goes back at its end."""
+    """Run this node's agent. It writes only with --write or if the settings say so; its end restores every value."""
     flags = {
         "enforcer.dry_run": True if once else None if write is None else not write,
         "enforcer.policy_file": policy,
@@ -97,7 +97,7 @@ def enforcer(
 
 
 def _print_one_tick(settings: SettingSections, output: Format, *, headers: bool) -> None:
-    """Print what the agent would do, without writing; two ticks, for usage is the difference of two readings."""
+    """Print what the agent would write, without writing it; usage needs two readings, so this runs two ticks."""
     import os
 
     import msgspec

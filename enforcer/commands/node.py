@@ -1,4 +1,4 @@
-"""`cotenant node`: what this node's agent holds and why (status), decisions made again (replay), CPUs (topology)."""
+"""`cotenant node`: the agent's values and their reasons (status), replayed decisions (replay), CPUs (topology)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ REPLAY = Schema(
 
 @app.callback(epilog=examples("cotenant node status", "cotenant node replay observations.jsonl"))
 def node() -> None:
-    """What this node's agent holds on each pod and why; decisions of a recording made again; whose CPUs are."""
+    """Show the values that this node's agent enforces and why, replay recorded decisions, and draw the node's CPUs."""
 
 
 @app.command(
@@ -84,7 +84,7 @@ def status(
     output: OutputOption = Format.TABLE,
     no_headers: NoHeadersOption = False,
 ) -> None:
-    """Show, for every pod of this node, which values the agent holds there, what they go back to, and why."""
+    """Show, for every pod of this node, the values that the agent enforces, the original values, and the reasons."""
     settings = session_of(ctx).load({}).settings
     node_status = read_status(url, file or Path(settings.section(EnforcerSettings).state_dir) / "status.json")
     rows = list(status_rows(node_status))
@@ -106,9 +106,10 @@ def replay(
     output: OutputOption = Format.TABLE,
     no_headers: NoHeadersOption = False,
 ) -> None:
-    """Make the decisions of recorded observations again, and show each change.
+    """Replay the decisions of a recording, and show each change.
 
-    Exit code 3 when they differ from those recorded: then a strategy, its settings or its version is another.
+    The exit code is 3 if a decision differs from the recorded one, because a strategy, its settings or the version
+    differs.
     """
     from cotenant.enforcer.decide.registry import strategies
     from cotenant.enforcer.report.recorder import replay_recording
@@ -130,7 +131,7 @@ def replay(
 
 
 def read_status(url: str, file: Path) -> NodeStatus:
-    """The status from the agent at `url`, or from its file when `url` is empty. NoData when there is none."""
+    """Return the status from the agent at `url`, or from `file` if `url` is empty; raise NoData if there is none."""
     import msgspec
 
     from cotenant.enforcer.report.status import NodeStatus
@@ -158,7 +159,7 @@ def _fetch(url: str) -> bytes:
 
 
 def status_rows(node_status: NodeStatus) -> Iterator[dict[str, Any]]:
-    """One row for each value and each finding; a pod of which nothing is held has one row."""
+    """Yield a row for each value and each finding; a pod without either has one row."""
     for pod in node_status.pods:
         base = {
             "pod": f"{pod.namespace}/{pod.name}",
@@ -177,14 +178,14 @@ def status_rows(node_status: NodeStatus) -> Iterator[dict[str, Any]]:
 
 
 def _value(value: ValueInForce) -> dict[str, Any]:
-    """Cells of STATUS for one value that the agent holds."""
+    """Return the cells of STATUS for a value that the agent enforces."""
     original = "" if value.original is None else str(value.original)
     cells = {"knob": value.knob, "value": str(value.value), "strategy": value.strategy, "why": value.why}
     return cells | {"cgroup": value.cgroup, "original": original}
 
 
 def _heading(status: NodeStatus) -> Iterator[str]:
-    """Lines about the whole node: mode, policy and its age, what is not ready or not supported."""
+    """Yield lines about the whole node: mode, policy and its age, what is not ready or not supported."""
     age = "" if status.policy_age_seconds is None else f", {status.policy_age_seconds:.0f} s old"
     dry = "; dry run: nothing is written" if status.dry_run else ""
     yield f"node {status.node} at {status.updated}: {status.mode}, policy from {status.policy_origin}{age}{dry}"

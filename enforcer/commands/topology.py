@@ -1,4 +1,4 @@
-"""`cotenant node topology`: sockets, cores and threads of a node, and whose they are."""
+"""`cotenant node topology`: the sockets, cores and threads of a node, and which pod or pool owns each."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def topology(
     output: OutputOption = Format.TABLE,
     no_headers: NoHeadersOption = False,
 ) -> None:
-    """Draw the CPUs of a node: one cell per core, one letter per thread, and whose they are; list its devices."""
+    """Draw a node's CPUs, one cell per core and one letter per thread, with their owners; list its devices."""
     if bool(node) is (file is not None):
         raise UsageError("give the name of a node, or --topology FILE", fix="cotenant node topology NODE")
     settings = settings_of(ctx, None, kubeconfig, context)
@@ -83,12 +83,12 @@ def topology(
 
 
 def cpu_rows(cpus: Sequence[CpuOwner]) -> list[dict[str, Any]]:
-    """One row for each thread of a node."""
+    """Return one row for each hardware thread of a node."""
     return [{column.name: getattr(owner, column.name) for column in TOPOLOGY.columns} for owner in cpus]
 
 
 def cpu_drawing_lines(owners: Sequence[CpuOwner]) -> Iterator[str]:
-    """A drawing of a node's CPUs: a cell per core, a letter per thread, a legend of whose they are; no line ends."""
+    """Yield the lines of a drawing: a cell per core, a letter per thread, and a legend of owners; no line ends."""
     from cotenant.base.allocation.cpu_ownership import core_groups, legend, sign_of
 
     entries = legend(owners)

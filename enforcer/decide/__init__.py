@@ -1,1 +1,1 @@
-"""One tick's decision: strategies in turn, their wants merged and settled into writes. Pure."""
+"""The decision of one tick: strategies run in order, their wants are merged, and writes are derived. Pure."""

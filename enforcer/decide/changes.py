@@ -1,4 +1,4 @@
-"""Vocabulary of settle and apply: writes, notes of original values, outcomes. Pure.
+"""The vocabulary of settle and apply: writes, notes of original values, outcomes. Pure.
 
 Plan.wants -> settle -> Settled(writes, notes, refused) -> journal -> apply -> Done
 """
@@ -18,7 +18,7 @@ Place = tuple[CgroupPath, Knob]
 
 @dataclass(frozen=True, slots=True)
 class OriginalValue:
-    """A knob's original value. written: every value that the agent may have set since, newest last."""
+    """The original value of a knob, and in `written` every value that the agent may have set since, newest last."""
 
     path: CgroupPath
     knob: Knob
@@ -32,7 +32,7 @@ class OriginalValue:
 
     @property
     def place(self) -> Place:
-        """Return the key of the change."""
+        """The cgroup's path and the knob, as a key."""
         return self.path, self.knob
 
 
@@ -41,7 +41,7 @@ Notes = Mapping[Place, OriginalValue]
 
 @dataclass(frozen=True, slots=True)
 class KnobWrite(KnobValue):
-    """One knob to set now; writes are ordered. present: its value before the write, None = unknown."""
+    """A knob to write now, in this order; `present` is its value before the write, None if not known."""
 
     present: Value | None = None
     restores: bool = False
@@ -53,14 +53,14 @@ class KnobWrite(KnobValue):
 
 
 def wants_of(notes: Notes) -> tuple[Want, ...]:
-    """The previous agent's wants: each knob's newest value; not CPU shares, whose notes have the kernel's value too."""
+    """Return the previous agent's wants from its notes: the newest value of each knob, without CPU shares."""
     why = "held before this agent started"
     mine = (note for note in notes.values() if note.written and note.knob is not Knob.CPU_SHARES)
     return tuple(Want(n.path, n.knob, n.written[-1], n.level, n.strategy, why) for n in mine)
 
 
 class WriteOutcome(StrEnum):
-    """The outcome of a write or a want."""
+    """What became of a write or of a want."""
 
     WRITTEN = "written"
     WOULD_WRITE = "would-write"
@@ -84,7 +84,7 @@ class WriteOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Done(KnobValue):
-    """A write or want and what became of it. errno: of the kernel's refusal, 0 = none. found: read back, None = not."""
+    """A write or want with its outcome; `errno` is the kernel's, 0 if none; `found` is the value read back, or None."""
 
     outcome: WriteOutcome
     before: Value | None = None
@@ -97,13 +97,13 @@ class Done(KnobValue):
 
     @classmethod
     def of(cls, value: KnobValue, outcome: WriteOutcome, **more: Any) -> Done:
-        """Return what became of a write or a want."""
+        """Return the result of a write or a want."""
         return cls(value.path, value.knob, value.value, value.level, value.strategy, value.why, outcome, **more)
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The result of a tick; notes: the complete journal as it must be saved before the first write."""
+    """The writes of a tick; `notes` is the complete journal, which must be saved before the first write."""
 
     writes: tuple[KnobWrite, ...]
     notes: Notes

@@ -1,7 +1,7 @@
-"""What a best-effort container gets from its batch resources, and any pod from its assigned CPUs: one pure decision.
+"""Cgroup settings of a best-effort container from its batch resources, and of any pod from its assigned CPUs. Pure.
 
-Taken three times with the same answer: by the reconciling loop (`strategies.be_totals`), by the NRI plugin and by the
-CRI proxy, so that a container starts as the loop would make it. Koordinator's "batch resource" and "cpuset" hooks:
+The reconciling loop (`strategies.be_totals`), the NRI plugin and the CRI proxy all use this decision, so that a
+container starts with the values that the loop would set. Koordinator's "batch resource" and "cpuset" hooks:
 
     cpu.shares  = clamp(request_millicores * 1024 // 1000, 2, 262144)
     cpu.quota   = none if limit <= 0 else max(ceil(limit_millicores * 100 us / r), 1000 us)
@@ -10,19 +10,19 @@ CRI proxy, so that a container starts as the loop would make it. Koordinator's "
     pod         = the same of max(containers + native sidecars, largest init container + sidecars before it) and the
                   overhead of its RuntimeClass, which is used in the pod's cgroup; one without a limit: the pod has none
 
-Only pods labelled BE that ask for batch resources. Amounts are the containers' own batch requests and limits, as the
-pod was admitted with them. The annotation `extended-resource-spec` is all that a runtime sees; it can be changed while
-the pod runs, so where the containers' own amounts are known it may only narrow them: a smaller request, a smaller
-limit, or one where there was none. An annotation that cannot be read then changes nothing and is reported. The quota is
-none while best effort as a whole is held by policy cfsQuota: on cgroup v1 a pod's quota could not exceed its parent's,
-and the parent's moves every second. CPUs by annotation take the quota away from container and pod: on whole CPUs of its
-own it can only throttle.
+It applies only to pods labelled BE that request batch resources. Amounts are the containers' own batch requests and
+limits, as the pod was admitted. A runtime sees only the annotation `extended-resource-spec`; it can be changed while
+the pod runs, so if the containers' own amounts are known, the annotation may only reduce them: a smaller request or
+limit, or a limit where there was none. An annotation that cannot be read changes nothing and is reported. No quota is
+set while policy cfsQuota limits best effort as a whole: on cgroup v1 a pod's quota cannot exceed its parent's, which
+changes every second. A pod with CPUs by annotation gets no quota on itself and its containers, because on whole CPUs it
+could only throttle.
 
-A pod to which Kubernetes gives another class than BestEffort has limits of the kubelet's own, and containers without
-batch resources beside those with them: there nothing is taken away, and what has no batch amount is left as it is.
+A pod with another Kubernetes class than BestEffort has limits that the kubelet set, and may have containers without
+batch resources: no value of such a pod is removed, and a container without batch amounts is left as it is.
 
-Upstream counts neither native sidecars nor init containers, so that they run, and end, within what the others asked
-for. Ephemeral containers have no amounts: they get none, and live within the pod's.
+Koordinator counts neither native sidecars nor init containers, so they must fit into what the other containers
+requested. Ephemeral containers have no amounts: they get none, and share the pod's.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ BATCH_MEMORY: Final = EXTENDED_RESOURCES[Band.BATCH, Resource.MEMORY]
 class ContainerSettings:
     """The settings for a container or a pod; None = leave unchanged, NO_LIMIT = remove the limit.
 
-    cpu_quota: microseconds per 100 ms; memory_limit: bytes; cpuset_cpus: list such as "0-2,5". broken: the reason why
-    the annotation cannot be read, or ""; the pod is then left alone only if nothing else is known.
+    `cpu_quota` is in microseconds per 100 ms, `memory_limit` in bytes, `cpuset_cpus` a list such as "0-2,5". `broken`
+    says why the annotation cannot be read, else ""; then nothing is set unless the amounts are known from elsewhere.
     """
 
     cpu_shares: int | None = None
@@ -75,7 +75,7 @@ class ContainerSettings:
 
     @property
     def empty(self) -> bool:
-        """True if everything is left unchanged."""
+        """Whether the settings leave everything unchanged."""
         return (self.cpu_shares, self.cpu_quota, self.memory_limit, self.cpuset_cpus) == (None, None, None, None)
 
 
@@ -84,7 +84,7 @@ LEAVE: Final = ContainerSettings()
 
 @dataclass(frozen=True, slots=True)
 class BatchAmounts:
-    """Batch resources of one container; 0 = not set. Millicores and bytes."""
+    """The batch resources of one container, in millicores and bytes; 0 = not set."""
 
     request_millicores: int = 0
     limit_millicores: int = 0
@@ -102,14 +102,14 @@ class _Extended(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class PodDecision:
-    """The settings for a pod's own cgroup and those of its containers (by name, of every kind)."""
+    """The settings for a pod's own cgroup, and for its containers of all kinds by name."""
 
     pod: ContainerSettings = LEAVE
     containers: Mapping[str, ContainerSettings] = field(default_factory=dict)
 
 
 def decision(pod: PodSpec, policy: NodePolicy, cpu_ratio: float = 1.0) -> PodDecision:
-    """The whole pod at once; cpu_ratio: the node's CPU normalization ratio (below 1 counts as 1)."""
+    """Return the settings for a pod and its containers; `cpu_ratio` is the node's CPU normalization ratio."""
     if has_skip_hooks_label(pod):
         return PodDecision()
     inside = pod.every_container
@@ -136,29 +136,29 @@ def decision(pod: PodSpec, policy: NodePolicy, cpu_ratio: float = 1.0) -> PodDec
 def container_resources(
     pod: PodSpec, container: ContainerSpec, policy: NodePolicy, cpu_ratio: float = 1.0
 ) -> ContainerSettings:
-    """The settings for a container; one that the pod does not name is not counted in it, as ephemeral ones."""
+    """Return the settings for a container; one that the pod does not list is treated as an ephemeral container."""
     listed = any(c.name == container.name for c in pod.every_container)
     complete_pod = pod if listed else replace(pod, ephemeral_containers=(*pod.ephemeral_containers, container))
     return decision(complete_pod, policy, cpu_ratio).containers.get(container.name, LEAVE)
 
 
 def pod_resources(pod: PodSpec, policy: NodePolicy, cpu_ratio: float = 1.0) -> ContainerSettings:
-    """The settings for the pod's own cgroup: what its containers need at the same time; never its cpuset."""
+    """Return the settings for the pod's own cgroup: what its containers need at once; never a cpuset."""
     return decision(pod, policy, cpu_ratio).pod
 
 
 def has_skip_hooks_label(pod: PodSpec) -> bool:
-    """Return whether the pod asks hooks to leave it alone."""
+    """Return whether the pod has the label by which hooks leave it unchanged."""
     return pod.labels.get(SKIP_HOOKS_LABEL) == "true"
 
 
 def shares_of(millicores: int) -> int:
-    """Shares, in the unit of cgroup v1, of a request; 0 and less is the smallest."""
+    """Return the cgroup v1 CPU shares of a request; the smallest shares for a request of 0 or less."""
     return min(max(millicores * 1024 // 1000, SHARES_MIN), SHARES_MAX)
 
 
 def quota_of(millicores: int, cpu_ratio: float = 1.0) -> int:
-    """Microseconds per 100 ms of a limit; NO_LIMIT when there is none."""
+    """Return the CPU quota of a limit in microseconds per 100 ms; NO_LIMIT for a limit of 0 or less."""
     quota = millicores * MICROSECONDS_PER_MILLICORE
     if quota <= 0:
         return NO_LIMIT
@@ -167,12 +167,12 @@ def quota_of(millicores: int, cpu_ratio: float = 1.0) -> int:
 
 
 def quota_suspended(policy: NodePolicy) -> bool:
-    """Return whether a quota limits best effort in total, so that no pod below may have its own."""
+    """Return whether a quota limits best effort as a whole, so that its pods must not have quotas."""
     return policy.thresholds.enable and policy.thresholds.cpu_suppress_policy == "cfsQuota"
 
 
 def batch_amounts(pod: PodSpec) -> Mapping[str, BatchAmounts] | None:
-    """Batch resources by name of container, of all that count; None for none. DecodeError, QuantityError."""
+    """Return the batch resources of each counted container by name, None without any. DecodeError, QuantityError."""
     text = pod.annotations.get(EXTENDED_SPEC_ANNOTATION)
     if text is None:
         return _container_batch_amounts(pod)
@@ -193,18 +193,18 @@ def batch_amounts(pod: PodSpec) -> Mapping[str, BatchAmounts] | None:
 
 
 def _container_batch_amounts(pod: PodSpec) -> Mapping[str, BatchAmounts] | None:
-    """Requests of the containers themselves; None when there are none."""
+    """Return the batch amounts of the containers themselves; None if there are none."""
     amounts = {c.name: _amounts(c.requests, c.limits) for c in counted_containers(pod)}
     return amounts if any(a != BatchAmounts() for a in amounts.values()) else None
 
 
 def _tighter(first: int, second: int) -> int:
-    """The smaller limit; 0 and less is none."""
+    """Return the smaller limit; 0 or less means no limit."""
     return min(first, second) if first > 0 and second > 0 else max(first, second)
 
 
 def _parse_batch_amounts(pod: PodSpec, name: str, sides: _Sides) -> BatchAmounts:
-    """The amounts of an annotation; whole numbers, as our webhook writes them, without the parser."""
+    """Return the amounts of an annotation; whole numbers, as our webhook writes them, need no quantity parser."""
     requests, limits = (
         {
             key: value
@@ -218,7 +218,7 @@ def _parse_batch_amounts(pod: PodSpec, name: str, sides: _Sides) -> BatchAmounts
 
 
 def _amounts(requests: Mapping[str, int], limits: Mapping[str, int]) -> BatchAmounts:
-    """A missing request is the limit, as Kubernetes fills it."""
+    """Return the amounts, with the limit in place of a missing request, as Kubernetes fills it in."""
     counted = effective_requests(requests, limits)
     return BatchAmounts(counted.get(BATCH_CPU, 0), limits.get(BATCH_CPU, 0), limits.get(BATCH_MEMORY, 0))
 
@@ -230,10 +230,10 @@ def _container_resources(
     policy: NodePolicy,
     cpu_ratio: float,
 ) -> ContainerSettings:
-    """Amounts of one container: the annotation's, else those of its own batch requests and limits.
+    """Return a container's settings: by the annotation's amounts, else by its own batch requests and limits.
 
-    Without both it is left alone. One that is not counted with its pod has its quota held at the pod's, which cgroup v1
-    demands.
+    A container without either is left unchanged. The quota of one that the pod's total does not include is at most the
+    pod's, as cgroup v1 demands.
     """
     if amounts is None:
         return LEAVE
@@ -269,7 +269,7 @@ def _pod_total_resources(
 
 
 def _without_kubelet_resets(own: ContainerSettings, pod: PodSpec) -> ContainerSettings:
-    """Return the settings without those that would remove a value of the kubelet's own, if it may have set any."""
+    """Return the settings without those that would remove a value that the kubelet may have set."""
     if pod.kube_qos is KubeQos.BEST_EFFORT:
         return own
     return replace(
@@ -289,7 +289,7 @@ def _set(amounts: BatchAmounts, policy: NodePolicy, cpu_ratio: float) -> Contain
 
 
 def _with_cpus(own: ContainerSettings, cpus: str, of_pod: bool = False) -> ContainerSettings:
-    """Return the settings with the pod's own CPUs, "" = none."""
+    """Return the settings with the CPUs assigned to the pod; unchanged if `cpus` is ""."""
     if not cpus:
         return own
     return ContainerSettings(own.cpu_shares, NO_LIMIT, own.memory_limit, None if of_pod else cpus, own.broken)

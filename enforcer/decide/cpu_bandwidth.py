@@ -1,8 +1,8 @@
-"""Who decides a pod's CPU quota, and the node's ratio that every quota is divided by. Pure; read by strategies.
+"""Which strategy decides a pod's CPU quota, and the node's ratio by which every quota is divided. Pure.
 
-A quota has one owner: best effort's `decide.container_resources`, that of a pod on CPUs of its own `cpuset_pools`
-(none) or the kubelet that gave it these, that of a pod which may exceed its limit `burst`, and of the others, on a
-faster node, `normalisation`.
+Exactly one part decides a quota: `decide.container_resources` for best effort; `cpuset_pools` (no quota), or the
+kubelet that assigned them, for a pod with CPUs of its own; `burst` for a pod that may exceed its limit; and
+`normalisation` for all others on a faster node.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ NOT_BURSTING: Final = frozenset({QosClass.LSE, QosClass.LSR, QosClass.BE})
 
 
 def may_burst(pod: PodReading, node: NodeReading) -> bool:
-    """Return whether CPU burst applies to the pod: its label is not LSE, LSR or BE, and it has no CPUs of its own."""
+    """Return whether CPU burst applies to the pod: its label is not LSE, LSR or BE, and it has no exclusive CPUs."""
     return live(pod.spec) and pod.spec.qos_class not in NOT_BURSTING and not has_own_cpus(pod, node)
 
 
 def raises_quota(strategy: CpuBurst) -> bool:
-    """Return whether the policy changes quotas."""
+    """Return whether the burst policy raises CPU quotas."""
     return strategy.policy in {"cfsQuotaBurstOnly", "auto"}
 
 
 def saves(strategy: CpuBurst) -> bool:
-    """Return whether the policy lets unused quota be saved."""
+    """Return whether the burst policy lets the kernel accumulate unused quota."""
     return strategy.policy in {"cpuBurstOnly", "auto"}
 
 
 def moved_by_burst(pod: PodReading, policy: NodePolicy, node: NodeReading) -> bool:
-    """Return whether `burst` decides the pod's quotas, so that no other strategy may."""
+    """Return whether the strategy `burst` decides the pod's quotas, so that no other strategy may."""
     return may_burst(pod, node) and raises_quota(apply_annotation(policy.cpu_burst, pod.spec, CPU_BURST_ANNOTATION)[0])
 
 
 def ratio_of(node: NodeReading) -> float:
-    """The node's CPU normalization ratio, at least 1; also where the annotation is not a number up to LARGEST_RATIO."""
+    """Return the node's CPU normalization ratio, at least 1; 1 if the annotation is no number up to LARGEST_RATIO."""
     return read_ratio(node)[0]
 
 
 def read_ratio(node: NodeReading) -> tuple[float, tuple[Verdict, ...]]:
-    """`ratio_of`, and a verdict when the annotation is no such number."""
+    """Return the result of `ratio_of`, and a verdict if the annotation is invalid."""
     text = node.annotations.get(CPU_NORMALIZATION_RATIO_ANNOTATION)
     try:
         ratio = float(text) if text is not None else 1.0

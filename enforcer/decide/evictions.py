@@ -1,10 +1,10 @@
-"""Which of the wanted evictions may be asked now, and what asking one means on the wire. Pure.
+"""Which of the wanted evictions may be requested now, and the request that is sent. Pure.
 
-All strategies share one bucket of tokens; a pod that was asked to leave is not asked again until its time has passed.
-A refusal gives its token back, because nobody left, and keeps its own pod from being asked anew for a time that doubles
-with every further refusal (`after_refusal`): another one is asked in its place at once.
-Never asked: a pod that is not in this tick's list under that very uid, one that leaves already, one made from a file on
-the node, and one whose priority is the system's own.
+All strategies share one token bucket. A pod whose eviction was requested is not requested again until a time has
+passed. A refusal returns its token, because no pod was evicted, and delays the next request for the same pod, by twice
+as long with each further refusal (`after_refusal`): another pod is requested in its place at once. Never requested: a
+pod that is not in this tick's list under that uid, is already being deleted, was made from a file on the node, or has a
+system priority.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ OWN_NAMESPACE: Final = "cotenant"
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """The rate at which pods may be asked to leave."""
+    """The rate limit of evictions, over all strategies."""
 
     per_minute: int = 6
     burst: int = 3
@@ -37,7 +37,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class EvictionBudget:
-    """Tokens that are left, as of when, and when each pod (by uid) was asked last; monotonic seconds."""
+    """The tokens left at `at_seconds`, and when each pod's eviction was last requested, by uid; monotonic seconds."""
 
     tokens: float = float("inf")
     at_seconds: float = 0.0
@@ -50,7 +50,7 @@ class EvictionBudget:
 
 @dataclass(frozen=True, slots=True)
 class RefusedPod:
-    """The number of consecutive refusals of a pod's eviction, the last reason, and the time until which it rests."""
+    """The number of consecutive refusals of a pod's eviction, the last reason, and the time of the next request."""
 
     times: int
     until_seconds: float
@@ -59,7 +59,7 @@ class RefusedPod:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """The evictions that may be requested now, the reasons against the others by uid, and what to remember."""
+    """The evictions to request now, the reasons against the others by pod uid, and the new budget."""
 
     now: tuple[Evict, ...]
     refused: Mapping[str, str]
@@ -69,7 +69,7 @@ class Admitted:
 def admit_evictions(
     evictions: Iterable[Evict], pods: Mapping[str, PodSpec], admission: EvictionBudget, at_seconds: float, rate: Rate
 ) -> Admitted:
-    """Choose, in the order of `evictions`. pods: this tick's, by uid."""
+    """Choose the evictions to request now, in the given order; `pods` are those of this tick, by uid."""
     passed = max(0.0, at_seconds - admission.at_seconds)
     tokens = min(float(rate.burst), admission.tokens + passed * rate.per_minute / 60)
     if not rate.per_minute:
@@ -93,10 +93,10 @@ def admit_evictions(
 def after_refusal(
     before: RefusedPod | None, why: str, at_seconds: float, *, answered: bool = True, retry_after_seconds: float = 0.0
 ) -> RefusedPod:
-    """A pod after one more refusal: it rests AGAIN_SECONDS, twice as long after each further one, five minutes at most.
+    """Return the state of a pod after one more refusal: it is not requested again for AGAIN_SECONDS.
 
-    Where nobody answered, the rest does not grow: that says nothing about the pod. It is at least as long as the server
-    asked for, within the same five minutes.
+    That time doubles with each further refusal, up to five minutes. It does not grow if nobody answered, because that
+    says nothing about the pod. It is at least `retry_after_seconds`, the server's own delay, also within five minutes.
     """
     times = (before.times if before else 0) + answered
     rest = AGAIN_SECONDS * 2 ** min(max(times - 1, 0), 10)
@@ -105,7 +105,7 @@ def after_refusal(
 
 
 def unfit(eviction: Evict, pod: PodSpec | None) -> str:
-    """Why this pod is never asked to leave; empty when it may be."""
+    """Return why the eviction of this pod may never be requested; empty if it may."""
     if pod is None or (pod.namespace, pod.name) != (eviction.namespace, eviction.name):
         return "no such pod here"
     if pod.deleting:
@@ -118,10 +118,10 @@ def unfit(eviction: Evict, pod: PodSpec | None) -> str:
 
 
 def request_of(eviction: Evict, grace_seconds: int) -> Create:
-    """An Eviction with the pod's uid as precondition; a negative grace period leaves it to the pod.
+    """Return an Eviction with the pod's uid as precondition; a negative grace period leaves the pod its own.
 
-    A pod that is not to be asked by the API alone gets AT_ONCE_SECONDS then: the kubelet stops its containers at once,
-    and still confirms that they ended before the pod's name is free again.
+    But if a strategy does not demand the pod's own grace period, it is AT_ONCE_SECONDS then: the kubelet stops the
+    containers at once, and still confirms that they ended before the pod's name is free again.
     """
     if grace_seconds < 0 and not eviction.by_api_only:
         grace_seconds = AT_ONCE_SECONDS

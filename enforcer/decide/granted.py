@@ -1,14 +1,13 @@
-"""What the kubelet has granted: limits and requests that hold now, by its own report. Pure; the base of strategies.
+"""The limits and requests that the kubelet has granted and that apply now, by its own report. Pure.
 
-A resize in place may be refused, put off or under way: then the spec asks for what nobody has granted, and a value made
-from it would carry the resize out against the kubelet's decision. So the report counts (status.containerStatuses[]
-.resources), and the spec where the kubelet reports nothing, no resize is pending or in progress and nothing else was
-allocated. None = unknown: the strategy leaves what stands there. 0 = there is none.
+A resize in place may be refused, deferred or in progress: then the spec asks for amounts that the kubelet has not
+granted, and a value computed from it would carry out the resize against the kubelet's decision. So the report counts
+(status.containerStatuses[].resources). The spec counts only if the kubelet reports nothing, no resize is pending or in
+progress, and no other amounts were allocated. None = not known: the strategy leaves the present value. 0 = no amount.
 
-A pod's amounts are the kubelet's (`ResourceConfigForPod`, `getCPULimit` of Kubernetes 1.35): its own where it names the
-resource, else max(containers + native sidecars, largest init container + sidecars before it); one that has no limit
-takes the limit from the whole pod. Ephemeral containers have no amounts, and no part in it.
-Overhead is added to a limit.
+A pod's amounts are the kubelet's (`ResourceConfigForPod`, `getCPULimit` of Kubernetes 1.35): its own if it names the
+resource, else max(containers + native sidecars, largest init container + sidecars before it); a container without a
+limit has the pod's own limit. Ephemeral containers have no amounts and do not count. Overhead is added to a limit.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ MEMORY: Final = "memory"
 
 
 def container_limit(pod: PodSpec, container: ContainerSpec, name: str) -> int | None:
-    """Limit of a container, millicores or bytes: its own, else that of the pod itself."""
+    """Return a container's limit in millicores or bytes, else the pod's own; 0 = no limit, None = not known."""
     limits = _granted_limits(pod, container)
     if limits is None:
         return None
@@ -34,14 +33,14 @@ def container_limit(pod: PodSpec, container: ContainerSpec, name: str) -> int | 
 
 
 def container_request(pod: PodSpec, container: ContainerSpec, name: str) -> int | None:
-    """Request of a container, millicores or bytes."""
+    """Return a container's request in millicores or bytes; None = not known."""
     asked = container.amounts.requests
     requests = _granted_amounts(pod, container, asked, container.actual_requests)
     return None if requests is None else max(requests.get(name, 0), 0)
 
 
 def pod_limit(pod: PodSpec, name: str) -> int | None:
-    """Limit of the pod's own cgroup, overhead included."""
+    """Return the limit of the pod's cgroup, overhead included; 0 = no limit, None = not known."""
     own = own_limit(pod, name)
     if own is None or own > 0:
         return None if own is None else own + pod.overhead.get(name, 0)
@@ -63,7 +62,7 @@ def pod_limit(pod: PodSpec, name: str) -> int | None:
 
 
 def pod_request(pod: PodSpec, name: str) -> int | None:
-    """Request of the pod without overhead: its own, else its containers'."""
+    """Return the pod's request without overhead: its own, else the total of its containers; None = not known."""
     own = (pod.own_requests or {}).get(name, 0)
     if own > 0:
         return own if pod.resize is ResizeState.NONE else None
@@ -74,18 +73,18 @@ def pod_request(pod: PodSpec, name: str) -> int | None:
 
 
 def own_limit(pod: PodSpec, name: str) -> int | None:
-    """Limit of the pod itself (spec.resources); what it will be while a resize is on its way is not what it is."""
+    """Return the limit that the pod itself declares (spec.resources); None = not known during a resize."""
     limit = (pod.own_limits or {}).get(name, 0)
     return limit if limit <= 0 or pod.resize is ResizeState.NONE else None
 
 
 def counted_containers(pod: PodSpec) -> Iterable[ContainerSpec]:
-    """Containers of which a pod's amounts are made."""
+    """Return the containers from which a pod's amounts are computed: all but the ephemeral ones."""
     return (*pod.containers, *pod.init_containers)
 
 
 def total(pod: PodSpec, amount: Callable[[ContainerSpec], int]) -> int:
-    """The amount needed at once: native sidecars run beside the others, init containers before them."""
+    """Return the amount that the pod needs at once: native sidecars run beside the others, init containers before."""
     if not pod.init_containers:
         return sum(map(amount, pod.containers))
     inits = (({"": amount(c)}, c.kind is not ContainerKind.INIT) for c in pod.init_containers)
@@ -99,7 +98,7 @@ def _granted_limits(pod: PodSpec, container: ContainerSpec) -> Mapping[str, int]
 def _granted_amounts(
     pod: PodSpec, container: ContainerSpec, asked: Mapping[str, int], actual: Mapping[str, int] | None
 ) -> Mapping[str, int] | None:
-    """Return the amounts in force, or those asked for where nothing says that the kubelet has admitted others."""
+    """Return the amounts in force, or those of the spec if nothing shows that the kubelet has admitted others."""
     if actual is not None:
         asks = {CPU, MEMORY} & {*container.limits, *container.amounts.requests}
         is_empty = not container.actual_limits and not container.actual_requests

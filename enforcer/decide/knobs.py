@@ -2,8 +2,8 @@
 
     as_text(Knob.CPU_QUOTA, NO_LIMIT, dialect) -> ("max",)         from_text(..., "20000 100000") -> 20000
 
-The kernel rounds silently: shares are clamped, bytes fall to whole pages, CPU lists are rewritten, v2 weights are
-coarser than shares. `same` compares as the kernel would read back, so that nothing is written for ever.
+The kernel rounds silently: shares are clamped, bytes are rounded down to whole pages, CPU lists are rewritten, and v2
+weights are coarser than shares. `same` compares values as the kernel would return them, so that writes do not repeat.
 Sources: kernel documentation of cgroup v1 and v2; OCI runtimes' conversions of shares to weights.
 """
 
@@ -36,7 +36,7 @@ _DEVICE: Final = re.compile(r"([0-9]{1,4}:[0-9]{1,8}) ([0-9]{1,19})")
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """Each controller's cgroup version on this node (v1 calls io blkio); one that is not named is absent."""
+    """The cgroup version of each controller on this node (io is called blkio on v1); a missing controller is absent."""
 
     versions: Mapping[str, Version] = field(default_factory=dict)
     page_bytes: int = PAGE_BYTES
@@ -49,12 +49,12 @@ class Dialect:
                     self._present[knob] = version, file
 
     def version(self, knob: Knob) -> Version | None:
-        """Return the version of the hierarchy that has this knob's controller; None if there is none."""
+        """Return the cgroup version that has this knob's controller; None if no hierarchy has it."""
         entry = self._present.get(knob)
         return entry[0] if entry else None
 
     def file(self, knob: Knob) -> KnobFile | None:
-        """The knob's file here, None where the controller is absent."""
+        """Return the knob's file on this node; None if its controller is absent."""
         entry = self._present.get(knob)
         return entry[1] if entry else None
 
@@ -73,7 +73,7 @@ _PAGED: Final = (Knob.MEMORY_LIMIT, Knob.MEMORY_MIN, Knob.MEMORY_LOW, Knob.MEMOR
 
 # --- what may be asked for ------------------------------------------------------------------------------------------
 def objection(knob: Knob, value: Value) -> str:
-    """Why no kernel would take this value, "" when it may: wrong type, out of range, an empty CPU list."""
+    """Return why no kernel would accept this value (wrong type, out of range, an empty CPU list); "" if it may."""
     spec = SPECS[knob]
     if knob in _V2_IO_KEY or knob in _CPU_LISTS:
         return _text_objection(knob, value)
@@ -101,7 +101,7 @@ def _text_objection(knob: Knob, value: Value) -> str:
 
 # --- values as the kernel keeps them --------------------------------------------------------------------------------
 def kept(knob: Knob, value: Value, dialect: Dialect) -> Value:
-    """Return the value that is read back after a write: clamped, rounded to pages, rewritten."""
+    """Return the value that the kernel returns after this one is written: clamped, rounded to pages, or rewritten."""
     if isinstance(value, str):
         return _kept_text(knob, value)
     if knob is Knob.CPU_SHARES:
@@ -126,12 +126,12 @@ def _kept_text(knob: Knob, value: str) -> str:
 
 
 def same(knob: Knob, first: Value, second: Value, dialect: Dialect) -> bool:
-    """Return whether two values are the same for the kernel."""
+    """Return whether the kernel treats two values as equal."""
     return first == second or kept(knob, first, dialect) == kept(knob, second, dialect)
 
 
 def may_stem_from(knob: Knob, present: Value, written: Value, dialect: Dialect) -> bool:
-    """Return whether the present value is the written one, but for block devices that the kernel has dropped since."""
+    """Return whether the present value is the written one, apart from block devices that have disappeared since."""
     if knob in BLOCK_DEVICES:
         with contextlib.suppress(UsageError):
             return _devices(str(present)).items() <= _devices(str(written)).items()
@@ -139,7 +139,7 @@ def may_stem_from(knob: Knob, present: Value, written: Value, dialect: Dialect) 
 
 
 def round_for_write(knob: Knob, value: Value) -> Value:
-    """The value to write: CPU time down to thousandths of a core, which any period of full milliseconds can express."""
+    """Return the value to write: CPU time is rounded down to millicores, which any period of whole ms can express."""
     if knob not in CPU_TIMES or not isinstance(value, int) or value < 0:
         return value
     rounded = value // 100 * 100
@@ -147,17 +147,17 @@ def round_for_write(knob: Knob, value: Value) -> Value:
 
 
 def least_quota(period: int) -> int:
-    """Microseconds per 100 ms of the smallest quota in a period of this many microseconds: the kernel takes no less."""
+    """Return the smallest quota that the kernel accepts with this period (us), scaled to microseconds per 100 ms."""
     return -(-LEAST_QUOTA * PERIOD_MICROSECONDS // period)
 
 
 def weight_of(shares: int) -> int:
-    """v2 weight 1..10000 of v1 shares 2..262144, as kubelets and older container runtimes convert linearly."""
+    """Return the v2 weight (1..10000) of v1 shares (2..262144) by the linear conversion of older runtimes."""
     return WEIGHTS[0] + (shares - SHARES[0]) * (WEIGHTS[1] - WEIGHTS[0]) // (SHARES[1] - SHARES[0])
 
 
 def newer_weight_of(shares: int) -> int:
-    """v2 weight of v1 shares as runc from 1.3.2 and crun from 1.23 convert a container's, so that 1024 are 100."""
+    """Return the v2 weight of a container's v1 shares as runc from 1.3.2 and crun from 1.23 convert them."""
     if not SHARES[0] < shares < SHARES[1]:
         return WEIGHTS[0] if shares <= SHARES[0] else WEIGHTS[1]
     power = math.log2(shares)
@@ -165,7 +165,7 @@ def newer_weight_of(shares: int) -> int:
 
 
 def shares_of(weight: int) -> int:
-    """The fewest shares of this v2 weight, so that weight_of(shares_of(w)) == w."""
+    """Return the fewest v1 shares that have this v2 weight, so that weight_of(shares_of(w)) == w."""
     span = (weight - WEIGHTS[0]) * (SHARES[1] - SHARES[0])
     return SHARES[0] - (-span // (WEIGHTS[1] - WEIGHTS[0]))
 
@@ -174,7 +174,7 @@ def shares_of(weight: int) -> int:
 def as_text(
     knob: Knob, value: Value, dialect: Dialect, period: int = PERIOD_MICROSECONDS, present: Value | None = None
 ) -> tuple[str, ...]:
-    """Texts, one a write(2); period: the cgroup's, us; present: of device knobs, whose other lines are reset."""
+    """Return the texts to write, one per write(2); `present` names the devices whose lines must be reset."""
     v2 = dialect.version(knob) is Version.V2
     if knob in _V2_IO_KEY:
         wanted, before = _devices(str(value)), _devices(str(present or ""))
@@ -194,7 +194,7 @@ def as_text(
 
 
 def from_text(knob: Knob, text: str, dialect: Dialect, period: int = PERIOD_MICROSECONDS) -> Value | None:
-    """Parse a file's text; None for a value that the knob cannot hold (such as the weight of an idle cgroup)."""
+    """Parse a file's text; None for a value that the knob cannot have, such as the weight of an idle cgroup."""
     version = dialect.version(knob)
     stripped = text.strip()
     try:
@@ -208,9 +208,9 @@ def from_text(knob: Knob, text: str, dialect: Dialect, period: int = PERIOD_MICR
 
 
 def _number(knob: Knob, text: str, version: Version | None, period: int) -> int | None:
-    """Value of a knob's text in the agent's unit; None for a weight of 0, which says that shares were never set.
+    """Return a text's number in the agent's unit; None for a weight of 0, which means that shares were never set.
 
-    CPU time is scaled to a period of 100 ms, a v2 weight becomes shares, "max" and amounts without end become NO_LIMIT.
+    CPU time is scaled to a period of 100 ms, a v2 weight becomes shares, "max" and unlimited amounts become NO_LIMIT.
     """
     first, *rest = text.split()
     if first == "default":  # io.weight
@@ -229,7 +229,7 @@ def _number(knob: Knob, text: str, version: Version | None, period: int) -> int 
 
 # --- block devices --------------------------------------------------------------------------------------------------
 def _devices(value: str) -> dict[str, int]:
-    """Amount by device; UsageError names the part that is none."""
+    """Return the amount by device; UsageError names the part that is invalid."""
     matches = [(_DEVICE.fullmatch(part.strip()), part) for part in value.split(",") if part.strip()]
     wrong = next((part for match, part in matches if match is None), None)
     if wrong is not None:

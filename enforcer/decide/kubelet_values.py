@@ -1,8 +1,9 @@
-"""Values that only a node agent sets, and the kubelet's values for them: unrecorded originals. Pure.
+"""Values that only a node agent sets, and the values that the kubelet would have set in their place. Pure.
 
-Another state folder, an agent of another kind before us (koordlet) or a second one beside us leave values that nothing
-is noted of; best effort would stay at 2 % of a core for ever. But most values may as well be the kubelet's own, and
-taking one of those away ends in a pod without a limit. So only what the kubelet can never have written is an agent's:
+With another state folder, or after or beside an agent of another kind (koordlet), the node has values without a
+recorded original; best effort would stay at 2 % of a core for ever. But most values may also be the kubelet's, and
+removing one of those would leave a pod without a limit. So only a value that the kubelet can never have written counts
+as an agent's:
 
     kubepods and all below          cpu.burst, group identity other than 0
     pods, best effort's tier        cpu.idle, where the weight that it hides is known
@@ -10,13 +11,13 @@ taking one of those away ends in a pod without a limit. So only what the kubelet
     pods of class BestEffort        weight other than the smallest, a CPU quota, a memory limit, memory.high,
                                     the tier's few CPUs
 
-Everything else stays as it stands, whoever set it: the limit of a pod itself, of a resize that is not done, by a
-kubelet's MemoryQoS (memory.high, memory.min), by an operator. What the kubelet sets depends on its flags and on what it
-has allocated; a limit that was made from the spec was looser than its own. `unexplained_limits` names such values where
-the kubelet reports to have granted more, for a person. Source: kubelet's container manager of Kubernetes 1.35
-(ResourceConfigForPod, qosContainerManagerImpl, generateLinuxContainerResources). A tier's memory limit may be the
-kubelet's (QOSReserved). CPU lists of containers are the runtime's or the kubelet's choice (static CPU manager, NRI
-policies) unless the tier itself is narrowed.
+Every other value stays, whoever set it: the limit of a pod itself, of an unfinished resize, of a kubelet's MemoryQoS
+(memory.high, memory.min), or of an operator. What the kubelet sets depends on its flags and on what it has allocated; a
+limit computed from the spec was looser than its own. `unexplained_limits` reports such values where the kubelet says
+that it has granted more. Source: kubelet's container manager of Kubernetes 1.35 (ResourceConfigForPod,
+qosContainerManagerImpl, generateLinuxContainerResources). A tier's memory limit may be the kubelet's (QOSReserved). CPU
+lists of containers are the choice of the runtime or the kubelet (static CPU manager, NRI policies) unless the tier
+itself is narrowed.
 """
 
 from __future__ import annotations
@@ -56,10 +57,11 @@ _TOLERANCE: Final = 100
 
 
 def lost_notes(observation: Observation) -> dict[Place, OriginalValue]:
-    """Notes as if what only an agent can have set were ours: giving back then sets what the kubelet had set.
+    """Return notes for values that only an agent can have set, with the kubelet's values as their originals.
 
-    While cpu.idle is 1 the kernel hides the weight that was set before. So cpu.shares is noted unseen, with the values
-    that the kernel sets when the cgroup ceases to be idle (AFTER_IDLE) as those that may be replaced.
+    While cpu.idle is 1, the kernel hides the weight that was set before. So cpu.shares is noted although it is not
+    visible, with the values that the kernel sets when the cgroup ceases to be idle (AFTER_IDLE) as those that may be
+    replaced.
     """
     notes = {}
     for group, values in _expected_values(observation):
@@ -83,7 +85,7 @@ def lost_notes(observation: Observation) -> dict[Place, OriginalValue]:
 
 
 def _expected_values(observation: Observation) -> Iterator[tuple[GroupReading, Values]]:
-    """Cgroups, and what stands there unless an agent has changed it."""
+    """Yield cgroups with the values that they have unless an agent has changed them."""
     all_cpus = observation.kubepods.knobs.get(Knob.CPUSET_CPUS, "") if observation.kubepods else ""
     best_effort = observation.best_effort_root
     narrowed = best_effort is not None and best_effort.knobs.get(Knob.CPUSET_CPUS, "") not in ("", all_cpus)
@@ -98,7 +100,7 @@ def _expected_values(observation: Observation) -> Iterator[tuple[GroupReading, V
 
 
 def _of_pod(pod: PodReading, observation: Observation, cpus: Values) -> Iterator[tuple[GroupReading, Values]]:
-    """A pod's cgroups. Its class never changes, so that also an old list of pods tells it."""
+    """Yield a pod's cgroups with these values; its Kubernetes class never changes, so an old list of pods is enough."""
     if pod.spec.kube_qos is not KubeQos.BEST_EFFORT:
         # The groups of a pod that has amounts, with the kubelet's values. Its weight is included only where cpu.idle
         # hides it, because it would be restored as another weight.
@@ -125,7 +127,7 @@ def _of_pod(pod: PodReading, observation: Observation, cpus: Values) -> Iterator
 
 
 def _weight(pod: PodSpec, container: ContainerSpec) -> int | None:
-    """Millicores by which the kubelet weighs a container: its request, else its limit or the pod's own."""
+    """Return the millicores from which the kubelet computes a container's weight: its request, else its limit."""
     request = container_request(pod, container, CPU)
     return container_limit(pod, container, CPU) if request == 0 else request
 
@@ -136,7 +138,7 @@ def _without_idle() -> Values:
 
 # --- values of which nobody knows the origin --------------------------------------------------------------------------
 def unexplained_limits(observation: Observation) -> Iterator[tuple[CgroupPath, str]]:
-    """Limits below what the kubelet reports to have granted, a sentence for each cgroup; not of BestEffort pods."""
+    """Yield a sentence for each limit below what the kubelet reports as granted, except in BestEffort pods."""
     for pod in (p for p in observation.pods if p.spec.kube_qos is not KubeQos.BEST_EFFORT):
         for container in pod.containers:
             limits = {name: container_limit(pod.spec, container.spec, name) for name in (CPU, MEMORY)}
@@ -166,10 +168,10 @@ def _narrower_than_granted(
 
 # --- whether it sets quotas at all --------------------------------------------------------------------------------
 def sets_no_quotas(observation: Observation) -> bool:
-    """Return whether the kubelet sets no CPU quota anywhere (cpuCFSQuota: false, however it was configured).
+    """Return whether the kubelet sets no CPU quotas (cpuCFSQuota: false), however it was configured.
 
-    What stands on pods with a limit says so: on Burstable pods nothing of ours makes a quota, or takes one away. Where
-    no such pod runs its configuration file is believed.
+    The quotas of Burstable pods with a limit show it, because the agent neither adds nor removes a quota there. If no
+    such pod runs, the kubelet's configuration file decides.
     """
     limited = False
     for pod in observation.pods:
@@ -186,7 +188,7 @@ def sets_no_quotas(observation: Observation) -> bool:
 
 # --- what the kubelet sets: on a pod, and on a container before a runtime hook ----------------------------------------
 def values_of_pod(pod: PodSpec, quotas_off: bool = False) -> Values:
-    """Shares, quota (unless quotas_off) and memory limit that the kubelet gives a pod's own cgroup, as far as known."""
+    """Return the kubelet's shares, quota and memory limit of a pod's cgroup, without those that are not known."""
     if pod.kube_qos is KubeQos.BEST_EFFORT:
         return {**_BEST_EFFORT}
     request = pod_request(pod, CPU)
@@ -195,10 +197,10 @@ def values_of_pod(pod: PodSpec, quotas_off: bool = False) -> Values:
 
 
 def values_before_hooks(pod: PodSpec, container: ContainerSpec, quotas_off: bool = False) -> Values:
-    """Shares, quota and memory limit that the kubelet asks a runtime for; a knob that is not known is left out.
+    """Return the shares, quota and memory limit that the kubelet passes to a runtime, as far as they are known.
 
-    Of a BestEffort pod these are the smallest weight and no limits. Of others the kubelet's report, where it says the
-    same as the spec: a hook's values show in the report too. quotas_off: the kubelet sets no CPU quota.
+    A BestEffort pod has the smallest weight and no limits. For other pods the kubelet's report counts where it equals
+    the spec, because the report also shows a hook's values. `quotas_off`: the kubelet sets no CPU quota.
     """
     if pod.kube_qos is KubeQos.BEST_EFFORT:
         return {**_BEST_EFFORT}
@@ -212,7 +214,7 @@ def values_before_hooks(pod: PodSpec, container: ContainerSpec, quotas_off: bool
 
 
 def _values(weight: int | None, cpu: int | None, memory: int | None, quotas_off: bool) -> Values:
-    """Knobs for a weight and limits in millicores and bytes: None = not known, a limit of 0 = none."""
+    """Return the knobs of a weight and limits in millicores and bytes: None = not known, a limit of 0 = none."""
     values: Values = {} if weight is None else {Knob.CPU_SHARES: shares_of(weight)}
     if cpu is not None:
         values[Knob.CPU_QUOTA] = NO_LIMIT if quotas_off or cpu <= 0 else max(cpu * 100, LEAST_QUOTA)

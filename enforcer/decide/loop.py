@@ -1,10 +1,10 @@
-"""One tick's decision: every strategy in turn, their wants merged, and what an old policy still allows. Pure.
+"""The decision of one tick: all strategies run, their wants are merged, and limits apply if the policy is stale. Pure.
 
-    Observation, policy, Memory  --decide-->  Round(wants, evictions, verdicts), Memory
+    Observation, policy, Memory  --decide-->  TickDecision(wants, evictions, verdicts), Memory
 
-Three modes. ACT: the policy is known to be today's. HOLD: the policy or the list of pods was not confirmed for too
-long; strategies go on by the last one, but nobody is evicted, and no best-effort cgroup gets more than it had. RELEASE:
-there is no policy, or it stayed stale until it was given up; nothing is wanted, so that everything is given back.
+There are three modes. ACT: the policy is current. HOLD: the policy or the list of pods was not confirmed for too long;
+strategies continue with the last one, but no pod is evicted, and no best-effort cgroup gets more than it had. RELEASE:
+there is no policy, or it was stale for so long that it was given up; nothing is wanted, so every value is restored.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NUMBERS: Final = frozenset({Knob.CPU_QUOTA, Knob.MEMORY_LIMIT, Knob.MEMORY_HIGH,
 
 
 class AgentMode(StrEnum):
-    """The extent to which a round may act."""
+    """How far a tick may act: fully, without loosening anything, or only to restore values."""
 
     ACT = "act"
     HOLD = "hold"
@@ -46,7 +46,7 @@ class AgentMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ages:
-    """The ages from which data is stale, and from which a stale policy counts as none."""
+    """The ages at which data is stale, and at which a stale policy counts as no policy."""
 
     policy_ttl_seconds: float = 300.0
     release_seconds: float = 3600.0
@@ -55,7 +55,7 @@ class Ages:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """The memory of the loop: each strategy's state and last wants, by its name, and all effective wants."""
+    """What the loop remembers: each strategy's state and last wants, by its name, and all effective wants."""
 
     states: Mapping[str, Any] = field(default_factory=dict)
     plans: Mapping[str, tuple[Want, ...]] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class TickDecision(StrategyPlan):
-    """The decisions that apply after this tick: the strategies' plans as one."""
+    """The merged plan of all strategies that applies after this tick, and the mode of the tick."""
 
     _: KW_ONLY
     mode: AgentMode
@@ -77,7 +77,7 @@ class TickDecision(StrategyPlan):
 
 
 def mode_of(observation: Observation, policy: NodePolicy | None, ages: Ages) -> AgentMode:
-    """Return the mode by the ages of the policy and the pods."""
+    """Return the mode that follows from the ages of the policy and of the list of pods."""
     if policy is None or observation.policy_age_seconds > ages.policy_ttl_seconds + ages.release_seconds:
         return AgentMode.RELEASE
     stale_pods = observation.pods_age_seconds > ages.pods_ttl_seconds
@@ -88,7 +88,10 @@ def mode_of(observation: Observation, policy: NodePolicy | None, ages: Ages) -> 
 def decide(
     observation: Observation, policy: NodePolicy | None, memory: Memory, strategies: Sequence[Strategy[Any]], ages: Ages
 ) -> tuple[TickDecision, Memory]:
-    """The decision and the new memory; a strategy that raises steps without a few pods at fault, or keeps its wants."""
+    """Return the decision of this tick and the new memory.
+
+    If a strategy raises, it runs again without the few pods that cause it, or else its last wants are kept.
+    """
     mode, node = mode_of(observation, policy, ages), observation.node.name
     if policy is None or mode is AgentMode.RELEASE:
         verdict = Verdict(node, "NoPolicy", "No policy was received: nothing is changed on this node.")
@@ -130,7 +133,7 @@ def decide(
 def _step_without_failing(
     strategy: Strategy[Any], observation: Observation, policy: NodePolicy, state: Any, before: Sequence[Want]
 ) -> tuple[Step[Any], list[Verdict]]:
-    """The step without the few pods on which it fails, each with a verdict; `before`, its last wants, holds there."""
+    """Run a strategy without the few pods on which it fails; their wants of `before` stay, with a verdict each."""
 
     def step(without: Collection[str]) -> Step[Any]:
         pods = tuple(pod for pod in observation.pods if pod.spec.uid not in without)
@@ -148,7 +151,7 @@ def _step_without_failing(
 
 
 def merge_wants(plans: Iterable[StrategyPlan], node: str) -> tuple[tuple[Want, ...], list[Verdict]]:
-    """All wants, one per knob and cgroup: the first strategy's; a later strategy's other value is reported."""
+    """Return one want per knob and cgroup, the first strategy's, and a verdict for each conflicting later value."""
     chosen: dict[Place, Want] = {}
     refused: dict[tuple[str, str, Knob], Verdict] = {}
     for want in (w for plan in plans for w in plan.wants):
@@ -160,7 +163,7 @@ def merge_wants(plans: Iterable[StrategyPlan], node: str) -> tuple[tuple[Want, .
 
 
 def keep_tighter_wants(wants: Iterable[Want], before: Iterable[Want], observation: Observation) -> tuple[Want, ...]:
-    """The wants, and for best effort the tighter earlier ones: stale input loosens nothing."""
+    """Return the wants, with best effort's earlier ones where those are tighter: stale input must loosen nothing."""
     chosen = {w.place: w for w in wants}
     groups, root = observation.groups(), observation.best_effort_root
     for old in before:
@@ -174,7 +177,7 @@ def keep_tighter_wants(wants: Iterable[Want], before: Iterable[Want], observatio
 
 
 def _is_looser(knob: Knob, new: Value, old: Value) -> bool:
-    """Return whether the new value allows the cgroup more; so does an idle flag that falls."""
+    """Return whether the new value allows the cgroup more; leaving cpu.idle counts as more."""
     if isinstance(new, int) and isinstance(old, int):
         if knob is Knob.CPU_IDLE:
             return new < old

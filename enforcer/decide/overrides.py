@@ -1,8 +1,8 @@
-"""Which class' policy a pod follows, and what its own annotation changes of it. Pure; read by strategies.
+"""The class whose policy a pod follows, and what the pod's own annotations change in it. Pure.
 
-Koordinator's pod annotations (`koordinator.sh/cpuBurst`, `cpuQOS`, `memoryQOS`, `blkioQOS`) hold the JSON of a part of
-the node's policy: a field that stands there decides, one that does not (or is null) is the node's. An annotation that
-is no JSON object, or has a value out of range, changes nothing and is reported.
+Koordinator's pod annotations (`koordinator.sh/cpuBurst`, `cpuQOS`, `memoryQOS`, `blkioQOS`) hold JSON with a part of
+the node's policy: a field that is set there applies, one that is missing or null is the node's. An annotation that is
+not a JSON object, or has a value out of range, changes nothing and is reported.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ _CLASS: Final = {KubeQos.GUARANTEED: QosClass.LSR, KubeQos.BURSTABLE: QosClass.L
 
 
 def class_of(pod: PodSpec) -> QosClass:
-    """Its label, else the equivalent of its Kubernetes class: Guaranteed LSR, Burstable LS, BestEffort BE."""
+    """Return the QoS class by the pod's label, else by Kubernetes': Guaranteed LSR, Burstable LS, BestEffort BE."""
     return _CLASS[pod.kube_qos] if pod.qos_class is QosClass.NONE else pod.qos_class
 
 
 def live(pod: PodSpec) -> bool:
     """Return whether containers of the pod may run: it has not ended.
 
-    So they do through the grace period of a pod that is being deleted, and all that is enforced on them stays until
-    then: limits, placement, and the CPUs that are its own.
+    They also run during the grace period of a pod that is being deleted; until its end its limits, placement and
+    exclusive CPUs stay in force.
     """
     return pod.phase not in ENDED_PHASES
 
 
 def annotation_fields(pod: PodSpec, annotation: str) -> tuple[dict[str, Any], tuple[Verdict, ...]]:
-    """The annotation's JSON object without nulls, {} when there is none; a verdict when it is no JSON object."""
+    """Return the annotation's JSON object without nulls, {} if it is missing, and a verdict if it is invalid."""
     text = pod.annotations.get(annotation)
     if text is None:
         return {}, ()
@@ -49,7 +49,7 @@ def annotation_fields(pod: PodSpec, annotation: str) -> tuple[dict[str, Any], tu
 
 
 def apply_annotation(template: PartT, pod: PodSpec, annotation: str) -> tuple[PartT, tuple[Verdict, ...]]:
-    """The policy's part with the annotation's fields over it; the part itself and a verdict when they do not fit."""
+    """Return `template` with the annotation's fields; unchanged, with a verdict, if they are invalid."""
     fields, verdicts = annotation_fields(pod, annotation)
     if not fields:
         return template, verdicts
@@ -59,7 +59,7 @@ def apply_annotation(template: PartT, pod: PodSpec, annotation: str) -> tuple[Pa
 def replace_fields(
     template: PartT, fields: dict[str, Any], pod: PodSpec, annotation: str
 ) -> tuple[PartT, tuple[Verdict, ...]]:
-    """`apply_annotation` with fields that were read already."""
+    """Do the same as `apply_annotation`, with fields that have been read already."""
     try:
         return msgspec.convert({**msgspec.to_builtins(template), **fields}, type(template)), ()
     except msgspec.ValidationError as bad:
@@ -67,6 +67,6 @@ def replace_fields(
 
 
 def unreadable(pod: PodSpec, annotation: str, bad: Exception) -> Verdict:
-    """The verdict on an annotation that is not followed."""
+    """Return the verdict on an annotation that is ignored because it is invalid."""
     message = f"{pod.key}: annotation {annotation} cannot be read, so the node's policy applies: {bad}"
     return Verdict(pod.key, UNREADABLE, message, warning=True)

@@ -1,7 +1,7 @@
-"""Every strategy of the agent, in the order in which they are asked: of two wants on one knob the earlier one holds.
+"""All strategies of the agent in order of precedence: of two different values for a knob, the earlier one's applies.
 
-A strategy joins by one line here. `strategies` gives those that the settings leave on; an unknown name among those that
-are off is a UsageError, because a misspelt one would go on running.
+A new strategy needs one line here. `strategies` returns those that the settings enable; an unknown name among the
+disabled ones is a UsageError, because the strategy that was meant would continue to run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ AnyStrategy: TypeAlias = Strategy[Any]
 
 
 def every(settings: EnforcerSettings) -> tuple[AnyStrategy, ...]:
-    """All strategies in the order of their rank, as the settings configure them: on a clash the earlier one wins."""
+    """Return all strategies as the settings configure them, in order of precedence."""
     return (
         BestEffort(settings.best_effort),
         CpusetPools(settings.best_effort_pools),

@@ -1,10 +1,11 @@
-"""From what strategies want to what is written. Pure.
+"""From what strategies want to the writes that are needed. Pure.
 
     settle(plans, seen, notes, dialect) -> Settled(writes in order, notes to save before the first of them)
 
-One target a knob: the first strategy's want, else, for a knob that carries our value and that nobody wants any more,
-what stood there before. Targets are then fitted to what the kernel can take (`_fit`) and compared with what stands
-there; so a quiet tick writes nothing. A value that somebody else put there meanwhile is what is given back in the end.
+Each knob has one target: the first strategy's want, or else, if the knob has a value of the agent that no strategy
+wants any more, the original value. Targets are then adjusted to what the kernel accepts (`_fit`) and compared with the
+present values, so a tick without changes writes nothing. A value that another program sets meanwhile becomes the
+original value.
 """
 
 from __future__ import annotations
@@ -58,8 +59,9 @@ Groups = Mapping[CgroupPath, GroupReading]
 class Circumstances:
     """The limits on the writes in addition to the observation.
 
-    strays: readings of cgroups that no container names (sandboxes), or newer readings of observed ones. not_kubelets:
-    the present `kubelet_values.lost_notes`: values that cannot be the kubelet's own, and what it would have written.
+    `strays`: readings of cgroups without a known container (sandboxes), or newer readings of observed ones.
+    `not_kubelets`: the present `kubelet_values.lost_notes`: values that the kubelet cannot have set, and what it would
+    have set.
     """
 
     dialect: Dialect
@@ -88,7 +90,7 @@ def settle(
     dialect: Dialect,
     more: Circumstances | None = None,
 ) -> Settled:
-    """Writes in order, and the journal as it must stand before them. plans: in order of the strategies' rank."""
+    """Return the writes in order, and the journal as it must be saved before them; earlier plans take precedence."""
     circumstances = more or Circumstances(dialect)
     groups = {**observation.groups(), **circumstances.strays}
     first: dict[Place, Want] = {}
@@ -116,7 +118,7 @@ def settle(
 
 
 def _refusal(want: Want, groups: Groups, observation: Observation, notes: Notes, dialect: Dialect) -> Done | None:
-    """Why a want is not followed; what somebody else has set since counts as what stood there before us."""
+    """Return why a want is refused, or None; a value that another program has set since counts as the original."""
     group, outcome = groups.get(want.path), WriteOutcome.REFUSED
     if group is None:
         why = "no cgroup of a pod, of Kubernetes' tiers or of a declared application"
@@ -135,13 +137,13 @@ def _refusal(want: Want, groups: Groups, observation: Observation, notes: Notes,
 
 
 def _value_before_us(knob: Knob, group: GroupReading, notes: Notes, dialect: Dialect) -> Value | None:
-    """Return the value that stood there before us, or that somebody else has set since."""
+    """Return the original value, or the value that another program has set since."""
     note = notes.get((group.path, knob))
     return note.original if note is not None and _holds_agent_value(note, group, dialect) else group.knobs.get(knob)
 
 
 def _idle_hides(knob: Knob, group: GroupReading) -> bool:
-    """While a cgroup is idle the kernel shows, and takes, no shares."""
+    """Return whether the cgroup is idle, so that the kernel neither shows nor accepts shares."""
     return knob is Knob.CPU_SHARES and group.knobs.get(Knob.CPU_IDLE) == 1
 
 
@@ -195,7 +197,7 @@ def _fit(
 
 
 def _below_changes(targets: _Targets, groups: Groups, knob: Knob) -> list[CgroupPath]:
-    """Cgroups with a target for this knob and all below them, parents first."""
+    """Return the cgroups with a target for this knob and all below them, parents first."""
     changed = {path for path, target in targets if target is knob}
     return sorted((p for p in groups if p in changed or not changed.isdisjoint(ancestors(p))), key=depth)
 
@@ -206,17 +208,17 @@ def _final(targets: _Targets, group: GroupReading, knob: Knob) -> Value | None:
 
 
 def limit_floor(memory: MemoryUse) -> int:
-    """Bytes below which no limit may fall now: 105 % of the working set and half of the page cache beyond it.
+    """Return the lowest safe memory limit in bytes: 105 % of the working set, or with half of the page cache.
 
-    The kernel drops cache to get below a lower limit, but ends a task when it does not find enough at once, as with
-    pages that are not written to disk yet. So cache is taken in halves, one a tick.
+    The kernel drops cache to get below a lower limit, but ends a task if it does not find enough at once, as with pages
+    that are not written to disk yet. So each tick lowers the limit by at most half of the cache.
     """
     cache = max(memory.usage - memory.working_set, 0)
     return max(int(memory.working_set * MEMORY_MARGIN), memory.working_set + cache // 2)
 
 
 def at_least(floor: Value, value: Value, present: Value) -> Value:
-    """A value that reduces memory, not below the floor, or the present value if that is lower or near."""
+    """Return a lowered memory value that is not below the floor, or the present one if that is lower or near."""
     if isinstance(floor, int) and floor != NO_LIMIT:
         floor = -(-floor // PAGE_BYTES) * PAGE_BYTES
     if not wider(present, value) or not wider(floor, value):
@@ -234,12 +236,12 @@ def _not_below(floor: Value, targets: _Targets, group: GroupReading, knob: Knob,
 
 
 def _fit_quotas(targets: _Targets, groups: Groups, observation: Observation, notes: Notes, dialect: Dialect) -> None:
-    """Keep quotas within what cgroup v1 takes, and what the kubelet is about to write.
+    """Adjust quotas to what cgroup v1 accepts, and to what the kubelet is about to write.
 
-    No pod's is below that of a container which does not run and may start: with the kubelet's own quota, which cgroup
-    v1 would refuse, and the container would not start. A quota that was below it before us stays so. None that the
-    kubelet gave a pod is lowered while it resizes it: its next write is a container's as large. None is above the
-    lowest of its ancestors: more would have no effect, and cgroup v1 refuses it.
+    A pod's quota is not below that of a container that may still start with the kubelet's own quota: cgroup v1 would
+    refuse it and the container would not start. If the original quota was lower, it is the bound. A quota that the
+    kubelet gave a pod is not lowered while it resizes the pod: its next write is a container's quota of that size. No
+    quota is above the lowest of its ancestors, where it would have no effect and cgroup v1 refuses it.
     """
     for pod in observation.pods:
         target = targets.get((pod.group.path, Knob.CPU_QUOTA)) if pod.group else None
@@ -267,7 +269,7 @@ def _fit_quotas(targets: _Targets, groups: Groups, observation: Observation, not
 
 
 def _fit_sets(knob: Knob, targets: _Targets, groups: Groups) -> None:
-    """Take out of each cpuset the CPUs that an ancestor lacks. A cgroup without a list is left to the runtime."""
+    """Remove from each cpuset the CPUs that an ancestor lacks; a cgroup without a list is left to the runtime."""
     for path in _below_changes(targets, groups, knob):
         if not groups[path].knobs.get(knob):
             targets.pop((path, knob), None)
@@ -294,10 +296,10 @@ def _adjust(targets: _Targets, group: GroupReading, knob: Knob, value: Value, wh
 def _plan_writes(
     targets: _Targets, groups: Groups, notes: Notes, circumstances: Circumstances
 ) -> tuple[list[KnobWrite], dict[Place, OriginalValue], dict[Place, Value]]:
-    """Writes for targets that differ from the present values, the notes as they must be before them, and held values.
+    """Return writes for targets that differ from the present values, the notes to save before, and held values.
 
-    A value that is restored and stands there needs no note any more. One that is wanted and stands there is noted when
-    a runtime hook made it so (`_made_so`).
+    A restored value that is already present needs no note any more. A wanted value that is already present is noted if
+    a runtime hook set it (`_made_so`).
     """
     writes, values_in_force, dialect = [], {}, circumstances.dialect
     next_notes: dict[Place, OriginalValue] = {}
@@ -334,7 +336,7 @@ def _plan_writes(
 
 
 def _made_so(place: Place, target: _KnobTarget, dialect: Dialect) -> dict[Place, OriginalValue]:
-    """The note of a value that is there because a runtime hook made the container with it."""
+    """Return the note of a value that a runtime hook set when the container was created."""
     before = target.made_from
     if before is None or same(place[1], before, target.value, dialect):
         return {}
@@ -348,7 +350,7 @@ def _has_drifted(note: OriginalValue | None, present: Value | None, dialect: Dia
 def _notes_for_write(
     write: KnobWrite, group: GroupReading, notes: Notes, circumstances: Circumstances
 ) -> dict[Place, OriginalValue]:
-    """The note of this write; of a cgroup that becomes idle also of its shares, which the kernel forgets."""
+    """Return the note of this write; for a cgroup that becomes idle also of its shares, which the kernel forgets."""
     if write.restores:
         return {}
     not_kubelets = circumstances.not_kubelets
@@ -371,14 +373,14 @@ def _notes_for_write(
 
 
 def _add_written_values(note: OriginalValue, strategy: str, *values: Value) -> OriginalValue:
-    """The note with values that the agent may set from now on."""
+    """Return the note with values that the agent may set from now on."""
     written = (*(v for v in note.written if v not in values), *values)[-WRITTEN_KEPT:]
     return replace(note, written=written, strategy=strategy)
 
 
 # --- what pods asked for -----------------------------------------------------------------------------------------
 def _requests(observation: Observation) -> dict[CgroupPath, int]:
-    """Bytes of memory requested, by spec or in force while a resize is on its way; of best effort its batch memory."""
+    """Return each cgroup's memory request in bytes, the larger one during a resize; batch memory for best effort."""
     requested_bytes: dict[CgroupPath, int] = {}
     for pod in observation.pods:
         name = "kubernetes.io/batch-memory" if pod.spec.qos_class is QosClass.BE else "memory"

@@ -1,7 +1,7 @@
-"""Fields of the policy that this node does not support, for the status. Pure.
+"""Fields of the policy that have no effect on this node, for the status. Pure.
 
-Vendor kernels' switches are accepted and published for every node; where the kernel has no such file nothing is
-written, and that is said here, beside what this agent does not do at all.
+Switches of vendor kernels are accepted and published for every node; if the kernel lacks the file, nothing is written,
+and the field is listed here, with those that this agent does not implement.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Unsupported(msgspec.Struct, frozen=True):
 
 
 def find_unsupported(policy: NodePolicy, observation: Observation, switches_on: bool) -> tuple[Unsupported, ...]:
-    """All of them. switches_on: whether the agent may set the machine's own kernel settings."""
+    """Return all fields without effect; `switches_on`: whether the agent may set the machine's kernel settings."""
     found = []
     for switch in switches_of(policy.system):
         if not switches_on:

@@ -1,7 +1,7 @@
-"""In which order knobs are written so that the kernel takes each of them. Pure.
+"""The order in which knobs are written so that the kernel accepts each write. Pure.
 
-cgroup v1 refuses a child's quota above its parent's and a child's CPUs outside its parent's, at every moment on the
-way; both versions refuse a burst above the quota; shares cannot be written while a cgroup is idle. So:
+cgroup v1 refuses a child's quota above its parent's and a child's CPUs outside its parent's, also between two writes;
+both versions refuse a burst above the quota; shares cannot be written while a cgroup is idle. So the order is:
 
     idle off, burst down, quotas up (parents first), quotas down (children first), burst up, shares, idle on,
     CPU lists to the union of old and new (parents first), then to the new one (children first), the rest
@@ -30,20 +30,20 @@ def depth(path: CgroupPath) -> int:
 
 @lru_cache(maxsize=2048)
 def ancestors(path: CgroupPath) -> tuple[CgroupPath, ...]:
-    """Return the ancestors from the parent up, without the root."""
+    """Return the paths of all cgroups above, from the parent up, without the root."""
     parts = path.split("/")
     return tuple("/".join(parts[:end]) for end in range(len(parts) - 1, 0, -1))
 
 
 def wider(first: Value, second: Value) -> bool:
-    """Return whether the first quota or amount allows more than the second; false for texts and equal values."""
+    """Return whether the first quota or amount allows more than the second; False for texts."""
     if NO_LIMIT in (first, second):
         return first == NO_LIMIT != second
     return isinstance(first, int) and isinstance(second, int) and first > second
 
 
 def order_writes(writes: Iterable[KnobWrite]) -> tuple[KnobWrite, ...]:
-    """The same writes in an order that works, with the steps between that CPU lists need (`KnobWrite.on_the_way`)."""
+    """Return the writes in an order that the kernel accepts, with the intermediate writes that CPU lists need."""
     sorted_writes = sorted(writes, key=lambda w: (depth(w.path), w.path, w.knob))
     of = {knob: [w for w in sorted_writes if w.knob is knob] for knob in _WITH_ORDER}
     quotas, bursts = of[Knob.CPU_QUOTA], of[Knob.CPU_BURST]
@@ -66,7 +66,7 @@ def _is_loosening(write: KnobWrite) -> bool:
 
 
 def _order_cpusets(writes: list[KnobWrite]) -> list[KnobWrite]:
-    """Union top-down, then the new list bottom-up."""
+    """Write the union of old and new lists top-down, then the new lists bottom-up."""
     rising, falling = [], []
     for write in writes:
         both = union(write.present, write.value)
@@ -80,7 +80,7 @@ def _order_cpusets(writes: list[KnobWrite]) -> list[KnobWrite]:
 
 
 def union(present: Value | None, target: Value) -> Value:
-    """CPUs of both lists; an unreadable or empty one is passed over, and an empty target (v2: inherit) stays."""
+    """Return the CPUs of both lists; an unreadable or empty list is ignored, but an empty target stays empty."""
     if not target:
         return target
     try:
@@ -90,7 +90,7 @@ def union(present: Value | None, target: Value) -> Value:
 
 
 def fit_cpu_list(cpus: Value, allowed: Value) -> Value:
-    """CPUs that the parent has too; all of the parent's where there are none. An unreadable list stays as it is."""
+    """Return the CPUs that the parent has too, else all of the parent's; an unreadable list stays unchanged."""
     try:
         mine, parents = parse_cpus(str(cpus)), parse_cpus(str(allowed))
     except UsageError:

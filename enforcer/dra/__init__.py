@@ -1,4 +1,4 @@
-"""Devices and whole cores by Kubernetes' dynamic resource allocation: what is offered, and claims made ready for pods.
+"""Devices and whole cores for Kubernetes' dynamic resource allocation: which are offered, and how claims are prepared.
 
-The cluster's own scheduler allocates; this prepares. `cotenant.enforcer.runtime.dra_service` carries it to the kubelet.
+The cluster's scheduler allocates claims; this package prepares them. `runtime.dra_service` serves the kubelet's calls.
 """

@@ -1,4 +1,4 @@
-"""An allocated ResourceClaim made ready for containers: which devices, and what the runtime adds to a container. Pure.
+"""An allocated ResourceClaim, prepared: its devices, and what the runtime adds to its containers. Pure.
 
 Source of the forms: resource.k8s.io/v1 ResourceClaim, and the Container Device Interface specification 0.6; of the
 variable for GPUs that a pod has by annotation: Koordinator's koordlet, hook `gpu`.
@@ -27,7 +27,7 @@ VISIBLE_GPUS: Final = "NVIDIA_VISIBLE_DEVICES"
 
 
 class ClaimRefused(CotenantError):
-    """A claim cannot be prepared here."""
+    """A claim cannot be prepared on this node."""
 
 
 class _AllocationResult(msgspec.Struct, rename="camel"):
@@ -51,7 +51,7 @@ class _ClaimStatus(msgspec.Struct):
 
 
 class ClaimWire(msgspec.Struct):
-    """A ResourceClaim as far as it is read here."""
+    """The fields of a ResourceClaim that are needed here."""
 
     metadata: ObjectIdentity = msgspec.field(default_factory=ObjectIdentity)
     status: _ClaimStatus = msgspec.field(default_factory=_ClaimStatus)
@@ -62,7 +62,7 @@ class _CdiWire(msgspec.Struct):
 
 
 class ClaimDevice(msgspec.Struct, frozen=True):
-    """One device of a claim; shared: by administrators' access, in addition to its owner."""
+    """One device of a claim; `shared`: the claim uses it by administrators' access beside the device's owner."""
 
     pool: str
     device: str
@@ -70,7 +70,7 @@ class ClaimDevice(msgspec.Struct, frozen=True):
 
 
 class ClaimRequest(msgspec.Struct, frozen=True):
-    """A request of a claim: its devices, and what containers that use it get; cpus: such as "2-3"."""
+    """A request of a claim: its devices, and the variables, device nodes and CPUs ("2-3") of containers that use it."""
 
     name: str
     devices: tuple[ClaimDevice, ...]
@@ -80,7 +80,7 @@ class ClaimRequest(msgspec.Struct, frozen=True):
 
 
 class PreparedClaim(msgspec.Struct, frozen=True):
-    """A claim that is ready; kept until it is unprepared, whatever happens to what the node offers."""
+    """A prepared claim; it is kept until it is unprepared, even if the node's offer changes."""
 
     namespace: str
     name: str
@@ -89,31 +89,31 @@ class PreparedClaim(msgspec.Struct, frozen=True):
 
     @property
     def exclusive(self) -> set[str]:
-        """Names of devices with exclusive use."""
+        """The names of the devices that no other claim may use."""
         return {device.device for request in self.requests for device in request.devices if not device.shared}
 
     def cdi_id(self, request: ClaimRequest) -> str:
-        """The name under which a runtime knows a request."""
+        """Return the CDI name by which a runtime refers to the devices of a request."""
         return f"{CDI_KIND}={request_key(self.uid, request.name)}"
 
     def cpus(self) -> dict[str, Cpus]:
-        """CPUs by `request_key`."""
+        """Return the CPUs of each request by `request_key`."""
         with_cpus = (request for request in self.requests if request.cpus)
         return {request_key(self.uid, request.name): parse_cpus(request.cpus) for request in with_cpus}
 
 
 def request_key(uid: str, request: str) -> str:
-    """One request of one claim, as a variable's name and a CDI device may have it; both are DNS labels."""
+    """Return the key of a request of a claim, in letters that a variable's name and a CDI device may have."""
     return f"{uid}_{request}".replace("-", "_")
 
 
 def prepare_claim(
     claim: ClaimWire, node: str, offers: Mapping[str, OfferedDevice], others: Iterable[PreparedClaim]
 ) -> PreparedClaim:
-    """Return the record of a claim and what its containers get.
+    """Return the prepared claim: its devices, and what its containers get.
 
-    offers: by device name; others: claims that are prepared on this node. Raises ClaimRefused for a claim without an
-    allocation, for a device that is not offered, and for a device that another claim has.
+    `offers`: the node's devices by name; `others`: claims that are prepared on this node. Raises ClaimRefused for a
+    claim without an allocation, a device that is not offered, or a device that another claim has.
     """
     meta, key = claim.metadata, f"claim {claim.metadata.namespace}/{claim.metadata.name}"
     if claim.status.allocation is None:
@@ -158,7 +158,7 @@ def _request(
 
 
 def cdi_spec(claim: PreparedClaim) -> dict[str, Any]:
-    """The CDI file of a claim: one CDI device a request, and the claim itself for `claim_in`."""
+    """Return the CDI file of a claim: one CDI device per request, and the claim itself for `claim_in`."""
     return {
         "cdiVersion": CDI_VERSION,
         "kind": CDI_KIND,
@@ -177,21 +177,21 @@ def cdi_spec(claim: PreparedClaim) -> dict[str, Any]:
 
 
 def claim_in(cdi_file: bytes) -> PreparedClaim:
-    """The claim of a CDI file. msgspec.MsgspecError for one without it; UnicodeError as of its decoder."""
+    """Return the claim in a CDI file; raise msgspec.MsgspecError or UnicodeError if there is none."""
     annotations = msgspec.json.decode(cdi_file, type=_CdiWire).annotations
     return msgspec.json.decode(annotations.get(CDI_KIND, ""), type=PreparedClaim)
 
 
 def keys_in(env: Iterable[str]) -> tuple[str, ...]:
-    """`request_key` of each request that a container has, by its variables ("NAME=value")."""
+    """Return the `request_key` of each request that a container uses, from its variables ("NAME=value")."""
     names = (variable.partition("=")[0] for variable in env)
     return tuple(name.removeprefix(CLAIM_VARIABLE) for name in names if name.startswith(CLAIM_VARIABLE))
 
 
 def device_environment(labels: Mapping[str, str], annotations: Mapping[str, str]) -> dict[str, str]:
-    """Return the variable with a pod's GPUs by annotation: their ids, or minors where it names none.
+    """Return the variable that lists a pod's GPUs by annotation: their ids, or minor numbers if it names none.
 
-    {} for a pod without such GPUs, for a pod that hooks must leave alone, and for an annotation that cannot be read.
+    Return {} for a pod without such GPUs, for a pod that hooks must not change, and for an unreadable annotation.
     """
     if DEVICE_ALLOCATED_ANNOTATION not in annotations or labels.get(SKIP_HOOKS_LABEL) == "true":
         return {}

@@ -1,9 +1,8 @@
-"""EDGE: prepared claims, noted before anything is given and kept over every restart; their files for the runtime.
+"""EDGE: the prepared claims of a node, saved before a device is used, and their CDI files for the runtime.
 
-One JSON file in the agent's folder is replaced whole before a CDI file is written, and after one is taken away, so that
-a kubelet or an agent that starts again finds the same devices with the same claims. Each CDI file has its claim in it,
-so that a lost note is made again from them; where they are lost too, the kubelet asks for each claim anew when it
-starts.
+One JSON file in the agent's folder is replaced as a whole before a CDI file is written and after one is deleted, so
+that a kubelet or an agent that restarts finds the same devices with the same claims. Each CDI file contains its claim,
+so a lost JSON file is restored from them; if they are lost too, the kubelet requests each claim again when it starts.
 """
 
 from __future__ import annotations
@@ -35,10 +34,10 @@ class _Note(msgspec.Struct):
 
 
 class Claims:
-    """The claims of one node; any thread may ask."""
+    """The prepared claims of one node; thread-safe."""
 
     def __init__(self, folder: Path, cdi_folder: Path, node: str, read: Callable[[str, str], ClaimWire | None]) -> None:
-        """Take up what was prepared before; read: a claim of the API server by namespace and name. StoreError."""
+        """Load the prepared claims; `read` returns a claim of the API server by namespace and name. StoreError."""
         self.offers: Mapping[str, OfferedDevice] | None = None
         """What the node offers now, by name; None: it was not read yet."""
         self._note, self._cdi, self._node, self._read = folder / NOTE, cdi_folder, node, read
@@ -49,16 +48,16 @@ class Claims:
 
     @property
     def count(self) -> int:
-        """Claims that are prepared."""
+        """The number of prepared claims."""
         return len(self._claims)
 
     def devices(self) -> set[str]:
-        """Names of the devices that they have; waits for a claim that is being prepared."""
+        """Return the names of the claims' exclusive devices; wait for a claim that is being prepared."""
         with self._lock:
             return {device for claim in self._claims.values() for device in claim.exclusive}
 
     def prepare(self, namespace: str, name: str, uid: str) -> PreparedClaim:
-        """Make a claim ready, or say again what it has. ClaimRefused, ClusterError of the reading, StoreError."""
+        """Prepare a claim, or return it if it is prepared already. ClaimRefused, ClusterError, StoreError."""
         with self._lock:
             claim = self._claims.get(uid)
             if claim is None:
@@ -75,7 +74,7 @@ class Claims:
             return claim
 
     def unprepare(self, uid: str) -> None:
-        """Take a claim's devices back; one that is not prepared is done. StoreError."""
+        """Release a claim's devices; do nothing if it is not prepared. StoreError."""
         with self._lock:
             claim = self._claims.get(uid)
             self._file(uid).unlink(missing_ok=True)
@@ -84,10 +83,10 @@ class Claims:
                 _log.info("claim unprepared", claim=f"{claim.namespace}/{claim.name}")
 
     def cpus_of(self, namespace: str, keys: Iterable[str]) -> Cpus:
-        """CPUs of these requests (`claim.request_key`) of the namespace's claims.
+        """Return the CPUs of these requests (`claim.request_key`) of claims in the namespace.
 
-        A container's variables only point at them, and anybody may write a variable: what a pod gets by one it could
-        have by naming the claim, which Kubernetes allows within the claim's namespace alone.
+        The keys come from a container's variables, which anybody may write: what a pod gets by a variable, it could
+        also get by naming the claim, which Kubernetes allows only within the claim's namespace.
         """
         own = (claim for claim in self._claims.values() if claim.namespace == namespace)
         by_key = {key: cpus for claim in own for key, cpus in claim.cpus().items()}
@@ -103,7 +102,7 @@ class Claims:
             return list(self._claims_of_files())
 
     def _claims_of_files(self) -> Iterator[PreparedClaim]:
-        """A file that cannot be read stays: a running pod may need it, and with the pod's end it is taken away."""
+        """Yield the claims of CDI files; an unreadable file stays, because a running pod may need it."""
         for file in sorted(self._cdi.glob(f"{_PREFIX}*.json")):
             try:
                 yield claim_in(file.read_bytes())
@@ -115,7 +114,7 @@ class Claims:
         self._claims = claims
 
     def _write(self, claim: PreparedClaim) -> None:
-        """Write the CDI file of a claim, unless it is there with this content."""
+        """Write the CDI file of a claim, unless the file has this content already."""
         text, file = msgspec.json.encode(cdi_spec(claim)), self._file(claim.uid)
         with contextlib.suppress(OSError):
             if file.read_bytes() == text:

@@ -1,7 +1,7 @@
-"""A node's devices and cores as it offers them by dynamic resource allocation (resource.k8s.io/v1 ResourceSlice). Pure.
+"""The devices and cores that a node offers by dynamic resource allocation (resource.k8s.io/v1 ResourceSlice). Pure.
 
-A device is offered whole: partitions of one and shares of its capacity are alpha in Kubernetes 1.35 and off. A core is
-one device with all of its threads.
+Only whole devices are offered: partitions and shares of a device are alpha in Kubernetes 1.35 and off by default. A
+core is one device with all of its threads.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ContainerEdits:
-    """The edits to a container that uses a device: environment variables, and files of /dev."""
+    """What a container that uses a device gets: environment variables, and device files below /dev."""
 
     env: Mapping[str, str] = field(default_factory=dict)
     device_nodes: tuple[str, ...] = ()
@@ -46,7 +46,7 @@ class ContainerEdits:
 
 @dataclass(frozen=True, slots=True)
 class OfferedDevice:
-    """One device of the pool; `cpus` of a core, `id` of anything else."""
+    """One offered device of the node's pool; a core has `cpus`, any other device an `id`."""
 
     name: str
     kind: str
@@ -60,13 +60,13 @@ class OfferedDevice:
 def offered_devices(
     inventory: DeviceInventory, edits: Mapping[DeviceKey, ContainerEdits] | None = None, claimed: Collection[str] = ()
 ) -> list[OfferedDevice]:
-    """The healthy devices, and whatever is claimed; edits: what containers get beside the device's own id."""
+    """Return the healthy devices and all claimed ones; `edits` is what containers get beside the device's id."""
     chosen = (device for device in inventory.devices if device.healthy or device.name in claimed)
     return [_device_offer(device, (edits or {}).get(device.key)) for device in chosen]
 
 
 def offered_cores(topology: CpuTopology, cpus: Cpus) -> list[OfferedDevice]:
-    """Cores all of whose threads are among `cpus`; UsageError for CPUs that the machine does not have."""
+    """Return the cores all of whose threads are in `cpus`; raise UsageError for CPUs that the machine does not have."""
     if absent := cpus - topology.cpus:
         raise UsageError(
             f"enforcer.dra.cpus: the machine has no CPU {min(absent)}", fix=f"It has {len(topology.cpus)} CPUs."
@@ -85,7 +85,7 @@ def offered_cores(topology: CpuTopology, cpus: Cpus) -> list[OfferedDevice]:
 def unshared_offers(
     offers: Sequence[OfferedDevice], inventory: DeviceInventory, holdings: Iterable[Holding]
 ) -> tuple[list[OfferedDevice], list[str]]:
-    """Return the offers of which no pod has a share or a thread by annotation, and the names of the others."""
+    """Return the offers without those that pods use by annotation, and the names of those."""
     pods = list(holdings)
     cpus, taken = exclusive_cpus(pods), taken_by(pods)
     shared = {device.name for device in inventory.devices if any(taken.amounts.get(device.key, {}).values())}
@@ -96,10 +96,10 @@ def unshared_offers(
 def with_claimed(
     offers: Sequence[OfferedDevice], described: Iterable[OfferedDevice], claimed: Collection[str]
 ) -> list[OfferedDevice]:
-    """Return the devices to publish: those that claims still have, and those that are offered.
+    """Return the devices to publish: first those that only claims still have, then those that are offered.
 
-    The former precede: a device that moved to a later slice would be in none between the two writes. A device that is
-    no longer described is GONE, so that no other pod gets it when it returns.
+    In the other order, a device that moves to a later slice would be in no slice between the two writes. A claimed
+    device that is no longer described has kind GONE, so that no other pod gets it if it returns.
     """
     by_name = {offer.name: offer for offer in described}
     missing = sorted(set(claimed) - {offer.name for offer in offers})
@@ -126,8 +126,8 @@ def publication(
 ) -> list[Intent]:
     """Return the writes after which the node's ResourceSlices offer these devices.
 
-    published: our present slices. A new set of slices has a higher generation of the pool, so
-    that the scheduler uses none of the old set with it.
+    `published`: the driver's present slices. A changed set of slices gets a higher generation of the pool, so that the
+    scheduler never mixes it with slices of the old set.
     """
     name, uid = node
     slices = {slice_["metadata"]["name"]: slice_ for slice_ in published}

@@ -1,7 +1,7 @@
-"""EDGE: keeps the node's ResourceSlices as its devices and cores are: reads what there is, writes what differs.
+"""EDGE: keeps the node's ResourceSlices up to date with its devices and cores, and writes only what differs.
 
-It looks every minute and whenever the kubelet takes the driver up, because the kubelet deletes the slices of a driver
-that was away for half a minute.
+It compares every minute, and whenever the kubelet registers the driver, because the kubelet deletes the slices of a
+driver that was away for half a minute.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _log = structlog.get_logger(__name__)
 
 
 class _EditsWire(msgspec.Struct, rename="camel"):
-    """The fields in a file of devices that are not the Device object's own."""
+    """The fields of a device in `enforcer.dra.device_file` that Koordinator's Device object does not have."""
 
     type: str = ""
     minor: int = 0
@@ -59,7 +59,7 @@ class _EditsFile(msgspec.Struct):
 
 
 class SlicePublisher:
-    """One thread; `offer` is called with what the node offers each time before it is published."""
+    """Publishes ResourceSlices from its own thread; before each publication it calls `offer` with the devices."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class SlicePublisher:
         offer: Callable[[Mapping[str, OfferedDevice]], None],
         claimed: Callable[[], Collection[str]] = tuple,
     ) -> None:
-        """file: a description of devices in place of the node's Device object, or ""; claimed: devices of claims."""
+        """Create a publisher; `file` replaces the node's Device object unless ""; `claimed` returns claimed devices."""
         self.problem = "not published yet"
         """Why the last round did not end well, or ""."""
         self._client = client.sibling()
@@ -86,7 +86,7 @@ class SlicePublisher:
         self._thread.start()
 
     def stop(self) -> None:
-        """Publish no more. The slices stay until the kubelet finds the driver gone, so that a restart moves nothing."""
+        """Stop publishing; the slices stay until the kubelet finds the driver gone, so a restart changes nothing."""
         self._ended = True
         self._awake.set()
         if self._thread.is_alive():
@@ -117,11 +117,11 @@ class SlicePublisher:
             self._awake.wait(RETRY_SECONDS if problem else REFRESH_SECONDS)
 
     def publish(self) -> None:
-        """Look once, and write what differs. CotenantError says what kept it from that.
+        """Read the node's devices once and write the slices that differ; raise CotenantError if that fails.
 
         A device that a claim has stays published until the claim ends, whatever the node's label and Device object say
-        meanwhile: that is how the extender sees it. Which these are is asked after `offer`, so that no claim is
-        prepared in between.
+        meanwhile, so that the extender sees it. Claimed devices are queried after `offer`, so that no claim is prepared
+        in between.
         """
         node = self._client.get(f"/api/v1/nodes/{self._node}")
         if node is None:
@@ -151,16 +151,16 @@ class SlicePublisher:
             _log.info("devices published", slice=intent.address.name, devices=len(listed))
 
     def _warn(self, reason: str) -> None:
-        """Once for each reason."""
+        """Log each reason only once."""
         if reason not in self._warned:
             _log.warning("devices are not offered", reason=reason)
         self._warned.add(reason)
 
     def _describe_devices(self, labelled: bool) -> tuple[DeviceInventory, dict[DeviceKey, ContainerEdits], bool]:
-        """The node's devices, from the file or the Device object, and whether claims give them out.
+        """Return the node's devices, what containers get with them, and whether ResourceClaims allocate them.
 
-        labelled: whether the node's label says that they do. Else those of a Device object are the extender's, and a
-        file may describe the same ones: then the answer is the object's.
+        `labelled`: whether the node's label says that claims do. Without the label, the devices of a Device object
+        belong to the extender; a file may describe the same devices, so the Device object counts then.
         """
         device_object = self._client.get(f"{COLLECTION}/{self._node}")
         if device_object is not None and not labelled:

@@ -1,1 +1,1 @@
-"""Inputs and reports of the node agent: node policy, enforcement and its tables. Pure."""
+"""Inputs and reports of the node agent: the node's policy, and tables of the agents' actions. Pure."""

@@ -1,9 +1,9 @@
-"""EDGE: reports of node agents, read from the cluster: their Events as actions, and how many agents run.
+"""EDGE: reads the reports of node agents from the cluster: their Events as actions, and how many agents run.
 
     Events of the agents --acts_of--> Acts;  pods of the DaemonSet -> how many agents, how many of them dry runs
 
-Anybody who may write Events can have written one. So everything in it is text to be shown, cut to a length, and a time
-in the future is not believed. Nothing here is acted upon.
+Anybody who may write Events can have written one. So all their content is only shown as text and cut to a length, and a
+time in the future is ignored. Nothing is done because of an Event.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class EventWire(msgspec.Struct, rename="camel"):
 
 
 def ask(client: KubeClient, now_seconds: float) -> EnforcementHistory:
-    """Read once. A missing right, or a server that does not answer, is noted in the gathering and not raised."""
+    """Read the agents' Events once; a missing right or a failed request is noted in the result, not raised."""
     try:
         events = client.list(EVENTS, EventWire, fieldSelector=OURS)
     except ClusterError as error:
@@ -70,7 +70,7 @@ def ask(client: KubeClient, now_seconds: float) -> EnforcementHistory:
 
 
 def count_agents(client: KubeClient, acts: Iterable[AgentAction], now_seconds: float) -> Gathering:
-    """A gathering with the number of agents: pods of the DaemonSet, and nodes that an agent outside of it reported."""
+    """Return a record with the number of agents: pods of the DaemonSet, and other nodes that Events name."""
     reporting_nodes = {act.node for act in acts if act.node}
     try:
         pods = client.list("/api/v1/pods", ConfiguredPod, labelSelector=AGENT_PODS)
@@ -84,7 +84,7 @@ def count_agents(client: KubeClient, acts: Iterable[AgentAction], now_seconds: f
 
 
 def acts_of(events: Iterable[EventWire], now_seconds: float) -> Iterator[AgentAction]:
-    """One Act an Event: the newest of its series, with the number of all of them; an Event without one is left out."""
+    """Yield one action per Event: the newest of its series, with the number of all; skip Events without an action."""
     for event in events:
         text = (event.metadata.annotations or {}).get(ACT_ANNOTATION)
         if event.reporting_controller == NODE_AGENT and text:

@@ -1,10 +1,10 @@
-"""What node agents did and why, for readers outside the agent: actions, lanes of CPU use, reporting agents. Pure.
+"""What node agents did and why, for readers outside the agent: actions, CPU usage over time, reporting agents. Pure.
 
     agent: action -> Act -> annotation of its Event, line of its log
     reader: Events, logs, recordings -> Acts -> ENFORCEMENT (views), CPU over time -> ENFORCEMENT_LANES -> pages, CLI
 
-An Act is one thing on one node at one moment: a value that was set or given back, a pod that was asked to leave, a
-finding. Its identity follows from its content, so that a reader who receives it twice keeps it once.
+An Act is one action on one node at one moment: a value that was set or restored, an eviction that was requested, a
+finding. Its id is a hash of its content, so that a reader who receives it twice keeps it once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NO_LIMIT: Final = "-1"
 
 
 class Lane(StrEnum):
-    """The means by which batch yields or online pods are helped; the rows of the chart, from top to bottom."""
+    """The kind of an agent's action, which is a row of the chart, from top to bottom."""
 
     SUPPRESS = "suppress"
     BURST = "burst"
@@ -98,7 +98,7 @@ REASON_SENTENCES: Final[dict[str, str]] = {
 
 
 class AgentAction(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One thing that an agent did, would do, or found. Its form in JSON is that of the annotation."""
+    """One thing that an agent did, would do in a real run, or found; as JSON it is the Event's annotation."""
 
     time_seconds: float
     """Unix time."""
@@ -130,20 +130,20 @@ class AgentAction(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def id(self) -> str:
-        """The same from every source: agent's log, Event, import."""
+        """The action's id, which is the same whether it was read from the agent's log, an Event or an import."""
         identity = (round(self.time_seconds, 3), self.node, self.reason, self.pod, self.subject, self.knob, self.after)
         return blake2b(repr(identity).encode(), digest_size=10).hexdigest()
 
     @property
     def holds(self) -> bool | None:
-        """True when a value of the agent's holds from now on, False when it no longer does, None for what passes."""
+        """True if the agent's value is in force from now on, False if it was restored, None for any other action."""
         if self.outcome == "restored":
             return False
         return True if self.outcome in ("written", "would-write") and self.after else None
 
     @property
     def change(self) -> str:
-        """Before -> after, for people."""
+        """The values before and after as text for people; "" if neither is known."""
         if not self.after and not self.before:
             return ""
         return f"{in_words(self.knob, self.before) or '?'} → {in_words(self.knob, self.after) or '?'}"
@@ -157,7 +157,7 @@ def lane_of(strategy: str, reason: str) -> Lane:
 
 
 def in_words(knob: str, value: str) -> str:
-    """A knob's value for people: quotas in cores, memory in MiB or GiB, the others as they are."""
+    """Return a knob's value for people: quotas in cores, memory in MiB or GiB, all others unchanged."""
     is_integer = value.removeprefix("-").isdecimal()
     if value == NO_LIMIT and knob in ("cpu.quota", "memory.high", "memory.limit"):
         return "no limit"
@@ -171,7 +171,7 @@ def in_words(knob: str, value: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LaneSample:
-    """CPU of one node in one tick, millicores. None = not known, or (limit) best effort has none."""
+    """CPU of one node in one tick, in millicores; None = not known, or for `limit` that there is no limit."""
 
     time_seconds: float
     capacity: float
@@ -192,7 +192,7 @@ NUMBERS: Final = ("others", "best_effort", "target", "limit", "burst")
 
 @dataclass(frozen=True, slots=True)
 class NodeLanes:
-    """A node's CPU on a regular grid; values: NUMBERS -> one number a step, NaN = missing."""
+    """A node's CPU usage as time series with a regular step, by the names in NUMBERS; NaN = missing."""
 
     node: str
     start_seconds: float
@@ -205,7 +205,7 @@ class NodeLanes:
 
 @dataclass(frozen=True, slots=True)
 class Gathering:
-    """The sources that were queried, how many agents run, and the result: the document beside the tables."""
+    """The record of one reading: its sources, the number of agents, and any error; stored beside the tables."""
 
     gathered_seconds: float
     """Unix time of the last reading, successful or not."""
@@ -226,7 +226,7 @@ class Gathering:
 
 @dataclass(frozen=True, slots=True)
 class EnforcementHistory:
-    """The actions, the lanes and the gathering record of a single read of the sources."""
+    """The actions, the nodes' CPU time series and the record of one reading of all sources."""
 
     acts: tuple[AgentAction, ...] = ()
     lanes: tuple[NodeLanes, ...] = ()
@@ -234,7 +234,7 @@ class EnforcementHistory:
 
 
 def row_of(act: AgentAction) -> dict[str, Any]:
-    """A row of ENFORCEMENT."""
+    """Return an action as a row of ENFORCEMENT."""
     namespace, _, pod = act.pod.rpartition("/")
     same = "node", "strategy", "reason", "why", "knob", "before", "after", "outcome", "count", "series", "id"
     return {name: getattr(act, name) for name in same} | {

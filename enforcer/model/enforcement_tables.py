@@ -1,6 +1,6 @@
 """The tables of node agents' actions: their columns, and how new actions are merged. Pure.
 
-Found + kept tables -> joined -> tables to keep: each act once, of the last days, the newest when they are too many
+Found + kept tables -> joined -> tables to keep: each act once, of the last days, the newest if they are too many
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ MOST_STEPS: Final = 2880
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """The limits on what is kept: days back from now, rows of actions, nodes with lanes."""
+    """How much is kept: days back from `now_seconds`, rows of actions, and nodes with time series."""
 
     now_seconds: float
     days: float = 7.0
@@ -79,7 +79,7 @@ class Retention:
 
 
 def merge_actions(stored: Table | None, acts: Iterable[AgentAction], keep: Retention) -> Table:
-    """The table with the new actions: each once, newest first, within the retention."""
+    """Return the table with the new actions: each action once, newest first, within the retention."""
     # Acts of Events as what came since the last round: an Event that did not go on is nothing new.
     totals: dict[str, int] = {}
     if stored is not None:
@@ -109,7 +109,7 @@ def merge_actions(stored: Table | None, acts: Iterable[AgentAction], keep: Reten
 
 
 def joined_lanes(stored: Table | None, lanes: Sequence[NodeLanes], keep: Retention) -> Table:
-    """One row per node: the newest numbers take the place of older ones; of too many nodes those seen last stay."""
+    """Return one row per node, with newer values in place of older ones; the oldest nodes are dropped if too many."""
     rows = {str(row["node"]): row for row in stored.rows()} if stored is not None else {}
     rows |= {lane.node: lane_row(lane) for lane in lanes}
     oldest = keep.now_seconds - keep.days * DAY_SECONDS
@@ -120,9 +120,9 @@ def joined_lanes(stored: Table | None, lanes: Sequence[NodeLanes], keep: Retenti
 
 
 def grid_samples(node: str, samples: Sequence[LaneSample], *, dry: bool = False, source: str = "") -> NodeLanes:
-    """Samples of a node on a regular grid of at most MOST_STEPS, oldest first.
+    """Return a node's samples on a regular grid of at most MOST_STEPS, oldest first.
 
-    Where several fall into one step the highest counts, of target and limit the lowest: peaks stay in sight.
+    If several samples fall into one step, the highest counts, but the lowest of target and limit: peaks stay visible.
     """
     if not samples:
         return NodeLanes(node, 0.0, 1.0, 0.0, {name: [] for name in NUMBERS}, dry, source)
@@ -143,7 +143,7 @@ def grid_samples(node: str, samples: Sequence[LaneSample], *, dry: bool = False,
 
 
 def lane_row(lane: NodeLanes) -> dict[str, Any]:
-    """A row of ENFORCEMENT_LANES."""
+    """Return a node's CPU time series as a row of ENFORCEMENT_LANES."""
     identity = {"node": lane.node, "start": lane.start_seconds, "step_seconds": lane.step_seconds}
     mode = {"capacity": lane.capacity, "mode": "dry-run" if lane.dry else "real", "source": lane.source}
     return identity | mode | {name: lane.values.get(name, []) for name in NUMBERS}
@@ -163,7 +163,7 @@ def lanes_of(row: Mapping[str, Any]) -> NodeLanes:
 
 
 def floats_of(cells: Sequence[float | None]) -> npt.NDArray[np.float64]:
-    """Numbers of cells, (n,); NaN for an empty one."""
+    """Return the numbers of cells as an array (n,); NaN for an empty cell."""
     return np.array([np.nan if c is None else c for c in cells], dtype=np.float64)
 
 

@@ -1,8 +1,8 @@
-"""NodePolicy: what a node's agent shall do about its pods, the spec of Koordinator's NodeSLO.
+"""NodePolicy: what a node's agent must do about its pods, the spec of Koordinator's NodeSLO.
 
-Written by the manager (`slo_config` renders it per node), read by the enforcer: `decode` fills what a NodeSLO leaves
-out with the built-in values, so that also one of another manager means the same here. Fields typed `| None` may be
-unset, which is not zero. Wire names follow from the fields' names (`_wire`), or are given where ours carry a unit.
+The manager writes it (`slo_config` renders it per node), and the enforcer reads it: `decode` fills in built-in values
+for what a NodeSLO omits, so that the NodeSLO of another manager means the same here. Fields typed `| None` may be
+unset, which is not zero. Wire names follow from the fields' names (`_wire`), or are given if our name has a unit.
 Source: Koordinator's NodeSLO v1alpha1, and its defaults.
 """
 
@@ -37,17 +37,17 @@ Priority: TypeAlias = Literal["koord-prod", "koord-mid", "koord-batch", "koord-f
 
 
 def _wire(name: str) -> str:
-    """cpu_qos -> cpuQOS."""
+    """Return the wire name of a field: cpu_qos -> cpuQOS."""
     first, *rest = name.split("_")
     return first + "".join(_ACRONYMS.get(word, word.capitalize()) for word in rest)
 
 
 class PolicyPart(msgspec.Struct, frozen=True, kw_only=True, rename=_wire, omit_defaults=True):
-    """Base of every part of the policy; an unset field is not encoded."""
+    """The base of every part of the policy; unset fields are not encoded."""
 
 
 class Thresholds(PolicyPart, frozen=True):
-    """The thresholds at which best effort is suppressed or evicted; percent of the node's capacity."""
+    """When best effort is suppressed or evicted; thresholds in percent of the node's capacity."""
 
     enable: bool
     cpu_suppress_threshold_percent: Percent
@@ -72,7 +72,7 @@ class Thresholds(PolicyPart, frozen=True):
 
 
 class CpuQos(PolicyPart, frozen=True):
-    """The CPU policy of a QoS class: which class yields, by group identity or core scheduling."""
+    """The CPU policy of a QoS class: whether it yields to other classes, by group identity or core scheduling."""
 
     enable: bool
     group_identity: Annotated[int, Meta(ge=-1, le=2)]
@@ -81,7 +81,7 @@ class CpuQos(PolicyPart, frozen=True):
 
 
 class MemoryQos(PolicyPart, frozen=True):
-    """Protection and background reclaim of memory cgroups; percent of request or limit, 0 = off."""
+    """Memory protection and background reclaim of a QoS class; in percent of the request or limit, 0 = off."""
 
     enable: bool
     min_limit_percent: Percent
@@ -100,7 +100,7 @@ class MemoryQos(PolicyPart, frozen=True):
 
 
 class ResctrlQos(PolicyPart, frozen=True):
-    """Share of the last-level cache and of memory bandwidth."""
+    """The share of last-level cache and memory bandwidth that a QoS class may use."""
 
     enable: bool
     cat_range_start_percent: Percent
@@ -109,7 +109,7 @@ class ResctrlQos(PolicyPart, frozen=True):
 
 
 class IoLimits(PolicyPart, frozen=True):
-    """Limits on one block device; 0 and unset = none. Latencies in microseconds, weight 1..100 (unset = 100)."""
+    """The limits on one block device; 0 or unset = no limit. Latencies in microseconds; weight 1..100, unset = 100."""
 
     read_iops: NotNegative | None = None
     write_iops: NotNegative | None = None
@@ -130,7 +130,7 @@ class IoLimits(PolicyPart, frozen=True):
 
 
 class Block(PolicyPart, frozen=True):
-    """A block device, a volume group or a pod's volume."""
+    """A block device, volume group or pod volume with its limits."""
 
     name: str = ""
     type: Literal["device", "volumegroup", "podvolume", ""] = ""
@@ -138,14 +138,14 @@ class Block(PolicyPart, frozen=True):
 
 
 class BlkioQos(PolicyPart, frozen=True):
-    """Disk limits of a class."""
+    """The disk limits of a QoS class."""
 
     enable: bool
     blocks: tuple[Block, ...] = ()
 
 
 class NetworkQos(PolicyPart, frozen=True):
-    """Network bandwidth of a class."""
+    """The network bandwidth of a QoS class."""
 
     enable: bool
     ingress_request: Bandwidth
@@ -165,14 +165,14 @@ class ClassPolicy(PolicyPart, frozen=True):
 
 
 class Mechanisms(PolicyPart, frozen=True):
-    """The kernel features that separate the CPU and network classes."""
+    """Which kernel features separate the QoS classes on CPU and on the network."""
 
     cpu_policy: CpuPolicy
     net_qos_policy: NetworkPolicy | None = None
 
 
 class ClassPolicies(PolicyPart, frozen=True):
-    """The classes' policies; LSE pods follow those of LSR."""
+    """The policies of all QoS classes; LSE pods follow the policy of LSR."""
 
     policies: Mechanisms
     lsr_class: ClassPolicy
@@ -182,7 +182,7 @@ class ClassPolicies(PolicyPart, frozen=True):
     cgroup_root: ClassPolicy | None = None
 
     def of(self, qos: QosClass) -> ClassPolicy:
-        """Policy of a pod's class; NONE, whose default by Kubernetes QoS the caller has not asked for, is LS."""
+        """Return the policy of a QoS class; that of LS for NONE."""
         by_class = {
             QosClass.LSE: self.lsr_class,
             QosClass.LSR: self.lsr_class,
@@ -193,7 +193,7 @@ class ClassPolicies(PolicyPart, frozen=True):
 
 
 class CpuBurst(PolicyPart, frozen=True):
-    """The extent to which a container may exceed its CPU limit for a short time, percent of the limit."""
+    """How far and how long a container may exceed its CPU limit, in percent of the limit."""
 
     policy: BurstPolicy
     cpu_burst_percent: Annotated[int, Meta(ge=0, le=10_000)]
@@ -204,7 +204,7 @@ class CpuBurst(PolicyPart, frozen=True):
 
 
 class System(PolicyPart, frozen=True):
-    """The node's own kernel settings."""
+    """Kernel settings of the node itself."""
 
     min_free_kbytes_factor: Positive
     watermark_scale_factor: Annotated[int, Meta(ge=1, le=400)]
@@ -226,7 +226,7 @@ class CgroupPath(PolicyPart, frozen=True):
 
 
 class HostApplication(PolicyPart, frozen=True):
-    """A process group outside pods that counts, and is treated, like a pod of its class."""
+    """A process group outside pods that is counted like a pod of its QoS class."""
 
     name: str = ""
     priority: Priority = ""
@@ -247,15 +247,15 @@ class NodePolicy(PolicyPart, frozen=True):
 
 
 def encode(policy: NodePolicy) -> dict[str, Any]:
-    """The spec of a NodeSLO, every value written out, unset ones left out."""
+    """Return the spec of a NodeSLO with every set value; unset ones are left out."""
     plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(policy))
     return plain
 
 
 def decode(spec: Mapping[str, Any], *, strict: bool = False) -> NodePolicy:
-    """The policy of a NodeSLO's spec, what it leaves out filled with the built-in values.
+    """Return the policy of a NodeSLO's spec, with built-in values for what it omits.
 
-    Unknown fields are skipped unless `strict`. UsageError names the first value not allowed, its path and range.
+    Unknown fields are ignored unless `strict`. A UsageError names the path and the range of the first invalid value.
     """
     nonnull_spec = without_nulls(dict(spec))
     wrong = next((d for d in deviations(nonnull_spec, NodePolicy, "$.spec") if d.fatal or strict), None)
@@ -269,7 +269,7 @@ def decode(spec: Mapping[str, Any], *, strict: bool = False) -> NodePolicy:
 
 # Built-in values, by the names of the JSON; what is not named here is unset.
 def _class(identity: int, expels: bool, memory: tuple[int, int, int], cache_end_percent: int = 100) -> dict[str, Any]:
-    """One class' values; memory: watermark ratio, scale and minimum adjustment."""
+    """Return the default values of a class; `memory`: watermark ratio, scale and minimum adjustment."""
     ratio, scale, adjustment = memory
     return {
         "cpuQOS": {"enable": False, "groupIdentity": identity, "schedIdle": 0, "coreExpeller": expels},

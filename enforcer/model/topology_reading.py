@@ -1,4 +1,4 @@
-"""EDGE: reads whose the CPUs and devices of a node are, for the command and for the node's page."""
+"""EDGE: reads which pods own the CPUs and devices of a node, for the command and for the node's page."""
 
 from __future__ import annotations
 
@@ -24,25 +24,24 @@ Notes = list[tuple[str, str]]
 
 
 class ClusterTopologyService:
-    """Nodes of one cluster, read with the rights that `access` gives the person. Thread-safe."""
+    """Reads the topology of a cluster's nodes with the rights of the person who asks; thread-safe."""
 
     def __init__(self, access: Callable[[Person], AbstractContextManager[KubeClient]]) -> None:
         """Keep `access`, which opens a client with the rights of a person; nothing is read yet."""
         self._access = access
 
     def topology(self, who: Person, node: str) -> NodeTopology:
-        """The present node, with the names of pods that the person may see."""
+        """Return the node's present topology, with the names of only those pods that the person may see."""
         who.require(Right.READ)
         with self._access(who) as client:
             return visible_to(read_topology(client, node), who)
 
 
 def read_topology(client: KubeClient, node: str) -> NodeTopology:
-    """Return the topology of a node.
+    """Return the topology of a node from its NodeResourceTopology (CPUs and pods), Node and Device objects.
 
-    It is read from the node's NodeResourceTopology, which lists the pods too, the Node's annotations, and its Device
-    object. Raises NoData where the node publishes no topology, ClusterError where it may not be read; devices that
-    may not be read are a note.
+    Raises NoData if the node publishes no topology, ClusterError if it may not be read; if the devices may not be read,
+    the topology has a note instead.
     """
     body = client.get(f"/api/v1/nodes/{quote(node, safe='')}")
     document = client.get(topology_address(node).path)

@@ -1,1 +1,1 @@
-"""One consistent reading of the node a tick: cgroup files, proc and sys."""
+"""One consistent reading of the node per tick, from cgroup files, proc and sysfs."""

@@ -1,15 +1,15 @@
-"""EDGE: the node's cgroup files; the only place that opens them.
+"""EDGE: the node's cgroup files; no other module opens them.
 
     with Hierarchy(Path("/sys/fs/cgroup")) as node:
         node.read_knob("kubepods/besteffort", Knob.CPU_SHARES)      # 2, or Unavailable.GONE, Unavailable.ABSENT, ...
         node.write_knob("kubepods/besteffort", Knob.CPU_SHARES, 2)  # errno, 0 = written
 
-A path is opened below a descriptor of its hierarchy's root, never following a link, never creating anything; so nothing
-outside can be opened, whatever is asked. A cgroup file system has no links; a tree of another kind is walked part by
-part. What is read each tick stays open (three times faster than opening it), within a share of RLIMIT_NOFILE: four
-counters of a cgroup, and knobs that carry our values; everything else is opened on demand. The kernel answers ENODEV
-on a file whose cgroup is gone, also when a new one has its name; and to a write that names a block device which is not
-there. That a cgroup is gone is no error but a value: `Unavailable`.
+A path is opened below a descriptor of its hierarchy's root, without following links or creating files; so no file
+outside can be opened, whatever the path. A cgroup file system has no links; a tree of another kind is walked part by
+part. Files that are read each tick stay open (three times faster than opening them), within a share of RLIMIT_NOFILE:
+four counters of a cgroup, and knobs with the agent's values; all other files are opened on demand. The kernel returns
+ENODEV for a file whose cgroup is gone, even if a new cgroup has its name, and for a write that names a missing block
+device. A cgroup that is gone is not an error but a value: `Unavailable`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _NO_SUCH_PLACE: Final = (errno.ENOENT, errno.ENODEV, errno.ENOTDIR, errno.ELOOP)
 
 
 class Unavailable(Enum):
-    """Why there is nothing to read."""
+    """Why a value could not be read."""
 
     GONE = "gone"
     """No such cgroup, or not any more."""
@@ -65,7 +65,7 @@ MOST_FILES: Final = 16_384
 
 
 def raise_file_limit() -> int:
-    """Raise the limit of open files, up to what does not slow programs that inherit it; return the resulting limit."""
+    """Raise the limit of open files as far as it does not slow programs that inherit it; return the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     target = MOST_FILES if hard == resource.RLIM_INFINITY else min(MOST_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < target:
@@ -75,10 +75,10 @@ def raise_file_limit() -> int:
 
 
 class Hierarchy:
-    """All mounted cgroup hierarchies below one root: v1, v2 or both. base: a folder that bounds everything."""
+    """All mounted cgroup hierarchies below one root (v1, v2 or both); only paths below `base` are opened."""
 
     def __init__(self, root: Path = Path("/sys/fs/cgroup"), base: str = "", open_limit: int | None = None) -> None:
-        """UsageError without a hierarchy at root. open_limit: files kept open; None = half of the process's limit."""
+        """Open the hierarchies; UsageError without one. `open_limit` files stay open; None = half of the process's."""
         below = checked_path(base) if base else ""
         self._roots: dict[str, int] = {}
         self._held: dict[tuple[CgroupPath, str, str], int] = {}
@@ -125,13 +125,13 @@ class Hierarchy:
         self._roots = {}
 
     def close_files(self) -> None:
-        """Close what is held open; it is opened again when needed."""
+        """Close the files that are kept open; they are opened again when needed."""
         for descriptor in self._held.values():
             os.close(descriptor)
         self._held.clear()
 
     def forget(self, path: CgroupPath) -> None:
-        """Close what is held of one cgroup: it is gone or of no interest any more."""
+        """Close the open files of one cgroup that is gone or not needed any more."""
         for key in [key for key in self._held if key[0] == path]:
             os.close(self._held.pop(key))
         self._periods.pop(path, None)
@@ -139,7 +139,7 @@ class Hierarchy:
             del self._parsed[place]
 
     def keep_only(self, paths: set[CgroupPath]) -> None:
-        """Close the files of all other cgroups, and forget what was read of them."""
+        """Close the files of all cgroups except these, and forget what was read from them."""
         for key in [key for key in self._held if key[0] not in paths]:
             os.close(self._held.pop(key))
         self._periods = {path: period for path, period in self._periods.items() if path in paths}
@@ -152,7 +152,7 @@ class Hierarchy:
 
     # --- reading ---------------------------------------------------------------------------------------------------
     def read(self, path: CgroupPath, controller: str, name: str, hold: bool = False) -> bytes | Unavailable:
-        """A whole file; hold: keep it open, it is read each tick. NodeUnreadable when no more files can be opened."""
+        """Return a whole file and, with `hold`, keep it open; raise NodeUnreadable if no more files can be opened."""
         key = (path, controller, name)
         descriptor = self._held.get(key)
         if descriptor is None:
@@ -182,14 +182,14 @@ class Hierarchy:
         return contents
 
     def memory_use(self, path: CgroupPath) -> MemoryUse | None:
-        """Return what a cgroup uses now; None if it is not known."""
+        """Return the present memory usage of a cgroup; None if it is not known."""
         v1 = self.dialect.version(Knob.MEMORY_LIMIT) is Version.V1
         used = self.read(path, "memory", "memory.usage_in_bytes" if v1 else "memory.current")
         stat = self.read(path, "memory", "memory.stat")
         return None if isinstance(used, Unavailable) or isinstance(stat, Unavailable) else memory_use(used, stat, v1)
 
     def read_knob(self, path: CgroupPath, knob: Knob, hold: bool = False) -> Value | Unavailable:
-        """Present value of a knob; UNREADABLE also for a value that the knob does not have, as idle's weight."""
+        """Return a knob's value; UNREADABLE also for a value that is invalid, such as an idle cgroup's weight."""
         file = self.dialect.file(knob)
         if file is None:
             return Unavailable.ABSENT
@@ -216,7 +216,7 @@ class Hierarchy:
         return self.cfs_period(path) if knob in CPU_TIMES else PERIOD_MICROSECONDS
 
     def cfs_period(self, path: CgroupPath) -> int:
-        """A cgroup's CFS period in microseconds, read once: it does not change while containers run."""
+        """Return a cgroup's CFS period in microseconds; it is read once, as it does not change while containers run."""
         if path not in self._periods:
             v2 = self.dialect.version(Knob.CPU_QUOTA) is Version.V2
             contents = self.read(path, "cpu", "cpu.max" if v2 else "cpu.cfs_period_us")
@@ -225,7 +225,7 @@ class Hierarchy:
         return self._periods[path]
 
     def usable_cpus(self) -> str:
-        """CPUs that cgroups may use, as a list; "" when the kernel does not say."""
+        """Return the list of CPUs that cgroups may use; "" if the kernel does not report it."""
         v1 = self.dialect.versions.get("cpuset") is Version.V1
         contents = self.read("", "cpuset", "cpuset.effective_cpus" if v1 else "cpuset.cpus.effective", hold=True)
         return "" if isinstance(contents, Unavailable) else contents.decode(errors="replace").strip()
@@ -241,9 +241,9 @@ class Hierarchy:
 
     # --- writing ---------------------------------------------------------------------------------------------------
     def write_knob(self, path: CgroupPath, knob: Knob, value: Value, present: Value | None = None) -> WriteAnswer:
-        """Set a knob. present: as `knobs.as_text`. NodeUnreadable when no more files can be opened.
+        """Write a knob; `present` is as for `knobs.as_text`. Raise NodeUnreadable if no more files can be opened.
 
-        Every line of a value is tried, so that a block device which is not there (ENODEV) costs others no limit.
+        Every line of a value is tried, so that a missing block device (ENODEV) does not cost the others their limits.
         """
         file = self.dialect.file(knob)
         if file is None:
@@ -279,7 +279,7 @@ class Hierarchy:
 
     # --- the tree --------------------------------------------------------------------------------------------------
     def children(self, path: CgroupPath, controller: str) -> list[str] | Unavailable:
-        """Names of the cgroups directly below."""
+        """Return the names of the cgroups directly below a cgroup."""
         listing = self.folder(path, controller)
         if isinstance(listing, Unavailable):
             return listing
@@ -292,15 +292,15 @@ class Hierarchy:
             os.close(listing)
 
     def perf_folder(self, path: CgroupPath) -> int | Unavailable:
-        """Descriptor of a cgroup for perf_event_open, to be closed by the caller; v2 counts without a controller."""
+        """Return a cgroup's descriptor for perf_event_open, which the caller must close."""
         return self.folder(path, "perf_event" if self.dialect.versions.get("perf_event") is Version.V1 else PRESSURE)
 
     def folder(self, path: CgroupPath, controller: str) -> int | Unavailable:
-        """Descriptor of a cgroup's folder, to be closed by the caller."""
+        """Return a descriptor of a cgroup's folder, which the caller must close."""
         return self._open(path, controller, "", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
 
     def paths(self, depth: int = 4, below: CgroupPath = "") -> Iterator[CgroupPath]:
-        """Cgroups of the CPU hierarchy down to a depth."""
+        """Yield the cgroups of the CPU hierarchy, at most `depth` levels below the root or the path `below`."""
         names = self.children(below, "cpu") if depth else Unavailable.GONE
         for name in names if not isinstance(names, Unavailable) else ():
             path = f"{below}/{name}" if below else name
@@ -308,11 +308,11 @@ class Hierarchy:
             yield from self.paths(depth - 1, path)
 
     def detect(self, base: tuple[str, ...] = (), told: str = "") -> Detection:
-        """Detect the node's layout by the cgroups that exist; base, told: the kubelet's cgroupRoot and cgroupDriver."""
+        """Detect the node's layout from its cgroups; `base`, `told`: the kubelet's cgroupRoot and cgroupDriver."""
         return detect(set(self.paths(4 + len(base))), base, told)
 
     def _open(self, path: CgroupPath, controller: str, name: str, flags: int) -> int | Unavailable:
-        """A file of a cgroup, "" = its folder; stays the caller's."""
+        """Open a file of a cgroup, or its folder if `name` is ""; the caller must close it."""
         root = self._roots.get(controller)
         if root is None:
             return Unavailable.GONE
@@ -350,7 +350,7 @@ _cached_checked_path: Final = lru_cache(_CHECKED)(checked_path)
 
 
 def _walk(root: int, place: str, name: str, flags: int) -> int:
-    """Open part by part, following no link. OSError as the kernel says."""
+    """Open a path part by part without following links; raise OSError with the kernel's errno."""
     parts = [part for part in (*place.split("/"), name) if part not in ("", ".")]
     folder = os.dup(root)
     for part in parts[:-1]:
@@ -366,7 +366,7 @@ def _walk(root: int, place: str, name: str, flags: int) -> int:
 
 
 def _file_systems() -> dict[str, str]:
-    """Kind of the file system by mount point, as this process sees them; later mounts on one point win."""
+    """Return the type of each mounted file system by mount point; later mounts on a mount point win."""
     try:
         lines = Path("/proc/self/mountinfo").read_text(errors="replace").splitlines()
     except OSError:

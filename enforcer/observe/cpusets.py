@@ -1,9 +1,9 @@
-"""Lists of CPUs and their owners: the kernel's text form, pods' and the node's annotations.
+"""Lists of CPUs and their owners: the kernel's text form, and the annotations of pods and of the node. Pure.
 
-Pure; read by every strategy that moves cpusets and by the hooks at container creation. An annotation that cannot be
-read gives no CPUs and says so (`Assigned.broken`): a caller must tell "has none" from "cannot be read".
-Sources: cpuset(7) "List format"; Koordinator's annotations `scheduling.koordinator.sh/resource-status`,
-`node.koordinator.sh/reservation` and `node.koordinator.sh/system-qos-resource`.
+Every strategy that changes cpusets and the hooks at container creation use it. An annotation that cannot be read gives
+no CPUs and a reason (`Assigned.broken`): a caller must distinguish "has none" from "cannot be read". Sources: cpuset(7)
+"List format"; Koordinator's annotations `scheduling.koordinator.sh/resource-status`, `node.koordinator.sh/reservation`
+and `node.koordinator.sh/system-qos-resource`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cotenant.enforcer.decide.overrides import live
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """CPUs that the scheduler gave a pod, or none; broken: why the annotation cannot be read, or ""."""
+    """The CPUs that the scheduler assigned to a pod; `broken` says why its annotation cannot be read, or is ""."""
 
     cpus: Cpus = frozenset()
     numa_nodes: tuple[int, ...] = ()
@@ -34,7 +34,7 @@ class Assigned:
 
 
 def pod_assignment(pod: PodSpec) -> Assigned:
-    """CPUs and NUMA nodes of a pod's resource-status annotation."""
+    """Return the CPUs and NUMA nodes of a pod's resource-status annotation."""
     try:
         assignment = assignment_of(pod.annotations, pod.key)
     except UsageError as bad:
@@ -43,9 +43,10 @@ def pod_assignment(pod: PodSpec) -> Assigned:
 
 
 def beside_static_kubelet(pod: PodSpec) -> PodSpec:
-    """The pod without CPUs by annotation, for nodes whose kubelet gives CPUs out itself; they become `refused_cpus`.
+    """Return the pod without its CPUs by annotation, for nodes whose kubelet assigns CPUs; see `refused_cpus`.
 
-    Two owners would take them from each other. NUMA nodes alone are followed: they choose among shared CPUs.
+    The scheduler and the kubelet would assign the same CPUs twice. An annotation with NUMA nodes alone stays in force,
+    because it selects among shared CPUs.
     """
     cpus = pod_assignment(pod).cpus
     if not cpus:
@@ -55,26 +56,26 @@ def beside_static_kubelet(pod: PodSpec) -> PodSpec:
 
 
 def owned_cpus(pods: Iterable[PodSpec], *classes: QosClass) -> Cpus:
-    """CPUs assigned to pods of these classes that have not ended; of a pod that claims too many none."""
+    """Return the CPUs assigned to running pods of these classes, without those of pods that name too many."""
     owners = (p for p in pods if p.qos_class in classes and live(p) and not overclaims(p))
     return frozenset().union(*(pod_assignment(pod).cpus for pod in owners))
 
 
 def overclaims(pod: PodSpec) -> bool:
-    """Return whether the pod's annotation names more CPUs than it asks for.
+    """Return whether the pod's annotation names more CPUs than the pod requests.
 
-    The scheduler never gives more; any user may write an annotation, and could otherwise exclude all other pods. What
-    the pod asks for is what a scheduler counts: nothing of a resize that the kubelet calls infeasible.
+    The scheduler never assigns more, but any user may write an annotation and could exclude all other pods. Requests
+    are counted as by a scheduler: without a resize that the kubelet calls infeasible.
     """
     cpus = pod_assignment(pod).cpus
     return bool(cpus) and len(cpus) * MILLICORES_PER_CORE > counted_requests(pod.resources).get("cpu", 0)
 
 
 def kubelet_shared_cpus(pods: Iterable[PodReading], online: Cpus, ours: Container[Place]) -> Cpus:
-    """CPUs where a kubelet that may give CPUs out lets all other pods run: those of containers that it gives none.
+    """Return the CPUs on which a kubelet that may assign CPUs lets pods without assigned CPUs run.
 
-    Of Burstable and BestEffort pods, but for cpusets of ours. It keeps them off the CPUs of Guaranteed pods, and by an
-    option of its policy off those that it reserves. A container without a cpuset of its own has every CPU.
+    They are the CPUs of containers in Burstable and BestEffort pods, except cpusets that the agent set. The kubelet
+    keeps these off the CPUs of Guaranteed pods and, by a policy option, off reserved CPUs. No cpuset means every CPU.
     """
     shared: Cpus = frozenset()
     for pod in pods:
@@ -86,9 +87,9 @@ def kubelet_shared_cpus(pods: Iterable[PodReading], online: Cpus, ours: Containe
 
 
 def has_own_cpus(pod: PodReading, node: NodeReading) -> bool:
-    """Return whether a pod has CPUs that it shares with no other: by its annotation, or by the kubelet.
+    """Return whether a pod has exclusive CPUs, by its annotation or by the kubelet.
 
-    Where the kubelet does not say so, its cgroups show it: all others stay on `kubelet_shared`.
+    If the kubelet does not report it, the pod's cgroups show it: all other pods stay on `kubelet_shared`.
     """
     if pod_assignment(pod.spec).cpus or pod.spec.key in node.kubelet_cpus:
         return True
@@ -97,7 +98,7 @@ def has_own_cpus(pod: PodReading, node: NodeReading) -> bool:
 
 
 def _cpuset_of(group: GroupReading) -> Cpus | None:
-    """CPUs of a cgroup's own list, none where that is empty; None where it cannot be read."""
+    """Return the CPUs of a cgroup's own list, no CPUs if it is empty; None if it cannot be read."""
     try:
         return parse_cpus(str(group.knobs[Knob.CPUSET_CPUS]))
     except (UsageError, KeyError):
@@ -105,10 +106,10 @@ def _cpuset_of(group: GroupReading) -> Cpus | None:
 
 
 def forbidden_cpus(node: NodeReading, pods: Iterable[PodSpec]) -> Cpus:
-    """CPUs that neither the share pools nor best effort may touch.
+    """Return the CPUs that neither the share pools nor best effort may use.
 
-    Of LSE pods, reserved, exclusively SYSTEM's, offered to ResourceClaims, and those that the kubelet gave to a pod
-    alone, or keeps free of the others.
+    They are those of LSE pods, reserved ones, those of SYSTEM if exclusive, those offered to ResourceClaims, and those
+    that the kubelet assigned to one pod or keeps free.
     """
     system, exclusive = system_cpus(node.annotations, node.name)
     closed = owned_cpus(pods, QosClass.LSE) | reserved_cpus(node.annotations, node.name)
@@ -118,10 +119,10 @@ def forbidden_cpus(node: NodeReading, pods: Iterable[PodSpec]) -> Cpus:
 
 
 def may_have_claimed_cores(pod: PodSpec, node: NodeReading) -> bool:
-    """Return whether the containers' CPUs may be a claim's, which the creation hook sets and which must not move."""
+    """Return whether the pod's CPUs may belong to a ResourceClaim: the creation hook sets those, nothing else may."""
     return pod.claims and bool(node.offered_cpus)
 
 
 def online_cpus(node: NodeReading) -> Cpus:
-    """All CPUs of the machine."""
+    """Return all online CPUs of the machine."""
     return frozenset(p.id for p in node.processors)

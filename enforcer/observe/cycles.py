@@ -1,10 +1,9 @@
-"""EDGE: cycles per instruction of containers, by the processor's own counters (perf_event_open, one group a CPU).
+"""EDGE: cycles per instruction of containers, by the processor's counters (perf_event_open, one group per CPU).
 
-A task that is disturbed in caches or memory needs more cycles for the same instructions; CPU use does not show it.
-Counting costs at each switch of tasks and needs CAP_PERFMON, so it is off unless asked for; where counters are not to
-be had (most virtual machines, no right) `denied` says why and nothing is counted. Not verified with hardware counters;
-the tests use the kernel's software counters.
-Source: perf_event_open(2).
+A task that is disturbed in caches or memory needs more cycles for the same instructions; CPU usage does not show it.
+Counting costs time at each task switch and needs CAP_PERFMON, so it is off by default; if no counters are available
+(most virtual machines, no permission), `denied` says why and nothing is counted. Not verified with hardware counters;
+the tests use the kernel's software counters. Source: perf_event_open(2).
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class _Counted:
 
 
 class CycleReader:
-    """Counters of the containers that are asked for; `denied`: why there are none, or ""."""
+    """Reads cycles per instruction of cgroups; `denied` says why no counters are available, or is ""."""
 
     def __init__(
         self, hierarchy: Hierarchy, cpus: Sequence[int], events: tuple[tuple[int, int], tuple[int, int]] = HARDWARE
@@ -53,7 +52,7 @@ class CycleReader:
         self.denied = "" if self._call else f"unknown on {platform.machine()}"
 
     def read(self, path: CgroupPath) -> float | None:
-        """The ratio since the last call; None for the first one, for an idle container, and where nothing counts."""
+        """Return cycles per instruction since the last call; None at first, for an idle cgroup, or without counters."""
         counted = self._counted.get(path) or self._begin(path)
         if counted is None:
             return None
@@ -68,7 +67,7 @@ class CycleReader:
         return (now[0] - before[0]) / passed if before != (0, 0) and passed > 0 else None
 
     def keep_only(self, paths: set[CgroupPath]) -> None:
-        """Stop counting all others."""
+        """Stop counting all cgroups except these."""
         for path in self._counted.keys() - paths:
             self.forget(path)
 

@@ -1,11 +1,11 @@
-"""Where a pod's cgroups are: uid, container id and QoS to a path, per driver and runtime. Pure.
+"""The paths of a pod's cgroups from uid, container id and QoS class, per cgroup driver and runtime. Pure.
 
     Layout(Driver.SYSTEMD, Runtime.CRIO).pod(uid, KubeQos.BURSTABLE)
 
-Everything that becomes part of a path is checked here, letter by letter; what does not pass is a UsageError. So no
-name from the API server, a policy or a journal leads out of the cgroup root.
-Sources: kubelet's container manager (naming of QoS and pod cgroups, escaping for systemd), containerd's and CRI-O's
-naming of container cgroups, Koordinator's `hostApplications`.
+Every text that becomes part of a path is checked here, letter by letter; an invalid one is a UsageError. So no name
+from the API server, a policy or a journal leads out of the cgroup root. Sources: kubelet's container manager (naming of
+QoS and pod cgroups, escaping for systemd), containerd's and CRI-O's naming of container cgroups, Koordinator's
+`hostApplications`.
 """
 
 from __future__ import annotations
@@ -48,30 +48,30 @@ _TIERS: Final = {KubeQos.GUARANTEED: (), KubeQos.BURSTABLE: ("burstable",), Kube
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """One node's naming. base: the kubelet's cgroupRoot as parts, none for the root."""
+    """The cgroup names of one node; `base` is the kubelet's cgroupRoot as parts, empty for the root."""
 
     driver: Driver = Driver.CGROUPFS
     runtime: Runtime = Runtime.CONTAINERD
     base: tuple[str, ...] = ()
 
     def kubepods(self) -> CgroupPath:
-        """Root of all pods; also the tier of guaranteed ones."""
+        """Return the root of all pods, which is also the parent of Guaranteed pods."""
         return self._path(())
 
     def tier(self, qos: KubeQos) -> CgroupPath:
-        """Parent of the pods of one Kubernetes QoS class."""
+        """Return the parent of the pods of one Kubernetes QoS class."""
         return self._path(_TIERS[qos])
 
     def pod(self, uid: str, qos: KubeQos) -> CgroupPath:
-        """A pod's cgroup. UsageError when uid is not one."""
+        """Return a pod's cgroup; raise UsageError if `uid` is invalid."""
         return self._path((*_TIERS[qos], f"pod{checked_uid(uid)}"))
 
     def container(self, uid: str, qos: KubeQos, container_id: str) -> CgroupPath:
-        """A container's cgroup; container_id as the runtime gives it, without "containerd://"."""
+        """Return a container's cgroup; `container_id` is the runtime's, without "containerd://"."""
         return f"{self.pod(uid, qos)}/{self.container_name(container_id)}"
 
     def container_name(self, container_id: str) -> str:
-        """The last part of a container's cgroup. UsageError when container_id is not one."""
+        """Return the last part of a container's cgroup path; raise UsageError if `container_id` is invalid."""
         name = checked_container_id(container_id)
         if self.driver is Driver.SYSTEMD:
             return f"{'crio' if self.runtime is Runtime.CRIO else 'cri-containerd'}-{name}.scope"
@@ -87,21 +87,21 @@ class Layout:
 
 
 def checked_uid(uid: str) -> str:
-    """The uid itself. UsageError when it could be anything but one part of a path."""
+    """Return the uid; raise UsageError if it is not safe as one part of a path."""
     if not _UID.fullmatch(uid):
         raise UsageError(f"pod uid {uid[:80]!r} is not one", fix="Letters, digits and inner dashes, at most 128.")
     return uid
 
 
 def checked_container_id(container_id: str) -> str:
-    """The id itself. UsageError when it could be anything but one part of a path."""
+    """Return the container id; raise UsageError if it is not safe as one part of a path."""
     if not _CONTAINER.fullmatch(container_id):
         raise UsageError(f"container id {container_id[:80]!r} is not one", fix="Letters, digits, _ and -, at most 128.")
     return container_id
 
 
 def checked_path(path: str) -> CgroupPath:
-    """The path itself. UsageError when a part is empty, hidden, dotted away or there are more than DEEPEST."""
+    """Return the path; raise UsageError if a part is empty or starts with a dot, or it has more than DEEPEST parts."""
     parts = path.split("/")
     if len(parts) > DEEPEST or not all(_PART.fullmatch(part) for part in parts):
         raise UsageError(
@@ -119,10 +119,10 @@ _BASES: Final = {
 
 
 def host_application_path(application: HostApplication, layout: Layout) -> CgroupPath:
-    """Return the path of a declared application's cgroup: base, parentDir, relativePath.
+    """Return the path of a host application's cgroup: base, parentDir, relativePath.
 
-    Without a cgroupPath Koordinator's own paths apply: host-best-effort/<name> for BE, else
-    host-latency-sensitive/<name>. Raises UsageError if that is not a path, or is a cgroup of Kubernetes itself.
+    Without a cgroupPath, Koordinator's own paths apply: host-best-effort/<name> for BE, else
+    host-latency-sensitive/<name>. Raises UsageError for an invalid path, or one of Kubernetes' own cgroups.
     """
     cgroup_path = application.cgroup_path
     if cgroup_path is None or not (cgroup_path.parent_dir or cgroup_path.relative_path):
@@ -140,7 +140,7 @@ def host_application_path(application: HostApplication, layout: Layout) -> Cgrou
 
 
 def level_of(path: CgroupPath, layout: Layout) -> Level | None:
-    """Level of a path below kubepods; None when it is outside, or deeper than containers."""
+    """Return the level of a cgroup below kubepods; None if it is outside, or deeper than containers."""
     tiers = {layout.tier(qos) for qos in KubeQos} - {layout.kubepods()}
     if path == layout.kubepods():
         return Level.KUBEPODS
@@ -161,17 +161,17 @@ def level_of(path: CgroupPath, layout: Layout) -> Level | None:
 # --- which layout a node has ----------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Detection:
-    """The detected layout; None when detection failed. problem: an explanation for people, or ""."""
+    """The detected layout; if detection failed, it is None and `problem` says why."""
 
     layout: Layout | None
     problem: str = ""
 
 
 def detect(paths: Collection[CgroupPath], base: tuple[str, ...] = (), told: str = "") -> Detection:
-    """The layout that these cgroups of a node speak of: which roots exist, how containers below are named.
+    """Detect the layout from a node's cgroups: which root exists, and how the containers below are named.
 
-    Both roots: the one with pods holds and that is reported; pods below both, or none: that of the driver told, or
-    nothing is decided.
+    If both drivers' roots exist, the one with pods is chosen and that is reported. If both have pods, or none has, the
+    driver `told` by the kubelet decides; without it, detection fails.
     """
     layouts = {driver: Layout(driver, base=base) for driver in Driver}
     roots = [driver for driver, layout in layouts.items() if layout.kubepods() in paths]

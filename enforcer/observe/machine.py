@@ -1,6 +1,6 @@
-"""EDGE: the machine itself: its CPUs and how they hang together, memory, pressure, block devices; from proc and sys.
+"""EDGE: reads the machine from proc and sys: its CPUs and their topology, memory, pressure, block devices.
 
-Read by `observe.observe` each tick; topology and devices are looked at again when the CPUs change or a minute passed.
+`observe.observe` reads it each tick; topology and devices are read again when the CPUs change or a minute has passed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _Slow:
 
 
 class MachineReader:
-    """Remembers the CPU counters of the previous reading."""
+    """Reads the machine; it remembers the CPU counters of the previous reading."""
 
     def __init__(self, proc: Path, sys: Path, monotonic: Callable[[], float]) -> None:
         self._proc, self._sys, self._monotonic = proc, sys, monotonic
@@ -43,7 +43,7 @@ class MachineReader:
         self._ticks = os.sysconf("SC_CLK_TCK")
 
     def read(self, node: NodeReading, cpus: str = "") -> NodeReading:
-        """The node with what the machine shows; cpus: of cgroups, "" = all online. NodeUnreadable without proc."""
+        """Return the node with the machine's readings; `cpus`: usable ones, "" = all. NodeUnreadable without proc."""
         at = self._monotonic()
         now = machine_counters(at, self._must("stat"), self._ticks)
         memory = self._must("meminfo")
@@ -70,7 +70,7 @@ class MachineReader:
         )
 
     def waits(self, pids: list[int]) -> Waits:
-        """Waiting of the threads of these processes, MOST_THREADS at most; of what is gone or forbidden nothing."""
+        """Return how long each thread of these processes waited, of at most MOST_THREADS; skip unreadable ones."""
         thread_waits: Waits = {}
         for pid in pids[:MOST_THREADS]:
             folder = self._proc / str(pid) / "task"
@@ -90,10 +90,10 @@ class MachineReader:
 
 
 def block_devices(proc: Path, sys: Path) -> dict[str, str]:
-    """Name and mount point -> "major:minor" of the whole device: limits on a partition do not exist.
+    """Return the "major:minor" of the whole device by name and mount point, as partitions cannot be limited.
 
-    A logical volume also has the device mapper's name, and its volume group that of the disk it is on (of several, the
-    first by name).
+    A logical volume also has the device mapper's name, and its volume group has the number of its disk (the first by
+    name if there are several).
     """
     folder = sys / "class/block"
     disk_numbers = {}

@@ -1,4 +1,4 @@
-"""EDGE: the node's GPUs by NVIDIA's management library (NVML), through ctypes: a handful of its C functions.
+"""EDGE: reads the node's GPUs by a few C functions of NVIDIA's management library (NVML), through ctypes.
 
 nvmlInit_v2, nvmlShutdown, nvmlErrorString, nvmlSystemGetDriverVersion, nvmlDeviceGetCount_v2,
 nvmlDeviceGetHandleByIndex_v2, and of a device UUID, Name, MinorNumber, MemoryInfo, PciInfo_v3, MigMode. Source of
@@ -31,9 +31,9 @@ class NvmlState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NvmlGpu:
-    """One GPU with a readable name; `problem` says what could not be read, "" = healthy.
+    """One GPU with a readable name; `problem` says what could not be read, "" if it is healthy.
 
-    bus: PCI address as sysfs writes it, "" = not known; memory_bytes 0 = not known.
+    `bus` is the PCI address as in sysfs, "" if not known; `memory_bytes` is 0 if not known.
     """
 
     uuid: str
@@ -46,7 +46,7 @@ class NvmlGpu:
 
 @dataclass(frozen=True, slots=True)
 class NvmlReading:
-    """One reading. problem: why the state is not READ; unnamed: errors of GPUs without a readable name."""
+    """The result of reading GPUs: why it failed (`problem`), and errors of GPUs without a readable name (`unnamed`)."""
 
     state: NvmlState
     gpus: tuple[NvmlGpu, ...] = ()
@@ -72,17 +72,17 @@ class _PciInfo(ctypes.Structure):
 
 
 class NvmlError(Exception):
-    """An NVML function that did not return NVML_SUCCESS; the text is NVML's own."""
+    """An NVML function did not return NVML_SUCCESS; the text is NVML's own."""
 
 
 class Nvml:
-    """The library, initialised at the first reading and kept so: it may take seconds where drivers do not persist.
+    """The NVML library; it stays initialised after the first reading, as initialisation may take seconds.
 
-    Used by one thread. After a failure the next look begins anew.
+    For use by a single thread. After a failure the next reading initialises it again.
     """
 
     def __init__(self, library: str = LIBRARY) -> None:
-        """Create a reader; nothing is loaded yet; `library` is a file name for the loader, or a path."""
+        """Create a reader without loading the library; `library` is a file name for the loader, or a path."""
         self._name = library
         self._library: Any = None
 
@@ -114,14 +114,14 @@ class Nvml:
             return NvmlReading(NvmlState.FAILED, problem=str(failed))
 
     def close(self) -> None:
-        """Let go of the driver."""
+        """Shut the library down."""
         library, self._library = self._library, None
         if library is not None:
             library.nvmlShutdown()
 
 
 def sysfs_bus(bus_id: str) -> str:
-    """NVML's "00000000:3B:00.0" as sysfs writes it: "0000:3b:00.0"; "" for anything else."""
+    """Return NVML's "00000000:3B:00.0" as sysfs writes it: "0000:3b:00.0"; "" for any other text."""
     domain, separator, rest = bus_id.lower().partition(":")
     try:
         return f"{int(domain, 16):04x}:{rest}" if separator else ""
@@ -130,7 +130,7 @@ def sysfs_bus(bus_id: str) -> str:
 
 
 def _gpu(library: Any, index: int) -> NvmlGpu:
-    """One GPU; NvmlError where it does not tell its name or number."""
+    """Return one GPU; raise NvmlError if its uuid or minor number cannot be read."""
     handle = ctypes.c_void_p()
     _call(library, "nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(handle))
     uuid, minor = _text(library, "nvmlDeviceGetUUID", handle), ctypes.c_uint()
@@ -155,7 +155,7 @@ def _gpu(library: Any, index: int) -> NvmlGpu:
 
 
 def _is_partitioned(library: Any, handle: ctypes.c_void_p) -> bool:
-    """Return True in MIG mode; False if the call fails: older drivers lack it, other GPUs answer "Not Supported"."""
+    """Return whether the GPU is in MIG mode; False if the call fails, as on older drivers and other GPUs."""
     current, pending = ctypes.c_uint(), ctypes.c_uint()
     try:
         _call(library, "nvmlDeviceGetMigMode", handle, ctypes.byref(current), ctypes.byref(pending))
@@ -172,7 +172,7 @@ def _text(library: Any, function: str, *handle: ctypes.c_void_p) -> str:
 
 
 def _call(library: Any, function: str, *arguments: Any) -> None:
-    """Call a function; NvmlError with NVML's message when it fails or is not there."""
+    """Call a function; raise NvmlError with NVML's message if it fails or is missing."""
     try:
         code = int(getattr(library, function)(*arguments))
     except AttributeError as old:

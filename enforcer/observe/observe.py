@@ -1,11 +1,11 @@
-"""EDGE: one consistent reading of the node a tick: `Observation` from cgroup files, proc and sys.
+"""EDGE: one consistent reading of the node per tick: an `Observation` from cgroup files, proc and sys.
 
     observer = Observer(hierarchy, layout)
     observation = observer.read(pods, applications, facts, fresh=applier.overridden_knobs)
 
-Counters and memory of every cgroup are read each tick; knobs, pressure, out-of-memory kills and waiting, which change
-rarely or are averages anyway, in turn: each cgroup once in SLOW_TICKS ticks, and knobs that carry our values each tick,
-so that another writer is seen at once. 200 containers so cost about 1,500 reads a tick instead of 5,000.
+Counters and memory of every cgroup are read in each tick. Knobs, pressure, out-of-memory kills and waiting times, which
+change rarely or are averages, are read in turn, once per cgroup in SLOW_TICKS ticks; knobs with the agent's values are
+read in each tick, to detect other writers at once. So 200 containers cost about 1,500 reads a tick instead of 5,000.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _SHORT_LIVED: Final = (ContainerKind.INIT, ContainerKind.EPHEMERAL)
 
 @dataclass(frozen=True, slots=True)
 class HostApplicationSpec:
-    """A declared application; path by `layout.host_application_path`."""
+    """A host application that the policy declares, with the path of its cgroup."""
 
     name: str
     qos_class: QosClass
@@ -82,7 +82,7 @@ class HostApplicationSpec:
 
 @dataclass(slots=True)
 class _GroupHistory:
-    """The memory of a cgroup between ticks."""
+    """What the observer remembers of a cgroup between ticks."""
 
     turn: int
     turns: int = 0
@@ -102,7 +102,7 @@ class _GroupHistory:
 
 
 class Observer:
-    """Remembers counters between ticks. One thread."""
+    """Reads the node, and remembers counters between ticks to compute rates; for use by a single thread."""
 
     def __init__(
         self,
@@ -137,10 +137,11 @@ class Observer:
         facts: NodeReading,
         fresh: frozenset[Place] = frozenset(),
     ) -> Observation:
-        """Read once. fresh: knobs to be read now (those of the last tick's writes); others are at most 10 ticks old.
+        """Read the node once; the knobs in `fresh` are read now, others may be up to 10 ticks old.
 
-        NodeUnreadable when files ran out or /proc cannot be read: skip the tick. Ages of policy and pods, and the
-        forecast, are the caller's: `dataclasses.replace(observation, policy_age_seconds=...)`.
+        Raises NodeUnreadable, upon which the tick is skipped, if no more files can be opened or /proc cannot be read.
+        The caller adds the forecast and the ages of policy and pods: `dataclasses.replace(observation,
+        policy_age_seconds=...)`.
         """
         at = self._monotonic()
         elapsed = at - self._before if self._before is not None else 1.0
@@ -199,7 +200,7 @@ class _TickReader:
         self.seen: set[CgroupPath] = set()
 
     def pod(self, spec: PodSpec) -> PodReading:
-        """A pod, its cgroup and its containers'."""
+        """Return the reading of a pod's cgroup and of its containers' cgroups."""
         layout, key = self._of._layout, (spec.uid, "")
         path = self._of._paths.get(key) or self._path(spec.key, lambda: layout.pod(spec.uid, spec.kube_qos))
         group = self.group(path, Level.POD) if path else None
@@ -220,12 +221,12 @@ class _TickReader:
         return PodReading(spec, group, tuple(containers))
 
     def application(self, spec: HostApplicationSpec) -> HostApplicationReading:
-        """A declared application."""
+        """Return the reading of a host application's cgroup."""
         group = self.group(spec.path, Level.HOST_APPLICATION)
         return HostApplicationReading(spec.name, spec.qos_class, spec.priority_class, group)
 
     def _read_container(self, layout: Layout, pod: PodSpec, spec: ContainerSpec) -> GroupReading | None:
-        """Read the cgroup of a container, and remember its path; None where the container has none."""
+        """Read a container's cgroup and remember its path; None if the container has no cgroup."""
         key, whose = (pod.uid, spec.id), f"{pod.key}/{spec.name}"
         cached_path = self._of._paths.get(key)
         path = cached_path or self._path(whose, lambda: layout.container(pod.uid, pod.kube_qos, spec.id))
@@ -234,7 +235,7 @@ class _TickReader:
         return group
 
     def _keep(self, key: tuple[str, str], path: CgroupPath | None, group: GroupReading | None) -> None:
-        """A path is worked out once for a cgroup that is there."""
+        """Remember the path of a cgroup that exists, so that it is computed only once."""
         if group is None:
             self._of._paths.pop(key, None)
         elif path:
@@ -250,7 +251,7 @@ class _TickReader:
             return None
 
     def group(self, path: CgroupPath, level: Level, waits: bool = False) -> GroupReading | None:
-        """One cgroup; None when it is not there."""
+        """Return the reading of one cgroup; None if it does not exist."""
         at, counters = self._cpu(path)
         if counters is None:
             self._of._groups.pop(path, None)

@@ -1,8 +1,8 @@
-"""From the kernel's text and counters to use per second. Pure; what is missing or cannot be read is None.
+"""From the kernel's counters to usage per second. Pure; a value that is missing or unreadable is None.
 
-Counters only ever grow: one that is smaller than before was reset (a cgroup made anew under the same name), and the
-sample is dropped, never shown as a spike. Time is the monotonic time that really passed between the two readings.
-Sources: kernel documentation of cgroup v1 (cpuacct, cpu, memory), cgroup v2, proc(5), PSI.
+Counters only grow: one that is smaller than before was reset (a cgroup of the same name was created), and the sample is
+dropped instead of shown as a spike. Time is the monotonic time that passed between the two readings. Sources: kernel
+documentation of cgroup v1 (cpuacct, cpu, memory), cgroup v2, proc(5), PSI.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NANOSECONDS: Final = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class CpuCounters:
-    """The cumulative counters of a cgroup or the machine; at: monotonic seconds of the reading."""
+    """The cumulative CPU counters of a cgroup or of the machine, read at the monotonic time `at`, in seconds."""
 
     at: float
     used_nanoseconds: int
@@ -27,7 +27,7 @@ class CpuCounters:
 
 
 def cpu_use(before: CpuCounters | None, now: CpuCounters) -> CpuUse:
-    """Use between two readings; empty for the first one, after a reset, or when no time has passed."""
+    """Return the CPU usage between two readings; unknown after a first reading, a reset, or when no time has passed."""
     if before is None or now.at <= before.at:
         return CpuUse()
     used = now.used_nanoseconds - before.used_nanoseconds
@@ -41,7 +41,7 @@ def cpu_use(before: CpuCounters | None, now: CpuCounters) -> CpuUse:
 
 # --- text of files ----------------------------------------------------------------------------------------------
 def number(text: bytes) -> int | None:
-    """The first word as a whole number."""
+    """Return the first word of a text as an integer; None if it is not one."""
     word = text.rstrip()
     if not word.isdigit():  # more than a number, or none at all
         fields = word.split(None, 1)
@@ -50,7 +50,7 @@ def number(text: bytes) -> int | None:
 
 
 def value_of(text: bytes, name: bytes) -> int | None:
-    """One value of a long "name number" file without reading the rest."""
+    """Return one value of a "name number" file without parsing the rest."""
     at = 0 if text.startswith(name + b" ") else text.find(b"\n" + name + b" ") + 1
     if at == 0 and not text.startswith(name + b" "):
         return None
@@ -78,7 +78,7 @@ def cpu_counters_v2(at: float, stat: bytes) -> CpuCounters | None:
 
 
 def _throttle_counters(stat: bytes, waited: bytes) -> tuple[int, int, int]:
-    """Periods, throttled ones, and the time waited in the file's own unit; 0 where the file does not say."""
+    """Return periods, throttled periods, and throttled time in the file's own unit; 0 for what the file lacks."""
     fields = stat.split()
     at = fields.index(b"nr_periods") if b"nr_periods" in fields else len(fields)
     values = fields[at + 1 : at + 6 : 2]
@@ -89,7 +89,7 @@ def _throttle_counters(stat: bytes, waited: bytes) -> tuple[int, int, int]:
 
 
 def memory_use(usage: bytes, stat: bytes, v1: bool, oom_kills: int = 0, high_events: int = 0) -> MemoryUse | None:
-    """Parse usage and memory.stat; on v1 the totals are used, which include the children, as usage does."""
+    """Parse usage and memory.stat; on v1 the totals are used, which include child cgroups, as usage does."""
     used = number(usage)
     if used is None:
         return None
@@ -111,7 +111,7 @@ def pressure(text: bytes) -> Pressure | None:
 
 
 def machine_counters(at: float, stat: bytes, ticks_per_second: int) -> CpuCounters | None:
-    """Parse /proc/stat: user (guests included), nice, system, irq and softirq; stolen time was not ours."""
+    """Parse /proc/stat: user (guests included), nice, system, irq and softirq time, but not stolen time."""
     fields = stat.split(b"\n", 1)[0].split()
     if len(fields) < 8 or fields[0] != b"cpu" or not all(word.isdigit() for word in fields[1:]):
         return None
@@ -120,7 +120,7 @@ def machine_counters(at: float, stat: bytes, ticks_per_second: int) -> CpuCounte
 
 
 def meminfo_bytes(text: bytes, name: bytes) -> int | None:
-    """One line of /proc/meminfo, which counts in KiB."""
+    """Return one line of /proc/meminfo, which counts in KiB, in bytes."""
     for line in text.splitlines():
         if line.startswith(name + b":"):
             kib = number(line[len(name) + 1 :])
@@ -134,7 +134,7 @@ Waits = dict[int, int]
 
 
 def waiting_rate(before: Waits, now: Waits, seconds: float) -> float | None:
-    """Seconds of waiting per second, of the tasks seen both times; None when there are none, or no time passed."""
+    """Return seconds of waiting per second, over the tasks in both readings; None without such tasks or time."""
     both = before.keys() & now.keys()
     if not both or seconds <= 0:
         return None

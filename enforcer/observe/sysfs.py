@@ -1,4 +1,4 @@
-"""EDGE: the machine's CPUs as sysfs lists them: cores, caches, sockets, NUMA nodes and memory; offline, isolated ones.
+"""EDGE: the machine's CPUs in sysfs: cores, caches, sockets, NUMA nodes and their memory, offline and isolated CPUs.
 
 devices/system/cpu/{online,offline,isolated}     lists of CPUs
 devices/system/cpu/cpuN/topology/                physical_package_id, die_id, core_id
@@ -21,7 +21,7 @@ _TOTAL: Final = re.compile(r"MemTotal:\s+(\d+) kB")
 
 
 def read_processors(sys: Path, online: str) -> tuple[Processor, ...]:
-    """CPUs of a list, cores numbered over the machine; one without topology is a core of its own. NodeUnreadable."""
+    """Return the CPUs of a list; core numbers are machine-wide. NodeUnreadable if the list cannot be read."""
     cpus = sorted(_list_of(online))
     if not cpus:
         raise NodeUnreadable(f"{sys}: no list of the CPUs that are online")
@@ -37,7 +37,7 @@ def read_processors(sys: Path, online: str) -> tuple[Processor, ...]:
 
 
 def read_topology(sys: Path) -> CpuTopology:
-    """The whole machine, whatever the own cgroup may use. NodeUnreadable as `read_processors`."""
+    """Return the topology of the whole machine, whatever CPUs this process may use; NodeUnreadable."""
     folder = sys / "devices/system/cpu"
     processors = read_processors(sys, text_of(folder / "online"))
     online = frozenset(p.id for p in processors)
@@ -53,7 +53,7 @@ def read_topology(sys: Path) -> CpuTopology:
 
 
 def numa_memory_bytes(sys: Path) -> dict[int, int]:
-    """Memory of each NUMA node; of a node that does not say it nothing."""
+    """Return the memory of each NUMA node in bytes, without nodes that do not report it."""
     amounts = {}
     for node in _numa_nodes(sys):
         total = _TOTAL.search(text_of(sys / f"devices/system/node/node{node}/meminfo"))
@@ -63,7 +63,7 @@ def numa_memory_bytes(sys: Path) -> dict[int, int]:
 
 
 def text_of(path: Path) -> str:
-    """A small file's text without the newline; "" for one that cannot be read."""
+    """Return the text of a small file without its newline; "" if it cannot be read."""
     try:
         return path.read_bytes().decode(errors="replace").strip()
     except OSError:
@@ -81,7 +81,7 @@ def _numa_nodes(sys: Path) -> dict[int, Cpus]:
 
 
 def _list_of(text: str) -> Cpus:
-    """CPUs of a list; one that is none, as "(null)" of some kernels, has none."""
+    """Return the CPUs of a list; none for an invalid one, such as "(null)" on some kernels."""
     try:
         return parse_cpus(text)
     except UsageError:
@@ -99,9 +99,9 @@ _BEHIND_A_SWITCH: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class PciPlace:
-    """Place of a PCI device in the machine; numa_node -1 and an empty pcie mean that it is not known.
+    """The place of a PCI device in the machine; `numa_node` is -1 and `pcie` "" if not known.
 
-    pcie: address of the upstream port of the switch that the device is behind, else the name of its root complex.
+    `pcie` is the address of the upstream port of the device's switch, else the name of its root complex.
     """
 
     numa_node: int = -1
@@ -109,7 +109,7 @@ class PciPlace:
 
 
 def pci_location(sys: Path, address: str) -> PciPlace:
-    """Place of the device at an address such as 0000:3b:00.0, unknown without such a device; sys: sysfs's folder."""
+    """Return the place of the PCI device at an address such as 0000:3b:00.0; unknown if there is no such device."""
     folder = sys / "bus/pci/devices" / address
     if not address or not folder.exists():
         return PciPlace()

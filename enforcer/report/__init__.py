@@ -1,1 +1,1 @@
-"""What the agent says: status, action log, Events, NodeMetric, recordings."""
+"""What the agent reports: status, action log, Events, NodeMetric, recordings."""

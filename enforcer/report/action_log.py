@@ -1,7 +1,7 @@
-"""EDGE: reports each action with its reason: a line in the action log, a metric and an Event.
+"""EDGE: reports each action with its reason as a line of the action log, a metric and an Event.
 
-The log is `actions.jsonl` in the state folder; at its cap it becomes `actions.jsonl.1`. A verdict is reported when it
-is new or when a minute has passed, and Events that repeat are one series, so that a tick a second makes few of them.
+The log is `actions.jsonl` in the state folder; at its maximum size it becomes `actions.jsonl.1`. A verdict is reported
+if it is new or a minute has passed, and repeated Events form one series, so that a tick per second makes few of them.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ TICK_BUCKETS_SECONDS: Final = (0.002, 0.005, 0.01, 0.015, 0.02, 0.025, 0.03, 0.0
 
 
 class AgentMetrics:
-    """The metrics of the agent for Prometheus; no label has a uid."""
+    """The agent's metrics for Prometheus; no label has a uid, so that their number stays small."""
 
     def __init__(self, metrics: Metrics) -> None:
-        """Registers at the process's metrics."""
+        """Register the metrics in the process's registry."""
         self.registry = at = metrics.registry
         self.ticks = Counter("cotenant_enforcer_ticks_total", "Ticks by how they ended.", ["outcome"], registry=at)
         self.ticks.labels("done")  # before the first tick: an alert sees an agent that has never ended one
@@ -75,7 +75,7 @@ class AgentMetrics:
         self.late = Counter("cotenant_enforcer_ticks_missed_total", "Ticks that were skipped.", registry=at)
 
     def state(self, mode: AgentMode, observation: Observation, overridden_knobs: int) -> None:
-        """Set the gauges of one tick: mode, ages of the inputs, number of values that are overridden now."""
+        """Set the gauges of one tick: the mode, the ages of the inputs, and the number of overridden values."""
         for agent_mode in AgentMode:
             self.mode.labels(agent_mode.value).set(agent_mode is mode)
         self.ages.labels("policy").set(min(observation.policy_age_seconds, 1e9))
@@ -83,7 +83,7 @@ class AgentMetrics:
         self.held.set(overridden_knobs)
 
     def lanes(self, node: str, now: LaneSample, dry_run: bool) -> None:
-        """Set the gauges of the node's CPU in one tick, in cores; NaN for a term that is not known or not set."""
+        """Set the gauges of the node's CPU in one tick, in cores; NaN for a value that is not known or not set."""
         for name in ("capacity", *NUMBERS):
             amount = getattr(now, name)
             self.cpu.labels(node, name).set(math.nan if amount is None else amount / MILLICORES_PER_CORE)
@@ -91,12 +91,12 @@ class AgentMetrics:
 
 
 class ActionReporter:
-    """The reporter of actions, for the agent's thread; `recorder` writes Events and may be missing."""
+    """Reports actions, for the agent's thread; Events are written only if there is a `recorder`."""
 
     def __init__(
         self, folder: Path, metrics: AgentMetrics, recorder: EventRecorder | None, node: str, dry_run: bool
     ) -> None:
-        """The log's folder must exist."""
+        """Create a reporter that writes its log in `folder`, which must exist."""
         self.actions: deque[ActionRecord] = deque(maxlen=LAST_ACTIONS)
         self.error = ""
         """Why the log cannot be written, or empty."""
@@ -108,7 +108,7 @@ class ActionReporter:
         self._errors: dict[Surface, list[str]] = {}
 
     def done(self, results: Iterable[Done], observation: Observation | None, now_seconds: float) -> None:
-        """Report writes to cgroups with their outcome; repeated ones are only counted. now_seconds: Unix time."""
+        """Report cgroup writes with their outcomes; repeated results are only counted. `now_seconds` is Unix time."""
         results = list(results)
         if not results:
             return
@@ -131,7 +131,7 @@ class ActionReporter:
             self._event(pod, reason, note, template, action, result.outcome in BAD)
 
     def evicted(self, eviction: Evict, outcome: str, message: str, now_seconds: float, pod: PodSpec | None) -> None:
-        """Report an eviction that was requested, would be requested, or was refused. now_seconds: Unix time."""
+        """Report an eviction that was requested, would be requested, or was refused; `now_seconds` is Unix time."""
         self._metrics.evictions.labels(eviction.strategy, outcome).inc()
         key = f"{eviction.namespace}/{eviction.name}"
         action = ActionRecord(stamp(now_seconds), "evict", key, outcome, eviction.strategy, eviction.why, pod=key)
@@ -142,9 +142,9 @@ class ActionReporter:
         self._event(pod, reason, note, f"{eviction.strategy} {outcome}", action, warning=True)
 
     def surface(self, surface: Surface, wants: Iterable[SurfaceWant], errors: list[str], now_seconds: float) -> None:
-        """Report the wants and errors of a surface, which is what the agent writes outside cgroups; only changes.
+        """Report changes of the settings outside cgroups (`Surface`): new wants, restored ones, and errors.
 
-        wants: all that this surface shall have now; one that is missing was restored. now_seconds: Unix time.
+        `wants` are all settings of this surface that apply now; a missing one was restored. `now_seconds` is Unix time.
         """
         now = {want.key: want for want in wants}
         for (other, key), want in [*self._surfaces.items()]:
@@ -165,7 +165,7 @@ class ActionReporter:
     def _record_surface_outcome(
         self, want: SurfaceWant, outcome: WriteOutcome, errors: list[str], now_seconds: float
     ) -> None:
-        """Put the outcome of a write outside cgroups into metric, log and Event; errors: why it failed, if it did."""
+        """Report the outcome of a write outside cgroups as metric, log line and Event; `errors` say why it failed."""
         self._count(want, outcome)
         subject, message = f"{want.surface.value}/{want.key}", "; ".join(errors)
         act = "restore" if outcome is WriteOutcome.RESTORED else "write"
@@ -180,7 +180,7 @@ class ActionReporter:
         self._metrics.actions.labels(want.strategy, want.surface.value, outcome.value).inc()
 
     def verdicts(self, verdicts: Iterable[Verdict], observation: Observation) -> None:
-        """Report verdicts that are new, or that were not reported in the last minute."""
+        """Report the verdicts that are new, or that were not reported in the last minute."""
         pods: Mapping[str, PodSpec] | None = None
         for action, warning in self._verdicts.news(verdicts, observation):
             reason = action.outcome
@@ -207,10 +207,10 @@ class ActionReporter:
     def _event(
         self, pod: PodSpec | None, reason: str, note: str, template: str, action: ActionRecord, warning: bool
     ) -> None:
-        """Send an Event about the pod, None = the node; nothing without a recorder.
+        """Send an Event about the pod, or about the node if `pod` is None; do nothing without a recorder.
 
-        note: its message, which stays that of the first of a series of equal Events; template: what makes them equal.
-        The newest action is an annotation, so that the series does not hide it.
+        `note` is the message; a series of equal Events keeps its first message. `template` decides which Events are
+        equal. An annotation has the newest action, so that the series does not hide it.
         """
         if self._recorder is None:
             return
@@ -220,14 +220,14 @@ class ActionReporter:
 
 
 class _Log:
-    """A file of lines with a cap and one predecessor."""
+    """A log file with a maximum size and one older file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: IO[bytes] | None = None
 
     def write(self, line: bytes) -> None:
-        """One line, as a whole."""
+        """Write one line with a single write."""
         if self._file is None:
             self._file = self._path.open("ab", buffering=0)
         if self._file.tell() > LOG_CAP_BYTES:

@@ -2,7 +2,7 @@
 
 action of the log --act_of--> Act -> annotation of the Event, tables of the dashboard
 seen, decided     --sample_of--> LaneSample -> gauges, recordings; what was applied is what is reported
-decided, before   --changes--> actions, where only decisions were recorded: `Recount` replays a recording, as a dry run
+decided, before   --changes--> actions, if only decisions were recorded: `Recount` replays a recording, as a dry run
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _MEMORY: Final[dict[str, str]] = {
 
 
 def act_of(action: ActionRecord, node: str, warning: bool = False) -> AgentAction:
-    """An action of the log. warning: of a verdict; the others tell by their outcome."""
+    """Return an action of the log in the shared form; `warning` marks a verdict that needs attention."""
     reason, why = reason_of(action), action.why or action.message
     if action.why and action.message:
         why = f"{action.why} ({action.message})"
@@ -84,7 +84,7 @@ def act_of(action: ActionRecord, node: str, warning: bool = False) -> AgentActio
 
 
 def reason_of(action: ActionRecord) -> str:
-    """CamelCase; what was set has a reason by what that means, everything else that of its Event."""
+    """Return the CamelCase reason: for a value that was set by its effect, else that of the action's Event."""
     if action.action == "verdict":
         return action.outcome
     if action.action == "evict":
@@ -119,7 +119,7 @@ def _text(value: Value | None) -> str:
 
 
 def seconds_of(moment: str) -> float:
-    """Unix time of an RFC 3339 stamp; UsageError when it is none."""
+    """Return the Unix time of an RFC 3339 timestamp; raise UsageError if it is invalid."""
     try:
         return datetime.fromisoformat(moment.replace("Z", "+00:00")).timestamp()
     except ValueError as error:
@@ -128,7 +128,7 @@ def seconds_of(moment: str) -> float:
 
 # --- a tick's CPU ------------------------------------------------------------------------------------------------
 def sample_of(observation: Observation, decided: TickDecision) -> LaneSample:
-    """Return the CPU usage, the target of best effort, and its limit after this tick."""
+    """Return the node's CPU usage, best effort's target, and best effort's limit after this tick."""
     use = demand(observation)
     capacity = float(observation.node.cpu_millicores)
     target = decided.best_effort_target_millicores
@@ -144,7 +144,7 @@ def sample_of(observation: Observation, decided: TickDecision) -> LaneSample:
 
 
 def best_effort_limit_millicores(observation: Observation, wants: Sequence[Want]) -> float | None:
-    """Millicores that the best-effort tier is held to by its quota or its CPUs; None = by its weight alone."""
+    """Return the limit of the best-effort tier by its quota or CPUs, in millicores; None if only its weight applies."""
     tier = observation.best_effort_root
     bounds: list[float] = []
     for want in wants if tier is not None else ():
@@ -158,7 +158,7 @@ def best_effort_limit_millicores(observation: Observation, wants: Sequence[Want]
 
 
 def granted_burst_millicores(wants: Sequence[Want]) -> float:
-    """Millicores by which containers' quotas exceed their limits."""
+    """Return by how many millicores the containers' quotas exceed their limits."""
     moved = (w for w in wants if w.strategy == BURST and w.knob is Knob.CPU_QUOTA and w.level.value == "container")
     over = [w.value - w.back_to for w in moved if isinstance(w.value, int) and isinstance(w.back_to, int)]
     return sum(max(amount, 0) for amount in over) / MICROSECONDS_PER_MILLICORE
@@ -168,7 +168,7 @@ def granted_burst_millicores(wants: Sequence[Want]) -> float:
 def changes(
     observation: Observation, decided: TickDecision, before: Mapping[Place, Want], evictions: Sequence[Evict] = ()
 ) -> Iterator[tuple[ActionRecord, bool]]:
-    """Yield how decisions differ from the tick before, as a dry run logs them, and whether each is a warning."""
+    """Yield what this tick decides differently from the tick before, as dry-run actions, each with its warning flag."""
     owners = {path: pod.spec for pod in observation.pods for path in paths_of(pod)}
     time = stamp(observation.wall_seconds)
     wants, groups = {want.place: want for want in decided.wants}, observation.groups()
@@ -201,12 +201,12 @@ AGAIN_SECONDS = 60.0
 
 @dataclass(slots=True)
 class Verdicts:
-    """Verdicts that are new, or that were not reported in the last minute."""
+    """Remembers which verdicts were reported, and when, so that each is reported at most once a minute."""
 
     said: dict[Verdict, float] = field(default_factory=dict)
 
     def news(self, verdicts: Iterable[Verdict], observation: Observation) -> Iterator[tuple[ActionRecord, bool]]:
-        """Yield the verdicts to report now, and whether each is a warning."""
+        """Yield the verdicts to report now, each with its warning flag."""
         self.said = {v: at for v, at in self.said.items() if observation.at_seconds - at < AGAIN_SECONDS}
         for verdict in verdicts:
             same = Verdict(verdict.subject, verdict.reason, "", verdict.warning)
@@ -217,7 +217,7 @@ class Verdicts:
 
 @dataclass(slots=True)
 class Recount:
-    """Tick by tick; `acts` and `samples` are what came so far."""
+    """Collects actions and CPU samples from the ticks of a replayed recording."""
 
     rate: Rate = field(default_factory=Rate)
     acts: list[AgentAction] = field(default_factory=list)
@@ -227,7 +227,7 @@ class Recount:
     _verdicts: Verdicts = field(default_factory=Verdicts)
 
     def tick(self, observation: Observation, decided: TickDecision) -> None:
-        """Add one replayed tick: its acts against the tick before, its findings, and a sample of the CPU's use."""
+        """Add one replayed tick: its changes since the tick before, its verdicts, and a CPU sample."""
         pods = {pod.spec.uid: pod.spec for pod in observation.pods}
         chosen = admit_evictions(decided.evictions, pods, self._asked, observation.at_seconds, self.rate)
         self._asked = chosen.asked

@@ -1,8 +1,8 @@
-"""EDGE: publishes the node's GPUs as its Device object, when they are others than it says.
+"""EDGE: publishes the node's GPUs as its Device object, if they differ from it.
 
-Only an object that an agent made is changed: one by hand or of another program (Koordinator's agent) stays as it is. In
-our own, devices of other types stay as people wrote them; GPUs that do not exist any more, or of which NVML does not
-tell because it failed or went away, are told unhealthy, so that nobody gives them out.
+Only an object that an agent of cotenant made is changed; one that a person or another program (Koordinator's agent)
+made is left alone. In the agent's own object, devices of other types stay as people wrote them. GPUs that are gone, or
+that NVML does not list because it failed, are marked unhealthy, so that no pod gets them.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ Json = dict[str, Any]
 
 
 def device_address(node: str) -> Address:
-    """Return the address of the node's Device."""
+    """Return the API address of the node's Device object."""
     return Address(SCHEDULING_GROUP, "devices", node)
 
 
 def is_made_by_agent(current: Mapping[str, Any]) -> bool:
-    """Return whether an agent of cotenant made the object."""
+    """Return whether an agent of cotenant created the object."""
     labels = (current.get("metadata") or {}).get("labels") or {}
     return bool(labels.get(MANAGED_BY) == NODE_AGENT)
 
 
 def gpu_entry(gpu: NvmlGpu, place: PciPlace, driver: str) -> Json:
-    """Return one GPU as an entry of `spec.devices` of Koordinator's Device; socket -1 (unknown), no empty labels."""
+    """Return one GPU as an entry of `spec.devices` of Koordinator's Device; its socket is -1 (unknown)."""
     resources: Json = {GPU_CORE: WHOLE, GPU_MEMORY_RATIO: WHOLE}
     if gpu.memory_bytes:
         resources[GPU_MEMORY] = format_bytes(gpu.memory_bytes)
@@ -66,14 +66,14 @@ def gpu_entry(gpu: NvmlGpu, place: PciPlace, driver: str) -> Json:
 
 
 def label_text(text: str) -> str:
-    """A text as the value of a label: "NVIDIA A100-SXM4-40GB" -> "NVIDIA-A100-SXM4-40GB"."""
+    """Return a text as a label's value: "NVIDIA A100-SXM4-40GB" -> "NVIDIA-A100-SXM4-40GB"."""
     return _NOT_IN_LABELS.sub("-", text)[:_LONGEST_LABEL].strip("-._")
 
 
 def device_write(gpus: Sequence[Json], node: NodeIdentity, current: Mapping[str, Any] | None) -> Intent | None:
-    """Return the write that publishes the GPUs, None if nothing differs.
+    """Return the write that publishes the GPUs; None if nothing differs.
 
-    current: our object, None = none yet.
+    `current` is the agent's Device object, None if there is none.
     """
     name, uid = node
     address = device_address(name)
@@ -103,7 +103,7 @@ def device_write(gpus: Sequence[Json], node: NodeIdentity, current: Mapping[str,
 
 
 class DiscoveryState(StrEnum):
-    """The progress of the search for GPUs."""
+    """How far the search for GPUs has got."""
 
     NOT_LOOKED = "not-looked"
     ABSENT = "nvml-absent"
@@ -121,7 +121,7 @@ _OF_NVML: Final = {
 
 @dataclass(slots=True)
 class DevicePublisher:
-    """The publisher of GPUs that `Reporter` calls per report; `uid` is the Node's, "" before it is known."""
+    """Publishes GPUs when `Reporter` calls it with each report; `uid` returns the Node's, "" before it is known."""
 
     node: str
     uid: Callable[[], str]
@@ -134,7 +134,7 @@ class DevicePublisher:
     _problem: str = ""
 
     def publish(self, client: KubeClient, writer: Writer) -> bool:
-        """Look, read what is there, write what differs; False when nothing was written. ClusterError."""
+        """Write the Device object if the GPUs differ from it; return whether anything was written. ClusterError."""
         uid = self.uid()
         if not uid:
             return False
@@ -164,10 +164,10 @@ class DevicePublisher:
 
 
 class DeviceMetrics(Collector):
-    """The search for GPUs, read when Prometheus asks."""
+    """Metrics of the search for GPUs, read when Prometheus scrapes."""
 
     def __init__(self, read: Callable[[], tuple[DiscoveryState, int, int]]) -> None:
-        """read: how far it got, and how many GPUs are healthy and unhealthy."""
+        """Keep `read`, which returns the state of the search and the numbers of healthy and unhealthy GPUs."""
         self._read = read
 
     def collect(self) -> Iterator[Metric]:

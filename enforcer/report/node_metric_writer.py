@@ -1,8 +1,8 @@
-"""EDGE: writes the NodeMetric of the own node, once a minute, from a thread of its own; its CPUs, GPUs and a note too.
+"""EDGE: writes the node's NodeMetric once a minute from its own thread, with the node's CPUs, GPUs and an annotation.
 
-As Koordinator's agent: updateTime in the status says that an agent is at work, and the manager then leaves this node's
-usage to it. The spec (how usage is measured) is the manager's; where nobody has made the object it is made here. The
-note on the Node (`suppressed`) is for schedulers.
+As with Koordinator's agent, updateTime in the status shows that an agent is running, and the manager then does not
+write this node's usage. The manager owns the spec, which says how usage is measured; if the object does not exist, the
+agent creates it. The Node's annotation (`suppressed`) is for schedulers.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ NOTE_SECONDS: Final = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Whose:
-    """The node: its name, and its uid as soon as it is known."""
+    """The node's name, and a function that returns its uid once that is known."""
 
     name: str
     uid: Callable[[], str]
 
 
 class Reporter:
-    """One thread that reports in intervals until it is stopped."""
+    """A thread that reports at intervals until it is stopped."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Reporter:
         noted: Noted | None = None,
         publishers: Sequence[DevicePublisher | TopologyPublisher] = (),
     ) -> None:
-        """No request is sent yet; `interval_seconds` holds until the NodeMetric's own spec sets another."""
+        """Create a reporter; `interval_seconds` applies until the NodeMetric's own spec sets another interval."""
         self.error = "not reported yet"
         """Why the last report did not go out, or empty."""
         self.policy = CollectPolicy(report_seconds=round(interval_seconds))
@@ -68,18 +68,18 @@ class Reporter:
         self._log = structlog.get_logger(__name__)
 
     def start(self) -> None:
-        """Start the thread; the first report is sent after one interval, when there is something to report."""
+        """Start the thread; it sends the first report after one interval, if there is something to report."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Report no more. The last report stays: it grows old and says so by its time."""
+        """Stop reporting. The last report stays, and its timestamp shows its age."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(5.0)
         self._client.close()
 
     def report(self) -> bool:
-        """Read the spec, write the status; False when there is nothing to report yet. ClusterError as of a Writer."""
+        """Read the spec and write the status; return False if there is nothing to report yet. ClusterError."""
         body: dict[str, Any] | None = self._client.get(f"{PATH}/{self._node.name}")
         collect = ((body or {}).get("spec") or {}).get("metricCollectPolicy")
         if collect:
@@ -95,7 +95,7 @@ class Reporter:
         return True
 
     def annotate(self, now_seconds: float) -> bool:
-        """Write the note on the Node when there is one and the last is old enough; now: monotonic. ClusterError."""
+        """Write the Node's annotation if it has changed and the last write is old enough (monotonic). ClusterError."""
         note_write = self._noted() if self._noted and now_seconds - self._noted_at >= NOTE_SECONDS else None
         if note_write is None:
             return False

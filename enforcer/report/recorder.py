@@ -1,8 +1,8 @@
-"""EDGE: observations on file, one JSON line a tick, and the same decisions made again from it.
+"""EDGE: records observations, one JSON line per tick, and replays the decisions from them.
 
-First line: version, node, ages and the states that the strategies begin with. Then one line per tick: what was seen,
-the policy where it changed, and what was decided. `replay_recording` decides anew and says where it differs: with the
-version that recorded it nowhere, so that a difference is the effect of a change in a strategy.
+The first line has the version, the node, the maximum ages, and the strategies' initial states. Each further line is a
+tick: the observation, the policy if it changed, and the decision. `replay_recording` decides again and shows what
+differs: with the version that recorded it nothing, so a difference is the effect of a changed strategy.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Head(msgspec.Struct, frozen=True):
 
 
 class Tick(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Every other line. policy: the NodeSLO's spec where it differs from the line before; {} = there is none."""
+    """Any further line of a recording: one tick; `policy` is the NodeSLO's spec if it changed, {} if there is none."""
 
     seen: Observation
     wants: tuple[Want, ...] = ()
@@ -47,7 +47,7 @@ class Tick(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TickRecorder:
-    """Appends to a file; at its cap the file becomes FILE.1 and a new one begins. For one thread."""
+    """Appends ticks to a file; at its maximum size the file becomes FILE.1 and a new one begins. For one thread."""
 
     def __init__(self, path: Path, cap_bytes: int) -> None:
         self._path, self._cap_bytes = path, cap_bytes
@@ -58,7 +58,7 @@ class TickRecorder:
     def record(
         self, observation: Observation, policy: NodePolicy | None, decided: TickDecision, before: Memory, ages: Ages
     ) -> None:
-        """Append a tick to the recording; `before` is what the loop remembered when it decided. OSError."""
+        """Append a tick; `before` is the loop's memory before the decision. OSError if the file cannot be written."""
         if self._file is None or self._size > self._cap_bytes:
             self.close()
             if self._path.exists():
@@ -87,7 +87,7 @@ class TickRecorder:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """One tick decided again. same: as it was recorded."""
+    """A replayed tick: its number, the observation, the present decision and the recorded one."""
 
     number: int
     seen: Observation
@@ -96,7 +96,7 @@ class Replayed:
 
     @property
     def same(self) -> bool:
-        """True if the present strategies decide as those did that recorded the tick."""
+        """Whether the present decision equals the recorded one."""
         return (set(self.decided.wants), self.decided.evictions_key(), set(self.decided.surfaces)) == (
             set(self.recorded.wants),
             {(e.uid, e.strategy) for e in self.recorded.evictions},
@@ -105,7 +105,7 @@ class Replayed:
 
 
 def replay_recording(path: Path, strategies: Sequence[Strategy[Any]]) -> Iterator[Replayed]:
-    """Decide every tick of a file again. UsageError names the line that cannot be read."""
+    """Yield the decision on each tick of a recording; a UsageError names the line that cannot be read."""
     with path.open("rb") as lines:
         head = _decode_line(lines.readline(LINE_CAP_BYTES), Head, path, 1)
         if head.version != VERSION:

@@ -1,4 +1,4 @@
-"""The status of the agent and of every pod: effective values, who set them and why. Pure: a tick in, JSON out.
+"""The status of the agent and of every pod: values in force, the strategies that set them, and why. Pure.
 
 The agent writes it as `status.json` in its state folder and serves it as /status; `cotenant node status` shows it.
 """
@@ -21,7 +21,7 @@ LAST_ACTIONS: Final = 50
 
 
 class ValueInForce(msgspec.Struct, frozen=True):
-    """A value that shall hold on one cgroup. original: what goes back there; None = not written by us (yet)."""
+    """A value that the agent enforces on a cgroup; `original` is restored at the end, None if not written yet."""
 
     cgroup: str
     knob: str
@@ -32,7 +32,7 @@ class ValueInForce(msgspec.Struct, frozen=True):
 
 
 class VerdictStatus(msgspec.Struct, frozen=True):
-    """One verdict in the agent's status document."""
+    """A verdict in the agent's status document."""
 
     reason: str
     message: str
@@ -40,7 +40,7 @@ class VerdictStatus(msgspec.Struct, frozen=True):
 
 
 class PodStatus(msgspec.Struct, frozen=True):
-    """One pod. Usage None = not known (yet)."""
+    """The status of one pod; its usage is None if not known."""
 
     namespace: str
     name: str
@@ -55,7 +55,7 @@ class PodStatus(msgspec.Struct, frozen=True):
 
 
 class ActionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One thing that was done, would be done, or could not be; the form of the log `actions.jsonl` too."""
+    """One action that was done, would be done, or failed; also a line of the log `actions.jsonl`."""
 
     time: str
     action: str
@@ -76,7 +76,7 @@ class ActionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class NodeStatus(msgspec.Struct, frozen=True):
-    """The whole answer of /status."""
+    """The whole response of /status."""
 
     node: str
     updated: str
@@ -109,7 +109,7 @@ def status(
     policy_origin: str = "",
     **agent: Any,
 ) -> NodeStatus:
-    """Everything of one tick. originals: as they are noted; agent: the other fields about the agent itself."""
+    """Return the status after a tick; `originals` are the noted original values, `agent` other fields of the result."""
     owners = {path: pod.spec.uid for pod in observation.pods for path in paths_of(pod)}
     of_pod: dict[str, list[ValueInForce]] = {}
     for want in what.wants:
@@ -141,13 +141,13 @@ def status(
 
 
 def paths_of(pod: PodReading) -> Iterable[CgroupPath]:
-    """A pod's own cgroup and its containers'."""
+    """Return the paths of a pod's cgroup and of its containers' cgroups."""
     groups: Sequence[GroupReading | None] = (pod.group, *(container.group for container in pod.containers))
     return (group.path for group in groups if group is not None)
 
 
 def action_of(done: Done, time: str, pod: str, dry_run: bool) -> ActionRecord:
-    """A write and its outcome as a record of the action log. time: RFC 3339; pod: "namespace/name", "" for none."""
+    """Return a write and its outcome as a log record; `time` is RFC 3339, `pod` "namespace/name" or ""."""
     return ActionRecord(
         time=time,
         action="restore" if done.outcome.value == "restored" else "write",
@@ -165,12 +165,12 @@ def action_of(done: Done, time: str, pod: str, dry_run: bool) -> ActionRecord:
 
 
 def verdict_record(verdict: Verdict, time: str) -> ActionRecord:
-    """A verdict as a line of the log."""
+    """Return a verdict as a record of the action log."""
     return ActionRecord(time, "verdict", verdict.subject, verdict.reason, message=verdict.message)
 
 
 def stamp(unix_seconds: float) -> str:
-    """RFC 3339, UTC, milliseconds."""
+    """Return a Unix time as an RFC 3339 timestamp in UTC with milliseconds."""
     return datetime.fromtimestamp(unix_seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

@@ -2,9 +2,9 @@
 
     sample, tier --share--> Held --fraction--> annotation `node.cotenant.dev/suppressed-fraction`
 
-Held back is best effort in the part of a tick in which its quota throttled it, or in the whole of one in which it used
-all the CPUs that it was left. What weight alone takes from it is no suppression. Written seldom: every watcher of Nodes
-receives each write.
+Best effort is suppressed in the part of a tick in which its quota throttled it, or in the whole tick if it used all the
+CPUs that it had. CPU time that it loses by weight alone does not count. The annotation is written seldom, because every
+watcher of Nodes receives each write.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ALL_OF_IT: Final = 0.95
 
 @dataclass(frozen=True, slots=True)
 class SuppressionHistory:
-    """The last hour, minute by minute: (minute, seconds suppressed, seconds observed), oldest first."""
+    """The last hour per minute, oldest first: (minute, seconds suppressed, seconds observed)."""
 
     minutes: tuple[tuple[int, float, float], ...] = ()
 
@@ -45,7 +45,7 @@ class SuppressionHistory:
         return SuppressionHistory((*recent, (minute, suppressed_seconds, elapsed_seconds)))
 
     def fraction(self) -> float | None:
-        """0 to 1; None while too little was observed."""
+        """Return the suppressed share of the last hour, 0..1; None if too little was observed."""
         observed_seconds = sum(entry[2] for entry in self.minutes)
         if observed_seconds < LEAST_SECONDS:
             return None
@@ -53,7 +53,7 @@ class SuppressionHistory:
 
 
 def share(sample: LaneSample, tier: GroupReading | None) -> float:
-    """Part of a tick in which best effort was held back."""
+    """Return the share of a tick, 0..1, in which best effort was suppressed."""
     if sample.limit is None or sample.best_effort is None or tier is None:
         return 0.0
     if tier.cpu.periods:
@@ -62,7 +62,7 @@ def share(sample: LaneSample, tier: GroupReading | None) -> float:
 
 
 def note(node: str, history: SuppressionHistory, annotations: Mapping[str, str]) -> Apply | None:
-    """The annotation's write when its value changes; annotations: the Node's present ones."""
+    """Return the write of the annotation if its value changes; `annotations` are the Node's present ones."""
     fraction = history.fraction()
     if fraction is None or not node:
         return None

@@ -1,7 +1,7 @@
-"""EDGE: publishes the node's CPUs as its NodeResourceTopology, when they are others than it says.
+"""EDGE: publishes the node's CPUs as its NodeResourceTopology, if they differ from it.
 
-What is written comes out of what the agent last saw. The definition of the kind is not ours: where it is not installed,
-ClusterAbsent says so.
+The content comes from the agent's last observation. The CRD is not cotenant's: if it is not installed, ClusterAbsent is
+raised.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _POLICIES: Final = {True: STATIC, False: "none", None: UNKNOWN}
 
 @dataclass(frozen=True, slots=True)
 class MachineCpus:
-    """The machine's CPUs by sysfs and the kubelet's configuration; memory_bytes: by NUMA node."""
+    """The machine's CPUs by sysfs and the kubelet's configuration; `memory_bytes` is by NUMA node."""
 
     topology: CpuTopology
     memory_bytes: Mapping[int, int]
@@ -43,7 +43,7 @@ class MachineCpus:
 
 
 def node_cpus(observation: Observation, machine: MachineCpus) -> NodeCpus:
-    """CPUs of pods that have them alone, by the kubelet or by annotation, and the pools of the others."""
+    """Return the CPUs that single pods own, by the kubelet or by annotation, and the CPUs that other pods share."""
     node, pods = observation.node, [pod.spec for pod in observation.pods]
     pools = pools_of(node, pods)
     exclusive = []
@@ -65,11 +65,11 @@ def node_cpus(observation: Observation, machine: MachineCpus) -> NodeCpus:
 def topology_write(
     cpus: NodeCpus, memory_bytes: Mapping[int, int], node: NodeIdentity, current: Mapping[str, Any] | None
 ) -> Intent | None:
-    """Return the write that publishes the CPUs, None if nothing differs.
+    """Return the write that publishes the CPUs; None if nothing differs.
 
-    current: the object, None = none yet. The zones of an existing object are left alone while
-    they have our CPUs, because the manager adds batch amounts to them. Others are replaced, if the object is still
-    the version that was read.
+    `current` is the present object, None if there is none. Its zones are kept as long as their CPUs are right, because
+    the manager adds batch amounts to them. Otherwise they are replaced, provided the object has not changed since it
+    was read.
     """
     name, uid = node
     address, annotations = topology_address(name), annotations_of(cpus)
@@ -91,7 +91,7 @@ def topology_write(
 
 
 def _cpus_by_zone(zones: Any) -> dict[str, str]:
-    """CPU capacity of each zone that is a NUMA node, as it is written."""
+    """Return the CPU capacity of each zone that is a NUMA node, as text."""
     return {
         str(zone.get("name")): str(resource.get("capacity"))
         for zone in zones or ()
@@ -102,7 +102,7 @@ def _cpus_by_zone(zones: Any) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class TopologyPublisher:
-    """The publisher of CPUs that `Reporter` calls per report; `uid` is the Node's, "" before it is known."""
+    """Publishes CPUs when `Reporter` calls it with each report; `uid` returns the Node's, "" before it is known."""
 
     node: str
     uid: Callable[[], str]
@@ -113,7 +113,7 @@ class TopologyPublisher:
     subject: str = "CPUs"
 
     def publish(self, client: KubeClient, writer: Writer) -> bool:
-        """Read what is there, write what differs; False when nothing was written. ClusterError, NodeUnreadable."""
+        """Read the object and write what differs; return whether anything was written. ClusterError, NodeUnreadable."""
         machine = MachineCpus(read_topology(self.sys), numa_memory_bytes(self.sys), self.kubelet_reserved)
         cpus, uid = self.report(machine), self.uid()
         if cpus is None or not uid:

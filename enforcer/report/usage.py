@@ -1,9 +1,9 @@
 """The node's usage over the last half hour, and the NodeMetric that reports it. Pure: readings in, an Apply out.
 
-Every tick's observation becomes one sample of the node and adds to ten-second sums of each pod. Plain usage is the mean
-over the policy's window, percentiles are of the nearest rank, the system's share is the node's less that of its pods
-and host applications, never below 0. A window is reported once its samples span more than half of it. What prod
-requested and will not use is a forecast, and left to the manager.
+Each tick's observation is one sample of the node and adds to ten-second sums of each pod. Plain usage is the mean over
+the policy's window, percentiles are by nearest rank, and the system's usage is the node's minus that of its pods and
+host applications, at least 0. A window is reported once its samples span more than half of it. What prod pods requested
+and will not use is a forecast, which the manager adds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PERCENTILES: Final[tuple[tuple[str, int], ...]] = (("p50", 50), ("p90", 90), ("p
 
 
 class NodeUsageSample(NamedTuple):
-    """The node at a moment (monotonic seconds); millicores None = not known in that tick."""
+    """The node's usage at a moment (monotonic seconds); millicores are None if not known in that tick."""
 
     at_seconds: float
     millicores: float | None
@@ -38,7 +38,7 @@ class NodeUsageSample(NamedTuple):
 
 
 class UsageWindow(NamedTuple):
-    """The node's samples of the last `duration_seconds`, oldest first; whether they span enough of it."""
+    """The node's samples of the last `duration_seconds`, oldest first, and whether they span enough of that time."""
 
     duration_seconds: int
     samples: Sequence[NodeUsageSample]
@@ -47,7 +47,7 @@ class UsageWindow(NamedTuple):
 
 @dataclass(slots=True)
 class _UsageSums:
-    """One pod or host application in one bucket."""
+    """The sums of one pod or host application in one ten-second bucket."""
 
     millicores: float = 0.0
     ticks: int = 0
@@ -65,14 +65,14 @@ class _UsageSums:
 
 @dataclass(slots=True)
 class UsageHistory:
-    """The node's usage history; `keep_seconds` is as far back as any window reaches. For one thread."""
+    """The node's usage history, kept for `keep_seconds`, the longest window; for use by a single thread."""
 
     keep_seconds: float = 1800.0
     samples: deque[NodeUsageSample] = field(default_factory=deque)
     buckets: deque[tuple[float, dict[str, _UsageSums]]] = field(default_factory=deque)
 
     def take(self, observation: Observation) -> None:
-        """Add the reading of one more tick."""
+        """Add the observation of one tick."""
         # Everything that is not the system: pods by uid, host applications by name.
         groups = {pod.spec.uid: pod.group for pod in observation.pods if pod.group is not None}
         groups |= {app.name: app.group for app in observation.host_applications if app.group is not None}
@@ -95,7 +95,7 @@ class UsageHistory:
             self.buckets.popleft()
 
     def window(self, duration_seconds: int) -> UsageWindow:
-        """The last `duration_seconds` up to the newest sample."""
+        """Return the samples of the `duration_seconds` before the newest one."""
         if not self.samples:
             return UsageWindow(duration_seconds, (), enough=False)
         newest = self.samples[-1].at_seconds
@@ -103,7 +103,7 @@ class UsageHistory:
         return UsageWindow(duration_seconds, samples, 2 * (newest - samples[0].at_seconds) > duration_seconds)
 
     def mean_of(self, key: str, duration_seconds: int) -> dict[str, str]:
-        """A pod's (uid) or host application's (name) mean usage as quantities; unknown ones are left out."""
+        """Return the mean usage of a pod (by uid) or host application (by name) as quantities, without unknown ones."""
         if not self.buckets:
             return {}
         newest = self.buckets[-1][0]
@@ -114,7 +114,7 @@ class UsageHistory:
 
 
 def node_metric(observation: Observation, usage: UsageHistory, policy: CollectPolicy) -> Apply | None:
-    """The status to write over the NodeMetric of this node; None before the first CPU reading."""
+    """Return the write of the NodeMetric's status; None before the first CPU reading."""
     window = usage.window(policy.aggregate_seconds)
     node = _usage(_average(window, "millicores"), _average(window, "bytes"))
     if "cpu" not in node["resources"]:
@@ -146,7 +146,7 @@ def node_metric(observation: Observation, usage: UsageHistory, policy: CollectPo
 
 
 def own_object(node: str, node_uid: str, policy: CollectPolicy) -> Apply:
-    """The NodeMetric itself, if there is none: it is owned by the Node and deleted with it."""
+    """Return the write that creates the NodeMetric; the Node owns it, so it is deleted with the Node."""
     owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": node_uid}
     address, spec = Address(SLO_GROUP, PLURAL, node), {"metricCollectPolicy": spec_of(policy)}
     body = address.manifest("NodeMetric", {"ownerReferences": [owner]}, spec=spec)
@@ -168,7 +168,7 @@ def _mean(total: float, count: int) -> float | None:
 
 
 def _aggregates(usage: UsageHistory, policy: CollectPolicy, cpu: str, memory: str) -> list[dict[str, Any]]:
-    """Average and percentiles of each of the policy's windows that is long enough by now."""
+    """Return the average and percentiles of each of the policy's windows with enough samples."""
     out = []
     for window in map(usage.window, policy.durations_seconds):
         if not window.enough:
@@ -181,7 +181,7 @@ def _aggregates(usage: UsageHistory, policy: CollectPolicy, cpu: str, memory: st
 
 
 def _rank(ordered: Sequence[float], percent: int) -> float | None:
-    """The ceil(percent x n / 100)-th smallest, in whole numbers so that no fraction counts one too many."""
+    """Return the ceil(percent x n / 100)-th smallest value, computed in integers so that rounding cannot shift it."""
     return ordered[max(1, math.ceil(percent * len(ordered) / 100)) - 1] if ordered else None
 
 
@@ -195,6 +195,6 @@ def _usage(millicores: float | None, memory: float | None) -> dict[str, Any]:
 
 
 def _quantities(millicores: float | None, memory: float | None) -> dict[str, str]:
-    """Millicores as 138m and bytes as a plain number, as Koordinator's agent writes them."""
+    """Return millicores as 138m and bytes as a plain number, as Koordinator's agent writes them."""
     cpu = {} if millicores is None else {"cpu": f"{round(millicores)}m"}
     return cpu | ({} if memory is None else {"memory": str(round(memory))})

@@ -1,9 +1,9 @@
-"""At a container's creation: NRI plugin and CRI proxy, which ask the same pure decision as the reconciling loop.
+"""Hooks at a container's creation: NRI plugin and CRI proxy, which use the same pure decision as the reconciling loop.
 
     runtime's message -> facts (pure) -> container_resources (pure) -> answer (pure) -> wire (EDGE)
 
-The only address of grpc and protobuf, so also of the kubelet's podresources service. Both hooks are optional and fail
-open: the loop alone keeps every value.
+Only this package uses grpc and protobuf, so the client of the kubelet's podresources service is also here. Both hooks
+are optional and fail open: the loop alone keeps every value.
 """
 
 from __future__ import annotations

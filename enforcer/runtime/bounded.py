@@ -1,8 +1,8 @@
-"""EDGE: calls that must be over in time, while a runtime holds the whole node's lock and waits for the answer.
+"""EDGE: calls with a time limit, for a runtime that locks the whole node while it waits for the answer.
 
-A thread of its own does the work, one call after the other; who waits no longer gets nothing, and while a call hangs
-beyond its time the next ones get nothing at once instead of queueing behind it. Python cannot end a thread: a call that
-hangs for ever costs one thread, once.
+One thread works on one call after the other. A caller that has waited for the limit gets an error; while a call hangs
+beyond its limit, further calls fail at once instead of queueing behind it. Python cannot end a thread: a call that
+hangs for ever costs one thread.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ ResultT = TypeVar("ResultT")
 
 
 class Late(TimeoutError):
-    """The call was not over in time, or an earlier one hangs."""
+    """The call was not finished in time, or an earlier call hangs."""
 
 
 class Bounded:
-    """One worker thread and a limit in seconds. Any number of threads may call; they take turns."""
+    """One worker thread with a time limit in seconds per call; any number of threads may call it."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds: Final = seconds
@@ -35,11 +35,11 @@ class Bounded:
 
     @property
     def busy(self) -> bool:
-        """True if a call is in progress."""
+        """Whether a call is in progress."""
         return self._began is not None
 
     def submit(self, work: Callable[[], ResultT]) -> Future[ResultT]:
-        """Queue it; Late when the call that is being worked on has had its time."""
+        """Queue a call and return its future; raise Late if the call in progress has exceeded its limit."""
         future: Future[ResultT] = Future()
         began = self._began
         if began is not None and time.monotonic() - began >= self.seconds:
@@ -52,7 +52,7 @@ class Bounded:
         return future
 
     def call(self, work: Callable[[], ResultT]) -> ResultT:
-        """The result, or the error that it raised, or Late."""
+        """Run `work` on the worker thread and return its result; raise its error, or Late at the time limit."""
         future = self.submit(work)
         try:
             return future.result(self.seconds)
@@ -61,7 +61,7 @@ class Bounded:
             raise Late(f"no decision within {self.seconds:g} s") from error
 
     async def wait(self, work: Callable[[], ResultT], seconds: float | None = None) -> ResultT:
-        """`call` for coroutines; seconds: who asks waits no longer than this, None = the limit."""
+        """Do the same as `call` in a coroutine; `seconds` may shorten the time limit."""
         limit = self.seconds if seconds is None else min(seconds, self.seconds)
         future = asyncio.wrap_future(self.submit(work))
         try:

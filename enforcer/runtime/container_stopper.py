@@ -1,11 +1,11 @@
-"""EDGE: asks the container runtime (CRI) to end containers at once, from a thread of its own.
+"""EDGE: requests the container runtime (CRI) to stop containers at once, from its own thread.
 
     put(eviction, because) --> ListPodSandbox, ListContainers --> StopContainer(id, timeout 0) each
     answers() --> stopped, not-stopped, or gone when no container of the pod runs
 
-As Koordinator's agent does: the pod object stays until the API server or the kubelet takes it away, and the kubelet may
-start the container again after its back-off. The containers are those that the runtime itself lists for the pod's uid:
-the agent's own list may be old, for the API server may be away.
+As with Koordinator's agent, the pod object stays until the API server or the kubelet deletes it, and the kubelet may
+restart the container after its back-off. The runtime's own list of the pod's containers is used, because the agent's
+list may be old while the API server is away.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ ANSWER_SECONDS: Final = 10.0
 
 
 class ContainerStopper(EvictionQueue[str]):
-    """Stops containers at the runtime; each request carries the reason why the API server is bypassed."""
+    """Stops containers through the runtime; each request has the reason why the API server is bypassed."""
 
     def __init__(self, socket: str) -> None:
-        """socket: the runtime's CRI socket, which need not be there yet. Nothing is opened before `start`."""
+        """Create a stopper; `socket` is the runtime's CRI socket, which is not opened before `start`."""
         super().__init__("container-stops", "not-stopped")
         self._socket = socket
 
@@ -48,7 +48,7 @@ class ContainerStopper(EvictionQueue[str]):
 
 
 def end_containers(channel: grpc.Channel, pod_uid: str) -> list[str]:
-    """End every container of a pod that has not ended; their names. RpcError."""
+    """Stop every running container of a pod and return their names; raise RpcError."""
     listed = cri.ListPodSandboxResponse.FromString(_call(channel, "ListPodSandbox", cri.ListPodSandboxRequest()))
     sandboxes = {sandbox.id for sandbox in listed.items if sandbox.metadata.uid == pod_uid}
     if not sandboxes:

@@ -1,7 +1,7 @@
-"""EDGE: a call of the kubelet to the runtime and its answer back, whatever the call is.
+"""EDGE: forwards a call of the kubelet to the runtime and returns its answer, for any method.
 
-Calls pass as bytes with their deadline, metadata, status and details, streams both ways, methods that we have never
-heard of among them; only those that `CriHooks` names are looked into.
+Calls pass as bytes with their deadline, metadata, status and details, streams in both directions, also of methods
+unknown to this version; only the calls that `CriHooks` names are decoded.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FOREVER_SECONDS: Final = 1e8
 
 
 class Forward(grpc.GenericRpcHandler):
-    """Every method of every service."""
+    """A gRPC handler that forwards every method of every service."""
 
     def __init__(self, channel: Any, hooks: CriHooks, spawn: Callable[[Any], object]) -> None:
         self._channel = channel
@@ -45,7 +45,7 @@ class Forward(grpc.GenericRpcHandler):
                 self._known[path] = grpc.unary_unary_rpc_method_handler(self._unary(path))
 
     def service(self, handler_call_details: Any) -> Any:
-        """The handler of a call."""
+        """Return the handler of a call."""
         path = handler_call_details.method
         return self._known.get(path) or grpc.stream_stream_rpc_method_handler(self._stream(path))
 
@@ -98,10 +98,10 @@ class Forward(grpc.GenericRpcHandler):
 
 
 class _RequestStream:
-    """A caller's messages, and whether there is just one.
+    """A caller's messages, and whether there is only one.
 
-    grpc.aio replaces the runtime's status by INTERNAL when a message is written to a call that has ended meanwhile.
-    A single message goes out together with the call, so that cannot happen where a call has one, as all of CRI's do.
+    grpc.aio replaces the runtime's status by INTERNAL if a message is written to a call that has ended meanwhile. A
+    single message is sent together with the call, so that this cannot happen, and all of CRI's calls have only one.
     """
 
     def __init__(self, requests: AsyncIterator[bytes]) -> None:
@@ -109,7 +109,7 @@ class _RequestStream:
         self._ahead: list[asyncio.Future[bytes | None]] = []
 
     async def only(self) -> bytes | None:
-        """The message, when nothing follows it; None when something does or may."""
+        """Return the only message; None if more messages follow, or may follow."""
         first = await self._peek(None)
         if first is None or await self._peek(SINGLE_SECONDS) is not None or not self._ahead[-1].done():
             return None
@@ -124,7 +124,7 @@ class _RequestStream:
             yield request
 
     def close(self) -> None:
-        """Stop waiting for the caller."""
+        """Stop waiting for messages of the caller."""
         for future in self._ahead:
             future.cancel()
 
@@ -142,7 +142,7 @@ async def _next(requests: AsyncIterator[bytes]) -> bytes | None:
 
 
 async def _relay(call: Any, context: Any) -> None:
-    """The runtime's stream to the caller, and its end."""
+    """Pass the runtime's stream and its final status on to the caller."""
     try:
         await _initial(call, context)
         async for response in call:
@@ -158,7 +158,7 @@ async def _relay(call: Any, context: Any) -> None:
 
 
 async def _exchange(send: Any, request: bytes, context: Any) -> bytes:
-    """One message each way, everything around it included."""
+    """Forward one message and return its answer, with all metadata."""
     call = send(request, timeout=_timeout(context), metadata=_metadata(context))
     try:
         response: bytes = await call
@@ -186,7 +186,7 @@ async def _initial(call: Any, context: Any) -> None:
 
 
 async def _abort(context: Any, error: Any) -> None:
-    """End the call as the runtime did. The metadata must be a tuple: anything else would turn every code to UNKNOWN."""
+    """End the call with the runtime's status; the metadata must be a tuple, or else the code becomes UNKNOWN."""
     await context.abort(error.code(), error.details() or "", tuple(error.trailing_metadata() or ()))
 
 
@@ -196,5 +196,5 @@ def _timeout(context: Any) -> float | None:
 
 
 def _metadata(context: Any) -> tuple[tuple[str, Any], ...]:
-    """Return the caller's metadata without the user agent, which belongs to the connection, not the call."""
+    """Return the caller's metadata without the user agent, which belongs to the connection, not to the call."""
     return tuple((key, value) for key, value in context.invocation_metadata() or () if key != "user-agent")

@@ -1,10 +1,10 @@
-"""What the proxy does to the few calls that it looks into; every other call passes as bytes.
+"""What the proxy does to the few calls that it decodes; every other call passes as bytes.
 
-    request -> Passage(request to send, what to do once the runtime has answered)
+    request -> ForwardedCall(request to send, action on the runtime's answer)
 
-Our own decision comes first, then the registered hook servers, who see it and have the last word. Whatever fails here,
-the kubelet's request goes on as it came; only a hook server registered with policy Fail can refuse it. A container
-that was made before our decision came is updated by `repair`, which the proxy calls again and again.
+Our own decision is applied first, then the registered hook servers see it and may override it. If anything fails, the
+kubelet's request is forwarded unchanged; only a hook server registered with policy Fail can refuse it. A container that
+was created without our decision is updated by `repair`, which the proxy calls repeatedly.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ BORNE_SHARE: Final = 0.25
 
 @dataclass(frozen=True, slots=True)
 class ForwardedCall:
-    """A forwarded call: the request to send, and the action on the runtime's answer (none when it is an error)."""
+    """A call to forward: the request to send, and an action that runs if the runtime answers without an error."""
 
     request: bytes
     done: Done | None = None
@@ -54,7 +54,7 @@ class ForwardedCall:
 
 @dataclass(slots=True)
 class HookCounters:
-    """Counts of hook calls and their outcomes since the start."""
+    """The numbers of changed, failed, refused and repaired calls since the start."""
 
     adjusted: int = 0
     failed: int = 0
@@ -64,12 +64,12 @@ class HookCounters:
 
 
 def patience(limit_seconds: float, left_seconds: float | None) -> float:
-    """Return how long a hook may delay a call whose caller waits `left_seconds` more; None = no limit."""
+    """Return how long a hook may delay a call whose caller waits `left_seconds` longer; None = without a deadline."""
     return limit_seconds if left_seconds is None else min(limit_seconds, max(left_seconds, 0.0) * BORNE_SHARE)
 
 
 class CriHooks:
-    """The hooks by method name. Coroutines of one event loop, except the decision, which has a thread and a limit."""
+    """The hooks by method name. They run in one event loop; our decision runs in a thread with a time limit."""
 
     def __init__(self, decide: Decide, servers: HookServers, bounded: Bounded) -> None:
         self.store = SandboxStore()
@@ -97,7 +97,7 @@ class CriHooks:
         return frozenset(self._hooks)
 
     async def enter(self, method: str, request: bytes, left_seconds: float | None = None) -> ForwardedCall:
-        """The call as it shall be sent; left_seconds: its caller's patience, None = endless. `HookServerRefused`."""
+        """Return the call as it must be sent; `left_seconds` is the caller's deadline, or None. `HookServerRefused`."""
         try:
             return await self._hooks[method](request, patience(self._bounded.seconds, left_seconds))
         except HookServerRefused:
@@ -109,7 +109,7 @@ class CriHooks:
             return ForwardedCall(request)
 
     async def leave(self, method: str, done: Done, response: bytes) -> None:
-        """After the runtime's answer; no error of ours gets out."""
+        """Run the call's action on the runtime's answer; its errors are logged, not raised."""
         try:
             await done(response)
         except Exception as error:  # noqa: BLE001 - the call itself has succeeded
@@ -247,10 +247,10 @@ class CriHooks:
         return ForwardedCall(raw, done)
 
     async def repair(self, update: Update) -> None:
-        """Decide on containers that were made before a decision came, and set what they should have started with.
+        """Decide on containers that were created without a decision, and set what they should have started with.
 
-        Late when there is still none for some of them, or the last error of `update`; those stay undecided, for the
-        next time.
+        Raises Late if some containers still have no decision, or the last error of `update`; those containers are tried
+        again the next time.
         """
         failure: Exception | None = None
         for container_id in self.store.undecided():
@@ -300,7 +300,7 @@ class CriHooks:
     async def _decide_in_time(
         self, facts: RuntimePod, container: str, seconds: float, container_id: str = ""
     ) -> ContainerSettings | None:
-        """None if it fails or is late, but LEAVE where a pod asks for that. container_id: "" = not made yet."""
+        """Return the decision, or None if it fails or is late (LEAVE if the pod skips hooks); "" is a new container."""
         spec = pod_spec(facts)
         try:
             decision = await self._bounded.wait(
@@ -326,15 +326,15 @@ def _about_new(facts: RuntimePod, request: Any) -> Any:
 
 
 def _ignore_response(_: Any) -> None:
-    """Answers at these points change no request: CRI's messages there name only an id."""
+    """Ignore the response: at these hook points CRI's messages have only an id, so nothing can be changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownContainer:
-    """A container; what is kept on it when a later decision fails, or a hook server does not answer.
+    """A container with the values that stay if a later decision fails or a hook server does not answer.
 
-    decided: our own decision; answered: the hook servers' Resources, encoded. undecided: the Resources that it got,
-    encoded, while our own decision on it is still missing; None = it was decided on.
+    `decided` is our own decision, `answered` the hook servers' encoded Resources. `undecided` has the encoded Resources
+    of a container that still lacks our decision, else None.
     """
 
     id: str
@@ -347,7 +347,7 @@ class KnownContainer:
 
 @dataclass(slots=True)
 class SandboxStore:
-    """Sandboxes and containers by id."""
+    """The runtime's sandboxes and containers by id."""
 
     sandboxes: dict[str, RuntimePod] = field(default_factory=dict)
     containers: dict[str, KnownContainer] = field(default_factory=dict)
@@ -355,16 +355,16 @@ class SandboxStore:
     def hold(
         self, container_id: str, applied: ContainerSettings, answered: bytes, undecided: bytes | None = None
     ) -> None:
-        """Remember what was set."""
+        """Remember the values that were set on a container."""
         if (container := self.containers.get(container_id)) is not None:
             self.containers[container_id] = replace(container, decided=applied, answered=answered, undecided=undecided)
 
     def undecided(self) -> tuple[str, ...]:
-        """Ids of containers that run without our decision."""
+        """Return the ids of containers that run without our decision."""
         return tuple(c.id for c in self.containers.values() if c.undecided is not None)
 
     def pod_of(self, container_id: str) -> tuple[RuntimePod, KnownContainer] | None:
-        """A container and its pod, when both are known."""
+        """Return a container and its pod; None unless both are known."""
         container = self.containers.get(container_id)
         facts = self.sandboxes.get(container.sandbox_id) if container is not None else None
         return (facts, container) if facts is not None and container is not None else None
@@ -376,7 +376,7 @@ class SandboxStore:
             del self.containers[container_id]
 
     def recover(self, sandboxes: Iterable[Any], containers: Iterable[Any]) -> None:
-        """Take over the runtime's lists; what we know already, which is more, stays."""
+        """Add the sandboxes and containers of the runtime's lists; known ones keep their more complete entries."""
         for sandbox in sandboxes:
             self.sandboxes.setdefault(sandbox.id, facts_of_listed(sandbox))
         for container in containers:

@@ -1,7 +1,7 @@
-"""How a decision, or a hook server's answer, is laid over a CRI request; and CRI's messages as facts. Pure.
+"""How a decision, or a hook server's answer, is merged into a CRI request; and CRI's messages as facts. Pure.
 
-Fields that nobody wants otherwise stay as the kubelet sent them, those that we do not know among them. 0 and "" mean
-"not said" in CRI: for a new container there is no limit then, for an update the value stays.
+Fields without a wanted value stay as the kubelet sent them, also unknown ones. 0 and "" mean "not set" in CRI: a new
+container then has no limit, and an update leaves the value unchanged.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _TEXTS: Final = ("cpuset_cpus", "cpuset_mems")
 
 
 def facts_of_config(sandbox_id: str, config: Any) -> RuntimePod:
-    """A pod from the SandboxConfig that the kubelet sends with RunPodSandbox and CreateContainer."""
+    """Return the pod in the SandboxConfig that the kubelet sends with RunPodSandbox and CreateContainer."""
     return _facts(sandbox_id, config, config.linux.cgroup_parent)
 
 
 def facts_of_listed(sandbox: Any) -> RuntimePod:
-    """A pod from the runtime's list, which does not say where its cgroup is."""
+    """Return a pod of the runtime's list, which does not have the path of the pod's cgroup."""
     return _facts(sandbox.id, sandbox, "")
 
 
@@ -65,7 +65,7 @@ class _Info(msgspec.Struct, frozen=True):
 
 
 def cgroup_parent_of(info: str) -> str:
-    """The pod's cgroup in what containerd adds to a verbose sandbox status; "" when it does not say."""
+    """Return the pod's cgroup from containerd's verbose sandbox status; "" if it is missing."""
     try:
         return msgspec.json.decode(info or "{}", type=_Info).config.linux.cgroup_parent
     except UNDECODABLE:
@@ -73,9 +73,9 @@ def cgroup_parent_of(info: str) -> str:
 
 
 def lay_over(resources: Any, decision: ContainerSettings) -> bool:
-    """Put the decision into CRI's Resources; whether it changed something.
+    """Merge the decision into CRI's Resources; return whether anything changed.
 
-    A limit is taken away (-1) only where the request sets one: what has none needs no change.
+    A limit is removed (-1) only if the request sets one; without a limit nothing needs to be changed.
     """
     before = resources.SerializeToString(deterministic=True)
     if decision.cpu_shares is not None:
@@ -95,7 +95,7 @@ def _limits(decided: int | None, requested: int) -> bool:
 
 
 def merge_resources(resources: Any, answer: Any) -> None:
-    """Lay a hook server's resources over the request's: field by field where they are not zero, `unified` by key."""
+    """Merge a hook server's resources into the request's: each field that is not zero, and `unified` by key."""
     for name in (*_NUMBERS, *_TEXTS):
         if answered := getattr(answer, name):
             setattr(resources, name, answered)
@@ -104,13 +104,13 @@ def merge_resources(resources: Any, answer: Any) -> None:
 
 
 def merge_texts(target: Any, answer: Mapping[str, str]) -> None:
-    """Labels or annotations by key."""
+    """Merge labels or annotations by key."""
     for key, value in answer.items():
         target[key] = value
 
 
 def merge_environment(variables: Any, answer: Mapping[str, str]) -> None:
-    """Environment by name: the last of a name is the one a process sees."""
+    """Merge environment variables by name; a process sees the last variable of a name."""
     remaining = dict(answer)
     for variable in variables:
         if variable.key in remaining:
@@ -120,12 +120,12 @@ def merge_environment(variables: Any, answer: Mapping[str, str]) -> None:
 
 
 def for_hook(resources: Any) -> Any:
-    """CRI's Resources as the hook protocol's, which has the same numbers."""
+    """Return CRI's Resources as the hook protocol's message, which has the same field numbers."""
     return hook.Resources.FromString(resources.SerializeToString())
 
 
 def sandbox_hook_request(facts: RuntimePod, linux: Any = None) -> Any:
-    """Return the request to hook servers about a sandbox; `linux` = the SandboxLinux of RunPodSandbox."""
+    """Return the request to hook servers about a sandbox; `linux` is RunPodSandbox's Linux configuration."""
     request = hook.SandboxRequest(
         pod_meta=_pod_meta(facts),
         runtime_handler=facts.runtime_handler,

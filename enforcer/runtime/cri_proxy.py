@@ -1,9 +1,9 @@
-"""EDGE: the CRI proxy, between the kubelet and a runtime without NRI: every call passes, a few are looked into.
+"""EDGE: the CRI proxy between the kubelet and a runtime without NRI: it forwards every call and decodes a few.
 
     kubelet -> our socket -> (hooks) -> the runtime's socket
 
-`cri_forward` passes calls on, `cri_hooks` says what happens to the few. It starts alone by
-`python -m cotenant.enforcer.runtime.cri_proxy`.
+`cri_forward` forwards calls, `cri_hooks` changes the few. `python -m cotenant.enforcer.runtime.cri_proxy` starts only
+the proxy.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ log = structlog.get_logger(__name__)
 
 
 def notify(state: str) -> None:
-    """Send a state such as "READY=1" by systemd's sd_notify, if a supervisor names a socket; it need not listen."""
+    """Send a state such as "READY=1" to the supervisor by systemd's sd_notify, if it names a socket; ignore errors."""
     name = os.environ.get("NOTIFY_SOCKET", "")
     if not name:
         return
@@ -64,7 +64,7 @@ def notify(state: str) -> None:
 
 
 class CriProxy:
-    """`await start()`, then it serves until `await stop()`; one event loop. SocketTaken when another one serves."""
+    """The proxy: it serves from `start` to `stop` in one event loop. SocketTaken if another one serves the socket."""
 
     def __init__(self, settings: RuntimeSettings, decide: Decide) -> None:
         self.settings = settings
@@ -79,7 +79,7 @@ class CriProxy:
         """Set when it can serve no longer and should be started anew."""
 
     async def start(self) -> None:
-        """Take the socket and serve it; the runtime need not be there yet."""
+        """Listen on the socket and serve it; the runtime need not be running yet."""
         self._guard.take()
         self._servers.refresh()
         self._channel = grpc.aio.insecure_channel(f"unix:{self.settings.cri_upstream}", CHANNEL_OPTIONS)
@@ -96,7 +96,7 @@ class CriProxy:
         log.info("CRI proxy serves", socket=self.settings.cri_socket, upstream=self.settings.cri_upstream)
 
     async def stop(self, grace_seconds: float = GRACE_SECONDS) -> None:
-        """Let calls in flight end, then give the socket up."""
+        """Wait for calls in progress to end, then release the socket."""
         notify("STOPPING=1")
         for task in self._tasks:
             task.cancel()
@@ -138,7 +138,7 @@ class CriProxy:
             self._repair_wait = min(2 * self._repair_wait, LONGEST_REPAIR_SECONDS)
 
     async def _update(self, container_id: str, resources: Any) -> None:
-        """A container's resources to the runtime; one that is gone meanwhile needs none."""
+        """Update a container's resources at the runtime; ignore a container that is gone."""
         request = cri.UpdateContainerResourcesRequest(container_id=container_id, linux=resources)
         send = self._channel.unary_unary(f"/{SERVICES[0]}/UpdateContainerResources")
         try:
@@ -148,7 +148,7 @@ class CriProxy:
                 raise
 
     async def _recover(self, seconds: float) -> None:
-        """The runtime's sandboxes and containers into the store."""
+        """Load the runtime's sandboxes and containers into the store."""
         base = f"/{SERVICES[0]}"
         sandboxes = await self._channel.unary_unary(f"{base}/ListPodSandbox")(b"", timeout=seconds)
         containers = await self._channel.unary_unary(f"{base}/ListContainers")(b"", timeout=seconds)
@@ -156,7 +156,7 @@ class CriProxy:
         self.hooks.store.recover(listed[0].items, listed[1].containers)
 
     async def _cgroup_parent(self, sandbox_id: str, seconds: float) -> str:
-        """Return the cgroup parent of a sandbox from containerd's verbose status; "" if it lacks it."""
+        """Return the cgroup parent of a sandbox from containerd's verbose status; "" if it is missing."""
         request = cri.StatusRequest(id=sandbox_id, verbose=True).SerializeToString()
         send = self._channel.unary_unary(f"/{SERVICES[0]}/PodSandboxStatus")
         answer = cri.SandboxStatusResponse.FromString(await send(request, timeout=seconds))
@@ -170,7 +170,7 @@ class CriProxy:
 
 
 class PolicyDecision:
-    """Decides by a NodeSLO file, read again when it changes, else by the built-in policy; fitted to the parents."""
+    """Decides by a NodeSLO file, reloaded when it changes, or by the built-in policy, within the parents' limits."""
 
     def __init__(self, path: str, cgroup_root: str) -> None:
         self._parents = Parents(Path(cgroup_root))
@@ -179,7 +179,7 @@ class PolicyDecision:
         self._policy = node_policy.decode({})
 
     def __call__(self, pod: PodSpec, container: ContainerSpec, cgroup_parent: str) -> ContainerSettings:
-        """The decision for one container."""
+        """Return the settings for one container."""
         try:
             if self._path is not None:
                 info = self._path.stat()
@@ -194,7 +194,7 @@ class PolicyDecision:
 
 
 async def serve(settings: RuntimeSettings, decide: Decide) -> bool:
-    """Serve until SIGTERM or SIGINT; False when it could not go on."""
+    """Serve until SIGTERM or SIGINT; return False if serving failed before."""
     proxy = CriProxy(settings, decide)
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -210,7 +210,7 @@ async def serve(settings: RuntimeSettings, decide: Decide) -> bool:
 
 
 def options_of(arguments: list[str]) -> argparse.Namespace:
-    """The command line's."""
+    """Return the parsed command-line options."""
     defaults = RuntimeSettings()
     parser = argparse.ArgumentParser("python -m cotenant.enforcer.runtime.cri_proxy", description="CRI runtime proxy.")
     parser.add_argument("--socket", default=defaults.cri_socket, help="where to listen")
@@ -233,7 +233,7 @@ def settings_of(options: argparse.Namespace) -> RuntimeSettings:
 
 
 def main(arguments: list[str]) -> int:
-    """Serve by flags; the exit code."""
+    """Serve with command-line options and return the exit code."""
     options = options_of(arguments)
     configure_logging(TelemetrySettings())
     decide = PolicyDecision(options.policy, options.cgroup_root)

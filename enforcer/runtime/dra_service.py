@@ -1,8 +1,8 @@
-"""EDGE: the kubelet's door for dynamic resource allocation: registration, and the service DRAPlugin (v1), by gRPC.
+"""EDGE: the kubelet's interface of dynamic resource allocation: registration, and the service DRAPlugin (v1), by gRPC.
 
-The kubelet finds the registration socket in its folder `plugins_registry`, asks it for the service's own, and calls
-there before the first container of a pod with claims and after the last. Each claim has an answer or an error of its
-own, so that one that cannot be prepared holds up no other pod.
+The kubelet finds the registration socket in its folder `plugins_registry`, queries the path of the service's socket,
+and calls the service before the first container of a pod with claims and after the last. Each claim has its own answer
+or error, so that one that cannot be prepared does not delay other pods.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _log = structlog.get_logger(__name__)
 
 
 class DraService:
-    """Both sockets while it is entered. `registered` is called each time that the kubelet has taken us up."""
+    """Serves both sockets inside its context; `registered` is called whenever the kubelet has registered the driver."""
 
     def __init__(
         self, claims: Claims, plugin_folder: Path, registry_folder: Path, registered: Callable[[], None]
@@ -44,7 +44,7 @@ class DraService:
         self._listening = ExitStack()
 
     def __enter__(self) -> DraService:
-        """Listen; SocketTaken when another agent does. The service's socket is there before the kubelet hears of it."""
+        """Start to listen, on the service's socket first; raise SocketTaken if another agent does."""
         claim_calls = {
             "NodePrepareResources": (dra.ClaimsRequest, self._prepare),
             "NodeUnprepareResources": (dra.ClaimsRequest, self._unprepare),
@@ -60,11 +60,11 @@ class DraService:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop to listen; what is prepared stays so."""
+        """Stop listening; prepared claims stay prepared."""
         self._listening.close()
 
     def heal(self) -> None:
-        """Put sockets back that somebody took away."""
+        """Restore sockets that another program removed."""
         for guard in (self._plugin, self._registration):
             if guard.heal():
                 _log.warning("socket put back", socket=str(guard.public))
@@ -76,9 +76,9 @@ class DraService:
         methods: Mapping[str, tuple[Any, Callable[[Any], Any]]],
         started: ExitStack,
     ) -> None:
-        """One thread per server: calls of one kind wait for each other, and registration for no claim.
+        """Start a server with its own thread: its calls run one by one, and registration never waits for a claim.
 
-        started: undoes each step, also when a later one fails.
+        `started` undoes each step, also if a later one fails.
         """
         guard.take()
         started.callback(guard.release)

@@ -1,7 +1,7 @@
 """A pod in a runtime's message, converted to the node agent's vocabulary. Pure.
 
-A runtime sees labels, annotations and the cgroup's parent, never the pod's resources: batch amounts are known from the
-annotation `extended-resource-spec` alone, and so are the names of the pod's containers.
+A runtime sees labels, annotations and the cgroup's parent, never the pod's resources: batch amounts and the names of
+the pod's containers are known only from the annotation `extended-resource-spec`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _Names(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class RuntimePod:
-    """A pod as a runtime describes it. `id` is its sandbox's; cgroup_parent may be "" if it is unknown."""
+    """A pod as a runtime describes it: `id` is its sandbox's, and `cgroup_parent` is "" if not known."""
 
     id: str
     namespace: str = ""
@@ -48,7 +48,7 @@ class RuntimePod:
 
 
 def pod_spec(facts: RuntimePod) -> PodSpec:
-    """The pod with the containers that its annotation names; an annotation that cannot be read names none."""
+    """Return the pod with the containers that its annotation names; none if the annotation cannot be read."""
     labels, annotations = dict(facts.labels), dict(facts.annotations)
     names: Iterable[str] = ()
     with contextlib.suppress(*UNDECODABLE):  # the decision reads the annotation itself, and says what is wrong with it

@@ -1,7 +1,7 @@
-"""EDGE: other programs that want a say at a container's creation: Koordinator's RuntimeHookService over gRPC.
+"""EDGE: other programs that take part in a container's creation: Koordinator's RuntimeHookService over gRPC.
 
-Each JSON file of a folder registers one: where it listens, at which points it is asked, and whether the kubelet's call
-is refused (Fail) or goes on unchanged (Ignore, also when nothing is said) while it does not answer.
+Each JSON file of a folder registers one: its socket, the hook points at which it is called, and whether the kubelet's
+call is refused (Fail) or continues unchanged (Ignore, the default) if it does not answer.
 
     {"remote-endpoint": "/run/x.sock", "failure-policy": "Ignore", "runtime-hooks": ["PreCreateContainer"]}
 """
@@ -39,7 +39,7 @@ log = structlog.get_logger(__name__)
 
 
 class HookServerRefused(CotenantError):
-    """A hook server with policy Fail did not answer: the kubelet's call must not go on."""
+    """A hook server with policy Fail did not answer, so the kubelet's call must not continue."""
 
 
 class _Registration(msgspec.Struct, frozen=True, rename="kebab"):
@@ -50,7 +50,7 @@ class _Registration(msgspec.Struct, frozen=True, rename="kebab"):
 
 @dataclass(frozen=True, slots=True)
 class HookServer:
-    """A registered server; `endpoint` is a gRPC target, `points` those of `POINTS` at which it is asked."""
+    """A registered hook server: its gRPC target, its hook points, and whether its failure policy is Fail."""
 
     name: str
     endpoint: str
@@ -59,7 +59,7 @@ class HookServer:
 
 
 def parse(name: str, text: bytes) -> HookServer:
-    """A registration. ValueError says what is wrong with it."""
+    """Return the hook server of a registration file; raise ValueError if it is invalid."""
     try:
         registration = msgspec.json.decode(text, type=_Registration)
     except UNDECODABLE as error:
@@ -72,7 +72,7 @@ def parse(name: str, text: bytes) -> HookServer:
 
 
 class HookServers:
-    """The registered servers, read again when the folder changes; each is asked for `seconds` at most."""
+    """The registered hook servers, reloaded when the folder changes; each call takes `seconds` at most."""
 
     def __init__(self, folder: str, seconds: float) -> None:
         self._folder = Path(folder) if folder else None
@@ -84,7 +84,7 @@ class HookServers:
         self._channels: dict[str, Any] = {}
 
     def refresh(self) -> None:
-        """Read the folder if it changed; an unreadable file is left out, an unreadable folder changes nothing."""
+        """Reload the folder if it changed; an unreadable file is skipped, an unreadable folder changes nothing."""
         stamp = {}
         try:
             for path in self._folder.glob("*.json") if self._folder else ():
@@ -116,10 +116,10 @@ class HookServers:
     async def ask(
         self, point: str, request: Callable[[], Any], take: Callable[[Any], None], seconds: float | None = None
     ) -> None:
-        """Ask each server in order of its file's name; `take` gets each answer, `request` is built before each.
+        """Call each server of the point in order of file name; `request` builds each request, `take` gets each answer.
 
-        seconds: how long each may take where that is less than the limit of all. Raises `HookServerRefused`
-        when one with policy Fail does not answer.
+        `seconds` may shorten the time limit of each call. Raises `HookServerRefused` if a server with policy Fail does
+        not answer.
         """
         limit = self._seconds if seconds is None else min(seconds, self._seconds)
         for server in self._servers:

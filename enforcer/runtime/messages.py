@@ -2,7 +2,7 @@
 
 One table per package, one line per message: `Name: field=NUMBER:type ...`. Types: nothing = string, `map` = map<string,
 string>, `*type` = repeated, a scalar's name, else a message of the same table. Enumerations are int32, which is the
-same on the wire. Fields that no hook needs are left out: protobuf keeps what it does not know and sends it on.
+same on the wire. Fields that no hook needs are left out: protobuf keeps unknown fields and sends them on.
 
 Sources of the numbers: containerd/nri pkg/api, kubernetes/cri-api runtime/v1 (v1alpha2 has the same), koordinator
 apis/runtime/v1alpha1, containerd/ttrpc, kubernetes/kubelet pkg/apis podresources/v1, dra/v1, pluginregistration/v1.
@@ -143,7 +143,7 @@ _SCALARS: Final = {
 
 
 def message_classes(package: str, table: str) -> SimpleNamespace:
-    """The protobuf classes of a table, as attributes by name. ValueError names a line that does not parse."""
+    """Return the protobuf classes of a table as attributes by name; a ValueError names an invalid line."""
     file = descriptor_pb2.FileDescriptorProto(name=f"{package}.proto", package=package, syntax="proto3")
     for line in filter(None, table.replace("\n+", "").splitlines()):
         name, colon, fields = line.partition(":")

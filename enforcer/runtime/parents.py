@@ -1,9 +1,9 @@
-"""EDGE: what a container's cgroups allow, so that no hook makes one fail to start, or ends one that runs.
+"""EDGE: limits of a container's cgroups, so that no hook makes a container fail to start, or ends a running one.
 
-On cgroup v1 the kernel refuses a quota above an ancestor's and CPUs that the parent does not have; runc then fails, and
-with it the container. The loop moves those of whole tiers every second, so they are read when a container is made: a
-few small files of a file system in memory. cgroup v2 has no such rule; but there a memory limit below what a container
-uses ends one of its tasks at once, so that the limit of one that runs falls behind its use, as the loop's does.
+On cgroup v1 the kernel refuses a quota above an ancestor's and CPUs that the parent lacks; then runc and the container
+fail. The loop changes those of whole tiers every second, so they are read when a container is created: a few small
+files in an in-memory file system. cgroup v2 has no such rule, but a memory limit below a container's usage ends one of
+its tasks at once, so the limit of a running container is lowered only step by step, as the loop does.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _PERIOD_MICROSECONDS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Parents:
-    """The cgroup file systems below `root`."""
+    """The cgroup file systems below `root`, whose limits a hook's decision must respect."""
 
     root: Path
 
     def fitted(self, decision: ContainerSettings, cgroup_parent: str, container_id: str = "") -> ContainerSettings:
-        """The decision less what the cgroups above would not take, and no memory limit below use.
+        """Return the decision without what the parent cgroups would refuse, and with no memory limit below usage.
 
-        container_id: of a container that has been made; "" for a new one, which uses nothing yet. A quota that does not
-        fit becomes none: the ancestor's is the narrower one anyway. What cannot be checked, because no parent is known
-        or its files cannot be read, is left as the kubelet says.
+        `container_id` is "" for a new container, which uses no memory yet. A quota that does not fit becomes NO_LIMIT,
+        because the ancestor's is lower anyway. Values that cannot be checked, because the parent is not known or its
+        files cannot be read, are left to the kubelet.
         """
         if container_id and decision.memory_limit not in (None, NO_LIMIT):
             limit = self._memory_limit(decision.memory_limit or 0, cgroup_parent, container_id)
@@ -74,7 +74,7 @@ class Parents:
         return quota if quota <= narrowest else NO_LIMIT
 
     def _cpus(self, cpus: str, above: tuple[str, ...]) -> str | None:
-        """The nearest ancestor is enough: each has no more than the one above it."""
+        """Return the CPUs if the nearest readable ancestor has all of them; it has no more than those above it."""
         for path in reversed(above):
             try:
                 text = (self.root / "cpuset" / path / "cpuset.cpus").read_text()
@@ -85,10 +85,10 @@ class Parents:
 
 
 def chain(cgroup_parent: str) -> Iterator[str]:
-    """Paths from the top down to a pod's cgroup, from what the kubelet sends: a path, or a name of systemd.
+    """Yield the paths from the top down to a pod's cgroup, which the kubelet names by a path or a systemd slice.
 
-    "/kubepods/besteffort/pod1" -> kubepods, kubepods/besteffort, kubepods/besteffort/pod1;
-    "kubepods-besteffort.slice" -> kubepods.slice, kubepods.slice/kubepods-besteffort.slice
+    "/kubepods/besteffort/pod1" -> kubepods, kubepods/besteffort, kubepods/besteffort/pod1; "kubepods-besteffort.slice"
+    -> kubepods.slice, kubepods.slice/kubepods-besteffort.slice
     """
     parts = [part for part in cgroup_parent.split("/") if part not in ("", ".", "..")]
     if len(parts) == 1 and parts[0].endswith(".slice"):

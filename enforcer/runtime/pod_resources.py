@@ -1,8 +1,8 @@
-"""EDGE: the kubelet's podresources service (v1): which pods it runs, and which of them its static policy gave CPUs.
+"""EDGE: the kubelet's podresources service (v1): which pods it runs, and which CPUs its static policy assigned to them.
 
-A thread of its own asks every ASK_SECONDS with a deadline, so that a kubelet that hangs delays no tick. The last answer
-holds while there is no newer one: a kubelet that is down starts no pod and assigns no CPU. The service names pods and
-containers, but gives neither uids nor the runtime's ids.
+A thread queries it every ASK_SECONDS with a deadline, so that a kubelet that hangs delays no tick. The last answer is
+used until there is a newer one: a kubelet that is down starts no pod and assigns no CPU. The service names pods and
+containers, but has neither uids nor the runtime's ids.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _OPTIONS: Final = (("grpc.max_receive_message_length", LARGEST_ANSWER_BYTES), ("
 
 
 class PodResourcesClient:
-    """The service behind a socket; `assignments` (its newest answer) and `problem` may be read from any thread."""
+    """Queries the service; any thread may read `assignments`, its newest answer, and `problem`."""
 
     def __init__(self, socket: Path) -> None:
         self.assignments: Assignments | None = None
@@ -40,11 +40,11 @@ class PodResourcesClient:
         self._thread = threading.Thread(target=self._run, name="podresources", daemon=True)
 
     def start(self) -> None:
-        """Start the thread that sends the questions."""
+        """Start the thread that queries the service."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop the thread that sends the questions."""
+        """Stop the thread that queries the service."""
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join(2 * DEADLINE_SECONDS)
@@ -66,7 +66,7 @@ class PodResourcesClient:
 
 
 def objection(socket: Path) -> str:
-    """Why it is no socket to ask, or empty: it must be there, a socket, and root's or our own."""
+    """Return why a path must not be queried; empty if it is a socket that belongs to root or to this user."""
     try:
         status = socket.lstat()
     except OSError as refused:
@@ -77,7 +77,7 @@ def objection(socket: Path) -> str:
 
 
 def read_assignments(channel: Any) -> Assignments:
-    """One answer. RpcError; ValueError for CPUs that no machine has."""
+    """Query the service once; raise RpcError, or ValueError for CPU numbers that no machine has."""
     listed = _call(channel, "List", pod_resources.ListRequest(), pod_resources.ListResponse)
     request = pod_resources.AllocatableRequest()
     offered = _call(channel, "GetAllocatableResources", request, pod_resources.AllocatableResponse)
@@ -90,7 +90,7 @@ def read_assignments(channel: Any) -> Assignments:
 
 
 def _cpus(ids: Iterable[int]) -> frozenset[int]:
-    """CPU numbers as a set; ValueError for one that no machine has."""
+    """Return CPU numbers as a set; raise ValueError for one that no machine has."""
     cpus = frozenset(ids)
     wrong = next((cpu for cpu in cpus if not 0 <= cpu <= LARGEST_CPU), None)
     if wrong is not None:

@@ -1,8 +1,8 @@
-"""EDGE: one proxy a socket. gRPC alone would let a second instance take a live socket over without a word.
+"""EDGE: only one server per socket; gRPC alone would let a second instance take over a live socket silently.
 
-The lock is on a file next to the socket; the kernel releases it when its holder ends, however it ends. The server
-binds a name of its own, and the public name is a hard link to it: so a public name that somebody deleted or replaced is
-put back in place, without a moment without a socket and without losing a call.
+The lock is on a file next to the socket; the kernel releases it however its holder ends. The server binds a private
+name, and the public name is a hard link to it: so a public name that was deleted or replaced can be restored without an
+interruption and without losing a call.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _PATH_BYTES = 107
 
 
 class SocketTaken(CotenantError):
-    """Another instance serves this socket."""
+    """Another instance already serves this socket."""
 
 
 class SocketGuard:
-    """Public name of a socket: `take()` before binding `private`, `publish()` after, `heal()` now and then."""
+    """The public name of a socket: `take()` before binding `private`, `publish()` afterwards, `heal()` periodically."""
 
     def __init__(self, public: Path) -> None:
         self.public = public
@@ -34,7 +34,7 @@ class SocketGuard:
         self._inode: tuple[int, int] | None = None
 
     def take(self) -> None:
-        """Lock; SocketTaken when another instance has it, CotenantError when the name cannot be one."""
+        """Lock the socket; raise SocketTaken if another instance has it, CotenantError if the path is invalid."""
         if len(os.fsencode(self.private)) > _PATH_BYTES:
             raise CotenantError(f"socket path {self.public} is too long", fix="The kernel allows 107 bytes.")
         self.public.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -52,21 +52,21 @@ class SocketGuard:
             stale.unlink(missing_ok=True)  # of instances that were killed: we hold the lock, nobody serves these
 
     def publish(self) -> None:
-        """Give the bound private socket its public name, in one step also over a stale one."""
+        """Give the bound private socket its public name atomically, replacing a stale one."""
         self.private.chmod(MODE)
         info = self.private.stat()
         self._inode = (info.st_dev, info.st_ino)
         self._link()
 
     def heal(self) -> bool:
-        """Put the public name back if it is gone or is another's; whether that was needed."""
+        """Restore the public name if it was deleted or replaced; return whether that was necessary."""
         if self._inode is None or self._public_inode() == self._inode:
             return False
         self._link()
         return True
 
     def release(self) -> None:
-        """Take both names away, the public one only if it is ours, and unlock."""
+        """Remove both names, the public one only if it is still ours, and unlock."""
         if self._inode is not None and self._public_inode() == self._inode:
             self.public.unlink(missing_ok=True)
         self.private.unlink(missing_ok=True)

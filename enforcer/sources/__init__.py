@@ -1,1 +1,1 @@
-"""What others say about this node: its pods, Node, policy and forecast, from the API server, kubelet, files or disk."""
+"""The agent's inputs: the node's pods, Node, policy and forecast, from the API server, kubelet, files or disk."""

@@ -1,7 +1,7 @@
-"""What a person gives the agent as files: a policy (NodeSLO), pods and the Node, as YAML or JSON. Pure: text in.
+"""The files that a person gives the agent: a policy (NodeSLO), pods and the Node, as YAML or JSON. Pure: text in.
 
-The same shapes as on the wire, so that `kubectl get nodeslo n1 -o yaml` and `kubectl get pods -o json` are such files.
-Refused before anything is built: more than 8 MiB, aliases (a few lines may mean gigabytes), several policies.
+The format is that of the API, so `kubectl get nodeslo n1 -o yaml` and `kubectl get pods -o json` write such files.
+Refused before parsing: more than 8 MiB, aliases (a few lines may expand to gigabytes), several policies.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class NodeInventory:
 
 
 def policy_of(text: str, name: str) -> NodePolicy:
-    """The policy of a file: a NodeSLO or its spec alone. UsageError names the file, the field and its range.
+    """Return the policy of a file: a NodeSLO or its spec alone. A UsageError names the file, the field and its range.
 
-    A field that nobody reads is refused where a person wrote the file; one saved from a cluster, which has a uid, may
-    be of a newer Koordinator.
+    An unknown field is refused in a file that a person wrote; a file saved from a cluster, which has a uid, may be of a
+    newer Koordinator.
     """
     parsed = [document for document in documents(text, name) if document is not None]
     if len(parsed) != 1 or not isinstance(parsed[0], Mapping):
@@ -63,7 +63,7 @@ def policy_of(text: str, name: str) -> NodePolicy:
 
 
 def inventory_of(text: str, name: str) -> NodeInventory:
-    """Pods that have not ended, and the Node, of a file of objects or Lists. UsageError names what cannot be read."""
+    """Return the running pods and the Node in a file of objects or Lists; a UsageError names what cannot be read."""
     pods: dict[str, PodSpec] = {}
     node = None
     for body in _objects(documents(text, name), name):
@@ -82,7 +82,7 @@ def inventory_of(text: str, name: str) -> NodeInventory:
 
 
 def documents(text: str, name: str) -> list[Any]:
-    """The file's documents; UsageError when it is neither JSON nor YAML."""
+    """Return the documents of a file; raise UsageError if it is neither JSON nor YAML."""
     if len(text.encode("utf-8", "surrogatepass")) > SIZE_CAP_BYTES:
         raise UsageError(f"{name} is larger than {SIZE_CAP_BYTES} bytes")
     if text.lstrip()[:1] in ("{", "["):

@@ -1,10 +1,11 @@
-"""EDGE: adds to the inputs what the kubelet itself says, by its podresources service.
+"""EDGE: adds to the inputs what the kubelet reports by its podresources service.
 
     WithKubelet(sources, socket, static_cpus)  --read()-->  AgentInputs
 
-Whether it gives CPUs out (its static CPU manager), and to whom; no file on the node says the first for certain. While
-the list of pods is one that was recalled, also which pods came since. Without the socket, or without grpc, that is a
-note; and where its configuration does not name the static policy either, the policy is not known.
+The service shows whether the kubelet assigns CPUs (its static CPU manager), and to which pods; no file on the node
+shows the former for certain. While the list of pods is recalled from disk, it also shows which pods are new. Without
+the socket or grpc the inputs have a note; if the kubelet's configuration does not name the static policy either, the
+policy is not known.
 """
 
 from __future__ import annotations
@@ -29,29 +30,29 @@ UNKNOWN: Final = (
 
 
 class WithKubelet(Sources):
-    """The sources with the kubelet's assignments. For one thread, but for `start` and `stop`."""
+    """The sources with the kubelet's assignments; one thread uses them, except for `start` and `stop`."""
 
     inner: Sources
 
     def __init__(self, inner: Sources, socket: str, static_cpus: bool) -> None:
-        """socket: of the podresources service, empty = not asked; static_cpus: as `KubeletConfig`."""
+        """Wrap `inner`; `socket` is the podresources service's, "" = not used; `static_cpus` as in `KubeletConfig`."""
         self.inner, self._socket = inner, Path(socket) if socket else None
         self._kubelet: PodResourcesClient | None = None
         self._missing = ""
         self._before = Assignments(static_cpus=static_cpus or None)
 
     def start(self) -> None:
-        """Start the threads that keep the readings fresh."""
+        """Start the threads that keep the inputs up to date."""
         self.inner.start()
         self._begin()
 
     def wait(self, timeout_seconds: float) -> bool:
-        """Wait until everything was received once, and the kubelet was asked; False on timeout."""
+        """Wait until every input was received once and the kubelet was queried; return False on timeout."""
         asked = self._kubelet is None or self._kubelet.problem != NOT_ASKED
         return self.inner.wait(timeout_seconds) and asked
 
     def stop(self) -> None:
-        """Stop the threads that keep the readings fresh."""
+        """Stop the threads that keep the inputs up to date."""
         self.inner.stop()
         if self._kubelet:
             self._kubelet.stop()
@@ -67,7 +68,7 @@ class WithKubelet(Sources):
         return _add_note(merged, UNKNOWN) if merged.kubelet.static_cpus is None else merged
 
     def _begin(self) -> None:
-        """Begin to ask, once there is a socket: without one nothing of gRPC is loaded, which takes 13 MiB."""
+        """Start querying once there is a socket; without one gRPC is not loaded, which takes 13 MiB."""
         if self._kubelet is not None or self._socket is None:
             return
         if not os.path.exists(self._socket):  # noqa: PTH110 - also False for what may not be looked at
@@ -88,11 +89,11 @@ def _add_note(inputs: AgentInputs, note: str) -> AgentInputs:
 
 
 def add_assignments(inputs: AgentInputs, assignments: Assignments | None, before: Assignments) -> AgentInputs:
-    """The inputs with the kubelet's assignments; before: those of the tick before.
+    """Return the inputs with the kubelet's assignments; `before` are those of the tick before.
 
-    A kubelet that starts while the API server is away names no pods, though they run: who is not named keeps what it
-    had as long as it is known here, and a recalled pod is judged by its cgroup alone. Nor does it say its policy then:
-    the one before it holds.
+    A kubelet that starts while the API server is away lists no pods, although they run: a pod that it does not list
+    keeps its CPUs as long as the agent knows it, and a recalled pod is judged by its cgroup alone. Such a kubelet does
+    not report its policy either, so the policy before applies.
     """
     if assignments is None:
         return replace(inputs, kubelet=before)

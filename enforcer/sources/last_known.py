@@ -1,12 +1,11 @@
-"""EDGE: the last inputs on disk: an agent that starts while the API server is unreachable uses them.
+"""EDGE: the last inputs on disk, for an agent that starts while the API server is unreachable.
 
     Recalling(ApiSources(...), LastInputsFile(folder, boot_id, node))  --read()-->  AgentInputs
 
-Policy, pods and Node are written when they changed, and once in REFRESH_SECONDS while they are confirmed. An agent that
-has not heard one of them yet answers with the file's, under its true age: by the monotonic clock, which goes on from
-one process to the next until the machine boots. So an old policy is given up as if the agent had never ended. A file of
-another boot or another node is nothing; one of a newer version is reported and not used; one that cannot be read is
-set aside and reported.
+Policy, pods and Node are saved when they change, and every REFRESH_SECONDS while they are confirmed. An agent that has
+not received one of them yet uses the file's, with its true age by the monotonic clock, which continues from one process
+to the next until a reboot. So an old policy is given up as if the agent had never ended. A file of another boot or node
+is ignored; one of a newer version is reported and not used; an unreadable one is renamed and reported.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ REFRESH_SECONDS: Final = 30.0
 
 
 class LastInputs(msgspec.Struct, frozen=True):
-    """The newest inputs; `_at`: when each was last confirmed, monotonic seconds; None = never received."""
+    """The newest inputs; `_at` fields are when each was last confirmed (monotonic seconds); None = never received."""
 
     policy: NodePolicy | None = None
     policy_at: float = 0.0
@@ -57,14 +56,14 @@ class _LastInputsRecord(msgspec.Struct, frozen=True):
 
 
 class LastInputsFile:
-    """The file. `problem`: why it is of no use now, or empty."""
+    """The file of the last inputs; `problem` says why it cannot be used now, or is empty."""
 
     def __init__(self, folder: Path, boot_id: str, node_name: str) -> None:
         self._path, self._boot, self._node = folder / FILE, boot_id, node_name
         self.problem = ""
 
     def load(self, now: float) -> LastInputs:
-        """Return the inputs of the previous agent; empty if there are none, or they belong to another boot or node."""
+        """Return the inputs of the previous agent; empty if there are none, or they are of another boot or node."""
         try:
             with self._path.open("rb") as stream:
                 raw = stream.read(SIZE_CAP_BYTES + 1)
@@ -90,7 +89,7 @@ class LastInputsFile:
             return LastInputs()
 
     def save(self, last: LastInputs) -> None:
-        """Replace it. It need not outlive a power cut: after one it is nothing."""
+        """Replace the file without fsync: after a power failure it would not be used anyway."""
         try:
             known = msgspec.Raw(msgspec.json.encode(last))
             record = _LastInputsRecord(self._boot, self._node, known, VERSION)
@@ -102,18 +101,18 @@ class LastInputsFile:
 
 
 class Recalling(Sources):
-    """Sources that remember. For one thread, but for `start` and `stop`."""
+    """Sources that fall back to the last known inputs; one thread uses them, except for `start` and `stop`."""
 
     inner: Sources
 
     def __init__(self, inner: Sources, file: LastInputsFile, monotonic: Callable[[], float] = time.monotonic) -> None:
-        """The file is read at `start`."""
+        """Wrap `inner`; `start` reads the file."""
         self.inner, self._file, self._monotonic = inner, file, monotonic
         self._known = self._saved = LastInputs()
         self._saved_at = -NEVER
 
     def start(self) -> None:
-        """Read the file, and start the threads that keep the readings fresh."""
+        """Read the file, and start the threads that keep the inputs up to date."""
         self._known = self._saved = self._file.load(self._monotonic())
         super().start()
 
@@ -129,7 +128,7 @@ class Recalling(Sources):
 
 
 def newest(last: LastInputs, inputs: AgentInputs, now: float) -> LastInputs:
-    """The last inputs, updated by what the sources deliver now."""
+    """Return the last inputs, updated with those that the sources have now."""
     changes: dict[str, Any] = {}
     if inputs.policy is not None and inputs.policy_age_seconds != NEVER:
         at = now - inputs.policy_age_seconds
@@ -142,7 +141,7 @@ def newest(last: LastInputs, inputs: AgentInputs, now: float) -> LastInputs:
 
 
 def worth_saving(current: LastInputs, saved: LastInputs) -> bool:
-    """Return whether the file differs, or its confirmation times are much too old."""
+    """Return whether the inputs differ from the saved ones, or the saved confirmation times are much too old."""
     confirmed = max(current.policy_at - saved.policy_at, current.pods_at - saved.pods_at)
     return (
         confirmed >= REFRESH_SECONDS
@@ -153,7 +152,7 @@ def worth_saving(current: LastInputs, saved: LastInputs) -> bool:
 
 
 def restore_last_known(inputs: AgentInputs, last: LastInputs, now: float) -> AgentInputs:
-    """The inputs, with the last known ones where the sources have delivered none yet."""
+    """Return the inputs, with the last known ones in place of those that the sources have not received yet."""
     changes: dict[str, Any] = {}
     if inputs.policy is None and last.policy is not None:
         origin = f"{last.policy_origin}, as known before this agent started"

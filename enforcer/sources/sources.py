@@ -1,11 +1,10 @@
-"""EDGE: what others say about this node: its pods, the Node, its policy and forecast, from the API server or files.
+"""EDGE: the agent's inputs from other programs: the node's pods, Node, policy and forecast, by API server or files.
 
     API server: four mirrors, each of own node's objects alone      files: read again when they change
                         `ApiSources`, `FileSources`  --read()-->  AgentInputs  --> observe
 
-`read` never asks anybody and never fails: it gives the last good value, how old it is, and notes on what is wrong. An
-age is counted from when it was last confirmed, by the monotonic clock; a policy that cannot be read leaves the one
-before it in force.
+`read` sends no request and never fails: it returns the last good value, its age, and notes on problems. An age is
+counted by the monotonic clock from the last confirmation; if a policy cannot be read, the one before it stays in force.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ FORECASTS: Final = f"/apis/{OWN_GROUP}/usageforecasts"
 
 @dataclass(frozen=True, slots=True)
 class AgentInputs:
-    """The agent's inputs at one moment. Ages are infinite for what was never received; policy None likewise."""
+    """The agent's inputs at one moment; the age of an input that was never received is infinite."""
 
     pods: tuple[PodSpec, ...] = ()
     pods_age_seconds: float = NEVER
@@ -60,21 +59,21 @@ class AgentInputs:
 
 
 class Sources(ABC):
-    """The sources of the agent's inputs. inner: those that these add to."""
+    """The sources of the agent's inputs; `inner` are other sources that these extend."""
 
     inner: Sources | None = None
 
     def start(self) -> None:
-        """Start the threads that keep the readings fresh."""
+        """Start the threads that keep the inputs up to date."""
         if self.inner:
             self.inner.start()
 
     def wait(self, timeout_seconds: float) -> bool:
-        """Wait until everything was received once; False on timeout."""
+        """Wait until every input was received once; return False on timeout."""
         return self.inner is None or self.inner.wait(timeout_seconds)
 
     def stop(self) -> None:
-        """Stop the threads that keep the readings fresh."""
+        """Stop the threads that keep the inputs up to date."""
         if self.inner:
             self.inner.stop()
 
@@ -96,7 +95,7 @@ class WatchedFile(Generic[ValueT]):
         self._confirmed_at = -NEVER
 
     def reload_if_changed(self) -> None:
-        """Read it if it changed. A file that cannot be used leaves the value, and `error` says why."""
+        """Read the file if it changed; if it cannot be used, the value stays and `error` says why."""
         try:
             status = Path(self.path).stat()
             mark = (status.st_mtime_ns, status.st_size, status.st_ino)
@@ -117,7 +116,7 @@ class WatchedFile(Generic[ValueT]):
             self._confirmed_at = self._monotonic()
 
     def age_seconds(self) -> float:
-        """Since the file was last seen to hold what is in force, or to be refused for what it holds now."""
+        """Return the seconds since the last check of the file; a check that could not read it does not count."""
         return self._monotonic() - self._confirmed_at
 
 
@@ -125,18 +124,18 @@ class FileSources(Sources):
     """Pods and policy from files, for a machine without an API server."""
 
     def __init__(self, node_name: str, pods: str, policy: str, monotonic: Monotonic = time.monotonic) -> None:
-        """An empty path: no such file."""
+        """Create sources that read these files; an empty path means no file."""
         self._node = ObservedNode(node_name, "")
         self._pods = WatchedFile(pods, documents.inventory_of, monotonic) if pods else None
         self._policy = WatchedFile(policy, documents.policy_of, monotonic) if policy else None
 
     def wait(self, timeout_seconds: float) -> bool:  # noqa: ARG002 - the protocol's signature
-        """Return at once whether a policy and pods could be read."""
+        """Return, without waiting, whether a policy and pods could be read."""
         inputs = self.read()
         return inputs.policy is not None and inputs.pods_age_seconds < NEVER
 
     def read(self) -> AgentInputs:
-        """Read the agent's inputs from the files."""
+        """Return the agent's inputs from the files."""
         pods_file, policy = self._pods, self._policy
         for file in (pods_file, policy):
             if file is not None:
@@ -154,7 +153,7 @@ class FileSources(Sources):
 
 
 class ApiSources(Sources):
-    """Own node's pods, Node, NodeSLO and UsageForecast from the API server; a policy file goes before the NodeSLO."""
+    """The node's own pods, Node, NodeSLO and UsageForecast from the API server; a policy file replaces the NodeSLO."""
 
     def __init__(self, client: KubeClient, node_name: str, policy_file: str = "") -> None:
         self._name = node_name
@@ -173,12 +172,12 @@ class ApiSources(Sources):
         return self._pods, self._nodes, self._slos, self._forecasts
 
     def start(self) -> None:
-        """Begin to list and watch."""
+        """Start to list and watch the objects."""
         for mirror in self._mirrors:
             mirror.start()
 
     def wait(self, timeout_seconds: float) -> bool:
-        """Wait until pods, Node and policy were received once; the forecast is not waited for."""
+        """Wait until pods, Node and policy were received once, not for the forecast; return False on timeout."""
         until = time.monotonic() + timeout_seconds
         needed = (self._pods, self._nodes) if self._file else (self._pods, self._nodes, self._slos)
         return all(mirror.wait_synced(max(0.0, until - time.monotonic())) for mirror in needed)
@@ -189,7 +188,7 @@ class ApiSources(Sources):
             mirror.stop()
 
     def read(self) -> AgentInputs:
-        """Return the inputs from the mirrors."""
+        """Return the agent's inputs from the mirrors."""
         if self._file is not None:
             self._file.reload_if_changed()
             policy, age = self._file.value, self._file.age_seconds()
@@ -220,7 +219,7 @@ class ApiSources(Sources):
 
 
 class _Decoded:
-    """The last NodeSLO that could be read; a node without one has the built-in values, by which everything is off."""
+    """The last NodeSLO that could be read; without one the built-in values apply, by which everything is off."""
 
     def __init__(self) -> None:
         self.value: NodePolicy | None = None

@@ -2,8 +2,8 @@
 
     Mirror(client, "/api/v1/pods", NodePodWire, pod_of, fieldSelector="spec.nodeName=n1")
 
-A cpu or memory quantity that cannot be read is a QuantityError that names the object; a NodeSLO that cannot be read is
-a UsageError that names the field. The kubelet's configuration and assignments are read here too.
+An invalid cpu or memory quantity is a QuantityError that names the object; an invalid NodeSLO is a UsageError that
+names the field. The kubelet's configuration and assignments are decoded here too.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ _UID: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
 
 
 class SloWire(msgspec.Struct):
-    """A NodeSLO on the wire."""
+    """A NodeSLO as the API returns it."""
 
     spec: dict[str, Any] = {}
 
 
 def forecast_of(wire: UsageForecast) -> NodeForecast:
-    """Convert a UsageForecast to the kept form; raise UsageError for a missing moment or a stepSeconds below 1."""
+    """Convert a UsageForecast; raise UsageError for a missing timestamp or a stepSeconds below 1."""
     spec = wire.spec
     start, valid_until = spec.start_seconds, spec.valid_until_seconds
     if start is None or valid_until is None:
@@ -71,7 +71,7 @@ def forecast_of(wire: UsageForecast) -> NodeForecast:
 
 
 def pod_of(pod: NodePodWire) -> PodSpec:
-    """Convert a Pod to the kept form. UsageError for an invalid uid, because it becomes a part of a path."""
+    """Convert a Pod; raise UsageError for an invalid uid, because it becomes a part of a path."""
     meta, spec, status = pod.metadata, pod.spec, pod.status
     if not _UID.fullmatch(meta.uid):
         raise UsageError(f"pod {meta.namespace}/{meta.name}: {meta.uid[:80]!r} is no uid")
@@ -124,9 +124,9 @@ def pod_of(pod: NodePodWire) -> PodSpec:
 
 
 def kube_qos(reported: str, containers: Iterable[ContainerSpec], own: OwnAmounts | None = None) -> KubeQos:
-    """status.qosClass, else by Kubernetes' rule over cpu and memory of all containers but ephemeral ones.
+    """Return status.qosClass, else the class by Kubernetes' rule over all containers but ephemeral ones.
 
-    own: requests and limits of the pod itself, which then decide alone; None = it has none.
+    `own` are requests and limits of the pod itself, which then decide alone; None if it has none.
     """
     if reported in set(KubeQos):
         return KubeQos(reported)
@@ -146,7 +146,7 @@ def _core(amounts: Mapping[str, int]) -> dict[Resource, int]:
 
 
 def container_id(text: str) -> str:
-    """The id without "containerd://"; "" for an invalid one, because it becomes a part of a path."""
+    """Return the id without "containerd://"; "" for an invalid one, because it becomes a part of a path."""
     bare_id = text.rpartition("://")[2]
     return bare_id if _ID.fullmatch(bare_id) else ""
 
@@ -161,7 +161,7 @@ NOT_ASKED: Final = "it was not asked yet"
 
 @dataclass(frozen=True, slots=True)
 class KubeletConfig:
-    """The fields of the file that the agent needs; empty = not set."""
+    """The fields of the kubelet's configuration file that the agent needs; empty = not set."""
 
     cgroup_driver: str = ""
     cgroup_root: str = ""
@@ -174,13 +174,13 @@ class KubeletConfig:
 
     @property
     def base(self) -> tuple[str, ...]:
-        """The cgroupRoot as parts."""
+        """The cgroupRoot as path parts."""
         return tuple(part for part in self.cgroup_root.split("/") if part)
 
 
 @dataclass(frozen=True, slots=True)
 class Assignments:
-    """One answer of the kubelet's podresources service. Pods by their key, "namespace/name"."""
+    """An answer of the kubelet's podresources service: its pods ("namespace/name"), exclusive and allocatable CPUs."""
 
     pods: frozenset[str] = frozenset()
     """All that it runs."""

@@ -1,9 +1,9 @@
-"""What is normal for a workload: its waiting and its cycles per instruction while best effort is quiet. Pure.
+"""What is normal for a workload: its waiting times and cycles per instruction while best effort is quiet. Pure.
 
-Per workload and signal a histogram with exponential buckets whose samples lose half their weight every HALF_LIFE
-samples; the baseline is its 90th percentile, rounded up to the bucket's end. A workload may bring its own figures in
-the annotation `cotenant.dev/interference-baseline`, as JSON {"cpi": 1.2, "cpu-wait": 3}; they win over what is learned.
-Signals are percent of time, but for cycles per instruction.
+Per workload and signal there is a histogram with exponential buckets, whose samples lose half their weight every
+HALF_LIFE samples; the baseline is its 90th percentile, rounded up to the bucket's end. A workload may set its own
+values in the annotation `cotenant.dev/interference-baseline`, as JSON {"cpi": 1.2, "cpu-wait": 3}; they override the
+learned ones. Signals are percent of time, except cycles per instruction.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _HEAVIEST: Final = 2.0**40
 
 
 class InterferenceSignal(StrEnum):
-    """A measured symptom from which a pod can suffer."""
+    """A measurement by which a pod's suffering from interference is detected."""
 
     CPU_WAIT = "cpu-wait"
     """PSI: percent of the last 10 s in which some task waited for a CPU."""
@@ -54,7 +54,7 @@ LEAST: Final[Mapping[InterferenceSignal, float]] = {
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """A histogram; weight: of the next sample, which grows instead of the old ones' falling."""
+    """A histogram of a signal; the `weight` of each next sample grows, which has the effect that old ones fade."""
 
     samples: int = 0
     weight: float = 1.0
@@ -63,9 +63,9 @@ class Baseline:
     """When the last sample came, monotonic."""
 
     def add(self, value: float, at_seconds: float) -> Baseline:
-        """The histogram with one more sample, taken at `at_seconds` (monotonic).
+        """Return the histogram with one more sample, taken at `at_seconds` (monotonic).
 
-        A new sample weighs 2^(1 / HALF_LIFE) more than the one before it. When that grows beyond _HEAVIEST all weights
+        A new sample weighs 2^(1 / HALF_LIFE) more than the one before it. When that grows beyond _HEAVIEST, all weights
         are divided by it, so that no float overflows; quantiles depend on the ratios alone.
         """
         place = bucket(value)
@@ -76,7 +76,7 @@ class Baseline:
         return Baseline(self.samples + 1, weight, weights, at_seconds)
 
     def level(self) -> float:
-        """The baseline: QUANTILE of the weighted samples, rounded up to the end of its bucket; 0 without samples."""
+        """Return the baseline: the weighted QUANTILE, rounded up to the end of its bucket; 0 without samples."""
         target_weight, cumulative = QUANTILE * sum(self.weights), 0.0
         for index, weight in enumerate(self.weights):
             cumulative += weight
@@ -86,22 +86,22 @@ class Baseline:
 
 
 def bucket(value: float) -> int:
-    """Return the bucket of a value: up to FIRST the first, then (FIRST * GROWTH^(i-1), FIRST * GROWTH^i]."""
+    """Return the index of a value's bucket: bucket 0 ends at FIRST, bucket i at FIRST * GROWTH^i."""
     if not value > FIRST:
         return 0
     return min(math.ceil(math.log(value / FIRST, GROWTH) - 1e-9), BUCKETS - 1)
 
 
 def workload(pod: PodSpec) -> str:
-    """Return the workload whose baseline a pod follows: its controller, else itself."""
+    """Return the name of the workload whose baseline a pod uses: its controller, else the pod."""
     kind, name = pod.owner
     return f"{pod.namespace}/{kind}/{name}" if name else pod.key
 
 
 def annotated_baselines(pod: PodSpec) -> Mapping[str, float]:
-    """The workload's own baselines from its annotation, by signal name: percent of time, or cycles per instruction.
+    """Return the baselines in a pod's annotation by signal name: percent of time, or cycles per instruction.
 
-    Empty without the annotation, or when it cannot be read; figures that are not positive and finite are left out.
+    Empty if there is no annotation or it cannot be read; values that are not positive and finite are left out.
     """
     text = pod.annotations.get(BASELINE_ANNOTATION)
     try:
@@ -112,9 +112,9 @@ def annotated_baselines(pod: PodSpec) -> Mapping[str, float]:
 
 
 def measured_signals(pod: PodReading, elapsed_seconds: float) -> Mapping[InterferenceSignal, float]:
-    """The pod's signals of this tick; a missing key = not measured here.
+    """Return the pod's signals in this tick, without those that are not measured.
 
-    Without those of the CPU where its own quota throttles it: it then waits for itself.
+    If its own quota throttles the pod, its CPU signals are left out, because it then waits for itself.
     """
     group = pod.group
     if group is None:
@@ -138,6 +138,6 @@ def measured_signals(pod: PodReading, elapsed_seconds: float) -> Mapping[Interfe
 
 
 def throttles_itself(pod: PodReading) -> bool:
-    """Return whether a quota of the pod's own throttled it in a tenth of the periods or more."""
+    """Return whether the pod's own quota throttled it in at least a tenth of the CFS periods."""
     groups = [pod.group, *(c.group for c in pod.containers)]
     return any(g.cpu.throttled_periods * 10 >= g.cpu.periods > 0 for g in groups if g is not None)

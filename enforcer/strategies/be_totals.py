@@ -1,13 +1,13 @@
 """Best-effort pods and containers get CPU weight, CPU quota and memory limit from their batch resources.
 
-To the kubelet a batch pod is BestEffort, so that its cgroups have the smallest weight and no limits; this reconciles
-what the runtime hooks do at creation (the same decision, `decide.container_resources`) for pods that started without
-them, for the pod's own cgroup, which no hook reaches, and after somebody else wrote. The tier above the pods is not
-touched here: its weight is what protects everybody else (`suppress`).
+To the kubelet a batch pod is BestEffort, so its cgroups have the smallest weight and no limits. This strategy sets what
+the runtime hooks set at creation (the same decision, `decide.container_resources`): for pods that started without
+hooks, for the pod's own cgroup, which no hook reaches, and after another program has written. The tier above the pods
+is not changed here: its weight protects all other pods (`suppress`).
 
-On cgroup v2 runtimes convert a container's shares to its weight by one of two formulas, the kubelet a pod's by the
-linear one alone. Weights of containers count within their pod; so each pod is given them by the formula that its own
-containers show, and linearly where they show none.
+On cgroup v2, runtimes convert a container's shares to its weight by one of two formulas, and the kubelet a pod's only
+by the linear one. Containers' weights count within their pod; so each pod's containers get weights by the formula that
+its present ones show, or by the linear one if they show none.
 
 Always on, as Koordinator's "batch resource" hook; a pod without batch resources or with the skip label is left alone.
 """
@@ -47,7 +47,7 @@ NAME: Final = "be-totals"
 
 @dataclass(frozen=True, slots=True)
 class _Weights:
-    """The weights of cgroup v2 that stand for the shares of one container, by each conversion."""
+    """The cgroup v2 weights of one container's shares by both conversions."""
 
     path: CgroupPath
     linear: int
@@ -56,10 +56,10 @@ class _Weights:
 
 @dataclass(frozen=True, slots=True)
 class _PodTotals:
-    """The wants for a pod, the same by a runtime's newer conversion of shares, and by what that one is known.
+    """The wants for a pod by both conversions of shares, and the weights that show which conversion its runtime uses.
 
-    broken: the reason why the annotation cannot be read, or "". left, wanted: weights of containers that keep the
-    kubelet's shares, and of those that get ours, as far as the conversions differ.
+    `broken` says why the annotation cannot be read, or is "". `left` are weights of containers that keep the kubelet's
+    shares, `wanted` of those that get ours; only weights that differ by conversion are listed.
     """
 
     wants: tuple[Want, ...]
@@ -70,7 +70,7 @@ class _PodTotals:
 
 
 class BeTotals(Stateless):
-    """Pure strategy without memory, but for answers that are the same again."""
+    """The strategy that sets best-effort pods' batch resources; it reuses results whose inputs are unchanged."""
 
     name = NAME
 
@@ -78,7 +78,7 @@ class BeTotals(Stateless):
         self._known: Unchanged[_PodTotals] = Unchanged()
 
     def step(self, observation: Observation, policy: NodePolicy, state: None) -> Step[None]:
-        """Weight, quota and memory limit of live BE pods and containers, decided again when something changed."""
+        """Return weight, quota and memory limit of live BE pods and containers, recomputed if an input changed."""
         ratio, quotas_off = ratio_of(observation.node), sets_no_quotas(observation)
         pods = (p for p in observation.pods if p.spec.qos_class is QosClass.BE and live(p.spec))
         wants, verdicts, basis = list[Want](), list[Verdict](), (policy, ratio, quotas_off)
@@ -91,7 +91,7 @@ class BeTotals(Stateless):
 
 
 def _pod(pod: PodReading, of: PodDecision, quotas_off: bool) -> _PodTotals:
-    """Return what is decided for a pod; quotas_off: the kubelet sets no CPU quota."""
+    """Return what is decided for a pod; `quotas_off`: the kubelet sets no CPU quota."""
     strict, wants = pod.spec.kube_qos is not KubeQos.BEST_EFFORT, list[Want]()
     if pod.group is not None:
         wants += _wants(pod.group, of.pod, "its containers'", values_of_pod(pod.spec, quotas_off), {}, strict)
@@ -130,7 +130,8 @@ def _weights(shares: Mapping[CgroupPath, int]) -> tuple[_Weights, ...]:
 def _converts_newly(pod: PodReading, of: _PodTotals) -> bool:
     """Return whether this pod's runtime converts shares by the newer formula, as its containers' weights show.
 
-    Beside a container that is left alone ours must weigh by the same formula; else those count that a hook has made.
+    Containers that keep the kubelet's shares decide, because ours must use the same formula beside them; without such
+    containers, those decide whose shares a hook has set.
     """
     present = {c.group.path: c.group.knobs.get(Knob.CPU_SHARES) for c in pod.containers if c.group is not None}
     for shown in (of.left, of.wanted):
@@ -147,8 +148,8 @@ def _wants(
 ) -> Iterator[Want]:
     """Yield the values that batch resources give to one cgroup.
 
-    kubelets: its values, which may become ours while it resizes; made_from: the same where a hook may have set ours.
-    strict: the kubelet may have set limits too, and a batch limit is none to them. Only CPUs of its own take a quota.
+    `kubelets` are the kubelet's values for it, which are restored; `made_from` are the same if a hook may have set ours
+    at creation. With `strict` the kubelet may have set limits too, which a batch limit must not loosen.
     """
     if resources.empty:
         return

@@ -1,11 +1,11 @@
-"""Everything by which best effort gives way on a node, in one round: what is found about interference bounds both.
+"""All the ways in which best effort yields on a node, in one step; interference affects suppression and eviction.
 
     interference -> cap ---------------> suppress  (weight, CPUs or quota of the tier)
                  -> antagonist --------> evictions (memory, then CPU; in each best effort, allocatable, use, antagonist)
 
-One strategy, because evictions share their credits and because interference is acted on by suppression first. Its parts
-are pure functions in files of their own. A tick without figures evicts nobody and holds what was suppressed; what an
-old policy or an old list of pods still allows, `cotenant.enforcer.decide.loop` decides.
+It is one strategy, because evictions share their credits and because interference is first answered by suppression. Its
+parts are pure functions in their own files. A tick without measurements evicts no pod and keeps the suppression;
+`cotenant.enforcer.decide.loop` decides what a stale policy or a stale list of pods still allows.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ NAME: Final = "best-effort"
 
 @dataclass(frozen=True, slots=True)
 class EvictionState:
-    """Window of satisfaction, the tick before's memory, what was chosen."""
+    """What evictions remember: samples of satisfaction, the memory of the tick before, and earlier choices."""
 
     samples: tuple[Sample, ...] = ()
     memory: MemoryTrend = field(default_factory=MemoryTrend)
@@ -62,7 +62,7 @@ class BestEffortState:
 
 @dataclass(frozen=True, slots=True)
 class BestEffort:
-    """The strategy that suppresses and evicts best-effort pods; without effects of its own."""
+    """The strategy that suppresses and evicts best-effort pods."""
 
     settings: BestEffortSettings = field(default_factory=BestEffortSettings)
     name: str = NAME
@@ -75,7 +75,7 @@ class BestEffort:
         """Detect interference, then suppress best effort, then choose evictions, all from one observation.
 
         The order matters: findings cap the suppression target and add eviction tasks. While the policy's thresholds are
-        off nothing is wanted and the memory of earlier ticks is dropped.
+        disabled, nothing is wanted and the state of earlier ticks is dropped.
         """
         if not policy.thresholds.enable:
             return Step(StrategyPlan(), BestEffortState())
@@ -97,7 +97,7 @@ def evict(
     findings: Findings,
     settings: BestEffortSettings,
 ) -> tuple[StrategyPlan, EvictionState]:
-    """The plan and what to remember; tasks are served in order, and what an earlier one releases counts later."""
+    """Return the evictions and the next state; what an earlier task releases is credited to later tasks."""
     samples = window(observation, thresholds, state.samples)
     starved, satisfaction_verdicts = satisfaction(observation, thresholds, samples)
     memory, trend = best_effort_memory(observation, thresholds, state.memory, settings)
@@ -124,7 +124,7 @@ def evict(
 def _unmet_verdicts(
     observation: Observation, tasks: list[Task], evictions: tuple[Evict, ...], leaving: Sequence[PodSpec]
 ) -> Iterator[Verdict]:
-    """Verdicts on tasks without a pod that may be evicted, and on those all of whose candidates were refused."""
+    """Yield a verdict for each task without a pod that may be evicted, or whose candidates were all refused."""
     refused = refused_uids(observation)
     for task in tasks:
         if any(map(task.counts, leaving)) or any(e.strategy == task.name for e in evictions):

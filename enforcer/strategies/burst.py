@@ -1,8 +1,8 @@
 """CPU burst: a latency-sensitive container may exceed its CPU limit for a moment, instead of being throttled.
 
-Two means, by the policy. `cpuBurst`: what a container leaves unused is saved up in the kernel (cpu.burst). `cfsQuota`:
-a container that was throttled gets a larger quota, step by step, while the CPUs it shares with others are below the
-threshold.
+There are two means, by the policy. `cpuBurst`: the kernel saves the quota that a container leaves unused (cpu.burst).
+`cfsQuota`: a throttled container gets a larger quota, step by step, while the CPUs that it shares with others are below
+the threshold.
 
     buffer  = int(limit_cores * cpuBurstPercent / 100 * 100 ms), never above the quota: the kernel refuses that
     quota   = now * 1.2 when throttled, now * 0.8 when it must come down; within [limit, limit * cfsQuotaBurstPercent %]
@@ -11,13 +11,13 @@ threshold.
     limiter : saves (100 - use %) a second below 60 %, spends (use % - 100) above 100 %; no quota without savings;
               its period is cfsQuotaBurstPeriodSeconds: -1 = no limiter, 0 = nothing can be saved, so no larger quota
 
-While the kubelet resizes a pod its containers are at their limits and save nothing up: the kernel refuses a quota below
-what may be saved, and on cgroup v1 a pod's quota below a container's.
+While the kubelet resizes a pod, its containers have their limits as quotas and no buffer: the kernel refuses a quota
+below the buffer, and on cgroup v1 a pod's quota below a container's.
 
-A pod's quota moves by what its containers' move. A limit is what the kubelet has granted (`decide.granted`), native
-sidecars and init containers among them; where it is not known, as during a resize, nothing moves. Source: Koordinator's
-koordlet, `cpuburst`. Pods of LSE, LSR and BE, and pods on CPUs of their own, are left alone; so is a quota that the
-node does not enforce, and an ephemeral container.
+A pod's quota changes by as much as its containers' quotas. A limit is what the kubelet has granted (`decide.granted`),
+also for native sidecars and init containers; if it is not known, as during a resize, nothing changes. Source:
+Koordinator's koordlet, `cpuburst`. Pods of LSE, LSR and BE, pods with exclusive CPUs, ephemeral containers, and quotas
+that the node does not enforce are left alone.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ UNUSED_PERIODS: Final = 2
 
 
 class PoolLoad(StrEnum):
-    """The load of the CPUs that bursting containers share."""
+    """The load of the share pool, the CPUs that bursting containers share."""
 
     IDLE = "idle"
     COOLING = "cooling"
@@ -70,7 +70,7 @@ class PoolLoad(StrEnum):
 
 
 class QuotaMove(StrEnum):
-    """The change of a container's quota."""
+    """The direction in which a container's quota changes."""
 
     UP = "up"
     DOWN = "down"
@@ -80,7 +80,7 @@ class QuotaMove(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """A limiter's savings, percent of the limit x seconds, counted up to this moment."""
+    """A burst limiter's savings in percent of the limit x seconds, as of `counted_seconds`."""
 
     amount: float
     capacity: int
@@ -90,7 +90,7 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class PodBase:
-    """The quota from which a pod's quota moves, and what the kubelet had granted then; microseconds."""
+    """The quota at which a pod's changes start, and what the kubelet had granted then; in us per 100 ms."""
 
     base: int
     granted: int
@@ -98,7 +98,7 @@ class PodBase:
 
 @dataclass(frozen=True, slots=True)
 class BurstState:
-    """Limiters by container ("uid/name"), use of the share pool (second, millicores), limits of quotas now moved."""
+    """Limiters by container ("uid/name"), usage of the share pool (second, millicores), and changed quotas."""
 
     seed: int = 0
     tokens: dict[str, Tokens] = field(default_factory=dict)
@@ -111,7 +111,7 @@ class BurstState:
 
 @dataclass(frozen=True, slots=True)
 class QuotaStep:
-    """A container's quota now and where it goes; microseconds per 100 ms."""
+    """One change of a container's quota from `now` to `then`, in microseconds per 100 ms."""
 
     base: int
     """Where it starts: its limit, on a faster node less."""
@@ -124,13 +124,13 @@ class QuotaStep:
 
     @property
     def moved(self) -> bool:
-        """True if the quota differs from the kubelet's, or does not start there."""
+        """Whether the quota or its starting point differs from the kubelet's quota."""
         return (self.then, self.base) != (self.given, self.given)
 
 
 @dataclass(frozen=True, slots=True)
 class BurstContext:
-    """The values that all containers of a tick share."""
+    """The values that apply to all containers in a tick."""
 
     load: PoolLoad
     at_seconds: float
@@ -140,17 +140,17 @@ class BurstContext:
 
 @dataclass(frozen=True, slots=True)
 class Burst:
-    """The strategy; `seed` fixes the limiters' random start."""
+    """The CPU burst strategy; `seed` makes the limiters' random start reproducible."""
 
     seed: int = 0
     name: str = NAME
 
     def initial(self) -> BurstState:
-        """No limiter, no sample."""
+        """Return the initial state, without limiters or samples."""
         return BurstState(self.seed)
 
     def step(self, observation: Observation, policy: NodePolicy, state: BurstState) -> Step[BurstState]:
-        """cpu.burst and CFS quotas of all pods that may burst, us per 100 ms; what was moved is remembered."""
+        """Return cpu.burst and CFS quotas of all pods that may burst, in us per 100 ms, and the next state."""
         samples = pool_samples(observation, state.pool_use)
         load = pool_load(observation, policy.cpu_burst.share_pool_threshold_percent, samples)
         supported = Knob.CPU_BURST in observation.supported
@@ -176,7 +176,7 @@ class Burst:
 
 
 def pool_samples(observation: Observation, before: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], ...]:
-    """Use of the share pool in the window's ticks, this one's added when it is known."""
+    """Return the share pool's usage in the window's ticks, with this tick's if it is known."""
     window = min(WINDOW_TICKS * observation.elapsed_seconds, LONGEST_WINDOW_SECONDS)
     recent = tuple(sample for sample in before if observation.at_seconds - sample[0] < window)
     if observation.node.cpu.millicores is None:
@@ -188,13 +188,13 @@ def pool_samples(observation: Observation, before: tuple[tuple[float, float], ..
 
 
 def pool_millicores(observation: Observation) -> int:
-    """CPUs that no LSE or LSR pod has asked for."""
+    """Return the machine's CPU without the requests of LSE and LSR pods, in millicores."""
     bound = (p.spec for p in observation.pods if live(p.spec) and p.spec.qos_class in {QosClass.LSE, QosClass.LSR})
     return observation.node.cpu_millicores - sum(counted_requests(pod.resources).get(CPU, 0) for pod in bound)
 
 
 def pool_load(observation: Observation, threshold_percent: int, samples: tuple[tuple[float, float], ...]) -> PoolLoad:
-    """The load of the share pool by the mean of the samples (seconds, millicores); a pool without CPUs is full."""
+    """Return the share pool's load by the mean of the samples (second, millicores); a pool without CPUs is full."""
     if not samples:
         return PoolLoad.UNKNOWN
     pool = pool_millicores(observation)
@@ -206,7 +206,7 @@ def pool_load(observation: Observation, threshold_percent: int, samples: tuple[t
 
 
 def restrict_move(move: QuotaMove, load: PoolLoad) -> QuotaMove:
-    """Return the move that is allowed on a node with this load; a reduction is never delayed."""
+    """Return the quota change that this load allows; a reduction is always allowed."""
     if load is PoolLoad.OVERLOAD and move in {QuotaMove.UP, QuotaMove.REMAIN}:
         return QuotaMove.DOWN
     return QuotaMove.REMAIN if move is QuotaMove.UP and load in {PoolLoad.COOLING, PoolLoad.UNKNOWN} else move
@@ -215,7 +215,7 @@ def restrict_move(move: QuotaMove, load: PoolLoad) -> QuotaMove:
 def update_tokens(
     strategy: CpuBurst, before: Tokens | None, use_percent: float, at_seconds: float, start: float
 ) -> Tokens:
-    """The limiter after this tick. start: fraction of its capacity, 0 to 1, with which a new limiter starts.
+    """Return the limiter after this tick; a new limiter starts with `start` (0..1) of its starting capacity.
 
     Whole seconds are counted, and the rest of a second is carried to the next tick: ticks a little shorter than a
     second would otherwise never spend.
@@ -232,14 +232,14 @@ def update_tokens(
 
 
 def random_part(seed: int, key: str) -> float:
-    """0..1, the same for the same seed and key, in whatever order containers come."""
+    """Return a number in 0..1 that depends only on the seed and the key, not on the order of containers."""
     return int.from_bytes(blake2b(f"{seed}/{key}".encode(), digest_size=8).digest()) / 2**64
 
 
 def _quotas(
     pod: PodReading, strategy: CpuBurst, moment: BurstContext, states: tuple[BurstState, BurstState]
 ) -> dict[str, QuotaStep]:
-    """Quota steps of running containers that have a limit, by "uid/name"; states: before, and being made now."""
+    """Return the quota steps of running containers with a limit, by "uid/name"; `states` are the old and new state."""
     before, going = states
     quotas, period_seconds = {}, strategy.cfs_quota_burst_period_seconds
     for container in pod.containers:
@@ -267,7 +267,7 @@ def _quotas(
 
 
 def _limit_millicores(pod: PodReading, container: ContainerReading) -> int:
-    """Millicores of the limit of a container that runs; 0 = none, not known, or not to be moved."""
+    """Return the limit of a running container in millicores; 0 if it has none, or its quota must not change."""
     spec = container.spec
     if container.group is None or not spec.running or spec.kind is ContainerKind.EPHEMERAL:
         return 0
@@ -280,7 +280,7 @@ def _limit(group: GroupReading | None) -> int | None:
 
 
 def next_quota(strategy: CpuBurst, base: int, now: int, move: QuotaMove) -> QuotaStep:
-    """One step of a quota, kept between the limit and the most that the policy allows."""
+    """Return the next step of a quota, kept between the limit and the most that the policy allows."""
     ceiling = base * max(strategy.cfs_quota_burst_percent, 100) // 100
     steps = {QuotaMove.UP: now * 12 // 10, QuotaMove.DOWN: now * 8 // 10, QuotaMove.REMAIN: now, QuotaMove.RESET: base}
     then = min(max(steps[move], base), ceiling)
@@ -288,10 +288,10 @@ def next_quota(strategy: CpuBurst, base: int, now: int, move: QuotaMove) -> Quot
 
 
 def pod_quota(pod_now: int, quotas: Iterable[QuotaStep]) -> tuple[int, int]:
-    """(pod's quota moved as its containers' move, the same with all of them as the kubelet gave them).
+    """Return (a pod's quota after its containers' steps, the same if all containers had the kubelet's quotas).
 
-    pod_now: what it is, or would be, while its containers' are `QuotaStep.now`. A pod may have less than their sum.
-    Never above what the policy can make of its containers, lest writes that fail on the way make it grow.
+    `pod_now` is the pod's quota that belongs to the containers' `QuotaStep.now`; it may be less than their sum. The
+    result is at most what the policy allows for its containers, so that failed writes cannot make it grow.
     """
     each = tuple(quotas)
     rest = pod_now - sum(q.now for q in each)
@@ -302,10 +302,10 @@ def pod_quota(pod_now: int, quotas: Iterable[QuotaStep]) -> tuple[int, int]:
 def _quota_wants(
     pod: PodReading, quotas: dict[str, QuotaStep], by: tuple[CpuBurst, float], states: tuple[BurstState, BurstState]
 ) -> Iterator[Want]:
-    """Wants of what is not as the kubelet gave it; also of one whose limit was changed while its quota was moved.
+    """Yield quotas that differ from the kubelet's, also of containers whose limit changed while the quota was changed.
 
-    by: the policy and the node's CPU normalization ratio; states: before, and the one now being made. What does not go
-    beyond the limit takes no stricter quota away.
+    `by`: the policy and the node's CPU normalization ratio; `states`: the old and the new state. A quota that is not
+    above the limit does not replace a stricter one.
     """
     (strategy, ratio), (before, going) = by, states
     moved = {key for key, q in quotas.items() if q.moved or before.moved.get(key, q.given) != q.given}
@@ -329,14 +329,14 @@ def _quota_wants(
 
 
 def buffer_microseconds(limit_millicores: int, strategy: CpuBurst, base: int) -> int:
-    """cpu.burst of a container, us per 100 ms, 0 = none; base: its quota, more than which the kernel does not take."""
+    """Return a container's cpu.burst in us per 100 ms, 0 = none; at most its quota `base`, which the kernel demands."""
     if not saves(strategy) or limit_millicores <= 0:
         return 0
     return min(limit_millicores * strategy.cpu_burst_percent, base)  # cores / 1000 * percent / 100 * 100000 us
 
 
 def _buffers(pod: PodReading, strategy: CpuBurst, moment: BurstContext) -> Iterator[Want]:
-    """cpu.burst of a pod's containers, and of the pod: their sum, at most the quota that holds for the pod.
+    """Yield cpu.burst of a pod's containers, and of the pod: their sum, at most the pod's quota.
 
     Containers without an enforced quota save nothing: the kernel counts only what a quota leaves unused.
     """

@@ -1,27 +1,29 @@
-"""CPU orchestration on the node: who runs on which CPUs, as the scheduler gave them out.
+"""CPU orchestration on the node: which pods run on which CPUs, as the scheduler assigned them.
 
-LSE and LSR pods own the CPUs of their annotation `resource-status`; everybody else shares the rest, but for those that
-the kubelet itself gave to one pod and those that the node offers to ResourceClaims. Per pod the first rule decides that
-fits:
+LSE and LSR pods own the CPUs of their annotation `resource-status`; all other pods share the rest, without the CPUs
+that the kubelet assigned to one pod and those that the node offers to ResourceClaims. For each pod the first matching
+rule decides:
 
-0. CPUs that the kubelet gave it alone (its static CPU manager), or claims where the node offers cores: nothing
+0. It has CPUs of the kubelet's static CPU manager, or claims on a node that offers cores: nothing is set
 1. CPUs in its annotation: exactly these, and no CFS quota on pod and containers, which could only throttle it there;
-   unless it names more than the pod asks for, which no scheduler does. Where the kubelet's static CPU manager gives
-   CPUs out, no pod comes here with such an annotation (`cpusets.beside_static_kubelet`), and it is told why
-2. CPU on NUMA nodes in its annotation: the share pool of these nodes (best effort: its own pool, when switched on)
-3. SYSTEM: the CPUs that the node keeps for it, when it keeps any
+   but not if it names more CPUs than the pod requests, which no scheduler does. Where the kubelet's static CPU manager
+   assigns CPUs, such annotations are removed before and reported (`cpusets.beside_static_kubelet`)
+2. NUMA nodes in its annotation: the share pool of these nodes (for best effort its own pool, if enabled)
+3. SYSTEM: the CPUs that the node keeps for it, if any
 4. LS: the share pool
-5. Kubernetes' BestEffort: nothing, `suppress` decides; where LSE pods own CPUs and suppress moves none, all but those
-6. without a label: nothing under the kubelet's static CPU manager, which owns such pods; else the share pool
+5. Kubernetes' BestEffort: nothing is set, as `suppress` decides; but all CPUs except those of LSE pods, if they own any
+   and `suppress` does not change cpusets
+6. Without a label: nothing is set under the kubelet's static CPU manager, which owns such pods; else the share pool
 
-While it is not known whether the kubelet gives CPUs out, Guaranteed pods and pods without a label stay where they are.
+While it is not known whether the kubelet assigns CPUs, Guaranteed pods and pods without a label stay where they are.
 
-Best effort, whatever its annotations say, is `suppress`'s while that moves cpusets: its tier is smaller then.
+While `suppress` changes cpusets, it decides for best effort, whatever the annotations say: its tier has fewer CPUs
+then.
 
-Share pool: CPUs without those of LSE and LSR pods and claims, the node's reserved and SYSTEM's exclusive ones, and
-those that a kubelet which gives CPUs out, or may do so, keeps free of other pods. Best effort's pool: with LSR's, which
-lend what they leave idle. Only containers are moved; tiers and pods keep all CPUs, so nothing here can take a CPU from
-a parent while a child still has it. A pool without a CPU is reported and moves no container.
+The share pool is all CPUs without those of LSE and LSR pods and claims, the node's reserved and SYSTEM's exclusive
+ones, and those that a kubelet which assigns CPUs, or may do so, keeps free of other pods. Best effort's pool also has
+the CPUs of LSR pods, which lend idle time. Only containers are moved; tiers and pods keep all CPUs, so no parent can
+lose a CPU that a child still has. A pool without CPUs is reported and moves no container.
 Source: Koordinator's koordlet, hook `cpuset`.
 """
 
@@ -72,7 +74,7 @@ KUBELET_OWNS: Final = "KubeletOwnsCpus"
 
 @dataclass(frozen=True, slots=True)
 class Pools:
-    """CPUs of this moment."""
+    """The present CPU pools of a node by kind of pod."""
 
     online: Cpus
     shared: Cpus
@@ -84,7 +86,7 @@ class Pools:
 
 @dataclass(frozen=True, slots=True)
 class CpusetPlacement:
-    """CPUs of a pod's containers; cpus None = not set by the agent."""
+    """The CPUs for a pod's containers; `cpus` is None if the agent does not set them."""
 
     cpus: Cpus | None = None
     why: str = ""
@@ -94,13 +96,13 @@ class CpusetPlacement:
 
 @dataclass(frozen=True, slots=True)
 class CpusetPools(Stateless):
-    """The strategy. best_effort_pools: also place BE pods by NUMA node; only where `suppress` moves no cpusets."""
+    """The strategy; `best_effort_pools` also places BE pods by NUMA node, unless `suppress` changes cpusets."""
 
     best_effort_pools: bool = False
     name: str = NAME
 
     def step(self, observation: Observation, policy: NodePolicy, state: None) -> Step[None]:
-        """cpuset.cpus of the containers of all live pods, by the rules of the module; nothing for skipped pods."""
+        """Return cpuset.cpus of the containers of all live pods, by the module's rules, except with the skip label."""
         pods = [p for p in observation.pods if live(p.spec) and not has_skip_hooks_label(p.spec)]
         pools = pools_of(observation.node, [p.spec for p in observation.pods])
         by_cpuset = policy.thresholds.enable and policy.thresholds.cpu_suppress_policy == "cpuset"
@@ -117,7 +119,7 @@ class CpusetPools(Stateless):
         return Step(StrategyPlan(wants, verdicts=tuple(_placement_verdicts(places, pools, observation.node))), state)
 
     def _place(self, pod: PodSpec, node: NodeReading, pools: Pools, suppressed_by_cpuset: bool) -> CpusetPlacement:
-        """The first rule of the module that fits the pod; an empty placement leaves its CPUs alone."""
+        """Apply the first rule of the module that matches the pod; an empty placement leaves its CPUs unchanged."""
         assignment = pod_assignment(pod)
         if (pod.best_effort and suppressed_by_cpuset) or pod.key in node.kubelet_cpus:
             return CpusetPlacement()
@@ -135,7 +137,7 @@ class CpusetPools(Stateless):
 
 
 def pools_of(node: NodeReading, pods: Iterable[PodSpec]) -> Pools:
-    """The CPUs that each kind of pod may use now; `pods` are all of the node, because LSE and LSR pods own CPUs."""
+    """Return the node's pools; `pods` must be all its pods, because LSE and LSR pods own CPUs."""
     everybody = list(pods)
     free = online_cpus(node) - forbidden_cpus(node, everybody)
     shared = free - owned_cpus(everybody, QosClass.LSR)
@@ -144,7 +146,7 @@ def pools_of(node: NodeReading, pods: Iterable[PodSpec]) -> Pools:
 
 
 def _shared_placement(pod: PodSpec, assignment: Assigned, node: NodeReading, pools: Pools) -> CpusetPlacement:
-    """Rules 2 to 6 of pods that are not best effort."""
+    """Apply rules 2 to 6 to a pod that is not best effort."""
     if assignment.numa_nodes:
         return CpusetPlacement(pools.shared & _cpus_on(node, assignment.numa_nodes), "shared CPUs of its NUMA nodes")
     if pod.qos_class is QosClass.SYSTEM:
@@ -162,7 +164,7 @@ def _cpus_on(node: NodeReading, numa_nodes: Iterable[int]) -> Cpus:
 
 
 def _wants(pod: PodReading, place: CpusetPlacement, pools: Pools, quotas_off: bool) -> Iterator[Want]:
-    """A placement on every CPU needs no want: that is the kubelet's default."""
+    """Yield a placement's wants; every CPU needs no want, because that is the kubelet's default."""
     if not place.cpus or (not place.bound and place.cpus == pools.online):
         return
     if place.bound and pod.group is not None:
@@ -183,7 +185,7 @@ def _wants(pod: PodReading, place: CpusetPlacement, pools: Pools, quotas_off: bo
 def _placement_verdicts(
     places: Iterable[tuple[PodReading, CpusetPlacement]], pools: Pools, node: NodeReading
 ) -> Iterator[Verdict]:
-    """Verdicts on annotations that are unreadable, name too many CPUs or CPUs that are offline, and on empty pools."""
+    """Yield verdicts on unreadable annotations, too many or offline CPUs, and empty pools."""
     for pod, place in places:
         assignment = pod_assignment(pod.spec)
         if assignment.broken:

@@ -1,17 +1,16 @@
 """Group identity: which pods yield the CPU to which, by class and, with an annotation, by pod.
 
-On kernels that know it (`cpu.bvt_warp_ns`) each pod and tier gets the identity of its class: 2 preempts, -1 yields.
-Stock kernels have none; the counterpart of "yields" there is cpu.idle, or the smallest weight where that is missing:
-a pod whose identity is below 0 runs only when no other pod needs the CPU. Nothing is written for 0 and above: next
-to idle groups an ordinary weight already preempts. With policy coreSched the switch is `schedIdle` instead of the
-identity. A tier that yields gets the smallest weight, never cpu.idle: a kubelet does not start over a tier that
-refuses weights.
+On kernels that support it (`cpu.bvt_warp_ns`), each pod and tier gets the identity of its class: 2 preempts, -1 yields.
+Stock kernels do not; there, a pod whose identity is below 0 gets cpu.idle, or the smallest weight if that is missing:
+it runs only when no other pod needs the CPU. Nothing is written for 0 and above: beside idle groups an ordinary weight
+already preempts. With policy coreSched the switch is `schedIdle` instead of the identity. A tier that yields gets the
+smallest weight, never cpu.idle: a kubelet does not start with a tier that refuses weights.
 
 A Guaranteed pod without a label follows LSR's policy while that is on, else LS's.
 
-The best-effort tier itself is `suppress`'s while that is on: it protects in the same way and knows starvation. Pods in
-that tier need nothing on top; they share it by their weights. Processes outside pods are not touched.
-Source: Koordinator's koordlet, hooks `groupidentity` and `coresched` (core-scheduling cookies are not part of this).
+While `suppress` is on, it decides about the best-effort tier: it protects in the same way and handles starvation. Pods
+in that tier need no identity; they share it by their weights. Processes outside pods are not changed. Source:
+Koordinator's koordlet, hooks `groupidentity` and `coresched` (core-scheduling cookies are not part of this).
 """
 
 from __future__ import annotations
@@ -47,12 +46,12 @@ _CLASS_OF_TIER: Final = {KubeQos.BURSTABLE: QosClass.LS, KubeQos.BEST_EFFORT: Qo
 
 @dataclass(frozen=True, slots=True)
 class GroupIdentity(Stateless):
-    """The strategy; it remembers nothing."""
+    """The strategy that makes pods yield or preempt by their class."""
 
     name: str = NAME
 
     def step(self, observation: Observation, policy: NodePolicy, state: None) -> Step[None]:
-        """Identities of tiers and pods, or their substitutes on this kernel."""
+        """Return the identities of tiers and pods, or what replaces them on this kernel."""
         verdicts: list[Verdict] = []
         wants: list[Want] = []
         for tier, group in observation.tiers.items():
@@ -73,14 +72,14 @@ class GroupIdentity(Stateless):
 
 
 def cpu_qos_of(pod: PodSpec, policy: NodePolicy) -> CpuQos:
-    """The policy of its class. LS's stands in for LSR's, where that is off, for Guaranteed pods without a label."""
+    """Return the CPU policy of the pod's class; Guaranteed pods without a label follow LS if LSR's is off."""
     of_class = policy.classes.of(class_of(pod)).cpu_qos
     unlabelled = pod.qos_class is QosClass.NONE and pod.kube_qos is KubeQos.GUARANTEED
     return policy.classes.ls_class.cpu_qos if unlabelled and not of_class.enable else of_class
 
 
 def yields(qos: CpuQos, policy: NodePolicy) -> bool:
-    """Return whether it yields to all others: by `schedIdle` with policy coreSched, else by its identity's sign."""
+    """Return whether pods with this policy yield: by `schedIdle` with policy coreSched, else by a negative identity."""
     if not qos.enable:
         return False
     by_idle = policy.classes.policies.cpu_policy == "coreSched"
@@ -92,7 +91,7 @@ def _has_identity(observation: Observation, policy: NodePolicy) -> bool:
 
 
 def _pod(pod: PodReading, qos: CpuQos, observation: Observation, policy: NodePolicy) -> Iterator[Want]:
-    """Wants for one pod: its identity, else cpu.idle or the smallest weight if it yields; a batch weight stays."""
+    """Yield a pod's identity, or if it yields cpu.idle or the smallest weight; a batch weight is kept."""
     assert pod.group is not None
     if _has_identity(observation, policy):
         yield from _identity(pod.group, qos)

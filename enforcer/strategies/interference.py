@@ -4,20 +4,20 @@ Victim: a pod outside best effort one of whose signals (`baseline`) stays above 
 baseline for interference_confirm_seconds. Baselines are learned while best effort uses next to nothing; a workload
 without one is never called a victim, and one that its own CPU limit throttles suffers from itself.
 
-Antagonist: the BE pod whose use of the CPU moves with the suffering. With u_i the pod's part of its use in the window
-that fell to tick i, v_i the victim's signal and c its bound:
+Antagonist: the BE pod whose CPU usage correlates with the suffering. With u_i the share of the pod's usage in the
+window that fell into tick i, v_i the victim's signal and c its bound:
 
     correlation = sum_i u_i * (1 - c / v_i  if v_i > c else  v_i / c - 1),   in [-1, 1];  suspect from 0.35 on
 
-The antagonist is the suspect that used most in the window, at least a tenth of what best effort did: a correlation says
-nothing of how much. While best effort uses next to nothing nobody suffers from it.
+The antagonist is the suspect that used most in the window, at least a tenth of best effort's usage: a correlation says
+nothing about the amount. While best effort uses next to nothing, no pod is said to suffer from it.
 
 Source: X. Zhang et al., CPI2: CPU performance isolation for shared compute clusters, EuroSys 2013, section 4.2.
 
-Steps, each given interference_patience_seconds: best effort is held at half its use, then at a quarter; then, if the
-victim still suffers, its antagonist is evicted, if there is one. If there is none, or it is gone and nothing is better,
-anything further would be a guess: best effort is let go, and this victim is left alone for GIVE_UP_SECONDS. When the
-victim is well again best effort gets back step by step. One victim at a time, the one that suffers most.
+The steps, each with interference_patience_seconds: best effort is limited to half its usage, then to a quarter; if the
+victim still suffers, its antagonist is evicted, if there is one. If there is none, or it is gone without effect,
+anything more would be a guess: the limit is lifted, and this victim is ignored for GIVE_UP_SECONDS. When the victim has
+recovered, best effort gets its CPU back step by step. Only one victim is handled at a time, the one that suffers most.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ MOST_BASELINES: Final = 4000
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A victim that is being helped; level: how often best effort was halved; calm: seconds without suffering."""
+    """The open case of one victim; `level` is how often best effort's usage was halved for it."""
 
     victim: str
     """uid."""
@@ -85,7 +85,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class InterferenceState:
-    """The normal values, the last ticks, the duration of each suffering, and the open case; keys: "subject|signal"."""
+    """Baselines, the last ticks' signals and usage, how long pods have suffered, and the open case."""
 
     baselines: Mapping[str, Baseline] = field(default_factory=dict)
     windows: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
@@ -102,7 +102,7 @@ class InterferenceState:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """The consequences for the other strategies: the bound of best effort, and the pod to evict and for which pod."""
+    """What follows for the other strategies: a cap on best effort, and a pod to evict with the reason."""
 
     cap_millicores: int | None = None
     antagonist: str = ""
@@ -113,7 +113,7 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class Suffering:
-    """A signal above its bound in this tick."""
+    """A pod's signal that is above its bound in this tick."""
 
     pod: PodReading
     signal: InterferenceSignal
@@ -123,7 +123,7 @@ class Suffering:
 
     @property
     def key(self) -> str:
-        """The key in the state's maps."""
+        """The key of this pod and signal in the state's maps."""
         return f"{self.pod.spec.uid}|{self.signal}"
 
     @property
@@ -136,7 +136,7 @@ class Suffering:
 def detect(
     observation: Observation, state: InterferenceState, settings: BestEffortSettings
 ) -> tuple[Findings, InterferenceState]:
-    """Findings of this tick and the next state; baselines are learned while best effort is quiet, without a case."""
+    """Return the findings of this tick and the next state; without a case, a quiet tick updates the baselines."""
     use = demand(observation)
     if settings.interference == "off" or use is None:
         return Findings(), state if settings.interference != "off" else InterferenceState()
@@ -173,7 +173,7 @@ def detect(
 
 
 def correlation(use: Iterable[float], signal: Iterable[float], bound: float) -> float:
-    """Return how much a pod's use (never negative) correlates with suffering, -1..1; 0 without any use."""
+    """Return the correlation of a pod's usage (never negative) with suffering, -1..1; 0 without any usage."""
     pairs = list(zip(use, signal, strict=True))
     total = sum(u for u, _ in pairs)
     if total <= 0 or bound <= 0:
@@ -195,7 +195,7 @@ def _best_effort(observation: Observation) -> Iterator[PodReading]:
 def _learn_baselines(
     observation: Observation, signals: Mapping[str, Mapping[InterferenceSignal, float]], before: Mapping[str, Baseline]
 ) -> Mapping[str, Baseline]:
-    """Baselines with this tick's signals, by "workload|signal"; young pods' count not, and the longest unused go."""
+    """Return baselines with this tick's signals, by "workload|signal", without young pods; the oldest are dropped."""
     baselines = dict(before)
     for pod in _possible_victims(observation):
         if observation.wall_seconds - pod.spec.created_seconds < YOUNG_SECONDS:
@@ -215,7 +215,7 @@ def _find_suffering(
     state: InterferenceState,
     settings: BestEffortSettings,
 ) -> Iterator[Suffering]:
-    """Signals of this tick above max(LEAST, interference_factor x baseline); pods without a baseline do not suffer."""
+    """Yield signals above max(LEAST, INTERFERENCE_FACTOR x baseline); pods without a baseline are skipped."""
     for pod in _possible_victims(observation):
         for signal, value in signals[pod.spec.uid].items():
             if value <= LEAST[signal]:
@@ -238,7 +238,7 @@ def _continue_or_open(
     best_effort: int,  # 0 = next to nothing
     settings: BestEffortSettings,
 ) -> tuple[Findings, InterferenceState]:
-    """Continue the open case while its victim runs, or open one for who suffers most beside a best effort that ran."""
+    """Continue the open case while its victim runs, or open one for the pod that suffers most beside best effort."""
     acts = settings.interference != "observe"
     if not acts or (state.case is not None and not _is_pod_running(observation, state.case.victim)):
         state = replace(state, case=None)
@@ -273,7 +273,7 @@ def _continue_or_open(
 
 
 def _suspects(observation: Observation, state: InterferenceState, suffering: Suffering) -> list[tuple[str, float]]:
-    """Uid and correlation of each pod that moves with the suffering and uses enough; the heaviest user first."""
+    """Return uid and correlation of each pod that correlates and uses enough CPU, the heaviest user first."""
     signal = state.windows[suffering.key]
     suspects: list[tuple[float, str, float]] = []
     everything = 0.0
@@ -292,7 +292,7 @@ def _suspects(observation: Observation, state: InterferenceState, suffering: Suf
 def _advance_case(
     observation: Observation, state: InterferenceState, case: Case, settings: BestEffortSettings
 ) -> InterferenceState:
-    """One tick further in a case: down a step, up a step, to eviction, or closed."""
+    """Advance a case by one tick: suppress more, suppress less, evict, or close it."""
     key, patience = f"{case.victim}|{case.signal}", settings.interference_patience_seconds
     case = replace(case, step_seconds=case.step_seconds + observation.elapsed_seconds)
     if key not in state.suffering:  # the victim is well
@@ -316,7 +316,7 @@ def _advance_case(
 
 
 def _findings(observation: Observation, state: InterferenceState, verdicts: tuple[Verdict, ...]) -> Findings:
-    """The open case's demands: a cap, halved `level` times, then a pod to evict whose eviction is not refused."""
+    """Return the open case's demands: a cap halved `level` times, then a pod whose eviction was not refused."""
     case = state.case
     if case is None:
         return Findings(verdicts=verdicts)

@@ -1,11 +1,11 @@
-"""Disk: limits and weights per class and block device, pod by pod.
+"""Disk limits and weights per QoS class and block device, pod by pod.
 
-A class' policy names block devices, volume groups or pods' volumes; `NodeReading.block_devices` says which device that
-is. Each pod of the class gets the limits on its own cgroup: bytes and operations a second, and a weight of 1 to 100
-percent of the ordinary one. A pod's annotation `koordinator.sh/blkioQOS` replaces its class' blocks of that name and
-type. A device that is not there is reported and left out. Of several weights for one cgroup the smallest holds: stock
-kernels know one weight for all devices. Latency targets and cost models are vendor kernels' and not part of this.
-Source: Koordinator's koordlet, `blkio`.
+The policy of a class names block devices, volume groups or pod volumes; `NodeReading.block_devices` maps them to
+devices. Each pod of the class gets the limits on its own cgroup: bytes and operations per second, and a weight of 1 to
+100 percent of the ordinary one. A pod's annotation `koordinator.sh/blkioQOS` replaces blocks of the same name and type.
+A missing device is reported and skipped. Of several weights for a cgroup the smallest applies, as stock kernels have
+one weight for all devices. Latency targets and cost models are features of vendor kernels and not supported. Source:
+Koordinator's koordlet, `blkio`.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ _FIELDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class DiskLimits(Stateless):
-    """The strategy; it remembers nothing."""
+    """The strategy that sets disk limits and weights."""
 
     name: str = NAME
 
     def step(self, observation: Observation, policy: NodePolicy, state: None) -> Step[None]:
-        """Disk limits and weights of all live pods that have a cgroup; knobs that this kernel lacks are left out."""
+        """Return the disk limits and weights of all live pods with a cgroup, without knobs that this kernel lacks."""
         wants: list[Want] = []
         verdicts: list[Verdict] = []
         for pod in (p for p in observation.pods if live(p.spec) and p.group is not None):
@@ -61,7 +61,7 @@ class DiskLimits(Stateless):
 
 
 def blocks_of(pod: PodSpec, policy: NodePolicy) -> tuple[tuple[Block, ...], tuple[Verdict, ...]]:
-    """Blocks of a pod: its class' while that is on, with those of its annotation over them."""
+    """Return a pod's blocks: those of its class if enabled, replaced or extended by those of its annotation."""
     of_class = policy.classes.of(class_of(pod)).blkio_qos
     own, verdicts = apply_annotation(BlkioQos(enable=of_class.enable), pod, BLKIO_QOS_ANNOTATION)
     by_name = {(b.type, b.name): b for b in (of_class.blocks if of_class.enable else ())}
@@ -72,7 +72,7 @@ def blocks_of(pod: PodSpec, policy: NodePolicy) -> tuple[tuple[Block, ...], tupl
 def on_devices(
     pod: PodSpec, blocks: Iterable[Block], devices: Mapping[str, str]
 ) -> tuple[dict[str, IoLimits], tuple[Verdict, ...]]:
-    """Limits by "major:minor"; of two blocks on one device the later holds. Verdicts name blocks without a device."""
+    """Return limits by "major:minor" (the last block of a device counts), and verdicts on blocks without a device."""
     limits: dict[str, IoLimits] = {}
     verdicts = []
     for block in blocks:
@@ -86,7 +86,7 @@ def on_devices(
 
 
 def device_of(block: Block, pod: PodSpec, devices: Mapping[str, str]) -> str | None:
-    """Number "major:minor" of a block; a pod's volume is looked for among its mounts, and most pods have none of it."""
+    """Return the "major:minor" of a block; None if this node, or for a pod volume this pod, does not have it."""
     if not block.name:
         return None
     if block.type == "podvolume":
@@ -101,7 +101,7 @@ def device_of(block: Block, pod: PodSpec, devices: Mapping[str, str]) -> str | N
 
 
 def _wants(pod: PodReading, limits: Mapping[str, IoLimits]) -> Iterator[Want]:
-    """Limits by device and the smallest weight of a pod; the ordinary weight is not written."""
+    """Yield a pod's limits by device and its smallest weight; the ordinary weight is not written."""
     assert pod.group is not None
     for knob, name in _FIELDS.items():
         amounts = {device: getattr(limit, name) for device, limit in limits.items() if getattr(limit, name)}

@@ -3,18 +3,18 @@
     min  = request * minLimitPercent // 100                 low = request * lowLimitPercent // 100, at least min
     high = request + (limit - request) * throttlingPercent // 100, whole pages, at least min      (containers only)
 
-request: batch-memory for pods labelled BE, else the memory that the kubelet has granted (`decide.granted`); without a
-limit the node's allocatable stands in for it. Pods get the same of what their containers need at once, native sidecars
-and init containers among them; the QoS tiers the sums of their pods' min and low, because the kernel protects a cgroup
-no more than its parents. A value of 0 percent, or a knob the kernel has not, is not written: what stood there stays, be
-it the kubelet's. So does what protects more, or throttles earlier, than the policy's. An ephemeral container, which has
-no amounts, is left alone. Source of formulas: Koordinator's koordlet, `cgroupreconcile`.
+The request is batch-memory for pods labelled BE, else the memory that the kubelet has granted (`decide.granted`); the
+node's allocatable replaces a missing limit. A pod gets min and low of what its containers need at once, native sidecars
+and init containers included. A QoS tier gets the sums of its pods, because the kernel protects a cgroup no more than
+its parents. A value of 0 percent, or a knob that the kernel lacks, is not written: the present value stays, even the
+kubelet's. A present value also stays if it protects more, or throttles earlier, than the policy's. Ephemeral
+containers, which have no amounts, are left alone. Source of formulas: Koordinator's koordlet, `cgroupreconcile`.
 
-Two rules of ours. memory.high never stands below max(request, usage * 1.05): a container that needs more than high
-makes progress by kilobytes a second and can be neither entered nor ended. And where it throttles all the same
-(`high_events` rise while the memory in use reaches it) for two ticks, it is given back for a while and reported: the
-kernel neither kills such tasks nor refuses the write. Unlike koordlet, the tiers do not get memory.oom.group: one
-container out of memory would end every pod below.
+Two rules are our additions. memory.high is never below max(request, usage * 1.05): a container that needs more than
+high progresses by kilobytes a second and can be neither entered nor ended. If it is throttled nevertheless
+(`high_events` rise while the memory in use reaches it) for two ticks, the limit is lifted for a while and reported: the
+kernel neither kills such tasks nor refuses the write. Unlike koordlet, the tiers do not get memory.oom.group, because
+one container out of memory would end every pod below.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _BATCH: Final = EXTENDED_RESOURCES[Band.BATCH, Resource.MEMORY]
 
 @dataclass(frozen=True, slots=True)
 class ThrottledContainer:
-    """A throttled container: its events so far, ticks in a row in which it was stuck, until when it is relieved."""
+    """A container's memory.high events, the ticks in a row in which it was stuck, and until when it is relieved."""
 
     events: int
     stuck: int = 0
@@ -83,14 +83,14 @@ class ThrottledContainer:
 
 @dataclass(frozen=True, slots=True)
 class MemoryState:
-    """Containers that have a memory.high of ours, or had one and are relieved of it; by cgroup path."""
+    """The containers, by cgroup path, that have a memory.high of ours or are relieved of it."""
 
     watched: dict[str, ThrottledContainer] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class ProtectionBytes:
-    """The memory protection of a container, a pod or a tier, bytes; high None = not throttled."""
+    """The memory protection of a container, pod or tier in bytes; `high` is None if it is not throttled."""
 
     minimum: int = 0
     low: int = 0
@@ -99,7 +99,7 @@ class ProtectionBytes:
 
 @dataclass(frozen=True, slots=True)
 class _Throttle:
-    """The inputs of a container's memory.high in addition to its usage; wanted None = not throttled."""
+    """What a container's memory.high depends on besides its usage; `wanted` is None if it is not throttled."""
 
     wanted: int | None
     request: int
@@ -108,7 +108,7 @@ class _Throttle:
 
 @dataclass(frozen=True, slots=True)
 class _Fixed:
-    """The values of a pod that do not change from tick to tick; throttles: one per container."""
+    """A pod's values that do not change from tick to tick; `throttles` has one entry per container."""
 
     wants: tuple[Want, ...]
     verdicts: tuple[Verdict, ...]
@@ -118,7 +118,7 @@ class _Fixed:
 
 @dataclass(frozen=True, slots=True)
 class MemoryProtection:
-    """The strategy that protects the memory of pods by cgroup v2's memory controls."""
+    """The strategy that protects and throttles pods' memory by cgroup v2's memory controls."""
 
     name: str = NAME
     _known: Unchanged[_Fixed] = field(default_factory=Unchanged, repr=False, compare=False)
@@ -128,7 +128,7 @@ class MemoryProtection:
         return MemoryState()
 
     def step(self, observation: Observation, policy: NodePolicy, state: MemoryState) -> Step[MemoryState]:
-        """Protection and throttling of every live pod, and the tiers' sums."""
+        """Return protection and throttling of every live pod, and the tiers' sums."""
         wants, verdicts = list[Want](), list[Verdict]()
         watched, sums = dict[str, ThrottledContainer](), dict[KubeQos, ProtectionBytes]()
         allocatable = observation.node.allocatable.get(_MEMORY, 0)
@@ -171,7 +171,7 @@ class MemoryProtection:
 def _spec_dependent_values(
     pod: PodReading, policy: NodePolicy, allocatable_bytes: int, supported: frozenset[Knob]
 ) -> _Fixed:
-    """Return what depends on a pod's spec and the policy only: wants, amounts and throttling marks, computed once."""
+    """Return what depends only on a pod's spec and the policy: wants, amounts and inputs of memory.high."""
     qos, verdicts = template(pod.spec, policy)
     own = pod_amounts(pod.spec, qos)
     wants, throttles = [*_pod(pod, qos, own)], []
@@ -188,10 +188,10 @@ def _spec_dependent_values(
 
 
 def template(pod: PodSpec, policy: NodePolicy) -> tuple[MemoryQos, tuple[Verdict, ...]]:
-    """Return the policy of a pod: its class's policy while that is on, as modified by its annotation.
+    """Return the pod's memory policy: that of its class while enabled, changed by its annotation.
 
-    Annotation `policy`: none = nothing; auto = the class's policy also while it is off; default (or not given) = the
-    class's policy while it is on, else nothing, and field by field what the annotation itself sets.
+    The annotation's `policy`: none = no policy; auto = the class's policy even if it is off; default (or not set) = the
+    class's policy if it is on, else none. The annotation's own fields then override it one by one.
     """
     fields, verdicts = annotation_fields(pod, MEMORY_QOS_ANNOTATION)
     of_class = policy.classes.of(class_of(pod)).memory_qos
@@ -209,7 +209,7 @@ def template(pod: PodSpec, policy: NodePolicy) -> tuple[MemoryQos, tuple[Verdict
 
 
 def pod_amounts(pod: PodSpec, qos: MemoryQos) -> ProtectionBytes:
-    """Protection of a whole pod; none while its request is not known."""
+    """Return the protection of a pod as a whole; none if its request is not known."""
     if pod.qos_class is QosClass.BE:
         return _protection(total(pod, _batch_request), qos)
     return _protection(pod_request(pod, _MEMORY) or 0, qos)
@@ -218,7 +218,7 @@ def pod_amounts(pod: PodSpec, qos: MemoryQos) -> ProtectionBytes:
 def container_amounts(
     pod: PodSpec, container: ContainerSpec, qos: MemoryQos, allocatable_bytes: int
 ) -> ProtectionBytes:
-    """None while request or limit is not known; allocatable_bytes: of the node, for a container without a limit."""
+    """Return a container's protection, none if not known; the node's `allocatable_bytes` replace a missing limit."""
     request, batch = _request(pod, container), container.limits.get(_BATCH, 0)
     limit = batch if pod.qos_class is QosClass.BE else container_limit(pod, container, _MEMORY)
     if request is None or limit is None or container.kind is ContainerKind.EPHEMERAL:
@@ -250,9 +250,9 @@ def _add_protections(first: ProtectionBytes, second: ProtectionBytes) -> Protect
 
 
 def page_cache_limit(pod: PodSpec, qos: MemoryQos) -> int:
-    """Bytes of page cache that a pod may hold; 0 = any.
+    """Return the limit of a pod's page cache in bytes; 0 = no limit.
 
-    The size wins over percent of the pod's limit, and is at most that limit; an explicit switch wins over both.
+    A size overrides a percentage of the pod's limit, but is at most that limit; an explicit off-switch overrides both.
     """
     if qos.page_cache_enable is False:
         return 0
@@ -294,7 +294,7 @@ def _protect(group: GroupReading, own: ProtectionBytes, of: str) -> Iterator[Wan
 
 
 def _vendor_wants(group: GroupReading, qos: MemoryQos) -> Iterator[Want]:
-    """Vendor kernels' values, as they are configured; a ratio of 0 is off, and its fellows mean nothing then."""
+    """Yield the configured values of vendor kernels; a ratio of 0 is off, and its other values are then not written."""
     if qos.wmark_ratio:
         why = "background reclaim from this percent of its limit"
         yield _want(group, Knob.MEMORY_WMARK_RATIO, qos.wmark_ratio, why)
@@ -307,7 +307,7 @@ def _vendor_wants(group: GroupReading, qos: MemoryQos) -> Iterator[Want]:
 
 
 def safe_high(target: int | None, request: int, group: GroupReading) -> int | None:
-    """memory.high that its container can live under; None = none, also while its usage is not known."""
+    """Return a memory.high at which the container can still run; None for no limit, or while its usage is unknown."""
     if target is None or group.memory is None:
         return None
     floor = max(request, -(-group.memory.usage * SLACK_PERCENT // 100))
@@ -315,7 +315,7 @@ def safe_high(target: int | None, request: int, group: GroupReading) -> int | No
 
 
 def watch(before: ThrottledContainer | None, group: GroupReading, at_seconds: float) -> ThrottledContainer:
-    """Count ticks in which the container was stopped at memory.high with little left to reclaim; relieve it at last."""
+    """Count the ticks in which memory.high stopped the container with little to reclaim, and relieve it after some."""
     memory, high = group.memory, group.knobs.get(Knob.MEMORY_HIGH)
     if memory is None or before is None:
         return before or ThrottledContainer(memory.high_events if memory else 0)

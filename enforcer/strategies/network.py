@@ -1,11 +1,11 @@
 """Network: classes of outgoing traffic on the node's uplink, one for each QoS class that is on.
 
-A class gets at least its egressRequest and at most its egressLimit; what nobody uses goes to LSE and LSR first, then to
-LS, and to BE last. Numbers are percent of the node's bandwidth, texts are bits per second; 0 = no promise, no limit.
-The node's bandwidth: the policy's totalNetworkBandwidth, else what the network card says. A packet belongs to the class
-of the pod whose address it comes from; pods on the host's network have none of their own and are not shaped, like the
-node itself. Only with mechanism `tc`. Incoming traffic is not shaped: by the time it can be delayed it has already used
-the link. Source: Koordinator's koordlet, hook `tcnetworkqos`.
+A class gets at least its egressRequest and at most its egressLimit; unused bandwidth goes to LSE and LSR first, then to
+LS, and to BE last. Numbers are percent of the node's bandwidth, texts are bits per second; 0 = no guarantee, no limit.
+The node's bandwidth is the policy's totalNetworkBandwidth, else the link speed of the network card. A packet belongs to
+the class of the pod with its source address; pods on the host's network have no address of their own and are not
+shaped, like the node itself. It needs mechanism `tc`. Incoming traffic is not shaped: before it can be delayed it has
+already used the link. Source: Koordinator's koordlet, hook `tcnetworkqos`.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ _CLASSES: Final = ((QosClass.LSR, 0x10, 0), (QosClass.LS, 0x20, 1), (QosClass.SY
 
 @dataclass(frozen=True, slots=True)
 class Network(Stateless):
-    """The strategy; it remembers nothing."""
+    """The strategy that shapes outgoing traffic."""
 
     name: str = NAME
 
     def step(self, observation: Observation, policy: NodePolicy, state: None) -> Step[None]:
-        """Traffic classes of the uplink, where one is on and the mechanism is `tc`; a verdict without link or speed."""
+        """Return the uplink's traffic classes, if on with mechanism `tc`; a verdict if link or speed is unknown."""
         node, link = observation.node.name, observation.node.uplink
         on = [row for row in _CLASSES if policy.classes.of(row[0]).network_qos.enable]
         if not on or policy.classes.policies.net_qos_policy != "tc":
@@ -76,18 +76,18 @@ class Network(Stateless):
 
 
 def total_bits(policy: NodePolicy) -> int:
-    """The node's bandwidth by the policy, bits per second; 0 = it does not say."""
+    """Return the node's bandwidth in the policy, in bits per second; 0 if it is not set."""
     bandwidth = policy.system.total_network_bandwidth
     return bandwidth if isinstance(bandwidth, int) else parse_bytes(bandwidth, "totalNetworkBandwidth")
 
 
 def bits(amount: int | str, total: int) -> int:
-    """Bits per second of a setting: a whole number is percent of total, a text is a quantity."""
+    """Return a setting in bits per second: an integer is percent of `total`, a text is a quantity."""
     return total * amount // 100 if isinstance(amount, int) else parse_bytes(amount, "network bandwidth")
 
 
 def addresses(pods: Iterable[PodSpec], qos: QosClass) -> tuple[str, ...]:
-    """Valid addresses, in order, of the pods of a class that have their own."""
+    """Return the valid addresses, sorted, of a class's pods that are not on the host's network."""
     valid = set()
     for pod in pods:
         own = QosClass.LSR if class_of(pod) is QosClass.LSE else class_of(pod)

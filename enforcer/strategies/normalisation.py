@@ -1,12 +1,12 @@
-"""CPU normalisation: on a node whose CPUs are faster than the cluster's basis, a limit of one CPU is less time.
+"""CPU normalisation: on a node whose CPUs are faster than the cluster's reference, a CPU limit is a smaller quota.
 
 The node's annotation `node.koordinator.sh/cpu-normalization-ratio` says how much faster (its allocatable CPU is
-amplified by as much); a pod of the share pool then gets quota = ceil(limit / ratio), so that a limit means the same
-work everywhere; limits are those that the kubelet has granted, native sidecars' and init containers' too (`granted`).
-Pods labelled LS, and pods without a label that are not BestEffort; not those on CPUs of their own, which a smaller
-quota could only throttle there, nor best effort, whose quota `decide.container_resources` makes with the same ratio,
-nor those whose quota CPU burst moves: that starts from the same number. Source: Koordinator's koordlet,
-`cpunormalization`.
+amplified by the same ratio). A pod of the share pool then gets quota = ceil(limit / ratio), so that a limit means the
+same work on every node; limits are those that the kubelet has granted, also of native sidecars and init containers
+(`granted`). It applies to pods labelled LS, and to pods without a label that are not BestEffort. It does not apply to
+pods with exclusive CPUs, which a smaller quota could only throttle; to best effort, whose quota
+`decide.container_resources` computes with the same ratio; and to those whose quota CPU burst changes, which starts from
+the same number. Source: Koordinator's koordlet, `cpunormalization`.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ NAME: Final = "cpu-normalisation"
 
 @dataclass(frozen=True, slots=True)
 class Normalisation(Stateless):
-    """The strategy; it remembers nothing."""
+    """The strategy that divides the CPU quotas of the share pool's pods by the node's ratio."""
 
     name: str = NAME
 
     def step(self, observation: Observation, policy: NodePolicy, state: None) -> Step[None]:
-        """Quotas of the share pool's pods while the ratio is above 1."""
+        """Return the quotas of the share pool's pods if the ratio is above 1."""
         ratio, verdicts = read_ratio(observation.node)
         node = observation.node
         wants: list[Want] = []
@@ -64,7 +64,7 @@ class Normalisation(Stateless):
 
 
 def _want(group: GroupReading, limit_millicores: int | None, ratio: float) -> Iterator[Want]:
-    """The want of a group that the kubelet limits; a quota that is not enforced stays so."""
+    """Yield the quota of a cgroup that has a limit, unless the kubelet enforces no quota on it."""
     if limit_millicores and group.knobs.get(Knob.CPU_QUOTA, NO_LIMIT) != NO_LIMIT:
         why = f"limit of {limit_millicores}m on CPUs {ratio:g} times as fast as the cluster's basis"
         value, base = quota_of(limit_millicores, ratio), quota_of(limit_millicores)

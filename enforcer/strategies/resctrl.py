@@ -1,13 +1,13 @@
-"""Last-level cache and memory bandwidth: a group for each class, and for each pod that asks, in the processor.
+"""Last-level cache and memory bandwidth: a group in the processor for each class, and for each pod that requests one.
 
     cache  ways = bits of the root mask, which must be ones from bit 0; from ceil(ways * start %) to ceil(ways * end %)
            mask = 2^end - 2^start in hexadecimal; 0 <= start < end <= 100
     MB     Intel: percent, up to the next 10; AMD: 160 * percent // 100, all of it is 2048
 
-Groups LSR (with LSE), LS and BE exist while their class is on; a pod's annotation `node.koordinator.sh/resctrl`
+Groups LSR (with LSE), LS and BE exist while their class is on. A pod's annotation `node.koordinator.sh/resctrl`
 ({"llc": {"schemata": {"range": [0, 30]}}, "mb": {"schemata": {"percent": 20}}}, and `schemataPerCache` for single
-domains) makes a group of its own while the node's settings allow it: a processor has few. Both are best effort: what
-cannot be read or has no bits is reported and not made. Not verified on hardware. Source: Koordinator's koordlet,
+domains) creates its own group if the node's settings allow it: a processor has few groups. An annotation or a range
+that is invalid or has no bits is reported and ignored. Not verified on hardware. Source: Koordinator's koordlet,
 `resctrl`.
 """
 
@@ -69,13 +69,13 @@ class _Annotation(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Resctrl(Stateless):
-    """The strategy. pod_groups: whether pods may ask for groups of their own."""
+    """The strategy that limits cache and memory bandwidth; `pod_groups`: whether pods may request their own groups."""
 
     pod_groups: bool = True
     name: str = NAME
 
     def step(self, observation: Observation, policy: NodePolicy, state: None) -> Step[None]:
-        """Groups of the classes that are on, and of pods that ask by annotation, which leave their class' group."""
+        """Return groups of the enabled classes, and of pods that request one, which then leave their class's group."""
         offers = observation.node.resctrl
         classes = {name: policy.classes.of(qos).resctrl_qos for qos, name in _GROUPS.items()}
         enabled = {name: qos for name, qos in classes.items() if qos.enable}
@@ -116,9 +116,9 @@ class Resctrl(Stateless):
 
 
 def cache_mask(root_mask: int, start_percent: int, end_percent: int) -> int:
-    """The ways of the cache, one bit each, from start_percent to end_percent of them, both rounded up to whole ways.
+    """Return the bit mask of the cache ways from start_percent to end_percent, both rounded up to whole ways.
 
-    root_mask: all ways of the machine. 0 for a range without a way, or out of order, and for a root mask with a gap.
+    `root_mask` has all ways of the machine. Returns 0 for an empty or reversed range, and for a root mask with a gap.
     """
     ways = root_mask.bit_length()
     if root_mask != (1 << ways) - 1 or not 0 <= start_percent < end_percent <= 100:
@@ -128,7 +128,7 @@ def cache_mask(root_mask: int, start_percent: int, end_percent: int) -> int:
 
 
 def bandwidth(percent: int, amd: bool) -> int:
-    """Value of an MB line for 1 to 100 percent, 0 for any other: Intel's in tens of percent, AMD's in its own unit."""
+    """Return the value of an MB line for 1 to 100 percent, else 0; Intel counts tens of percent, AMD its own unit."""
     if not 0 < percent <= 100:
         return 0
     if amd:
@@ -137,7 +137,7 @@ def bandwidth(percent: int, amd: bool) -> int:
 
 
 def class_schemata(qos: ResctrlQos, offers: ResctrlReading) -> tuple[str, ...]:
-    """Lines of a class' group; () when its range of the cache has no bits."""
+    """Return the schemata lines of a class's group; () if its range of the cache has no bits."""
     mask = cache_mask(offers.cache_mask, qos.cat_range_start_percent, qos.cat_range_end_percent)
     if offers.cache_ids and not mask:
         return ()
@@ -152,7 +152,7 @@ def _line(resource: str, values: Mapping[int, int], form: str) -> Iterator[str]:
 
 
 def pod_schemata(pod: PodSpec, offers: ResctrlReading) -> tuple[str, ...]:
-    """Lines of a pod's own group; DecodeError when the annotation cannot be read."""
+    """Return the schemata lines of a pod's own group; raise DecodeError if the annotation cannot be read."""
     annotation = msgspec.json.decode(pod.annotations[RESCTRL_ANNOTATION], type=_Annotation)
     ranges = {d: s.range or (0, 0) for d, s in _shares(annotation.llc, offers.cache_ids)}
     masks = {d: cache_mask(offers.cache_mask, *bounds) for d, bounds in ranges.items()}
@@ -161,7 +161,7 @@ def pod_schemata(pod: PodSpec, offers: ResctrlReading) -> tuple[str, ...]:
 
 
 def _shares(part: _Part | None, domains: tuple[int, ...]) -> Iterator[tuple[int, _Share]]:
-    """The value of each domain: its own, else the default."""
+    """Yield the value of each domain: its own, else the default."""
     if part is not None:
         own = {share.cacheid: share for share in part.per_cache}
         yield from ((domain, own.get(domain, part.schemata)) for domain in domains)

@@ -1,13 +1,13 @@
-"""The node's own kernel settings: memory reserves (how early the kernel begins to reclaim), vendor kernels' switches.
+"""The node's own kernel settings: memory reserves (how early the kernel starts to reclaim), vendor kernels' switches.
 
     vm.min_free_kbytes       = memory of the machine in KiB * minFreeKbytesFactor // 10000
     vm.watermark_scale_factor = watermarkScaleFactor
     memcgReapBackGround, pageCacheLimitEnabled, schedGroupIdentityEnabled, schedIdleSaverWmark, schedFeatures:
         as they are, where the kernel has them; what is not set (memcgReapBackGround: 0) leaves the kernel as it is
 
-While it is on, for it changes the machine and not pods: by default it is off, and then nothing is written. A reserve
-larger than a twentieth of the memory is not asked for: it would leave the machine too little to run, and is a mistake.
-Source: Koordinator's koordlet, `sysreconcile` (its gate is off by default as well).
+It is off by default, and then writes nothing, because it changes the machine and not pods. A reserve of more than a
+twentieth of the memory is not written: it would leave the machine too little to run, and is a mistake. Source:
+Koordinator's koordlet, `sysreconcile` (its gate is off by default as well).
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ TOO_MUCH: Final = "ReserveTooLarge"
 
 @dataclass(frozen=True, slots=True)
 class KernelSettings(Stateless):
-    """The strategy; `on`: whether the node's settings ask for it."""
+    """The strategy that sets the machine's kernel settings; `on`: whether the node's settings enable it."""
 
     on: bool = False
     name: str = NAME
 
     def step(self, observation: Observation, policy: NodePolicy, state: None) -> Step[None]:
-        """Both values, or none; too large a reserve is reported, switches that this kernel lacks are left out."""
+        """Return the kernel settings if on; report a reserve that is too large, skip what this kernel lacks."""
         if not self.on:
             return Step(StrategyPlan(), state)
         node, system = observation.node, policy.system
@@ -55,7 +55,7 @@ class KernelSettings(Stateless):
 
 @dataclass(frozen=True, slots=True)
 class KernelSwitch:
-    """A vendor kernel's switch that the policy sets. key: as in `apply.sysctl`; field: of the NodeSLO."""
+    """A vendor kernel's switch that the policy sets: its key in `apply.sysctl`, and its field of the NodeSLO."""
 
     key: str
     value: int | str
@@ -63,7 +63,7 @@ class KernelSwitch:
 
 
 def switches_of(system: node_policy.System) -> tuple[KernelSwitch, ...]:
-    """The kernel switches that a policy sets, keyed as in `apply.sysctl`, whether this kernel has them or not.
+    """Return the kernel switches that a policy sets, keyed as in `apply.sysctl`, whether this kernel has them or not.
 
     A field that is not set makes no switch; for memcgReapBackGround 0, its default, counts as not set.
     """

@@ -1,7 +1,7 @@
-"""Answers that are kept while nothing changed that they were made from. Pure in what it answers.
+"""Results that are reused as long as their inputs have not changed. Pure in its results.
 
-Most pods are today what they were a second ago; what a strategy wants of them is then the same. Whatever an answer
-depends on belongs into `made_from`: mostly the very objects of the tick before, which costs no comparison.
+Most pods do not change from tick to tick, and neither does what a strategy wants for them. Everything that a result
+depends on must be in `made_from`: mostly the very objects of the tick before, which are compared at no cost.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Basis = tuple[object, ...]
 
 
 class Unchanged(Generic[AnswerT]):
-    """One answer per pod. One thread."""
+    """A cache with one result per pod; for use by a single thread."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[Basis, AnswerT]] = {}
@@ -24,7 +24,7 @@ class Unchanged(Generic[AnswerT]):
     def each(
         self, pods: Iterable[PodReading], basis: Basis, answer: Callable[[PodReading], AnswerT]
     ) -> list[tuple[PodReading, AnswerT]]:
-        """The pods with their answers; basis: what an answer is made from beside the pod and its cgroups' places."""
+        """Return the pods with their results; `basis` is what a result depends on besides the pod and its cgroups."""
         cached, fresh, answers = self._known, {}, []
         for pod in pods:
             groups = [pod.group, *[container.group for container in pod.containers]]

@@ -1,1 +1,1 @@
-"""The NRI plugin: the runtime asks before it makes or changes a container; its answers, and their frames."""
+"""The NRI plugin, which the runtime calls before it creates or changes a container: its answers, and their frames."""

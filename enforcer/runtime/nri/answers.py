@@ -1,6 +1,6 @@
-"""What we answer to an NRI message: the decision as adjustment of a new container, or as update of an old one. Pure.
+"""The answers to NRI messages: the decision as adjustment of a new container, or as update of an existing one. Pure.
 
-NO_LIMIT is sent only where a limit stands: a container that has none needs no such change, and no change cannot fail.
+NO_LIMIT is sent only if the container has a limit: without one nothing needs to change, and no change cannot fail.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CREATED, PAUSED, RUNNING = 1, 2, 3
 
 
 def facts_of(pod: Any) -> RuntimePod:
-    """A pod of NRI as facts."""
+    """Return a pod of an NRI message as facts."""
     return RuntimePod(
         id=pod.id,
         namespace=pod.namespace,
@@ -33,7 +33,7 @@ def facts_of(pod: Any) -> RuntimePod:
 
 
 def answer_creation(request: Any, decide: Decide) -> Any:
-    """The answer to CreateContainer; empty when nothing is to be changed."""
+    """Return the answer to CreateContainer; it is empty if nothing must be changed."""
     answer = nri.CreateContainerResponse()
     facts = facts_of(request.pod)
     decision = decide(pod_spec(facts), _spec(request.container), facts.cgroup_parent)
@@ -47,7 +47,7 @@ def answer_creation(request: Any, decide: Decide) -> Any:
 
 
 def answer_update(request: Any, decide: Decide) -> Any:
-    """The answer to UpdateContainer: the caller's values, overlaid with the decision."""
+    """Return the answer to UpdateContainer: the caller's values, changed by the decision."""
     answer = nri.UpdateContainerResponse()
     decision = _resources_of(facts_of(request.pod), request.container, decide)
     changes = changes_to(request.resources, decision)
@@ -57,7 +57,7 @@ def answer_update(request: Any, decide: Decide) -> Any:
 
 
 def answer_synchronize(pods: Iterable[Any], containers: Iterable[Any], decide: Decide) -> Any:
-    """The answer to the last Synchronize: updates of every container that is not as it shall be."""
+    """Return the answer to the last Synchronize: an update of every container that differs from its decision."""
     answer = nri.SynchronizeResponse()
     facts_by_sandbox = {pod.id: facts_of(pod) for pod in pods}
     for container in (c for c in containers if c.state in (CREATED, PAUSED, RUNNING)):
@@ -70,7 +70,7 @@ def answer_synchronize(pods: Iterable[Any], containers: Iterable[Any], decide: D
 
 
 def changes_to(current: Any, decision: ContainerSettings) -> Any | None:
-    """NRI's Resources with only the fields that differ from the current ones; None when none does."""
+    """Return NRI's Resources with only the fields that the decision changes; None if it changes none."""
     changes = nri.Resources()
     if decision.cpu_shares is not None and current.cpu.shares.value != decision.cpu_shares:
         changes.cpu.shares.value = decision.cpu_shares
@@ -86,7 +86,7 @@ def changes_to(current: Any, decision: ContainerSettings) -> Any | None:
 
 
 def _differs(current: int, decided: int | None) -> bool:
-    """0 is "not set", which for a new container is no limit."""
+    """Return whether the values differ; 0 means "not set", which for a new container is no limit."""
     return decided is not None and (max(current, 0) if decided == NO_LIMIT else current) != max(decided, 0)
 
 

@@ -1,11 +1,11 @@
-"""EDGE: the NRI plugin, a thread of the node agent that the runtime asks before it makes or changes a container.
+"""EDGE: the NRI plugin, a thread of the node agent that the runtime calls before it creates or changes a container.
 
     connect -> RegisterPlugin -> the runtime calls: Configure, Synchronize (all that runs), then one call an event
 
-It only ever answers: no call of ours changes a container (an UpdateContainers of our own accord can deadlock the
-runtime, containerd issue 13733). It never answers with an error, which would keep a container from starting: what
-fails or is late is logged, counted and answered with "no change". After a lost connection it comes back by itself, and
-the Synchronize that follows puts right what was created meanwhile.
+It only answers: it never changes a container of its own accord (an UpdateContainers from a plugin can deadlock the
+runtime, containerd issue 13733). It never answers with an error, which would keep a container from starting: a failed
+or late decision is logged, counted and answered with "no change". After a lost connection it reconnects, and the
+Synchronize that follows corrects containers that were created meanwhile.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ log = structlog.get_logger(__name__)
 
 
 class NriEventType(IntEnum):
-    """The runtime's events that we ask for, by their number in NRI; SYNCHRONIZE, which always comes, is our own."""
+    """The events to which the plugin subscribes, by NRI's numbers; NRI has no number for SYNCHRONIZE."""
 
     SYNCHRONIZE = 0
     RUN_POD_SANDBOX = 1
@@ -61,7 +61,7 @@ _TOLD: Final = {
 
 @dataclass(frozen=True, slots=True)
 class NriEvent:
-    """An event on the node, a reason to observe again before the next tick; ids are the runtime's."""
+    """An event on the node, upon which the agent ticks early; the ids are the runtime's."""
 
     event: NriEventType
     pod_uid: str = ""
@@ -70,7 +70,7 @@ class NriEvent:
 
 @dataclass(slots=True)
 class Counters:
-    """Since the start; for metrics and for people."""
+    """The plugin's counters since the start, for metrics."""
 
     registrations: int = 0
     answers: int = 0
@@ -80,7 +80,7 @@ class Counters:
 
 
 class NriPlugin:
-    """`start()` a thread that keeps the plugin registered until `stop()`; neither raises because of the runtime."""
+    """Keeps the plugin registered in a thread between `start` and `stop`; neither raises because of the runtime."""
 
     def __init__(
         self, settings: RuntimeSettings, decide: Decide, on_event: Callable[[NriEvent], None] = lambda _: None
@@ -98,16 +98,16 @@ class NriPlugin:
 
     @property
     def registered(self) -> bool:
-        """True if the runtime calls us now."""
+        """Whether the plugin is registered with the runtime now."""
         session = self._session
         return session is not None and session.synchronized
 
     def start(self) -> None:
-        """Begin; returns at once, also when there is no socket yet."""
+        """Start the thread and return at once, even if there is no socket yet."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Leave the runtime, which goes on without us; waits for the thread."""
+        """Disconnect from the runtime, which continues without the plugin, and wait for the thread."""
         self._stopping.set()
         if self._session is not None:
             self._session.close()
@@ -115,7 +115,7 @@ class NriPlugin:
             self._thread.join(5.0)
 
     def notify(self, event: NriEvent) -> None:
-        """Pass an event on; whatever the listener does, the runtime goes on."""
+        """Pass an event to the listener; its errors do not affect the runtime."""
         try:
             self._on_event(event)
         except Exception as error:  # noqa: BLE001 - theirs
@@ -173,7 +173,7 @@ class _Session:
             self._connection.shutdown(socket.SHUT_RDWR)
 
     def serve(self) -> None:
-        """Register, then answer until the connection ends; ConnectionError, TimeoutError, OSError."""
+        """Register, then answer calls until the connection ends; ConnectionError, TimeoutError, OSError."""
         settings = self.plugin.settings
         registration = nri.RegisterPluginRequest(name=NAME, index=settings.nri_index).SerializeToString()
         deadline = time.monotonic() + settings.nri_register_seconds

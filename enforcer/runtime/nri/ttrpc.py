@@ -1,4 +1,4 @@
-"""How NRI's calls lie on a unix socket, both directions, without any I/O: frames, streams, messages. Pure.
+"""How NRI's calls are encoded on a unix socket, in both directions: frames, streams, messages. Pure, without I/O.
 
     frame    connection id u32, length u32, bytes          many ordered byte streams in one; borders mean nothing
     message  length u32, stream id u32, type u8, flags u8   then the body: a ttrpc Request or Response
@@ -32,12 +32,12 @@ _MESSAGE: Final = struct.Struct(">IIBB")
 
 
 class BrokenStream(ConnectionError):
-    """The received bytes cannot be ttrpc; the connection is no longer usable."""
+    """The received bytes are not ttrpc, so the connection is no longer usable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One request or response: `stream` pairs them."""
+    """One request or response; a response has the `stream` id of its request."""
 
     stream: int
     type: int
@@ -46,13 +46,13 @@ class Message:
 
 @dataclass(slots=True)
 class Trunk:
-    """The bytes received so far: bytes in, complete messages out, however they were split."""
+    """The bytes received so far, which it splits into complete messages."""
 
     _arrived: bytearray = field(default_factory=bytearray)
     _streams: dict[int, bytearray] = field(default_factory=dict)
 
     def feed(self, data: bytes) -> list[tuple[int, Message]]:
-        """Messages that are complete now, each with its connection; BrokenStream on an impossible length."""
+        """Add received bytes; return complete messages with their connection ids. BrokenStream on an invalid length."""
         self._arrived += data
         messages: list[tuple[int, Message]] = []
         while len(self._arrived) >= _FRAME.size:
@@ -77,20 +77,20 @@ class Trunk:
 
 
 def frames(connection: int, message: Message) -> bytes:
-    """The message as frames of at most MAX_FRAME_BYTES."""
+    """Return the message as frames of at most MAX_FRAME_BYTES."""
     packed = _MESSAGE.pack(len(message.body), message.stream, message.type, 0) + message.body
     pieces = (packed[at : at + MAX_FRAME_BYTES] for at in range(0, len(packed), MAX_FRAME_BYTES))
     return b"".join(_FRAME.pack(connection, len(piece)) + piece for piece in pieces)
 
 
 def request(stream: int, service: str, method: str, payload: bytes) -> Message:
-    """A call; `stream` is odd and grows."""
+    """Return a call as a message; stream ids must be odd and grow."""
     body = ttrpc.Request(service=service, method=method, payload=payload)
     return Message(stream, REQUEST, body.SerializeToString())
 
 
 def response(stream: int, payload: bytes = b"", code: int = OK, text: str = "") -> Message:
-    """The answer to the call of that stream."""
+    """Return the response to the call with that stream id."""
     body = ttrpc.Response(payload=payload)
     if code != OK:
         body.status.code, body.status.message = code, text

@@ -1,1 +1,1 @@
-"""Eviction: which pods leave a node that is too full, by CPU, by memory, and in which order. Pure."""
+"""Eviction: which pods must leave a node whose CPU or memory is too full, and in which order. Pure."""

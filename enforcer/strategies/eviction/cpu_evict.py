@@ -1,15 +1,15 @@
-"""When best effort has so little CPU that it had better run elsewhere, and when pods leave a node that is too full.
+"""When best effort gets so little CPU that it should run elsewhere.
 
-BECPUEvict (satisfaction), over a window of cpuEvictTimeWindowSeconds with at least a third of it seen:
+BECPUEvict (satisfaction), over a window of cpuEvictTimeWindowSeconds with samples of at least a third of it:
 
     limit   = what best effort can get; request = batch-cpu of BE pods; satisfaction = limit / request
     fires   : limit < 1 core or use / limit >= cpuEvictBEUsageThresholdPercent (90), and satisfaction <= lower %
     release = request * upper % - limit; both of the window's means and of now, the smaller one counts
     order   : priority ascending, then use / request descending
 
-The limit, by evictByRealLimit, is the smallest of the tier's CPUs, its quota, and what the others leave of the machine
-(the last one is ours: a tier of the smallest weight is starved without any limit); by evictByAllocatable the node's
-batch-cpu. CPUEvict and CPUAllocatableEvict are `fullness`. Without today's figures nothing fires.
+With evictByRealLimit, the limit is the smallest of the tier's CPUs, its quota, and what the others leave of the machine
+(the last is our addition: a tier of the smallest weight starves without any limit); with evictByAllocatable it is the
+node's batch-cpu. `fullness` has CPUEvict and CPUAllocatableEvict. Without present measurements no eviction is wanted.
 Source: Koordinator's koordlet, `cpuevict`.
 """
 
@@ -45,7 +45,7 @@ BATCH_CPU: Final = EXTENDED_RESOURCES[Band.BATCH, Resource.CPU]
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Best effort's CPU in one tick that lasted `seconds`; millicores."""
+    """Best effort's CPU in one tick that lasted `seconds`; usage, limit and request in millicores."""
 
     at_seconds: float
     seconds: float
@@ -55,9 +55,9 @@ class Sample:
 
 
 def window(observation: Observation, thresholds: Thresholds, before: Sequence[Sample]) -> tuple[Sample, ...]:
-    """The samples of the policy's window, this tick's included when there are figures.
+    """Return the samples of the policy's window, including this tick's if it is measured.
 
-    The limit is what best effort may use now, or under the policy evictByAllocatable the node's batch-cpu.
+    The limit is what best effort can use now, or with evictByAllocatable the node's batch-cpu.
     """
     span = max(thresholds.cpu_evict_time_window_seconds or 0, observation.elapsed_seconds)
     recent = [s for s in before if 0 <= observation.at_seconds - s.at_seconds < span]
@@ -77,7 +77,7 @@ def window(observation: Observation, thresholds: Thresholds, before: Sequence[Sa
 def satisfaction(
     observation: Observation, thresholds: Thresholds, samples: Sequence[Sample]
 ) -> tuple[Task | None, tuple[Verdict, ...]]:
-    """The task when best effort starves past its satisfaction; a verdict when the policy's bounds make no sense."""
+    """Return an eviction task if best effort is not satisfied, and a verdict if the policy's bounds are invalid."""
     lower = thresholds.cpu_evict_be_satisfaction_lower_percent
     upper = thresholds.cpu_evict_be_satisfaction_upper_percent
     if not thresholds.enable or lower is None or upper is None:
@@ -115,7 +115,7 @@ def _request(candidate: EvictionCandidate) -> int:
 
 
 def real_limit(observation: Observation, left_millicores: int) -> int:
-    """Millicores that best effort can get: by its CPUs, its quota, and what the others leave."""
+    """Return the millicores that best effort can get: by its CPUs, its quota, and what other pods leave."""
     tier = observation.best_effort_root
     knobs = tier.knobs if tier is not None else {}
     bounds = [max(left_millicores, 0)]

@@ -1,4 +1,4 @@
-"""Pods leave a node that uses too much, or whose mid or batch requests outgrew what there is. Pure; CPU and memory.
+"""Evictions from a node whose usage, or whose mid or batch requests, exceed a threshold; for CPU and memory. Pure.
 
     BEMemoryEvict                : as MemoryEvict, of pods labelled BE, threshold memoryEvictThresholdPercent (70);
                                    order: priority ascending, resident memory descending, name descending
@@ -8,15 +8,16 @@
     candidates                   : label eviction-enabled "true", priority <= the policy's threshold for it
     order                        : eviction-priority, priority, sub-priority ascending; then use (request) descending
 
-An unset lower bound is the threshold - 2, for allocatable 100 (or the threshold, when that is less). Without the
-threshold, or without the priority up to which pods may be taken, a task is off. A class that the node does not offer at
-all (the manager withdraws mid and batch when it has no fresh metrics) is not one with nothing left: nobody is evicted.
+An unset lower bound is the threshold - 2, for allocatable 100 (or the threshold if that is less). A task without a
+threshold, or without the highest priority of pods that it may evict, is off. If the node does not offer a class at all
+(the manager withdraws mid and batch without fresh metrics), that is not the same as an allocatable of 0: no pod is
+evicted.
 
-An emergency of memory does not wait for the cool-down: less than `memory_emergency_percent` is available, or all of it
-would be gone within the cool-down at the speed of this tick, in use over the threshold. The kernel would then choose a
-victim, and does not know whom batch pods are there for. Use of memory is what the kernel does not count as available
-(MemAvailable), so that page cache is no use. The emergency is ours.
-Source: Koordinator's koordlet, `cpuevict` and `memoryevict`.
+A memory emergency does not wait for the cool-down: less than `memory_emergency_percent` is available, or, while usage
+is over the threshold, all memory would be used up within the cool-down at the rate of this tick. Otherwise the kernel
+would choose a victim without knowing which pods are batch. Memory usage is what the kernel does not count as available
+(MemAvailable), so page cache is not usage. The emergency is our addition. Source: Koordinator's koordlet, `cpuevict`
+and `memoryevict`.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ _BY_ALLOCATABLE: Final = {Resource.CPU: TaskName.CPU_ALLOCATABLE, Resource.MEMOR
 
 
 def used_and_total(observation: Observation, resource: Resource) -> tuple[int | None, int]:
-    """Return the used and the total amount of the machine; the used amount is None if it is not known."""
+    """Return the machine's used and total amount of a resource; the used amount is None if not known."""
     node = observation.node
     if resource is Resource.CPU:
         return (None if node.cpu.millicores is None else int(node.cpu.millicores)), node.cpu_millicores
@@ -60,7 +61,7 @@ def used_and_total(observation: Observation, resource: Resource) -> tuple[int | 
 
 
 def to_release(observation: Observation, resource: Resource, threshold: int, lower: int | None) -> tuple[int, int]:
-    """The amount to release, 0 below the threshold, and percent of use; a lower bound above it does not count."""
+    """Return the amount to release, 0 below the threshold, and usage in percent; a `lower` above it is ignored."""
     amount, capacity = used_and_total(observation, resource)
     if amount is None or capacity <= 0:
         return 0, 0
@@ -70,7 +71,7 @@ def to_release(observation: Observation, resource: Resource, threshold: int, low
 
 
 def by_use(observation: Observation, thresholds: Thresholds, resource: Resource) -> Task | None:
-    """The task of a node that uses too much; None when it is off or not needed."""
+    """Return an eviction task if the node's usage exceeds the threshold; None if not, or if it is off."""
     highest = thresholds.evict_enabled_priority_threshold
     threshold, lower = bounds(thresholds, resource.value)
     if not thresholds.enable or threshold is None or highest is None:
@@ -86,13 +87,13 @@ def by_use(observation: Observation, thresholds: Thresholds, resource: Resource)
 
 
 def bounds(thresholds: Thresholds, measure: str) -> tuple[int | None, int | None]:
-    """Threshold and lower bound, percent; measure: of use ("cpu", "memory"), or of requests ("cpu_allocatable")."""
+    """Return threshold and lower bound in percent; `measure` "cpu" is usage, "cpu_allocatable" are requests."""
     threshold, lower = (getattr(thresholds, f"{measure}_evict_{name}_percent") for name in _BOUNDS)
     return threshold, lower
 
 
 def by_allocatable(observation: Observation, thresholds: Thresholds, resource: Resource) -> Iterator[Task]:
-    """Tasks of mid and batch whose requests exceed the threshold: down to the lower bound, by pods that opted in."""
+    """Yield tasks that reduce mid or batch requests above the threshold to the lower bound, by pods that opted in."""
     highest = thresholds.allocatable_evict_priority_threshold
     threshold, lower = bounds(thresholds, f"{resource.value}_allocatable")
     if not thresholds.enable or threshold is None or highest is None:
@@ -116,7 +117,7 @@ def by_allocatable(observation: Observation, thresholds: Thresholds, resource: R
 
 
 def withdrawn_classes(observation: Observation, thresholds: Thresholds) -> Iterator[Verdict]:
-    """Classes that pods hold and the node does not offer, where that would count."""
+    """Yield a verdict for each class with a threshold that pods request and the node does not offer now."""
     for resource in Resource:
         if not thresholds.enable or bounds(thresholds, f"{resource.value}_allocatable")[0] is None:
             continue
@@ -135,7 +136,7 @@ def _belongs_to_class(cls: PriorityClass, pod: PodSpec) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class MemoryTrend:
-    """The available memory in the previous tick; None = no previous tick."""
+    """The available memory in the previous tick; None if there was none."""
 
     available_bytes: int | None = None
 
@@ -143,7 +144,7 @@ class MemoryTrend:
 def best_effort_memory(
     observation: Observation, thresholds: Thresholds, trend: MemoryTrend, settings: BestEffortSettings
 ) -> tuple[Task | None, MemoryTrend]:
-    """The task, None when there is enough memory; and what to remember."""
+    """Return a task that evicts best-effort pods, None if there is enough memory, and the state for the next tick."""
     after = MemoryTrend(observation.node.memory_available_bytes)
     threshold, lower = bounds(thresholds, Resource.MEMORY.value)
     if not thresholds.enable or threshold is None or observation.node.memory_total_bytes <= 0:

@@ -1,20 +1,20 @@
-"""Who is evicted, for how much, and in which order: what CPU and memory evictions have in common. Pure.
+"""Which pods are evicted, for which amount and in which order: what CPU and memory evictions share. Pure.
 
-A task names an amount to release, its candidates in order, and in which measure a pod counts. Tasks share credits: what
-leaves already, what an earlier task chose, and what a task chooses itself, all count; a task stops as soon as its
-amount is covered, and never chooses a pod that frees nothing of it. After an eviction for CPU or for memory no new one
-is chosen for that resource until its cool-down is over. A pod whose eviction was requested counts as leaving for
-`pending_seconds`; if it is still there then, it is passed over for as long again, so that a pod which does not leave
-does not stand in the way. A pod that leaves for another reason counts for as long, too: its grace period may be an
-hour, and a container that the kernel cannot end keeps its memory. One whose eviction was refused (a disruption budget)
-frees nothing: it counts as never requested, begins no cool-down, and is passed over until it may be asked again, so
-that the next one is chosen in the very tick that knows of the refusal. While its task is there and may still take it, a
-chosen pod is named in every tick.
+A task names an amount to release, its candidates in order, and how to measure a pod. Pods that are already leaving,
+that an earlier task chose, or that this task chose are credited to a task; it stops once its amount is covered, and
+never chooses a pod that frees nothing of it. After an eviction for CPU or memory, no new pod is chosen for that
+resource until its cool-down is over. A pod whose eviction was requested counts as leaving for `pending_seconds`; if it
+is still there then, it is skipped for as long again, so that a pod that does not leave does not block others. A pod
+that leaves for another reason counts for the same time: its grace period may be an hour, and a container that the
+kernel cannot end keeps its memory. A pod whose eviction was refused (a disruption budget) frees nothing: it counts as
+never requested, starts no cool-down, and is skipped until it may be requested again, so that another pod is chosen in
+the tick that learns of the refusal. A chosen pod is named in every tick while its task exists and may still evict it.
 
-Never candidates: pods that leave or ended, made from a file on the node, of a DaemonSet (it would be back at once),
-that reserve capacity, or with `koordinator.sh/eviction-enabled: "false"`. Tasks outside best effort take only pods with
-that label "true". `koordinator.sh/eviction-policy` limits which tasks may take a pod; unreadable, none may.
-Order by `koordinator.sh/eviction-priority` (missing or bad = 0), priority, sub-priority: Koordinator's koordlet.
+Never candidates: pods that are leaving or have ended, were made from a file on the node, belong to a DaemonSet (which
+would recreate them at once), reserve capacity, or have `koordinator.sh/eviction-enabled: "false"`. Tasks outside best
+effort evict only pods with that label "true". `koordinator.sh/eviction-policy` limits which tasks may evict a pod; if
+unreadable, none may. The order is by `koordinator.sh/eviction-priority` (missing or invalid = 0), priority,
+sub-priority: Koordinator's koordlet.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ BANDS: Final = {PriorityClass.MID: Band.MID, PriorityClass.BATCH: Band.BATCH}
 
 
 class TaskName(StrEnum):
-    """The name of an eviction task, as in the annotation eviction-policy; the last is ours."""
+    """The name of an eviction task, as in the annotation eviction-policy; `Interference` is our addition."""
 
     BE_CPU = "BECPUEvict"
     CPU = "CPUEvict"
@@ -71,17 +71,16 @@ class TaskName(StrEnum):
 
     @property
     def resource(self) -> Resource:
-        """The resource that the task releases, and whose cool-down an eviction by it begins."""
+        """The resource that the task releases, whose cool-down starts with an eviction."""
         return Resource.MEMORY if "Memory" in self.value else Resource.CPU
 
 
 @dataclass(frozen=True, slots=True)
 class EvictionCandidate:
-    """A pod with what it would free, in millicores and bytes; uses are None without a figure.
+    """A pod with what its eviction would free, in millicores and bytes; `uses` has None for what is not measured.
 
-    Memory is what is resident (anonymous), because page cache is available without an eviction; where that is not
-    measured, the working set. requests: of its class' own resources (batch-cpu, mid-memory ...), 0 for classes that
-    have none.
+    Memory is the resident (anonymous) memory, because page cache is available without an eviction; if not measured, the
+    working set. `requests` are of its class' own resources (batch-cpu, mid-memory ...), 0 for other classes.
     """
 
     pod: PodSpec
@@ -89,7 +88,7 @@ class EvictionCandidate:
     requests: Mapping[Resource, int]
 
     def use(self, resource: Resource) -> int:
-        """Return the pod's usage of a resource, 0 where none is known."""
+        """Return the pod's usage of a resource; 0 if not known."""
         return self.uses.get(resource) or 0
 
 
@@ -98,7 +97,7 @@ Measure = Callable[[EvictionCandidate], int]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Release `amount` of what `measure` gives; counts: whether a leaving pod frees something of it at all."""
+    """A demand to release `amount` as given by `measure`; `counts` says whether a leaving pod frees any of it."""
 
     name: TaskName
     resource: Resource
@@ -122,9 +121,9 @@ class RequestedEviction:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """Earlier choices: pods whose eviction was requested, and the time of the last one before them by resource.
+    """Earlier evictions: the requested ones, and per resource the time of the last one before them.
 
-    leaving_since: when each pod (by uid) was first seen to be deleted, whoever asked for it; monotonic seconds.
+    `leaving_since`: when each pod (by uid) was first seen to be deleted, by whomever; monotonic seconds.
     """
 
     told: tuple[RequestedEviction, ...] = ()
@@ -132,12 +131,12 @@ class Choices:
     leaving_since: Mapping[str, float] = field(default_factory=dict)
 
     def is_leaving(self, pod: PodSpec, at_seconds: float, settings: BestEffortSettings) -> bool:
-        """Return whether a pod is being deleted and what it uses may be counted on to end soon."""
+        """Return whether a pod is being deleted and its usage can be expected to end soon."""
         return pod.deleting and at_seconds - self.leaving_since.get(pod.uid, at_seconds) < settings.pending_seconds
 
 
 def candidate(pod: PodReading) -> EvictionCandidate:
-    """Measured use and requested reclaimed capacity of a pod, as `EvictionCandidate` has them."""
+    """Return a pod with its measured usage and its mid or batch requests."""
     cpu = pod.group.cpu.millicores if pod.group else None
     read = pod.group.memory if pod.group else None
     memory = None if read is None else read.anon or read.working_set
@@ -146,10 +145,10 @@ def candidate(pod: PodReading) -> EvictionCandidate:
 
 
 def requested(pod: PodSpec, resource: Resource) -> int:
-    """The pod's batch-* or mid-* request, by its class, as a scheduler counts it; 0 for a pod of another class.
+    """Return the pod's batch-* or mid-* request, as a scheduler counts it; 0 for a pod of another class.
 
-    Native sidecars count beside the containers, init containers where one needs more than these. A container without
-    the request counts its limit, as Kubernetes defaults extended resources.
+    Native sidecars count in addition to the containers, init containers only if one needs more than these. A container
+    without the request counts its limit, as Kubernetes defaults extended resources.
     """
     band = BANDS.get(pod.effective_priority)
     if band is None:
@@ -159,7 +158,7 @@ def requested(pod: PodSpec, resource: Resource) -> int:
 
 
 def evictable(pod: PodSpec) -> bool:
-    """Return whether any task may choose the pod; false for pods that the module names as never candidates."""
+    """Return whether any task may choose the pod; False for pods that the module excludes."""
     return (
         pod.phase in ("Running", "Pending")
         and not (pod.deleting or pod.static)
@@ -170,7 +169,7 @@ def evictable(pod: PodSpec) -> bool:
 
 
 def is_eviction_allowed(pod: PodSpec, task: TaskName) -> bool:
-    """Return whether the pod's annotation allows this task to evict it; without an annotation every task may."""
+    """Return whether the pod's annotation allows this task to evict it; without the annotation every task may."""
     text = pod.annotations.get(EVICTION_POLICY_ANNOTATION)
     try:
         return text is None or task.value in msgspec.json.decode(text, type=list[str])
@@ -184,12 +183,12 @@ def opted_in(pod: PodSpec, highest_priority: int) -> bool:
 
 
 def priority_value(pod: PodSpec) -> int:
-    """spec.priority, else its class' default."""
+    """Return spec.priority, or the default of the pod's priority class."""
     return pod.priority or DEFAULT_PRIORITIES[pod.effective_priority]
 
 
 def rank(pod: PodSpec) -> tuple[int, int, int]:
-    """Return the order of eviction outside best effort: lower first."""
+    """Return the sort key for evictions outside best effort; the lowest is evicted first."""
     value, annotated = priority_value(pod), 0
     with contextlib.suppress(ValueError):  # a 32-bit number; one that is unreadable or out of range counts as 0
         annotated = int(pod.annotations.get(EVICTION_PRIORITY_ANNOTATION, "0"))
@@ -198,14 +197,14 @@ def rank(pod: PodSpec) -> tuple[int, int, int]:
 
 
 def best_effort_only(pod: PodSpec) -> bool:
-    """Labelled BE: a pod of plain Kubernetes is never evicted as best effort."""
+    """Return whether the pod is labelled BE; an unlabelled BestEffort pod is never evicted as best effort."""
     return pod.qos_class is QosClass.BE
 
 
 def choose(
     tasks: Sequence[Task], observation: Observation, before: Choices, settings: BestEffortSettings
 ) -> tuple[tuple[Evict, ...], Choices]:
-    """Return the pods to evict now, tasks in this order, and what to remember."""
+    """Return the pods to evict now, for the tasks in this order, and the state for the next tick."""
     refused, now, pods = refused_uids(observation), observation.at_seconds, observation.pods
     asked = [request for request in before.told if request.eviction.uid not in refused and request.at_seconds <= now]
     # While the pod is there, up to twice the time that it may take; a clock that went back forgets.
@@ -239,7 +238,7 @@ def choose(
 
 
 def refused_uids(observation: Observation) -> set[str]:
-    """Pods that are not asked to leave now, because their eviction was refused."""
+    """Return the uids of pods whose eviction was refused and may not be requested again yet."""
     now = observation.at_seconds
     return {uid for uid, refusal in observation.eviction_refusals.items() if now < refusal.until_seconds}
 
@@ -255,7 +254,7 @@ def _last_seconds(requested: Iterable[RequestedEviction], before: Mapping[Resour
 def _choose_victims(
     tasks: Iterable[Task], leaving: Sequence[EvictionCandidate], passed_over: set[str]
 ) -> list[tuple[Task, EvictionCandidate]]:
-    """Choose candidates task by task until each amount is covered; what leaves or was chosen before is credited."""
+    """Choose candidates task by task until each amount is covered; leaving and chosen pods are credited."""
     taken: list[tuple[Task, EvictionCandidate]] = []
     for task in tasks:
         freed = [*leaving, *(c for _, c in taken)]

@@ -1,1 +1,1 @@
-"""How best effort gives way to everybody else's CPU: how much it may use, and where."""
+"""Suppression: how much CPU best effort may use beside all other pods, and on which CPUs."""

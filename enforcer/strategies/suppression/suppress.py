@@ -1,28 +1,28 @@
-"""Best effort gives way to everybody else's CPU: first by weight, then by a target that follows their use.
+"""Best effort yields the CPU to all other pods: first by weight, then by a target that follows their usage.
 
-1. Protection. The best-effort tier has the smallest weight, so that it runs when nobody else wants to. This is what
-   keeps latency: a group under a quota still takes its slices at equal weight until the quota is used up. cpu.idle does
-   the same, but a kubelet then fails to update its QoS cgroups and to start again, because an idle group refuses the
-   weight that it writes; so it is a choice for nodes without one.
-2. Suppression. The tier as a whole is held at the target of `suppress_target`, by policy
-   - cpuset: at `suppress_cpuset`'s CPUs, in tier, pods and containers; under the kubelet's static CPU manager, which
+1. Protection. The best-effort tier has the smallest weight, so that it runs when no other pod needs the CPU. This is
+   what protects latency: a group under a quota still gets its slices at equal weight until the quota is used up.
+   cpu.idle does the same, but a kubelet then cannot update its QoS cgroups or start again, because an idle group
+   refuses the weight that it writes; so it is an option for nodes without a kubelet.
+2. Suppression. The tier as a whole is limited to the target of `suppress_target`, by policy
+   - cpuset: to `suppress_cpuset`'s CPUs, in tier, pods and containers; under the kubelet's static CPU manager, which
      owns the others, in containers only;
-   - cfsQuota: quota = max(millicores * 100 us, 2000 us), grown by at most 10 % of the machine's a round; not moved for
-     less than 1 % of the machine's, except down to 2000 us. CPUs of LSE pods, reserved ones and SYSTEM's are closed.
-   Shrinking is immediate. Off means no wants: everything goes back. At a threshold of 100 % nothing is to be kept free,
-   and weight already gives everybody else what they want: the target is then the machine but for what is reserved and
-   not used. A target that followed the others' use there could only throttle best effort for what they left between
-   two ticks, and on kernels before 6.18 a throttled task keeps the locks that it holds in the kernel.
-   For interference best effort runs on fewer CPUs under either policy, one at least: within a quota alone it would
-   still use every core at once until the quota is used up, and memory bandwidth with it. It grows step by step then.
-3. Starvation. A node where nobody is idle gives an idle tier nothing, for ever. Where the policy promises best effort a
-   share (cpuSuppressMinPercent) and it got less for `starve_seconds` although it wanted to run, it is lifted to the
-   weight that yields that share among its siblings, until the node has had idle CPU for as long. Others than its
-   siblings run too, so that this weight may yield less than was promised: it grows by what is missing, to LIFT_MOST.
+   - cfsQuota: quota = max(millicores * 100 us, 2000 us), raised by at most 10 % of the machine's per tick; not changed
+     by less than 1 % of the machine's, except down to 2000 us. CPUs of LSE pods, reservations and SYSTEM are excluded.
+   Reductions are immediate. If it is off, nothing is wanted and every value is restored. At a threshold of 100 % no CPU
+   must be kept free, and the weight already gives other pods what they need: the target is then the machine without
+   unused reservations. A target that followed the others' usage could then only throttle best effort for CPU time that
+   they leave between two ticks, and on kernels before 6.18 a throttled task keeps the kernel locks that it holds.
+   Against interference, best effort runs on fewer CPUs under either policy, at least one: with a quota alone it would
+   still use every core, and memory bandwidth, until the quota is used up. It then grows step by step.
+3. Starvation. On a node without idle CPU, an idle tier gets nothing. If the policy guarantees best effort a share
+   (cpuSuppressMinPercent), and it got less for `starve_seconds` although it had work, its weight is raised to the one
+   that gives that share among its siblings, until the node has had idle CPU for as long. Other processes run too, so
+   that weight may give less than was guaranteed: it grows by what is missing, up to LIFT_MOST.
 
-Without this tick's use of the machine the last target holds. Upstream compares a small quota with "none" (-1) as if it
-were a number, and may then not write it at all; here "none" is always followed by a quota.
-Source: Koordinator's koordlet, `cpusuppress`; protection and starvation are ours.
+If the machine's usage is not known in a tick, the last target stays. Koordinator compares a small quota with "none"
+(-1) as if it were a number, and may then not write it at all; here "none" is always followed by a quota.
+Source: Koordinator's koordlet, `cpusuppress`; protection and starvation are our additions.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ WANTING_PERCENT: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class SuppressState:
-    """The last wanted CPUs or quota (None = the other policy), and the state of starvation."""
+    """The last wanted CPUs or quota (None under the other policy), and the state of starvation."""
 
     cpus: int | None = None
     quota: int | None = None
@@ -97,7 +97,7 @@ class SuppressState:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Millicores that best effort may use, and why; None = not known in this tick. capped: for interference."""
+    """What best effort may use and why; `millicores` is None if not known in this tick, `capped`: for interference."""
 
     millicores: int | None
     why: str
@@ -106,7 +106,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Suppress:
-    """The strategy that holds best effort at its CPU target; without effects of its own."""
+    """The strategy that limits best effort to its CPU target."""
 
     settings: BestEffortSettings = field(default_factory=BestEffortSettings)
     name: str = NAME
@@ -118,7 +118,7 @@ class Suppress:
     def step(
         self, observation: Observation, policy: NodePolicy, state: SuppressState, cap_millicores: int | None = None
     ) -> Step[SuppressState]:
-        """Decide; cap_millicores: what interference leaves best effort, None = nothing found."""
+        """Return the tier's wants and the next state; `cap_millicores` is the cap for interference, or None."""
         tier = observation.best_effort_root
         if tier is None or not policy.thresholds.enable:
             return Step(StrategyPlan(), SuppressState())
@@ -159,7 +159,7 @@ class Suppress:
     def _target(
         self, observation: Observation, thresholds: Thresholds, use: NodeCpuDemand | None, cap: int | None
     ) -> Target:
-        """Millicores that best effort may use now, and why; None keeps the last setting. A cap only lowers them."""
+        """Return what best effort may use now and why; None keeps the last setting, a cap can only lower it."""
         if use is None:
             return Target(None, "the machine's usage is not known in this tick: limit kept")
         online, ahead = use.online, ""
@@ -178,13 +178,13 @@ class Suppress:
         return Target(with_least(free, use, thresholds), why, capped=cap is not None)
 
     def _weight_decides(self, thresholds: Thresholds) -> bool:
-        """Return whether the weight protects and nothing is to be kept free."""
+        """Return whether no CPU must be kept free and the CPU weight alone protects other pods."""
         return thresholds.cpu_suppress_threshold_percent == 100 and self.settings.protect != "none"
 
     def _protection(
         self, observation: Observation, tier: GroupReading, thresholds: Thresholds, state: SuppressState
     ) -> tuple[Want, ...]:
-        """The tier's weight or cpu.idle; lifted, the weight that yields its least share, times the factor."""
+        """Return the tier's weight or cpu.idle; if lifted, the weight for its guaranteed share, times the factor."""
         if self.settings.protect == "none":
             return ()
         if state.lifted:
@@ -205,10 +205,10 @@ class Suppress:
     def _starvation(
         self, observation: Observation, thresholds: Thresholds, use: NodeCpuDemand | None, state: SuppressState
     ) -> SuppressState:
-        """Lift the tier's weight after `starve_seconds` below the policy's least share, take it back as long after.
+        """Lift the tier's weight after `starve_seconds` below its guaranteed share; undo it after as long a relief.
 
-        Starved: it gets less than that, has work, and the node is busy or its tasks wait. Lifted on a busy node its
-        factor follows what it really gets (`lift_factor`).
+        The tier starves if it gets less than that, has work, and the node is busy or its tasks wait. While it is lifted
+        on a busy node, its factor follows what it really gets (`lift_factor`).
         """
         percent, limit = thresholds.cpu_suppress_min_percent, self.settings.starve_seconds
         if not percent or self.settings.protect == "none":
@@ -239,14 +239,14 @@ def _plan(wants: tuple[Want, ...], verdicts: tuple[Verdict, ...], target: Target
 
 
 def floor_shares(percent: int, siblings: int) -> int:
-    """Weight beside siblings of this weight in all that yields a share of `percent`."""
+    """Return the weight that yields `percent` of the CPU beside siblings with this total weight."""
     return min(max(math.ceil(siblings * percent / max(100 - percent, 1)), SHARES_MIN), SHARES_MAX)
 
 
 def lift_factor(before: float, got: float) -> float:
-    """The next factor of a lifted tier's weight; got: what it uses, in parts of what it was promised.
+    """Return the next factor of a lifted tier's weight; `got` is its usage divided by its guaranteed share.
 
-    Unchanged from 1 to LIFT_AIM squared: a weight that yields what was promised is not written anew each tick.
+    It stays unchanged from 1 to LIFT_AIM squared, so that a sufficient weight is not rewritten in each tick.
     """
     if 1 <= got <= LIFT_AIM**2:
         return before
@@ -255,7 +255,7 @@ def lift_factor(before: float, got: float) -> float:
 
 
 def quota_for(millicores: int, before: int, capacity_millicores: int, at_once: bool = False) -> int:
-    """The tier's next quota, microseconds per 100 ms, when the present one is `before` (NO_LIMIT = none)."""
+    """Return the tier's next quota in us per 100 ms, from the present quota `before` (NO_LIMIT = none)."""
     target_quota = max(millicores * MICROSECONDS_PER_MILLICORE, LEAST_QUOTA_MICROSECONDS)
     if before == NO_LIMIT:
         return target_quota
@@ -266,7 +266,7 @@ def quota_for(millicores: int, before: int, capacity_millicores: int, at_once: b
 
 
 def _kept_off(observation: Observation, tier: GroupReading) -> Iterator[Want]:
-    """Other CPUs than those that are nobody else's to use; nothing where there are none such, or no others."""
+    """Yield the CPUs outside those closed to best effort; nothing if none is closed, or all are."""
     closed = forbidden_cpus(observation.node, (p.spec for p in observation.pods)) & online_cpus(observation.node)
     open_cpus = online_cpus(observation.node) - closed
     if not closed or not open_cpus:
@@ -279,7 +279,7 @@ def _kept_off(observation: Observation, tier: GroupReading) -> Iterator[Want]:
 def _by_cpuset(
     observation: Observation, tier: GroupReading, target: Target, state: SuppressState
 ) -> tuple[int | None, tuple[Want, ...], tuple[Verdict, ...]]:
-    """(number of CPUs, wants, verdicts) of the best-effort tier by cpuset; an unknown target keeps the last number."""
+    """Return (number of CPUs, wants, verdicts) of the best-effort tier; an unknown target keeps the last number."""
     everything, before = len(observation.node.processors), state.cpus
     if before is None:  # CPUs that the tier has now; all if its list is empty, absent or unreadable
         before = everything
@@ -296,9 +296,9 @@ def _by_cpuset(
 
 
 def _groups(observation: Observation, tier: GroupReading, placed: bool = True) -> Iterator[GroupReading]:
-    """Cgroups whose CPUs are best effort's, from the tier down; placed: containers on CPUs of their own too.
+    """Yield the cgroups whose CPUs are best effort's, from the tier down; `placed`: also pods with their own CPUs.
 
-    Containers alone where one inside may have CPUs of the kubelet's or of a claim: the tier must have those too.
+    Only containers if one inside may have CPUs of the kubelet's or of a claim, which the tier must keep then.
     """
     node = observation.node
     inside = [p for p in observation.pods if p.spec.kube_qos is KubeQos.BEST_EFFORT]

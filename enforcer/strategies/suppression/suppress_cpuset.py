@@ -1,4 +1,4 @@
-"""Which CPUs best effort runs on: few, whole cores first, spread over sockets, none that belongs to LSE. Pure.
+"""The CPUs on which best effort runs: few, whole cores first, spread over sockets, none of LSE pods. Pure.
 
     count = max(ceil(target / 1 core), 2), growing by at most ceil(10 % of all CPUs) a round; shrinking at once
     from CPUs of LSR pods: count * lsr // (lsr + others); the rest from the others
@@ -6,9 +6,9 @@
           core, then CPU; single threads once fewer than two are wanted (in turn from the bucket after the last pair's)
           or no pair is left (from the first bucket)
 
-Source: Koordinator's koordlet, `cpusuppress`. Two differences, both where upstream has no good answer: without any LSR
-or other CPU it divides by zero, and with fewer CPUs than wanted it gives none at all, which the kernel refuses for a
-group with processes. Here best effort then gets what there is, and `Choice.short` says so.
+Source: Koordinator's koordlet, `cpusuppress`, with two differences: without any LSR or other CPU Koordinator divides by
+zero, and with fewer CPUs than wanted it gives none, which the kernel refuses for a group with processes. Here best
+effort then gets the CPUs that there are, and `Choice.short` says so.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The CPUs that best effort gets; short: why they are fewer than wanted or not free for it, else ""."""
+    """The CPUs for best effort; `short` says why they are fewer than wanted or belong to others, else ""."""
 
     cpus: Cpus
     short: str = ""
@@ -42,13 +42,13 @@ class Choice:
 
 
 def wanted_count(millicores: int, all_cpus: int, before: int, least: int = LEAST_CPUS) -> int:
-    """Return how many CPUs meet the target, starting from `before`; least: 1 if best effort disturbs others."""
+    """Return how many CPUs best effort needs for its target, growing from `before` in steps, but at least `least`."""
     target_count = max(math.ceil(millicores / MILLICORES_PER_CORE), least)
     return min(target_count, before + math.ceil(all_cpus * GROWTH_SHARE), max(all_cpus, 1))
 
 
 def choose(count: int, node: NodeReading, pods: Iterable[PodSpec]) -> Choice:
-    """`count` CPUs among those that best effort may use; every CPU when none is left for it."""
+    """Choose `count` of the CPUs that best effort may use; every CPU of the node if there is none."""
     pods = tuple(pods)
     forbidden = forbidden_cpus(node, pods)
     eligible = [p for p in node.processors if p.id not in forbidden]
@@ -65,7 +65,7 @@ def choose(count: int, node: NodeReading, pods: Iterable[PodSpec]) -> Choice:
 
 
 def take_cpus(count: int, among: Iterable[Processor]) -> list[int]:
-    """The first `count` CPUs in the order of the rule; all of them when there are fewer."""
+    """Return the first `count` CPUs in the order of the module's rule; all if there are fewer."""
     by_place: dict[tuple[int, int], list[Processor]] = {}
     for processor in sorted(among, key=lambda p: (p.core, p.id)):
         by_place.setdefault((processor.numa_node, processor.socket), []).append(processor)
@@ -85,6 +85,6 @@ def take_cpus(count: int, among: Iterable[Processor]) -> list[int]:
 
 
 def _in_turn(queues: list[list[_T]]) -> Iterator[_T]:
-    """One of each queue, again and again, until all are empty."""
+    """Yield one item of each queue in turn until all are empty."""
     for index in range(max(map(len, queues), default=0)):
         yield from (queue[index] for queue in queues if index < len(queue))

@@ -5,20 +5,20 @@
              - max(use of the system, reserved)
     result = max(target, capacity * minPercent / 100)          only where minPercent is set
 
-Whole millicores, each term cut off. Not best effort: label other than BE and Kubernetes QoS other than BestEffort. The
-system is what remains of the machine's use without pods and host applications; a cgroup whose pod is not known (yet)
-is therefore part of it, and never counts as best effort. Reserved: the larger of the annotation `reservation` and
+In whole millicores, each term rounded down. Not best effort: a label other than BE and a Kubernetes QoS class other
+than BestEffort. The system's usage is the machine's without that of pods and host applications; a cgroup of an unknown
+pod is therefore part of it, and never counts as best effort. Reserved: the larger of the annotation `reservation` and
 capacity - allocatable, before amplification. Without minPercent the result may be negative; each policy has its own
-least.
+minimum.
 
-Ahead of a predicted peak what the node's use is expected to rise by soon is kept free already now:
+Before a predicted peak, the amount by which the node's usage is expected to rise soon is already kept free:
 
     rise   = max(0, highest p95 of the half hours that the next `ahead_seconds` touch - p95 of the present half hour)
     online = max(online now, min(online now + rise, that highest p95))
 
-The forecast is of the whole node, best effort included; so its level says little of the online part, its rise does, and
-a rise of best effort's own only makes this more careful. A target made of it is never above the reactive one, whatever
-the forecast says: `online` is never below what it is now. Without a valid forecast it is the reactive one.
+The forecast is of the whole node, best effort included; so its level says little about the online part, but its rise
+does, and a rise of best effort itself only makes this more careful. Such a target is never above the reactive one,
+because `online` is never below its present value. Without a valid forecast it equals the reactive one.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _RESERVED_CPUS_ONLY: Final = "ReservedCPUsOnly"
 
 @dataclass(frozen=True, slots=True)
 class NodeCpuDemand:
-    """The CPU use of the node by user, millicores; no amount is negative."""
+    """The node's CPU usage by kind of user, in millicores; no amount is negative."""
 
     capacity: int
     latency_sensitive: int
@@ -59,7 +59,7 @@ class NodeCpuDemand:
 
     @property
     def online(self) -> int:
-        """Everything that best effort must leave capacity for."""
+        """The millicores that best effort must leave to pods, host applications and the system."""
         return self.latency_sensitive + max(self.system, self.reserved)
 
 
@@ -69,18 +69,18 @@ class _ReservationPolicy(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def headroom(capacity: CountT, online: CountT, percent: int) -> CountT:
-    """Return what the threshold leaves best effort, millicores, of a node or an array of nodes; may be negative."""
+    """Return what the threshold leaves to best effort, in millicores, of one node or an array; may be negative."""
     spare: CountT = capacity * percent // 100 - online
     return spare
 
 
 def suppressible(pod: PodSpec) -> bool:
-    """Return whether the pod's use counts as best effort's in the formula."""
+    """Return whether the pod's usage counts as best effort's in the formula."""
     return pod.qos_class is QosClass.BE or pod.kube_qos is KubeQos.BEST_EFFORT
 
 
 def demand(observation: Observation) -> NodeCpuDemand | None:
-    """CPU use by user, pods without a figure as system; None while the machine's own use is not known."""
+    """Return the CPU usage by kind of user; None if the machine's usage is not known."""
     if observation.node.cpu.millicores is None:
         return None
     apps = [(app.qos_class is QosClass.BE, app.group) for app in observation.host_applications]
@@ -93,16 +93,16 @@ def demand(observation: Observation) -> NodeCpuDemand | None:
 
 
 def with_least(millicores: int, use: NodeCpuDemand, thresholds: Thresholds) -> int:
-    """Not below the share that the policy leaves best effort in any case."""
+    """Return the amount, but at least the share that the policy guarantees to best effort."""
     percent = thresholds.cpu_suppress_min_percent
     return millicores if percent is None else max(millicores, use.capacity * percent // 100)
 
 
 def reserved_millicores(node: NodeReading) -> int:
-    """CPU that the node keeps for what is no pod, millicores; an annotation that cannot be read counts as none.
+    """Return the CPU that the node keeps for other processes than pods, in millicores.
 
-    The annotation `reservation` keeps its CPUs if it names any, else its amount of cpu, but with applyPolicy
-    ReservedCPUsOnly.
+    That is the CPUs that the annotation `reservation` names, else its amount of cpu unless applyPolicy is
+    ReservedCPUsOnly; an unreadable annotation counts as none. What the kubelet keeps counts if it is more.
     """
     capacity = node.capacity.get("cpu", 0)
     kubelet = capacity - machine_allocatable(node.allocatable, node.annotations).get("cpu", capacity)
@@ -116,14 +116,14 @@ def reserved_millicores(node: NodeReading) -> int:
 
 
 def _sum(groups: Iterable[GroupReading | None]) -> int:
-    """CPU use of the groups together, each cut to whole millicores; an unknown use counts as 0."""
+    """Return the CPU usage of all groups, each rounded down to millicores; an unknown usage counts as 0."""
     return sum(max(math.floor(group.cpu.millicores or 0), 0) for group in groups if group is not None)
 
 
 def online_ahead(
     online_millicores: int, forecast: NodeForecast | None, wall_seconds: float, ahead_seconds: float
 ) -> int:
-    """Use that best effort must leave capacity for, millicores; at least `online_millicores`."""
+    """Return the usage that best effort must leave capacity for soon, in millicores; at least the present one."""
     if forecast is None or forecast.step_seconds <= 0 or wall_seconds >= forecast.valid_until_seconds:
         return online_millicores
     first = _slot(forecast, wall_seconds)
