@@ -1,6 +1,6 @@
-"""Answers to refused requests: a page for people, JSON for scripts and callbacks. Pure.
+"""Responses to refused requests: a page for people, JSON for scripts and callbacks. Pure.
 
-The pages contain no script, so that they render when the content policy blocks everything else.
+The pages contain no script, so that they render under the strictest content security policy.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _LAUNCH_FORM: Final = """<form method="get"><label>Launch token
 
 
 class RefusedRequest(Exception):
-    """Why a request does not go on. again: it may, sent once more with the token that comes with the answer."""
+    """Why a request is refused. `again` means that the client may retry with the CSRF token in the response."""
 
     def __init__(self, status: int, message: str, fix: str = "", *, again: bool = False) -> None:
         super().__init__(message)
@@ -73,10 +73,10 @@ def refusal_response(
     token_form: bool = False,
     former_name: bool = False,
 ) -> Response:
-    """The refusal in the form that the client accepts: HTML for a page, else JSON. link: (label, address) that helps.
+    """Return the refusal as HTML for a browser that loads a page, else as JSON. `link` is a helpful (label, address).
 
-    token_form: what is missing is the launch token; the page has a field for it.
-    former_name: the page is open at the name of a process that has ended.
+    `token_form`: the launch token is missing, so the page has a field for it. `former_name`: the page was opened at the
+    host name of an earlier dashboard process.
     """
     if not wants_page(headers):
         document = {"error": _name(refused.status), "message": refused.words, "fix": refused.fix}

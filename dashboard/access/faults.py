@@ -1,4 +1,4 @@
-"""The answer to a request that failed: a request id, under which the log has the whole traceback.
+"""Responses to requests that failed: they give a request id, under which the log has the whole traceback.
 
 `Faults` is the innermost middleware: it runs inside Dash's own, which would answer 500 without a log.
 """
@@ -22,7 +22,7 @@ _log = structlog.get_logger(__name__)
 
 
 def request_id() -> str:
-    """Id of the request that is being answered; "" outside of one."""
+    """Return the id of the present request; "" outside of a request."""
     return str(structlog.contextvars.get_contextvars().get(REQUEST_ID, ""))
 
 
@@ -33,14 +33,13 @@ def fix() -> str:
 
 
 class Faults:
-    """ASGI middleware: an exception becomes a log record with its traceback, and an answer with the request's id."""
+    """ASGI middleware that logs an exception with its traceback and answers with the request's id."""
 
     def __init__(self, app: Any) -> None:
-        """Wrap the endpoints."""
         self._app = app
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
-        """Pass on; answer 404 for a path that no endpoint has, and 500 when nothing was answered yet."""
+        """Call the wrapped application; answer 404 for an unknown path, and 500 if it fails before it has answered."""
         if any(unicodedata.category(character) == "Cc" for character in scope.get("path", "")):
             # no address of ours has a line break, but a route matches in front of one at its end
             await unknown_file(front.headers_of(scope))(scope, receive, send)
@@ -66,13 +65,13 @@ class Faults:
 
 
 def unknown_file(headers: front.Headers) -> Response:
-    """A 404 for a file that no component library has."""
+    """Return a 404 for a file that no component library has."""
     refused = answers.RefusedRequest(404, "Nothing is served at this address.", f"Request {request_id()}.")
     return answers.refusal_response(refused, headers)
 
 
 def answer(headers: front.Headers) -> Response:
-    """A 500 as the asker reads it."""
+    """Return a 500 as HTML or JSON, whichever the client accepts."""
     if answers.wants_page(headers):
         return answers.refusal_response(answers.RefusedRequest(500, WORDS, fix()), headers)
     document = {"error": "InternalError", "message": WORDS, "fix": fix(), "request": request_id()}

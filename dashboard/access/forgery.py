@@ -1,7 +1,7 @@
-"""Tokens against requests that another site makes a browser send. Pure.
+"""Protection against requests that another site makes a browser send (CSRF). Pure.
 
-The token belongs to one browser session and one person; the page's script reads it from a cookie and sends it back in
-a header, which no other site can do. The headers Origin and Sec-Fetch-Site are checked as well.
+The token belongs to one browser session and one person; the page's script reads it from a cookie and sends it back in a
+header, which no other site can do. The headers Origin and Sec-Fetch-Site are checked as well.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 def token_of(key: bytes, session: str, person: str) -> str:
-    """The one token of this person in this session."""
+    """Return the CSRF token of a person in a browser session, which is always the same."""
     return hmac.new(key, f"{session}\0{person}".encode(), hashlib.sha256).hexdigest()
 
 
 def refusal(method: str, headers: Mapping[str, str], front: Front, expected: str, public_url: str = "") -> str:
-    """Why the request may be forged, in words; empty when it is not. expected: the session's token, "" without one."""
+    """Return why the request may be forged, or "". `expected` is the session's CSRF token, "" for a new session."""
     if method in SAFE:
         return ""
     if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):

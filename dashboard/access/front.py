@@ -1,7 +1,7 @@
-"""The request as the browser sent it, also behind a proxy: scheme, host, path, and the address of the peer.
+"""The request as the browser sent it, also behind a proxy: scheme, host, path and the client's address.
 
-Pure. Forwarded headers count only when the connection itself comes from a proxy that the settings trust; from any
-other peer they are ignored.
+Pure. Forwarded headers count only if the connection itself comes from a proxy that the settings trust; from any other
+peer they are ignored.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _HOST: Final = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{
 
 @dataclass(frozen=True, slots=True)
 class Front:
-    """The address as the browser has it; `host` with its port. by_proxy: a trusted proxy brought the request."""
+    """The request's address as the browser has it; `host` has the port, `by_proxy` means through a trusted proxy."""
 
     scheme: str
     host: str
@@ -39,12 +39,12 @@ class Front:
 
     @property
     def address(self) -> str:
-        """The path with its query."""
+        """The path with its query string."""
         return f"{self.path}?{self.query}" if self.query else self.path
 
     @property
     def origin(self) -> str:
-        """The origin in the form of a browser's header Origin: scheme and host."""
+        """The origin as a browser writes it in the header Origin: scheme and host."""
         return f"{self.scheme}://{self.host}"
 
     @property
@@ -54,16 +54,16 @@ class Front:
 
     @property
     def hostname(self) -> str:
-        """The host without its port, in lower case; empty when the header is anything but a host and a port.
+        """The host without its port, in lower case; "" if the header is anything but a host and a port.
 
-        A header that came twice, or one with a path or a name before an @, could be read in two ways.
+        A header that was sent twice, or one with a path or a name before an @, would be ambiguous.
         """
         found = _HOST.fullmatch(self.host)
         return found["name"].strip("[]").lower() if found else ""
 
 
 def headers_of(scope: Mapping[str, Any]) -> dict[str, str]:
-    """Header names in lower case; a repeated header is joined by commas, as HTTP has it."""
+    """Return the headers by lower-case name; values of a repeated header are joined by commas, as HTTP defines it."""
     by_name: dict[str, str] = {}
     for raw, value in scope["headers"]:
         name, text = raw.decode("latin-1").lower(), value.decode("latin-1")
@@ -72,18 +72,18 @@ def headers_of(scope: Mapping[str, Any]) -> dict[str, str]:
 
 
 def repeated_header_names(scope: Mapping[str, Any]) -> frozenset[str]:
-    """Header names that came more than once, in lower case."""
+    """Return the names of headers that were sent more than once, in lower case."""
     counts = Counter(raw.decode("latin-1").lower() for raw, _ in scope["headers"])
     return frozenset(name for name, count in counts.items() if count > 1)
 
 
 def networks(texts: Sequence[str]) -> tuple[Network, ...]:
-    """CIDRs, parsed once."""
+    """Parse CIDRs into networks."""
     return tuple(ip_network(text) for text in texts)
 
 
 def trusts(peer: str, trusted: Sequence[Network]) -> bool:
-    """Return whether the connection's own peer is one of the trusted proxies; an unknown peer is not."""
+    """Return whether the connection's own peer is a trusted proxy; False for an unreadable address."""
     try:
         address = ip_address(peer.partition("%")[0])
     except ValueError:
@@ -93,7 +93,7 @@ def trusts(peer: str, trusted: Sequence[Network]) -> bool:
 
 
 def front_of(scope: Mapping[str, Any], headers: Headers, trusted: Sequence[Network], base: str) -> Front:
-    """The request as the browser sent it. base: our base path, which a proxy that cuts it names in a header."""
+    """Return the request as the browser sent it; a proxy that strips our base path `base` names it in a header."""
     peer = (scope.get("client") or ("", 0))[0]
     by_proxy, path = trusts(peer, trusted), scope["path"]
     scheme, host = scope.get("scheme", "http"), headers.get("host", "")
@@ -111,9 +111,10 @@ def front_of(scope: Mapping[str, Any], headers: Headers, trusted: Sequence[Netwo
 
 
 def expected_host(front: Front, public_url: str, own_name: str = "") -> bool:
-    """Return whether the host is a loopback name, the loopback address that was connected to, or that of `public_url`.
+    """Return whether the host is a loopback name, our own loopback address, `own_name` or the host of `public_url`.
 
-    Any other host is a page that had its own name rebound to this address (DNS rebinding); an address cannot be.
+    Any other name may be a page that rebound its own name to this address (DNS rebinding); an IP address cannot be
+    rebound.
     """
     public = urlsplit(public_url).hostname if public_url else None
     name = front.hostname
@@ -121,7 +122,7 @@ def expected_host(front: Front, public_url: str, own_name: str = "") -> bool:
 
 
 def _is_own_address(front: Front, name: str) -> bool:
-    """Return whether a host is the loopback address on which we were reached, such as 127.0.0.2."""
+    """Return whether `name` is the loopback address that received the connection, such as 127.0.0.2."""
     try:
         return ip_address(name).is_loopback and ip_address(name) == ip_address(front.listener)
     except ValueError:

@@ -1,7 +1,7 @@
-"""EDGE: the ASGI middleware that authenticates and authorizes every request and adds the headers of its answer.
+"""EDGE: the ASGI middleware that authenticates and authorizes every request and adds security headers to its response.
 
-It covers every page, callback and endpoint except probes and metrics. A context variable carries the person to
-callbacks and endpoints, in whatever thread they run.
+It covers every page, callback and endpoint except probes and metrics. A context variable passes the person to callbacks
+and endpoints, whichever thread they run in.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ VISIT: Final = "cotenant.visit"
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """One request as the gate sees it. session: id of the browser's session; fresh: it has just been made."""
+    """One request as the gate sees it. `session` is the browser session's id; `fresh` means it was created just now."""
 
     front: Front
     headers: dict[str, str] = field(repr=False)
@@ -79,22 +79,22 @@ class Visit:
 
     @property
     def source(self) -> str:
-        """The peer's address and the request id, for the ledger."""
+        """The client's address and the request id, for the ledger."""
         return f"{self.front.peer} {self.request}".strip()
 
     @property
     def cookies(self) -> dict[str, str]:
-        """The cookies that the browser sent; of two with the same name the first, which belongs to the longer path."""
+        """The browser's cookies; of two with the same name the first, which belongs to the longer path."""
         return _cookies(self.headers)
 
 
 class Gate:
-    """Lets on who may; one per application."""
+    """The access control of one application: it lets a request pass only if the person is known and has a role."""
 
     def __init__(self, settings: AccessSettings, base: str, clock: Clock | None = None, launch: str = "") -> None:
-        """The keys are those of `access.session_key_file`, else this process's own.
+        """Take the signing keys from `access.session_key_file`, or generate keys for this process only.
 
-        launch: token of mode none; "" asks for none.
+        `launch` is the launch token of access mode none; "" requires no token.
         """
         self.settings = settings
         self.base = base
@@ -119,17 +119,17 @@ class Gate:
         self._who: ContextVar[Person | None] = ContextVar("cotenant_who", default=None)
 
     def serve(self, base: str, hashes: Sequence[str]) -> None:
-        """Let an application at or below our base path run the inline scripts of its pages, and its probes through."""
+        """Let the pages of an application at `base` run their inline scripts, and its probes pass without a login."""
         self._open |= {f"{base}{name}" for name in OPEN}
         self._policies[base] = headers.policy(hashes)
         self._still = (*self._still, f"{base}assets/", f"{base}_dash-component-suites/")
 
     def current_user(self) -> Person:
-        """The person of the current request; outside of one a person without any right."""
+        """Return the person of the present request; outside of a request, a person without any right."""
         return self._who.get() or Person("", (), IdentitySource.PROXY, ())
 
     def located(self, current_user: Callable[[], Person]) -> Callable[[], Person]:
-        """Return a function that adds the source of the current request to the person that `current_user` returns."""
+        """Return a function that adds the source of the present request to the person that `current_user` returns."""
 
         def person_asking() -> Person:
             here = self._who.get()
@@ -138,11 +138,11 @@ class Gate:
         return person_asking
 
     def token(self, visit: Visit) -> str:
-        """The session's token against forged requests."""
+        """Return the session's CSRF token."""
         return forgery.token_of(self._key, visit.session, visit.person.name if visit.person else "")
 
     def middleware(self, app: Any) -> Any:
-        """Wrap the application."""
+        """Wrap the application in this access control."""
 
         async def gate_request(scope: Scope, receive: Any, send: Send) -> None:
             if scope["type"] == "websocket":
@@ -200,7 +200,7 @@ class Gate:
             structlog.contextvars.unbind_contextvars(faults.REQUEST_ID)
 
     def _first_visit(self, request_front: Front, request_headers: dict[str, str]) -> Visit:
-        """Before it is known who it is."""
+        """Return the visit before its person is known."""
         sealed = _cookies(request_headers).get(SESSION, "")
         id_ = self.seals.open(SESSION, sealed) if sealed else None
         proof = self.launch.proof(request_front, request_headers, _cookies(request_headers))
@@ -279,7 +279,7 @@ class Gate:
         return bool(session.refresh_token) and due is not None and self.now_seconds() >= due
 
     def _renew_session(self, id_: str, session: Session) -> Session | None:
-        """The session with tokens that hold; None when the provider ended it or says it is somebody else's."""
+        """Return the session with valid tokens; None if the provider ended it or names another person."""
         assert self.provider is not None
         with session.lock:
             if not self._due(session) or not self.sessions.claim(id_, session):
@@ -307,7 +307,7 @@ class Gate:
             return session
 
     def _answer(self, refused: RefusedRequest, method: str, visit: Visit) -> Response:
-        """A redirect to the login for the browser of an unknown person; an error for everybody else."""
+        """Redirect an unknown person's browser to the login; return an error to everybody else."""
         login = f"{self.base}auth/login?next={quote(visit.front.address, safe='/')}" if self.provider else ""
         unknown = refused.status == 401 and login and answers.wants_page(visit.headers)
         if unknown and method == "GET" and not visit.bearer:
@@ -323,7 +323,7 @@ class Gate:
         return answers.refusal_response(refused, visit.headers, link, token_form=asks)
 
     def _with_headers(self, send: Send, visit: Visit, *, keep: bool) -> Send:
-        """Adds the headers of every answer, and with `keep` the session's cookies where the browser lacks them."""
+        """Return a `send` that adds security headers and, with `keep`, the session cookies that the browser lacks."""
         secure = visit.front.secure
         more = [*headers.always(secure=secure), ("X-Request-Id", visit.request)]
         private = self.settings.mode is not AccessMode.NONE and keep
@@ -347,7 +347,7 @@ class Gate:
         return sent
 
     def _cookies(self, visit: Visit, header_names: set[bytes]) -> Sequence[tuple[bytes, bytes]]:
-        """Cookies of the session that the browser does not have; none where a login sets its own."""
+        """Return the session cookies that the browser lacks; none if a login response sets its own."""
         if b"set-cookie" in header_names:
             return []
         cookies, token = [], self.token(visit)
@@ -375,7 +375,7 @@ def store_tokens(session: Session, claimed: ClaimedIdentity) -> None:
 
 
 def _request_address(request_front: Front) -> str:
-    """The address of a request, as a redirect names it: never one of another host."""
+    """Return a request's address for a redirect, never one on another host."""
     path = "/" + quote(request_front.path.lstrip("/"))
     return f"{path}?{request_front.query}" if request_front.query else path
 

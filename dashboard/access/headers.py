@@ -1,7 +1,7 @@
-"""Security headers of every answer: Content-Security-Policy, framing and the like. Pure.
+"""Security headers of every response: Content-Security-Policy, framing and the like. Pure.
 
-Scripts run by address from here, or by the hash of what our own page holds inline; nothing else does, so that a name
-or label that found its way into a page as markup would still not run.
+The browser runs only scripts loaded from this origin and inline scripts with a known hash, so that a name or label that
+got into a page as markup would still not run.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ HSTS: Final = ("Strict-Transport-Security", "max-age=31536000")
 
 
 def always(*, secure: bool) -> tuple[tuple[str, str], ...]:
-    """Headers of every answer. secure: the browser speaks https."""
+    """Return the headers of every response; `secure` means that the browser uses https."""
     return (*FIXED, HSTS) if secure else FIXED
 
 
 def policy(hashes: Sequence[str] = (), forms: Sequence[str] = ()) -> str:
-    """The Content-Security-Policy of our pages. Styles are inline because charts, grid and components write them so.
+    """Return the Content-Security-Policy of our pages; inline styles are allowed because charts and the grid need them.
 
-    hashes: of scripts that the page holds inline. forms: where a form may lead to beside the page's own origin.
+    `hashes` are those of the page's inline scripts; `forms` are further targets of a form, beside the page's own
+    origin.
     """
     scripts, targets = " ".join(["'self'", *hashes]), " ".join(["'self'", *forms])
     return (
@@ -42,14 +43,14 @@ def policy(hashes: Sequence[str] = (), forms: Sequence[str] = ()) -> str:
 
 
 def hashes_of(page: str) -> list[str]:
-    """Hashes of the scripts that a page holds inline, as a policy names them."""
+    """Return the hashes of a page's inline scripts, as written in a Content-Security-Policy."""
     return [
         f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" for script in inline(page)
     ]
 
 
 def inline(page: str) -> Iterable[str]:
-    """The inline scripts of a page that a browser would run."""
+    """Return the inline scripts of a page that a browser would run."""
     parser = _Scripts()
     parser.feed(page)
     parser.close()
@@ -57,7 +58,7 @@ def inline(page: str) -> Iterable[str]:
 
 
 class _Scripts(HTMLParser):
-    """Collects the text of inline scripts; data blocks (`application/json`) are not run."""
+    """A parser that collects the text of inline scripts, without data blocks (`application/json`), which do not run."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=False)

@@ -1,12 +1,12 @@
-"""The launch token of mode none: in the printed address at first, then in a cookie. Pure except for randomness.
+"""The launch token of access mode none: first in the printed address, then in a cookie. Pure except for randomness.
 
-On the loopback every user of the machine reaches the port, and would act with the kubeconfig of the user who runs the
-process. Only who reads its output knows the token. A browser changes it for a signed cookie at its first request; a
-script sends it as `Authorization: Bearer TOKEN`, or once as `?token=TOKEN` where it keeps cookies.
+Every user of the machine can reach a loopback port, and would act with the kubeconfig of the user who runs the process.
+Only those who read the process's output know the token. A browser exchanges it for a signed cookie at its first
+request; a script sends it as `Authorization: Bearer TOKEN`, or once as `?token=TOKEN` if it keeps cookies.
 
-A browser sends the cookies of 127.0.0.1 to every port there, whoever listens. The cookie therefore belongs to a name
-of this process alone, `RANDOM.localhost`, which browsers resolve to the loopback (RFC 6761, 6.3) and take for another
-site than any other name below `localhost`. Clients that may not resolve it keep the address that they asked.
+A browser sends the cookies of 127.0.0.1 to every port there, whoever listens. The cookie therefore belongs to a host
+name of this process only, `RANDOM.localhost`, which browsers resolve to the loopback (RFC 6761, 6.3) and treat as a
+different site from all other names below `localhost`. Clients that may not resolve it keep the address they used.
 """
 
 from __future__ import annotations
@@ -44,25 +44,25 @@ class Proof(Enum):
 
 
 def fresh_token(settings: AccessSettings) -> str:
-    """A token of 256 random bits; "" where people are known in another way, or the settings ask for none."""
+    """Return a token of 256 random bits; "" if people log in by other means, or the settings require no token."""
     return secrets.token_urlsafe(32) if settings.mode is AccessMode.NONE and settings.launch_token else ""
 
 
 def launch_url(url: str, base: str, token: str) -> str:
-    """The address to open: `url` without a path, the base path, and the token where there is one."""
+    """Return the address to open: `url` (without a path), the base path, and the token unless it is ""."""
     return f"{url}{base}?{PARAMETER}={quote(token)}" if token else f"{url}{base}"
 
 
 def without_token(query: str) -> str:
-    """A query string without the token, everything else as it came."""
+    """Return the query string without the token, otherwise unchanged."""
     return "&".join(part for part in query.split("&") if part.partition("=")[0] != PARAMETER)
 
 
 class Launch:
-    """The token of one process; "" asks for none."""
+    """The launch token of one process and the cookies that replace it; with the token "" nothing is required."""
 
     def __init__(self, token: str, seals: Seals) -> None:
-        """`seals` signs the cookie until the first logout."""
+        """Store the token; `seals` signs the cookies until the first logout."""
         self._token = token
         self._seals = seals
         self.name = f"cotenant-{secrets.token_hex(16)}{BELOW}" if token else ""
@@ -81,11 +81,11 @@ class Launch:
         return Proof.COOKIE if sealed and self._seals.open(_SEALED, sealed) is True else Proof.NONE
 
     def end(self) -> None:
-        """Log everybody out: no cookie that was made until now opens anything, the token still does."""
+        """Log everybody out: all earlier cookies become invalid, the token stays valid."""
         self._seals = Seals(secrets.token_bytes(32))
 
     def own_address(self, front: Front, headers: Mapping[str, str]) -> str:
-        """Return the address at which a browser keeps its cookie from other ports; "" if it stays at its own."""
+        """Return this process's own address, where no other port gets its cookie; "" if the browser cannot use it."""
         resolves = _RESOLVES.search(headers.get("user-agent", "")) is not None
         if not (self.name and resolves and front.hostname in LOOPBACK_NAMES) or front.by_proxy or front.secure:
             return ""
@@ -93,12 +93,12 @@ class Launch:
         return f"http://{self.name}:{port}" if port else f"http://{self.name}"
 
     def cookie(self) -> str:
-        """Value of the cookie that replaces the token after the first request."""
+        """Return the value of the cookie that replaces the token after the first request."""
         return self._seals.close(_SEALED, True)
 
     @staticmethod
     def cookie_name(front: Front) -> str:
-        """A name by port: browsers send a host's cookies to all its ports, and two dashboards may run."""
+        """Return a cookie name with the port: browsers send cookies to all ports, and two dashboards may run."""
         return f"cotenant_launch_{port_of(front)}"
 
     def _equals(self, text: str) -> bool:
@@ -106,6 +106,6 @@ class Launch:
 
 
 def port_of(front: Front) -> str:
-    """The port that the browser asked, as it wrote it; "" for none."""
+    """Return the port of the address that the browser requested; "" if it names none."""
     port = front.host.rpartition(":")[2]
     return port if port.isascii() and port.isdigit() else ""

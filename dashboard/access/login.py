@@ -1,4 +1,4 @@
-"""EDGE: endpoints of a login: begin, callback, logout; and the identity of the caller, for scripts.
+"""EDGE: the login endpoints: begin, callback, logout; and the identity of the caller, for scripts.
 
 A login begins with secrets in a signed cookie of the browser (state, nonce, PKCE verifier) and ends with a session of
 this process under a new id, which prevents session fixation.
@@ -23,7 +23,7 @@ from cotenant.dashboard.access.sessions import LOGIN, LOGIN_SECONDS, SESSION, Se
 
 
 def router(gate: Gate, current_user: Callable[[], Person], base: str) -> APIRouter:
-    """Below the base path of an application: auth/login, auth/callback, auth/logout, api/v1/me."""
+    """Return the router of auth/login, auth/callback, auth/logout and api/v1/me below the application's base path."""
     routes = APIRouter(prefix=base.rstrip("/"))
 
     @routes.get("/api/v1/me", summary="Who you are here, your roles, and the token that a write needs", tags=["access"])
@@ -118,7 +118,7 @@ def _callback(gate: Gate, provider: Provider, visit: Visit, params: Mapping[str,
 
 
 def safe_next(after: str, base: str) -> str:
-    """An address of ours to go to after a login; the base path for anything else."""
+    """Return `after` as the address to go to after a login if it is one of ours, else the base path."""
     plain = after.isprintable() and "\\" not in after and not after.startswith("//")
     return after if plain and after.startswith(base) and not after.startswith(f"{base}auth/") else base
 

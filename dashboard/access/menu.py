@@ -1,4 +1,4 @@
-"""The menu of the person in the frame: their name, their roles in words, and the way out. Pure."""
+"""The user menu in the top bar: the person's name, their roles in words, and the logout. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHOWN_NAMESPACES: Final = 5
 
 
 def menu(person: Person, settings: AccessSettings, base: str, *, launched: bool = False) -> Component:
-    """Closed it shows the name, open the roles and the way to log out. launched: by a launch token, in mode none."""
+    """Return the menu: the name, and when opened the roles and the logout; `launched`: entered by a launch token."""
     name = visible(person.name) or ("This machine" if person.way is IdentitySource.LOOPBACK else "Not logged in")
     groups = [html.P(f"Groups: {visible(', '.join(person.groups))}", className="panel-note")] if person.groups else []
     inside = [html.Strong(name), html.Ul([html.Li(role) for role in roles(person.grants)]), *groups]
@@ -35,13 +35,13 @@ def menu(person: Person, settings: AccessSettings, base: str, *, launched: bool 
 
 
 def initials(name: str) -> str:
-    """One or two letters for a name, of an address what stands before the @; "me" without a name."""
+    """Return one or two letters for a name (for an email address, of the part before the @); "me" without a name."""
     name_parts = re.findall(r"[^\W\d_]+", name.partition("@")[0])
     return "".join(word[0] for word in name_parts[:2]).upper() or "me"
 
 
 def roles(grants: Sequence[Grant]) -> list[str]:
-    """Roles as texts, the strongest first; viewer is left out beside another role."""
+    """Return the roles as texts, the strongest first; viewer is omitted beside another role."""
     order = list(Role)
     ranked = sorted(grants, key=lambda grant: -order.index(grant.role))
     shown = [grant for grant in ranked if grant.role is not Role.VIEWER] or ranked[:1]

@@ -1,7 +1,7 @@
-"""EDGE: the OpenID Connect provider: where to log in, tokens for a code, tokens renewed, and whether one is genuine.
+"""EDGE: the OpenID Connect provider: begin a login, exchange a code for tokens, renew tokens and verify them.
 
-Authorization code with PKCE (RFC 7636), state and nonce (OpenID Connect Core 1.0, 3.1). The discovery document
-and the keys are fetched on first use and cached, so that a dashboard starts while the provider is down.
+Authorization code with PKCE (RFC 7636), state and nonce (OpenID Connect Core 1.0, 3.1). The discovery document and the
+keys are fetched on first use and cached, so that a dashboard starts while the provider is down.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ ValueT = TypeVar("ValueT")
 
 
 class ProviderSilent(CotenantError):
-    """The provider did not answer, or not as one."""
+    """The provider did not answer, or answered something invalid."""
 
 
 class LoginRefused(CotenantError):
-    """A token, or the answer to a login, is not what it has to be."""
+    """A token, or the provider's answer to a login, is not valid."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoginAttempt:
-    """A login under way: where the browser goes, and what its answer is held against."""
+    """A login in progress: the provider's address to open, and the secrets that its answer is checked against."""
 
     url: str = field(repr=False)
     state: str = field(repr=False)
@@ -60,7 +60,7 @@ class LoginAttempt:
 
 @dataclass(frozen=True, slots=True)
 class ClaimedIdentity:
-    """The identity that verified tokens claim, in Unix seconds; id_token may be presented to the Kubernetes API."""
+    """The identity in verified tokens, until Unix time `ends_seconds`; the Kubernetes API may accept the id token."""
 
     name: str
     groups: tuple[str, ...]
@@ -70,14 +70,14 @@ class ClaimedIdentity:
 
 
 class _Cache(Generic[ValueT]):
-    """Keeps an answer of the provider; safe for many threads, of which one at a time asks.
+    """A cached answer of the provider. Thread-safe; one thread at a time sends a request.
 
-    The others go on with the last answer, so that a silent provider holds nobody up who needs no news, and strangers
-    cannot have it asked more often than each AGAIN_SECONDS.
+    The others continue with the last answer, so that a slow provider blocks nobody who does not need a new one, and
+    strangers cannot cause more than one request per AGAIN_SECONDS.
     """
 
     def __init__(self, fetch: Callable[[], ValueT], now: Callable[[], float]) -> None:
-        """Store how to ask; nobody is asked yet. now: monotonic, in seconds."""
+        """Store how to fetch the answer, without fetching it yet; `now` returns monotonic seconds."""
         self._fetch, self._now = fetch, now
         self._state, self._asking = threading.Lock(), threading.Lock()
         self._value: ValueT | None = None
@@ -85,9 +85,9 @@ class _Cache(Generic[ValueT]):
         self._error: Exception | None = None
 
     def get(self, most_seconds: float = KEPT_SECONDS) -> ValueT:
-        """Return the last answer, asking again if it is older than that; an older one while the provider is silent.
+        """Return the cached answer, fetched again if older than that; the old one if the provider does not answer.
 
-        Raises what the last attempt raised where there has been no answer yet.
+        Raise the error of the last attempt if there has been no answer yet.
         """
         known = self._usable_answer(most_seconds)
         if known is not None:
@@ -102,7 +102,7 @@ class _Cache(Generic[ValueT]):
             self._asking.release()
 
     def _usable_answer(self, most_seconds: float) -> ValueT | None:
-        """The answer that is to be used without asking; None: ask. Raises the error of a moment ago without one."""
+        """Return the answer to use without a request, None to send one; raise a recent error if there is no answer."""
         now = self._now()
         with self._state:
             if self._value is not None and now - self._fetched_at <= most_seconds:
@@ -134,16 +134,16 @@ class _Cache(Generic[ValueT]):
 
 
 class Provider:
-    """One provider, by its issuer. Safe for many threads."""
+    """An OpenID Connect provider, identified by its issuer. Thread-safe."""
 
     def __init__(self, settings: OidcSettings, now: Callable[[], float] = time.monotonic) -> None:
-        """Store the settings; the provider is not contacted yet. now: monotonic, in seconds."""
+        """Store the settings without contacting the provider yet; `now` returns monotonic seconds."""
         self._settings = settings
         self._about: _Cache[Mapping[str, Any]] = _Cache(self._fetch_document, now)
         self._keys: _Cache[KeySet] = _Cache(self._fetch_keys, now)
 
     def begin(self, redirect_uri: str) -> LoginAttempt:
-        """Begin a login with fresh secrets and return the provider's address for it."""
+        """Begin a login with fresh secrets and the provider's address to open."""
         state, nonce, verifier = (secrets.token_urlsafe(48) for _ in range(3))
         with self._session(redirect_uri) as session:
             where = self._endpoint("authorization_endpoint")
@@ -151,14 +151,14 @@ class Provider:
         return LoginAttempt(url, state, nonce, verifier)
 
     def finish(self, code: str, verifier: str, nonce: str, redirect_uri: str) -> ClaimedIdentity:
-        """Exchange a code for tokens and return whom they claim; LoginRefused when they are not of this login."""
+        """Exchange a code for tokens and return their identity; raise LoginRefused if they belong to another login."""
         with self._session(redirect_uri) as session:
             grant = {"grant_type": "authorization_code", "code": code, "code_verifier": verifier}
             tokens = self._token_exchange(session.fetch_token, self._endpoint("token_endpoint"), **grant)
         return self._claimed_identity(tokens, nonce)
 
     def renew(self, refresh_token: str) -> ClaimedIdentity | None:
-        """Tokens of a login that goes on; None when they hold no id token, LoginRefused when the provider ended it."""
+        """Renew the tokens; None if the answer has no id token. Raise LoginRefused if the provider ended the login."""
         with self._session("") as session:
             where = self._endpoint("token_endpoint")
             tokens = self._token_exchange(session.refresh_token, where, refresh_token=refresh_token)
@@ -168,12 +168,12 @@ class Provider:
         return claimed if claimed.refresh_token else _with_refresh(claimed, refresh_token)
 
     def bearer(self, token: str) -> ClaimedIdentity:
-        """Return the identity that a script's bearer token claims; raises LoginRefused for an invalid token."""
+        """Return the identity in a script's bearer token; raise LoginRefused for an invalid token."""
         claims = self._verify_token(token, [self._settings.client_id, *self._settings.audiences])
         return self._identity_of_claims(claims, token)
 
     def end_url(self) -> str:
-        """Return the address at which the provider ends its own session; empty when it names none."""
+        """Return the address that ends the provider's own session; "" if the provider names none."""
         return str(self._about.get().get("end_session_endpoint", ""))
 
     def _claimed_identity(self, tokens: Mapping[str, Any], nonce: str | None) -> ClaimedIdentity:
@@ -187,7 +187,7 @@ class Provider:
         return _with_refresh(claimed, str(tokens.get("refresh_token") or ""))
 
     def _verify_token(self, token: str, audiences: Sequence[str]) -> Mapping[str, Any]:
-        """The claims of a token: signature, issuer, audience, authorized party and times all hold."""
+        """Return a token's claims after checking signature, issuer, audience, authorized party and times."""
         registry = jwt.JWTClaimsRegistry(
             leeway=LEEWAY_SECONDS,
             iss={"essential": True, "value": self._settings.issuer},
@@ -213,7 +213,7 @@ class Provider:
         return claims
 
     def _not_for_us(self, claims: Mapping[str, Any], audiences: Sequence[str]) -> str:
-        """Why a token is for somebody else beside us (OpenID Connect Core 1.0, 3.1.3.7, 3 to 5); "" when it is not."""
+        """Return why a token is meant for others too (OpenID Connect Core 1.0, 3.1.3.7, 3 to 5); "" if only for us."""
         named = claims["aud"] if isinstance(claims["aud"], list) else [claims["aud"]]
         trusted = (self._settings.client_id, *self._settings.audiences)
         if foreign := [str(name) for name in named if name not in trusted]:
@@ -274,7 +274,7 @@ class Provider:
         return KeySet.import_key_set(self._fetch_json(self._endpoint("jwks_uri")))
 
     def _fetch_document(self) -> Mapping[str, Any]:
-        """The provider's metadata (OpenID Connect Discovery 1.0); ProviderSilent without, or for another issuer."""
+        """Return the provider's metadata (OpenID Connect Discovery 1.0); raise ProviderSilent for another issuer's."""
         issuer = self._settings.issuer
         document: Mapping[str, Any] = self._fetch_json(f"{issuer.rstrip('/')}/.well-known/openid-configuration")
         if document.get("issuer") != issuer:
@@ -297,7 +297,7 @@ class Provider:
 
 
 def claim(claims: Mapping[str, Any], name: str) -> Any:
-    """A claim by its name, else by a path of names with dots; None without."""
+    """Return a claim by its name, else by a dotted path of names; None if there is none."""
     if name in claims:
         return claims[name]
     value: Any = claims

@@ -1,7 +1,7 @@
-"""Who is logged in: sessions in this process, found by an id in a signed cookie. Tokens never leave the process.
+"""Login sessions in this process, found by an id in a signed cookie. Tokens never leave the process.
 
-A restart ends them all, and people log in again, mostly without noticing. `SharedSessions` keeps them beyond that, for
-several replicas. Safe for many threads.
+A restart ends them all, and people log in again, mostly without noticing. `SharedSessions` keeps them across restarts
+and replicas. Thread-safe.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LOGIN_SECONDS: Final = 600
 
 @dataclass(slots=True)
 class LoginRecord:
-    """One login as it is stored. Seconds are Unix time; renew_seconds: when its tokens are due, None: never."""
+    """One login as stored, in Unix seconds; its tokens are renewed at `renew_seconds` (None: never)."""
 
     name: str
     groups: tuple[str, ...]
@@ -43,7 +43,7 @@ class Session(LoginRecord):
 
 
 class Sessions:
-    """Logins by the id of their browser session; at most so many, the oldest ends for a new one."""
+    """Logins by the id of their browser session; above a maximum number, a new login ends the oldest."""
 
     blocking = False
     """Whether its methods wait for a store."""
@@ -56,7 +56,7 @@ class Sessions:
         self._held: OrderedDict[str, Session] = OrderedDict()
 
     def begin(self, session: Session) -> str:
-        """Keep it under a new id."""
+        """Store the login under a new id, and return the id."""
         id_ = fresh_id()
         with self._lock:
             self._held[id_] = session
@@ -65,7 +65,7 @@ class Sessions:
         return id_
 
     def of(self, id_: str) -> Session | None:
-        """The login of that id, if it has not ended."""
+        """Return the login with this id; None if it has ended or is unknown."""
         with self._lock:
             session = self._held.get(id_)
             if session is not None and self._now() >= session.ends_seconds:
@@ -74,7 +74,7 @@ class Sessions:
             return session
 
     def end(self, id_: str) -> Session | None:
-        """Forget it; what it was."""
+        """Remove the login and return it; None if it is unknown."""
         with self._lock:
             return self._held.pop(id_, None)
 
@@ -83,7 +83,7 @@ class Sessions:
         return True
 
     def keep(self, _id: str, _session: Session) -> None:
-        """Keep renewed tokens: the session itself holds them."""
+        """Store renewed tokens; here the session itself already has them."""
 
     def reread(self, id_: str) -> Session | None:
         """Return the login as other processes may have changed it; here the one of this process."""
@@ -91,18 +91,18 @@ class Sessions:
 
 
 class Seals:
-    """Signs what a cookie holds; for one use each, so that one cookie's value is nothing in another."""
+    """Signs the values of cookies, each for one use, so that a value is not valid in another cookie."""
 
     def __init__(self, key: bytes) -> None:
-        """The key is this process's own."""
+        """Store the signing key."""
         self._key = key
 
     def close(self, use: str, value: Any) -> str:
-        """The value as unforgeable text."""
+        """Return the value as a signed text for one use."""
         return str(URLSafeTimedSerializer(self._key, salt=use).dumps(value))
 
     def open(self, use: str, text: str, most_seconds: int | None = None) -> Any:
-        """Return the sealed value; None for a text that has no valid signature or is too old."""
+        """Return the value of a signed text; None if its signature is not valid or it is too old."""
         try:
             return URLSafeTimedSerializer(self._key, salt=use).loads(text, max_age=most_seconds)
         except BadData:
@@ -110,5 +110,5 @@ class Seals:
 
 
 def fresh_id() -> str:
-    """An unguessable id: 256 random bits."""
+    """Return an unguessable id of 256 random bits."""
     return secrets.token_urlsafe(32)

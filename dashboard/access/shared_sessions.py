@@ -1,11 +1,11 @@
 """EDGE: logins that several replicas of the dashboard share: one encrypted file each, in a folder or a bucket.
 
-Names are the time at which a login ends and a digest of its id, so that a replica removes what has ended without
-reading it. Contents are encrypted with a key that only the dashboards have (`SessionKeys`) and that is another for each
-id: who reads the files learns no token, and who copies one over another's gets an unreadable one. A login that ended
-leaves a file that says so until it would have ended by itself, so that the former content put back lives no more. A
-replica keeps what it read for REREAD_SECONDS, and goes on with it while the store is away. Renewed tokens that the
-store did not take stay in the copy, and are stored at the next request after that.
+A file's name is the time at which its login ends and a digest of its id, so that a replica removes ended logins without
+reading them. Contents are encrypted with a key that only the dashboards have (`SessionKeys`), different for each id:
+whoever reads the files gets no token, and a file copied over another one is unreadable. A login that was ended leaves a
+marker file until its regular end, so that restoring its former content does not revive it. A replica uses what it read
+for REREAD_SECONDS, and longer while the store is unavailable. Renewed tokens that could not be stored stay in its copy
+and are stored at a later request.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ _log = structlog.get_logger(__name__)
 
 
 class SessionKeys:
-    """Keys that are the same in all replicas, each for one use; from a file that only they can read."""
+    """Keys that all replicas share, derived for one use each from a file that only they can read."""
 
     def __init__(self, file: str) -> None:
-        """SettingsError for a file that cannot be read or holds fewer than 32 bytes.
+        """Read the file; raise SettingsError if it cannot be read or has fewer than 32 bytes.
 
-        A newline at the end of a text is no part of the key. Random bytes may begin or end like white space: they are
-        taken whole where they would be too few without.
+        Surrounding white space is not part of the key, except in binary content that would be shorter than 32 bytes
+        without it.
         """
         try:
             content = Path(file).read_bytes()
@@ -62,12 +62,12 @@ class SessionKeys:
             raise SettingsError(f"access.session_key_file {file} holds {len(self._secret)} bytes", fix=fix)
 
     def of(self, use: str) -> bytes:
-        """The key for one use: 32 bytes."""
+        """Return the key for one use, 32 bytes."""
         return hmac.new(self._secret, f"cotenant {use}".encode(), hashlib.sha256).digest()
 
 
 class _Copy:
-    """Our copy of a login: its mark, when it was read (monotonic seconds); unsaved: the store has older tokens."""
+    """This replica's copy of a login, with its version mark and read time; `unsaved`: the store has older tokens."""
 
     def __init__(self, session: Session, mark: str, unsaved: bool = False) -> None:
         self.session, self.mark, self.unsaved, self.read_seconds = session, mark, unsaved, time.monotonic()
@@ -76,7 +76,7 @@ class _Copy:
 
 
 class SharedSessions(Sessions):
-    """Logins by the id of their browser session, the same for every replica."""
+    """Logins by the id of their browser session, shared by all replicas."""
 
     blocking = True
 
@@ -93,7 +93,7 @@ class SharedSessions(Sessions):
         """Until when (monotonic seconds) the store is not asked, and what it failed with."""
 
     def begin(self, session: Session) -> str:
-        """Store it under a new id; StoreError when the store does not take it."""
+        """Store the login under a new id and return the id; raise StoreError if the store fails."""
         id_ = f"{int(session.ends_seconds):012d}.{fresh_id()}"
         # Remove logins that have ended, and the one that ends first when there are too many.
         names = [name for name in self._folder.names() if name[:12].isdigit()]
@@ -106,9 +106,10 @@ class SharedSessions(Sessions):
         return id_
 
     def of(self, id_: str) -> Session | None:
-        """The login of that id, if it has not ended; as it was read a moment ago while the store is away.
+        """Return the login with this id, None if it has ended; this replica's copy while the store is unavailable.
 
-        StoreError while it is away for a login that this replica has not read: at once where that is known already.
+        Raise StoreError while the store is unavailable if this replica has no copy: at once if an earlier request
+        failed.
         """
         name, copy = _name(id_), self._copies.get(id_)
         if not name or (copy is not None and self._now() >= copy.session.ends_seconds):
@@ -132,7 +133,7 @@ class SharedSessions(Sessions):
             copy.reading.release()
 
     def end(self, id_: str) -> Session | None:
-        """Remove it; what it was."""
+        """Remove the login and return it; None if it is unknown."""
         if not (name := _name(id_)):
             return None
         session = self.of(id_)
@@ -166,7 +167,7 @@ class SharedSessions(Sessions):
         return True
 
     def keep(self, id_: str, session: Session) -> None:
-        """Store renewed tokens; later, when the store does not take them now: the provider takes no old ones."""
+        """Store renewed tokens, or retry later if the store fails, because the provider rejects the old ones."""
         copy = self._copies.get(id_)
         if copy is None:
             return
@@ -206,7 +207,7 @@ class SharedSessions(Sessions):
         return copy.session
 
     def _save(self, id_: str, copy: _Copy) -> None:
-        """Store renewed tokens that the store did not take before; not while they are renewed again."""
+        """Store renewed tokens that could not be stored before, unless they are just being renewed again."""
         if not copy.unsaved or not copy.session.lock.acquire(blocking=False):
             return
         try:
@@ -223,7 +224,7 @@ class SharedSessions(Sessions):
 
     @contextmanager
     def _watch_store(self) -> Iterator[None]:
-        """Remember that the store did not answer, or that it does again."""
+        """Record whether the store answers within this context."""
         try:
             yield
         except StoreConflict:
@@ -234,7 +235,7 @@ class SharedSessions(Sessions):
         self._away = None
 
     def _failure(self) -> StoreError | None:
-        """Return the error with which the store failed a moment ago, or None."""
+        """Return the store's error if it failed within the last AWAY_SECONDS, else None."""
         away = self._away
         return away[1] if away is not None and time.monotonic() < away[0] else None
 
@@ -242,7 +243,7 @@ class SharedSessions(Sessions):
         return Fernet(urlsafe_b64encode(hmac.new(self._key, id_.encode(), hashlib.sha256).digest()))
 
     def _decrypt_record(self, id_: str, content: bytes) -> LoginRecord | None:
-        """None, and a line in the log, for what another key has encrypted, or this one for another id."""
+        """Return the record; None, with a log line, if it was encrypted with another key or for another id."""
         try:
             return msgspec.json.decode(self._fernet(id_).decrypt(content), type=LoginRecord)
         except (InvalidToken, *UNDECODABLE):
@@ -265,7 +266,7 @@ class SharedSessions(Sessions):
 
 
 def _name(id_: str) -> str:
-    """File of an id; "" for an id of a browser that never logged in."""
+    """Return the file name for an id; "" for the id of a browser that never logged in."""
     ends, dot, _ = id_.partition(".")
     is_of_login = dot and len(ends) == 12 and ends.isascii() and ends.isdigit()
     return f"{ends}-{hashlib.sha256(id_.encode()).hexdigest()}" if is_of_login else ""

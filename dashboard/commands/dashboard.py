@@ -1,4 +1,4 @@
-"""`cotenant dashboard`: the results of the last scan in the browser, and with --act what to do about them."""
+"""`cotenant dashboard`: the results of the last scan in the browser, and with --act the actions on them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ app = new_app()
 
 @dataclass(frozen=True, slots=True)
 class Replays:
-    """Replays of stored histories. The command line names who makes them: `cotenant.cli.registry.PROVIDERS`."""
+    """The service that replays stored histories; `cotenant.cli.registry.PROVIDERS` names its implementation."""
 
     begin: Callable[[CliSession, Store], AbstractContextManager[ReplayJob]]
     """Replays a store in the background, after each scan and at most once a day, as long as the context lasts."""
@@ -69,10 +69,10 @@ def dashboard(
     kubeconfig: Annotated[str | None, typer.Option(metavar="FILE", help="With --act: path of the kubeconfig.")] = None,
     context: Annotated[str | None, typer.Option(metavar="NAME", help="With --act: context of the kubeconfig.")] = None,
 ) -> None:
-    """Serve the pages of the last scan's results, read-only unless --act. Newer results appear by themselves.
+    """Serve the pages of the last scan's results, read-only unless --act is given. Newer results appear automatically.
 
-    Where the store holds several clusters and none is named, all are served, with a switch in the top bar.
-    After a scan, and at most once a day, the history is replayed for *Try a risk*, by a process of low priority.
+    If the store holds several clusters and none is named, all are served, with a switch in the top bar. After a scan,
+    and at most once a day, a low-priority process replays the history for *Try a risk*.
     """
     from cotenant.base.process.in_hand import keep_notes
     from cotenant.changes.access import grants
@@ -97,7 +97,7 @@ def dashboard(
 
 
 def _first_stores(url: str) -> list[Store]:
-    """Return the stores of all clusters; where there is none yet, once a recorder or a scan has begun one."""
+    """Return the stores of all clusters; wait until a recorder or a scan has written the first files."""
     if is_empty(url):
         message(
             f"waiting: nothing is stored at {url} yet. `cotenant serve recorder` or `cotenant scan` writes the first "
@@ -109,10 +109,10 @@ def _first_stores(url: str) -> list[Store]:
 
 
 def _named_store(settings: SettingSections, cluster: str) -> Store:
-    """Return the store of the named cluster; in a pod, or an empty store, also before anything is in it.
+    """Return the named cluster's store; in a pod, or if nothing is stored at all, even before it has any results.
 
-    Its page says so then. In a pod the name is the installation's, and the recorder or the first scan starts at the
-    same time as the dashboard. Beside other clusters a name without results is a mistake: NoData says which there are.
+    Its page then says that there are no results. In a pod the recorder or the first scan starts at the same time as the
+    dashboard. Otherwise a name without results is a mistake: NoData lists the clusters that exist.
     """
     from cotenant.base.store import Store
     from cotenant.base.store.buckets import INTERACTIVE
@@ -132,10 +132,10 @@ class ServedCluster:
 
 
 def _cluster_of(session: CliSession, flags: Mapping[str, Any], store: Store, *, several: bool) -> ServedCluster:
-    """The cluster of a store with its settings, and services to act on it unless the dashboard is read-only.
+    """Return a store's cluster with its settings and, unless the dashboard is read-only, its services to act.
 
-    A cluster is acted on through its own kubeconfig context alone; one of `several` without such a context is only
-    shown, and a note says so. flags: settings that the command's options give, by path.
+    A dashboard of several clusters acts on each only through the kubeconfig context that the settings name for it;
+    without one the cluster is read-only, and a note says so. `flags` has settings from command options, by path.
     """
     if several:
         loaded = session.of_cluster(store.cluster).read(flags)
@@ -156,7 +156,7 @@ def _cluster_of(session: CliSession, flags: Mapping[str, Any], store: Store, *, 
 
 
 def action_services(settings: SettingSections, store: Store) -> dict[str, Any]:
-    """Services that let a dashboard act, and the local person if there is no login."""
+    """Return the services by which a dashboard acts, and the local person if there is no login."""
     from cotenant.autopilot.service import autopilot_service_of
     from cotenant.changes.access.configured_service import change_service_of
     from cotenant.changes.access.kubeconfig_access import at_this_machine, door_of
@@ -179,7 +179,7 @@ def action_services(settings: SettingSections, store: Store) -> dict[str, Any]:
 
 
 def serve_stores(parts: Sequence[ServedCluster], ready: Callable[[str], None]) -> None:
-    """Serve stores until interrupted, which is the way to end it; `ready` gets the address once it answers."""
+    """Serve the clusters until interrupted (Ctrl-C); call `ready` with the address once the server answers."""
     from cotenant.base.json_documents.json_decoders import make_ready
     from cotenant.dashboard.access import launch
     from cotenant.dashboard.app import serve
@@ -193,7 +193,7 @@ def serve_stores(parts: Sequence[ServedCluster], ready: Callable[[str], None]) -
 
 
 def application(parts: Sequence[ServedCluster], token: str = "") -> Any:
-    """The ASGI application of one cluster, or of several behind one login; token: of the first visit in mode none."""
+    """Return the ASGI application of one cluster, or of several behind one login; `token` is the launch token."""
     from cotenant.dashboard.access.gate import Gate
     from cotenant.dashboard.app import create_app
     from cotenant.dashboard.server.clusters import ClusterApps, base_of, links
@@ -226,7 +226,7 @@ def _context(part: ServedCluster, token: str) -> DashboardContext:
 
 
 def manifest(*recommendations: Recommendation) -> str:
-    """YAML of one workload for `kubectl apply --server-side`; empty when nothing changes."""
+    """Return YAML for `kubectl apply --server-side` of one workload; "" if nothing changes."""
     from cotenant.changes.decide.gitops.manifests import as_yaml, server_side_apply
 
     files = server_side_apply(recommendations, {r.container for r in recommendations})

@@ -1,4 +1,4 @@
-"""`cotenant serve mcp`: the REST API's reads as tools for language models, over standard input and output."""
+"""`cotenant serve mcp`: the REST API's read endpoints as tools for language models, over standard input and output."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _ORIGIN: Final = "http://127.0.0.1"
     )
 )
 def mcp(ctx: typer.Context, cluster: ClusterOption = None, store: StoreOption = None) -> None:
-    """Answer a language model's questions about the last scan's results, read-only, until its client hangs up.
+    """Answer a language model's questions about the last scan's results, read-only, until its client disconnects.
 
-    Where the store holds several clusters and none is named, all are answered for, each call naming its own.
+    If the store holds several clusters and none is named, all are served, and each call names its cluster.
     """
     import asyncio
     import logging
@@ -50,7 +50,7 @@ def mcp(ctx: typer.Context, cluster: ClusterOption = None, store: StoreOption = 
 
 
 def server_of(api: FastAPI | ClusterApps) -> Server[dict[str, object]]:
-    """An MCP server whose tools are the API's reads; a refused call is a result with `isError`."""
+    """Return an MCP server with the API's read endpoints as tools; a refused call is a result with `isError`."""
     import httpx2
     from mcp import types
     from mcp.server.lowlevel import Server

@@ -1,4 +1,4 @@
-"""Charts as pure functions: numbers of the overview document in, a plotly figure (plain mapping) and its summary out.
+"""Charts as pure functions from numbers of the results to a plotly figure (a plain mapping) and its summary in words.
 
-Ink, paper and grid lines are left to `assets/cotenant.css`, so that one figure serves the light and the dark theme.
+Text, background and grid colours are set in `assets/cotenant.css`, so that one figure serves the light and dark theme.
 """

@@ -17,7 +17,7 @@ WORDS: Final = {Resource.CPU: "CPU", Resource.MEMORY: "memory"}
 
 
 def chart(columns: Mapping[str, npt.NDArray[Any]], resource: Resource) -> Chart:
-    """Draw requested % of allocatable (across) against used % (up), from columns of NODES."""
+    """Draw each node's requested % of allocatable (x) against its used % (y), from columns of NODES."""
     allocatable = np.asarray(columns[f"{resource}_allocatable"], dtype=np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         requested, used = (

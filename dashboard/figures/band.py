@@ -24,7 +24,7 @@ IN_LEGEND: Final = ("Usage", "Requested", "Allocatable", "Forecast p50", "Batch 
 
 
 def chart(series: BandSeries, resource: Resource, back_seconds: float = USUAL_SECONDS) -> Chart:
-    """One resource's band over so much of its past, and the next day."""
+    """Draw one resource's band over the last `back_seconds` and the next day."""
     scale = SCALE[resource]
     usage, request = (np.asarray(v, dtype=np.float64) / scale for v in (series.usage, series.request))
     batch = pad_values(series.batch, len(usage)) / scale
@@ -66,14 +66,14 @@ def chart(series: BandSeries, resource: Resource, back_seconds: float = USUAL_SE
 def _lendable(
     x: list[float], usage: npt.NDArray[np.float64], batch: npt.NDArray[np.float64], unit: str, name: str, **style: Any
 ) -> list[dict[str, Any]]:
-    """The area between usage and what batch pods may take above it, hour by hour; empty where nothing is known."""
+    """Return the area between usage and what batch pods may take above it, by hour; empty if nothing is known."""
     if not len(usage) or not np.isfinite(batch).any():
         return []
     return lines.batch_area(x, usage, batch, name, 0.25, unit, **style)
 
 
 def _lendable_ahead(series: BandSeries, scale: float, unit: str) -> list[dict[str, Any]]:
-    """The same over the next day above the median of the forecast: as likely as not, and the sum of sure values."""
+    """Return the area for batch over the next day, above the forecast's median: its median and its safe value."""
     paths = (series.quantiles.get("0.5", ()), *(series.batch_ahead.get(level, ()) for level in (LIKELY, SURE)))
     median, likely, sure = (pad_values(list(path), len(series.ahead)) / scale for path in paths)
     x = base.milliseconds(series.ahead)

@@ -1,4 +1,4 @@
-"""What all charts share: the figure type, the bare layout, the palette, thinning that keeps peaks, the legend. Pure."""
+"""What all charts share: figure type, plain layout, palette, downsampling that keeps peaks, legend. Pure."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ STROKES: Final[Mapping[str, str]] = {"solid": "solid", "dot": "dotted", "dash": 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A figure and the sentence that says the same to who cannot see it."""
+    """A plotly figure and a sentence that says the same for people who cannot see it."""
 
     figure: Figure
     summary: str
 
 
 def layout(**more: Any) -> dict[str, Any]:
-    """A layout without decoration: transparent, tight, one font; `more` adds or replaces keys."""
+    """Return a plotly layout without decoration: transparent, tight, one font; `more` adds or replaces keys."""
     return {
         "margin": {"l": 44, "r": 12, "t": 8, "b": 28},
         "paper_bgcolor": "rgba(0,0,0,0)",
@@ -68,13 +68,13 @@ IN_WEEK: Final[dict[str, Any]] = {"week": True}
 
 
 def with_alpha(colour: str, alpha: float) -> str:
-    """A "#rrggbb" colour with an alpha, as plotly writes it."""
+    """Return a "#rrggbb" colour with an alpha (0..1) in plotly's notation."""
     red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
     return f"rgba({red},{green},{blue},{alpha:g})"
 
 
 def cut_name(name: str, most: int) -> str:
-    """A name of at most so many letters: what a longer one loses is in its middle, since its ends tell names apart."""
+    """Shorten a name to `most` letters by leaving out its middle, because its ends distinguish names."""
     if len(name) <= most:
         return name
     end = (most - 1) // 2
@@ -82,29 +82,29 @@ def cut_name(name: str, most: int) -> str:
 
 
 def plain(name: str) -> str:
-    """A name that plotly shows as it is: its pseudo-HTML needs an escaped "<"."""
+    """Escape a name so that plotly shows it literally, not as HTML."""
     return visible(name).replace("&", "&amp;").replace("<", "&lt;")
 
 
 def milliseconds(times: Sequence[int]) -> list[float]:
-    """Unix seconds as plotly's dates."""
+    """Convert Unix seconds to plotly's dates (milliseconds)."""
     return [1000.0 * t for t in times]
 
 
 def recent(times: Sequence[int], back_seconds: float) -> npt.NDArray[np.intp]:
-    """Positions of moments (Unix seconds, ascending) less than so long before the last: 24 hourly means a day."""
+    """Return the positions of ascending Unix times less than `back_seconds` before the last one."""
     if not len(times):
         return np.empty(0, dtype=np.intp)
     return np.flatnonzero(np.asarray(times, dtype=np.float64) > times[-1] - back_seconds)
 
 
 def gaps(values: npt.NDArray[np.float64]) -> list[float | None]:
-    """Numbers for JSON: NaN becomes None, which plotly draws as a gap."""
+    """Convert numbers for JSON: NaN becomes None, which plotly draws as a gap."""
     return [None if np.isnan(v) else float(v) for v in values]
 
 
 def drawn_positions(values: npt.NDArray[np.float64], limit: int = MAX_POINTS) -> npt.NDArray[np.intp]:
-    """Positions to draw, at most `limit`: the lowest and the highest of each bucket, so that peaks survive."""
+    """Return at most `limit` positions to draw: the lowest and highest of each bucket, so that peaks are kept."""
     if len(values) <= limit:
         return np.arange(len(values))
     edges = np.linspace(0, len(values), (limit - 2) // 2 + 1).astype(int)
@@ -120,7 +120,7 @@ def drawn_positions(values: npt.NDArray[np.float64], limit: int = MAX_POINTS) ->
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """A name, and how what it names is drawn, in CSS: a stroke, the ground below it ("" = none), or marks."""
+    """A legend entry: its name, and its stroke, fill (`ground`, "" for none) or markers in CSS."""
 
     name: str
     colour: str

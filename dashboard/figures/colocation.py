@@ -1,4 +1,4 @@
-"""One node hour by hour: what prod uses, what everything uses, what batch and mid could have taken. Pure."""
+"""One node hour by hour: usage of prod pods, of all pods, and what batch and mid pods could have taken. Pure."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def chart(
 ) -> Chart:
     """Draw one node hour by hour from a row of NODE_HISTORY.
 
-    `ceiling` is capacity less the safety margin, up to which batch may fill the node. Batch reaches from what may not
-    be reclaimed (system and high-priority pods) up to the ceiling, because its formula measures it so. Without a
-    ceiling it starts at the node's usage. The hours ahead continue from what is lent now: the median of it, and as a
-    line what is 95 % sure.
+    `ceiling` is capacity minus the safety margin, up to which batch may fill the node. The batch band reaches from what
+    may not be reclaimed (system and high-priority pods) up to the ceiling, as its formula defines it. Without a ceiling
+    it starts at the node's usage. The coming hours show the median of what can be lent, and a line for the value that
+    is 95 % sure.
     """
     scale = SCALE[resource]
     columns = {name: floats_of(row[name]) / scale for name in ("total", "prod", "batch", "mid")}
@@ -64,7 +64,7 @@ def chart(
 
 
 def _batch_ahead(x: list[float], ahead: Mapping[str, Floats], ceiling: float | None) -> list[dict[str, Any]]:
-    """The band of the median, and the floor of what is 95 % sure; nothing without a ceiling or a forecast."""
+    """Return the median's band and the line that is 95 % sure; empty without a ceiling or a forecast."""
     likely, sure = ahead["batch_likely"], ahead["batch_sure"]
     if ceiling is None or not np.isfinite(likely).any():
         return []
@@ -73,7 +73,7 @@ def _batch_ahead(x: list[float], ahead: Mapping[str, Floats], ceiling: float | N
 
 
 def _batch(x: list[float], floor: Floats, amount: Floats, name: str, **style: Any) -> list[dict[str, Any]]:
-    """The capacity of batch as a band; the hover text gives its height, not its upper edge."""
+    """Return the capacity for batch as a band; the hover text gives the amount, not the band's upper edge."""
     return lines.batch_area(x, np.where(amount > 0, floor, np.nan), amount, name, 0.3, **style)
 
 

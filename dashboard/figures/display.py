@@ -1,4 +1,4 @@
-"""Amounts, moments and codes in words for people: cores, GiB, percent, "4 min", and what a colour means. Pure.
+"""Amounts, times and codes as text for people: cores, GiB, percent, "4 min", and what a colour means. Pure.
 
 The grid's cells are formatted by the same rules in `assets/grid.js`. Addresses, the API and exports have the codes.
 """
@@ -70,34 +70,34 @@ LABELS: Final[Mapping[str, str]] = {
 
 
 def true_minus(text: str) -> str:
-    """The text of a number with the minus of print; commands, whose output programs read, keep the hyphen."""
+    """Replace the hyphen of a number by a typographic minus; command output, which programs read, keeps the hyphen."""
     return f"−{text[1:]}" if text.startswith("-") else text
 
 
 def amount(value: float | None, resource: MeasuredResource) -> str:
-    """An amount of a resource with its unit."""
+    """Format an amount of a resource with its unit."""
     return true_minus(amount_text.amount(value, resource))
 
 
 def cores(millicores: float | None) -> str:
-    """Millicores as cores: "250 m", "1.25"."""
+    """Format millicores as cores: "250 m", "1.25"."""
     return true_minus(amount_text.cores(millicores))
 
 
 def gib(size: float | None) -> str:
-    """Bytes in the largest binary unit below them."""
+    """Format bytes in the largest binary unit that is not above them."""
     return true_minus(amount_text.gib(size))
 
 
 def money(value: float | None, currency: str) -> str:
-    """A sum of money: whole from 100 up, with cents below."""
+    """Format a sum of money: whole from 100 up, with cents below."""
     return true_minus(amount_text.money(value, currency))
 
 
 def between(low: float, high: float, resource: Resource) -> str:
-    """A range whose unit, the higher end's, is said once: "0 to 4.8 cores", "20 to 250 m", "0.5 to 1.5 GiB".
+    """Format a range with one unit, that of the higher end: "0 to 4.8 cores", "20 to 250 m", "0.5 to 1.5 GiB".
 
-    Ends that read alike are one amount.
+    If both ends read the same, one amount is returned.
     """
     if amount(low, resource) == amount(high, resource):
         return amount(high, resource)
@@ -111,7 +111,7 @@ def between(low: float, high: float, resource: Resource) -> str:
 
 
 def signed(value: float | None, resource: Resource) -> str:
-    """A change with its sign (a true minus), "0" when nothing changes."""
+    """Format a change with its sign (a typographic minus); "0" if nothing changes."""
     if value is None or math.isnan(value):
         return MISSING
     if value == 0:
@@ -120,40 +120,40 @@ def signed(value: float | None, resource: Resource) -> str:
 
 
 def percent(ratio: float | None, digits: int = 0) -> str:
-    """A ratio in percent, of so many digits behind the point."""
+    """Format a ratio in percent, with `digits` decimals."""
     return MISSING if ratio is None or math.isnan(ratio) else true_minus(finite_percent(ratio, digits))
 
 
 def share(ratio: float | None) -> str:
-    """A share of something that should be whole: to a tenth of a percent, never rounded up."""
+    """Format a share that ought to be 100 % in percent, to one decimal, never rounded up."""
     return MISSING if ratio is None or math.isnan(ratio) else finite_share(ratio)
 
 
 def signed_number(value: float | None) -> str:
-    """A number without a unit, with its sign and two digits behind the point."""
+    """Format a number without a unit, with its sign and two decimals."""
     return MISSING if value is None or math.isnan(value) else true_minus(f"{value:+z.2f}")
 
 
 def clock(seconds: float) -> str:
-    """Time of day in UTC: "18:00"."""
+    """Format a Unix time as the time of day in UTC: "18:00"."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%H:%M")
 
 
 def number(count: int) -> str:
-    """A count with separated thousands, as in "1,234"."""
+    """Format a count with thousands separators: "1,234"."""
     return f"{count:,}"
 
 
 def css_share(ratio: float) -> str:
-    """A share of a width or a height, for a style."""
+    """Format a share of a width or height as a CSS percentage."""
     return format(ratio, ".2%")
 
 
 def of_kind(number: int, word: str) -> str:
-    """A number before an adjective: "12 critical"."""
+    """Format a number before an adjective: "12 critical"."""
     return f"{number:,} {word}"
 
 
 def label(code: str) -> str:
-    """The label of a code; any other text stands for itself."""
+    """Return the label of a code; any other text is returned unchanged."""
     return LABELS.get(code, code)

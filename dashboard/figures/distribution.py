@@ -1,4 +1,4 @@
-"""How usage is distributed, with its quantiles, request, proposal and limit; completeness by day; calibration. Pure."""
+"""Distribution of usage with quantiles, request, proposal and limit; completeness by day; calibration. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CLOSE: Final = 0.09
 def chart(
     bounds: Floats, weights: Floats, ladder: Sequence[float], stands: Mapping[str, float], resource: Resource
 ) -> Chart:
-    """The histogram from bucket bounds and shares, the ladder's rungs below, and marks such as {"Request": amount}."""
+    """Draw the usage histogram, the quantiles (`ladder`) below it, and marks (`stands`) such as {"Request": amount}."""
     scale, unit = SCALE[resource], UNIT[resource]
     # Each bucket ends where the next one of the resource's layout begins.
     edges = total_buckets_of(resource).starts
@@ -56,7 +56,7 @@ def chart(
 
 
 def _rungs(rungs: Mapping[str, float], axis_end: float, unit: str) -> dict[str, Any]:
-    """The quantile ladder in its own row; a label too near to the one before it is left to hover text and table."""
+    """Return the quantiles in their own row; a label too close to the one before it is left to the hover text."""
     shown, last = [], -1.0
     for name, at in rungs.items():
         shown.append(name if at - last >= CLOSE * axis_end else "")
@@ -102,7 +102,7 @@ def _layout(unit: str, axis_end: float, marks: Mapping[str, float]) -> dict[str,
 
 
 def _heights(places: Sequence[float], axis_end: float) -> list[int]:
-    """Rows of labels, so that neighbours do not overlap: 0 is the lowest."""
+    """Return a row for each label so that neighbours do not overlap; 0 is the lowest row."""
     heights: list[int] = []
     for i, place in enumerate(places):
         taken = {heights[j] for j in range(i) if place - places[j] < 2 * CLOSE * axis_end}
@@ -111,7 +111,7 @@ def _heights(places: Sequence[float], axis_end: float) -> list[int]:
 
 
 def summary(ladder: Sequence[float], stands: Mapping[str, float], resource: Resource) -> str:
-    """The ladder and the marks in words."""
+    """Describe the quantiles and the marks in words."""
     rungs = [f"{n} {display.amount(v, resource)}" for n, v in zip(RUNGS, ladder, strict=False) if not np.isnan(v)]
     if not rungs:
         return f"No {resource} usage to show a distribution of."
@@ -144,7 +144,7 @@ def completeness(days: Sequence[Mapping[str, Any]]) -> Chart:
 
 
 def coverage(covered: Floats) -> Chart:
-    """Series by the share of values that stayed at or below their forecast p95; 95 % is right. NaN is left out."""
+    """Draw how many series have which share of values at or below their forecast p95 (ideal: 95 %); NaN is left out."""
     measured = covered[~np.isnan(covered)]
     low = min(0.5, float(measured.min())) if len(measured) else 0.5
     counts, edges = np.histogram(measured, bins=BINS, range=(np.floor(20 * low) / 20, 1.0))

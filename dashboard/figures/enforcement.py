@@ -1,7 +1,7 @@
-"""What a node's agent did over time: CPU of best effort under its limit, and a lane of marks a means. Pure.
+"""Actions of a node's agent over time: CPU of best-effort pods under its limit, and a lane of marks per strategy. Pure.
 
-Real acts are filled, those of a dry run are hatched and hollow; each mark tells its reason in words. Lanes hold a bar
-as long as a value of the agent's stands there.
+Real actions are filled, dry-run actions are hatched and hollow; each mark gives its reason in words. A bar in a lane is
+as long as a value that the agent wrote is in effect.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ WORDS: Final = 180
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """One act: when, in which lane, its reason and words; place: of the value, "" = none."""
+    """One or more actions of the agent: time, lane, reason and details; `place` is the value's location, "" if none."""
 
     time_seconds: float
     lane: Lane
@@ -58,7 +58,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shown:
-    """A node between two moments (Unix seconds)."""
+    """What the chart shows: a node's actions between two Unix times, and its CPU series (`lanes`)."""
 
     node: str
     since: float
@@ -68,18 +68,18 @@ class Shown:
 
 
 def rows_of(shown: Shown) -> list[Lane]:
-    """Lanes that have something to show."""
+    """Return the lanes that have at least one mark."""
     lanes = {mark.lane for mark in shown.marks}
     return [lane for lane in Lane if lane in lanes]
 
 
 def height(shown: Shown) -> int:
-    """Pixels that it needs."""
+    """Return the chart's height in pixels."""
     return 84 + LANE_PIXELS * max(len(rows_of(shown)), 1) + (CPU_PIXELS if shown.lanes else 0)
 
 
 def chart(shown: Shown) -> Chart:
-    """CPU above, lanes below, on one axis of time."""
+    """Draw CPU usage above and the lanes of actions below, on one time axis."""
     rows, cpu = rows_of(shown), _cpu(shown)
     bars = [trace for dry in (False, True) for trace in _bars(shown, rows, dry)]
     marks = [trace for lane in rows for dry in (False, True) for trace in _marks(shown, rows, lane, dry)]
@@ -103,7 +103,7 @@ def chart(shown: Shown) -> Chart:
 
 
 def lane_strip(shown: Shown) -> Chart:
-    """The lanes alone, for a page about something else."""
+    """Draw the lanes without CPU usage, for a page about another subject."""
     return chart(Shown(shown.node, shown.since, shown.until, shown.marks))
 
 
@@ -140,7 +140,7 @@ def _line(
     appearance: tuple[str, str],
     style: dict[str, Any] | None = None,
 ) -> list[Trace]:
-    """One of the numbers in cores, in no more points than a trace may have; nothing where there is none."""
+    """Return the trace of one series in cores, downsampled; empty if it has no values."""
     values = np.full(len(times), np.nan)
     series = np.array(lanes.values.get(which, []), dtype=np.float64)
     values[: len(series)] = series
@@ -156,7 +156,7 @@ def _line(
 
 # --- lanes -------------------------------------------------------------------------------------------------------
 def value_spans(marks: Iterable[Mark], since: float, until: float) -> list[tuple[float, float]]:
-    """Spans in which at least one place carries a value of the agent's, cut to the window. marks: of one lane."""
+    """Return the (start, end) spans within the window in which a value of the agent's was in effect in this lane."""
     edges: list[tuple[float, int]] = []
     open_since: dict[str, float] = {}
     for mark in sorted(marks, key=lambda m: m.time_seconds):
@@ -177,7 +177,7 @@ def value_spans(marks: Iterable[Mark], since: float, until: float) -> list[tuple
 
 
 def _bars(shown: Shown, rows: Sequence[Lane], dry: bool) -> list[Trace]:
-    """Everything that holds, and each act that passes as a short bar: one patterned outline."""
+    """Return the bars of values in effect, and a short bar per action without a lasting value, as one outline."""
     bars: list[tuple[float, float, int]] = []
     words: list[str] = []
     short = (shown.until - shown.since) / SLOTS
@@ -205,7 +205,7 @@ def _bars(shown: Shown, rows: Sequence[Lane], dry: bool) -> list[Trace]:
 
 
 def _marks(shown: Shown, rows: Sequence[Lane], lane: Lane, dry: bool) -> list[Trace]:
-    """A row of marks; near ones share one that says how many and tells the first of them."""
+    """Return a lane's marks; actions close in time share one mark, which gives their count and the first of them."""
     mine = [mark for mark in shown.marks if mark.lane is lane and mark.dry is dry]
     inside = [mark for mark in mine if shown.since <= mark.time_seconds <= shown.until]
     if not inside:
@@ -233,7 +233,7 @@ def _marks(shown: Shown, rows: Sequence[Lane], lane: Lane, dry: bool) -> list[Tr
 
 
 def hover(marks: Sequence[Mark]) -> str:
-    """Return the hover text of a mark: its acts one by one, or their count by reason and the first ones."""
+    """Return the hover text of a mark: its actions one by one, or their count by reason and the first ones."""
     acts = [f"{_clock(m.time_seconds)} {base.plain(_hover_text(m))}" for m in marks[:TOLD]]
     if len(marks) <= TOLD:
         return "<br>".join(acts)
@@ -257,7 +257,7 @@ def _clock(seconds: float) -> str:
 
 # --- words -------------------------------------------------------------------------------------------------------
 def summary(shown: Shown) -> str:
-    """The same for who cannot see it."""
+    """Describe in words what the chart shows."""
     inside = [mark for mark in shown.marks if shown.since <= mark.time_seconds <= shown.until]
     when = f"{display.moment(shown.since)} to {_clock(shown.until)}"
     if not inside:

@@ -1,4 +1,4 @@
-"""Reservation plans over the next day or week: one bar per occurrence, all against what is free, the pods of one. Pure.
+"""Reservation plans of the next day or week: bars per occurrence, total demand against capacity, a plan's pods. Pure.
 
 State is shown by pattern, outline and words; colour only repeats it.
 """
@@ -49,10 +49,10 @@ STATES: Final[Mapping[str, tuple[str, str, str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One occurrence with a window: who, when, pods at most; of a plan in the cluster its state and what is said of it.
+    """One occurrence of a plan: workload, window and most pods; if the plan is in the cluster, its phase and note.
 
-    reason: "ok", or why the forecast's plan is not proposed; of one in the cluster it says nothing. reserve_at_seconds:
-    start less lead, 0 where that is not known.
+    `reason` is "ok" or why the forecast's plan is not proposed; it has no meaning for a plan in the cluster.
+    `reserve_at_seconds` is start less lead, 0 if unknown.
     """
 
     name: str
@@ -68,24 +68,24 @@ class Bar:
 
     @property
     def proposed(self) -> bool:
-        """True if the forecast proposes the plan."""
+        """True if the bar's state is "proposed"."""
         return self.state == "proposed"
 
     @property
     def state(self) -> str:
-        """Return the key of this bar in STATES."""
+        """The key of this bar in STATES."""
         return self.phase or ("proposed" if self.reason == "ok" else "not proposed")
 
     @property
     def words(self) -> str:
-        """Label beside its bar."""
+        """Label beside the bar."""
         pods = display.counted(self.pods, "pod")
         note = self.said or ("" if self.reason == "ok" else label(self.reason))
         return f"{pods}, {note}" if note else pods
 
 
 def axis(start_seconds: int, days: int = 1) -> dict[str, Any]:
-    """The next 24 hours, or days."""
+    """Return the time axis of the next `days` days."""
     by_day = {"tickformat": "%a %d", "dtick": 24 * 3_600_000, "automargin": True}
     by_hour = {"tickformat": "%H:%M", "dtick": 3 * 3_600_000, "automargin": True}
     return {
@@ -98,14 +98,14 @@ def axis(start_seconds: int, days: int = 1) -> dict[str, Any]:
 
 
 def height(lines_drawn: int) -> int:
-    """Pixels that so many lines need."""
+    """Return the chart's height in pixels for a number of lines."""
     return 76 + BAR_HEIGHT * max(2, lines_drawn)
 
 
 def chart(
     bars: Sequence[Bar], start_seconds: int, now_seconds: float | None = None, days: int = 1, most: int = MOST_IN_SIGHT
 ) -> Chart:
-    """One line per workload with the windows of its plans, at most `most`: by rank, then the first to begin on top."""
+    """Draw one line per workload with its plans' windows, at most `most`, by rank and then by start from the top."""
     ordered = sorted(bars, key=lambda b: (b.start_seconds, b.name))
     rank: dict[str, int] = {}
     for bar in ordered:
@@ -131,7 +131,7 @@ def chart(
 
 
 def _spans(rows: Sequence[tuple[int, Bar]], state: str) -> list[Trace]:
-    """All bars of one state as one patterned outline."""
+    """Return all bars of one state as one patterned outline."""
     if not rows:
         return []
     name, colour, pattern = STATES[state]
@@ -149,7 +149,7 @@ def _spans(rows: Sequence[tuple[int, Bar]], state: str) -> list[Trace]:
 
 
 def _leads(placed: Sequence[tuple[int, Bar]]) -> list[Trace]:
-    """A line before each bar whose reservation begins earlier than its window: start less lead."""
+    """Return a line before each bar whose capacity is reserved before its window: from start less lead."""
     leads = [(at, b) for at, b in placed if 0 < b.reserve_at_seconds < b.start_seconds]
     if not leads:
         return []
@@ -223,7 +223,7 @@ def _summary(bars: Sequence[Bar], shown: Sequence[str], days: int) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DemandCurve:
-    """The total demand of all plans, millicores by half hour (T,), against the CPU that no request reserves now."""
+    """Total demand of all plans by half hour (T,), in millicores or bytes, and the capacity without requests."""
 
     start_seconds: int
     wanted: Floats
@@ -231,18 +231,18 @@ class DemandCurve:
 
     @property
     def conflict(self) -> npt.NDArray[np.bool_]:
-        """Half hours in which more is wanted than is free."""
+        """For each half hour, whether demand exceeds the unrequested capacity."""
         over: npt.NDArray[np.bool_] = self.wanted > self.free
         return over
 
     @property
     def highest(self) -> float:
-        """The most that all plans want together in a half hour, in the resource's unit; 0 without any."""
+        """The highest total demand in a half hour, in the resource's unit; 0 without any demand."""
         return highest(self.wanted)
 
 
 def lane(demand: DemandCurve, days: int = 1) -> Chart:
-    """Steps of what is wanted under the line of what is free; where they cross, the ground is framed and named."""
+    """Draw the demand as steps and the unrequested capacity as a line; half hours with a conflict are framed."""
     x = base.milliseconds([demand.start_seconds + STEP_SECONDS * k for k in range(len(demand.wanted) + 1)])
     cores = demand.wanted / MILLICORES_PER_CORE
     demand_line = lines.line(x, np.append(cores, cores[-1:]), "Plans need together", base.VIOLET, width=1.5, shape="hv")
@@ -263,7 +263,7 @@ def lane(demand: DemandCurve, days: int = 1) -> Chart:
 
 
 def runs(mask: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """[first, after) of each run of true slots."""
+    """Return the [start, end) positions of each run of true values."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8)))
     return [(int(a), int(b)) for a, b in edges.reshape(-1, 2)]
 
@@ -287,7 +287,7 @@ def _lane_words(demand: DemandCurve) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pods:
-    """One plan's day, pods by half hour (T,): what usually runs, and what capacity to hold beyond it."""
+    """One plan's day, in pods by half hour (T,): baseline pods, and the pods to reserve capacity for beyond them."""
 
     start_seconds: int
     base: float
@@ -299,7 +299,7 @@ class Pods:
 
 
 def pods(plan_pods: Pods) -> Chart:
-    """Steps: what usually runs, the forecast's median above it, and the capacity to hold, filled."""
+    """Draw the baseline pods, the forecast's median above them, and the pods to reserve capacity for, filled."""
     x = base.milliseconds([plan_pods.start_seconds + STEP_SECONDS * k for k in range(len(plan_pods.wanted) + 1)])
     steps = [plan_pods.base + np.append(path, path[-1:]) for path in (plan_pods.wanted, plan_pods.median)]
     usual = lines.level(x, plan_pods.base, "Baseline pods", base.BLUE, width=2, dash="solid")
@@ -336,7 +336,7 @@ def _pod_words(plan_pods: Pods) -> str:
 
 
 def scores(past_scores: Sequence[Score]) -> Chart:
-    """Past occurrences, the oldest on the left: pods that capacity was held for, that used it, that waited without."""
+    """Draw past occurrences, oldest first: reserved pods, pods that used the capacity, pods that waited without it."""
     ordered = list(reversed(past_scores))
     x = base.milliseconds([int(score.start_seconds) for score in ordered])
     reserved, used, missed = (

@@ -1,4 +1,4 @@
-"""The weekly habit: mean usage by weekday and hour of the day (UTC), as a heat map. Pure."""
+"""The weekly pattern: mean usage by weekday and hour of the day (UTC), as a heat map. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
 def chart(heat: Sequence[Sequence[float]]) -> Chart:
-    """A 7 x 24 map of ratios; cells never seen stay empty."""
+    """Draw a 7 x 24 map of ratios; hours without data stay empty."""
     ratios = np.asarray(heat, dtype=np.float64)
     hover = "%{y} %{x}:00 UTC: %{z:.0f} % of allocatable<extra></extra>"
     summary = _summary(ratios, lambda ratio: f"{display.percent(ratio)} of allocatable CPU")
@@ -24,7 +24,7 @@ def chart(heat: Sequence[Sequence[float]]) -> Chart:
 
 
 def amounts(heat: Sequence[float], resource: Resource) -> Chart:
-    """A map of 168 mean amounts, Monday 0 h first, in the resource's unit; missing = NaN."""
+    """Draw a map of 168 mean amounts, from Monday 0 h, in the resource's unit; NaN means missing."""
     values = np.asarray(heat, dtype=np.float64).reshape(len(DAYS), 24)
     unit = UNIT[resource]
     hover = f"%{{y}} %{{x}}:00 UTC: %{{z:,.3~g}} {unit}<extra></extra>"
@@ -33,7 +33,7 @@ def amounts(heat: Sequence[float], resource: Resource) -> Chart:
 
 
 def _map(values: np.ndarray, hover: str, unit: str, meta: Mapping[str, Any]) -> Figure:
-    """A map of a week. values: (7, 24), Monday first, in `unit`, which the scale names; hover: plotly's template."""
+    """Return the map of a week from (7, 24) values in `unit`, Monday first; `hover` is plotly's template."""
     title = {"text": unit, "side": "right", "font": {"size": 12}}
     trace = {
         "type": "heatmap",

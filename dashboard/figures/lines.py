@@ -1,4 +1,4 @@
-"""Traces that several charts draw: lines over time, levels, the forecast's fan; in the unit shown. Pure."""
+"""Traces that several charts draw: lines over time, levels, the forecast's quantile band; in display units. Pure."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ HIDDEN: Final = {"hoverinfo": "skip", "hovertemplate": None, "showlegend": False
 
 
 def line(x: Sequence[float], y: Floats, name: str, colour: str, **style: Any) -> Trace:
-    """A line with gaps where values are missing; `style` are properties of the stroke."""
+    """Return a line with gaps for missing values; `style` has properties of the stroke."""
     stroke = {"color": colour, "width": 1.5, **style}
     trace = {"type": "scatter", "mode": "lines", "name": name, "x": list(x), "y": base.gaps(y), "line": stroke}
     return {**trace, "connectgaps": False}
 
 
 def area(x: Sequence[float], low: Floats, top: Floats, colour: str) -> Trace:
-    """Return the filled area between two lines; nothing is filled where either of them has a gap.
+    """Return the filled area between two lines; nothing is filled where either has a gap.
 
     Each stretch without a gap is a shape of its own, because a fill between two lines with gaps runs across them.
     """
@@ -63,13 +63,13 @@ def area(x: Sequence[float], low: Floats, top: Floats, colour: str) -> Trace:
 
 
 def level(x: Sequence[float], height: float, name: str, colour: str = base.GREY, **style: Any) -> Trace:
-    """A horizontal line from the first to the last moment."""
+    """Return a horizontal line from the first to the last time."""
     ends = [x[0], x[-1]] if len(x) else []
     return line(ends, np.full(len(ends), height), name, colour, **{"dash": "dot", **style})
 
 
 def fan(paths: Mapping[str, Floats], x: Sequence[float]) -> list[Trace]:
-    """p10..p90 as a band, p95 and p50 as lines: whatever quantiles there are."""
+    """Return the forecast quantiles that exist: p10 to p90 as a band, p50 and p95 as lines."""
     traces = []
     if "0.1" in paths and "0.9" in paths:
         low, high = (line(x, paths[q], "", base.VIOLET, width=0) for q in ("0.1", "0.9"))
@@ -84,19 +84,19 @@ def fan(paths: Mapping[str, Floats], x: Sequence[float]) -> list[Trace]:
 
 
 def vertical(x: float, **style: Any) -> dict[str, Any]:
-    """A thin line from bottom to top, as a layout's shape."""
+    """Return a thin vertical line over the whole height, as a layout shape."""
     shape = {"type": "line", "yref": "paper", "x0": x, "x1": x, "y0": 0, "y1": 1}
     return {**shape, "line": {"width": 1, "color": base.GREY, **style}}
 
 
 def ground(start: float, end: float, colour: str, alpha: float, **more: Any) -> dict[str, Any]:
-    """Coloured ground from bottom to top between two moments, as a layout's shape."""
+    """Return a coloured background over the whole height between two times, as a layout shape."""
     fill = {"fillcolor": base.with_alpha(colour, alpha), "line": {"width": 0}, "layer": "below"}
     return {"type": "rect", "yref": "paper", "y0": 0, "y1": 1, "x0": start, "x1": end, **fill, **more}
 
 
 def outlines(bars: Sequence[tuple[float, float, int]], half: float, name: str, **more: Any) -> Trace:
-    """Bars (start, end, Unix seconds, row) as one trace: each five corners and a gap, as high as twice `half`."""
+    """Return bars (start and end in Unix seconds, row) as one trace of rectangles, twice `half` high."""
     x: list[float | None] = []
     y: list[float | None] = []
     for start_seconds, end_seconds, row in bars:
@@ -108,7 +108,7 @@ def outlines(bars: Sequence[tuple[float, float, int]], half: float, name: str, *
 
 
 def heights(values: Floats, unit: str = "") -> dict[str, Any]:
-    """Properties of a line that show these amounts where the pointer is, not the line's own height."""
+    """Return trace properties that show these values on hover instead of the line's own height."""
     shown = f"%{{customdata:,.1f}} {unit}".strip()
     return {"customdata": base.gaps(values), "meta": {"amounts": "customdata"}, "hovertemplate": shown}
 
@@ -116,20 +116,20 @@ def heights(values: Floats, unit: str = "") -> dict[str, Any]:
 def batch_area(
     x: Sequence[float], floor: Floats, amount: Floats, name: str, alpha: float, unit: str = "", **style: Any
 ) -> list[Trace]:
-    """The area above a line that batch pods may take."""
+    """Return the area above a line that batch pods may take."""
     filled = area(x, floor, floor + amount, base.with_alpha(base.TEAL, alpha))
     top = line(x, floor + amount, name, base.TEAL, width=1, **style)
     return [filled, top | heights(amount, unit) | {"fillcolor": filled["fillcolor"]}]
 
 
 def rows_axis(words: Sequence[str]) -> dict[str, Any]:
-    """A vertical axis with a row for each of the words, from the top down."""
+    """Return a vertical axis with a row for each word, from the top down."""
     marks = {"tickvals": list(range(len(words))), "ticktext": list(words)}
     return {"range": [len(words) - 0.4, -0.6], **marks, "fixedrange": True, "showgrid": False, "zeroline": False}
 
 
 def over_time(unit: str, x: Sequence[float], **more: Any) -> dict[str, Any]:
-    """Layout of a chart over days: one hover box, legend above, days on the axis."""
+    """Return the layout of a chart over days: one hover box, legend above, days on the axis."""
     both = sorted(x)
     # Whole days between two marks, so that their words have space in a narrow drawer.
     days = (both[-1] - both[0]) / DAY_MILLISECONDS if both else 0.0

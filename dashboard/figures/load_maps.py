@@ -1,6 +1,6 @@
-"""Two heat maps of a round of rebalancing: nodes now and after the moves, and in their highest half hour. Pure.
+"""Two heat maps of a rebalancing round: nodes now and after the moves, and in their highest half hour. Pure.
 
-One column per node: first those that the round touches or that are above their threshold, then by load.
+One column per node. Nodes with moves or above their threshold are chosen first; columns are sorted by usage.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ Row = Mapping[str, Any]
 
 
 def now_and_after(rows: Sequence[Row], resource: str) -> Chart:
-    """Usage as a share of capacity; rows of the table of nodes, resource: cpu or memory."""
+    """Draw usage as a share of capacity now and after the moves, from node rows; `resource` is "cpu" or "memory"."""
     return _chart(rows, resource, NOW, f"{TITLES[resource]} now")
 
 
 def at_peak(rows: Sequence[Row], resource: str) -> Chart:
-    """The same in the highest half hour that is expected in the next 24 hours."""
+    """Draw usage in the highest half hour expected within 24 hours, and the same after the moves."""
     return _chart(rows, resource, PEAK, f"{TITLES[resource]} in the {HIGHEST_HALF_HOUR_NAME} of the next 24 hours")
 
 
@@ -45,7 +45,7 @@ def drawn_nodes(rows: Sequence[Row], resource: str) -> list[Row]:
     """Return at most MOST_NODES nodes to draw, sorted by usage of the resource, the highest first.
 
     Nodes with moves are chosen first, then those above a threshold, then by the higher of now and the highest half
-    hour, so that what the summary calls the highest is drawn; missing usage last.
+    hour, so that the node that the summary calls the highest is drawn; missing usage last.
     """
 
     def importance(row: Row) -> tuple[bool, bool, float, str]:
@@ -57,7 +57,7 @@ def drawn_nodes(rows: Sequence[Row], resource: str) -> list[Row]:
 
 
 def _chart(rows: Sequence[Row], resource: str, states: Sequence[tuple[str, str]], what: str) -> Chart:
-    """A row of cells a state; states: (column of the table less the resource, title); what: subject of the summary."""
+    """Draw one row of cells per state; `states` has (suffix of the column, title), `what` is the summary's subject."""
     nodes = drawn_nodes(rows, resource)
     values = [_percents(nodes, f"{resource}_{name}") for name, _ in states]
     high = _percents(nodes, f"{resource}_high")
@@ -103,12 +103,12 @@ def _chart(rows: Sequence[Row], resource: str, states: Sequence[tuple[str, str]]
 
 
 def _percents(rows: Sequence[Row], column: str) -> np.ndarray:
-    """A column of ratios in percent, (rows,), missing = NaN."""
+    """Return a column of ratios in percent, (rows,), with NaN for missing values."""
     return np.array([np.nan if row[column] is None else 100 * row[column] for row in rows], dtype=np.float64)
 
 
 def _summary(rows: Sequence[Row], resource: str, states: Sequence[tuple[str, str]], what: str) -> str:
-    """Describe all nodes, drawn or not: how many are above their threshold, the highest, the spread; and afterwards."""
+    """Describe all nodes, drawn or not: number above the threshold, highest usage, spread; now and after the moves."""
     high = _percents(rows, f"{resource}_high")
     before, after = (_percents(rows, f"{resource}_{name}") for name, _ in states)
     if not len(rows) or np.isnan(before).all():
@@ -122,7 +122,7 @@ def _summary(rows: Sequence[Row], resource: str, states: Sequence[tuple[str, str
 
 
 def _state(values: np.ndarray, high: np.ndarray) -> str:
-    """Describe the state of all nodes in words; percent of each node, NaN = not known or no threshold."""
+    """Describe the load of all nodes in words; values are percent per node, NaN if unknown or without a threshold."""
     ends = extremes(values)
     if ends is None:
         return "not known of any node"

@@ -1,4 +1,4 @@
-"""Usage through one change: before, after, the requests that were and are, and until when it was judged. Pure."""
+"""Usage before and after one change, the old and new requests, and the window by which it was verified. Pure."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ GAP: Final = None
 class Passage:
     """Usage of one workload around a change, in the resource's unit; times in Unix seconds, NaN = no sample.
 
-    verified_seconds: end of the window by which it is verified; back_seconds: when it was rolled back; before,
-    after: the requests of all its pods, None where they are not known.
+    `verified_seconds` is the end of the verification window, `back_seconds` the time of the rollback; `before` and
+    `after` are the requests of all pods, None if unknown.
     """
 
     resource: Resource
@@ -36,14 +36,14 @@ class Passage:
     after: float | None = None
 
     def mean_usage(self, start_seconds: float, end_seconds: float) -> float | None:
-        """Return the mean between two moments, in the resource's unit, the end excluded; None without a sample."""
+        """Return the mean usage in [start, end), in the resource's unit; None without a sample."""
         inside = [v for t, v in zip(self.times, self.usage, strict=True) if start_seconds <= t < end_seconds]
         values = [v for v in inside if not np.isnan(v)]
         return float(np.mean(values)) if values else None
 
 
 def chart(passage: Passage) -> Chart:
-    """Usage and requests on one time axis, with the moment of the change."""
+    """Draw usage and requests on one time axis, with the time of the change."""
     scale, unit = SCALE[passage.resource], UNIT[passage.resource]
     x = base.milliseconds(passage.times)
     ends = base.milliseconds([passage.times[0], int(max(passage.times[-1], passage.verified_seconds))])
@@ -64,7 +64,7 @@ def chart(passage: Passage) -> Chart:
 
 
 def _requests(passage: Passage, ends: Sequence[float], scale: int) -> list[Trace]:
-    """The old request up to the change, and again once that was taken back; the new one in between."""
+    """Return the old request up to the change and after a rollback, and the new one in between."""
     begin_milliseconds, *back = (1000 * t for t in (passage.begun_seconds, passage.back_seconds) if t is not None)
     until = back[0] if back else ends[1]
     old = [ends[0], begin_milliseconds, *([GAP, until, ends[1]] if back else [])]

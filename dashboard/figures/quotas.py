@@ -35,12 +35,12 @@ HISTORY: Final = (
 
 
 def height(bars: int) -> int:
-    """Pixels that so many bars need."""
+    """Return the chart's height in pixels for a number of bars."""
     return 84 + BAR_HEIGHT * max(2, min(bars, MOST_BARS))
 
 
 def scale_of(resource: str) -> tuple[int, str]:
-    """(divisor, unit) in which a chart draws a resource."""
+    """Return (divisor, unit) by which charts show amounts of a resource."""
     kind = kind_of(resource)
     if kind is Kind.MILLICORES:
         return MILLICORES_PER_CORE, "cores"
@@ -48,7 +48,7 @@ def scale_of(resource: str) -> tuple[int, str]:
 
 
 def chart(rows: Sequence[QuotaRow], resource: str) -> Chart:
-    """One bar per quota in the order of the tree, at most MOST_BARS; `rows` are of this resource."""
+    """Draw one bar per quota in the order of the tree, at most MOST_BARS; `rows` are of this resource only."""
     shown = rows[:MOST_BARS]
     scale, unit = scale_of(resource)
     # The category: a quota's name is unique, whatever the tree.
@@ -104,12 +104,12 @@ def chart(rows: Sequence[QuotaRow], resource: str) -> Chart:
 
 
 def amount_words(resource: str, amount: int) -> str:
-    """An amount with its unit; of a resource that has none of ours, as Kubernetes writes it."""
+    """Format an amount with its unit; for a resource unknown to cotenant, as Kubernetes writes it."""
     return display.amount(amount, Resource(resource)) if resource in set(Resource) else human_amount(resource, amount)
 
 
 def summary(rows: Sequence[QuotaRow], resource: str) -> str:
-    """Describe the bars in words: totals of the quotas below the root, who borrows, who lends, who is over."""
+    """Describe the bars in words: totals of the top quotas, and which quotas borrow, lend or exceed their runtime."""
     if not rows:
         return f"No quota bounds {resource}."
     top = min(row.depth for row in rows)
@@ -132,7 +132,7 @@ def summary(rows: Sequence[QuotaRow], resource: str) -> str:
 
 
 def history(past: QuotaHistory) -> Chart:
-    """Draw what a quota might use, used and requested over the last day."""
+    """Draw a quota's runtime, used and requested amounts over the last day."""
     scale, unit = scale_of(past.resource)
     series = {name: _floats(past, name) for name, *_ in HISTORY}
     x = _moments(past)
@@ -145,7 +145,7 @@ def history(past: QuotaHistory) -> Chart:
 
 
 def waiting(past: QuotaHistory) -> Chart:
-    """Pods that waited for a quota over the last day."""
+    """Draw the number of pods that waited for a quota over the last day."""
     values, x = _floats(past, "waiting"), _moments(past)
     trace = lines.line(x, values, "Waiting pods", base.VIOLET, shape="hv") | {"hovertemplate": "%{y:,.0f} pods"}
     axis = DAY_AXIS | {"range": [x[0], x[-1]]}
@@ -158,18 +158,18 @@ def waiting(past: QuotaHistory) -> Chart:
 
 
 def waited_hours(past: QuotaHistory) -> float:
-    """Hours of the last day in which a pod waited for the quota: its steps with one, by their length."""
+    """Return the hours of the last day in which at least one pod waited for the quota."""
     return measures.matching_count(_floats(past, "waiting") > 0) * past.step_seconds / HOUR_SECONDS
 
 
 def starved_hours(past: QuotaHistory) -> float:
-    """Hours of the last day in which the quota requested more than it might use."""
+    """Return the hours of the last day in which the quota's requests exceeded its runtime."""
     request, runtime = _floats(past, "request"), _floats(past, "runtime")
     return measures.matching_count(request > runtime) * past.step_seconds / HOUR_SECONDS
 
 
 def waiting_pods_count(rows: Sequence[QuotaRow]) -> int:
-    """Number of pods that wait in the quotas without children, which are those that pods are in."""
+    """Return the number of waiting pods in quotas without children, because only those hold pods."""
     parents = {row.parent for row in rows}
     return sum(row.waiting_pods for row in rows if row.quota not in parents)
 

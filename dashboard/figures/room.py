@@ -29,10 +29,10 @@ DAY_AXIS: Final[dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CapacitySeries:
-    """One resource, in its unit; NaN = missing. likely, sure: what batch pods may take, half hour by half hour.
+    """What batch pods may take of one resource, in its unit; NaN = missing. `likely` and `sure` are by half hour ahead.
 
-    past: the same at the end of each hour, the last one now; mid_past, mid_likely: the same of mid pods; sure: sum of
-    every node's 95 % value; used: level of now, None = not known.
+    `past` is by hour, the last value now; `mid_past` and `mid_likely` are the same for mid pods; `sure` sums every
+    node's 95 % value; `used` is what batch pods use now, None if unknown.
     """
 
     resource: Resource
@@ -49,7 +49,7 @@ class CapacitySeries:
 
 
 def chart(line: CapacitySeries, now_seconds: float | None) -> Chart:
-    """The last and the next day; `now_seconds` is marked where it is given."""
+    """Draw the last and the next day; `now_seconds` is marked if it is given."""
     scale, unit = SCALE[line.resource], UNIT[line.resource]
     recent = slice(max(0, len(line.times) - PAST_HOURS), None)
     past, ahead = base.milliseconds(line.times[recent]), base.milliseconds(line.ahead)
@@ -85,11 +85,11 @@ def chart(line: CapacitySeries, now_seconds: float | None) -> Chart:
 
 
 def _amount_with_moment(line: CapacitySeries, amount: float, index: int) -> str:
-    """Return an amount with its moment as text; place: 0 is now, k + 1 the half hour k ahead."""
+    """Return an amount with its time as text; `index` 0 is now, k is the k-th half hour ahead."""
     when = f"at {display.moment(line.ahead[index - 1])}" if index else "now"
     return f"{display.amount(amount, line.resource)} {when}"
 
 
 def pad_values(values: Sequence[float], size: int) -> Floats:
-    """The values, or gaps where there are not as many as asked for."""
+    """Return the values as an array of `size`; all NaN if their number differs from `size`."""
     return np.asarray(values, dtype=np.float64) if len(values) == size else np.full(size, np.nan)

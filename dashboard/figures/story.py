@@ -1,4 +1,4 @@
-"""One series over time: usage, forecast, request, limit, proposal, and a lane of what happened. Pure."""
+"""One series over time: usage, forecast, request, limit, proposal, and a lane of events. Pure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FAR: Final = 2.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Line:
-    """A series up to now and its forecast, in the resource's unit; NaN and None = missing."""
+    """A past series and its forecast (`ahead`, `quantiles`), in the resource's unit; NaN and None = missing."""
 
     resource: MeasuredResource
     times: Sequence[int]
@@ -57,7 +57,7 @@ class Line:
     """The highest peak window, Unix seconds."""
 
     def recent(self, back_seconds: float) -> Line:
-        """The same with only so much of its past."""
+        """Return the same line with only the last `back_seconds` of its past."""
         positions = base.recent(self.times, back_seconds)
         since = self.times[int(positions[0])] if len(positions) else min(self.ahead, default=0)
         return replace(
@@ -72,12 +72,11 @@ class Line:
 
 
 def _values_at(values: Floats, positions: npt.NDArray[np.intp]) -> Floats:
-    """Return the values at these positions; an empty series stays empty."""
     return values[positions] if len(values) else values
 
 
 def chart(line: Line) -> Chart:
-    """Everything about one series on one time axis."""
+    """Draw the series with its forecast, levels and events on one time axis."""
     scale, unit = SCALE[line.resource], UNIT[line.resource]
     past, ahead = base.milliseconds(line.times), base.milliseconds(line.ahead)
     both = [*past, *ahead]
@@ -130,7 +129,7 @@ def chart(line: Line) -> Chart:
 
 
 def _thin_line(values: Floats, x: Sequence[float], name: str, colour: str, **style: Any) -> list[Trace]:
-    """The line if it has any value, in no more points than a trace may have."""
+    """Return the downsampled line; empty if it has no value."""
     if not len(values) or np.isnan(values).all():
         return []
     positions = base.drawn_positions(values)
@@ -145,7 +144,7 @@ def _limit_is_far(line: Line) -> bool:
 
 
 def _lane(events: Sequence[tuple[int, str]], x: Sequence[float]) -> list[Trace]:
-    """A row of marks per kind of event; near ones share a mark that says how many."""
+    """Return a row of marks per kind of event; events close in time share a mark that gives their count."""
     if not events or not x:
         return []
     start = min(x)

@@ -21,7 +21,7 @@ Measure: TypeAlias = Resource | PriceSettings
 
 
 def amount(row: NamespaceWaste, measure: Measure) -> float:
-    """A namespace's waste in the resource's unit, or money a month."""
+    """Return a namespace's waste in the resource's unit, or in money a month."""
     if isinstance(measure, PriceSettings):
         cores, gib = row.cpu_millicores / SCALE[Resource.CPU], row.memory_bytes / SCALE[Resource.MEMORY]
         return HOURS_PER_MONTH * (cores * measure.per_core_hour + gib * measure.per_gib_hour)
@@ -29,20 +29,20 @@ def amount(row: NamespaceWaste, measure: Measure) -> float:
 
 
 def words(value: float, measure: Measure) -> str:
-    """An amount that `amount` gives, for people: money, or the resource's amount with its unit."""
+    """Format a value of `amount` for people: money, or the resource's amount with its unit."""
     if isinstance(measure, PriceSettings):
         return display.money(value, measure.currency)
     return display.amount(value, measure)
 
 
 def most_wasteful(waste: Sequence[NamespaceWaste], measure: Measure, limit: int) -> list[NamespaceWaste]:
-    """The `limit` namespaces that waste most; those that waste nothing are left out."""
+    """Return the `limit` namespaces with the most waste; those without waste are left out."""
     some = [w for w in waste if amount(w, measure) > 0]
     return sorted(some, key=lambda w: (-amount(w, measure), w.namespace))[:limit]
 
 
 def chart(waste: Sequence[NamespaceWaste], measure: Measure, limit: int) -> Chart:
-    """Bars of the namespaces that waste most."""
+    """Draw bars of the namespaces with the most waste."""
     rows = most_wasteful(waste, measure, limit)
     texts = [words(amount(w, measure), measure) for w in rows]
     money = isinstance(measure, PriceSettings)

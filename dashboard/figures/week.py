@@ -1,4 +1,4 @@
-"""A week ahead as a band, and a past taken apart into trend, habits and rest, one below the other. Pure."""
+"""The forecast of a week as a band, and the past decomposed into trend, daily and weekly pattern, and rest. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PARTS: Final[Mapping[str, tuple[str, str]]] = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Week:
-    """One series in its unit: hours before and after now (Unix seconds), and the parts of the hours before."""
+    """One series in its unit: hours before and after now (Unix seconds), and the components of the past hours."""
 
     resource: Resource
     past: list[int]
@@ -41,7 +41,7 @@ class Week:
 
 
 def ahead(week: Week) -> Chart:
-    """The last week and the next one."""
+    """Draw the last week and the forecast of the next one."""
     scale, unit = SCALE[week.resource], UNIT[week.resource]
     recent = slice(max(0, len(week.past) - len(week.ahead)), None)
     past, coming = base.milliseconds(week.past[recent]), base.milliseconds(week.ahead)
@@ -68,7 +68,7 @@ def ahead(week: Week) -> Chart:
 
 
 def component_chart(week: Week) -> Chart:
-    """The parts on one time axis, each with an axis of its own."""
+    """Draw the components on one time axis, each with its own vertical axis."""
     scale, unit = SCALE[week.resource], UNIT[week.resource]
     shown = {name: values for name, values in week.parts.items() if values.any() or name == "trend"}
     x, height = base.milliseconds(week.past), 1 / len(shown)

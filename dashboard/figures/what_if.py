@@ -1,4 +1,4 @@
-"""A replay of the stored history with lending: cores by day, and batch work against shortage over the risk. Pure."""
+"""A replay of the stored history with lending: cores by day, and batch work against shortage by risk. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cotenant.dashboard.figures.base import Chart
 
 
 def days(replay: WhatIf, chosen: RiskOutcome) -> Chart:
-    """Cores by day: used by services, used by batch on top of them, lent; the nodes' capacity as a level."""
+    """Draw cores by day: used by services, used by batch on top of them, lent; the nodes' capacity as a level."""
     times = base.milliseconds([day.start_seconds for day in chosen.days])
     online, batch, lent = (
         np.array([getattr(day, name) for day in chosen.days], dtype=np.float64)
@@ -34,7 +34,7 @@ def days(replay: WhatIf, chosen: RiskOutcome) -> Chart:
 
 
 def shortage(chosen: RiskOutcome) -> Chart:
-    """Share of node-time that was short, by day."""
+    """Draw the share of node-time with a shortage, by day."""
     times = base.milliseconds([day.start_seconds for day in chosen.days])
     shares = np.array([100 * day.short for day in chosen.days], dtype=np.float64)
     layout = lines.over_time("%", _with_halves(times), showlegend=False, meta=base.IN_TIME)
@@ -48,7 +48,7 @@ def shortage(chosen: RiskOutcome) -> Chart:
 
 
 def curve(replay: WhatIf, chosen: RiskOutcome) -> Chart:
-    """Batch core-hours against node-time short: one point per risk, the chosen one marked, Koordinator's formulas."""
+    """Draw batch core-hours against node-time short: a point per risk, the chosen one marked, and Koordinator's."""
     risks = replay.risks
     traces = [
         _points(risks, "By risk", base.TEAL) | {"mode": "lines+markers"},
@@ -73,7 +73,7 @@ def curve(replay: WhatIf, chosen: RiskOutcome) -> Chart:
 
 
 def _with_halves(times: list[float]) -> list[float]:
-    """Half a day more on both sides, so that the first and the last bar are whole."""
+    """Extend the times by half a day on both sides, so that the first and last bars are whole."""
     half = 500.0 * DAY_SECONDS
     return [times[0] - half, *times, times[-1] + half] if times else times
 

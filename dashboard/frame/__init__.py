@@ -1,1 +1,1 @@
-"""The frame around every page and the pieces that pages are laid out from."""
+"""The frame around every page, and the components that pages are built from."""

@@ -1,4 +1,4 @@
-"""Guards of acting callbacks: each names the right that it needs, which is checked before it runs; errors are shown."""
+"""Guards of acting callbacks: each names the right it needs, which is checked before it runs; errors are shown."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ AWAY: Final = "cluster-away"
 
 
 def acts(view: View, right: Right) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorator of an acting callback, below `app.callback`: refuses a person who has the right in no namespace.
+    """Decorate an acting callback, below `app.callback`: refuse a person who has the right in no namespace.
 
-    The service checks the right again for the namespaces in question. A CotenantError is shown in the live region, and
+    The service checks the right again for the namespaces concerned. A CotenantError is shown in the live region, and
     nothing else on the page changes.
     """
 
@@ -48,34 +48,34 @@ def acts(view: View, right: Right) -> Callable[[Callable[..., Any]], Callable[..
 
 
 def in_browser(app: Dash, function: str, *parts: Any, **options: Any) -> None:
-    """Register a callback that a function of `assets` answers in the browser."""
+    """Register a client-side callback: a JavaScript function in `assets`."""
     app.clientside_callback(ClientsideFunction("cotenant", function), *parts, **options)
 
 
 def why_not(view: View, right: Right, namespace: str = "") -> str:
-    """Why a button is disabled, in words; "" when the person who asks may use it."""
+    """Return why a button is disabled; "" if the requesting person may use it."""
     return why_not_note(view, right, namespace) or outage_reason(view)
 
 
 def why_not_note(view: View, right: Right, namespace: str = "") -> str:
-    """The same of what is only noted in the ledger, and waits for no cluster."""
+    """Return why an action that only writes a ledger note is not possible; "" if it is, even without the cluster."""
     if view.given.changes is None:
         return "Read-only: start it with `cotenant dashboard --act`."
     return missing_role_sentence(view, right, namespace)
 
 
 def outage_reason(view: View) -> str:
-    """Why nothing can be done in the cluster now, as it was a moment ago; "" when it answers."""
+    """Return why the cluster cannot be changed now, as of the last request; "" if it answered."""
     return view.given.changes.trouble() if view.given.changes else ""
 
 
 def outage_store(view: View) -> Component:
-    """Return the store `AWAY`: an acting page is drawn again when the cluster goes away or is back."""
+    """Return the store `AWAY`, which redraws acting pages when the cluster becomes unreachable or reachable."""
     return dcc.Store(id=AWAY, data=outage_reason(view))
 
 
 def register(app: Dash, view: View) -> None:
-    """Keep `AWAY` as it is."""
+    """Register the callback that keeps the store `AWAY` up to date."""
 
     @app.callback(Output(AWAY, "data"), Input("tick", "n_intervals"), State(AWAY, "data"))
     def _update_outage(_ticks: int | None, shown_trouble: str | None) -> Any:
@@ -84,7 +84,7 @@ def register(app: Dash, view: View) -> None:
 
 
 def missing_role_sentence(view: View, right: Right, namespace: str = "") -> str:
-    """Return a sentence with the role that the requesting person lacks for a right; "" when they may."""
+    """Return which role the requesting person lacks for a right, as a sentence; "" if they have the right."""
     who = view.given.current_user()
     if not who.may(right, namespace):
         needed = " or ".join(role.value for role in Role if right in RIGHTS[role])
@@ -94,7 +94,7 @@ def missing_role_sentence(view: View, right: Right, namespace: str = "") -> str:
 
 
 def too_old(view: View) -> str:
-    """Why nothing is done on data older than the setting; "" when they are not. Demo data do not age."""
+    """Return why the data are too old to act on; "" if they are not. Demo data do not age."""
     overview = view.source.snapshot().overview
     if overview is None or overview.demo:
         return ""
@@ -110,7 +110,7 @@ def announce(message: Component | str) -> None:
 
 
 def draw_act(draw: Callable[[], Component]) -> Component:
-    """Return what an act shows, or why it failed, which is announced too."""
+    """Return the result of an action, or why it failed, which is also announced."""
     try:
         return draw()
     except CotenantError as error:

@@ -1,6 +1,6 @@
-"""What of an address goes along from page to page: namespaces, the time range, kind, workload and search text. Pure.
+"""Parts of the query string that links keep from page to page: namespaces, range, kind, workload, search text. Pure.
 
-The top bar writes `ns` and `range` there, in the grammar of every filter; a table without such a column leaves them be.
+The top bar writes `ns` and `range` there, in the grammar of every filter; a table without such a column ignores them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ OF_CHARTS: Final = (time_span.WHOLE, time_span.AHEAD)
 
 
 def carried_parts(search: str, *keys: str) -> str:
-    """The parts of these keys, of all that are carried where none is named."""
+    """Return the query string with only these keys; without any key, with all that links keep."""
     chosen = keys or (*KEYS, "q")
     parts = map(filters.read, filters.query_parts(search))
     pairs = [(k + "!" * negated, v) for k, v, negated in parts if k in chosen and (k != "q" or not negated)]
@@ -32,7 +32,7 @@ def carried_parts(search: str, *keys: str) -> str:
 
 
 def idle_parts(search: str, schema: Schema) -> tuple[str, ...]:
-    """Carried parts, as they are written, that say nothing about this table."""
+    """Return the kept parts of the query string, unchanged, that do not apply to this table."""
     understood, idle = filters.keys_of(schema), []
     for part in filters.query_parts(search):
         key, value, _ = filters.read(part)
@@ -42,23 +42,23 @@ def idle_parts(search: str, schema: Schema) -> tuple[str, ...]:
 
 
 def about(search: str, schema: Schema) -> str:
-    """The query string without what is idle here: what `filters.parse` reads strictly."""
+    """Return the query string without parts that do not apply to this table, for the strict `filters.parse`."""
     resting = frozenset(idle_parts(search, schema))
     return "&".join(part for part in filters.query_parts(search) if part not in resting)
 
 
 def join_queries(*searches: str) -> str:
-    """One query string of several."""
+    """Join several query strings into one."""
     return "&".join(filter(None, (search.lstrip("?") for search in searches)))
 
 
 def namespace_query(search: str) -> Query:
-    """The address's namespaces alone, for any table with a column of them."""
+    """Return a query with only the namespaces in the URL, for any table with a namespace column."""
     return filters.parse(carried_parts(search, "ns"), WORKLOADS)
 
 
 def admits(search: str) -> Callable[[str], bool]:
-    """Return a test of whether the address's namespaces include a name, for data outside of tables."""
+    """Return a function that says whether the URL's namespaces include a name, for data outside of tables."""
     tests = [
         (filters.word_test(condition.values), condition.negated) for condition in namespace_query(search).conditions
     ]
@@ -66,13 +66,13 @@ def admits(search: str) -> Callable[[str], bool]:
 
 
 def range_of(search: str) -> str:
-    """The range as the address has it; "" where it names none, "!7d" where it excludes one, which is no range."""
+    """Return the range in the URL, "" if there is none; an excluded one, such as "!7d", is not a valid range."""
     parts = map(filters.read, filters.query_parts(search))
     return next(("!" * negated + value for key, value, negated in parts if key == time_span.RANGE), "")
 
 
 def back_seconds(search: str, usual_seconds: float) -> float:
-    """Return how far back charts reach by the address, seconds; `usual_seconds` where it has no readable range."""
+    """Return how many seconds back charts reach, from the URL; `usual_seconds` without a valid range."""
     try:
         return time_span.range_seconds(range_of(search)) if range_of(search) else usual_seconds
     except UsageError:
@@ -80,13 +80,13 @@ def back_seconds(search: str, usual_seconds: float) -> float:
 
 
 def workload_address(base: str, ref: WorkloadRef, search: str = "", origin: str = "workloads") -> str:
-    """Address of a workload's page that leads back to `origin` under the same filters."""
+    """Return the address of a workload's page that links back to `origin` under the same filters."""
     parts = [*filter_parts(search), *([f"from={origin}"] if origin != "workloads" else [])]
     name = "/".join(quote(part, safe="") for part in (ref.namespace, ref.kind, ref.name))
     return f"{base}{WORKLOAD_PATH}/{name}" + ("?" + "&".join(parts) if parts else "")
 
 
 def filter_parts(search: str) -> list[str]:
-    """The query string's parts, as they are written, without those that only a workload's page reads."""
+    """Return the parts of the query string, unchanged, except those that only a workload's page reads."""
     parts = search.lstrip("?").split("&")
     return [part for part in parts if part and part.partition("=")[0] not in ("from", "show")]

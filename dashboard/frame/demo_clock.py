@@ -1,4 +1,4 @@
-"""The strip below the top bar in a demo: what its clock shows, and buttons to halt it and to move it ahead.
+"""The strip below the top bar in a demo: the demo's clock, and buttons to pause it and to move it forward.
 
 Only the demo gives the dashboard a clock that can be moved; without one there is no strip and no callback.
 """
@@ -22,7 +22,7 @@ NOWHERE: Final = "no window ahead"
 
 
 def strip(view: View) -> list[Component]:
-    """The clock with its buttons; nothing where time is what it is."""
+    """Return the clock with its buttons; empty outside of a demo."""
     steering = view.given.steering
     if steering is None:
         return []
@@ -53,7 +53,7 @@ def _button(id_: str, label: str, title: str) -> Component:
 
 
 def moment(steering: Steering) -> str:
-    """The clock as text."""
+    """Return the clock's time as text."""
     return display.moment(steering.now_seconds())
 
 
@@ -68,7 +68,7 @@ def stop_words(stop: Stop | None) -> str:
 
 
 def going_words(steering: Steering) -> list[Any]:
-    """Return where the clock is moving to, how far it is and how long that still takes; nothing when it is not."""
+    """Return the target of the moving clock, its progress and the time left; empty if it is not moving."""
     move = steering.progress
     if move is None:
         return []
@@ -88,7 +88,7 @@ def _next(steering: Steering) -> Stop | None:
 
 
 def register(app: Dash, view: View) -> None:
-    """The clock's callbacks, where there is one to steer."""
+    """Register the clock's callbacks if the dashboard has a movable clock."""
     steering = view.given.steering
     if steering is None:
         return

@@ -1,7 +1,7 @@
-"""The top bar's two choices, namespaces and time range: what they offer, and what a page says it does not obey.
+"""The top bar's two choices, namespaces and time range: their options, and notes where a page does not apply them.
 
-Both are parts of the address in the grammar of every filter (`ns=shop&range=7d`), so links, exports, saved views and
-the API have them too; `assets/extent.js` writes them there.
+Both are part of the URL in the grammar of every filter (`ns=shop&range=7d`), so links, exports, saved views and the API
+have them too; `assets/extent.js` writes them there.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ EVERY: Final = "All namespaces"
 
 
 def controls() -> Component:
-    """Both fields, and on a narrow screen the button that unfolds them."""
+    """Return both fields, with the stores that fill them."""
     namespaces = dmc.MultiSelect(
         id="namespaces",
         data=[],
@@ -66,13 +66,13 @@ def controls() -> Component:
 
 
 def names(snapshot: Snapshot) -> list[dict[str, str]]:
-    """Every namespace that the results name, as options: its pattern and how it is written."""
+    """Return every namespace in the results as an option: its filter pattern and its displayed name."""
     distinct = {name for table in snapshot.tables.values() for name in table.texts("namespace")}
     return [{"value": filters.literal(name), "label": visible(name)} for name in sorted(distinct - {""})]
 
 
 def chosen_namespaces(search: str) -> list[str]:
-    """Return the address's namespaces as patterns, "!" before excluded ones; empty where it cannot be read."""
+    """Return the URL's namespaces as patterns, with "!" before excluded ones; empty if the filter is invalid."""
     try:
         query = carried.namespace_query(search)
     except UsageError:
@@ -86,7 +86,7 @@ def chosen_namespaces(search: str) -> list[str]:
 
 
 def range_options(overview: Overview | None, obeyed: Obeyed, search: str) -> list[dict[str, Any]]:
-    """The ranges as options; what the history or the page cannot answer is disabled and says why."""
+    """Return the ranges as options; one that exceeds the history, or that the page cannot show, says why instead."""
     options: list[dict[str, Any]] = [{"value": USUAL, "label": "Usual range"}]
     for value, label in RANGES:
         if value == time_span.AHEAD:
@@ -101,14 +101,14 @@ def range_options(overview: Overview | None, obeyed: Obeyed, search: str) -> lis
 
 
 def _too_long(back_seconds: float, overview: Overview | None) -> str:
-    """Why a finite range reaches beyond the history; empty where it does not."""
+    """Return why a finite range exceeds the history; "" if it does not."""
     if overview is None or not overview.window_days + ALMOST_DAYS < back_seconds / DAY_SECONDS < math.inf:
         return ""
     return f"the history is {display.duration(overview.window_days * DAY_SECONDS)}"
 
 
 def notes(overview: Overview | None, obeyed: Obeyed, search: str) -> list[str]:
-    """Return a sentence for each of the present choices that the page does not obey."""
+    """Return a sentence for each present choice that the page does not apply."""
     present, sentences = carried.range_of(search), []
     if chosen_namespaces(search) and obeyed.namespace:
         sentences.append(f"Namespace: {obeyed.namespace}")
@@ -133,7 +133,7 @@ def notes(overview: Overview | None, obeyed: Obeyed, search: str) -> list[str]:
 
 
 def state(overview: Overview | None, obeyed: Obeyed, search: str) -> Mapping[str, Any]:
-    """Return what the fields should show and offer, and the address for which that holds."""
+    """Return the values and options of the fields, and the query string that they belong to."""
     patterns = chosen_namespaces(search)
     return {
         "search": search,
@@ -145,7 +145,7 @@ def state(overview: Overview | None, obeyed: Obeyed, search: str) -> Mapping[str
 
 
 def overview_of(view: View) -> Overview | None:
-    """The present overview; None when it cannot be read, which the page itself says."""
+    """Return the present overview; None if it cannot be read, which the page itself reports."""
     try:
         return view.source.snapshot().overview
     except CotenantError:
@@ -153,7 +153,7 @@ def overview_of(view: View) -> Overview | None:
 
 
 def register(app: Dash, view: View) -> None:
-    """The results fill the list of namespaces, the address fills the fields, and the fields write the address."""
+    """Register the callbacks between the results, the URL and the two fields."""
 
     @app.callback(Output("namespace-names", "data"), Input("version", "data"))
     def _names(_version: str) -> Any:

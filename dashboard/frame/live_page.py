@@ -1,4 +1,4 @@
-"""Parts of pages that are drawn again when their address or the results change, or what is read from a cluster."""
+"""Parts of pages that are redrawn when their URL, the results, or the data read from a cluster change."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ LiveState = Callable[[View, str], Any]
 
 @dataclass(frozen=True, slots=True)
 class LivePart:
-    """A part of a page: the title that an error stands under, and how it is drawn from the query string."""
+    """A part of a page: the title shown above an error, and the function that draws it from the query string."""
 
     title: str
     draw: Callable[[View, str], Component]
 
     def panel_of(self, view: View, search: str) -> Component:
-        """The present content, or why it could not be drawn."""
+        """Return the drawn part, or why it could not be drawn."""
         return panels.render_guarded(lambda: self.draw(view, search), self.title)
 
 
 def redraw(app: Dash, view: View, path: str, parts: Mapping[str, LivePart], news: str = "version") -> None:
-    """Draw the parts of a page, by the ids of their elements, again at each change of its address and of the news.
+    """Redraw a page's parts, given by element id, whenever its URL or the store `news` changes.
 
-    news: id of the store whose change means that there are newer results.
+    `news` is the id of the store that changes with newer results.
     """
 
     @app.callback(
@@ -52,7 +52,7 @@ def redraw(app: Dash, view: View, path: str, parts: Mapping[str, LivePart], news
 
 @dataclass(frozen=True, slots=True)
 class LivePage:
-    """The parts of a page by the end of their ids; acted: the store that is written when somebody acted on it."""
+    """A page's parts by the suffix of their element ids; `acted` is the store that is written after an action on it."""
 
     path: str
     state: LiveState
@@ -60,7 +60,7 @@ class LivePage:
     acted: str = ""
 
     def part(self, name: str, view: View, search: str) -> Component:
-        """The element of one part, drawn."""
+        """Return the drawn element of one part."""
         return html.Div(self.parts[name].panel_of(view, search), id=f"{self.path}-{name}")
 
     def store(self, view: View, search: str) -> Component:
@@ -68,7 +68,7 @@ class LivePage:
         return dcc.Store(id=f"{self.path}-mark", data=self.mark(view, search))
 
     def mark(self, view: View, search: str) -> str:
-        """Return a mark that changes when anything on the page but the time does."""
+        """Return a string that changes whenever anything on the page except the time does."""
         try:
             state = self.state(view, search)
         except CotenantError as error:
@@ -76,7 +76,7 @@ class LivePage:
         return search if state is None else f"{zlib.crc32(msgspec.json.encode(state)):08x}{search}"
 
     def register(self, app: Dash, view: View) -> None:
-        """Draw the parts again when the state or the address changes."""
+        """Register the callback that redraws the parts when the state or the URL changes."""
         acted = [Input(self.acted, "data")] if self.acted else []
 
         @app.callback(

@@ -1,6 +1,6 @@
-"""The navigation: six places and a foot, the pages of the present place below it, and tabs between kindred lists. Pure.
+"""The navigation: six places and a footer, the pages of the present place below it, and tabs of related lists. Pure.
 
-Every page has a link, also those of places that are folded: a key of `g` + letter presses it.
+Every page has a link, also in collapsed places: the keys `g` + letter press it.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ WORKLOADS: Final = (("Workloads", "workloads"), ("Pods", "pods"))
 
 
 def slug(place: Place) -> str:
-    """The place as a part of an address and of an id."""
+    """Return the place as part of a URL and of an element id."""
     return place.value.lower()
 
 
 def lead_on(pages: Sequence[Page]) -> dict[str, str]:
-    """Return addresses that lead to a page under another one: places, and names of pages -> path of the page."""
+    """Return further URL paths of pages, such as the names of places: {path: path of the page}."""
     places = {slug(place): of_place(pages, place)[0].path for place in Place if of_place(pages, place)}
     paths = {page.path for page in pages}
     return {name: path for name, path in {**places, **FURTHER_NAMES}.items() if name not in paths and path in paths}
 
 
 def of_place(pages: Sequence[Page], place: Place) -> list[Page]:
-    """Pages that the place lists."""
+    """Return the pages that a place lists."""
     return [page for page in pages if page.place is place and not page.parent]
 
 
@@ -62,14 +62,14 @@ def tab_title(pages: Sequence[Page], path: str, search: str, cluster: str) -> st
 
 
 def navigation(view: View, pages: Sequence[Page], path: str, search: str) -> list[Component]:
-    """The places with the present one marked and unfolded; links carry the filters that make sense everywhere."""
+    """Return the places, the present one highlighted and expanded; links keep the filters that apply everywhere."""
     links = _Links(view, pages, path.split("/", maxsplit=1)[0], path, carried.carried_parts(search))
     places = [place for place in Place if place is not Place.FOOT and of_place(pages, place)]
     return [*(links.place(place) for place in places), links.foot()]
 
 
 class _Links:
-    """The links of one navigation; here: first part of the path."""
+    """The links of one navigation; `here` is the first segment of the path."""
 
     def __init__(self, view: View, pages: Sequence[Page], here: str, path: str, query: str) -> None:
         self._view, self._pages, self._path, self._query = view, pages, path, query
@@ -80,7 +80,7 @@ class _Links:
         self._here = marked.place if marked else None
 
     def place(self, place: Place) -> Component:
-        """One place; below it its pages, in sight where it is the present one."""
+        """Return a place with its pages below it, which are visible only in the present place."""
         listed = of_place(self._pages, place)
         on = place is self._here
         if place is Place.HOME:
@@ -119,7 +119,7 @@ class _Links:
         return html.Li(self._link(page, page.title, on=on), **current)
 
     def _key(self, page: Page) -> Component:
-        """A link that only a key reaches."""
+        """Return a hidden link that only a keyboard shortcut reaches."""
         return self._link(page, page.title, on=False)
 
     def _link(self, page: Page, words: str, *, on: bool, id_: str = "") -> Component:
@@ -133,7 +133,7 @@ class _Links:
 
 
 def tabs(view: View, search: str, ways: Sequence[tuple[str, str]], here: str) -> Component:
-    """Return links between kindred lists, (words, path), the present one marked; they stand beside a heading."""
+    """Return links, (title, path), between related lists, for beside a heading; the present one is highlighted."""
     query, base = carried.carried_parts(search), view.settings.base_path
     end = f"?{query}" if query else ""
     links = [panels.choice(words, f"{base}{path}{end}", path == here) for words, path in ways]

@@ -1,4 +1,4 @@
-"""Ctrl-K: one field over pages, workloads, nodes, namespaces, plans and commands to copy."""
+"""Ctrl-K: one search field for pages, workloads, nodes, namespaces, plans and commands to copy."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ COMMANDS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One line: its kind, its words, a word beside them, and where it leads or what it copies."""
+    """A search result: its kind, name and detail, and the link that it opens or the text that it copies."""
 
     kind: str
     words: str
@@ -84,7 +84,7 @@ class Hit:
 
 
 def find(view: View, pages: Sequence[Page], text: str) -> list[Hit]:
-    """Return the hits of a text, kind by kind; every word of it has to be there. Pages alone for an empty text."""
+    """Return the results that contain every word of a text, by kind; pages only for an empty text."""
     words = text.lower().split()
     found: list[Hit] = []
     for page in pages:
@@ -118,7 +118,7 @@ def find(view: View, pages: Sequence[Page], text: str) -> list[Hit]:
 
 
 def _find_rows(snapshot: Snapshot, schema: Schema, text: str, names: tuple[str, ...]) -> tuple[list[Row], Query]:
-    """The first rows that a list shows for a text, by name, and its query."""
+    """Return the first rows of a list that match a text, by name, and the query."""
     query = filters.parse(urlencode({"q": text, "sort": names[-1]}), schema)
     return list(snapshot.page(schema.name, query, slice(0, MOST_OF_A_KIND), names).rows()), query
 
@@ -132,7 +132,7 @@ def _path(row: Row) -> str:
 
 
 def _with_all(hits: list[Hit], kind: str, count: int, href: str) -> list[Hit]:
-    """The hits, and a way to all of them where there are more."""
+    """Return the results, and a link to all of them if there are more."""
     return [*hits, Hit(kind, f"All {display.number(count)}", "", href)] if count > len(hits) else hits
 
 
@@ -142,7 +142,7 @@ def _search_query(text: str) -> str:
 
 # --- drawing ----------------------------------------------------------------------------------------------------------
 def dialog(view: View, pages: Sequence[Page]) -> Component:
-    """The closed dialog; `assets/palette.js` opens it and walks its lines."""
+    """Return the closed dialog; `assets/palette.js` opens it and moves through its lines."""
     field = dmc.TextInput(
         id=FIELD,
         placeholder="A page, workload, node, namespace, plan or command",
@@ -159,7 +159,7 @@ def dialog(view: View, pages: Sequence[Page]) -> Component:
 
 
 def lines(hits: Sequence[Hit], text: str) -> list[Component]:
-    """The hits below a heading for each kind; words where there is none."""
+    """Return the results below a heading for each kind, or a note if there is none."""
     if not hits:
         return [html.P(f"Nothing is called “{visible(text.strip())}”.", className="palette-none")]
     lists: dict[str, list[Component]] = {}
@@ -175,7 +175,7 @@ def lines(hits: Sequence[Hit], text: str) -> list[Component]:
 
 
 def register(app: Dash, view: View, pages: Sequence[Page]) -> None:
-    """Search on the server for what is typed, within what the person may see; the browser opens it."""
+    """Register the search on the server, limited to what the person may see; the browser opens the dialog."""
 
     @app.callback(Output(FOUND, "children"), Input(FIELD, "value"))
     def _find(text: str | None) -> Component:

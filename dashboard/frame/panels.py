@@ -1,7 +1,7 @@
-"""The pieces every page is laid out from: panels, figures with their summaries, chips, and the states of a panel. Pure.
+"""Components that every page is built from: panels, figures with summaries, chips, and the states of a panel. Pure.
 
-A panel is never blank: it shows its content, a skeleton, one of the reasons for emptiness, or a short error.
-Text that comes from the cluster goes in as text nodes only.
+A panel is never blank: it shows its content, a skeleton, a reason for emptiness, or a short error. Text from the
+cluster is inserted as text nodes only.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ _log = structlog.get_logger(__name__)
 
 
 def panel(title: str, *children: Any, aside: Any = None, note: str = "", id_: str = "") -> Component:
-    """A framed section with a heading, something on the heading's right, and a note below it."""
+    """Return a framed section with a heading, `aside` to the right of the heading, and a note below it."""
     head = html.Div([html.H2(title), aside] if aside is not None else [html.H2(title)], className="panel-head")
     lead = [html.P(note, className="panel-note")] if note else []
     return html.Section([head, *lead, *children], className="panel", **({"id": id_} if id_ else {}))
 
 
 def drawer(id_: str, title: str, content: Component, *, width: int) -> Component:
-    """A closed drawer on the right; width in pixels."""
+    """Return a closed drawer on the right; `width` is in pixels."""
     place: dict[str, Any] = {"position": "right", "transitionProps": {"duration": 120}, "closeButtonProps": CLOSE}
     return dmc.Drawer(content, id=id_, opened=False, size=width, title=title, **place)
 
 
 def dialog(id_: str, title: str, parts: Sequence[Component], size: str) -> Component:
-    """A closed dialog above every drawer; its parts are in the page from the start, where callbacks reach them."""
+    """Return a closed dialog above every drawer; its parts are in the page from the start, so callbacks reach them."""
     inside, above = html.Div(parts, className="dialog"), {"keepMounted": True, "zIndex": 400}
     return dmc.Modal(inside, id=id_, title=title, opened=False, size=size, closeButtonProps=CLOSE, **above)
 
 
 def figure(chart: Chart, id_: str, height: int) -> Component:
-    """A chart, with its summary as accessible name and as a line of text below; on a telephone with its names too."""
+    """Return a chart with its summary as accessible name and text below; on a phone also with its legend."""
     config = {"displayModeBar": False, "responsive": True, "doubleClick": False}
     style = {"height": f"{height}px"}
     graph = dcc.Graph(id=id_, figure=chart.figure, config=config, style=style, responsive=True)
@@ -82,7 +82,7 @@ def figure(chart: Chart, id_: str, height: int) -> Component:
 
 
 def tall_figure(chart: Chart, id_: str, height: int, most: int) -> Component:
-    """A chart in a frame that scrolls where it is higher than `most` pixels: what lies below it stays within reach."""
+    """Return a chart in a frame that scrolls if the chart is higher than `most` pixels."""
     drawn = figure(chart, id_, height)
     frame = {"className": "scroll tall", "tabIndex": 0, "role": "region", "aria-label": chart.summary}
     return html.Div(drawn, **frame) if height > most else drawn
@@ -92,10 +92,10 @@ def facts(
     heads: Sequence[str], rows: Sequence[Sequence[Children]], label: str, total: str = "", *, tall: bool = False,
     kind: str = "", id_: str = "",
 ) -> Component:  # fmt: skip
-    """A table of texts and numbers in a frame that scrolls; the first column names the row, a row has all columns.
+    """Return a table of texts and numbers in a frame that scrolls; the first cell names the row, all rows are complete.
 
-    The heads, and the total in a sentence below all rows, stay in sight while the rows scroll. kind: a
-    further class.
+    The headings, and `total`, a sentence below all rows, stay visible while the rows scroll. `kind` is a further CSS
+    class.
     """
     if any(len(cells) != len(heads) for cells in rows):
         raise ValueError(f"table {label!r}: a row has not as many cells as the {len(heads)} headings")
@@ -110,35 +110,35 @@ def facts(
 
 
 def table(titles: Sequence[str], rows: Sequence[Component], kind: str = "rows", *, tall: bool = False) -> Component:
-    """Rows that are drawn already, below their titles, in a frame that scrolls. kind: a class of the table."""
+    """Return drawn rows below their titles in a frame that scrolls; `kind` is the table's CSS class."""
     head = html.Thead(html.Tr([html.Th(title, scope="col") for title in titles]))
     frame = "scroll tall" if tall else "scroll"
     return html.Div(html.Table([head, html.Tbody(rows)], className=kind), className=frame, tabIndex=0)
 
 
 def notes(lines: Iterable[str]) -> Component:
-    """Sentences as a list, each with a capital letter."""
+    """Return sentences as a list, each with a capital letter."""
     return html.Ul([html.Li(visible(f"{line[:1].upper()}{line[1:]}")) for line in lines], className="notes")
 
 
 def pairs(rows: Iterable[tuple[Children, Children]], kind: str = "inputs", **named: str) -> Component:
-    """A table of names and what is said of each."""
+    """Return a table of two columns: names and their values."""
     lines = [html.Tr([html.Th(name, scope="row"), html.Td(said)]) for name, said in rows]
     return html.Table(html.Tbody(lines), className=kind, **named)
 
 
 def chip(word: str, tone: str = "gray", title: str = "") -> Component:
-    """A word on a coloured ground; the word alone carries the meaning."""
+    """Return a word on a coloured background; the word alone carries the meaning."""
     return html.Span(word, className=f"chip tone-{tone}", **({"title": title} if title else {}))
 
 
 def severity(level: Severity) -> Component:
-    """A severity as a chip that says what it means."""
+    """Return a severity as a chip with its meaning."""
     return chip(level.value, level.value, level.meaning)
 
 
 def severity_legend() -> Component:
-    """Explain each severity, the worst first, behind a line that opens the list."""
+    """Return an expandable list that explains each severity, the worst first."""
     levels = sorted(Severity, key=lambda level: -level.rank)
     lines = [html.Li([severity(level), f" {level.meaning}"]) for level in levels]
     summary = html.Summary("What the severities mean")
@@ -146,7 +146,7 @@ def severity_legend() -> Component:
 
 
 def amount(value: float | None, resource: Resource) -> Children:
-    """An amount with its unit, that the unit switch may write in millicores or MiB."""
+    """Return an amount with its unit, which the unit switch can change to millicores or MiB."""
     text = display.amount(value, resource)
     if value is None or text == display.MISSING:
         return text
@@ -154,84 +154,84 @@ def amount(value: float | None, resource: Resource) -> Children:
 
 
 def amount_range(low: float, high: float, resource: Resource) -> Component:
-    """A range of amounts with its unit said once, that the unit switch may write in millicores or MiB."""
+    """Return a range of amounts with one unit, which the unit switch can change to millicores or MiB."""
     data = {"data-unit": resource.unit, "data-low": f"{low:.10g}", "data-value": f"{high:.10g}"}
     return html.Span(display.between(low, high, resource), className="amount", **data)
 
 
 def moment(seconds: float) -> Component:
-    """A moment in UTC, that the time-zone switch may show in the browser's own zone."""
+    """Return a time in UTC, which the time-zone switch can change to the browser's own zone."""
     return html.Time(display.moment(seconds), dateTime=to_wire(seconds), className="moment")
 
 
 def clock(seconds: float) -> Component:
-    """A time of day in UTC ("18:00 UTC") that follows the time-zone switch."""
+    """Return a time of day in UTC ("18:00 UTC") that follows the time-zone switch."""
     text = f"{display.clock(seconds)} UTC"
     return html.Time(text, dateTime=to_wire(seconds), className="moment", **{"data-form": "clock"})
 
 
 def window(start_seconds: float, end_seconds: float) -> Component:
-    """A stretch of the day in UTC ("18:00–20:00 UTC") that follows the time-zone switch."""
+    """Return a window of the day in UTC ("18:00–20:00 UTC") that follows the time-zone switch."""
     text = f"{display.clock(start_seconds)}–{display.clock(end_seconds)} UTC"
     more = {"data-form": "window", "data-until": to_wire(end_seconds)}
     return html.Time(text, dateTime=to_wire(start_seconds), className="moment", **more)
 
 
 def day(seconds: float) -> Component:
-    """Return the UTC day of a moment."""
+    """Return the UTC day of a Unix time."""
     return html.Time(to_wire(seconds)[:10], dateTime=to_wire(seconds)[:10])
 
 
 def asks(store: str, **request: str) -> dict[str, str]:
-    """Attributes of a button that puts what it asks for into a store (`assets/plans.js`, which adds when).
+    """Return attributes of a button that writes its request to a store (`assets/plans.js` adds the time).
 
-    A button's own clicks are lost when a callback draws it anew before they are sent; what is in a store stays.
+    A button's own clicks are lost if a callback redraws it before they are sent; what is in a store is kept.
     """
     return {"data-asks": store, "data-asked": json.dumps(request)}
 
 
 def resource_switch(id_: str, chosen: Resource = Resource.CPU, more: Sequence[dict[str, str]] = ()) -> Component:
-    """The switch between CPU, memory and what else there is."""
+    """Return the switch between CPU, memory and further options."""
     options = [{"value": "cpu", "label": "CPU"}, {"value": "memory", "label": "Memory"}, *more]
     return dmc.SegmentedControl(id=id_, value=chosen.value, data=options, size="xs")
 
 
 def choices(name: str, options: Sequence[tuple[str, dict[str, str], bool]], search: str) -> Component:
-    """Links that set keys of the page's address: (label, keys, whether it is the present one)."""
+    """Return links that set keys of the page's URL: (label, keys, whether it is the present choice)."""
     return choice_row(name, [choice(visible(label), address(search, **keys), on) for label, keys, on in options])
 
 
 def choice(words: Children, href: str, on: bool, **more: str) -> Component:
-    """One of several links, marked where it leads to what is shown; more: properties of the link."""
+    """Return one of several links, highlighted if `on`; `more` has properties of the link."""
     link = dcc.Link(words, href=href, className="choice current" if on else "choice", **more)
     return html.Li(link, **({"aria-current": "true"} if on else {}))
 
 
 def choice_row(name: str, links: Sequence[Component], *more: Component) -> Component:
-    """A row of such links after its name."""
+    """Return a row of `choice` links after its name."""
     parts = [html.Span(name, className="dim"), html.Ul([*links], className="choice-list"), *more]
     return html.Nav(parts, className="choices", **{"aria-label": name})
 
 
 def address(search: str, **keys: str) -> str:
-    """The same query string with other values of `keys`."""
+    """Return the query string with these values of `keys`, otherwise unchanged."""
     return f"?{urlencode(parse_qs(search.lstrip('?')) | {key: [value] for key, value in keys.items()}, doseq=True)}"
 
 
 def address_value(search: str, key: str = "open") -> str:
-    """The first value of a key of the page's address, "" = none."""
+    """Return the first value of a key in the query string; "" if there is none."""
     return parse_qs(search.lstrip("?")).get(key, [""])[0]
 
 
 def address_parts(search: str, key: str = "open") -> list[str]:
-    """The parts of that value, which slashes join and each of which is escaped."""
+    """Return the parts of a key's value, which are separated by slashes and unescaped here."""
     return [unquote(part) for part in address_value(search, key).split("/")]
 
 
 def stat(
     label: str, value: Children, detail: Children = "", *, bar: float | None = None, over: str = "red"
 ) -> Component:
-    """A headline number with its name and a detail line; of a share a bar from 0 to 100 %, in colour `over` beyond."""
+    """Return a headline number with label and detail; `bar`, a share, is drawn to 100 %, in colour `over` beyond."""
     parts = [html.Div(label, className="stat-label"), html.Div(value, className="stat-value")]
     if bar is not None and not math.isnan(bar):
         tone = "blue" if bar <= 1 else over
@@ -242,7 +242,7 @@ def stat(
 
 
 def empty(headline: str, *, why: Children = "", command: str = "", link: tuple[str, str] | None = None) -> Component:
-    """Why there is nothing to see, and what helps: a command to type or a (text, href) to follow."""
+    """Return why there is nothing to show, and what helps: a command to run or a link (text, href)."""
     parts: list[Any] = [html.P(headline, className="empty-headline")]
     parts += [html.P(why)] if why else []
     parts += [html.Pre(html.Code(command), className="command")] if command else []
@@ -251,25 +251,25 @@ def empty(headline: str, *, why: Children = "", command: str = "", link: tuple[s
 
 
 def no_match(noun: str, clear: str = "?") -> Component:
-    """Say that there is something, and the address's filters leave all of it out."""
+    """Return a note that the URL's filters leave out everything there is."""
     return empty(f"No {noun} matches these filters.", link=("Clear filters", clear))
 
 
 def no_results() -> Component:
-    """The empty state of a store in which nothing was computed yet."""
+    """Return the empty state of a store without any results."""
     why = "This store holds no analysis of a cluster. Scan one, or look at a synthetic one:"
     return empty("No results yet.", why=why, command="cotenant scan --prometheus URL\ncotenant demo")
 
 
 def failure_state(message: str, fix: str = "") -> Component:
-    """A short cause and a fix; the page polls, so it recovers automatically."""
+    """Return a short cause and a fix; the page polls, so it recovers automatically."""
     retry = "The page tries again automatically; the server's log has the details."
     parts = [html.P(message, className="empty-headline"), html.P(fix or retry)]
     return html.Div(parts, className="empty failed", role="alert")
 
 
 def forbidden_state(message: str, fix: str = "") -> Component:
-    """Show who refused access, with the right that is missing, and the command that shows all rights."""
+    """Return who refused access, which right is missing, and the command that shows all rights."""
     parts = [
         html.P([chip("forbidden", "orange"), f" {message}"], className="empty-headline"),
         html.P(fix or "The permission named above is missing; an administrator can grant it."),
@@ -280,12 +280,12 @@ def forbidden_state(message: str, fix: str = "") -> Component:
 
 
 def trouble(error: CotenantError) -> Component:
-    """The state of a panel whose question was not answered: forbidden, or failed."""
+    """Return the state of a panel whose data could not be read: forbidden, or failed."""
     return (forbidden_state if isinstance(error, FORBIDDEN) else failure_state)(error.message, error.fix)
 
 
 def skeleton(*heights: int) -> Component:
-    """Grey blocks of the final size while a panel is on its way; after 3 s it says what it waits for."""
+    """Return grey blocks of the final size for a panel that is loading; after 3 s they say what it waits for."""
     blocks = [dmc.Skeleton(height=h, radius="md", animate=True, className="skeleton") for h in heights]
     late = html.P("Still waiting for the results in the store…", className="late")
     return html.Div([html.Span("Loading…", className="visually-hidden"), late, *blocks], **{"aria-busy": "true"})

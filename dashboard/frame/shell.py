@@ -1,4 +1,4 @@
-"""The frame around every page: navigation, top bar, theme, search, keyboard help, data age; and which page is shown."""
+"""The frame around every page: navigation, top bar, theme, search, keyboard help, data age; and the choice of page."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ ZONES: Final = [{"value": "utc", "label": "UTC"}, {"value": "local", "label": "t
 
 
 def layout(view: View, pages: Sequence[Page]) -> Component:
-    """The whole shell; the page itself comes with the first callback."""
+    """Return the frame; the first callback adds the page itself."""
     loading = html.Div([html.Div(panels.skeleton(28, 84, 84, 340, 280))], className="page")
     live_region = html.Div(id=callbacks.SAID, className="said-region", role="status", **{"aria-live": "polite"})
     limits = html.Div(id="extent-notes", className="extent-notes", role="status")
@@ -159,7 +159,7 @@ def _icon_button(sign: str, id_: str, label: str, kind: str = "") -> Component:
 
 
 def _switch(view: View) -> list[Component]:
-    """Return the chooser of clusters, whose links keep the page and its filters; empty for a single cluster."""
+    """Return the cluster menu, whose links keep the page and its filters; empty for a single cluster."""
     addresses, base = view.given.clusters, view.settings.base_path
     here = next((label for label, address in addresses.items() if address == base), None)
     if here is None:
@@ -174,7 +174,7 @@ def _switch(view: View) -> list[Component]:
 
 
 def _display() -> Component:
-    """Return the dialog of the units and the time zone, which the browser keeps."""
+    """Return the dialog for units and time zone, which the browser stores."""
     persist: dict[str, Any] = {"persistence": True, "persistence_type": "local", "size": "xs"}
     units = dmc.SegmentedControl(id="units", value="whole", data=UNITS, **persist)
     zone = dmc.SegmentedControl(id="zone", value="utc", data=ZONES, **persist)
@@ -189,12 +189,12 @@ def _display() -> Component:
 
 
 def path_of(pathname: str, settings: DashboardSettings) -> str:
-    """The page's path below the base path."""
+    """Return the page's path below the base path."""
     return pathname.removeprefix(settings.base_path.rstrip("/")).strip("/")
 
 
 def register(app: Dash, view: View, pages: Sequence[Page]) -> None:
-    """Callbacks of the frame."""
+    """Register the callbacks of the frame."""
     by_path = {page.path: page for page in pages}
 
     @app.callback(
@@ -271,7 +271,7 @@ def register(app: Dash, view: View, pages: Sequence[Page]) -> None:
 
 
 def _renderer(by_path: Mapping[str, Page], path: str, view: View, search: str) -> Callable[[], Component] | None:
-    """Return the function that draws the page at a path; None when there is no such page."""
+    """Return the function that draws the page at a path; None if there is no such page."""
     first, *rest = path.split("/")
     page = by_path.get(first)
     if page is None or (rest and page.below is None):

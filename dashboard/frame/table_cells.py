@@ -1,4 +1,4 @@
-"""Cells of tables that are read live, as the eye reads them: by the kind of their column. Pure."""
+"""Cells of tables that are read live from the cluster, formatted by the kind of their column. Pure."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ Drawn = Mapping[str, Callable[[Any], Any]]
 
 
 def titles(schema: Schema) -> list[str]:
-    """Heads of the columns that a page shows."""
+    """Return the headings of the columns that a page shows."""
     return [column.title for column in schema.columns if not column.wide]
 
 
 def cells(schema: Schema, row: Mapping[str, Any], drawn: Drawn | None = None) -> list[Any]:
-    """One row; amounts follow the unit switch, moments the time zone."""
+    """Return the cells of one row; amounts follow the unit switch, times the time zone."""
     special = drawn or {}
     return [
         special.get(column.name, lambda value, column=column: _cell(column, value))(row[column.name])
@@ -42,7 +42,7 @@ def cells(schema: Schema, row: Mapping[str, Any], drawn: Drawn | None = None) ->
 
 
 def without_empty_columns(heads: Sequence[str], lines: Sequence[Sequence[Any]]) -> tuple[list[str], list[list[Any]]]:
-    """The table without columns that say nothing, so that it fits a laptop's window; the first names the line."""
+    """Return the table without empty columns, so that it fits a laptop's window; the first column always stays."""
     columns = []
     for n in range(len(heads)):
         contents = [getattr(line[n], "children", line[n]) for line in lines]
@@ -52,32 +52,32 @@ def without_empty_columns(heads: Sequence[str], lines: Sequence[Sequence[Any]]) 
 
 
 def rows_of(schema: Schema, rows: Sequence[Mapping[str, Any]], label: str, drawn: Drawn | None = None) -> Component:
-    """The first rows of a table with the columns that a page shows."""
+    """Return the first rows of a table with the columns that a page shows."""
     return panels.facts(titles(schema), [cells(schema, row, drawn) for row in rows[:MOST_ROWS]], label)
 
 
 def gap_panel(gaps: Sequence[str]) -> list[Component]:
-    """List what could not be read, where anything: what is decided without it is weaker."""
+    """Return a list of what could not be read, so decisions were made without it; empty if everything was read."""
     return [panels.panel("What could not be read", panels.notes(gaps[:MOST_ROWS]))] if gaps else []
 
 
 def row_note(rows: int, command: str) -> str:
-    """Return a note on where to find the rows beyond MOST_ROWS; "" when the page shows all."""
+    """Return a note with the command that lists the rows beyond MOST_ROWS; "" if the page shows all."""
     return f"{MOST_ROWS} of {rows:,} rows; `cotenant {command}` has all of them." if rows > MOST_ROWS else ""
 
 
 def unbroken_text(text: str) -> Component:
-    """A short text that is not broken into lines."""
+    """Return a short text without line breaks."""
     return html.Span(visible(text), className="whole")
 
 
 def subject(name: str, *places: str) -> Component:
-    """Return a cell with the subject of a row and below it its location, as in every list."""
+    """Return a cell with the name of a row's subject and below it its location, as in every list."""
     return html.Div([visible(name), html.Div(visible(" · ".join(places)), className="dim")], className="whole")
 
 
 def sentence(code: str) -> str:
-    """Return the meaning of a reason's code; "" for an unknown code."""
+    """Return the sentence that explains a reason code; "" for an unknown code."""
     return SENTENCES[Reason(code)] if code in set(Reason) else ""
 
 
@@ -104,5 +104,5 @@ def _cell(column: Column, value: Any) -> Any:
 
 
 def _number(value: float) -> str:
-    """Three digits, as a list's grid writes the same column; all of a whole number."""
+    """Format a number with three digits, as the grid does; a whole number with all of them."""
     return display.true_minus(three_digits(value))

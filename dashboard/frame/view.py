@@ -1,4 +1,4 @@
-"""What a page is, and what it is given: the source, the settings and the time."""
+"""The definition of a page, and what it receives: the results, the settings and the time."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ACT: Final = "cotenant dashboard --act"
 
 
 def in_cluster(service: ServiceT | None, command: str = "") -> ServiceT:
-    """A service of `DashboardContext`; UsageError, which names a command that does the same, where it has none."""
+    """Return the service; if there is none, raise UsageError that names a command with the same effect."""
     if service is None:
         instead = f", or use `{command}`" if command else ""
         fix = f"Start it with `{ACT}`{instead}."
@@ -46,9 +46,9 @@ def in_cluster(service: ServiceT | None, command: str = "") -> ServiceT:
 
 @dataclass(frozen=True, slots=True)
 class DashboardContext:
-    """The services and settings that the composition root passes to the dashboard beside its source.
+    """The services and settings that the composition root passes to the dashboard beside its result source.
 
-    Without them: nothing to copy, no steps, and an anonymous viewer.
+    The defaults give nothing to copy, no steps, and an anonymous viewer.
     """
 
     patch: Callable[..., str] = lambda *_given: ""
@@ -93,7 +93,7 @@ class DashboardContext:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The view of the outside that every page and callback receives."""
+    """What every page and callback receives: the results, the settings, the time, and the services."""
 
     source: ResultSource
     settings: DashboardSettings
@@ -102,7 +102,7 @@ class View:
 
     @property
     def prices(self) -> PriceSettings:
-        """The price of a core and of a GiB."""
+        """The prices of a core and of a GiB."""
         return self.given.prices
 
     @property
@@ -113,7 +113,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Obeyed:
-    """The choices of the top bar that a page obeys: "" where it does, else a sentence on where it does not."""
+    """The choices of the top bar that a page applies: "" if it does, else a sentence on where it does not."""
 
     namespace: str = ""
     time_range: str = ""
@@ -124,7 +124,7 @@ class Obeyed:
 
 
 class Place(StrEnum):
-    """The places of the navigation, in their order; each leads to its pages."""
+    """The places of the navigation, in their order; each groups some pages."""
 
     HOME = "Home"
     RIGHT_SIZE = "Right-size"
@@ -137,18 +137,18 @@ class Place(StrEnum):
 
 
 def everywhere(_view: View) -> bool:
-    """Return true: a page that works on every install."""
+    """Return True: the page is available on every installation."""
     return True
 
 
 def with_cluster(service: str) -> Callable[[View], bool]:
-    """Return a test of whether the dashboard has a service of `DashboardContext`, which needs a cluster."""
+    """Return a function that says whether the dashboard has a service of `DashboardContext` (needs a cluster)."""
     return lambda view: getattr(view.given, service) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One page: path below the base path, title, letter for `g` + letter, how it looks and which callbacks it has."""
+    """One page: its path below the base path, title, shortcut letter (`g` + letter), drawing function and callbacks."""
 
     path: str
     title: str

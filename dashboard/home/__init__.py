@@ -1,1 +1,1 @@
-"""Home: what to do first, what the cluster's day is like, what was saved, and where everything else is."""
+"""The Home page: what to do first, the cluster's next day, what was saved, and links to everything else."""

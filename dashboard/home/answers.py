@@ -1,4 +1,4 @@
-"""What people ask first, answered on Home or one click from it. Pure."""
+"""The questions that people ask first, with answers on Home or one click away. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NOT_KNOWN: Final = "not known yet; the page Health says what is missing"
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question in the words of a newcomer, its answer in short, and the page with the whole of it."""
+    """A newcomer's question, its short answer, and the page (path, query string) with the full answer."""
 
     words: str
     answer: Any
@@ -35,7 +35,7 @@ class Question:
 
 
 def questions(page: OverviewPage) -> list[Question]:
-    """Return a newcomer's questions with the answers of this page; a test of the suite follows each to its answer."""
+    """Return a newcomer's questions with the answers from these results; a test follows each link to its answer."""
     view, overview, unassessed = page.view, page.overview, page.unassessed_counts
     killed_first = unassessed.none_above_request
     if page.above_request:
@@ -89,7 +89,7 @@ def questions(page: OverviewPage) -> list[Question]:
 
 
 def panel(page: OverviewPage) -> Component:
-    """Every question with its answer, each a link to the whole of it."""
+    """Return every question with its answer, each with a link to the full answer."""
     rows = []
     for question in questions(page):
         link = dcc.Link(question.words, href=page.href(question.path, question.query))

@@ -1,4 +1,4 @@
-"""Home of a cluster without results, or with few days of them: what will appear when. Pure."""
+"""Home of a cluster without results, or with only a few days of history: which results will appear when. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REPLAY_DAYS: Final = RECORD_DAYS + 1
 
 @dataclass(frozen=True, slots=True)
 class StartStage:
-    """A part of the results that appears once the history is so many days long."""
+    """A part of the results that appears once the history is `days` days long."""
 
     days: float
     what: str
@@ -47,7 +47,7 @@ STAGES: Final = (
 
 
 def empty(recording: RecorderStatus | None = None, now_seconds: float = 0.0) -> Component:
-    """Home before the first analysis; with what a recorder knows so far, where one has begun."""
+    """Return Home before the first analysis, with the recorder's present readings if one is running."""
     if recording is not None and not recording.is_silent(now_seconds):
         # Show what is known before any analysis: the use at the newest readings, and from where.
         present = recording.present
@@ -66,7 +66,7 @@ def empty(recording: RecorderStatus | None = None, now_seconds: float = 0.0) -> 
 
 
 def young(window_days: float, recording: RecorderStatus | None = None, now_seconds: float = 0.0) -> Component | None:
-    """List the results that are still to come, by the length of the history in days; None once all are there."""
+    """Return a list of the results still to come for a history of `window_days`; None once all are there."""
     if window_days >= STAGES[-1].days:
         return None
     if recording is not None and not recording.is_silent(now_seconds):
@@ -76,7 +76,7 @@ def young(window_days: float, recording: RecorderStatus | None = None, now_secon
 
 
 def replay_words(window_days: float) -> str:
-    """Say when the slider of the risk appears, by the length of the history in days; "" once that is long enough."""
+    """Return when the risk slider will appear, for a history of `window_days` days; "" once it is long enough."""
     if window_days >= REPLAY_DAYS:
         return ""
     length = display.duration(window_days * 86_400)
@@ -84,7 +84,7 @@ def replay_words(window_days: float) -> str:
 
 
 def _stages_panel(window_days: float | None, recording: RecorderStatus, now_seconds: float) -> Component:
-    """Show the stages with the moments from which on the recording is long enough for them."""
+    """Return the stages with the times from which the recording is long enough for them."""
     now = f" Now {recording.present}." if recording.present and window_days is not None else ""
     note = f"{_sentence(recording, now_seconds)}.{now} Each appears with the first analysis after its time."
     stages = _list(window_days, since_seconds=recording.begun_seconds)
@@ -97,7 +97,7 @@ def _sentence(recording: RecorderStatus, now_seconds: float) -> str:
 
 
 def _list(window_days: float | None, since_seconds: float | None = None) -> Component:
-    """All stages before the first scan, else those that are still to come; by moments where a recorder runs."""
+    """Return all stages before the first scan, else those still to come; with times if a recorder is running."""
     items = []
     for stage in STAGES:
         if window_days is not None and stage.days <= window_days:

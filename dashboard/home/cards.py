@@ -1,4 +1,4 @@
-"""The three cards that Home leads with, who is at risk, what is wasted, what can be lent, and small pictures. Pure."""
+"""The three cards at the top of Home (at risk, wasted, can be lent), and their small charts. Pure."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ CLUSTER_SIZE: Final = "cluster-size"
 
 
 def cards(page: OverviewPage) -> Component:
-    """All three, each guarded by itself."""
+    """Return all three cards; an error in one does not affect the others."""
     drawn = [panels.render_guarded(partial(draw, page)) for draw in (at_risk, waste, lend)]
     return html.Div([html.Div(card) for card in drawn], className="home-cards")
 
@@ -50,7 +50,7 @@ def cards(page: OverviewPage) -> Component:
 def _card(
     name: str, lead: Sequence[Any], picture: Component, line: Sequence[Any], detail: Sequence[Any], way: Component
 ) -> Component:
-    """One figure, one picture, one line, one act; what else is to be said waits behind "Details"."""
+    """Return a card with one number, one picture, one line and one link; everything else is behind "Details"."""
     more = html.Details([html.Summary("Details"), html.P([*detail], className="card-detail")], className="more")
     acts = html.Div([way, more] if detail else [way], className="card-acts")
     words = html.P([*line], className="card-line")
@@ -67,7 +67,7 @@ def _way(words: str, href: str, name: str) -> Component:
 
 # --- at risk ----------------------------------------------------------------------------------------------------------
 def at_risk(page: OverviewPage) -> Component:
-    """Containers whose requests or limits should rise, by how bad that is."""
+    """Return the card of containers whose requests or limits should rise, by severity."""
     count = page.todo.raises
     above = page.above_request
     if not above:
@@ -91,7 +91,7 @@ def at_risk(page: OverviewPage) -> Component:
 
 
 def _empty_words(page: OverviewPage, none: str, none_known: str, unknown: str) -> str:
-    """Choose the words for an empty list, by whether all containers, some or none could be assessed."""
+    """Return the text for an empty list, by whether all containers, some or none could be assessed."""
     unassessed = page.unassessed_counts
     if not unassessed.severity:
         return none
@@ -99,7 +99,7 @@ def _empty_words(page: OverviewPage, none: str, none_known: str, unknown: str) -
 
 
 def _unassessed_words(page: OverviewPage) -> list[Any]:
-    """Name the containers that are on neither list for want of evidence; nothing where there is none."""
+    """Return which containers are on neither list for lack of evidence; empty if there are none."""
     count = page.unassessed_counts.severity
     if not count:
         return []
@@ -120,7 +120,7 @@ def _severities(page: OverviewPage) -> Component:
 
 # --- waste ------------------------------------------------------------------------------------------------------------
 def waste(page: OverviewPage) -> Component:
-    """Show what the list of cuts frees after all steps, and how much CPU is requested and not used."""
+    """Return the card of what the list of cuts frees after all steps, and of requested CPU that is not used."""
     planned = page.cuts
     # The cluster's CPU: used, requested and not used, neither.
     used, requested = page.overview.headline.cpu_utilisation, page.overview.headline.cpu_requests_commitment
@@ -161,7 +161,7 @@ def waste(page: OverviewPage) -> Component:
 
 
 def leaving_nodes(page: OverviewPage) -> str:
-    """The number of nodes that freed requests let go of, in a sentence; "" where `cotenant size` has not run."""
+    """Return a sentence with the number of nodes that could be removed after the cuts; "" before `cotenant size`."""
     report = page.view.source.cluster_size()
     level = best_known(report) if report else None
     return short_sentence(report, level) if report and level else ""
@@ -169,7 +169,7 @@ def leaving_nodes(page: OverviewPage) -> str:
 
 # --- lend -------------------------------------------------------------------------------------------------------------
 def lend(page: OverviewPage) -> Component:
-    """Show how much batch pods can take now, and how that changes over the next 24 hours."""
+    """Return the card of what batch pods can take now, and how that changes over the next 24 hours."""
     overview = page.overview
     table = page.snapshot.tables[RECLAIMABLE.name]
     series = overview.cpu
@@ -203,7 +203,7 @@ def lend(page: OverviewPage) -> Component:
 # --- pictures, without a chart library -----------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a bar: how much, in which tone, and its words in the legend."""
+    """A part of a bar: its amount, its colour tone, and its words in the legend."""
 
     amount: float
     tone: str
@@ -211,7 +211,7 @@ class Part:
 
 
 def bar(parts: Sequence[Part], summary: str) -> Component:
-    """Parts side by side, as wide as their amounts, with a legend below; summary: the same in words."""
+    """Return parts side by side, as wide as their amounts, with a legend below; `summary` says the same in words."""
     drawn = [part for part in parts if part.amount > 0]
     total = sum(part.amount for part in drawn)
     pieces, legend = [], []
@@ -224,7 +224,7 @@ def bar(parts: Sequence[Part], summary: str) -> Component:
 
 
 def columns(values: Sequence[float], summary: str, ends: tuple[str, str]) -> Component:
-    """A column for each value, from 0 up; NaN leaves a gap. ends: what the first and the last one are called."""
+    """Return a column per value, NaN leaving a gap; `ends` has the labels of the first and last column."""
     highest = max((value for value in values if math.isfinite(value)), default=0.0)
     heights = [css_share(value / highest if highest and math.isfinite(value) else 0.0) for value in values]
     bars = [html.Div(className="column", style={"height": height}) for height in heights]

@@ -1,4 +1,4 @@
-"""What was verified as saved; the tiles behind Home's details: next peak, free for a day, ready; six shares. Pure."""
+"""Savings that were verified; tiles behind Home's details: next peak, lendable for a day, ready; six ratios. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ READY = f"ready={','.join(list_totals.READY)}"
 
 
 def headline(overview: Overview) -> Component:
-    """The six numbers of kubernetes-mixin's cluster dashboard, in its words and order."""
+    """Return the six ratios of kubernetes-mixin's cluster dashboard, in its words and order."""
     h = overview.headline
     shares = (
         ("CPU Utilisation", h.cpu_utilisation, "red"),
@@ -43,13 +43,13 @@ def headline(overview: Overview) -> Component:
 
 
 def present(page: OverviewPage) -> Component:
-    """Show the coming peak, what is free for a day, and what can be applied now."""
+    """Return the coming peak, what can be lent for a day, and the recommendations that can be applied now."""
     tiles = (lambda: peak(page.overview), lambda: free_for_a_day(page), lambda: worth(page))
     return html.Div([panels.render_guarded(draw) for draw in tiles], className="stats four home-now")
 
 
 def free_for_a_day(page: OverviewPage) -> Component:
-    """Show the amounts for pods that stay for about a day; they overlap with what is free for batch."""
+    """Return the amounts for pods that run for about a day; they overlap with what batch pods can take."""
     overview = page.overview
     unknown = lent_now.not_of_all(overview, page.snapshot.tables[RECLAIMABLE.name])
     cpu, memory = overview.cpu.mid_now, overview.memory.mid_now
@@ -59,7 +59,7 @@ def free_for_a_day(page: OverviewPage) -> Component:
 
 
 def peak(overview: Overview) -> Component:
-    """Show the time and the height of the cluster's peak in the next 24 hours."""
+    """Return the time and height of the cluster's peak in the next 24 hours."""
     ahead = overview.peak
     if ahead is None:
         return panels.stat(PEAK_NAME, "unknown", overview.peak_reason)
@@ -72,7 +72,7 @@ def peak(overview: Overview) -> Component:
 
 
 def worth(page: OverviewPage) -> Component:
-    """Show what passes the guardrails now, and what these recommendations free and raise."""
+    """Return how many recommendations pass the guardrails now, and what they free and raise."""
     currency, counts = page.view.currency, page.ready
     second = f"; {savings.second_person_words(counts.second_person)}" if counts.second_person else ""
     if not counts.ready:
@@ -85,7 +85,7 @@ def worth(page: OverviewPage) -> Component:
 
 
 def saved(view: View) -> Component:
-    """Show what verified changes free a month, by the ledger, a column for each month, the rest behind "Details"."""
+    """Return what verified changes free a month, from the ledger, a column per month; the rest is behind "Details"."""
     if view.given.changes is None:
         off = html.P(["This dashboard is read-only, so it verifies nothing: ", html.Code(ACT)], id="home-saved")
         return panels.panel(SAVED, html.P("nothing yet", className="big"), off, id_="home-verified")

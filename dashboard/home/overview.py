@@ -1,4 +1,4 @@
-"""Home: what to do first, how the cluster's day goes, what was saved, what a risk would lend, where all else is."""
+"""Home: what to do first, the cluster's next day, what was saved, what a risk would lend, and links to all else."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ WORTH_MOST: Final = 3
 
 
 def render(view: View, search: str) -> Component:
-    """The page, drawn at once; its callbacks redraw when results or the address change."""
+    """Return the page with its content; callbacks redraw it when results or the URL change."""
     head = html.Div(html.H1("Home"), className="page-head")
     body = panels.render_guarded(lambda: contents(view, search))
     return html.Div([head, html.Div(body, id="overview-body")], className="page")
 
 
 def contents(view: View, search: str = "") -> Component:
-    """Everything below the heading."""
+    """Return everything below the heading."""
     page = overview_page(view, search)
     if page is None:
         return beginnings.empty(view.source.recorder_status(), view.now_seconds())
@@ -88,7 +88,7 @@ def contents(view: View, search: str = "") -> Component:
 
 
 def _young(view: View, overview: Overview) -> Component:
-    """Show what is still to come while the history is short; nothing otherwise, and then no recorder is asked for."""
+    """Return what is still to come while the history is short; else an empty part, without reading the recorder."""
     if overview.window_days >= beginnings.STAGES[-1].days:
         return html.Div()
     drawn = beginnings.young(overview.window_days, view.source.recorder_status(), view.now_seconds())
@@ -107,7 +107,7 @@ def _lead(page: OverviewPage) -> str:
 
 
 def _policy(page: OverviewPage) -> Component:
-    """The offer of another reclaim policy where the back-test speaks for it; nothing otherwise."""
+    """Return the offer of another reclaim policy if the back-test supports it; else an empty part."""
     lent = page.snapshot.tables[RECLAIMABLE.name]
     offered = policy_offer.offer(page.view.source.policy_trial(), policy_offer.policies_now(lent))
     if offered is None:
@@ -136,7 +136,7 @@ def _waste_panel(page: OverviewPage) -> Component:
 
 
 def _waste(page: OverviewPage, chosen: str) -> Component:
-    """Bars of the namespaces that request most beyond their use, with links; chosen: "cpu", "memory" or "money"."""
+    """Return bars, with links, of the namespaces with the most waste; `chosen` is "cpu", "memory" or "money"."""
     overview, view = page.overview, page.view
     limit, measure = WASTE_BARS, view.prices if chosen == "money" else Resource(chosen)
     rows = waste.most_wasteful(overview.waste, measure, limit)
@@ -175,7 +175,7 @@ def _outcome(page: OverviewPage) -> Component:
 
 
 def _worth_most(page: OverviewPage) -> list[Component]:
-    """The workloads that save most, each with a way into its review; nothing where this dashboard is read-only."""
+    """Return the workloads that save most, each with a link to its review; empty on a read-only dashboard."""
     view = page.view
     if view.given.changes is None:
         return []
@@ -219,7 +219,7 @@ def _quality(overview: Overview, base: str) -> Component:
 
 
 def register(app: Dash, view: View) -> None:
-    """Redraw when results or the address change; switches pick the measure; a waste bar leads to its namespace."""
+    """Register the callbacks: redraw on new results or a new URL; switch the measure; open a namespace's bar."""
 
     def drawn(search: str | None, draw: Callable[[OverviewPage], Component]) -> Component:
         def draw_results() -> Component:

@@ -1,4 +1,4 @@
-"""The data from which Home is drawn under an address."""
+"""The data that Home shows for a URL."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ OF_CHOSEN: Final = "of the chosen namespaces"
 
 
 def _ask_once(what: str, ask: Callable[[OverviewPage], AnswerT]) -> cached_property[AnswerT]:
-    """An answer about the results, computed once for all people who see the same ones."""
+    """Return a property computed from the results once for all people who see the same ones."""
     return cached_property(lambda page: page.snapshot.kept(("home", what, page.query), lambda: ask(page), lambda _: 0))
 
 
 @dataclass(frozen=True)
 class OverviewPage:
-    """The results of one moment, narrowed to the address's namespaces; what is asked of a table is asked once."""
+    """The results at one time, limited to the URL's namespaces; each question to a table is computed only once."""
 
     view: View
     search: str
@@ -42,20 +42,20 @@ class OverviewPage:
     """The chosen namespaces, for any table that has a column of them."""
 
     def href(self, page: str, query: str = "") -> str:
-        """An address of another page under the same choices; a namespace of the query stands for those chosen here."""
+        """Return the address of another page with the same choices; a namespace in `query` replaces the chosen ones."""
         kept = ("range",) if query.startswith("ns=") else ("ns", "range")
         search = carried.join_queries(query, carried.carried_parts(self.search, *kept))
         return f"{self.view.settings.base_path}{page}" + (f"?{search}" if search else "")
 
     def list_query(self, todo: TodoList) -> Query:
-        """The query of one of the two lists of what there is to do."""
+        """Return the query of one of the two to-do lists."""
         return self._narrow(FilterCondition("todo", (todo.value,)))
 
     def _narrow(self, condition: FilterCondition) -> Query:
         return replace(self.query, conditions=tuple(sorted((*self.query.conditions, condition))))
 
     def first_of(self, todo: TodoList) -> str:
-        """The workload of the first row of a list in its own order, namespace/name; "" where it is empty."""
+        """Return the workload, namespace/name, in the first row of a to-do list; "" if the list is empty."""
         schema = self.advice.schema
         hidden = [HIDDEN] if POSTPONED in filters.keys_of(schema) else []
         own = filters.parse("&".join([f"todo={todo}", *hidden, *(f"sort={column}" for column in ORDERS[todo])]), schema)
@@ -70,7 +70,7 @@ class OverviewPage:
         return self.snapshot.tables[RECOMMENDATIONS.name]
 
     def counts(self, table: str, key: str) -> dict[str, int]:
-        """Number of rows of a table by the words of a column, the most frequent first."""
+        """Return the number of rows of a table for each value of a column, the most frequent first."""
         return dict(self.snapshot.facets(table, self.query, (key,))[key])
 
     todo = _ask_once("todo", lambda page: list_totals.todo_counts(page.advice, page.query))
@@ -102,14 +102,14 @@ class OverviewPage:
 
     @property
     def whose(self) -> str:
-        """The namespaces that the counts and sums cover, in words; "" when they cover all."""
+        """The namespaces that the counts and sums cover, in words; "" if they cover all."""
         if self.query.conditions:
             return OF_CHOSEN
         return "" if self.view.given.current_user().reads is None else OF_THESE
 
 
 def overview_page(view: View, search: str) -> OverviewPage | None:
-    """Return the page's data from the newest results, None without; UsageError for an invalid namespace filter."""
+    """Return Home's data from the newest results, or None; raise UsageError for an invalid namespace filter."""
     snapshot, query = view.source.snapshot(), carried.namespace_query(search)
     overview = snapshot.overview
     if overview is not None and query.conditions:

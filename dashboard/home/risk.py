@@ -48,22 +48,22 @@ IN_DEMO: Final = (
 
 
 def first_place(replay: WhatIf) -> int:
-    """Return the place where the slider begins: that of the risk nearest to the usual one."""
+    """Return the slider's initial position: the replayed risk nearest to the default one."""
     return min(range(len(replay.risks)), key=lambda place: abs(risk_percent(replay.risks[place]) - USUAL_PERCENT))
 
 
 def risk_percent(outcome: RiskOutcome) -> float:
-    """The risk of an outcome of cotenant's own, in percent."""
+    """Return the risk of one of cotenant's own outcomes, in percent."""
     return outcome.risk_percent or 0.0
 
 
 def at_place(replay: WhatIf, index: int) -> RiskOutcome:
-    """The outcome at a place of the slider; the last one beyond its end."""
+    """Return the outcome at a position of the slider; the last one for positions beyond its end."""
     return replay.risks[min(max(index, 0), len(replay.risks) - 1)]
 
 
 def slider(replay: WhatIf, id_: str) -> Component:
-    """One place for each risk that was replayed."""
+    """Return a slider with one position per replayed risk."""
     marks = [{"value": index, "label": f"{risk_percent(outcome):g} %"} for index, outcome in enumerate(replay.risks)]
     last = max(len(replay.risks) - 1, 1)
     style = {"label": None, "thumbLabel": "Risk of a forecast peak", "restrictToMarks": True, "mb": "xl"}
@@ -71,7 +71,7 @@ def slider(replay: WhatIf, id_: str) -> Component:
 
 
 def stats(replay: WhatIf, chosen: RiskOutcome) -> list[Component]:
-    """The four numbers of one risk."""
+    """Return the four numbers of one risk's outcome."""
     share = measures.ratio_of(chosen.lent_cores, replay.capacity_cores)
     compared = f"utilisation {display.percent(chosen.utilisation)}"
     if replay.by_use is not None and replay.by_use.batch_core_hours > 0:
@@ -87,7 +87,7 @@ def stats(replay: WhatIf, chosen: RiskOutcome) -> list[Component]:
 
 
 def no_replay(view: View) -> Component:
-    """Why there is no slider yet: how far its replay is, when it comes, or why it failed and which command does it."""
+    """Return why there is no slider yet: the replay's progress, its start, or its error with a command to run."""
     job = view.given.replay
     progress = job.progress if job else None
     if progress is not None:
@@ -112,7 +112,7 @@ def no_replay(view: View) -> Component:
 
 @dataclass(frozen=True, slots=True)
 class SliderPage:
-    """A page with the slider: its path, the ids of slider, outcome, all that is drawn and its mark, and how to draw."""
+    """A page with the risk slider: its path, element ids and drawing functions."""
 
     path: str
     slider: str
@@ -124,7 +124,7 @@ class SliderPage:
 
 
 def follow(app: Dash, view: View, page: SliderPage) -> None:
-    """Draw the outcome at the slider's place, and everything once a replay has come or goes on."""
+    """Register the callbacks that draw the outcome at the slider's position, and all of it after a new replay."""
 
     def here(pathname: str | None) -> bool:
         return path_of(pathname or "", view.settings) == page.path
@@ -156,13 +156,13 @@ def follow(app: Dash, view: View, page: SliderPage) -> None:
 
 # --- on Home ----------------------------------------------------------------------------------------------------------
 def part(view: View) -> Component:
-    """The panel, and the store by which it notices a replay that has come since."""
+    """Return the panel, and the store by which it notices a newer replay."""
     drawn = html.Div(panels.render_guarded(lambda: panel(view)), id=HOME_PANEL)
     return html.Div([drawn, dcc.Store(id=HOME_MARK, data=replay_mark(view))])
 
 
 def panel(view: View) -> Component:
-    """The slider on the cluster's own history, with what the chosen risk would have lent."""
+    """Return the slider on the cluster's own history, with what the chosen risk would have lent."""
     replay = view.source.what_if()
     more = dcc.Link("All of it", href=f"{view.settings.base_path}what-if", className="quiet-link")
     if replay is None or not replay.risks:
@@ -181,7 +181,7 @@ def _outcome(replay: WhatIf, index: int) -> Component:
 
 
 def register(app: Dash, view: View) -> None:
-    """Home's slider chooses among outcomes that are computed already; the panel fills itself when they are there."""
+    """Register Home's slider, which chooses among precomputed outcomes; the panel appears once they exist."""
     if (job := view.given.replay) is not None:
 
         @app.callback(Output(STOP, "title"), Input(STOP, "n_clicks"))
@@ -196,7 +196,7 @@ def register(app: Dash, view: View) -> None:
 
 
 def replay_mark(view: View) -> str:
-    """Changes when a replay comes, and as long as one runs in the background."""
+    """Return a string that changes when a replay completes, and while one makes progress."""
     replay = view.source.what_if()
     if replay is not None:
         return str(replay.computed_seconds)
