@@ -1,7 +1,7 @@
 """Blocks: named arrays that share their first axis, as Parquet, one row per series. Pure: bytes in, bytes out.
 
-What work done shard by shard leaves behind (results, and the state that the next hour goes on from). Numbers keep their
-type to the bit; the shape of a row stands in the metadata. Texts are string columns.
+They store the output of work that is done shard by shard: results, and the state from which the next hour continues.
+Numbers keep their type to the bit; the shape of a row is in the metadata. Texts are string columns.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Block = Mapping[str, npt.NDArray[Any]]
 
 
 def encode(block: Block, stamp: Mapping[str, str]) -> bytes:
-    """The block's file; arrays are numbers of any shape (n, ...), or objects (n,) that are texts."""
+    """Return a block as Parquet bytes; arrays are numbers of any shape (n, ...), or objects (n,) that are texts."""
     shapes = {name: list(array.shape[1:]) for name, array in block.items()}
     arrays = [_to_arrow(array) for array in block.values()]
     texts = [name for name, array in block.items() if array.dtype == object]
@@ -29,7 +29,7 @@ def encode(block: Block, stamp: Mapping[str, str]) -> bytes:
 
 
 def decode(content: bytes) -> tuple[dict[str, npt.NDArray[Any]], dict[str, str]]:
-    """Inverse of `encode`; raises one of `parquet.UNREADABLE` on other bytes."""
+    """Return the arrays and the stamp that `encode` was given; raise one of `parquet.UNREADABLE` for other bytes."""
     table, stamp = parquet.decode(content)
     shapes = json.loads(stamp.pop("shapes"))
     return {name: _from_arrow(table[name], shapes[name]) for name in table.column_names}, stamp

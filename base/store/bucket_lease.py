@@ -1,9 +1,9 @@
 """EDGE: a lease in an object store: one writer at a time, by conditional writes of one small object.
 
-The holder renews the object every RENEW_SECONDS. Who waits takes it over when it has not changed for LEASE_SECONDS by
-the waiter's own clock, so that no two clocks are compared (the rule of client-go's leader election). A holder that was
-paused for longer may still believe that it holds the lease: therefore every write under a lease is conditional itself,
-and the lease only keeps writers from getting in each other's way.
+The holder renews the object every RENEW_SECONDS. A waiting process takes it over if it has not changed for
+LEASE_SECONDS by that process's own clock, so that no two clocks are compared (the rule of client-go's leader election).
+A holder that was paused for longer may still believe that it holds the lease: therefore every write under a lease is
+conditional itself, and the lease only keeps writers from hindering each other.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _conditional: set[str] = set()  # roots whose server has correctly refused a con
 
 
 class LeaseHolder(msgspec.Struct):
-    """Content of the object. holding: an id of this holding; "" host: free; beats: renewals."""
+    """A lease's content: `holding` is an id of this holding, `host` is "" if free, `beats` counts renewals."""
 
     holding: str
     host: str = ""
@@ -49,7 +49,7 @@ class LeaseHolder(msgspec.Struct):
 
 @contextlib.contextmanager
 def acquire_lease(folder: Folder, name: str, what: str, patience_seconds: float) -> Iterator[None]:
-    """Hold the lease of that name; StoreBusy names its holder when it is not free within so many seconds."""
+    """Hold the lease of this name; raise StoreBusy, naming the holder, if it is not free within `patience_seconds`."""
     deadline = time.monotonic() + patience_seconds
     local = _threads[os.getpid(), folder.path(name)]
     if not local.acquire(timeout=patience_seconds):
@@ -66,7 +66,7 @@ def acquire_lease(folder: Folder, name: str, what: str, patience_seconds: float)
 
 
 class _Lease:
-    """One holding of a lease."""
+    """One process's holding of a lease."""
 
     def __init__(self, folder: Folder, name: str, what: str) -> None:
         self._folder, self._name = folder, name
@@ -77,7 +77,7 @@ class _Lease:
         self._renewal = threading.Thread(target=self._renew, name="lease", daemon=True)
 
     def acquire(self, deadline: float) -> None:
-        """Block until the lease is ours; StoreBusy at the deadline (seconds of the monotonic clock)."""
+        """Block until this process holds the lease; raise StoreBusy at the deadline (monotonic clock, seconds)."""
         unchanged_mark, unchanged_since = "", 0.0
         while True:
             stored = self._folder.read_marked(self._name)
@@ -93,7 +93,7 @@ class _Lease:
                 path = self._folder.path(self._name)
                 who = holder or LeaseHolder("", "an unknown host")
                 raise StoreBusy(
-                    f"process {who.pid} on {who.host} holds the lease {path}: {who.what or 'it writes'}",
+                    f"process {who.pid} on {who.host} holds the lease {path}: {who.what or 'it is writing'}",
                     fix=f"Wait for it to end; the lease of one that died is taken over after {LEASE_SECONDS:.0f} s.",
                 )
             time.sleep(random.SystemRandom().uniform(*_PAUSE_SECONDS))
@@ -101,7 +101,7 @@ class _Lease:
         self._renewal.start()
 
     def _check_server(self) -> None:
-        """Once a process: a server that does not know conditions ignores them, and would let two writers through."""
+        """Check once per process that the server honours conditions: otherwise two writers could both succeed."""
         if self._folder.url in _conditional:
             return
         try:
@@ -120,9 +120,9 @@ class _Lease:
                     return  # it was taken over: our conditional writes will be refused
 
     def _write_holder(self) -> bool:
-        """Store the holder; False when the lease has been taken over.
+        """Store the holder; return False if the lease has been taken over.
 
-        An earlier write of ours may have been stored although it failed here: then its mark is the one to replace.
+        An earlier write may have been stored although it seemed to fail: then its mark is the one to replace.
         """
         try:
             self._mark = self._quick.swap(self._name, self._text(), self._mark)
@@ -134,7 +134,7 @@ class _Lease:
         return True
 
     def release(self) -> None:
-        """Free it; one that was taken over meanwhile stays."""
+        """Release the lease, unless another process has taken it over."""
         self._ended.set()
         self._renewal.join(QUICK.retry_seconds + QUICK.timeout_seconds)
         self._holder = LeaseHolder(self._holder.holding)
@@ -148,7 +148,7 @@ class _Lease:
 def _decode_holder(content: bytes) -> LeaseHolder:
     """Decode the holder of a lease.
 
-    Content that cannot be read yields an unknown holder, whose lease ends like that of a holder that died.
+    Unreadable content yields an unknown holder, whose lease expires like that of a dead process.
     """
     try:
         return msgspec.json.decode(content, type=LeaseHolder)

@@ -3,10 +3,10 @@
 Credentials, region and endpoint come from the usual variables: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY
 (AWS_SESSION_TOKEN), keys of a profile (AWS_PROFILE), or the role of the pod or machine; AWS_REGION or
 AWS_DEFAULT_REGION; AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL for a server of one's own (https://, or http:// with a
-warning beyond the loopback); AWS_CA_BUNDLE.
+warning unless it is on the loopback); AWS_CA_BUNDLE.
 
-A conditional write (`put_if`) says which content it replaces, by its entity tag, or that there is none. Of two writers
-that saw the same content exactly one succeeds. When the answer to a write was lost, the content says whose it is.
+A conditional write (`put_if`) names the content that it replaces by its entity tag, or requires that there is none. Of
+two writers that read the same content one succeeds. If a write's response is lost, the content shows who succeeded.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def is_bucket(url: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class BucketPatience:
-    """So long a request is tried again, and so long one try may take, its content included."""
+    """How long a request is retried in total, and how long one try may take, including the transfer of its content."""
 
     retry_seconds: float = RETRY_SECONDS
     timeout_seconds: float = ANSWER_SECONDS
@@ -80,7 +80,7 @@ QUICK: Final = BucketPatience(retry_seconds=2.0, timeout_seconds=3.0)
 def open_bucket(
     url: str, environ: Mapping[str, str] = os.environ, patience: BucketPatience | None = None
 ) -> tuple[BucketFiles, str]:
-    """A bucket's files and the path inside it; nothing is asked of the server yet. UsageError without a bucket."""
+    """Return a bucket's files and the path inside it, without a request; UsageError if the URL names no bucket."""
     parts = urlsplit(url)
     if not parts.netloc:
         raise UsageError(f"store URL {url!r} names no bucket", fix="Write it as s3://bucket/folder.")
@@ -95,7 +95,7 @@ def open_bucket(
 
 @cache
 def _warn_of_plain_text(endpoint: str) -> None:
-    """Once for each endpoint: without TLS everybody on the way reads what is stored."""
+    """Warn once for each endpoint that without TLS anybody on the network path can read the data."""
     parts = urlsplit(endpoint)
     if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
         _log.warning("store_without_tls", endpoint=endpoint, fix="Give the server a certificate and use https://.")
@@ -105,7 +105,7 @@ def _warn_of_plain_text(endpoint: str) -> None:
 def _client(
     bucket: str, endpoint: str, patience: BucketPatience, _process: int, environment: tuple[tuple[str, str], ...]
 ) -> Any:
-    """A client, safe for many threads; each process and each environment has its own."""
+    """Return a client that many threads may use; each process and each environment has its own."""
     from obstore.store import S3Store  # loads slowly, and most stores are folders
 
     environ = dict(environment)
@@ -136,7 +136,7 @@ def _client(
 
 
 def _profile(environ: Mapping[str, str]) -> dict[str, str]:
-    """Keys of the profile in the shared credentials file, where the environment names none itself."""
+    """Return the keys of the profile in the shared credentials file, if the environment itself has none."""
     if environ.get("AWS_ACCESS_KEY_ID") or not (
         environ.get("AWS_PROFILE") or environ.get("AWS_SHARED_CREDENTIALS_FILE")
     ):
@@ -155,7 +155,7 @@ def _profile(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 class BucketFiles:
-    """The objects of a bucket under the method names of fsspec, as `Folder` uses them. Paths begin with the bucket."""
+    """The objects of a bucket, with the method names of fsspec that `Folder` calls. Paths begin with the bucket."""
 
     def __init__(self, bucket: str, endpoint: str, patience: BucketPatience) -> None:
         """Create the file system of a bucket; nothing is requested yet; `endpoint` is "" for AWS itself."""
@@ -164,7 +164,7 @@ class BucketFiles:
         self.patience = patience
 
     def read(self, path: str) -> tuple[bytes, str]:
-        """Content and its entity tag; FileNotFoundError when there is none."""
+        """Return an object's content and its entity tag; raise FileNotFoundError if there is no such object."""
         from obstore.exceptions import PreconditionError
 
         for _ in range(READS - 1):
@@ -184,7 +184,7 @@ class BucketFiles:
         return self._range(self._key(path), tag, 0, size), tag
 
     def _range(self, key: str, tag: str, first: int, end: int) -> bytes:
-        """Bytes from the first (inclusive) to the end (exclusive) of the object with this tag, part by part."""
+        """Return the bytes from `first` (inclusive) to `end` (exclusive) of the object with this tag, read in parts."""
         import obstore
 
         store = self._store()
@@ -195,18 +195,18 @@ class BucketFiles:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def cat_file(self, path: str) -> bytes:
-        """Content; FileNotFoundError when there is none."""
+        """Return an object's content; raise FileNotFoundError if there is no such object."""
         return self.read(path)[0]
 
     def mark(self, path: str) -> str:
-        """Entity tag; FileNotFoundError when there is none."""
+        """Return an object's entity tag; raise FileNotFoundError if there is no such object."""
         import obstore
 
         with self._require_bucket(path):
             return str(obstore.head(self._store(), self._key(path))["e_tag"])
 
     def open(self, path: str, _mode: str = "rb") -> RangeReader:
-        """Open a file for reading ranges; raise FileNotFoundError if there is none."""
+        """Open an object for reading ranges; raise FileNotFoundError if there is no such object."""
         import obstore
 
         key = self._key(path)
@@ -214,22 +214,22 @@ class BucketFiles:
         return RangeReader(partial(self._range, key, str(meta["e_tag"])), int(meta["size"]))
 
     def pipe_file(self, path: str, content: bytes) -> None:
-        """Write an object, whatever is there."""
+        """Write an object, replacing any content."""
         import obstore
 
         with self._require_bucket(path):
             obstore.put(self._store(len(content)), self._key(path), content, use_multipart=False)
 
     def put_file(self, local: str, path: str) -> None:
-        """Write an object from a file, in parts when it is large."""
+        """Write an object from a local file, in parts if it is large."""
         import obstore
 
         obstore.put(self._store(), self._key(path), Path(local), chunk_size=PART_BYTES, max_concurrency=1)
 
     def put_if(self, path: str, content: bytes, mark: str | None) -> str:
-        """Replace the object with this entity tag (None: create it), and return the new one; StoreConflict otherwise.
+        """Replace the object with the entity tag `mark` (None: create it) and return its new tag; else StoreConflict.
 
-        `content` has to be unlike what others write there: by it we know a write of ours whose answer was lost.
+        `content` must differ from what others write there: it identifies our write if the response is lost.
         """
         import obstore
         from obstore.exceptions import AlreadyExistsError, PreconditionError
@@ -253,12 +253,12 @@ class BucketFiles:
             ) from refused
 
     def ls(self, path: str, detail: bool = False) -> list[str]:  # noqa: ARG002 - the signature is fsspec's
-        """Paths of what lies directly below a folder."""
+        """Return the paths of objects and folders directly below a folder."""
         listing = self._list_folder(path)
         return [f"{self.bucket}/{p}" for p in (*listing["common_prefixes"], *(o["path"] for o in listing["objects"]))]
 
     def marks(self, path: str) -> dict[str, str]:
-        """Entity tags of the objects directly below a folder, by path."""
+        """Return the entity tags of the objects directly below a folder, by path."""
         return {f"{self.bucket}/{o['path']}": str(o["e_tag"]) for o in self._list_folder(path)["objects"]}
 
     def _list_folder(self, path: str) -> Any:
@@ -268,7 +268,7 @@ class BucketFiles:
             return obstore.list_with_delimiter(self._store(), self._key(path) or None)
 
     def rm(self, path: str, recursive: bool = False) -> None:
-        """Delete an object, or with `recursive` also what is below; nothing when there is none."""
+        """Delete an object, with `recursive` also everything below it; do nothing if there is none."""
         import obstore
 
         store, key = self._store(), self._key(path)
@@ -279,7 +279,7 @@ class BucketFiles:
         obstore.delete(store, key)
 
     def mv(self, path: str, target: str) -> None:
-        """Rename an object; FileNotFoundError when there is none."""
+        """Rename an object; raise FileNotFoundError if there is no such object."""
         import obstore
 
         obstore.rename(self._store(), self._key(path), self._key(target))
@@ -289,7 +289,7 @@ class BucketFiles:
 
     @contextlib.contextmanager
     def _require_bucket(self, path: str) -> Iterator[None]:
-        """A bucket that is missing is an error, unlike an object that is missing."""
+        """Raise an error if the bucket is missing, which differs from a missing object."""
         try:
             yield
         except FileNotFoundError as error:
@@ -299,7 +299,7 @@ class BucketFiles:
             raise StoreError(message, fix=_FIXES["NoSuchBucket"]) from error
 
     def _store(self, size_bytes: int = 0) -> Any:
-        """The client; one that writes so many bytes at once gets longer for it, in powers of two."""
+        """Return the client; for a write of `size_bytes` one with a longer timeout, in powers of two."""
         parts = math.ceil(size_bytes / PART_BYTES)
         timeout_seconds = self.patience.timeout_seconds * 2 ** max(0, parts - 1).bit_length()
         environment = tuple(sorted((k, v) for k, v in os.environ.items() if k.startswith("AWS_")))
@@ -337,33 +337,33 @@ class BucketFiles:
 
 
 def plain(error: BaseException) -> str:
-    """An error's text without the client's own view of it."""
+    """Return an error's text without the client's debug output."""
     return str(error).partition("\n\nDebug source:")[0]
 
 
 def _error_text(text: str, code: str) -> str:
-    """The server's own message, else the client's in one line."""
+    """Return the server's own message, else the client's in one line."""
     message = _MESSAGE.search(text)
     return f"{code}: {message[1]}" if message else " ".join(text.split())[:400]
 
 
 class SeekableReader(io.RawIOBase):
-    """A file that is read from any position."""
+    """A base class of files that can be read from any position."""
 
     def readable(self) -> bool:
-        """True."""
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """True."""
+        """Return True."""
         return True
 
 
 class RangeReader(SeekableReader):
-    """An object of known size, read by ranges; one that is replaced meanwhile fails."""
+    """An object of known size that is read by ranges; reading fails if the object is replaced."""
 
     def __init__(self, part: Callable[[int, int], bytes], size: int) -> None:
-        """part(first, end): bytes from the first (inclusive) to the end (exclusive)."""
+        """Create a reader; `part(first, end)` returns the bytes from `first` (inclusive) to `end` (exclusive)."""
         super().__init__()
         self._part, self._size, self._offset = part, size, 0
 
@@ -374,7 +374,7 @@ class RangeReader(SeekableReader):
         return self._offset
 
     def read(self, size: int = -1) -> bytes:
-        """Bytes from here; empty at the end."""
+        """Return up to `size` bytes from the current position; b"" at the end."""
         end = self._size if size is None or size < 0 else min(self._size, self._offset + size)
         if end <= self._offset:
             return b""

@@ -1,16 +1,16 @@
-"""EDGE: the files of usage: one of each signal and UTC day, and parts beside it that were appended since.
+"""EDGE: the files of usage: one for each signal and UTC day, and next to it the parts that were appended since.
 
     usage/<signal>/2026-11-21.parquet               the day, as of the last compaction
     usage/<signal>/2026-11-21.part-000001.parquet   what was appended after it, in this order
 
-Appending a block writes a part of the block's size; a day that grows by many blocks is written again only when it is
+Appending a block writes a part of the block's size; a day that grows by many blocks is rewritten only when it is
 compacted, so that the cost of a day is a small multiple of its size. Merging is idempotent and a later file wins
-(`days.merge_days`): a process that is killed at any moment leaves files that mean the same as before. A compaction
-replaces the day's file and then removes its parts, oldest first, for a part must never outlive a later one. Readers
-take the parts before the day's file: a part that vanishes meanwhile is in the day's file that they read next.
+(`days.merge_days`): a process that is killed at any moment leaves files with the same content as before. A compaction
+replaces the day's file and then removes its parts, oldest first, because a part must never outlive a later one. Readers
+read the parts before the day's file: a part that vanishes meanwhile is in the day's file that they read next.
 
 In a bucket every write is conditional, because a lease may pass to another writer unnoticed: a part has a number that
-nobody used before, and a compaction replaces the day's file only as it was before the parts were read.
+nobody used before, and a compaction replaces the day's file only if it is the same as before the parts were read.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ _log = structlog.get_logger(__name__)
 
 
 class DayFiles:
-    """Usage below one folder. Who writes holds the cluster's lock."""
+    """The usage files below one folder. A writer must hold the cluster's lock."""
 
     def __init__(self, files: CheckedFolder, root: str) -> None:
-        """root: name of the folder that holds a folder for each signal."""
+        """Create the access; `root` is the name of the folder that has one folder for each signal."""
         self._files, self._root = files, root
         self._shared_keys = SharedKeys()
 
     def listing(self, signal: Signal) -> dict[int, tuple[str, ...]]:
-        """Days that have a file, ascending."""
+        """Return the stored days (midnight in Unix seconds), ascending, each with the names of its parts."""
         parts: dict[int, list[tuple[int, str]]] = {}
         for name in self._files.names(self.folder(signal)):
             file = days.file_of(name)
@@ -62,13 +62,13 @@ class DayFiles:
         return {start: tuple(name for _, name in sorted(parts[start])) for start in sorted(parts)}
 
     def folder(self, signal: Signal) -> str:
-        """Folder of a signal."""
+        """Return the folder of a signal."""
         return f"{self._root}/{signal.value}"
 
     def append(self, signal: Signal, new: Iterable[tuple[int, PartOfDay]]) -> None:
         """Add series to days, given by their midnight (Unix seconds); days without series are skipped.
 
-        A day that has a file gets a further part, which costs less than a new file; at MOST_PARTS all are merged.
+        A day that has a file gets a further part, which costs less than a new file; at MOST_PARTS parts all are merged.
         """
         listing = self.listing(signal)
         for start, part in new:
@@ -81,16 +81,16 @@ class DayFiles:
                 self._compact(signal, start, (*parts, name))
 
     def compact(self, signal: Signal, most_parts_of_newest: int) -> None:
-        """Bring all parts into their days' files; those of the newest day once there are more of them."""
+        """Merge all parts into their days' files; the newest day's only if it has more than `most_parts_of_newest`."""
         listing = self.listing(signal)
         for start, parts in listing.items():
             if len(parts) > (most_parts_of_newest if start == max(listing) else 0):
                 self._compact(signal, start, parts)
 
     def _compact(self, signal: Signal, start_seconds: int, parts: tuple[str, ...]) -> None:
-        """Write the day's file anew from all of its files, and remove the parts; again without a file that is corrupt.
+        """Rewrite the day's file from all of its files, then remove the parts; start again without a corrupt file.
 
-        One that is found to be corrupt is set aside before anything is written.
+        A corrupt file is set aside before anything is written.
         """
         name = f"{self.folder(signal)}/{days.day_name(start_seconds)}"
         guard = self._files.guard(name)
@@ -106,30 +106,30 @@ class DayFiles:
             self._files.remove(f"{self.folder(signal)}/{part}")
 
     def _next_number(self, parts: tuple[str, ...]) -> int:
-        """One more than the newest part's number; in a bucket also one that was never used, by the microsecond."""
+        """Return the newest part's number plus one; in a bucket a number from the clock that was never used."""
         newest = days.file_of(parts[-1]) if parts else None
         number = newest[1] + 1 if newest else 1
         return max(number, time.time_ns() // 1000) if self._files.shared else number
 
     def remove(self, signal: Signal, start_seconds: int, parts: tuple[str, ...]) -> None:
-        """Remove a day, its oldest file first."""
+        """Remove a day's files, the oldest first."""
         for name in (days.day_name(start_seconds), *parts):
             self._files.remove(f"{self.folder(signal)}/{name}")
 
     def read(self, signal: Signal, start_seconds: int, parts: tuple[str, ...]) -> Day | None:
-        """A day's series; None when there is no file, or all were corrupt and have just been set aside."""
+        """Return a day's series; None if there is no file, or if all were corrupt and were now set aside."""
         day_parts = self._decode_files(signal, start_seconds, parts, lambda b: days.decode(b, signal, start_seconds))
         return days.merge_days(day_parts) if day_parts else None
 
     def keys(self, signal: Signal, start_seconds: int, parts: tuple[str, ...]) -> tuple[Key, ...]:
-        """Keys of a day's series, sorted; the values are not read."""
+        """Return the keys of a day's series, sorted, without reading the values."""
         key_sets = self._decode_files(
             signal, start_seconds, parts, lambda b: days.decode_keys(b, signal, start_seconds)
         )
         return key_sets[0] if len(key_sets) == 1 else tuple(sorted(set().union(*key_sets)))
 
     def read_between(self, signal: Signal, start_seconds: int, parts: tuple[str, ...], between: Between) -> Day | None:
-        """Read a day as `read` does, for a range of keys: little more than that is read of each file."""
+        """Read a day as `read` does, but only the series of a range of keys, reading little more of each file."""
 
         def decode(file: parquet.File) -> Day:
             return days.decode_between(file, signal, start_seconds, between, self._shared_keys)
@@ -138,9 +138,9 @@ class DayFiles:
         return days.merge_days(day_parts) if day_parts else None
 
     def slots(self, signal: Signal, start_seconds: int, parts: tuple[str, ...]) -> Slots | None:
-        """First slot of a day with a value of any series, and the one after the last; None where none has any.
+        """Return a day's first slot with a value of any series, and the last one plus one; None if there is none.
 
-        Files say so themselves: their values are neither read nor checked, but of those that do not.
+        The files' metadata have them, so values are neither read nor checked, except in files without this metadata.
         """
         of_files = self._decode_each(
             signal, start_seconds, parts, lambda file: days.slots_of(file, signal, start_seconds)
@@ -162,14 +162,14 @@ class DayFiles:
     def _decode_each(
         self, signal: Signal, start_seconds: int, parts: tuple[str, ...], decode: Callable[[parquet.File], ValueT]
     ) -> list[ValueT]:
-        """Return what `decode` makes of the day's files, which are opened and not read whole, oldest first."""
+        """Return the results of `decode` for the day's files, opened but not read completely, oldest first."""
         return _read_each(lambda name: self._decode_file(signal, name, decode), start_seconds, parts)
 
     def _decode_file(self, signal: Signal, name: str, decode: Callable[[parquet.File], ValueT]) -> ValueT | None:
-        """Return what `decode` makes of one file; None when the file is missing or corrupt.
+        """Return the result of `decode` for one file; None if the file is missing or corrupt.
 
-        A file that vanishes while it is read is in the day's file, which is read next; one that is replaced is opened
-        again (StoreConflict when that happens OPENINGS times).
+        The content of a file that vanishes while it is read is in the day's file, which is read next; one that is
+        replaced is opened again (StoreConflict after OPENINGS times).
         """
         for attempt in range(1, OPENINGS + 1):
             try:
@@ -180,7 +180,7 @@ class DayFiles:
         return None
 
     def _decode_opened_file(self, signal: Signal, name: str, decode: Callable[[parquet.File], ValueT]) -> ValueT | None:
-        """The file is opened, not read whole.
+        """Decode a file that is opened, but not read completely.
 
         A read that fails inside the Parquet library looks like a corrupt file, so `decode_checked` also gets the
         failure of the handle and does not set such a file aside.
@@ -205,7 +205,7 @@ class DayFiles:
 
 
 class _MergedDay:
-    """A day's series out of all of its files, a row group of each at a time; each iteration reads anew."""
+    """The series of a day, merged from all of its files, one row group at a time; each iteration reads again."""
 
     def __init__(
         self, files: CheckedFolder, folder: str, signal: Signal, start_seconds: int, parts: tuple[str, ...]
@@ -214,7 +214,7 @@ class _MergedDay:
         self._paths = [f"{folder}/{name}" for name in reversed(_newest_first(start_seconds, parts))]
 
     def __iter__(self) -> Iterator[Day]:
-        """Yield the series in the order of keys; StoreCorrupt for a file that has just been set aside."""
+        """Yield the series in the order of keys; raise StoreCorrupt for a file that was now set aside."""
         with ExitStack() as stack:
             files = []
             for path in self._paths:
@@ -236,7 +236,7 @@ class _MergedDay:
         return days.decode_between(file, self._signal, self._start_seconds, between, shared)
 
     def _open(self, path: str) -> Opened | None:
-        """Open a file; in a bucket, where each read is a request, it is read whole."""
+        """Open a file; in a bucket read it completely, because each read is a request."""
         if not self._files.shared:
             return self._files.open(path)
         content = self._files.read(path)
@@ -247,13 +247,13 @@ class _MergedDay:
 
 
 def _with_firsts(handle: Opened) -> tuple[parquet.File, tuple[Key, ...]]:
-    """A day's file, opened, and the first key of each of its row groups."""
+    """Open a day's file and return it with the first key of each of its row groups."""
     file = parquet.open_parquet(handle)
     return file, days.first_keys(file)
 
 
 def _read_each(read: Callable[[str], ValueT | None], start_seconds: int, parts: tuple[str, ...]) -> list[ValueT]:
-    """Return what is there of a day's files by name, oldest first; the newest is read first."""
+    """Read those of a day's files that exist, the newest first, and return them oldest first."""
     values = [value for name in _newest_first(start_seconds, parts) if (value := read(name)) is not None]
     return values[::-1]
 
@@ -263,7 +263,7 @@ def _newest_first(start_seconds: int, parts: tuple[str, ...]) -> tuple[str, ...]
 
 
 def _unless_corrupt(signal: Signal, name: str, read: Callable[[], ValueT | None]) -> ValueT | None:
-    """Return what is read; log a warning and return None if the file had to be set aside."""
+    """Return the result of `read`; log a warning and return None if the file had to be set aside."""
     try:
         return read()
     except StoreCorrupt as error:

@@ -2,11 +2,11 @@
 
 One row per series, sorted by reference: the reference's parts as dictionary columns, then all values of the day as one
 fixed-size list of float32 in the signal's unit, NaN for a gap. A day is one flat buffer and nothing is done per cell.
-Checksums of keys and values stand in the metadata: a damaged footer could otherwise make other plausible numbers. Rows
-lie in groups of GROUP_SERIES whose first keys and checksums stand there too, so that part of the series is read alone
-(`decode_between`). So do the first and the last slot with a value (`slots_of`), for
-what a history spans is asked more often than its values. A file is written group by group, so that a day of 100,000
-series, 110 MiB of values, need not exist at once (`encode_pieces`).
+The metadata have checksums of keys and values, because a damaged footer could otherwise yield other plausible numbers.
+Rows are in groups of GROUP_SERIES, whose first keys and checksums are in the metadata as well, so that some of the
+series can be read alone (`decode_between`). So are the first and last slot with a value (`slots_of`), because the span
+of a history is needed more often than its values. A file is written group by group, so that a day of 100,000 series,
+110 MiB of values, need not be in memory at once (`encode_pieces`).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _NODE_PARTS: Final = ("node",)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Day:
-    """Series of one day: keys sorted and distinct, values (len(keys), slots per day) float32."""
+    """The series of one UTC day: `keys` are sorted and distinct, `values` is (len(keys), slots per day), float32."""
 
     keys: tuple[Key, ...]
     values: FloatMatrix
@@ -62,7 +62,7 @@ class Day:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartOfDay:
-    """Some slots of a day: keys sorted and distinct, values (len(keys), slots.stop - slots.start) float32."""
+    """The series of some slots of a day: `keys` are sorted and distinct, `values` is (len(keys), slots), float32."""
 
     keys: tuple[Key, ...]
     values: FloatMatrix
@@ -70,7 +70,7 @@ class PartOfDay:
     slots_of_day: int
 
     def __iter__(self) -> Iterator[Day]:
-        """Yield the whole day of a row group's series at a time."""
+        """Yield whole days of the series, one row group at a time."""
         for i in range(0, len(self.keys), GROUP_SERIES):
             part = self.values[i : i + GROUP_SERIES]
             values = np.full((len(part), self.slots_of_day), np.nan, dtype=np.float32)
@@ -79,32 +79,32 @@ class PartOfDay:
 
 
 def parts_of(spec: SignalSpec) -> tuple[str, ...]:
-    """Names of a key's parts, which are also the file's columns."""
+    """Return the names of a key's parts, which are also columns of the file."""
     return _NODE_PARTS if spec.per_node else _POD_PARTS
 
 
 def key_of(ref: PodContainerRef | NodeRef) -> Key:
-    """Plain parts of a reference."""
+    """Return the key of a container's or node's reference: its parts as texts."""
     return (ref.name,) if isinstance(ref, NodeRef) else (ref.namespace, ref.pod, ref.container)
 
 
 def ref_of(key: Key) -> PodContainerRef | NodeRef:
-    """Reference of plain parts."""
+    """Return the reference of a key; the inverse of `key_of`."""
     return NodeRef(*key) if len(key) == 1 else PodContainerRef(*key)
 
 
 def day_name(start_seconds: int) -> str:
-    """File name of the day that starts at a UTC midnight."""
+    """Return the name of a day's file; the day starts at this UTC midnight (Unix seconds)."""
     return f"{datetime.fromtimestamp(start_seconds, UTC):%Y-%m-%d}.parquet"
 
 
 def part_name(start_seconds: int, number: int) -> str:
-    """File name of the day's part with that number, from 1: what was appended later has a higher one."""
+    """Return the name of a day's part; `number` starts at 1 and grows with each part that is appended."""
     return f"{datetime.fromtimestamp(start_seconds, UTC):%Y-%m-%d}.part-{number:06d}.parquet"
 
 
 def file_of(name: str) -> tuple[int, int] | None:
-    """(midnight, part's number; 0 for the day's own file) of a file's name, None for another name."""
+    """Return (midnight, part number) of a file's name, with number 0 for the day's own file; None for another name."""
     file = _FILE.fullmatch(name)
     if file is None:
         return None
@@ -121,7 +121,7 @@ def encode(signal: Signal, start_seconds: int, day: Day) -> bytes:
 
 
 def encode_pieces(signal: Signal, start_seconds: int, pieces: Iterable[Day]) -> bytes:
-    """Return the file of a day that is given in pieces, in the order of keys; of at least one series."""
+    """Return the bytes of a day's file, whose series (at least one) are given in pieces in the order of keys."""
     sums, sink = _Sums(), io.BytesIO()
 
     def tables() -> Iterator[tuple[pa.Table, int]]:
@@ -143,7 +143,7 @@ def encode_pieces(signal: Signal, start_seconds: int, pieces: Iterable[Day]) -> 
 
 
 def _in_groups(pieces: Iterable[Day]) -> Iterator[Day]:
-    """Yield the series again, in pieces of GROUP_SERIES but for the last one."""
+    """Yield the series again in pieces of GROUP_SERIES; only the last one is smaller."""
     keys: tuple[Key, ...] = ()
     values: FloatMatrix | None = None
     for piece in pieces:
@@ -158,7 +158,7 @@ def _in_groups(pieces: Iterable[Day]) -> Iterator[Day]:
 
 
 class _Sums:
-    """Checksums of all keys and values, those of each group with its first key, and the slots with a value."""
+    """The checksums of all keys and values and of each row group, and the first and last slot with a value."""
 
     def __init__(self) -> None:
         self.keys, self.values = 0, 0
@@ -166,7 +166,7 @@ class _Sums:
         self.slots: Slots = (0, 0)
 
     def add(self, group: Day) -> None:
-        """Take in the next row group."""
+        """Add the next row group."""
         text = chr(0).join(chain.from_iterable(group.keys))
         self.keys = zlib.crc32((chr(0) + text if self.groups else text).encode(), self.keys)
         self.values = zlib.crc32(np.ascontiguousarray(group.values).data, self.values)
@@ -178,39 +178,39 @@ class _Sums:
 
 
 def decode(content: bytes, signal: Signal, start_seconds: int) -> Day:
-    """Inverse of `encode`; raises one of `parquet.UNREADABLE` when the file is not this signal's day."""
+    """Return the day that `encode` was given; raise one of `parquet.UNREADABLE` if the file is of another day."""
     table, stamp = parquet.decode(content)
     keys = _keys(table, stamp, signal, start_seconds)
     return Day(keys, _values(table, signal, stamp["values"]))
 
 
 class SharedKeys:
-    """Keys of row groups, read once for all signals of the same series: their files hold the same keys.
+    """A cache of row groups' keys for several signals of the same series, whose files have the same keys.
 
-    A group is known by its first key, the checksum of its keys and its number of rows. Threads may share it.
+    A group is identified by its first key, its keys' checksum and its number of rows. Threads may share the cache.
     """
 
     def __init__(self) -> None:
-        """Create an empty cache; nothing was read yet."""
+        """Create an empty cache."""
         self._of_groups: dict[GroupMark, tuple[Key, ...]] = {}
         self._joined: dict[tuple[KeyStretch, ...], tuple[Key, ...]] = {}
 
     def of_group(self, mark: GroupMark) -> tuple[Key, ...] | None:
-        """Keys of a group; None where none like it was read."""
+        """Return the cached keys of a group, or None."""
         return self._of_groups.get(mark)
 
     def add(self, mark: GroupMark, keys: tuple[Key, ...]) -> None:
-        """Keep the keys of a group, which are checked."""
+        """Cache the keys of a group whose checksum was verified."""
         self._of_groups[mark] = keys
 
     def forget_if_full(self) -> None:
-        """Before a file is read: forget all where more than MOST_SHARED groups are kept."""
+        """Clear the cache if it has more than MOST_SHARED groups; called before a file is read."""
         if len(self._of_groups) > MOST_SHARED:
             self._of_groups.clear()
             self._joined.clear()
 
     def joined(self, parts: Sequence[tuple[KeyStretch, tuple[Key, ...]]]) -> tuple[Key, ...]:
-        """The keys of stretches, one after another: one tuple for all who ask for the same."""
+        """Return the concatenated keys of these stretches of row groups; the same tuple for the same stretches."""
         stretches = tuple(stretch for stretch, _ in parts)
         keys = self._joined.get(stretches)
         if keys is None:
@@ -222,9 +222,9 @@ class SharedKeys:
 def decode_between(
     file: parquet.File, signal: Signal, start_seconds: int, between: Between, shared: SharedKeys | None = None
 ) -> Day:
-    """Series of a range of keys: only the row groups that hold them are read and checked.
+    """Return the series of a range of keys; only the row groups that have them are read and checked.
 
-    shared: keys that were read before, from files of the same series; those of a file are not read again.
+    `shared` caches keys of files with the same series, so that they are not read again.
     """
     stamp = parquet.stamp_of(file)
     _expect(stamp, signal, start_seconds)
@@ -252,12 +252,12 @@ def decode_between(
 
 
 def first_keys(file: parquet.File) -> tuple[Key, ...]:
-    """First key of each row group."""
+    """Return the first key of each row group."""
     return tuple(tuple(first) for first, *_ in json.loads(parquet.stamp_of(file)["groups"]))
 
 
 def slots_of(file: parquet.File, signal: Signal, start_seconds: int) -> Slots:
-    """First and last slot with a value; of a file that does not say so, or is damaged there, its values are read."""
+    """Return the first and last slot with a value, from the metadata, or else (missing, damaged) from the values."""
     stamp = parquet.stamp_of(file)
     _expect(stamp, signal, start_seconds)
     first, last = (int(number) if number.isdecimal() else -1 for number in _numbers(stamp))
@@ -267,7 +267,7 @@ def slots_of(file: parquet.File, signal: Signal, start_seconds: int) -> Slots:
 
 
 def _numbers(stamp: dict[str, str]) -> tuple[str, str]:
-    """Return the two numbers of the stamp's slots as texts; empty where there are none."""
+    """Return the two numbers of the stamp's slots as texts; empty if there are none."""
     first, last, *_ = *stamp.get(_SLOTS, "").split(), "", ""
     return first, last
 
@@ -278,7 +278,7 @@ def _slots(values: FloatMatrix) -> Slots:
 
 
 def _text_of_slots(slots: Slots, stamp: dict[str, str]) -> str:
-    """Return the slots with a checksum that no other file has: of what the file is, and of its values."""
+    """Return the slots as text with a checksum that also covers the file's identity and its values."""
     content = " ".join((stamp["signal"], stamp["start"], stamp["values"], *map(str, slots)))
     return f"{slots[0]} {slots[1]} {zlib.crc32(content.encode()):08x}"
 
@@ -286,7 +286,7 @@ def _text_of_slots(slots: Slots, stamp: dict[str, str]) -> str:
 def _groups_between(
     file: parquet.File, stamp: dict[str, str], between: Between
 ) -> list[tuple[int, Key, tuple[str, str]]]:
-    """Row groups that may hold keys of the range, with first key and checksums."""
+    """Return the row groups that may have keys of the range, with their first keys and checksums."""
     groups: list[Any] = json.loads(stamp["groups"])
     if len(groups) != file.num_row_groups:
         raise ValueError(f"{file.num_row_groups} row groups, not {len(groups)}")
@@ -312,12 +312,12 @@ def _values(table: pa.Table, signal: Signal, checksum: str) -> FloatMatrix:
 
 
 def decode_keys(content: bytes, signal: Signal, start_seconds: int) -> tuple[Key, ...]:
-    """The day's keys alone; the values are neither read nor checked."""
+    """Return the keys of a day's file; the values are neither read nor checked."""
     return _keys(*parquet.decode(content, parts_of(signal.spec)), signal, start_seconds)
 
 
 def _keys(table: pa.Table, stamp: dict[str, str], signal: Signal, start_seconds: int) -> tuple[Key, ...]:
-    """Keys of a file that is what it should be."""
+    """Return the keys of a file, after checking that it is this signal's day."""
     _expect(stamp, signal, start_seconds)
     return _checked_keys(table, signal, stamp["keys"])
 
@@ -344,7 +344,7 @@ def _sum_of_values(values: FloatMatrix) -> str:
 
 
 def merge_days(days: Sequence[Day]) -> Day:
-    """Union of at least one day's series, oldest first: a new value wins, a new gap leaves the old value.
+    """Return the union of at least one day's series, oldest first: a new value wins, a new gap keeps the old value.
 
     Associative and idempotent, so a history appended in pieces equals the same history appended at once, and a piece
     that is merged again after the whole changes nothing.
@@ -366,12 +366,12 @@ def merge_days(days: Sequence[Day]) -> Day:
 
 
 def rows(index: dict[Key, int], keys: Sequence[Key]) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
-    """Row numbers of keys."""
+    """Return the row numbers of keys."""
     return np.fromiter((index[key] for key in keys), dtype=np.intp, count=len(keys))
 
 
 def _stamp(signal: Signal, start_seconds: int) -> dict[str, str]:
-    """Return the metadata that the file has about itself."""
+    """Return the metadata that identify a file: its signal and its day."""
     spec = signal.spec
     return {"signal": signal.value, "start": str(start_seconds), "step": str(spec.step_seconds), "unit": spec.unit}
 
@@ -382,7 +382,7 @@ MOST_INDICES: Final = 4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SeriesIndex:
-    """All keys of some days and their references, sorted, and the rows of each day's keys among them."""
+    """The sorted union of the keys of some days with their references, and the row in it of each key of each day."""
 
     day_keys: tuple[tuple[Key, ...], ...]
     keys: tuple[Key, ...]
@@ -391,17 +391,17 @@ class SeriesIndex:
 
 
 class SeriesIndices:
-    """The series indices requested last, shared between threads.
+    """A cache of the series indices that were requested last, shared between threads.
 
-    Equal references are the same object, which is compared and stored once.
+    Equal references are the same object, so that they are compared and stored once.
     """
 
     def __init__(self) -> None:
-        """Create an empty cache; nothing was requested yet."""
+        """Create an empty cache."""
         self._latest: tuple[SeriesIndex, ...] = ()
 
     def of(self, day_keys: tuple[tuple[Key, ...], ...]) -> SeriesIndex:
-        """The index of these days."""
+        """Return the index of days with these keys."""
         index = next((index for index in self._latest if index.day_keys == day_keys), None)
         if index is None:
             keys = tuple(sorted(set().union(*day_keys)))

@@ -1,10 +1,10 @@
-"""JSON documents of any dataclass or struct of the vocabulary, with NaN kept.
+"""JSON documents of any dataclass or struct of the base types, with NaN preserved.
 
 JSON has no NaN: a float that is not finite is written as null, and a null where the type says `float` is read as NaN (a
-`float | None` stays None). The type decides, so nothing in the file needs a marker. An envelope carries the version.
+`float | None` stays None). The type decides, so the file needs no marker. An envelope has the layout's version.
 
-What holds no float is decoded into its type at once: of an inventory of 100,000 pods no dictionaries are made, which
-would take six times the memory of the pods. A reader may make each item of a list smaller as it comes (`shared`).
+Values without floats are decoded directly into their types: for an inventory of 100,000 pods no dictionaries are made,
+which would take six times the memory of the pods. A reader may compact each item of a list as it is decoded (`shared`).
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ SCHEMA_VERSION: Final = 1
 
 
 class NewerVersionError(Exception):
-    """The file was written by a newer cotenant; the argument is its version."""
+    """The file was written by a newer cotenant; the argument is the version of its layout."""
 
 
 def check(version: int) -> None:
-    """Refuse what this code does not know; older layouts are the reader's business."""
+    """Raise NewerVersionError for a layout newer than this code's; readers handle older layouts themselves."""
     if version > SCHEMA_VERSION:
         raise NewerVersionError(version)
 
@@ -42,9 +42,9 @@ FACTS: Final = "facts"
 
 @dataclass(frozen=True, slots=True)
 class StoreFacts:
-    """The facts of a cluster's store, written once by its creator, so that later writers need not know them.
+    """The facts about a cluster's store, written once by its creator, so that later writers need not know them.
 
-    demo: its history is made up, and nothing is applied to a real cluster.
+    `demo` is true if the history is synthetic, so that nothing may be applied to a real cluster.
     """
 
     demo: bool = False
@@ -61,14 +61,14 @@ class _Envelope(msgspec.Struct):
 
 
 def encode(document: object) -> bytes:
-    """The document's file."""
+    """Return a document as the bytes of its file."""
     return msgspec.json.encode(_Written(SCHEMA_VERSION, document))
 
 
 def decode(content: bytes, kind: type[DocumentT], shared: Mapping[Any, Restore] = NOTHING) -> DocumentT:
-    """Inverse of `encode`; NewerVersionError for a later version, msgspec.MsgspecError for anything else.
+    """Decode a document; raise NewerVersionError for a later version, msgspec.MsgspecError for anything else.
 
-    shared: by the type of the items of a list in the document, what is made of each.
+    `shared` maps the type of a list's items in the document to a function that replaces each item.
     """
     envelope = msgspec.json.decode(content, type=_Envelope)
     check(envelope.version)
@@ -80,7 +80,7 @@ def decode(content: bytes, kind: type[DocumentT], shared: Mapping[Any, Restore] 
 
 
 def _decode(stored: msgspec.Raw, kind: Any, shared: Mapping[Any, Restore]) -> Any:
-    """The value of a type; only what holds a float passes through plain dictionaries, an item of a list at a time."""
+    """Decode a value; only types with floats are decoded by way of plain dictionaries, one list item at a time."""
     info = inspect.type_info(kind)
     restore = _restorer(info)
     plain: Any
@@ -102,7 +102,7 @@ def _decode(stored: msgspec.Raw, kind: Any, shared: Mapping[Any, Restore]) -> An
 
 
 def _item_decoder(kind: Any, info: inspect.Type, shared: Mapping[Any, Restore]) -> Restore:
-    """A function that decodes an item of a list."""
+    """Return a function that decodes an item of a list."""
     restore, typed = _restorer(info), msgspec.json.Decoder(kind)
     if restore is not None:
         return lambda raw: msgspec.convert(restore(msgspec.json.decode(raw)), kind, str_keys=True)
@@ -111,7 +111,7 @@ def _item_decoder(kind: Any, info: inspect.Type, shared: Mapping[Any, Restore]) 
 
 
 def _restorer(info: inspect.Type) -> Restore | None:
-    """A function that puts NaN where the type wants a float and the JSON says null; None when there is no such place.
+    """Return a function that replaces null by NaN where the type is float; None if the type has no float.
 
     Types must be trees: a type that contains itself would never end.
     """

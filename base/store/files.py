@@ -2,8 +2,8 @@
 
 The lowest layer of the store. On `file://` a replacement is temp file, fsync, rename, fsync of the directory, so that a
 crash leaves either the old or the new file; object stores get one PUT, which is atomic by their own contract. Writers
-of one cluster take turns by a lock file on `file://` and by a lease on `s3://` (bucket_lease.py), where each write is
-also conditional on what it replaces; elsewhere a cluster must have one writer.
+of one cluster exclude each other by a lock file on `file://` and by a lease on `s3://` (bucket_lease.py), where each
+write is also conditional on the content it replaces; elsewhere a cluster must have one writer.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ _PASSWORD = re.compile(r"(?!\d+/)[^/@]*:(?!\d+/)")
 
 
 def _resolve_url(url: str, patience: BucketPatience | None) -> tuple[Any, str]:
-    """The file system of an address and the path in it; UsageError without any secret of the address."""
+    """Return the file system of a URL and the path in it; UsageError, without secrets of the URL, if it is invalid."""
     behind, at, _ = url.partition("://")[2].rpartition("@")
     if at and _PASSWORD.match(behind + at):
         raise UsageError(
-            f"the store's address {_redact_url(url)} holds a password or token, which logs and process lists show",
+            f"the store URL {_redact_url(url)} contains a password or token, which logs and process lists show",
             fix="Write the address without it; credentials come from the environment (docs/storage.md).",
         )
     try:
@@ -72,7 +72,7 @@ def _resolve_url(url: str, patience: BucketPatience | None) -> tuple[Any, str]:
 
 
 def _redact_url(url: str) -> str:
-    """An address without what may be secret in it: the person, the password, the query."""
+    """Return a URL without the parts that may be secret: user, password, query."""
     scheme, separator, rest = url.partition("://")
     return f"{scheme}://..." if separator and scheme != "file" and ("@" in rest or "?" in rest) else url
 
@@ -81,9 +81,9 @@ class Folder:
     """A folder behind an fsspec URL; names below it are relative, with "/" between the parts."""
 
     def __init__(self, url: str, patience: BucketPatience | None = None) -> None:
-        """Resolve the URL without touching it; UsageError for a protocol that this installation cannot speak.
+        """Resolve the URL without accessing it; raise UsageError for a protocol that is not installed.
 
-        patience: with a bucket's server; None is that of data.
+        `patience` sets timeouts and retries of a bucket's server; None is the default for data.
         """
         self._fs: Any
         self._root: str
@@ -95,28 +95,28 @@ class Folder:
         self._private: set[str] = set()
 
     def with_patience(self, patience: BucketPatience) -> Folder:
-        """The same folder, for requests of another patience."""
+        """Return the same folder with other timeouts and retries."""
         return Folder(self.url, patience)
 
     def path(self, name: str) -> str:
-        """Full path of a name, for messages and for the file system."""
+        """Return the full path of a name, for messages and for the file system."""
         return f"{self._root.rstrip('/')}/{name}"
 
     def read(self, name: str) -> bytes | None:
-        """Content of a file; None when there is none. StoreError when it exists and cannot be read."""
+        """Return a file's content, or None if there is no file; raise StoreError if it exists and is unreadable."""
         with contextlib.suppress(FileNotFoundError), self._access("read", name, FileNotFoundError):
             content: bytes = self._fs.cat_file(self.path(name))
             return content
         return None
 
     def open(self, name: str) -> Opened | None:
-        """A file to read parts of; None when there is none. StoreError when it cannot be opened."""
+        """Open a file to read parts of it; return None if there is no file; raise StoreError if it cannot be opened."""
         with contextlib.suppress(FileNotFoundError), self._access("read", name, FileNotFoundError):
             return Opened(self._fs.open(self.path(name), "rb"))
         return None
 
     def write(self, name: str, content: bytes) -> None:
-        """Replace a file as a whole; after a crash either the old or the new content is there."""
+        """Replace a file as a whole; after a crash it has either the old or the new content."""
         with self._access("write", name):
             if self._local:
                 replace_atomically(self._path_in_private_folder(name), content, FILE_MODE)
@@ -124,7 +124,7 @@ class Folder:
                 self._fs.pipe_file(self.path(name), content)
 
     def read_marked(self, name: str) -> tuple[bytes, str] | None:
-        """Content of a file and its mark, which changes with the content; None when there is none."""
+        """Return a file's content and its mark, which changes with the content; None if there is no such file."""
         if not self.shared:
             content = self.read(name)
             return None if content is None else (content, _mark(content))
@@ -143,7 +143,7 @@ class Folder:
         return None
 
     def marks(self, folder: str) -> dict[str, str]:
-        """Marks of the files directly below a folder, by name; in a bucket without reading them."""
+        """Return the marks of the files directly below a folder, by name; a bucket's files are not read for it."""
         if not self.shared:
             files = {name: self.mark(f"{folder}/{name}".lstrip("/")) for name in self.names(folder)}
             return {name: mark for name, mark in files.items() if mark is not None}
@@ -152,9 +152,9 @@ class Folder:
         return {path.rsplit("/", 1)[-1]: mark for path, mark in sorted(marks.items()) if mark}
 
     def swap(self, name: str, content: bytes, mark: str | None) -> str:
-        """Replace the file that has this mark (None: there is none), and return the new mark; StoreConflict otherwise.
+        """Replace the file with this `mark` (None: create it) and return its new mark; else raise StoreConflict.
 
-        In a bucket the server decides (`BucketFiles.put_if`), in a folder a lock beside the file.
+        In a bucket the server compares the marks (`BucketFiles.put_if`), in a folder the writer under a lock.
         """
         if self.shared:
             with self._access("write", name):
@@ -170,14 +170,14 @@ class Folder:
     def guard(self, name: str) -> str | None:
         """Return the mark by which `replace` detects a concurrent write; call it before reading the content.
 
-        None outside a bucket, where the lock is enough.
+        The mark is None outside a bucket, where the lock is sufficient.
         """
         return self.mark(name) if self.shared else None
 
     def replace(self, name: str, content: bytes, guard: str | None) -> None:
-        """Replace a file as it was when `guard` was asked (None: a new one); for who holds the lock.
+        """Replace a file if its mark still is `guard` (None: a new file); the caller holds the lock.
 
-        StoreConflict when a bucket's lease was lost, and somebody else has written.
+        Raise StoreConflict if a bucket's lease was lost and another process has written.
         """
         if self.shared:
             self.swap(name, content, guard)
@@ -186,7 +186,7 @@ class Folder:
 
     @contextlib.contextmanager
     def replacing(self, name: str) -> Iterator[IO[bytes]]:
-        """A file to write piece by piece, which replaces the old one when the block ends without an error."""
+        """Yield a file to write piece by piece, which replaces the old one if the block ends without an error."""
         with _draft() as draft:
             yield draft.file
             draft.flush()
@@ -198,7 +198,7 @@ class Folder:
                     self._fs.put_file(draft.name, self.path(name))
 
     def names(self, folder: str = "") -> list[str]:
-        """Names directly below a folder, sorted; empty when there is no such folder, or a file in its place."""
+        """Return the names directly below a folder, sorted; () if there is no such folder or it is a file."""
         place = self.path(folder).rstrip("/")
         with contextlib.suppress(*_ABSENT), self._access("list", folder, *_ABSENT):
             self._fs.invalidate_cache()
@@ -209,7 +209,7 @@ class Folder:
     def set_aside(self, name: str) -> str:
         """Rename a file to `<name>.corrupt-<n>` with the first free n, and return the new name.
 
-        Another reader who was faster has done it.
+        Another reader may already have renamed it.
         """
         folder, _, base = name.rpartition("/")
         taken = set(self.names(folder))
@@ -220,16 +220,16 @@ class Folder:
         return aside
 
     def remove(self, name: str) -> None:
-        """Remove a file, or a folder with what is below it; nothing when there is none."""
+        """Remove a file, or a folder with everything below it; do nothing if there is none."""
         with contextlib.suppress(FileNotFoundError), self._access("remove", name, FileNotFoundError):
             self._fs.invalidate_cache()
             self._fs.rm(self.path(name), recursive=True)
 
     @contextlib.contextmanager
     def exclusive(self, name: str, what: str = "", patience_seconds: float | None = None) -> Iterator[None]:
-        """Hold the lock of that name (file:// and s3://); StoreError when another process keeps it for so long.
+        """Hold the lock of this name (file:// and s3://); raise StoreError if another process holds it for too long.
 
-        what: what it is held for, for people. patience_seconds: None is a minute.
+        `what` describes the work for people; `patience_seconds` is the time to wait, None for a minute.
         """
         patience = LOCK_TIMEOUT_SECONDS if patience_seconds is None else patience_seconds
         if self.shared:
@@ -249,7 +249,7 @@ class Folder:
             yield
 
     def _path_in_private_folder(self, name: str) -> Path:
-        """Path of a name, whose folder is there, and whose first folder (looked at once) is nobody else's to read."""
+        """Return a name's path, after creating its folder and making the first folder private (checked once)."""
         first, slash, _ = name.partition("/")
         if slash and first not in self._private:
             make_private_folder(Path(self.path(first)))
@@ -260,7 +260,7 @@ class Folder:
 
     @contextlib.contextmanager
     def _access(self, verb: str, name: str, *passed: type[OSError]) -> Iterator[None]:
-        """Whatever fails is a StoreError that says what was tried, but for the errors that are passed on."""
+        """Convert every failure to a StoreError that names the attempted access, except the errors in `passed`."""
         try:
             yield
         except passed:
@@ -269,7 +269,7 @@ class Folder:
             raise self._access_error(verb, name, error) from error
 
     def _access_error(self, verb: str, name: str, error: BaseException) -> StoreError:
-        """The error to raise for a failed access: StoreForbidden when a right is missing, else StoreError."""
+        """Return the error for a failed access: StoreForbidden if a right is missing, else StoreError."""
         if isinstance(error, StoreError):
             return error
         if self.shared and (answered := self._fs.failed(verb, self.path(name), error)) is not None:
@@ -285,7 +285,7 @@ class Folder:
 
 
 class Opened(SeekableReader):
-    """An open file that remembers when reading failed: a lost connection is not a corrupt file."""
+    """An open file that remembers whether reading failed, because a lost connection is not a corrupt file."""
 
     def __init__(self, inner: Any) -> None:
         super().__init__()
@@ -293,17 +293,17 @@ class Opened(SeekableReader):
         self.failure: BaseException | None = None
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Move; the end is asked of the file system."""
+        """Set the position at which reading continues, and return it."""
         place: int = self._call_noting_failure(self._inner.seek, offset, whence)
         return int(self._call_noting_failure(self._inner.tell)) if place is None else place
 
     def read(self, size: int = -1) -> bytes:
-        """Return up to `size` bytes from the present position."""
+        """Return up to `size` bytes from the current position."""
         content: bytes = self._call_noting_failure(self._inner.read, size)
         return content
 
     def close(self) -> None:
-        """Close the file below too."""
+        """Close this file and the underlying one."""
         self._inner.close()
         super().close()
 
@@ -317,14 +317,14 @@ class Opened(SeekableReader):
 
 @contextlib.contextmanager
 def _draft() -> Iterator[tempfile._TemporaryFileWrapper[bytes]]:
-    """A file on disk that is gone at the end: the whole may be larger than memory should hold."""
+    """Yield a temporary file on disk, because the whole content may be larger than memory."""
     try:
         with tempfile.NamedTemporaryFile() as draft:
             yield draft
     except OSError as error:
         raise StoreError(
-            f"no draft of a result can be written: {plain(error)}",
-            fix="TMPDIR, /tmp where it is not set, must be a writable folder with room for the largest result.",
+            f"a result's temporary file cannot be written: {plain(error)}",
+            fix="Set TMPDIR (default /tmp) to a writable folder with space for the largest result.",
         ) from error
 
 
@@ -333,7 +333,7 @@ def _mark(content: bytes) -> str:
 
 
 def _lock(handle: Any, path: Path, patience_seconds: float) -> None:
-    """Take the lock by polling: released by the kernel when its holder ends, however it ends."""
+    """Acquire the lock by polling; the kernel releases it when its holder ends, however it ends."""
     deadline = time.monotonic() + patience_seconds
     while not try_lock(handle.fileno(), path, LOCAL_OR_BUCKET):
         if time.monotonic() > deadline:
@@ -348,20 +348,20 @@ def _lock(handle: Any, path: Path, patience_seconds: float) -> None:
 
 
 class CheckedFolder(Folder):
-    """A folder whose files are read through a decoder too."""
+    """A folder with methods that also decode a file's content and set a corrupt file aside."""
 
     def decode_file(self, name: str, decode: Callable[[bytes], ValueT]) -> ValueT | None:
-        """Decode a file; None when there is none. Raises as `decode_checked`."""
+        """Decode a file, or return None if there is no file; raise as `decode_checked`."""
         content = self.read(name)
         return None if content is None else self.decode_checked(name, lambda: decode(content))
 
     def decode_checked(
         self, name: str, decode: Callable[[], ValueT], failure: Callable[[], BaseException | None] = lambda: None
     ) -> ValueT:
-        """Return what `decode` makes of a file.
+        """Return the result of `decode` for a file, which is set aside if it is unreadable (StoreCorrupt).
 
-        `failure` returns an error if the storage, not the content, was at fault; it is raised as the folder's error for
-        an unreadable file. StoreError for a file of a newer version; StoreCorrupt for an unreadable one, set aside.
+        If `failure` returns an error, the storage was at fault, not the content: it is raised as the folder's error. A
+        file of a newer version is a StoreError.
         """
         path = self.path(name)
         try:

@@ -1,8 +1,8 @@
-"""Parquet files with our stamp: the part that days.py and tables.py share.
+"""Parquet files with cotenant's stamp: the part that days.py and tables.py share.
 
-Every file carries `cotenant.schema` (a number that grows when the layout changes) and what it is in its metadata. Page
-checksums are written and verified, so that a flipped bit is found and not believed. No pandas, no pyarrow.dataset: a
-scan's memory is budgeted.
+The metadata of every file have `cotenant.schema` (a number that grows when the layout changes) and the file's identity.
+Page checksums are written and verified, so that a flipped bit is detected. No pandas, no pyarrow.dataset: a scan's
+memory is budgeted.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ UNREADABLE: Final = (pa.ArrowException, OSError, ValueError, KeyError, TypeError
 
 
 def arrow_alone() -> None:
-    """Let Arrow work without pandas, which it imports, where installed, at its first array.
+    """Keep Arrow from importing pandas at its first array, where pandas is installed.
 
-    Whoever asks Arrow for a DataFrame gets it all the same: it tries again.
+    Converting to a DataFrame still works, because Arrow then tries the import again.
     """
     with without_pandas():
         pa.array([0])
@@ -41,9 +41,9 @@ def arrow_alone() -> None:
 def encode(
     table: pa.Table, stamp: Mapping[str, str], dictionary: Iterable[str] = (), group_rows: int | None = None
 ) -> bytes:
-    """Parquet file as bytes: zstd, byte-stream-split floats, page checksums; `stamp` goes into the metadata.
+    """Return a table as Parquet bytes: zstd, byte-stream-split floats, page checksums, `stamp` in the metadata.
 
-    `group_rows`: rows of a row group, which a reader decodes as a whole even for a few.
+    `group_rows` is the number of rows in a row group, which a reader decodes as a whole even for a few rows.
     """
     sink = pa.BufferOutputStream()
     write([(table, group_rows)], lambda: stamp, dictionary, sink)
@@ -57,9 +57,9 @@ def write(
     dictionary: Iterable[str],
     sink: Any,
 ) -> None:
-    """The same into a file, from at least one table with the rows of its groups; all have the same columns.
+    """Write at least one table, each with its row group size, to a file as `encode` does; all have the same columns.
 
-    stamp: asked once the last table was written, so that it can tell of all of them.
+    `stamp` is called after the last table was written, so that it can describe all of them.
     """
     columns, writer = list(dictionary), None
     try:
@@ -96,9 +96,9 @@ def write(
 def decode(
     content: bytes, columns: Sequence[str] | None = None, where: Mapping[str, str] | None = None
 ) -> tuple[pa.Table, dict[str, str]]:
-    """Table (all columns, or those named that the file has; all rows, or those of these texts) and stamp.
+    """Return the table and its stamp; all columns or those of `columns` that exist, all rows or those equal to `where`.
 
-    NewerVersionError for a later version, one of UNREADABLE when the bytes are not ours.
+    Raise NewerVersionError for a later version, one of UNREADABLE if the bytes are not such a file.
     """
     file = open_parquet(pa.BufferReader(content))
     stamp = stamp_of(file)
@@ -116,7 +116,7 @@ def decode(
 
 
 def open_parquet(handle: Any) -> File:
-    """A file that can seek, opened to read parts of it; pages' checksums are verified."""
+    """Open a seekable file to read parts of it; the checksums of pages are verified."""
     return pq.ParquetFile(handle, page_checksum_verification=True)
 
 
@@ -128,14 +128,14 @@ def stamp_of(file: File) -> dict[str, str]:
 
 
 def group(file: File, number: int, columns: Sequence[str] | None = None) -> pa.Table:
-    """One row group, of all columns or of those named."""
+    """Return one row group, with all columns or those named."""
     table = file.read_row_group(number, columns=None if columns is None else list(columns), use_threads=False)
     table.validate()
     return table
 
 
 def _rows(file: pq.ParquetFile, columns: Sequence[str] | None, where: Mapping[str, str]) -> pa.Table:
-    """Rows that hold these texts: their columns decide which row groups are decoded whole."""
+    """Return the rows with these texts; their columns decide which row groups are decoded completely."""
     tables = [file.schema_arrow.empty_table().select(columns or file.schema_arrow.names)]
     for group in range(file.num_row_groups):
         mask = _matching_mask(file, group, where)
@@ -145,7 +145,7 @@ def _rows(file: pq.ParquetFile, columns: Sequence[str] | None, where: Mapping[st
 
 
 def _matching_mask(file: pq.ParquetFile, group: int, where: Mapping[str, str]) -> pa.Array | None:
-    """Return a mask of the group's rows that match all texts, from as few columns as that takes; None if none does."""
+    """Return a mask of the group's rows that match all texts, reading few columns; None if no row matches."""
     mask: pa.Array | None = None
     for name, text in where.items():
         cells = file.read_row_group(group, columns=[name], use_threads=False)[name].combine_chunks()

@@ -1,8 +1,8 @@
-"""EDGE: result tables that DuckDB is asked about: rows under a condition, in an order, by pages; counts, sums.
+"""EDGE: result tables that DuckDB queries: rows under a condition, in an order, by pages; counts, sums.
 
-The only place that speaks to DuckDB. A stored table stays Parquet on disk, of which a question reads the columns it
-names; a table in memory is asked by the same words. What people type is a parameter, never a part of the SQL. Why
-DuckDB: docs/decisions/0025.
+The only module that uses DuckDB. A stored table stays Parquet on disk, of which a query reads the columns it names; a
+table in memory is queried in the same way. Text that people type is a parameter, never a part of the SQL. Why DuckDB:
+docs/decisions/0025.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _MAKING: Final = threading.Lock()
 
 
 def scratch() -> Path:
-    """The folder, the same for all threads; removed when the process ends. OSError when it cannot be made."""
+    """Return this process's temporary folder, which is removed when it ends; raise OSError if it cannot be created."""
     with _MAKING:  # two threads would make two, of which the cache drops one with the files in it
         return Path(_folder().name)
 
 
 def remove_abandoned(parent: Path) -> None:
-    """Remove the folders of processes that are gone; those of others, of other people and unfinished ones stay."""
+    """Remove the temporary folders of ended processes; those of running processes and other users remain."""
     for folder in parent.glob(f"{PREFIX}*"):
         try:
             handle = os.open(folder / LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -118,14 +118,14 @@ EVERY_ROW: Final = RowCondition()
 
 @dataclass(frozen=True, eq=False)
 class _LocalFile:
-    """A file of a table's own, which goes with the last relation of it."""
+    """A temporary copy of a table's file, deleted together with the last relation that uses it."""
 
     path: Path
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Relation:
-    """Rows of one schema. Immutable, safe for many threads. A missing number is NULL to conditions and sums."""
+    """Rows of one schema to query; immutable and thread-safe. Conditions and sums see a missing number as NULL."""
 
     schema: Schema
     _sql: str = field(repr=False)
@@ -138,7 +138,7 @@ class Relation:
 
     @classmethod
     def of(cls, table: Table) -> Relation:
-        """A table in memory."""
+        """Return a relation of a table in memory."""
         name, size = f"t{next(_NUMBERS)}", len(table)
         return cls(
             table.schema,
@@ -150,9 +150,9 @@ class Relation:
 
     @classmethod
     def stored(cls, content: bytes, schema: Schema) -> Relation:
-        """A table's file, checked as `tables.check` does, in a copy on disk that stays what it is.
+        """Return a relation of a table's file, checked as `tables.check` does and copied, so that it never changes.
 
-        StoreError when the disk has no room for it.
+        Raise StoreError if the disk is full.
         """
         names, size = tables.check(content, schema)
         # The copy of a file; not an OSError, by which the store would take the file itself for a damaged one
@@ -163,7 +163,7 @@ class Relation:
         except OSError as error:
             raise StoreError(
                 f"{len(content):,} bytes of a result table cannot be copied to the temporary folder: {error}",
-                fix="Make room there, or set TMPDIR to a folder with more of it.",
+                fix="Free space there, or set TMPDIR to a folder with more space.",
             ) from error
 
         sql = _select_statement(schema, names, "read_parquet(?, file_row_number = true)", f"file_row_number AS {PLACE}")
@@ -175,13 +175,13 @@ class Relation:
     # ---- questions
 
     def count(self, where: RowCondition = EVERY_ROW) -> int:
-        """Return how many rows match `where`."""
+        """Return the number of rows that match `where`."""
         if where is EVERY_ROW:
             return self._size
         return int(self.sums(["count(*)"], where)[0])
 
     def sums(self, expressions: Sequence[str], where: RowCondition = EVERY_ROW) -> tuple[Any, ...]:
-        """Aggregates over rows, each an SQL expression of ours; None of no value."""
+        """Return the values of SQL aggregate expressions over the matching rows; None if no row has a value."""
         question = (*expressions, where)
         sums = self._known.get(question)
         if sums is None:
@@ -197,7 +197,7 @@ class Relation:
     def groups(
         self, sets: Sequence[tuple[str, ...]], where: RowCondition = EVERY_ROW
     ) -> list[Counter[tuple[str, ...]]]:
-        """Rows by the texts of columns: one count for each set of columns, all in one reading."""
+        """Count the matching rows by the texts of columns: one counter for each set of columns, all in one query."""
         if not sets:
             return []
         names = list(dict.fromkeys(name for column_set in sets for name in column_set))
@@ -217,19 +217,19 @@ class Relation:
         return counters
 
     def texts(self, column: str) -> tuple[str, ...]:
-        """Distinct texts of a column, sorted; none where there is no such column."""
+        """Return the distinct texts of a column, sorted; () if there is no such column."""
         if all(c.name != column for c in self.schema.columns):
             return ()
         return tuple(sorted(text for (text,) in self.groups([(column,)])[0]))
 
     def numbers(self, where: RowCondition = EVERY_ROW, order: Sequence[str] = (), window: slice = ALL_ROWS) -> Index:
-        """Numbers of the rows of a window of an order; rows that compare equal keep the table's order."""
+        """Return the numbers of a window of the ordered, matching rows; equal rows keep the table's order."""
         with self._answer(PLACE, where, _order_clause(order, window)) as answer:
             places: Index = np.asarray(answer.fetchnumpy()[PLACE], dtype=np.int64)
         return places
 
     def take(self, numbers: Index, columns: Sequence[str] = ()) -> Table:
-        """The rows with these numbers, in this order; all columns unless some are named."""
+        """Return the rows with these numbers, in this order; all columns if `columns` is empty."""
         if len(numbers) <= LISTED:
             of_these = ", ".join(map(str, sorted(set(numbers.tolist())))) or "NULL"
             source = self
@@ -241,13 +241,13 @@ class Relation:
         return table.take(np.searchsorted(places, numbers))
 
     def read(self, *columns: str, where: RowCondition = EVERY_ROW) -> Table:
-        """Whole rows, or these columns of them, in the table's order."""
+        """Return the matching rows in the table's order; all columns if none is named."""
         return self._read(columns, where)[0]
 
     def batches(
         self, where: RowCondition, order: Sequence[str] = (), window: slice = ALL_ROWS, columns: Sequence[str] = ()
     ) -> Iterator[Table]:
-        """The rows of a window in its order, some thousand at a time."""
+        """Yield a window of the ordered, matching rows in tables of some thousand rows."""
         schema = select_columns(self.schema, columns)
         listed = ", ".join(quote_identifier(c.name) for c in schema.columns)
         with self._answer(listed, where, _order_clause(order, window), limited=False) as answer:
@@ -255,7 +255,7 @@ class Relation:
                 yield tables.of_arrow(pa.Table.from_batches([batch]), schema)
 
     def located(self, columns: Sequence[str], keys: Sequence[Sequence[str]]) -> tuple[Index, Index]:
-        """(place among the keys, row number) of each row whose columns hold the texts of one of these keys."""
+        """Return (index of the key, row number) of each row whose `columns` equal the texts of one of the keys."""
         name = f"k{next(_NUMBERS)}"
         texts = [pa.array([key[at] for key in keys], pa.string()) for at in range(len(columns))]
         bound = _arrow(
@@ -272,14 +272,14 @@ class Relation:
     # ---- other relations of it
 
     def restrict(self, where: RowCondition) -> Relation:
-        """Only these rows, under their numbers."""
+        """Return a relation of only the matching rows, which keep their numbers."""
         sql, parameters = f"SELECT * FROM ({self._sql}) WHERE {where.sql}", where.parameters
         return self._derive(self.schema, sql, parameters, {}, self.count(where))
 
     def with_cells(self, schema: Schema, numbers: Index, cells: Mapping[str, Sequence[str | float | None]]) -> Relation:
-        """These cells in rows of these numbers; None leaves what is there, NaN is a missing number.
+        """Return a relation with other cells in these rows; None keeps the old cell, NaN is a missing number.
 
-        schema: with the columns that are new, which are empty in all other rows.
+        `schema` includes the new columns, which are empty in all other rows.
         """
         old, name = {c.name for c in self.schema.columns}, f"c{next(_NUMBERS)}"
         arrays = [pa.array(cells[c.name], _type(c)) for c in schema.columns if c.name in cells]
@@ -296,14 +296,14 @@ class Relation:
         bound: Mapping[str, pa.Table],
         size: int | None = None,
     ) -> Relation:
-        """Return a relation by a statement on this one; parameters and tables in memory are added to this one's."""
+        """Return a relation by an SQL statement on this one, with further parameters and tables in memory."""
         size = self._size if size is None else size
         return Relation(schema, sql, self._parameters + parameters, size, {**self._bound, **bound}, self._file)
 
     # ---- the engine
 
     def _read(self, columns: Sequence[str], where: RowCondition) -> tuple[Table, Index]:
-        """Rows in the table's order with their numbers."""
+        """Return the matching rows in the table's order, with their numbers."""
         schema = select_columns(self.schema, columns)
         listed = ", ".join([*(quote_identifier(c.name) for c in schema.columns), PLACE])
         with self._answer(listed, where, _order_clause()) as answer:
@@ -314,11 +314,10 @@ class Relation:
     def _answer(
         self, listed: str, where: RowCondition = EVERY_ROW, end: str = "", *, limited: bool = True
     ) -> Iterator[Any]:
-        """The engine's answer; StoreError when the table cannot be read any more, or it takes `QUESTION_SECONDS`.
+        """Yield the engine's result; raise StoreError if the table is unreadable or the query exceeds QUESTION_SECONDS.
 
-        StoreBusy when it needs more memory than there is for all questions.
-
-        limited: not for rows that go out as fast as somebody takes them.
+        Raise StoreBusy if the query needs more memory than all queries share. With `limited` false there is no time
+        limit, for rows that are sent as fast as a client takes them.
         """
         import duckdb
 
@@ -331,32 +330,32 @@ class Relation:
             except duckdb.InterruptException as error:
                 raise StoreError(
                     f"a query on table {self.schema.name} was stopped after {QUESTION_SECONDS:g} seconds",
-                    fix="Narrow it by a namespace or a shorter time, or ask for fewer patterns at once.",
+                    fix="Filter by a namespace or a shorter time, or use fewer patterns at once.",
                 ) from error
             except duckdb.OutOfMemoryException as error:
                 raise StoreBusy(
                     f"a query on table {self.schema.name} needs more than the {MEMORY} of memory and {SPILLED} of "
                     f"disk that all queries share",
-                    fix="Sort by fewer columns, name columns, or narrow it by a namespace; then try again.",
+                    fix="Sort by fewer columns, request fewer columns, or filter by a namespace; then try again.",
                 ) from error
             except (duckdb.Error, pa.ArrowException, OSError) as error:  # Arrow's reader passes on those of late rows
                 raise StoreError(
-                    f"table {self.schema.name} cannot be read: {error}", fix="Try again; scan again when that fails."
+                    f"table {self.schema.name} cannot be read: {error}", fix="Try again, or run `cotenant scan`."
                 ) from error
 
 
 def quote_identifier(name: str) -> str:
-    """A column's name in SQL."""
+    """Return a column's name quoted for SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def select_columns(schema: Schema, columns: Sequence[str]) -> Schema:
-    """Only these columns, in this order; all of them where none is named."""
+    """Return the schema with only these columns, in this order; with all columns if `columns` is empty."""
     return Schema(schema.name, tuple(schema.column(n) for n in columns), schema.key) if columns else schema
 
 
 def _order_clause(order: Sequence[str] = (), window: slice = ALL_ROWS) -> str:
-    """ORDER BY and LIMIT; the table's order decides among equals."""
+    """Return ORDER BY and LIMIT; equal rows keep the table's order."""
     first = window.start or 0
     most = "" if window.stop is None else f" LIMIT {max(0, window.stop - first):d}"
     return f"ORDER BY {', '.join([*order, PLACE])}{most} OFFSET {first:d}"
@@ -365,8 +364,8 @@ def _order_clause(order: Sequence[str] = (), window: slice = ALL_ROWS) -> str:
 def _select_statement(schema: Schema, stored_names: Sequence[str] | None, source: str, place: str) -> str:
     """Return the SQL that reads all columns of a schema from a source, with NaN as NULL, as conditions expect it.
 
-    stored_names: the columns that the source has, None = all; every other column is read as empty cells. place: SQL
-    that yields PLACE, the number of the row in the table.
+    `stored_names` are the columns that the source has (None: all); every other column is read as empty cells. `place`
+    is SQL that yields PLACE, the number of the row in the table.
     """
     listed = [
         _read_cell(c, quote_identifier(c.name))
@@ -407,14 +406,14 @@ def _arrow(names: Sequence[str], arrays: Sequence[pa.Array]) -> pa.Table:
 
 
 def _cursor() -> DuckDBPyConnection:
-    """A connection of its own for one question, in whatever thread."""
+    """Return a connection for one query, in whatever thread."""
     with _ONE_AT_A_TIME:
         return _engine().cursor()
 
 
 @contextmanager
 def _interrupted_after(cursor: DuckDBPyConnection, seconds: float | None) -> Iterator[None]:
-    """End the cursor's question once these seconds are over; None: never."""
+    """Interrupt the cursor's query after these seconds; never if None."""
     if seconds is None:
         yield
         return
@@ -429,7 +428,7 @@ def _interrupted_after(cursor: DuckDBPyConnection, seconds: float | None) -> Ite
 
 @cache
 def _engine() -> DuckDBPyConnection:
-    """One for the process: it reads and writes below `scratch` only, and loads nothing from elsewhere."""
+    """Return the process's only engine: it reads and writes below `scratch` only, and loads no extensions."""
     import duckdb
 
     config: dict[str, Any] = {

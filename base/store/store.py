@@ -1,7 +1,7 @@
 """EDGE: the Store of one cluster: usage in day files, inventory, quality records, result tables and documents.
 
 The profiler writes usage, inventory and quality; the pipeline reads them and writes results; the CLI and the dashboard
-read results. Reading needs no lock, because files are only ever replaced as a whole. The results of one run lie in a
+read results. Reading needs no lock, because files are only ever replaced as a whole. The results of one run are in a
 folder of their own and become visible together, when `results/current.json` names that folder (`publishing`).
 """
 
@@ -41,15 +41,15 @@ Amounts = Mapping[Resource, int]
 
 
 class SharedParts:
-    """The parts of the pods that were seen: namespaces, nodes, workloads and amounts, each kept once."""
+    """A cache of the parts of pods (namespaces, nodes, workloads, amounts), so that equal parts are one object."""
 
     def __init__(self) -> None:
-        """Know no part yet."""
+        """Create an empty cache."""
         self._workloads: dict[WorkloadRef, WorkloadRef] = {}
         self._amounts: dict[tuple[tuple[Resource, int], ...], Amounts] = {}
 
     def of(self, pod: Pod) -> Pod:
-        """Return an equal pod, made of known parts."""
+        """Return an equal pod that is built from cached parts."""
         return replace(
             pod,
             namespace=sys.intern(pod.namespace),
@@ -76,7 +76,7 @@ ValueT = TypeVar("ValueT")
 
 @dataclass(frozen=True, slots=True)
 class ResultsRun:
-    """The files (with their suffixes) of a published run below its folder; all other results lie beside the runs."""
+    """The name of a published run and the files (with suffixes) in its folder; other results are outside of runs."""
 
     run: str = ""
     files: tuple[str, ...] = ()
@@ -84,7 +84,7 @@ class ResultsRun:
 
 @dataclass(slots=True)
 class _Draft:
-    """A run that is being written: its folder, the files in it, and what is done once it is published."""
+    """A run that is being written: its folder, its files, and the functions to call once it is published."""
 
     run: str
     files: set[str] = field(default_factory=set)
@@ -93,7 +93,7 @@ class _Draft:
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """A day, or a part of it, that was lost: its file could not be read and was set aside as `path`."""
+    """A day, or a part of it, that was lost because its file was unreadable and was set aside as `path`."""
 
     signal: Signal
     start_seconds: int
@@ -101,12 +101,12 @@ class Hole:
 
 
 class Store:
-    """History and results of one cluster behind an fsspec URL."""
+    """The history and results of one cluster behind an fsspec URL."""
 
     def __init__(self, url: str, cluster: str, patience: BucketPatience | None = None) -> None:
         """Create a store; nothing is read or created yet.
 
-        Raises UsageError for a cluster name that is no plain file name. patience: with a bucket; None: that of scans.
+        Raise UsageError if `cluster` is not a plain file name. `patience`: timeouts and retries of a bucket.
         """
         parquet.arrow_alone()  # in whatever process: a worker, the manager's pipeline, a command
         self._folder = CheckedFolder(url, patience)
@@ -122,28 +122,28 @@ class Store:
 
     @property
     def shared(self) -> bool:
-        """True if the store is in a bucket, which may be unavailable for a while."""
+        """True if the store is in a bucket, which may be temporarily unavailable."""
         return self._folder.shared
 
     @contextmanager
     def _write_lock(self) -> Iterator[None]:
-        """Hold the cluster's lock; StoreError, before anything is changed, for a folder of a newer layout."""
+        """Hold the cluster's lock; raise StoreError for a folder of a newer layout before anything is changed."""
         with self._folder.exclusive(self._lock):
             require_layout(self._folder, self.cluster)
             yield
 
     @staticmethod
     def clusters(url: str) -> tuple[str, ...]:
-        """Names of the clusters that have a folder in the store, sorted."""
+        """Return the names of the clusters that have a folder in the store, sorted."""
         folder = Folder(url)
         return tuple(name for name in folder.names() if fits_folder(name) and CONTENTS & set(folder.names(name)))
 
     # ---- usage
 
     def append(self, signal: Signal, usage: Usage[Any]) -> None:
-        """Add a block of any length to the days: new values win, new gaps leave what is stored.
+        """Add a block of usage of any length: new values win, new gaps keep the stored values.
 
-        StoreError when the step or the references are not the signal's, or a series appears twice.
+        Raise StoreError if the step or the references are not the signal's, or if a series appears twice.
         """
         grid = _checked_grid(signal, usage.grid)
         keys = [days.key_of(ref) for ref in usage.refs]
@@ -161,18 +161,18 @@ class Store:
             self._days.append(signal, parts)
 
     def compact(self, most_parts_of_newest: int = 0) -> None:
-        """Bring what was appended into the days' files; readers see the same before, meanwhile and after.
+        """Merge appended parts into the days' files; readers see the same data before, meanwhile and after.
 
-        A few parts of the newest day may stay: its whole file would be written anew for each hour that is added.
+        The newest day may keep `most_parts_of_newest` parts, so that its file is not rewritten for every new hour.
         """
         with self._write_lock():
             for signal in Signal:
                 self._days.compact(signal, most_parts_of_newest)
 
     def keep(self, most_days: int) -> int:
-        """Keep this many days up to the newest stored one, and remove what is older; how many days of signals went.
+        """Keep `most_days` days up to the newest stored one and remove older ones; return the number of removed days.
 
-        Counted from what is stored, not from a clock: one that has gone wrong must not cost the history.
+        The days count from the newest stored one, because a wrong clock must not delete the history.
         """
         with self._write_lock():
             stored = {signal: self._days.listing(signal) for signal in Signal}
@@ -184,9 +184,9 @@ class Store:
         return len(old)
 
     def read(self, signal: Signal, grid: TimeGrid) -> Usage[Any]:
-        """Series with at least one value in the grid, sorted by reference; gaps and lost days are NaN.
+        """Return the series with at least one value in the grid, sorted by reference; gaps and lost days are NaN.
 
-        References are NodeRef when the signal is per node, else PodContainerRef. StoreError for another step.
+        References are NodeRef if the signal is per node, else PodContainerRef. Raise StoreError for another step.
         """
         _checked_grid(signal, grid)
         listing = self._days.listing(signal)
@@ -205,9 +205,9 @@ class Store:
         return Usage(refs, grid, values, signal.spec.resource, signal.spec.statistic)
 
     def read_sparse(self, signal: Signal, grid: TimeGrid, between: Between | None = None) -> SparseUsage[Any]:
-        """Read usage as `read` does, without the gaps before and after each series' samples.
+        """Read usage as `read` does, but store only the span from each series' first to its last sample.
 
-        For a history of short-lived pods. `between` keeps a range of keys and reads little more from each file.
+        For a history of short-lived pods. `between` restricts the read to a range of keys.
         """
         _checked_grid(signal, grid)
         listing = self._days.listing(signal)
@@ -226,9 +226,9 @@ class Store:
     def _keys_in(
         self, signal: Signal, listing: Listing, start_seconds: int, inside: slice, of_day: slice
     ) -> tuple[Key, ...]:
-        """Series with a value in that part of the day; a whole day needs only the key columns.
+        """Return the series with a value in that part of the day; for a whole day only the key columns are read.
 
-        Read before the values so that the matrix is allocated once and no two copies of a history exist.
+        Keys are read before the values so that the matrix is allocated once and no two copies of a history exist.
         """
         parts = listing.get(start_seconds, ())
         if inside.stop - inside.start == DAY_SECONDS // signal.spec.step_seconds:
@@ -236,9 +236,9 @@ class Store:
         return _part(self._days.read(signal, start_seconds, parts), of_day).keys
 
     def span(self, signal: Signal) -> tuple[int, int] | None:
-        """[start of the first, end of the last) slot with a value of any series, Unix seconds; None when empty.
+        """Return the Unix seconds [start, end) from the first to the last slot with a value; None if there is none.
 
-        Files say it themselves, so a damaged one may be found by the read that follows alone.
+        The span is in the files' metadata, so a damaged file may be detected only by a later read.
         """
         listing = self._days.listing(signal)
         first = next(self._value_spans(signal, listing.items()), None)
@@ -246,7 +246,7 @@ class Store:
         return None if first is None or last is None else (first[0], last[1])
 
     def usage_span(self) -> tuple[int, int] | None:
-        """Return the span of the CPU usage of pods, or of their memory where no CPU is stored; None without either.
+        """Return the span of the CPU usage of pods, or of their memory if no CPU is stored; None without either.
 
         A gauge of memory begins a slot before a rate of CPU: the union of both would begin with a gap.
         """
@@ -254,7 +254,7 @@ class Store:
         return next((span for signal in measured if (span := self.span(signal))), None)
 
     def holes(self, signals: Iterable[Signal] = tuple(Signal)) -> tuple[Hole, ...]:
-        """Days of these signals whose file was set aside because it could not be read, oldest first per signal."""
+        """Return the lost days of these signals, whose file was unreadable and set aside, oldest first per signal."""
         holes = []
         for signal in signals:
             folder = self._days.folder(signal)
@@ -265,7 +265,7 @@ class Store:
         return tuple(holes)
 
     def _value_spans(self, signal: Signal, listed: Iterable[tuple[int, tuple[str, ...]]]) -> Iterator[tuple[int, int]]:
-        """[first, last) of the slots with a value, day by day in the order given."""
+        """Yield [first, last) of the slots with a value, day by day in the given order."""
         step = signal.spec.step_seconds
         for start, parts in listed:
             slots = self._days.slots(signal, start, parts)
@@ -273,7 +273,7 @@ class Store:
                 yield start + slots[0] * step, start + slots[1] * step
 
     def remove(self) -> None:
-        """Everything of this cluster: history and results."""
+        """Delete everything of this cluster: history and results."""
         with self._write_lock():
             for name in self._folder.names(self.cluster):
                 if f"{self.cluster}/{name}" not in (self._lock, f"{self._lock}s"):
@@ -286,12 +286,12 @@ class Store:
         self._replace(f"{self.cluster}/inventory.json", documents.encode(inventory))
 
     def read_inventory(self) -> Inventory | None:
-        """The stored inventory; StoreCorrupt when it cannot be read."""
+        """Return the stored inventory, or None; raise StoreCorrupt if it is unreadable."""
         name, shared = f"{self.cluster}/inventory.json", {Pod: SharedParts().of}
         return self._folder.decode_file(name, lambda b: documents.decode(b, Inventory, shared))
 
     def append_quality(self, record: QualityRecord) -> None:
-        """Add a record; the last 100 are kept."""
+        """Add a quality record; the last 100 are kept."""
         name = f"{self.cluster}/quality.json"
         with self._write_lock():
             guard = self._folder.guard(name)
@@ -299,7 +299,7 @@ class Store:
             self._folder.replace(name, documents.encode(records), guard)
 
     def read_quality(self) -> tuple[QualityRecord, ...]:
-        """Records in the order they were appended."""
+        """Return the quality records in the order in which they were added."""
         kind = tuple[QualityRecord, ...]
         return self._folder.decode_file(f"{self.cluster}/quality.json", lambda b: documents.decode(b, kind)) or ()
 
@@ -307,10 +307,10 @@ class Store:
 
     @contextmanager
     def publishing(self) -> Iterator[Store]:
-        """A store whose result tables and documents become visible together, when the block ends without an error.
+        """Yield a store whose result tables and documents become visible together, if the block ends without an error.
 
-        Until then, and after an error or a kill, readers see the run before. StoreConflict when another run was
-        published meanwhile; that one stays.
+        Until then, and after an error or a kill, readers see the previous run. Raise StoreConflict if another run was
+        published meanwhile; that one remains.
         """
         require_layout(self._folder, self.cluster)
         pointer = f"{self.cluster}/results/{CURRENT}.json"
@@ -330,17 +330,17 @@ class Store:
             act()
 
     def pinned(self) -> Store:
-        """This store with the results of the run that is published now, also while later ones are published."""
+        """Return this store fixed to the currently published run, even after later runs are published."""
         store = Store(self.url, self.cluster, self._patience)
         store._pinned = self._current()
         return store
 
     def run_name(self) -> str:
-        """Return the name of the published run, whose results never change; "" without one."""
+        """Return the name of the published run, whose results never change; "" if there is none."""
         return self._current().run
 
     def _current(self) -> ResultsRun:
-        """The published run; one without files when there is none."""
+        """Return the published run; one without files if there is none."""
         if self._pinned is not None:
             return self._pinned
         path = f"{self.cluster}/results/{CURRENT}.json"
@@ -351,7 +351,7 @@ class Store:
         self._replace_result(table.schema.name, "parquet", tables.encode(table))
 
     def write_parts(self, schema: Schema, parts: Iterable[tables.Part]) -> None:
-        """Replace a result table by the rows of at least one table; they need not be in memory together."""
+        """Replace a result table by the rows of at least one part; the parts need not be in memory together."""
         file = f"{_require_safe_name(schema.name, 'result')}.parquet"
         if self._draft is None:
             self.write_table(Table.joined(schema, [tables.rows_of(part, schema) for part in parts]))
@@ -361,14 +361,14 @@ class Store:
             tables.write(schema, parts, sink)
 
     def read_table(self, schema: Schema, where: Mapping[str, str] | None = None) -> Table:
-        """A result table; NoData when it was never written, StoreCorrupt when it cannot be read.
+        """Return a result table; raise NoData if it was never written, StoreCorrupt if it is unreadable.
 
-        `where` keeps the rows whose text columns hold these texts, without decoding all others.
+        `where` keeps the rows whose text columns equal these texts, without decoding all others.
         """
         return self._table(schema, lambda content: tables.decode(content, schema, where))
 
     def relation(self, schema: Schema) -> Relation:
-        """A result table to ask for rows, counts and sums, which holds no rows in memory. Raises as `read_table`."""
+        """Return a result table to query for rows, counts and sums without loading it; raise as `read_table`."""
         return self._table(schema, lambda content: Relation.stored(content, schema))
 
     def _table(self, schema: Schema, decode: Callable[[bytes], ValueT]) -> ValueT:
@@ -381,9 +381,9 @@ class Store:
         return table
 
     def update_table(self, schema: Schema, change: Callable[[Table | None], Table | None]) -> Table | None:
-        """Replace a result table by the result of `change` (None = never written), under the writer's lock.
+        """Replace a result table by the result of `change` (None: never written) under the writer's lock; return it.
 
-        Nothing is written when it gives None. The new table, or None.
+        If `change` returns None, nothing is written.
         """
         name = self._result(schema.name, "parquet")
         with self._write_lock():
@@ -394,24 +394,24 @@ class Store:
             return updated
 
     def write_document(self, name: str, document: object) -> None:
-        """Replace a document: any dataclass or struct; a float that is not finite comes back as NaN."""
+        """Replace a document, which is any dataclass or struct; a float that is not finite is read back as NaN."""
         self._replace_result(name, "json", documents.encode(document))
 
     def read_document(self, name: str, kind: type[ValueT]) -> ValueT | None:
-        """A document, None when it was never written; StoreCorrupt when it is not of that type."""
+        """Return a document, or None if it was never written; raise StoreCorrupt if it is not of that type."""
         return self._folder.decode_file(self._result(name, "json"), lambda b: documents.decode(b, kind))
 
     # ---- blocks: work done shard by shard. One writer each, so no lock: shards are written side by side.
 
     def write_block(self, folder: str, name: str, block: Block, stamp: Mapping[str, str]) -> None:
-        """Replace a shard's block as a whole; a draft does it once its run is published.
+        """Replace a shard's block as a whole; a run that is not published yet writes it when it is.
 
-        StoreError for a folder of a newer layout.
+        Raise StoreError for a folder of a newer layout.
         """
         self.write_encoded_block(folder, name, blocks.encode(block, stamp))
 
     def write_encoded_block(self, folder: str, name: str, content: bytes) -> None:
-        """Write a block as `write_block` does, from the bytes that a worker has made of it by `blocks.encode`."""
+        """Write a block as `write_block` does, from bytes that a worker has encoded by `blocks.encode`."""
         path = self._block(folder, name)
         if self._draft is not None:
             self._draft.afterwards.append(lambda: self._folder.write(path, content))
@@ -422,25 +422,25 @@ class Store:
         self._folder.write(path, content)
 
     def read_block(self, folder: str, name: str) -> tuple[dict[str, Any], dict[str, str]] | None:
-        """A block and its stamp; None when there is none; StoreCorrupt (set aside) when it cannot be read."""
+        """Return a block and its stamp, or None; raise StoreCorrupt and set it aside if it is unreadable."""
         return self._folder.decode_file(self._block(folder, name), blocks.decode)
 
     def block_names(self, folder: str) -> tuple[str, ...]:
-        """Blocks of a folder, sorted; a name appears once its block is whole."""
+        """Return the names of a folder's blocks, sorted; a block is listed once it is complete."""
         names = self._folder.names(f"{self.cluster}/results/{folder}")
         return tuple(n.removesuffix(".parquet") for n in names if n.endswith(".parquet") and fits_folder(n))
 
     def folders(self, folder: str) -> tuple[str, ...]:
-        """Names of what lies in a folder of results."""
+        """Return the names directly below a folder of results."""
         return tuple(self._folder.names(f"{self.cluster}/results/{folder}"))
 
     def remove_result(self, name: str) -> None:
-        """Remove a file or folder of results; nothing when there is none. StoreError for a folder of a newer layout."""
+        """Remove a file or folder of results, if it exists; raise StoreError for a folder of a newer layout."""
         require_layout(self._folder, self.cluster)
         self._folder.remove(f"{self.cluster}/results/{name}")
 
     def remove_others(self, current_names: Container[str], prefix: str) -> None:
-        """Remove the results beside the runs whose name begins so and that are not kept; a draft does it afterwards."""
+        """Remove results outside of runs that have this prefix and are not in `current_names`; a draft: later."""
         if self._draft is not None:
             plain = Store(self.url, self.cluster, self._patience)
             self._draft.afterwards.append(lambda: plain.remove_others(current_names, prefix))
@@ -454,14 +454,14 @@ class Store:
         return f"{self.cluster}/results/{folder}/{_require_safe_name(name, 'block')}.parquet"
 
     def _result(self, name: str, suffix: str) -> str:
-        """Path of a result: in the published run, or beside the runs."""
+        """Return the path of a result: in the published run, or outside of runs."""
         file = f"{_require_safe_name(name, 'result')}.{suffix}"
         current = self._current()
         folder = f"{RUNS}/{current.run}/" if file in current.files else ""
         return f"{self.cluster}/results/{folder}{file}"
 
     def _replace_result(self, name: str, suffix: str, content: bytes) -> None:
-        """Replace a result where it lies, or write it into the draft."""
+        """Replace a result at its path, or write it into the run that is being written."""
         if self._draft is None:
             self._replace(self._result(name, suffix), content)
             return
@@ -475,7 +475,7 @@ class Store:
 
 
 def _require_safe_name(name: str, what: str) -> str:
-    """A name that is safe as one path part."""
+    """Return a name that is safe as one part of a path; raise UsageError otherwise."""
     if not fits_folder(name):
         raise UsageError(f"{what} name {name!r} is not valid as a folder's name", fix=FOLDER_NAME_FIX)
     return name
@@ -488,7 +488,7 @@ def _checked_grid(signal: Signal, grid: TimeGrid) -> TimeGrid:
 
 
 def _days_of(grid: TimeGrid) -> Iterator[tuple[int, slice, slice]]:
-    """Each UTC day of the grid: its midnight, the slots of the grid inside it, the same slots counted from midnight."""
+    """Yield each UTC day of the grid: its midnight, its slots in the grid, the same slots counted from midnight."""
     step = grid.step_seconds
     for midnight in range(grid.start_seconds // DAY_SECONDS * DAY_SECONDS, grid.end_seconds, DAY_SECONDS):
         begin, end = max(midnight, grid.start_seconds), min(midnight + DAY_SECONDS, grid.end_seconds)
@@ -497,13 +497,13 @@ def _days_of(grid: TimeGrid) -> Iterator[tuple[int, slice, slice]]:
 
 
 def _part_of_day(keys: list[Key], block: FloatMatrix, of_day: slice, slots: int) -> PartOfDay:
-    """Part of a day, without the series that have no value in it."""
+    """Return a part of a day, without series that have no value in it."""
     rows = np.flatnonzero(~np.isnan(block).all(axis=1))
     return PartOfDay(tuple(keys[i] for i in rows.tolist()), block[rows], of_day, slots)
 
 
 def _part(day: Day | None, of_day: slice, known_keys: Container[Key] | None = None) -> Day:
-    """Part of a day: the series that have a value in it, and that are known when somebody asks for known ones."""
+    """Return the series with a value in part of a day; only those in `known_keys` unless that is None."""
     if day is None:
         return Day((), np.empty((0, of_day.stop - of_day.start), dtype=np.float32))
     block = day.values[:, of_day]
@@ -525,9 +525,9 @@ class _Layout(msgspec.Struct):
 
 
 def require_layout(folder: Folder, cluster: str) -> None:
-    """Return when this code may write into the cluster's folder, and note its layout there when that is newer.
+    """Check that this version may write into the cluster's folder, and record its layout there if that is newer.
 
-    StoreError for a folder of a newer layout, or one whose note cannot be read.
+    Raise StoreError for a folder of a newer layout, or one whose layout file is unreadable.
     """
     name = f"{cluster}/{LAYOUT_FILE}"
     content = folder.read(name)
@@ -539,7 +539,7 @@ def require_layout(folder: Folder, cluster: str) -> None:
             present = msgspec.json.decode(content, type=_Layout).layout
         except UNDECODABLE as error:
             raise StoreError(
-                f"{path} does not say which layout the folder has ({error}). Nothing was changed",
+                f"{path} has no readable version of the folder's layout ({error}). Nothing was changed",
                 fix="Restore the file from a backup, or set store.url to another folder.",
             ) from error
     if present > documents.SCHEMA_VERSION:
@@ -553,33 +553,33 @@ def require_layout(folder: Folder, cluster: str) -> None:
 
 
 def open_cluster_store(url: str, cluster: str | None) -> Store:
-    """The store of the named cluster, or of the only one there is; NoData and UsageError say what to do otherwise."""
+    """Return the store of the named or the only stored cluster; raise NoData or UsageError if there is none."""
     names = stored_clusters(url)
     if cluster is None and len(names) > 1:
         raise UsageError(
-            f"{url} holds several clusters: {', '.join(names)}",
+            f"{url} contains several clusters: {', '.join(names)}",
             fix="Name one: --cluster NAME, in Python cluster=. For all: --all-clusters where a command takes it, in "
             "Python open_clusters.",
         )
     if cluster is not None and cluster not in names:
         raise NoData(
-            f"{url} holds no cluster {cluster!r}", fix=f"It holds {', '.join(names)}; cotenant scan adds others."
+            f"{url} holds no cluster {cluster!r}", fix=f"Name one of {', '.join(names)}; cotenant scan adds others."
         )
     return Store(url, cluster or names[0], INTERACTIVE)
 
 
 def opened_all(url: str) -> tuple[Store, ...]:
-    """The stores of all clusters, by name; NoData when there is none."""
+    """Return the stores of all clusters, by name; raise NoData if there is none."""
     return tuple(Store(url, name, INTERACTIVE) for name in stored_clusters(url))
 
 
 def is_empty(url: str) -> bool:
-    """Return whether nothing is stored at the address yet, neither clusters nor the content of one."""
+    """Return whether nothing is stored at the URL yet, neither clusters nor the content of one."""
     return not Store.clusters(url) and not CONTENTS & set(Folder(url).names())
 
 
 def stored_clusters(url: str) -> tuple[str, ...]:
-    """Names of the clusters of a store, sorted; NoData when there is none."""
+    """Return the names of a store's clusters, sorted; raise NoData if there is none."""
     names = Store.clusters(url)
     if not names and CONTENTS & set(Folder(url).names()):
         above, _, name = url.rstrip("/").rpartition("/")

@@ -21,25 +21,25 @@ Part: TypeAlias = Table | bytes
 
 
 def encode(table: Table) -> bytes:
-    """The table's file."""
+    """Return a table as the bytes of its Parquet file."""
     return parquet.encode(to_arrow(table), {"table": table.schema.name}, _texts_of(table.schema), _group_rows(table))
 
 
 def write(schema: Schema, parts: Iterable[Part], sink: Any) -> None:
-    """The file of all rows of at least one table, one table after another."""
+    """Write the rows of at least one table to one Parquet file, one table after another."""
     groups = (_groups_of(part, schema) for part in parts)
     parquet.write(groups, lambda: {"table": schema.name}, _texts_of(schema), sink)
 
 
 def rows_of(part: Part, schema: Schema) -> Table:
-    """The part as a table."""
+    """Return a part (a Table or the bytes of its file) as a Table."""
     return part if isinstance(part, Table) else decode(part, schema)
 
 
 def _groups_of(part: Part, schema: Schema) -> tuple[pa.Table, int]:
-    """A part's columns as they are stored, and how many rows a row group of the file has.
+    """Return a part's columns as they are stored, and the number of rows in a row group of the file.
 
-    The columns of a part that is a file already are passed on as they are: its cells never become Python objects.
+    The columns of a part that is a file already are copied unchanged: its cells never become Python objects.
     """
     if isinstance(part, Table):
         return to_arrow(part), _group_rows(part)
@@ -51,13 +51,13 @@ def _groups_of(part: Part, schema: Schema) -> tuple[pa.Table, int]:
 
 
 def to_arrow(table: Table) -> pa.Table:
-    """The table's columns as they are stored."""
+    """Return the table's columns as they are stored."""
     arrays = [_to_arrow(column, table.columns[column.name]) for column in table.schema.columns]
     return pa.Table.from_arrays(arrays, names=[column.name for column in table.schema.columns])
 
 
 def of_arrow(stored: pa.Table, schema: Schema) -> Table:
-    """The table of an engine's answer, whose missing numbers are null."""
+    """Return the Table of a query's Arrow result, in which missing numbers are null."""
     cells = {c.name: stored[c.name].fill_null(np.nan) if c.kind.numeric else stored[c.name] for c in schema.columns}
     return Table(schema, {c.name: _cells(c, cells[c.name]) for c in schema.columns})
 
@@ -67,16 +67,16 @@ def _texts_of(schema: Schema) -> list[str]:
 
 
 def _group_rows(table: Table) -> int:
-    """Fewer rows a group where lists are long; judged by the first row."""
+    """Return the rows of a row group: fewer if lists are long, judged by the first row."""
     lists = [table.columns[c.name] for c in table.schema.columns if c.kind is Kind.LIST]
     numbers = sum(len(cells[0]) for cells in lists) if len(table) else 0
     return min(GROUP_ROWS, max(1, GROUP_NUMBERS // max(numbers, 1)))
 
 
 def decode(content: bytes, schema: Schema, where: Mapping[str, str] | None = None) -> Table:
-    """Inverse of `encode`; a column that the file does not have is empty, one that the schema dropped is not decoded.
+    """Decode a table; a column that the file lacks is empty, one that the schema lacks is not decoded.
 
-    `where` keeps the rows whose text columns hold these texts.
+    `where` keeps the rows whose text columns equal these texts.
     """
     names = [c.name for c in schema.columns]
     columns: dict[str, npt.NDArray[Any]] = {}
@@ -95,7 +95,7 @@ def decode(content: bytes, schema: Schema, where: Mapping[str, str] | None = Non
 
 
 def check(content: bytes, schema: Schema) -> tuple[tuple[str, ...], int]:
-    """(columns of the schema that the file has, rows) of a file of which every page was read and is whole."""
+    """Read and verify every page of a file; return the schema's columns that it has, and its number of rows."""
     file = parquet.open_parquet(pa.BufferReader(content))
     _require_name(parquet.stamp_of(file), schema)
     names = tuple(c.name for c in schema.columns if c.name in file.schema_arrow.names)
@@ -150,7 +150,7 @@ def _require_column_type(column: Column, stored: pa.ChunkedArray) -> pa.ChunkedA
 
 
 def _lists(stored: pa.ListArray) -> list[npt.NDArray[np.float64]]:
-    """One array per row, all of them views of the chunk's buffer: no object per value."""
+    """Return one array per row, all of them views of the chunk's buffer, without an object per value."""
     values = stored.flatten().to_numpy(zero_copy_only=False)
     ends = np.cumsum(stored.value_lengths().to_numpy())
     return np.split(values, ends[:-1]) if len(ends) else []
@@ -163,7 +163,7 @@ def _empty(column: Column, size: int) -> npt.NDArray[Any]:
 
 
 def _objects(cells: list[Any]) -> npt.NDArray[Any]:
-    """Object array of one cell per row, also when the cells are sequences."""
+    """Return an object array of one cell per row, even if the cells are sequences."""
     array = np.empty(len(cells), dtype=object)
     for i, cell in enumerate(cells):
         array[i] = cell

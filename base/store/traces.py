@@ -1,8 +1,8 @@
 """EDGE: usage traces in long Parquet tables, read as matrices, one shard at a time.
 
 One row per series and time: `series_id` (text), `timestamp` (milliseconds, or a Parquet timestamp, UTC), and numeric
-columns. Rows in any order; readings that fall into one slot are averaged; values that are negative or not finite are
-gaps. Only row groups that hold a shard's series are decoded for it, so a trace sorted by series is read about once.
+columns. Rows are in any order; samples in the same slot are averaged; values that are negative or not finite are gaps.
+Only row groups with a shard's series are decoded for it, so a trace sorted by series is read about once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Texts = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """A row group: the file, its number, and the first and last name in it."""
+    """A row group: the file, its number, and the first and last series name in it."""
 
     path: str
     number: int
@@ -45,7 +45,7 @@ class _Group:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trace:
-    """A trace: names of its series in order, their common grid, and its numeric columns."""
+    """A usage trace: the names of its series in order, their common time grid, and its numeric columns."""
 
     url: str
     names: tuple[str, ...]
@@ -54,11 +54,11 @@ class Trace:
     _groups: tuple[_Group, ...]
 
     def shards(self, size: int = SERIES_PER_SHARD) -> tuple[tuple[str, ...], ...]:
-        """The names in portions."""
+        """Return the series names in shards of this size."""
         return tuple(self.names[i : i + size] for i in range(0, len(self.names), size))
 
     def read(self, names: Sequence[str], column: str) -> FloatMatrix:
-        """Values of some series (n, grid.size), gaps NaN. UsageError where a series has two readings of one moment."""
+        """Return the values of some series (n, grid.size), NaN in gaps; UsageError if a series has two at one time."""
         total, count = np.zeros((2, len(names), self.grid.size))
         ordered = np.array(names)
         for part in self._parts(names, column):
@@ -83,7 +83,7 @@ class Trace:
         return mean.astype(np.float32)
 
     def medians(self, names: Sequence[str], column: str) -> FloatMatrix:
-        """Median of another column of each series over its rows, (n,), such as its limit; NaN without a value > 0."""
+        """Return each series' median (n,) of a column such as its limit; NaN if it has no value > 0."""
         per_series = np.full(len(names), np.nan, dtype=np.float32)
         parts = list(self._parts(names, column))
         rows = np.concatenate([np.searchsorted(np.array(names), p[0]) for p in parts]) if parts else np.empty(0, int)
@@ -94,9 +94,11 @@ class Trace:
         return per_series
 
     def _parts(self, names: Sequence[str], column: str) -> Iterator[tuple[Texts, Texts, Texts]]:
-        """(name, milliseconds, value) of the rows of some series, row group by row group."""
+        """Yield (name, milliseconds, value) of the rows of some series, row group by row group."""
         if column not in self.columns:
-            raise UsageError(f"{self.url} has no numeric column {column!r}", fix=f"It has: {', '.join(self.columns)}.")
+            raise UsageError(
+                f"{self.url} has no numeric column {column!r}", fix=f"Use one of {', '.join(self.columns)}."
+            )
         series_names = pa.array(names)
         for group in self._groups:
             if group.last >= names[0] and group.first <= names[-1]:
@@ -108,7 +110,7 @@ class Trace:
 
 
 def open_trace(url: str) -> Trace:
-    """Look through a Parquet file or a folder of them; UsageError, NoData or StoreError say what is wrong with it."""
+    """Open a Parquet file or a folder of them; raise UsageError, NoData or StoreError if it is not a trace."""
     names: set[str] = set()
     groups, columns = [], None
     low, high, steps = None, None, []
@@ -134,7 +136,7 @@ def open_trace(url: str) -> Trace:
             gaps_milliseconds = gaps_milliseconds[gaps_milliseconds > 0]
             steps.append(float(np.median(gaps_milliseconds)) / 1000 if gaps_milliseconds.size else float("nan"))
     if low is None or high is None:
-        raise NoData(f"{url} holds no rows")
+        raise NoData(f"{url} contains no rows")
     # UsageError for times that are of our days in another unit alone; those from near zero on count from a start
     for unit, scale in (("seconds", 1000.0), ("microseconds", 1e-3), ("nanoseconds", 1e-6)):
         if OURS[0] <= low * scale and high * scale < OURS[1]:
@@ -150,7 +152,7 @@ def open_trace(url: str) -> Trace:
 
 
 def _files(url: str) -> list[str]:
-    """Addresses of the Parquet files behind a URL, a folder's in order of name."""
+    """Return the URLs of the Parquet files behind a URL; those of a folder are sorted by name."""
     try:
         system, path = fsspec.core.url_to_fs(url)
         if system.isdir(path):
@@ -160,7 +162,7 @@ def _files(url: str) -> list[str]:
     except _UNREADABLE as error:
         raise UsageError(f"{url}: {error}") from error
     if not paths:
-        raise UsageError(f"there is no Parquet file at {url}", fix="Name a file, or a folder that holds *.parquet.")
+        raise UsageError(f"there is no Parquet file at {url}", fix="Name a file, or a folder that contains *.parquet.")
     return [system.unstrip_protocol(p) for p in paths]
 
 
@@ -202,7 +204,7 @@ def _texts(table: pa.Table) -> Texts:
 
 
 def _milliseconds(table: pa.Table, path: str) -> Texts:
-    """Unix milliseconds of each row."""
+    """Return the Unix milliseconds of each row."""
     column = table[TIME]
     if column.null_count:
         raise StoreError(f"{path}: {agree(column.null_count, 'row has', 'rows have')} no {TIME}")

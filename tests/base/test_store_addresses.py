@@ -37,7 +37,7 @@ def test_no_address_is_unexpected_and_no_error_shows_its_secret(scheme: str, res
 
 @pytest.mark.parametrize("scheme", [s for s in SCHEMES if s != "data"])
 def test_an_address_with_a_password_is_refused_whatever_its_scheme(scheme: str) -> None:
-    with pytest.raises(UsageError, match="holds a password or token") as raised:
+    with pytest.raises(UsageError, match="contains a password or token") as raised:
         Folder(f"{scheme}://a:{SECRET}@host/x")
     assert scheme in raised.value.message
 

@@ -196,7 +196,7 @@ def test_a_folder_for_drafts_that_takes_nothing_is_an_error_in_words(
     with pytest.raises(StoreError, match="No space left") as full, folder.replacing("prod/a"):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
-    with pytest.raises(StoreError, match="no draft of a result") as away, folder.replacing("prod/a"):
+    with pytest.raises(StoreError, match="a result's temporary file") as away, folder.replacing("prod/a"):
         pass
     assert all("TMPDIR" in caught.value.fix for caught in (full, away)) and folder.names("prod") == []
 

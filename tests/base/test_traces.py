@@ -129,7 +129,7 @@ def test_what_is_wrong_with_a_trace_is_said(tmp_path: Path) -> None:
     pq.write_table(pa.table({"time": [1]}), tmp_path / "other.parquet")
     with pytest.raises(UsageError, match="no column series_id and no column timestamp"):
         open_trace(str(tmp_path / "other.parquet"))
-    with pytest.raises(NoData, match="holds no rows"):
+    with pytest.raises(NoData, match="contains no rows"):
         open_trace(written(tmp_path / "empty.parquet", []))
     texts = pa.table({"series_id": ["a"], "timestamp": ["today"], "cpu": [1.0]})
     pq.write_table(texts, tmp_path / "texts.parquet")
@@ -138,4 +138,4 @@ def test_what_is_wrong_with_a_trace_is_said(tmp_path: Path) -> None:
     good = open_trace(written(tmp_path / "good.parquet", [("a", 0, 1.0)]))
     with pytest.raises(UsageError, match="no numeric column 'memory'") as refused:
         good.read(("a",), "memory")
-    assert refused.value.fix == "It has: cpu, limit."
+    assert refused.value.fix == "Use one of cpu, limit."

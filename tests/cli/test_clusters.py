@@ -118,7 +118,7 @@ def test_tables_show_all_clusters_on_demand_and_else_ask_for_a_name(
     unknown = clusters.run(*words, "--cluster", "prd")
     assert unknown.returncode == 1
     assert "holds no cluster 'prd'" in unknown.stderr
-    assert "It holds lab, prod" in unknown.stderr
+    assert "Name one of lab, prod" in unknown.stderr
 
 
 @pytest.mark.parametrize(

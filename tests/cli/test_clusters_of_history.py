@@ -61,7 +61,7 @@ def test_all_clusters_have_the_rows_of_each_and_one_without_enough_history_costs
         ]
         assert own == rows(alone)
     unnamed = cotenant(*words, "--store", url)
-    assert (unnamed.returncode, "holds several clusters: east, west, young" in unnamed.stderr) == (2, True)
+    assert (unnamed.returncode, "contains several clusters: east, west, young" in unnamed.stderr) == (2, True)
 
 
 def test_what_the_pages_show_is_kept_with_each_cluster(url: str) -> None:
