@@ -25,28 +25,26 @@ _COMPARED_TEXT: Final = 8_000
 """Characters of a message that are compared: no sentence is longer, and a page of a proxy begins like the next."""
 _ALIKE: Final = 0.6  # least ratio of `difflib` for a guess, its own default: about every third letter may differ
 _CHANGING: Final = re.compile(
-    r"0x[0-9a-f]+"
-    r"|\b(?:\d+h)?(?:\d+m)?\d+(?:\.\d+)?(?:[num\u00b5\u03bc]?s)\b|\b\d+h\d+m\b"  # a duration as Go writes it
-    r"|\b\d+(?:\.\d+)? (?:ms|milliseconds?|s|sec|seconds?|min|minutes?|hours?)\b"
+    r"0x[0-9a-f]+"  # Python's text of an object
+    r"|\b(?:\d+h)?(?:\d+m)?\d+(?:\.\d+)?(?:[num\u00b5\u03bc]?s)\b|\b\d+h\d+m\b"  # a duration of Prometheus, etcd: Go's
+    r"|\b\d+(?:\.\d+)? (?:ms|milliseconds?|s|seconds?|min)\b"  # curl's, and ours
 )
 _MONTH: Final = "(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)"
-_TIME: Final = r"\d{1,2}:\d\d:\d\d(?:[.,]\d+)?(?: GMT| [+-]\d{4}| \d{4})?"
 _IDENTIFIER: Final = re.compile(
-    r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"  # a UUID
-    r"|\b\d{4}[-/]\d\d[-/]\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?\b"  # a moment
-    rf"|(?:\b[a-z]{{3}},? )?\b(?:\d\d[ /]{_MONTH}[ /]\d{{4}}|{_MONTH} [ \d]\d)[ :]{_TIME}"  # HTTP's form, nginx', C's
-    rf"|(?<![:\w]){_TIME}(?![:\w])"
-    r"|\b1-[0-9a-f]{8}-[0-9a-f]{24}\b"  # a trace of Amazon
-    r"|\b(?=[a-z-]*\d)[0-9a-f]{16,}\b"  # a trace
-    r"|\b\d{9,}(?:\.\d+)?\b"  # Unix time
-    r"|(?<=:)\d{1,5}(?=->)"  # the port that a connection was opened from, as Go's programs write it
-    r"|(?<=\battempt )\d+(?:/\d+)?|(?<=\bretry )\d+(?: of \d+)?|(?<=\bretry-after: )\d+"
-    r"|(?<=\bgoroutine )\d+|(?<=\bpid )\d+|(?<=\bterm )\d+|(?<=\bindex )\d+"
-    r"|[?&]\w+=\d+(?:\.\d+)?(?=[&\s)'\"]|$)|(?<=\bresource version: )\d+(?: \(\d+\))?",  # where a watch goes on
+    r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"  # Envoy's x-request-id
+    r"|\b\d{4}[-/]\d\d[-/]\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?\b"  # RFC 3339; nginx
+    rf"|(?:\b[a-z]{{3}}, )?\b\d\d[ /]{_MONTH}[ /]\d{{4}}[ :]\d\d:\d\d:\d\d(?: GMT| [+-]\d{{4}})"  # HTTP; nginx
+    r"|\b1-[0-9a-f]{8}-[0-9a-f]{24}\b"  # Root= of Amazon's load balancers
+    r"|\b(?=[a-z-]*\d)[0-9a-f]{16,}\b"  # a trace of Thanos and Mimir
+    r"|\b\d{9,}(?:\.\d+)?\b"  # Unix time, as of an expired token
+    r"|(?<=:)\d{1,5}(?=->)"  # the port that a connection of a Go program was opened from
+    r"|(?<=\bretry-after: )\d+|(?<=\bterm )\d+|(?<=\bindex )\d+"  # HTTP's; etcd's
+    # An API server's: the address of a watch, and where it goes on
+    r"|[?&]\w+=\d+(?:\.\d+)?(?=[&\s)'\"]|$)|(?<=\bresource version: )\d+(?: \(\d+\))?",
     re.IGNORECASE,
 )
 _RANDOM: Final = re.compile(r"\b(?=[\w+/]*[A-Z])(?=[\w+/]*(?:[A-Z]{2}|\d))[\w+/]{12,200}={1,2}(?!\w)")
-"""A request's identifier as Amazon's servers write it: no name of Kubernetes is written so."""
+"""A request's identifier as S3 (HostId) and API Gateway write it: no name of Kubernetes is written so."""
 
 
 def stable_text(text: str) -> str:

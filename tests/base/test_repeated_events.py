@@ -132,14 +132,11 @@ A, B = "6f9619ff-8b86-d011-b42d-00c04fc964ff", "7d444840-9dc0-11d1-b245-5ffdce74
             ({"error": first}, {"error": second}, True)
             for first, second in (
                 ("deadline exceeded after 1m30.5s", "deadline exceeded after 1m29.9s"),
-                ("blocked for 2 hours", "blocked for 3 hours"),
                 ("last seen 2026-11-26 13:00 UTC", "last seen 2026-11-26 13:05 UTC"),
                 ("2026/11/26 13:00:51 [error] no upstream", "2026/11/26 13:00:52 [error] no upstream"),
                 ("[26/Nov/2026:13:00:51 +0000] no upstream", "[26/Nov/2026:13:00:59 +0000] no upstream"),
-                ("Thu Nov 26 13:00:51 2026 no route", "Thu Nov 26 13:00:52 2026 no route"),
                 ("503 Root=1-67891233-abcdef012345678912345678", "503 Root=1-67891299-bbcdef012345678912345678"),
                 ("throttled, request JYcmVEAxoAMEYpQ=", "throttled, request KYcnVEAxoAMEZpQ="),
-                ("retrying (attempt 3/10)", "retrying (attempt 4/10)"),
                 # an API server, its etcd, a bucket
                 (
                     "no connection (url: /api/v1/pods?resourceVersion=123456&timeoutSeconds=312)",
@@ -148,7 +145,6 @@ A, B = "6f9619ff-8b86-d011-b42d-00c04fc964ff", "7d444840-9dc0-11d1-b245-5ffdce74
                 ("too old resource version: 123456 (234567)", "too old resource version: 123457 (234999)"),
                 ("no leader, term 12, index 99812", "no leader, term 13, index 99899"),
                 ("answered 503 Retry-After: 12", "answered 503 Retry-After: 9"),
-                ("retry 3 of 5 in 0:00:12", "retry 4 of 5 in 0:00:24"),
                 ("curlCode: 28, no answer after 3001 milliseconds", "curlCode: 28, no answer after 3007 milliseconds"),
                 ("SlowDown, HostId uYjfBVq0Zlq1Hs9w+3dK5tR==", "SlowDown, HostId aYjfBVq0Zlq1Hs9w+4dK5tQ=="),
             )
