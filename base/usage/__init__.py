@@ -1,1 +1,1 @@
-"""Vocabulary of usage: series, portraits, forecasts and their quality."""
+"""The types of usage: time series, portraits, forecasts and their quality."""

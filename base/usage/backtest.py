@@ -1,6 +1,6 @@
-"""What back-tests leave behind: reports, the trial of the reclaim policies, and replays of lending at each risk. Pure.
+"""The results of back-tests: reports, the scores of reclaim policies, and replays of lending at several risks. Pure.
 
-Data alone: experiments compute it, and the dashboard shows it.
+Data alone: experiments compute them, and the dashboard shows them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ORIGINS: Final = 24
 
 
 class Horizon(StrEnum):
-    """The horizon of a back-test's forecasts, and the slots that it uses."""
+    """The horizon of a back-test's forecasts, with the time slots that it uses."""
 
     DAY = "24h"
     WEEK = "7d"
@@ -30,7 +30,7 @@ class Horizon(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FrontierPoint:
-    """One setting of a predictor: share of predictions that were violated, share of the oracle's savings."""
+    """One setting of a predictor: share of predictions violated, and its savings as a share of the oracle's (0..1)."""
 
     violation: float
     savings: float
@@ -39,7 +39,7 @@ class FrontierPoint:
 
 @dataclass(frozen=True, slots=True)
 class FrontierCurve:
-    """A predictor's settings in order of the violation; a single point is a predictor without a knob."""
+    """A predictor's settings in order of their violations; a predictor without a parameter has a single point."""
 
     name: str
     points: tuple[FrontierPoint, ...]
@@ -48,7 +48,7 @@ class FrontierCurve:
 
 @dataclass(frozen=True, slots=True)
 class Frontier:
-    """Curves of one population; compare at equal violation."""
+    """The curves of several predictors on one population; compare them at equal violation."""
 
     title: str
     curves: tuple[FrontierCurve, ...]
@@ -56,7 +56,7 @@ class Frontier:
 
 @dataclass(frozen=True, slots=True)
 class BacktestReport:
-    """A stored report: one HTML page that needs nothing else, and what it says in a line."""
+    """A stored report: one self-contained HTML page, and its summary in one line."""
 
     title: str
     computed_seconds: int
@@ -76,11 +76,11 @@ TOLERATED_VIOLATION: Final = 0.01
 
 
 class PolicyScore(msgspec.Struct, frozen=True, rename={"peak_alone": "proven"}):
-    """One policy and resource over all tested decisions, in the resource's unit.
+    """The score of one reclaim policy for one resource over all tested decisions, in the resource's unit.
 
-    risk_percent: of `forecast`, else None; amount: mean over the decisions of what all nodes lend to batch; violation:
-    share of decisions within whose next 24 hours the nodes needed more than was not lent; short_unit_hours: by how much
-    and how long while each decision was in force; peak_alone: share of decisions where the forecast decided alone.
+    `risk_percent` is that of `forecast`, else None; `amount` is the mean of what all nodes lend to batch; `violation`
+    is the share of decisions after which, within 24 hours, the nodes needed more than they had kept; `short_unit_hours`
+    is that shortage times its duration; `peak_alone` is the share of decisions in which the forecast alone decided.
     """
 
     policy: str
@@ -93,13 +93,13 @@ class PolicyScore(msgspec.Struct, frozen=True, rename={"peak_alone": "proven"}):
 
     @property
     def name(self) -> str:
-        """The policy with its risk, as shown."""
+        """The policy's name with its risk, as it is displayed."""
         return self.policy if self.risk_percent is None else f"{self.policy}, risk {self.risk_percent:g} %"
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyTrial:
-    """Scores of all policies on the same decisions; in_force, risk_percent: of the settings at that time."""
+    """The scores of all policies on the same decisions; `in_force` and `risk_percent` are the settings at that time."""
 
     computed_seconds: int
     history_days: float
@@ -110,14 +110,14 @@ class PolicyTrial:
     scores: tuple[PolicyScore, ...]
 
     def score(self, resource: Resource, policy: str, risk_percent: float | None = None) -> PolicyScore | None:
-        """Return the score of a policy; None if it was not tried."""
+        """Return the score of a policy, or None if it was not tested."""
         scores = (s for s in self.scores if (s.resource, s.policy) == (resource, policy))
         return next((s for s in scores if s.risk_percent == risk_percent), None)
 
 
 @dataclass(frozen=True, slots=True)
 class PolicySwitch:
-    """A switch to policy `forecast` that the history supports: ratio of CPU lent, violation of forecast."""
+    """A supported switch from policy `now` to `forecast`: the ratio of CPU lent, and the violation of `forecast`."""
 
     now: str
     ratio: float
@@ -126,19 +126,19 @@ class PolicySwitch:
 
 
 def acceptable(score: PolicyScore, now: PolicyScore) -> bool:
-    """Return whether the policy was violated no more often than the present one, or than TOLERATED_VIOLATION."""
+    """Return whether a policy's violation is at most the current policy's, or at most TOLERATED_VIOLATION."""
     return score.violation <= max(now.violation, TOLERATED_VIOLATION)
 
 
 def lent_ratio(score: PolicyScore, now: PolicyScore) -> float:
-    """Return how many times as much a policy would have lent as the present one; NaN if that lent nothing."""
+    """Return the amount that a policy would have lent, divided by the current policy's; NaN if that lent nothing."""
     return measures.ratio_of(score.amount, now.amount)
 
 
 def switch(trial: PolicyTrial) -> PolicySwitch | None:
-    """The switch of CPU that can be offered; None if `forecast` is the present policy or the evidence is too weak.
+    """Return the switch of the CPU policy to offer; None if `forecast` is in use or the evidence is too weak.
 
-    That needs OFFERED_DAYS of tested decisions, OFFERED_FROM times as much CPU, and no more violations than tolerated.
+    A switch needs OFFERED_DAYS of tested decisions, OFFERED_FROM times as much CPU, and a tolerated violation.
     """
     policy = trial.in_force.get(Resource.CPU, FORECAST)
     now = trial.score(Resource.CPU, policy)
@@ -158,9 +158,9 @@ FAILED: Final = "It failed: "
 
 @dataclass(frozen=True, slots=True)
 class LentDay:
-    """One UTC day, means over its steps: cores lent and used by batch; short: share of node-time that was short.
+    """One UTC day of a replay: mean cores lent and used by batch; `short` is the share of node-time in shortage.
 
-    steps: of equal length, by which a day weighs; the first and the last one may be parts of days.
+    `steps` counts steps of equal length and is the day's weight, because the first and last day may be partial.
     """
 
     start_seconds: int
@@ -173,11 +173,11 @@ class LentDay:
 
 @dataclass(frozen=True, slots=True)
 class RiskOutcome:
-    """The whole replay at one risk of the forecast peaks.
+    """The outcome of a whole replay at one risk of the forecast peaks.
 
-    risk_percent: None of Koordinator's formulas, which have no such knob; batch_core_hours: done by batch pods; short:
-    share of node-time in which services and what batch was promised exceeded the node; latency_ratio: p99 of services
-    over that without batch, by the model of interference; evictions: of batch pods.
+    `risk_percent` is None for Koordinator's formulas, which have no risk; `batch_core_hours` were used by batch pods;
+    `short` is the share of node-time in which services and promised batch capacity exceeded the node; `latency_ratio`
+    is the p99 of services over that without batch, by the interference model; `evictions` are of batch pods.
     """
 
     risk_percent: float | None
@@ -190,24 +190,24 @@ class RiskOutcome:
 
     @property
     def lent_cores(self) -> float:
-        """Mean over time; 0 without any day."""
+        """Mean of the lent cores over time; 0 if there are no days."""
         return self.mean_over_time([day.lent_cores for day in self.days])
 
     @property
     def length_days(self) -> float:
-        """Length in days: the first and the last of its UTC days may be parts of one. 0 without any."""
+        """Length of the replay in days, where the first and last UTC day may be partial; 0 if there are no days."""
         steps = [day.steps for day in self.days]
         return sum(steps) / max(steps, default=1)
 
     def mean_over_time(self, by_day: Iterable[float]) -> float:
-        """Return the mean of a number of the days, in its unit, each day by its steps; 0 without any."""
+        """Return the mean of one number per day, weighted by the days' steps; 0 if there are no days."""
         steps = [day.steps for day in self.days]
         return sum(value * count for value, count in zip(by_day, steps, strict=True)) / max(sum(steps), 1)
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """The same days at several risks, ascending, and as Koordinator's formulas would have lent."""
+    """The same days replayed at several risks, ascending, and with Koordinator's formulas (`by_use`)."""
 
     computed_seconds: int
     nodes: int
@@ -218,7 +218,7 @@ class WhatIf:
 
 @dataclass(frozen=True, slots=True)
 class ReplayProgress:
-    """Progress of a replay: how many runs are done and how many there are, and the time left; None at first."""
+    """The progress of a replay: finished and total runs, and the estimated remaining seconds, None at first."""
 
     done_runs: int
     all_runs: int
@@ -226,15 +226,15 @@ class ReplayProgress:
 
 
 class ReplayJob(Protocol):
-    """Replays in the background, after a scan and at most once a day. Safe for many threads."""
+    """A background job that runs replays after a scan, at most once a day. Thread-safe."""
 
     @property
     def progress(self) -> ReplayProgress | None:
-        """The progress of the replay that runs now; None without one."""
+        """The progress of the running replay, or None if none is running."""
 
     @property
     def reason(self) -> str:
-        """Why the last replay came to nothing, a sentence; "" where none has failed or was ended."""
+        """A sentence why the last replay has no result, or "" if it has one or none was run."""
 
     def stop(self) -> None:
-        """End the one that runs now; nothing of it is stored."""
+        """Stop the running replay; its results are discarded."""

@@ -1,6 +1,6 @@
-"""Least, most, mean and median of a line's known values, and where they are. Pure.
+"""Minimum, maximum, mean and median of a time series' known values, and their positions. Pure.
 
-Captions, sentences and tables of one line call these, so that they name the same values at the same moments.
+Captions, sentences and tables of one chart line call these functions, so that they name the same values and times.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 @dataclass(frozen=True, slots=True)
 class Extremes:
-    """The least and the most of a line, in its unit, and their positions in it: the first of equal ones."""
+    """The minimum and maximum of a series, in its unit, and their positions in it (the first of equal values)."""
 
     least: float
     least_at: int
@@ -23,7 +23,7 @@ class Extremes:
 
 
 def extremes(values: npt.ArrayLike) -> Extremes | None:
-    """Return the extremes of the known values of a line (n,), in its unit; None where none is known."""
+    """Return the extremes of a series' known values (n,), in its unit, or None if no value is known."""
     line = np.asarray(values, dtype=np.float64)
     if not np.isfinite(line).any():
         return None
@@ -32,25 +32,25 @@ def extremes(values: npt.ArrayLike) -> Extremes | None:
 
 
 def highest(values: npt.ArrayLike) -> float:
-    """Return the highest of a line's known values, in its unit; 0 without any, as for a demand that does not exist."""
+    """Return the maximum of a series' known values, in its unit; 0 if none is known, as if there were no demand."""
     found = extremes(values)
     return found.most if found else 0.0
 
 
 def mean_of(values: npt.ArrayLike) -> float:
-    """Return the mean of the known values, in their unit; NaN where none is known."""
+    """Return the mean of the known values, in their unit; NaN if no value is known."""
     known = _finite_values(values)
     return float(known.mean()) if known.size else math.nan
 
 
 def median_of(values: npt.ArrayLike) -> float:
-    """Return the median of the known values, in their unit; NaN where none is known."""
+    """Return the median of the known values, in their unit; NaN if no value is known."""
     known = _finite_values(values)
     return float(np.median(known)) if known.size else math.nan
 
 
 def spread_of(values: npt.ArrayLike) -> float:
-    """Return the standard deviation of the known values, in their unit; NaN where none is known."""
+    """Return the standard deviation of the known values, in their unit; NaN if no value is known."""
     known = _finite_values(values)
     return float(known.std()) if known.size else math.nan
 

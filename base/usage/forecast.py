@@ -1,7 +1,7 @@
-"""Forecast: what usage may be over the next 24 hours, and how wrong such forecasts were on this very series.
+"""Forecasts of usage over the next 24 hours, and the measured errors of earlier forecasts of the same series.
 
-Level and peak have different heads: `quantiles` describe each half hour's mean, `peak` the maximum 5-minute value of
-the whole horizon. "No peak" is an answer: `windows` is then empty and the reason says so; else they hold one peak.
+Level and peak have different models: `quantiles` describe each half hour's mean, `peak` the maximum 5-minute value of
+the whole horizon. A series without a peak has empty `windows` and a reason that says so; else there is one peak.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RefT = TypeVar("RefT", bound=SeriesRef)
 
 
 class WindowKind(StrEnum):
-    """The kind of a window of the day."""
+    """The kind of a time window within the forecast's horizon."""
 
     PEAK = "peak"
     VALLEY = "valley"
@@ -36,7 +36,7 @@ class WindowKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A stretch of the horizon, [start, end) in Unix seconds; `height` is the expected mean inside, in the unit."""
+    """A time window of the horizon, [start, end) in Unix seconds; `height` is its expected mean usage, in the unit."""
 
     kind: WindowKind
     start_seconds: int
@@ -46,10 +46,11 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredError:
-    """The errors of forecasts of this kind on this series' own past; NaN if they could not be measured.
+    """The errors of earlier forecasts of this series by back-test; NaN if they could not be measured.
 
-    relative_wql: weighted quantile loss relative to the seasonal naive forecast of the day with empirical residual
-    quantiles (< 1 is better); coverage_95: share of values at or below the 0.95 quantile; origins: of back-tests.
+    `relative_wql` is the weighted quantile loss over that of the seasonal naive forecast of the day with empirical
+    residual quantiles (< 1 is better); `coverage_95` the share of values at or below quantile 0.95; `origins` counts
+    back-tests.
     """
 
     relative_wql: float
@@ -59,11 +60,11 @@ class MeasuredError:
 
 @dataclass(frozen=True, slots=True)
 class ModelCard:
-    """A trained model and its performance; one card per shard of series that trained a model.
+    """A trained model's description and performance; each shard of series that trained a model has one card.
 
-    trained_seconds: the origin it was trained for (Unix time); rows, series: what it learned from, all inside
-    [first_seconds, last_seconds); relative_loss: pinball loss on the newest day, which it had not seen, relative to
-    the mixture of the members (geometric mean over series, < 1 is better); weight: its mean share in what is served.
+    `trained_seconds` is the origin it was trained for (Unix time); `rows` and `series` count its training data, all in
+    [first_seconds, last_seconds); `relative_loss` is the pinball loss on the held-out newest day over the loss of the
+    members' mixture (geometric mean over series, < 1 is better); `weight` is its mean share in the served forecasts.
     """
 
     name: str
@@ -82,9 +83,9 @@ class ModelCard:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FinePath:
-    """Quantiles of single values of `step_seconds` inside the slots of a path, kept in the size of the path.
+    """Quantiles of the single values (each `step_seconds` long) inside the slots of a forecast path, stored compactly.
 
-    quantiles: (n, slots, levels), of any value in the slot; profile: (n, slots, k), factors around 1 of its values.
+    `quantiles`: (n, slots, levels), of any value in the slot; `profile`: (n, slots, k), factors around 1 of its values.
     """
 
     step_seconds: int
@@ -92,12 +93,12 @@ class FinePath:
     profile: npt.NDArray[np.float32]
 
     def paths(self) -> npt.NDArray[np.float32]:
-        """Quantiles of every single value, (n, slots x k, levels)."""
+        """Return the quantiles of every single value, (n, slots x k, levels)."""
         every = self.quantiles[:, :, None, :] * self.profile[..., None]
         return every.reshape(len(every), -1, every.shape[-1])
 
     def level(self, q: float) -> npt.NDArray[np.float32]:
-        """Path of one quantile level of single values, (n, slots x k)."""
+        """Return the path of one quantile level of single values, (n, slots x k)."""
         every = self.quantiles[:, :, None, LEVELS.index(q)] * self.profile
         return every.reshape(len(every), -1)
 
@@ -105,7 +106,7 @@ class FinePath:
 def fine_path(half_hours: Sequence[float | None], profile: Sequence[float | None]) -> npt.NDArray[np.float64]:
     """Return one quantile of each five-minute value of a path, from its quantile of each half hour.
 
-    half_hours: a value per half hour, NaN for None. profile: the factor of each five minutes; empty where all are 1.
+    `half_hours` has a value per half hour (None becomes NaN), `profile` a factor per five minutes; empty if all are 1.
     """
     path = np.array(half_hours, dtype=np.float64)
     factors = np.array(profile, dtype=np.float64) if len(profile) else np.ones(len(path) * _VALUES_PER_HALF_HOUR)
@@ -114,15 +115,15 @@ def fine_path(half_hours: Sequence[float | None], profile: Sequence[float | None
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Forecasts(Generic[RefT]):
-    """Forecasts of n series.
+    """The forecasts of n series for the next 24 hours.
 
-    quantiles: (n, grid.size, len(LEVELS)), of each half hour's mean (memory: of its highest value); fine: of single
-    values inside the half hours; peak: (n, len(LEVELS)), of the highest single value, at no level below the path's
-    nor the single values'; all non-decreasing in the level. Values are finite and >= 0 in
-    the resource's unit, or all NaN for a series whose reason is NO_DATA. cards: models that were trained for them.
-    timing: (n, grid.size), a curve without unit whose highest run of two hours is where the day's peak is most likely;
-    not for heights. losses: (n, members), the quantile loss of each model that was tested
-    relative to the first in the back-tests (newer days and a share of all series weigh in), NaN where none was made.
+    - `quantiles`: (n, grid.size, len(LEVELS)), of each half hour's mean (memory: of its highest value); `fine`: of the
+      single values inside the half hours; `peak`: (n, len(LEVELS)), of the highest single value, at each level at least
+      the maximum of both paths. All are non-decreasing in the level, finite and >= 0 in the resource's unit, or NaN
+      for a series with reason NO_DATA.
+    - `timing`: (n, grid.size), a curve without unit whose highest two hours are the most likely time of the peak.
+    - `cards`: models that were trained for them. `losses`: (n, members), back-tested quantile loss of each model over
+      the first's (newer days and the loss over all series have more weight), NaN if it was not tested.
     """
 
     refs: tuple[RefT, ...]
@@ -141,20 +142,20 @@ class Forecasts(Generic[RefT]):
     fine: FinePath | None = None
 
     def peak_window(self, row: int) -> Window | None:
-        """The day's peak of a series; None where none is expected."""
+        """Return the window of a series' peak, or None if no peak is expected."""
         return next((window for window in self.windows[row] if window.kind is WindowKind.PEAK), None)
 
     def level(self, q: float) -> npt.NDArray[np.float32]:
-        """Path of one quantile level for every series, (n, grid.size)."""
+        """Return the path of one quantile level for every series, (n, grid.size)."""
         return self.quantiles[:, :, LEVELS.index(q)]
 
     def peak_level(self, q: float) -> npt.NDArray[np.float32]:
-        """24-hour peak at one quantile level, (n,)."""
+        """Return the 24-hour peak at one quantile level, (n,), in the resource's unit."""
         return self.peak[:, LEVELS.index(q)]
 
 
 def concatenate_forecasts(parts: Sequence[Forecasts[RefT]]) -> Forecasts[RefT]:
-    """Forecasts of the series of all parts, which are of one moment and resource and were made alike."""
+    """Join the forecasts of several parts, which must have the same grid, resource and models."""
     first = parts[0]
     if len(parts) == 1:
         return first
@@ -184,6 +185,6 @@ def concatenate_forecasts(parts: Sequence[Forecasts[RefT]]) -> Forecasts[RefT]:
 
 
 def _concatenate_if_complete(arrays: Sequence[npt.NDArray[np.float32] | None]) -> npt.NDArray[np.float32] | None:
-    """None where one of them is not there."""
+    """Join the arrays, or return None if any of them is None."""
     present = [array for array in arrays if array is not None]
     return np.concatenate(present) if len(present) == len(arrays) else None

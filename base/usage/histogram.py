@@ -51,7 +51,7 @@ def _go_power(base: float, exponent: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """Exponential bucket layout in the resource's unit; a bucket that weighs less than `epsilon` counts as empty."""
+    """An exponential bucket layout in the resource's unit; a bucket with less weight than `epsilon` counts as empty."""
 
     first: float
     growth: float
@@ -69,11 +69,11 @@ class Buckets:
 
     @property
     def count(self) -> int:
-        """Return the number of buckets."""
+        """Number of buckets."""
         return len(self.starts)
 
     def find(self, values: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.intp]:
-        """Bucket of each finite value; below `first` (also negative) the first, above `maximum` the last."""
+        """Return the bucket of each finite value; below `first` (even negative) the first, above `maximum` the last."""
         wide = np.maximum(values, 0.0, dtype=np.float64)
         position = np.log(wide * (self.growth - 1) / self.first + 1) / math.log(self.growth)
         position += 1e-12  # numpy's logarithm may fall a rounding error short of a border; the border belongs above
@@ -93,7 +93,7 @@ _TOTAL_OF: Final = 1000
 
 
 def buckets_of(resource: MeasuredResource) -> Buckets:
-    """VPA's bucket layout of a container for a resource; for what VPA does not know, one of the same growth."""
+    """Return VPA's bucket layout for a container's resource; resources unknown to VPA have one of the same growth."""
     if isinstance(resource, DeviceResource):
         return PERCENT_BUCKETS
     return CPU_BUCKETS if resource is Resource.CPU else MEMORY_BUCKETS
@@ -101,16 +101,16 @@ def buckets_of(resource: MeasuredResource) -> Buckets:
 
 @cache
 def total_buckets_of(resource: MeasuredResource) -> Buckets:
-    """The layout of totals of many containers: that of one container, and further buckets behind it."""
+    """Return the bucket layout for totals of many containers: that of one container with further buckets at its end."""
     of_container = buckets_of(resource)
     return replace(of_container, maximum=_TOTAL_OF * of_container.maximum)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HistogramBatch:
-    """n decaying histograms of one layout; values, never changed in place.
+    """A batch of n decaying histograms with the same bucket layout; it is immutable.
 
-    weights: (n, buckets.count); total: (n,); reference_seconds: (n,), Unix time, YEAR_ONE_SECONDS before any sample.
+    `weights`: (n, buckets.count); `total`: (n,); `reference_seconds`: (n,), YEAR_ONE_SECONDS before any sample.
     """
 
     buckets: Buckets
@@ -121,7 +121,7 @@ class HistogramBatch:
 
     @classmethod
     def empty(cls, size: int, buckets: Buckets, half_life_seconds: int) -> HistogramBatch:
-        """`size` histograms without samples."""
+        """Return `size` histograms without samples."""
         reference = np.full(size, YEAR_ONE_SECONDS, dtype=np.int64)
         return cls(buckets, half_life_seconds, np.zeros((size, buckets.count)), np.zeros(size), reference)
 
@@ -135,10 +135,10 @@ class HistogramBatch:
         rows: npt.NDArray[np.integer[Any]] | None = None,
         weight: float = 1.0,
     ) -> HistogramBatch:
-        """Add samples: values (m, T) in the unit, gaps NaN or infinite, taken at `times` (T,), Unix seconds, ascending.
+        """Add samples: `values` (m, T) in the unit, NaN or infinite in gaps, at ascending Unix seconds `times` (T,).
 
-        `rows` (m,) says which histogram takes which row of values (several may share one; -1 is left out); None means
-        row i to histogram i. Every sample weighs `weight` before decay.
+        `rows` (m,) gives the histogram of each row of values (several may share one; -1 is left out); None means row i
+        to histogram i. Every sample weighs `weight` before decay.
         """
         target = np.arange(len(values)) if rows is None else np.asarray(rows)
         values, target = (values, target) if (target >= 0).all() else (values[target >= 0], target[target >= 0])
@@ -169,7 +169,7 @@ class HistogramBatch:
         return replace(moved, weights=moved.weights + added, total=moved.total + total)
 
     def merge(self, other: HistogramBatch) -> HistogramBatch:
-        """Histogram by histogram; the older reference moves to the younger one. Layouts and half lives must agree."""
+        """Add the other batch histogram by histogram, at the later reference; layouts and half lives must be equal."""
         if (self.buckets, self.half_life_seconds, len(self)) != (other.buckets, other.half_life_seconds, len(other)):
             raise ValueError("histograms of different layout, half life or number cannot be merged")
         reference = np.maximum(self.reference_seconds, other.reference_seconds)
@@ -177,7 +177,7 @@ class HistogramBatch:
         return replace(ours, weights=ours.weights + theirs.weights, total=ours.total + theirs.total)
 
     def select(self, rows: npt.NDArray[np.integer[Any]]) -> HistogramBatch:
-        """The histograms at these positions; -1 gives an empty one."""
+        """Return the histograms at these positions; position -1 gives an empty histogram."""
         return replace(
             self,
             weights=np.append(self.weights, np.zeros((1, self.buckets.count)), axis=0)[rows],
@@ -186,14 +186,14 @@ class HistogramBatch:
         )
 
     def percentile(self, fraction: float) -> Floats:
-        """Percentile of each histogram by VPA's rule, `fraction` 0..1, shape (n,); NaN (VPA: 0) where empty."""
+        """Return a percentile (`fraction` 0..1) of each histogram by VPA's rule, (n,); NaN (VPA: 0) if it is empty."""
         return self.percentiles((fraction,))[:, 0]
 
     def percentiles(self, fractions: Sequence[float], highest: Floats | None = None) -> Floats:
-        """Several percentiles at once, shape (n, len(fractions)).
+        """Return several percentiles at once, (n, len(fractions)).
 
-        highest: (n,), the highest sample of each, at which its last bucket ends; None = where that begins, as VPA has
-        it. A sample that is not known (NaN) or lower does not move it.
+        `highest` (n,) is each histogram's highest sample, where its last bucket ends; if it is None, NaN or lower, the
+        last bucket's start is used, as in VPA.
         """
         filled = self.weights >= self.buckets.epsilon
         first = filled.argmax(axis=1)[:, None]
@@ -213,7 +213,7 @@ class HistogramBatch:
         return values
 
     def _move_to(self, reference: Integers) -> HistogramBatch:
-        """The same histograms at later reference times: every weight times a power of two."""
+        """Return the same histograms at later reference times: every weight times a power of two."""
         if np.array_equal(reference, self.reference_seconds):
             return self
         factor = _power(self.reference_seconds - reference, self.half_life_seconds)
@@ -224,7 +224,7 @@ class HistogramBatch:
     def _reference_after(
         self, values: npt.NDArray[np.floating[Any]], times: Integers, target: npt.NDArray[np.integer[Any]]
     ) -> Integers:
-        """Reference times once all these samples are in: moved to the first sample beyond each limit, until none is."""
+        """Return the reference times after all samples: moved to the first sample beyond each limit, until none is."""
         reference = self.reference_seconds.copy()
         while True:
             limit = (reference + _MAX_DECAY_EXPONENT * self.half_life_seconds)[target]
@@ -240,13 +240,13 @@ class HistogramBatch:
 
 
 def _power(elapsed_seconds: Integers, half_life_seconds: int) -> Floats:
-    """2^(whole half lives in an elapsed time), kept finite (a reference never set scales only zeros)."""
+    """Return 2^(whole half lives in an elapsed time), kept finite (a reference never set scales only zeros)."""
     exponent = np.floor(elapsed_seconds / half_life_seconds + 0.5)
     return np.ldexp(1.0, np.clip(exponent, -2000, 1000).astype(np.int32))
 
 
 def _round_to(seconds: Integers, half_life_seconds: int) -> Integers:
-    """Nearest multiple of the half life counted from year 1, halves up (Go's Time.Round)."""
+    """Return the nearest multiple of the half life counted from year 1, halves rounded up (Go's Time.Round)."""
     since = np.asarray(seconds, dtype=np.int64) - YEAR_ONE_SECONDS
     rounded = (2 * since + half_life_seconds) // (2 * half_life_seconds) * half_life_seconds
     return rounded + YEAR_ONE_SECONDS

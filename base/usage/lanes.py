@@ -1,7 +1,7 @@
-"""Many short series in few rows: those of one group that never overlap share a row, their lane. Pure.
+"""Many short series in few rows: series of one group that never overlap share a row, their lane. Pure.
 
-Of a workload that is rolled out every two days, seven pods of eight are gone: as rows of one window nearly all is gaps.
-What is pooled over a group does not ask which pod a sample is of, and costs as much as there are samples.
+If a workload is rolled out every two days, seven pods of eight are gone: with a row per pod almost all cells are gaps.
+Statistics over a group do not depend on the pod of a sample, so they cost as much as there are samples.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ Integers = npt.NDArray[np.int64]
 class Lanes:
     """The assignment of m series over T slots to L lanes.
 
-    lane, first, end: (m,), a series has the slots [first, end) of its lane to itself, none if it has no sample;
-    groups: (L,), the group of each lane, ascending unless every series has its own lane. size: T.
+    `lane`, `first`, `end`: (m,); a series has the slots [first, end) of its lane to itself, none if it has no sample.
+    `groups`: (L,), the group of each lane, ascending unless every series has its own lane. `size`: T.
     """
 
     lane: Integers
@@ -36,9 +36,9 @@ class Lanes:
     def of(
         cls, present: npt.NDArray[np.bool_], groups: npt.NDArray[np.integer[Any]], width: int = 1, lead: int = 0
     ) -> Lanes:
-        """Lanes of series whose samples are `present` (m, T) by their group (m,).
+        """Return lanes for series whose samples are `present` (m, T), by their group (m,).
 
-        Two series of a lane share no block of `width` slots; `lead`: slots of the first block before the window.
+        Two series of a lane share no block of `width` slots; `lead` counts the first block's slots before the window.
         """
         count, size = present.shape
         some = present.any(axis=1)
@@ -65,7 +65,7 @@ class Lanes:
         return cls(lane, first, end, np.array(group_of_lane, dtype=np.int64), size)
 
     def pack(self, values: FloatMatrix, rows: Integers | None = None) -> FloatMatrix:
-        """The lanes' values (L, T), NaN where no series is; rows: (m,) row of each series in `values`, -1 = none."""
+        """Return the lanes' values (L, T), NaN between series; `rows` (m,) is each series' row in `values` or -1."""
         if rows is None and len(self.groups) == len(self.lane) and (self.lane == np.arange(len(self.lane))).all():
             return values
         packed = np.full((len(self.groups), self.size), np.nan, dtype=np.float32)
@@ -78,7 +78,7 @@ class Lanes:
         return packed
 
     def blocks(self, of_lanes: npt.NDArray[Any], width: int, lead: int) -> npt.NDArray[Any]:
-        """Values of blocks of slots (L, K) series by series from the first block of each on: (m, most), NaN behind."""
+        """Return the lanes' block values (L, K) by series, each from its first block on: (m, most), then NaN."""
         first, end = _in_blocks(self.first, self.end, width, lead)
         own = np.full((len(self.lane), int((end - first).max(initial=0))), np.nan)
         columns = zip(self.lane.tolist(), first.tolist(), end.tolist(), strict=True)
@@ -89,6 +89,6 @@ class Lanes:
 
 
 def _in_blocks(first: Integers, end: Integers, width: int, lead: int) -> tuple[Integers, Integers]:
-    """Blocks [first, end) that hold the slots [first, end) of each series; none of one without a sample."""
+    """Return the blocks [first, end) that contain each series' slots [first, end); none for an empty series."""
     begin = (first + lead) // width
     return begin, np.where(first < end, -(-(end + lead) // width), begin)

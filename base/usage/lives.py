@@ -1,20 +1,20 @@
-"""In which slots pods lived: what coverage is a share of. Pure.
+"""The slots in which pods lived, of which coverage is a share. Pure.
 
 A workload that is scaled to zero at night, a CronJob between two runs and a queue's worker without a message miss no
-samples: nothing lived. Whether something did is told, in this order, by
+samples: nothing lived. These signs tell whether a pod lived, in this order:
 
-- a pod's own samples, and that a pod whose name nobody else gets lives from its first to its last one;
-- kube-state-metrics, which lists the containers that there are once an hour: one that is listed and has no samples
-  lived unseen, as where the kubelet of its node does not answer (pods of kinds that end stay listed afterwards: they
-  count as long as some node did not report, or they are told to run now);
-- where nothing lists containers at all, the pod's start and end as the inventory has them;
-- none of them, where the source was silent: when no node reported, or nothing was listed while some node did not
-  report, a missing sample is a gap, because nobody can say that nothing lived.
+- a pod's own samples; a pod with a unique name lives from its first to its last sample;
+- kube-state-metrics, which lists the existing containers once an hour: a listed container without samples lived unseen,
+  as on a node whose kubelet does not respond (pods of kinds that end remain listed afterwards: they count only while
+  some node did not report, or if they are known to run now);
+- if nothing lists containers at all, the pod's start and end in the inventory;
+- none of these while the source was silent: if no node reported, or if nothing was listed while some node did not
+  report, a missing sample is a gap, because nobody can know that nothing lived.
 
-`base.usage.samples` counts what was due and what is there.
+`base.usage.samples` counts the samples that were due and those that are there.
 
-A source's silence is a fact about the whole cluster (`SourceSilence`). It is found once, before the pods are divided,
-so that no verdict depends on which pods are looked at together.
+A source's silence is a fact about the whole cluster (`SourceSilence`). It is determined once, before the pods are
+divided into shards, so that no result depends on which pods are in a shard.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ after the last."""
 
 @dataclass(frozen=True, eq=False)
 class SourceSilence:
-    """The times at which the sources reported nothing, over all of the cluster.
+    """The times at which the sources reported nothing, for the whole cluster.
 
-    grid: slots of usage; usage: (slots,), no node reported; partly: (slots,), some node did not report that did so
-    before and after. hours: slots of the listing; listing: (hours,), nothing was listed. listed_by: the signals that
-    list containers, empty if no source does.
+    `grid` has the slots of usage; `usage` (slots,): no node reported; `partly` (slots,): some node did not report that
+    reported before and after. `hours` has the slots of the listing; `listing` (hours,): nothing was listed. `listed_by`
+    are the signals that list containers, empty if no source does.
     """
 
     grid: TimeGrid
@@ -74,7 +74,7 @@ class SourceSilence:
 
     @cached_property
     def hour_of_slot(self) -> Integers:
-        """(slots,): position of each slot's hour."""
+        """Index of each slot's hour, (slots,)."""
         return (self.grid.times() - self.hours.start_seconds) // HOUR_SECONDS
 
     @classmethod
@@ -84,7 +84,7 @@ class SourceSilence:
         return cls(grid, silent, np.zeros(grid.size, dtype=bool), hours, unlisted, ())
 
     def unknown(self, *, told: bool) -> Flags:
-        """(slots,): a container without samples may have lived. told: whether the listing has it at other times."""
+        """Return (slots,) in which a container without samples may have lived; `told`: it is listed at other times."""
         listing_silent = self.listing[self.hour_of_slot]
         return (self.usage | self.partly) & listing_silent if told else self.usage | self.partly
 
@@ -96,10 +96,10 @@ def source_silence(
     lost: Mapping[Signal, Flags] | None = None,
     off: Flags | None = None,
 ) -> SourceSilence | None:
-    """The silence by a usage signal of all nodes, and by the listings of all pods on the grid of hours.
+    """Return the source's silence, from a usage signal of all nodes and the listings of all pods; None without nodes.
 
-    lost: (slots,) or (hours,) of some signals that were stored or asked for and cannot be had. off: (slots,) in which
-    the whole cluster was switched off. None without any node.
+    `lost` has, for some signals, the (slots,) or (hours,) whose data were stored or requested but are unavailable;
+    `off` the (slots,) in which the whole cluster was switched off.
     """
     if not nodes.refs:
         return None
@@ -126,7 +126,7 @@ def source_silence(
 
 
 def _any_by_slot(usage: AnyUsage[Any]) -> Flags:
-    """(slots,): whether any series has a value."""
+    """Return the slots in which any series has a value, (slots,)."""
     if not isinstance(usage, SparseUsage):
         return np.asarray((~np.isnan(usage.values)).any(axis=0))
     heard = np.zeros(usage.grid.size, dtype=bool)
@@ -143,9 +143,9 @@ def _any_by_slot(usage: AnyUsage[Any]) -> Flags:
 
 @dataclass(frozen=True, slots=True)
 class PodRule:
-    """The known properties of the pods of a name.
+    """The known properties of the pods with one name.
 
-    named_anew, lasting: as the kinds; ended: it will never run again; alive: it is told to run now.
+    `named_anew`, `lasting`: properties of the workload's kind; `ended`: it will never run again; `alive`: it runs now.
     """
 
     named_anew: bool
@@ -159,7 +159,7 @@ class PodRule:
 
 
 def pod_rules(inventory: Inventory) -> dict[tuple[str, str], PodRule]:
-    """(namespace, pod) -> its rule; of several pods of one name that of the newest."""
+    """Return the rule of each pod by (namespace, pod); of several pods with one name, that of the newest."""
     newest: dict[tuple[str, str], Pod] = {}
     for pod in inventory.pods:
         key = (pod.namespace, pod.name)
@@ -183,7 +183,7 @@ def pod_rules(inventory: Inventory) -> dict[tuple[str, str], PodRule]:
 
 
 def starting_containers(inventory: Inventory) -> frozenset[tuple[tuple[str, str], str]]:
-    """(pod, container) of those that only start a pod: they are listed for all of its life."""
+    """Return (pod, container) of the init containers, which are listed for the whole life of their pod."""
     init = {
         w.ref: names
         for w in inventory.workloads
@@ -199,7 +199,7 @@ _STRANGER: Final = PodRule(named_anew=False, lasting=False, ended=False)
 class Lives:
     """The inputs for estimating the lifetimes of some pods' containers: source silence, listing and pod rules.
 
-    listed: (m, hours) by `row_of`, the containers of these pods in the listing.
+    `listed` (m, hours) tells for each row of `row_of` in which hours the listing has the container.
     """
 
     silence: SourceSilence
@@ -212,7 +212,7 @@ class Lives:
     def of(
         cls, silence: SourceSilence, inventory: Inventory, usage: Mapping[Signal, AnyUsage[PodContainerRef]]
     ) -> Lives:
-        """Create the lifetimes of an inventory's pods; usage: their series, including the listing's signals."""
+        """Create the lifetimes of an inventory's pods; `usage` has their series, including the listing's signals."""
         listings = [usage[s] for s in silence.listed_by if s in usage]
         row_of = {ref: row for row, ref in enumerate(dict.fromkeys(ref for of in listings for ref in of.refs))}
         listed = np.zeros((len(row_of), silence.hours.size), dtype=bool)
@@ -223,9 +223,9 @@ class Lives:
         return cls(silence, pod_rules(inventory), starting_containers(inventory), row_of, listed)
 
     def unseen(self, ref: PodContainerRef, present: Flags) -> tuple[int, int, Flags] | None:
-        """Slots in which a container lived, or may have, and has no sample, (slots,), within [first, end) of its life.
+        """Return [first, end) of a container's life, and the slots (slots,) in it without a sample.
 
-        present: (slots,), its samples, if it has any. None where nothing tells that it ever lived.
+        `present` (slots,) are the slots with its samples, if any. Return None if no sign shows that it ever lived.
         """
         some = np.flatnonzero(present)
         row = self.row_of.get(ref, -1)
@@ -261,17 +261,17 @@ class Lives:
         return int(bounds[0]), int(bounds[-1]) + 1, alive & ~present
 
     def _lasts(self, ref: PodContainerRef, rule: PodRule) -> bool:
-        """Return whether a listed container runs: by its kind, or because it is the only one of a pod that runs now."""
+        """Return whether a listed container runs: by its kind, or because it is the only one of a running pod."""
         return rule.lasting or (rule.alive and self._listed_of_pod[ref.namespace, ref.pod] == 1)
 
     @cached_property
     def _listed_of_pod(self) -> Counter[tuple[str, str]]:
-        """Listed containers of each pod, but those that only start it."""
+        """The number of listed containers of each pod, without init containers."""
         keys = (((ref.namespace, ref.pod), ref.container) for ref in self.row_of)
         return Counter(pod for pod, container in keys if (pod, container) not in self.starting)
 
     def is_told_outside(self, ref: PodContainerRef, first: int, end: int) -> bool:
-        """Return whether any sign of a container's life is before or after its samples in [first, end)."""
+        """Return whether a container was listed or known to live before or after its samples in [first, end)."""
         if not self.silence.listed_by:
             return self.of_inventory(ref, first, end) != (first, end)
         row, hour = self.row_of.get(ref, -1), self.silence.hour_of_slot
@@ -282,17 +282,17 @@ class Lives:
         return self.rules.get((ref.namespace, ref.pod), _STRANGER).named_anew
 
     def is_running(self, ref: PodContainerRef) -> bool:
-        """Return whether the container's pod runs still."""
+        """Return whether the container's pod is still running."""
         return self.rules.get((ref.namespace, ref.pod), _STRANGER).running
 
     @cached_property
     def _hours_listed(self) -> list[int]:
-        """Hours in which each row of `listed` was."""
+        """The number of hours in which each row was listed."""
         counted: list[int] = self.listed.sum(axis=1).tolist()
         return counted
 
     def of_inventory(self, ref: PodContainerRef, first: int, end: int) -> tuple[int, int]:
-        """[first, end) of a container's samples, widened to its pod's life where a rate's edges do not explain it."""
+        """Return [first, end) of the samples, extended to the pod's life if a rate's edges do not explain the rest."""
         rule, grid = self.rules.get((ref.namespace, ref.pod), _STRANGER), self.silence.grid
         if not rule.start_seconds:
             return first, end
@@ -301,22 +301,22 @@ class Lives:
         return (first if first - begin <= _EDGE_SLOTS else begin, end if stop - end <= _EDGE_SLOTS else stop)
 
     def _without_outages(self, alive: Flags) -> Flags:
-        """Return the life without the slots in which the whole cluster was off."""
+        """Return the lived slots without those in which the whole cluster was off."""
         return alive if self.silence.off is None else np.asarray(alive & ~self.silence.off)
 
     @cached_property
     def _blind(self) -> Flags:
-        """(slots,): some node did not report."""
+        """The slots in which some node did not report."""
         return np.asarray(self.silence.usage | self.silence.partly)
 
     def _is_usually_listed(self, listed: Flags, some: Integers) -> bool:
-        """Return whether the listing has the container in most hours with samples and a listing."""
+        """Return whether the container was listed in most hours that have samples and a listing."""
         hours = np.unique(self.silence.hour_of_slot[some])
         hours = hours[~self.silence.listing[hours]]
         return bool(len(hours)) and float(listed[hours].mean()) > 0.5
 
     def _leave_out_absences(self, alive: Flags, present: Flags, listed: Flags) -> None:
-        """Take out of a life the stretches in which no pod of the name was listed though others were."""
+        """Remove from a life the stretches in which no pod of this name was listed although others were."""
         hour = self.silence.hour_of_slot
         padded = np.concatenate([[True], present, [True]])
         edges = np.flatnonzero(np.diff(padded.astype(np.int8)))
@@ -336,7 +336,7 @@ class Lives:
                 alive[within] = inner & listed[hour[within]] & kept[within]
 
     def _outside(self, listed: Flags, first: int, end: int, *, ended: bool) -> Flags:
-        """(hours,): listed before the first or after the last sample, but for what the edge of a life explains."""
+        """Return the hours listed before the first or after the last sample that a life's edges do not explain."""
         hour = self.silence.hour_of_slot
         outside = listed.copy()
         from_hour, to_hour = int(hour[first]), int(hour[end - 1])
@@ -348,5 +348,5 @@ class Lives:
         return outside
 
     def _of_hours(self, hours: Flags) -> Flags:
-        """(slots,) of (hours,)."""
+        """Return flags per hour as flags per slot."""
         return np.asarray(hours[self.silence.hour_of_slot])

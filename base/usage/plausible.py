@@ -1,13 +1,13 @@
 """Plausible samples of usage: none is far above a node's capacity, and no process has 0 bytes of memory. Pure.
 
-A garbage sample, a slip of units or a counter that fell back for a moment shows as usage that no machine can give.
-Where a container's value rests on it nothing is proposed (reason `implausible`); sums, forecasts and pages leave it
-out, as if it were not there. So they do with zeros of memory, which stand where a runtime or a kernel does not measure
-it (reason `unmeasured`), and with a node's zeros, of CPU too: a node that reports is not idle to the last nanosecond.
-A container's 0 millicores may be true.
+An invalid sample, a mistaken unit or a counter that decreased for a moment appears as usage that no machine can have.
+If a container's value depends on such a sample, nothing is proposed (reason `implausible`); sums, forecasts and pages
+leave the sample out, as if it were missing. They also leave out zeros of memory, which appear if a runtime or kernel
+does not measure it (reason `unmeasured`), and a node's zeros, even of CPU: a reporting node is never completely idle. A
+container's 0 millicores may be true.
 
-The bound is of the largest node of the window, also one that has left. A pod may have run on a node of which nothing is
-known, such as one that left before the first scan: its usage is bounded by the largest machine that there is.
+The bound is the largest node of the window, including nodes that have left. If a pod's node is unknown, because it left
+before the first scan, its usage is bounded by the largest machine that exists.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ _OF_USAGE: Final = frozenset(
 
 
 def largest_capacity(nodes: Iterable[Node | GoneNode], resource: Resource) -> int:
-    """Capacity of the largest node, in the resource's unit; 0 = unknown."""
+    """Return the capacity of the largest node, in the resource's unit; 0 if unknown."""
     return max((node.capacity.get(resource, 0) for node in nodes), default=0)
 
 
 def largest_use(inventory: Inventory, resource: Resource) -> float:
-    """The most that a pod on a node of the window can have used, in the resource's unit."""
+    """Return the most that a pod on a node of the window can have used, in the resource's unit."""
     return _bound(largest_capacity(_nodes(inventory), resource), resource)
 
 
 def beyond_any_node(
     highest: npt.NDArray[np.float64], workloads: Sequence[WorkloadRef], inventory: Inventory, resource: Resource
 ) -> npt.NDArray[np.bool_]:
-    """Return whether no pod of each workload can have used its highest amount, (n,), in the resource's unit."""
+    """Return for each workload whether its highest amount (n,) exceeds any node, in the resource's unit."""
     beyond = highest > largest_use(inventory, resource)
     suspects = {workloads[row] for row in np.flatnonzero(beyond).tolist()}
     if suspects:
@@ -63,7 +63,7 @@ def beyond_any_node(
 
 
 def plausible_of_pods(usage: UsageT, inventory: Inventory) -> UsageT:
-    """The series of containers without the samples beyond any node and zeros of memory, which become gaps."""
+    """Return the containers' series with gaps in place of samples beyond any node and of zeros of memory."""
     positive = usage.resource is Resource.MEMORY
     values = _values_of(usage)
     if isinstance(usage.resource, Resource):
@@ -86,9 +86,9 @@ def _with_values(usage: UsageT, values: npt.NDArray[np.float32]) -> UsageT:
 def _on_known_nodes(
     usage: Usage[Any] | SparseUsage[Any], wrong: npt.NDArray[np.bool_], inventory: Inventory
 ) -> npt.NDArray[np.bool_]:
-    """Return whether each sample's pod ran on a node of the inventory, in the shape of the samples' array, or (n, 1).
+    """Return whether each sample's pod ran on a node of the inventory, in the samples' shape or (n, 1).
 
-    wrong: flags of the samples, whose series alone are looked up; the others' answer is False.
+    `wrong` flags samples; only the series with flagged samples are looked up, the result of others is False.
     """
     if isinstance(usage, SparseUsage):
         rows = np.searchsorted(usage.bounds, np.flatnonzero(wrong), side="right") - 1
@@ -114,14 +114,14 @@ def _nodes(inventory: Inventory) -> tuple[Node | GoneNode, ...]:
 
 
 def _is_placed(pod: Pod, node_names: Set[str]) -> bool:
-    """Return whether the pod's node is among those that are known; of one that runs it is one of them in any case."""
+    """Return whether the pod's node is known; a running pod's node always counts as known."""
     return pod.node in node_names or (pod.running and not pod.node)
 
 
 def plausible_signals(usage: Mapping[Signal, UsageT], inventory: Inventory) -> dict[Signal, UsageT]:
-    """All signals of containers, without implausible samples of usage, and without impossible requests and limits.
+    """Return the containers' signals without implausible usage, and without impossible requests and limits.
 
-    A request may be beyond any node, and is not below zero or beyond the largest quantity. Counts stay.
+    A request may exceed any node, but is neither negative nor above the largest quantity. Counts are unchanged.
     """
 
     def plausible(signal: Signal, series: UsageT) -> UsageT:
@@ -137,7 +137,7 @@ def plausible_signals(usage: Mapping[Signal, UsageT], inventory: Inventory) -> d
 
 
 def plausible_of_nodes(usage: Usage[NodeRef], inventory: Inventory) -> Usage[NodeRef]:
-    """The series of nodes without zeros and the samples beyond the node itself, which become gaps."""
+    """Return the nodes' series with gaps in place of zeros and of samples beyond the node's own capacity."""
     capacities: dict[str, int] = {}
     for node in _nodes(inventory):
         if isinstance(usage.resource, Resource):
@@ -148,18 +148,18 @@ def plausible_of_nodes(usage: Usage[NodeRef], inventory: Inventory) -> Usage[Nod
 
 
 def _not_above_zero(values: FloatMatrix, positive: bool) -> npt.NDArray[np.bool_]:
-    """Return the flags of values below zero, and of zeros too where values are positive."""
+    """Return flags of values below zero, and also of zeros if values must be positive."""
     below: npt.NDArray[np.bool_] = values <= 0 if positive else values < 0
     return below
 
 
 def _without(values: FloatMatrix, wrong: npt.NDArray[np.bool_]) -> FloatMatrix:
-    """The same array where nothing is wrong: series of all pods are not copied for nothing."""
+    """Return the values with gaps where flagged; the same array if nothing is, to avoid a copy."""
     return np.where(wrong, np.float32(np.nan), values) if wrong.any() else values
 
 
 def _bound(capacity: int, resource: MeasuredResource | None) -> float:
-    """The most that can have been used of a capacity, 0 = unknown, in the resource's unit."""
+    """Return the most that can have been used of a capacity (0 = unknown), in the resource's unit."""
     if not isinstance(resource, Resource):
         return _LARGEST_QUANTITY
     return BEYOND_CAPACITY * capacity if capacity else float(LARGEST_MACHINE[resource])

@@ -1,8 +1,8 @@
-"""Portrait: the fixed-size memory of a series, as columns over many series.
+"""Portrait: a fixed-size summary of a series, stored as columns over many series.
 
-One portrait describes a container of a workload (all its pods pooled), a workload's total, or a node. It is updated
-incrementally and rebuilt by the same code (`profiler.portrait`); a batch keeps one numpy row per series so that 100,000
-portraits are a few matrices. Start-up samples (the first minutes of a pod's life) are kept apart, because a JVM's
+One portrait describes a container of a workload (all its pods pooled), a workload's total, or a node. The same code
+(`profiler.portrait`) updates it incrementally and rebuilds it; a batch keeps one numpy row per series so that 100,000
+portraits are a few matrices. Start-up samples (the first minutes of a pod's life) are kept separately, because a JVM's
 warm-up says nothing about its steady request. Sums and counts are stored, so that newer usage can be added; means and
 the like are derived.
 """
@@ -30,7 +30,7 @@ SLOTS_PER_DAY: Final = 48
 
 
 class Pattern(StrEnum):
-    """The pattern of usage over time, by the portrait only."""
+    """The pattern of usage over time, derived from the portrait only."""
 
     IDLE = "idle"
     FLAT = "flat"
@@ -43,12 +43,12 @@ class Pattern(StrEnum):
 
 @dataclass(frozen=True, eq=False)
 class Portraits(Generic[RefT]):
-    """Portraits of n series of one resource; every array's first axis is n. Amounts in the resource's unit.
+    """Portraits of n series of one resource; every array's first axis is n. Amounts are in the resource's unit.
 
-    daily_*: (n, days kept), UTC days, the newest (which holds the last slot) last; daily_maxima NaN where no sample;
-    slot_sums, slot_counts: (n, 2, 48) by workday/weekend x half hour of the UTC day; slot_maxima: (n, 7, 48) by day of
-    week (0 = Monday), NaN where never seen. All of these leave start-up samples out. first_seconds, last_seconds: start
-    of the first and last slot with any sample, NaN for none; seen: number of slots with any sample.
+    `daily_*`: (n, days kept), UTC days, the newest (with the last slot) last; `daily_maxima` is NaN without samples.
+    `slot_sums`, `slot_counts`: (n, 2, 48) by workday/weekend x half hour of the UTC day; `slot_maxima`: (n, 7, 48) by
+    day of week (0 = Monday), NaN if never seen. All of these exclude start-up samples. `first_seconds`, `last_seconds`:
+    start of the first and last slot with any sample, NaN for none; `seen`: number of slots with any sample.
     """
 
     refs: tuple[RefT, ...]
@@ -72,52 +72,52 @@ class Portraits(Generic[RefT]):
 
     @cached_property
     def samples(self) -> Floats:
-        """Samples outside the start-up phase, (n,); those of every pod count."""
+        """Number of samples outside the start-up phase, (n,), counting each pod's."""
         counts: Floats = self.slot_counts.sum(axis=(1, 2))
         return counts
 
     @cached_property
     def mean(self) -> Floats:
-        """Mean of all samples, (n,); NaN for none."""
+        """Mean of all samples, (n,); NaN if there is none."""
         return ratio(self.slot_sums.sum(axis=(1, 2)), self.samples)
 
     @cached_property
     def maximum(self) -> Floats:
-        """Highest sample of the days kept, (n,); NaN for none."""
+        """Highest sample of the days kept, (n,); NaN if there is none."""
         highest: Floats = np.fmax.reduce(self.daily_maxima, axis=1, initial=np.nan)
         return highest
 
     @cached_property
     def daily_means(self) -> Floats:
-        """Mean of each day kept, (n, days); NaN where no sample."""
+        """Mean of each day kept, (n, days); NaN without samples."""
         return ratio(self.daily_sums, self.daily_counts)
 
     @cached_property
     def slots(self) -> Floats:
-        """Mean by workday/weekend x half hour of the UTC day, (n, 2, 48); NaN where never seen."""
+        """Mean by workday/weekend x half hour of the UTC day, (n, 2, 48); NaN if never seen."""
         return ratio(self.slot_sums, self.slot_counts)
 
     @cached_property
     def span_days(self) -> Floats:
-        """Days between the first and the last sample of each series; 0 for none."""
+        """Days between the first and the last sample of each series; 0 without samples."""
         return np.nan_to_num((self.last_seconds - self.first_seconds) / 86_400.0)
 
     @cached_property
     def coverage(self) -> Floats:
-        """Share of slots with a sample between the first and the last, (n,); 0 for none."""
+        """Share of slots with a sample between the first and the last, (n,), 0..1; 0 without samples."""
         slots = np.nan_to_num((self.last_seconds - self.first_seconds) / self.step_seconds + 1)
         return np.nan_to_num(ratio(self.seen, slots))
 
     def percentile(self, fraction: float) -> Floats:
-        """Decaying percentile of each series, (n,); NaN without samples."""
+        """Return a decaying percentile (`fraction` 0..1) of each series, (n,); NaN without samples."""
         return self.percentiles((fraction,))[:, 0]
 
     def percentiles(self, fractions: Sequence[float]) -> Floats:
-        """Decaying percentiles by the histogram's rule, (n, len(fractions)), with its last bucket up to the maximum."""
+        """Return decaying percentiles by the histogram's rule, (n, len(fractions)), at most the maximum."""
         return self.histograms.percentiles(fractions, self.maximum)
 
 
 def ratio(amount: Floats, count: npt.NDArray[Any]) -> Floats:
-    """Amount / count, NaN where the count is 0."""
+    """Return amount / count, NaN where the count is 0."""
     quotient: Floats = np.divide(amount, count, out=np.full(amount.shape, np.nan), where=count > 0)
     return quotient

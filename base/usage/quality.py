@@ -1,4 +1,4 @@
-"""Defects of the input and how they were treated: counted, never silent.
+"""Defects of the input data and their treatment: counted, never silent.
 
 The profiler fills one record per pull; the dashboard and `cotenant doctor` show it.
 """
@@ -14,17 +14,17 @@ from cotenant.base.usage.usage import Signal
 
 
 class Defect(ExplainedCode):
-    """A kind of dirt in incoming samples; the sentence says how it is handled."""
+    """A kind of defect in the samples received; its sentence says how the defect is handled."""
 
     # fmt: off
     DUPLICATE_SERIES = "duplicate-series", "Several series for one container (two scrapers or Prometheus replicas): the maximum was kept, not the sum."
-    REPEATED_SAMPLE = "repeated-sample", "A time stamp came twice: the last value was kept."
-    OUT_OF_ORDER = "out-of-order", "Samples came out of order: they were sorted."
+    REPEATED_SAMPLE = "repeated-sample", "Several samples with the same time stamp: the last value was kept."
+    OUT_OF_ORDER = "out-of-order", "Samples out of order: they were sorted."
     NOT_FINITE = "not-finite", "NaN or infinite samples: dropped, the slot is a gap."
     NEGATIVE = "negative", "Negative samples: dropped, the slot is a gap."
     FUTURE = "future", "Samples from the future: dropped."
     UNKNOWN_OWNER = "unknown-owner", "Pods without a known owner: shown as bare pods."
-    QUERY_SPLIT = "query-split", "Queries above a server limit: split and asked again."
+    QUERY_SPLIT = "query-split", "Queries above a server limit: split and sent again."
     QUERY_FAILED = "query-failed", "Queries that failed after all retries: their share is a gap."
     # fmt: on
 
@@ -34,10 +34,10 @@ DEFECT_SENTENCES: Final = {defect: defect.sentence for defect in Defect}
 
 @dataclass(frozen=True, slots=True)
 class ScrapeSpan:
-    """The scrape interval of some series over a time span, and the way their CPU was read there.
+    """The scrape interval of some series over a time span, and the window of the rates by which their CPU was read.
 
-    start_seconds, end_seconds: Unix seconds. window_seconds: the longest time that a single rate spans. series: the
-    largest number of them in any hour; each lived through that hour.
+    `start_seconds` and `end_seconds` are Unix seconds. `window_seconds` is the longest time that a single rate spans.
+    `series` is the largest number of them in any hour; each lived through that hour.
     """
 
     start_seconds: int
@@ -49,7 +49,7 @@ class ScrapeSpan:
 
 @dataclass(frozen=True, slots=True)
 class QualityRecord:
-    """One pull's account: how much was asked, got and mended."""
+    """The statistics of one pull: queries, samples received, and defects corrected."""
 
     time_seconds: int
     source: str
@@ -67,22 +67,22 @@ class QualityRecord:
 
     @property
     def defects_count(self) -> int:
-        """Number of samples that were mended or left out, of any kind."""
+        """Number of samples that were corrected or left out, of any kind."""
         return sum(self.defects.values())
 
     @property
     def mixed(self) -> bool:
-        """True if series were scraped at several intervals, at the same time or successively."""
+        """True if the series have several scrape intervals, at the same time or one after another."""
         return len({span.interval_seconds for span in self.scrapes}) > 1
 
     @property
     def slowest_seconds(self) -> float:
-        """The longest scrape interval of any series of the pulled time, else the usual one."""
+        """The longest scrape interval of any series in the pulled time, or else the usual interval."""
         return max((float(span.interval_seconds) for span in self.scrapes), default=self.scrape_interval_seconds)
 
 
 def joined_scrapes(records: Iterable[QualityRecord]) -> tuple[ScrapeSpan, ...]:
-    """Scrape intervals of several pulls, oldest first; spans of one interval that touch or overlap are one."""
+    """Return the scrape intervals of several pulls, oldest first; touching spans with the same interval are joined."""
     spans = sorted(
         (s for record in records for s in record.scrapes), key=lambda s: (s.interval_seconds, s.start_seconds)
     )

@@ -1,9 +1,9 @@
-"""Which samples were due and which are there: of the slots in which pods lived (`base.usage.lives`). Pure.
+"""The samples that were due and those that are there, in the slots in which pods lived (`base.usage.lives`). Pure.
 
-Two shares follow from one `ContainerLife`. Samples present: of all pods' samples that were due, those that are there;
-people are shown it, of a workload, a namespace, a day and the cluster. Time measured: the same of one container, on
-which its values rest. A pod may use more than those that are measured beside it: how long one lived without a sample
-(`PodGap`) is told besides.
+Two shares follow from one `ContainerLife`. "Samples present" is the share of all pods' due samples that are there; it
+is shown for a workload, a namespace, a day and the cluster. "Time measured" is the same share for one container, on
+which its values depend. As an unmeasured pod may use more than the measured ones, the longest time without a sample
+(`PodGap`) is reported as well.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _GRID: Final = 2.0**-20  # samples due are multiples of it: their sum is the sam
 
 
 class SeriesEnds(NamedTuple):
-    """First slot with a sample, the one after the last, and how many have one, of some series, (m,) each.
+    """First slot with a sample, last one plus one, and number of slots with a sample, of m series, (m,) each.
 
     All are 0 for a series without a sample.
     """
@@ -41,10 +41,10 @@ class SeriesEnds(NamedTuple):
 
 
 class Gaps(NamedTuple):
-    """Slots without a sample between the first and the last one of each of m series.
+    """The slots without a sample between the first and the last sample of each of m series.
 
-    bounds: (m + 1,), series i has places[bounds[i]:bounds[i + 1]]; places: row x (size + 1) + slot, ascending, so that
-    neighbours differ by 1 and those of two series never do. size: slots of the grid.
+    `bounds`: (m + 1,), series i has places[bounds[i]:bounds[i + 1]]; `places`: row x (size + 1) + slot, ascending, so
+    that neighbours differ by 1 and those of two series never do. `size`: number of slots of the grid.
     """
 
     bounds: Integers
@@ -52,7 +52,7 @@ class Gaps(NamedTuple):
     size: int
 
     def of_rows(self, rows: Sequence[int]) -> tuple[Integers, int]:
-        """Return how many of these series, ascending, have a gap in each slot, (size,), and the longest gap's slots."""
+        """Return how many of these (ascending) series have a gap in each slot, (size,), and the longest gap's slots."""
         own = np.concatenate([self.places[:0], *(self.places[self.bounds[row] : self.bounds[row + 1]] for row in rows)])
         if not len(own):
             return np.zeros(self.size, dtype=np.int64), 0
@@ -60,7 +60,7 @@ class Gaps(NamedTuple):
         return np.bincount(own % (self.size + 1), minlength=self.size), int(np.diff(lasts, prepend=-1).max())
 
     def without(self, slots: Flags | None) -> Gaps:
-        """Return the gaps without these slots, (size,)."""
+        """Return the gaps without the flagged slots, (size,)."""
         if slots is None or not slots.any():
             return self
         kept = ~np.append(slots, False)[self.places % (self.size + 1)]
@@ -68,7 +68,7 @@ class Gaps(NamedTuple):
         return Gaps(counted[self.bounds], self.places[kept], self.size)
 
     def longest(self) -> Integers:
-        """Slots of the longest gap of each series, (m,)."""
+        """Return the length of each series' longest gap in slots, (m,)."""
         lasts = np.flatnonzero(np.append(self.places[1:] - self.places[:-1] != 1, True)[: len(self.places)])
         longest = np.zeros(len(self.bounds) - 1, dtype=np.int64)
         np.maximum.at(longest, self.places[lasts] // (self.size + 1), np.diff(lasts, prepend=-1))
@@ -76,7 +76,7 @@ class Gaps(NamedTuple):
 
 
 def _ends_and_gaps(usage: AnyUsage[Any]) -> tuple[SeriesEnds, Gaps]:
-    """Return both of the series, from one pass over their samples."""
+    """Return the series' ends and gaps from one pass over their samples."""
     usage, size, made = as_sparse(usage), usage.grid.size, [SeriesEnds(*np.zeros((3, 0), dtype=np.int64))]
     places = [np.zeros(0, dtype=np.int64)]
     for begin in range(0, len(usage.refs), _CHUNK):
@@ -102,10 +102,10 @@ def _ends_and_gaps(usage: AnyUsage[Any]) -> tuple[SeriesEnds, Gaps]:
 class ContainerLife:
     """The slots in which pods of one container lived, from the first to the last sign of any of them.
 
-    first_slot: of the arrays in the grid. seen, unseen: (slots,) count of pods with a sample, and of pods that lived or
-    may have lived without one; unknown: (slots,) True where no sign of any pod was possible or there. longest: slots
-    of the longest stretch in which one of them had no sample. off: number of slots in which the whole cluster was off,
-    so that nothing can be said to have lived, or not, in them.
+    `first_slot` is the arrays' first slot in the grid. `seen`, `unseen` (slots,) count the pods with a sample, and
+    those that lived or may have lived without one; `unknown` (slots,) is True if there was no sign of any pod, or none
+    was possible. `longest` is the longest stretch, in slots, in which a pod had no sample. `off` counts the slots in
+    which the whole cluster was off, in which life is undefined.
     """
 
     first_slot: int
@@ -117,7 +117,7 @@ class ContainerLife:
 
     @property
     def due(self) -> Floats:
-        """(slots,): samples that were due; the average number in slots in which life is unknown."""
+        """The number of samples that were due, (slots,); the average number in slots in which life is unknown."""
         lived = self.seen + self.unseen
         if not self.unknown.any():
             return lived.astype(np.float64)
@@ -127,17 +127,17 @@ class ContainerLife:
 
     @property
     def time_measured(self) -> float:
-        """Share of the time in which pods lived, or may have, each pod's counted, in which it had a sample, 0..1."""
+        """Share (0..1) of the pods' time, lived or possibly lived, in which they had a sample."""
         found, unknown = int(self.seen.sum()), int(self.unknown.sum())
         return found / (found + int(self.unseen.sum())) * (1 - unknown / max(len(self.seen) - self.off, 1))
 
 
 LONG_SHARE: Final = 0.05
-"""Of a life, from which on a gap is long: an hour of a day, most of a day in two weeks."""
+"""Share of a pod's life above which a gap is long: an hour of a day, most of a day in two weeks."""
 
 
 class PodGap(NamedTuple):
-    """A time for which a pod lived without a sample while some node reported, and how long it lived, in slots."""
+    """The slots for which a pod lived without a sample while some node reported, and the slots for which it lived."""
 
     slots: int
     lived: int
@@ -145,12 +145,12 @@ class PodGap(NamedTuple):
 
     @property
     def is_long(self) -> bool:
-        """Return whether it is a part of the pod's life that the rest does not stand for."""
+        """True if the gap is such a part of the pod's life that the rest does not represent it."""
         return self.slots > LONG_SHARE * self.lived
 
 
 class Measured(NamedTuple):
-    """The measured part of n containers: shares, `ContainerLife.time_measured`, (n,); gaps: of those with any."""
+    """The measured part of n containers: `shares` (n,) are `ContainerLife.time_measured`; `gaps` of those with any."""
 
     shares: Floats
     gaps: Mapping[int, PodGap]
@@ -160,10 +160,10 @@ class Measured(NamedTuple):
 class Members(Generic[KeyT]):
     """The rows of some series that belong to each container.
 
-    own: rows of its sampled series; unsampled: its pods that are listed without a sample; told: whether it is listed.
-    incomplete: rows of series that may have lived longer than their samples show; gappy: rows of those of which it is
-    sure that they lived from their first to their last sample, and have `gaps` between. missed: the gaps without the
-    slots in which the whole cluster was off; alone: slots of each series' longest gap while some node reported, (m,).
+    `own`: rows of its sampled series; `unsampled`: its pods listed without a sample; `told`: listed containers.
+    `incomplete`: rows of series whose pods may have lived longer than their samples show; `gappy`: rows of those that
+    surely lived from the first to the last sample, with `gaps` between. `missed`: gaps without the slots in which the
+    whole cluster was off; `alone`: each series' longest gap while some node reported, in slots, (m,).
     """
 
     lives: Lives
@@ -188,7 +188,7 @@ class Members(Generic[KeyT]):
     ) -> Members[KeyT]:
         """Return the series and lives of each container: which of its pods have samples, and where these have gaps.
 
-        keys: container of each series, None = of none that is asked about; key_of: that of a listed one.
+        `keys` has the container of each series, None to ignore it; `key_of` returns the container of a listed one.
         """
         own: dict[KeyT, list[int]] = defaultdict(list)
         unsampled: dict[KeyT, list[PodContainerRef]] = defaultdict(list)
@@ -221,9 +221,9 @@ class Members(Generic[KeyT]):
         return cls(lives, usage, ends, gaps, missed, alone, own, unsampled, frozenset(told), *unseen)
 
     def misses_gaps_alone(self, key: KeyT) -> bool:
-        """Return whether what a container misses is the gaps of its series, and nothing around them.
+        """Return whether a container misses only samples in gaps of its series, and none around them.
 
-        Every slot of its life then has one of its pods, so that nothing is unknown.
+        If so, some pod lived in every slot of its life, and nothing is unknown.
         """
         rows = self.own[key]
         if key in self.unsampled or not self.incomplete.isdisjoint(rows):
@@ -236,7 +236,7 @@ class Members(Generic[KeyT]):
         return sorted((int(self.ends.first[row]), int(self.ends.end[row])) for row in rows)
 
     def life(self, key: KeyT) -> ContainerLife | None:
-        """Return the life of one container; None if nothing is missing: its series are complete and contiguous."""
+        """Return the life of one container; None if no sample is missing: its series are complete and contiguous."""
         rows = self.own[key]
         gappy = [row for row in rows if row in self.gappy]
         gaps_alone = self.misses_gaps_alone(key)
@@ -263,9 +263,9 @@ class Members(Generic[KeyT]):
         return ContainerLife(first, seen, unseen, unknown, max(longest, longest_stretch(unknown)), off)
 
     def longest_gap(self, key: KeyT) -> PodGap | None:
-        """Return the longest gap of any pod of a container while some node reported, long ones first; None without any.
+        """Return the longest gap of a container's pods while some node reported, long gaps first; None without any.
 
-        A pod that is gone may have been listed for a while after its end: then some node must have been silent.
+        A pod that is gone may have been listed after its end: its gap counts only while some node was silent.
         """
         rows, silence = self.own[key], self.lives.silence
         ends, refs = self.ends, self.usage.refs
@@ -287,7 +287,7 @@ class Members(Generic[KeyT]):
 
 
 def longest_stretch(flags: Flags) -> int:
-    """Length of the longest run of True."""
+    """Return the length of the longest run of True."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]]).astype(np.int8)))
     return int((edges[1::2] - edges[::2]).max(initial=0))
 
@@ -299,9 +299,9 @@ def measured(
     container_of: Callable[[PodContainerRef], int],
     size: int,
 ) -> Measured:
-    """Return the measured part of each container; the share is 0 for one without a sample.
+    """Return the measured part of each container; the share is 0 if it has no sample.
 
-    rows: container of each series, (m,), -1 = none; container_of: that of a listed one; size: n.
+    `rows` (m,) is the container of each series, -1 for none; `container_of` returns that of a listed one; `size` is n.
     """
     shares, gaps = np.zeros(size), dict[int, PodGap]()
     keys = [row if row >= 0 else None for row in rows.tolist()]

@@ -1,7 +1,7 @@
-"""Answers of the metric server to a percentile strategy's own questions, at a resolution that history does not keep.
+"""Percentiles that the metric server computed for a strategy, at a resolution that the history does not keep.
 
-The profiler's Prometheus side asks (grouped, only when such a strategy is chosen), the recommender's KRR strategies
-read.
+The profiler's Prometheus side queries them (only if such a strategy is chosen), the recommender's KRR strategies read
+them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cotenant.base.identity import ContainerRef, PodContainerRef
 
 @dataclass(frozen=True, slots=True)
 class PodAnswer:
-    """One pod's container over the window; NaN and 0 points where the server had nothing."""
+    """The server's values for a pod's container over the window; NaN and 0 points if the server has no data."""
 
     cpu_percentile_millicores: float = nan
     cpu_points: int = 0
@@ -25,10 +25,10 @@ class PodAnswer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ServerQuantiles:
-    """All answers of one scan.
+    """All percentiles that the metric server computed for one scan.
 
-    `cpu_fraction` (0..1) is the quantile asked for, `step_seconds` the step of the questions.
-    `pooled` holds percentiles over the raw points of all pods together, by fraction, in millicores.
+    `cpu_fraction` (0..1) is the requested quantile, `step_seconds` the step of the queries. `pooled` has percentiles
+    over the raw points of all pods together, by fraction, in millicores.
     """
 
     cpu_fraction: float

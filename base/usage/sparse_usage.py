@@ -1,7 +1,7 @@
-"""Usage of very many pods that lived a short time each: only the slots of each one's life are stored. Pure.
+"""Usage of very many pods that lived a short time each: only the slots of each pod's life are stored. Pure.
 
 A cluster that is rolled out every two days has eight pods for each that runs: as a matrix of pods and slots, seven
-eighths of its history are gaps. `SparseUsage` keeps from each row's first to its last sample, and gives out dense rows
+eighths of its history are gaps. `SparseUsage` stores each row from its first to its last sample, and returns dense rows
 of as many series as a caller can hold.
 """
 
@@ -27,7 +27,7 @@ Integers = npt.NDArray[np.int64]
 class SparseUsage(Generic[RefT]):
     """Series of one signal; series i has the values `cells[bounds[i]:bounds[i + 1]]` from slot `first[i]` on.
 
-    Shapes: first (n,), bounds (n + 1,), cells (bounds[-1],) float32 in the resource's unit; NaN or outside: a gap.
+    Shapes: `first` (n,), `bounds` (n + 1,), `cells` (bounds[-1],) float32 in the unit; NaN and other slots are gaps.
     """
 
     refs: tuple[RefT, ...]
@@ -44,15 +44,15 @@ class SparseUsage(Generic[RefT]):
 
     @cached_property
     def row_of(self) -> dict[RefT, int]:
-        """Row of each series by its name."""
+        """The row of each series by its reference."""
         return {ref: row for row, ref in enumerate(self.refs)}
 
     def rows(self, index: slice | npt.NDArray[Any]) -> FloatMatrix:
-        """Dense values of these series, (m, grid.size); `index` as numpy takes it: slice, positions, or flags."""
+        """Return dense values of these series, (m, grid.size); `index` is a numpy index: slice, positions or flags."""
         return self._dense(np.arange(len(self.refs))[index], 0)
 
     def at(self, rows: Integers, slots: Integers) -> FloatMatrix:
-        """Values of these series in these slots alone, (m, len(slots)); NaN in a slot outside of a row's samples."""
+        """Return the values of these series in these slots, (rows, slots); NaN outside of a row's samples."""
         if not len(self.cells):
             return np.full((len(rows), len(slots)), np.nan, dtype=np.float32)
         begin, end = self.bounds[rows, None], self.bounds[rows + 1, None]
@@ -61,13 +61,13 @@ class SparseUsage(Generic[RefT]):
         return np.where(inside, self.cells[np.where(inside, place, 0)], np.float32(np.nan))
 
     def select(self, index: npt.NDArray[Any]) -> Usage[RefT]:
-        """These series alone, dense."""
+        """Return only these series, as dense Usage."""
         positions = np.arange(len(self.refs))[index]
         refs = tuple(self.refs[row] for row in positions.tolist())
         return Usage(refs, self.grid, self._dense(positions, 0), self.resource, self.statistic)
 
     def take(self, index: npt.NDArray[Any]) -> SparseUsage[RefT]:
-        """These series alone, as they are stored here."""
+        """Return only these series, as SparseUsage."""
         positions = np.arange(len(self.refs))[index]
         lengths = np.diff(self.bounds)[positions]
         bounds = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])
@@ -82,7 +82,7 @@ class SparseUsage(Generic[RefT]):
         return replace(self, refs=refs, first=self.first[positions], bounds=bounds, cells=cells)
 
     def filled(self, other: SparseUsage[RefT]) -> SparseUsage[RefT]:
-        """The series of both, the other's first: values of this one, and where it has none the other's. One grid."""
+        """Return the series of both on the same grid, the other's first; gaps have the other's values."""
         refs = (*other.refs, *(ref for ref in self.refs if ref not in other.row_of))
         lines = [_merge_spans(self._span(ref), other._span(ref)) for ref in refs]
         bounds = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum([len(line) for _, line in lines])])
@@ -92,14 +92,14 @@ class SparseUsage(Generic[RefT]):
         )
 
     def _span(self, ref: RefT) -> Span:
-        """First slot and values of a series; no value where there is no such series."""
+        """Return the first slot and the values of a series; no values if there is no such series."""
         row = self.row_of.get(ref)
         if row is None:
             return self.grid.size, self.cells[:0]
         return int(self.first[row]), self.cells[self.bounds[row] : self.bounds[row + 1]]
 
     def sums(self) -> npt.NDArray[np.float64]:
-        """Sum of each series' samples, (n,); 0 for one without."""
+        """Return the sum of each series' samples, (n,); 0 without samples."""
         sums, some = np.zeros(len(self.refs)), np.diff(self.bounds) > 0
         if some.any():
             present = np.where(np.isnan(self.cells), np.float32(0), self.cells)
@@ -107,7 +107,7 @@ class SparseUsage(Generic[RefT]):
         return sums
 
     def highest(self) -> npt.NDArray[np.float64]:
-        """Highest sample of each series, (n,); NaN for one without."""
+        """Return the highest sample of each series, (n,); NaN without samples."""
         highest, some = np.full(len(self.refs), np.nan), np.diff(self.bounds) > 0
         if some.any():
             highest[some] = np.fmax.reduceat(self.cells, self.bounds[:-1][some])
@@ -118,13 +118,13 @@ class SparseUsage(Generic[RefT]):
         return Usage(self.refs, self.grid, self.rows(slice(None)), self.resource, self.statistic)
 
     def tail(self, slots: int) -> Usage[RefT]:
-        """The last `slots` slots of all series, dense."""
+        """Return the last `slots` slots of all series, as dense Usage."""
         grid = self.grid.last(slots)
         values = self._dense(np.arange(len(self.refs)), self.grid.size - grid.size)
         return Usage(self.refs, grid, values, self.resource, self.statistic)
 
     def _dense(self, positions: npt.NDArray[np.integer[Any]], from_slot: int) -> FloatMatrix:
-        """Values of these rows from a slot on, (m, grid.size - from_slot)."""
+        """Return the values of these rows from a slot on, (m, grid.size - from_slot)."""
         values = np.full((len(positions), self.grid.size - from_slot), np.nan, dtype=np.float32)
         begins, ends = self.bounds[positions], self.bounds[positions + 1]
         places = self.first[positions] - from_slot
@@ -143,7 +143,7 @@ Span: TypeAlias = tuple[int, npt.NDArray[np.float32]]
 
 
 def _merge_spans(own: Span, other: Span) -> Span:
-    """Both in one span; where both have a value, the first's."""
+    """Join two spans; where both have a value, the first one's counts."""
     spans = [span for span in (other, own) if len(span[1])]
     begin = min((first for first, _ in spans), default=0)
     line = np.full(
@@ -159,7 +159,7 @@ AnyUsage: TypeAlias = Usage[RefT] | SparseUsage[RefT]
 
 
 def as_sparse(usage: AnyUsage[RefT]) -> SparseUsage[RefT]:
-    """The same series; of dense ones every slot is stored, and none is copied."""
+    """Return the same series as SparseUsage; dense ones keep every slot and are not copied."""
     if isinstance(usage, SparseUsage):
         return usage
     count, size = usage.values.shape
@@ -169,7 +169,7 @@ def as_sparse(usage: AnyUsage[RefT]) -> SparseUsage[RefT]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stretch:
-    """Values of some series in neighbouring slots: values (len(rows), slots) from slot `first` of the grid on."""
+    """Values of some series in consecutive slots: `values` (len(rows), slots), from slot `first` of the grid on."""
 
     rows: npt.NDArray[np.integer[Any]]
     first: int
@@ -183,7 +183,7 @@ def of_stretches(
     resource: MeasuredResource | None,
     statistic: Statistic,
 ) -> SparseUsage[RefT]:
-    """Usage made of stretches that do not overlap; each is read twice. A row without any value has none stored."""
+    """Return the usage made of stretches that do not overlap; each is read twice. A row without values stores none."""
     parts = [part for part in stretches if part.values.size]
     begin, end = np.full(len(refs), grid.size, dtype=np.int64), np.zeros(len(refs), dtype=np.int64)
     for part in parts:

@@ -1,8 +1,8 @@
-"""Usage of nodes that none of their containers shows, as when a kubelet reports incompletely. Pure.
+"""Usage of nodes that the usage of their containers does not explain, as if a kubelet reports incompletely. Pure.
 
-A kubelet may serve one value of each container until it restarts, or lose some, while the node's own row goes on. What
-a node's system uses beside its pods is allowed for: a part that is always there, and one that grows with the node. A
-pod whose node nobody knows may be on any: what it uses counts on each.
+A kubelet may repeat one value of each container until it restarts, or omit some containers, while the node's own usage
+continues. An allowance for the node's system is subtracted: a constant part, and one that grows with the node. A pod on
+an unknown node may be on any node: its usage counts on each.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LEAST_SHARE: Final = 0.1
 class UnshownUse:
     """Usage of each node by the hour beyond its pods and its system, in the resource's unit, (hours.size,) each.
 
-    amounts: of the nodes of which any hour has some; parted: nodes of which the containers show the smaller part.
+    `amounts`: nodes with such usage in any hour; `parted`: nodes whose containers show less than half of the usage.
     """
 
     hours: TimeGrid
@@ -45,20 +45,20 @@ class UnshownUse:
     parted: Mapping[Resource, frozenset[str]] = field(default_factory=dict)
 
     def mean(self, resource: Resource, node: str) -> float:
-        """Mean of the hours with any."""
+        """Return the mean of a node's hours with such usage, in the resource's unit; 0 if there is none."""
         amounts = self.amounts.get(resource, {}).get(node, np.zeros(1))
         return float(amounts[amounts > 0].mean()) if (amounts > 0).any() else 0.0
 
 
 def often(hours: int, looked_at: int) -> bool:
-    """Return whether something that was so in some hours is no accident."""
+    """Return whether a condition holds in too many of the hours `looked_at` to be an accident."""
     return hours >= LEAST_HOURS and hours > LEAST_SHARE * looked_at
 
 
 def shown_by_node(parts: Iterable[SparseUsage[PodContainerRef]], inventory: Inventory, nodes: Usage[NodeRef]) -> Floats:
-    """Return what the pods of each node show together in each slot of the nodes' usage, rows alike.
+    """Return the usage of each node's pods together in each slot of the nodes' usage, with the same rows.
 
-    parts: usage of all pods, of parts of the time.
+    `parts` have the usage of all pods, each in a part of the time.
     """
     place = {ref.name: row for row, ref in enumerate(nodes.refs)}
     of_pod = {(pod.namespace, pod.name): place.get(pod.node, -2 if pod.node else -1) for pod in inventory.pods}
@@ -78,7 +78,7 @@ def shown_by_node(parts: Iterable[SparseUsage[PodContainerRef]], inventory: Inve
 def unshown_use(
     nodes: Mapping[Resource, Usage[NodeRef]], shown: Mapping[Resource, Floats], inventory: Inventory, hours: TimeGrid
 ) -> UnshownUse:
-    """Compare nodes' own usage with what their pods show, hour by hour; hours: that touch the grid of usage."""
+    """Compare the nodes' own usage with that of their pods, hour by hour; `hours` cover the grid of usage."""
     amounts: dict[Resource, dict[str, Floats]] = {}
     parted: dict[Resource, frozenset[str]] = {}
     capacity = {node.name: node.capacity for node in inventory.nodes}
@@ -108,7 +108,7 @@ def unshown_use(
 def unproven_hours(
     values: npt.NDArray[np.floating[Any]], hour_of_slot: npt.NDArray[np.int64], beyond: Floats, least: float
 ) -> tuple[int, int]:
-    """Count the hours in which a series is 0 while its node has much unexplained usage; and all hours."""
+    """Return the number of hours in which a series is 0 while its node has much unexplained usage, and of all hours."""
     known = np.isfinite(values)
     counts = np.bincount(hour_of_slot[known], minlength=len(beyond))
     some = np.bincount(hour_of_slot[known & (values != 0)], minlength=len(beyond))

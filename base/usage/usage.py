@@ -1,7 +1,7 @@
-"""Usage: what the profiler produces. A matrix of series on a regular time grid, gaps explicit as NaN.
+"""Usage: the profiler's output. A matrix of series on a regular time grid, with gaps as NaN.
 
-The grid is UTC and aligned to its step: slot k covers [start + k*step, start + (k+1)*step) and holds the statistic
-over it. (Prometheus evaluates `rate(x[w])` at the END of a slot; the edge does that shift, nobody else has to know.)
+The grid is UTC and aligned to its step: slot k covers [start + k*step, start + (k+1)*step) and has the statistic over
+it. (Prometheus evaluates `rate(x[w])` at the END of a slot; the profiler shifts the results by a slot.)
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _WRITTEN_DIGITS: Final = {False: 6, True: 3}
 
 
 class Statistic(StrEnum):
-    """The statistic by which a value represents its slot."""
+    """The statistic of a slot's samples that a value represents."""
 
     MEAN = "mean"
     MAX = "max"
@@ -42,7 +42,7 @@ class Statistic(StrEnum):
 
 
 class Signal(StrEnum):
-    """A kind of series that history stores; the value is also its name in the store."""
+    """A kind of time series that the history stores; the value is also its name in the store."""
 
     CPU_USAGE_MEAN = "cpu_usage_mean"
     CPU_USAGE_MAX = "cpu_usage_max"
@@ -70,13 +70,13 @@ class Signal(StrEnum):
 
     @property
     def spec(self) -> SignalSpec:
-        """Resource, statistic, step and unit of the signal."""
+        """The signal's resource, statistic, step and unit."""
         return SIGNALS[self]
 
 
 @dataclass(frozen=True, slots=True)
 class SignalSpec:
-    """The meaning of a value of a signal."""
+    """The meaning of a signal's values: resource, statistic, step, unit, and whether there is one series per node."""
 
     resource: MeasuredResource | None
     statistic: Statistic
@@ -110,7 +110,7 @@ SIGNALS: dict[Signal, SignalSpec] = {
 
 
 class TimeWindow(NamedTuple):
-    """A stretch of time, [start, end) in whole Unix seconds."""
+    """A span of time, [start, end) in whole Unix seconds."""
 
     start_seconds: int
     end_seconds: int
@@ -118,7 +118,7 @@ class TimeWindow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TimeGrid:
-    """Regular UTC grid: `size` slots of `step_seconds` from `start_seconds` (Unix time, a multiple of the step)."""
+    """A regular UTC grid: `size` slots of `step_seconds` from `start_seconds` (Unix time, a multiple of the step)."""
 
     start_seconds: int
     step_seconds: int
@@ -130,13 +130,13 @@ class TimeGrid:
 
     @classmethod
     def from_span(cls, start_seconds: int, end_seconds: int, step_seconds: int) -> TimeGrid:
-        """All whole slots inside [start, end)."""
+        """Return the grid of all whole slots inside [start, end)."""
         first = -(-start_seconds // step_seconds) * step_seconds
         return cls(first, step_seconds, max(0, (end_seconds - first) // step_seconds))
 
     @property
     def end_seconds(self) -> int:
-        """End of the last slot (exclusive)."""
+        """End of the last slot (exclusive), in Unix seconds."""
         return self.start_seconds + self.size * self.step_seconds
 
     @property
@@ -145,20 +145,20 @@ class TimeGrid:
         return DAY_SECONDS // self.step_seconds
 
     def times(self) -> npt.NDArray[np.int64]:
-        """Start of every slot, Unix seconds, shape (size,)."""
+        """Return the start of every slot in Unix seconds, (size,)."""
         return self.start_seconds + self.step_seconds * np.arange(self.size, dtype=np.int64)
 
     def index_of(self, seconds: int) -> int:
-        """Slot that holds a moment; may lie outside 0..size."""
+        """Return the slot that contains a Unix time; it may be outside 0..size."""
         return (seconds - self.start_seconds) // self.step_seconds
 
     def last(self, slots: int) -> TimeGrid:
-        """The last `slots` slots (all of them when there are fewer)."""
+        """Return the grid of the last `slots` slots, or of all if there are fewer."""
         count = min(slots, self.size)
         return TimeGrid(self.end_seconds - count * self.step_seconds, self.step_seconds, count)
 
     def following(self, slots: int) -> TimeGrid:
-        """The `slots` slots right after this grid: a forecast's horizon."""
+        """Return the grid of the `slots` slots right after this grid: a forecast's horizon."""
         return TimeGrid(self.end_seconds, self.step_seconds, slots)
 
 
@@ -167,9 +167,9 @@ RefT = TypeVar("RefT", bound=SeriesRef)
 
 @dataclass(frozen=True, eq=False)
 class Usage(Generic[RefT]):
-    """Series of one signal: `values[i, k]` belongs to `refs[i]` in slot k; NaN is a gap.
+    """The series of one signal: `values[i, k]` belongs to `refs[i]` in slot k; NaN is a gap.
 
-    Shapes: values (len(refs), grid.size), float32, C order, in the resource's unit.
+    `values` is (len(refs), grid.size), float32, C order, in the resource's unit.
     """
 
     refs: tuple[RefT, ...]
@@ -184,11 +184,11 @@ class Usage(Generic[RefT]):
 
     @cached_property
     def row_of(self) -> dict[RefT, int]:
-        """Row of each series by its name."""
+        """The row of each series by its reference."""
         return {ref: row for row, ref in enumerate(self.refs)}
 
     def rows(self, index: slice | npt.NDArray[Any]) -> FloatMatrix:
-        """Values of these series, (m, grid.size); `index` as numpy takes it: slice, positions, or flags."""
+        """Return the values of these series, (m, grid.size); `index` is a numpy index: slice, positions or flags."""
         return self.values[index]
 
     def select(self, index: npt.NDArray[Any]) -> Usage[RefT]:
@@ -197,16 +197,16 @@ class Usage(Generic[RefT]):
         return Usage(refs, self.grid, self.values[index], self.resource, self.statistic)
 
     def dense(self) -> Usage[RefT]:
-        """The same: every value is stored (`SparseUsage` has others)."""
+        """Return this usage itself, because it is dense already (unlike SparseUsage)."""
         return self
 
     def tail(self, slots: int) -> Usage[RefT]:
-        """The same series, the last `slots` slots only (a view)."""
+        """Return the last `slots` slots of the same series, as a view."""
         grid = self.grid.last(slots)
         return Usage(self.refs, grid, self.values[:, self.grid.size - grid.size :], self.resource, self.statistic)
 
     def coarser(self, factor: int) -> Usage[RefT]:
-        """Every `factor` slots joined into one by the statistic (gaps ignored; all gaps stay a gap).
+        """Join every `factor` slots into one by the statistic, ignoring gaps; if all are gaps, the result is a gap.
 
         Leading slots that do not fill an aligned coarse slot are dropped.
         """
@@ -219,9 +219,9 @@ class Usage(Generic[RefT]):
 
 
 def exact_amount(value: float | np.float32) -> int:
-    """Return the whole amount that a float32 of a matrix stands for; ValueError for NaN, OverflowError for infinity.
+    """Return the whole amount that a float32 represents; raise ValueError for NaN, OverflowError for infinity.
 
-    Of all amounts that become the same float32 people write two kinds: whole MiB, and few decimal digits (`100G`).
+    Of all amounts with the same float32, one that people write is chosen: whole MiB, few decimal digits (`100G`).
     """
     nearest = int(value)
     if nearest < _EXACT_BELOW:
@@ -232,7 +232,7 @@ def exact_amount(value: float | np.float32) -> int:
 
 
 def reduce_last_axis(block: npt.NDArray[np.float32], statistic: Statistic) -> FloatMatrix:
-    """Reduce the last axis by the statistic, ignoring NaN; all-NaN stays NaN (without numpy's warning)."""
+    """Reduce the last axis by the statistic, ignoring NaN; all-NaN remains NaN (without numpy's warning)."""
     missing = np.isnan(block)
     empty = missing.all(axis=-1)
     if statistic is Statistic.MAX:

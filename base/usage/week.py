@@ -1,7 +1,7 @@
-"""The week ahead of an aggregate, and what its past is made of: trend, habit of the day, habit of the week, the rest.
+"""The forecast of the next week of an aggregate, and the parts of its past: trend, daily and weekly pattern, the rest.
 
-Written for few series (the cluster, the largest workloads): to explain, and to see a week; decisions rest on the
-24 hours of `cotenant.base.usage.forecast`.
+For few series (the cluster, the largest workloads), to explain and to show a week; decisions use the 24 hours of
+`cotenant.base.usage.forecast`.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ WEEK_HOURS: Final = 168
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WeekDecomposition:
-    """A history taken apart: observed = trend + daily + weekly + rest, hour by hour on `grid`, in the unit.
+    """A decomposed history: observed = trend + daily + weekly + rest, hour by hour on `grid`, in the resource's unit.
 
-    weekly is all zero where the history is too short for it. daily_strength, weekly_strength: share of the movement
-    around the trend that the habit explains, 0..1 (Wang, Smith and Hyndman 2006).
+    `weekly` is all zero if the history is too short for it. `daily_strength` and `weekly_strength` are the shares
+    (0..1) of the variation around the trend that the pattern explains (Wang, Smith and Hyndman 2006).
     """
 
     grid: TimeGrid
@@ -44,10 +44,10 @@ class WeekDecomposition:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Weeks(Generic[RefT]):
-    """Quantiles (n, WEEK_HOURS, len(LEVELS)) of the hourly means to come, and how such a forecast did on the last week.
+    """Quantiles (n, WEEK_HOURS, len(LEVELS)) of the next week's hourly means, and their test on the last week.
 
-    relative_loss: (n,), mean quantile loss on the last week, which it had not seen, over that of repeating the week
-    before (< 1 is better); covered: (n,), share of that week between its 0.1 and 0.9. NaN: no history to test on.
+    `relative_loss` (n,) is the mean quantile loss on the held-out last week over that of repeating the week before (< 1
+    is better); `covered` (n,) the share of it between quantiles 0.1 and 0.9. NaN if the history is too short.
     """
 
     refs: tuple[RefT, ...]
@@ -66,11 +66,11 @@ WEEKS: Final = Schema(
         Column("kind", "Kind", Kind.TEXT, "Kind of a workload, else empty."),
         Column("name", "Name", Kind.TEXT, "Name of the cluster or workload."),
         Column("resource", "Resource", Kind.TEXT, "cpu (amounts in millicores) or memory (amounts in bytes)."),
-        Column("relative_loss", "rel. loss", Kind.NUMBER, "Loss on the last week, over that of a repeated week."),
-        Column("covered", "In the band", Kind.RATIO, "Share of the held-out last week within 0.1..0.9."),
+        Column("relative_loss", "rel. loss", Kind.NUMBER, "Loss on the last week / loss of repeating a week."),
+        Column("covered", "In the band", Kind.RATIO, "Share of the last week within its p10..p90."),
         Column("daily_strength", "Daily", Kind.RATIO, "Share of the variance that the daily pattern explains."),
         Column("weekly_strength", "Weekly", Kind.RATIO, "Share of the variance that the weekly pattern explains."),
-        Column("start", "Start", Kind.TIME, "Start of the first hour to come.", wide=True),
+        Column("start", "Start", Kind.TIME, "Start of the first forecast hour.", wide=True),
         Column("q10", "p10", Kind.LIST, "0.1 quantile of 168 hours; the first day as in FORECASTS.", wide=True),
         Column("q50", "p50", Kind.LIST, "Median of 168 hours; the first day as in FORECASTS.", wide=True),
         Column("q90", "p90", Kind.LIST, "0.9 quantile of 168 hours; the first day as in FORECASTS.", wide=True),
@@ -79,7 +79,7 @@ WEEKS: Final = Schema(
         Column("trend", "Trend", Kind.LIST, "Usage without both patterns, smoothed.", wide=True, sign=Sign.EITHER),
         Column("daily", "Daily pattern", Kind.LIST, "What the hour of the day adds.", wide=True, sign=Sign.EITHER),
         Column("weekly", "Weekly pattern", Kind.LIST, "What the hour of the week adds.", wide=True, sign=Sign.EITHER),
-        Column("rest", "Rest", Kind.LIST, "What nothing of it explains.", wide=True, sign=Sign.EITHER),
+        Column("rest", "Rest", Kind.LIST, "Observed minus the parts.", wide=True, sign=Sign.EITHER),
     ),
     ("scope", "namespace", "kind", "name", "resource"),
 )

@@ -42,7 +42,7 @@ def test_the_day_on_which_most_nodes_are_short_counts_not_the_deepest_one() -> N
     # Sixteen blocks of six hours are four days.
     assert sentence(day, Resource.CPU) == (
         "CPU at risk 1 %: in the worst 24 hours of 4 tested days, from 1970-01-03 06:00 UTC, 2 of 3 nodes used more "
-        "than was kept for prod, for 40 minutes each on average; deepest 9.0 % of a node."
+        "than the peak kept for prod, for 40 minutes each on average; the highest excess was 9.0 % of a node."
     )
 
 
@@ -66,7 +66,7 @@ def test_without_a_node_above_its_peak_the_sentence_says_so() -> None:
         None,
         None,
     )
-    expected = "Memory at risk 1 %: no node used more than was kept for prod in 4 tested days."
+    expected = "Memory at risk 1 %: no node used more than the peak kept for prod in 4 tested days."
     assert sentence(day, Resource.MEMORY) == expected
 
 
