@@ -49,7 +49,7 @@ def commit_bundle(
         return plan
     if not texts:
         why = "; ".join(f"{out.workload}: {out.why}" for out in plan.refused)
-        raise NoData(f"nothing of this can be placed: {why}", fix=plan.refused[0].fix if plan.refused else "")
+        raise NoData(f"no value has a place in the repository: {why}", fix=plan.refused[0].fix if plan.refused else "")
     made = replace(plan, commit=repository.commit(tree, texts, plan.message))
     names = [str(workload) for workload in made.workloads]
     row = {"form": COMMITTED, "workloads": names, "files": summary(texts)}

@@ -65,7 +65,7 @@ class ChangeLedger:
         more = {**self._source, **({"cluster": self.cluster} if self.cluster else {})}
         rows = [(LadderEvent.ACCEPTED.value, ladder.id, {**msgspec.to_builtins(ladder), **more}) for ladder in ladders]
         rows += [(ChangeEvent.ACCEPTED.value, c.id, {**msgspec.to_builtins(c), **more}) for c in changes]
-        awaits = {"words": "it waits for a second person", **self._source}
+        awaits = {"words": "the change waits for a second person", **self._source}
         rows += [(ChangeEvent.AWAITED.value, c.id, awaits) for c in changes] if second else self._later(changes)
         self.ledger.append(self.clock.now_seconds(), self.actor, rows)
 
@@ -80,7 +80,7 @@ class ChangeLedger:
 
     def _later(self, changes: Sequence[Change]) -> list[tuple[str, str, dict[str, Any]]]:
         """Return rows that let the changes of later waves wait for the first wave."""
-        body = {"words": "it waits for the soak time of the first ones", **self._source}
+        body = {"words": "the change waits for the soak time of the first changes", **self._source}
         return [(ChangeEvent.WAITING.value, change.id, body) for change in changes if change.wave]
 
     def require_turn(self) -> None:
@@ -149,7 +149,7 @@ def anchor(client: KubeClient, ledger: Ledger, namespace: str) -> None:
     head = read_anchored_heads(client, ledger, namespace).head
     if head is not None and not ledger.holds(head):
         raise ClusterConflict(
-            f"ConfigMap {namespace}/{ANCHOR} keeps row {head.seq} of ledger {ledger.id}, {ledger.path} does not",
+            f"ConfigMap {namespace}/{ANCHOR} has row {head.seq} of ledger {ledger.id}, but {ledger.path} does not",
             fix="`cotenant audit verify` says what is wrong; once that is resolved, remove its entry there.",
         )
     address = Address("v1", "configmaps", ANCHOR, namespace)

@@ -1,6 +1,6 @@
 """EDGE: records events of a change in the ledger, then as Kubernetes Events and as a condition of its Recommendation.
 
-The ledger's row is what counts; an Event or a condition that may not be written stops nothing.
+The ledger's row is decisive; a failure to write an Event or a condition stops nothing.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _Object(msgspec.Struct):
 
 
 class EventReporter:
-    """Tells of changes in the name of one person; for one thread."""
+    """Records events of changes for one person in the ledger and, from there, in Kubernetes. Not thread-safe."""
 
     def __init__(self, change_ledger: ChangeLedger, client: KubeClient) -> None:
         self.journal = change_ledger
@@ -58,15 +58,15 @@ class EventReporter:
         self._events = EventRecorder(client, FIELD_MANAGER, change_ledger.clock)
 
     def accept(self, changes: Sequence[Change], *, second: bool = False, ladders: Sequence[Ladder] = ()) -> None:
-        """Write changes ahead of doing them, all or none; what waits (second: for a person) waits from then on."""
+        """Record accepted changes, all or none; if `second`, they wait for a second person from now on."""
         self.journal.accept(list(changes), second=second, ladders=ladders)
 
     def record(
         self, status: ChangeStatus, happened: ChangeEvent, message: str = "", verdict: ChangeVerdict | None = None
     ) -> ChangeStatus:
-        """Write what happened to a change; its status afterwards. UsageError when this cannot happen now.
+        """Record an event of a change and return its new status; raise UsageError if its state does not allow it.
 
-        verdict: the outcome of the verification, which the ledger keeps with the event.
+        The ledger keeps `verdict`, the outcome of a verification, with the event.
         """
         more = {} if verdict is None else {"judged": msgspec.to_builtins(verdict)}
         moved = self.journal.record(status, happened, message, **more)
@@ -82,7 +82,7 @@ class EventReporter:
         return moved
 
     def _mark(self, status: ChangeStatus) -> None:
-        """Say on the workload's Recommendation whether it did harm; False is only said where True stood."""
+        """Set the Recommendation's condition by the verdict; False is only written over an earlier condition."""
         regression = regressed_condition(status)
         if regression is None:
             return
@@ -108,7 +108,7 @@ class EventReporter:
             log.info("no condition was written", object=str(address), err=error.message)
 
     def flush(self) -> None:
-        """Write the Events; those that the person may not write are left out."""
+        """Write the pending Events, without those that the person may not write."""
         self._events.flush()
         if self._events.error is not None:
             log.info("no Event was written", err=self._events.error.message)

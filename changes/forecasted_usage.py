@@ -1,4 +1,4 @@
-"""EDGE: forecast usage of nodes at a future moment, from the results of the last run in the store."""
+"""EDGE: the forecast usage of nodes at a future time, from the results of the last run in the store."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STEP_SECONDS: Final = 1800
 
 
 def ahead_of(store: Store) -> Callable[[float], Mapping[str, Mapping[str, int]]]:
-    """Read when asked for; nothing without results."""
+    """Return a function that reads the forecast usage of nodes at a time; it is empty if there are no results."""
 
     def ahead(at_seconds: float) -> Mapping[str, Mapping[str, int]]:
         try:
@@ -26,7 +26,7 @@ def ahead_of(store: Store) -> Callable[[float], Mapping[str, Mapping[str, int]]]
 
 
 def usage_at(rows: Iterable[Mapping[str, Any]], at_seconds: float) -> dict[str, dict[str, int]]:
-    """Node -> resource -> the 0.95 quantile of the half hour in which the moment lies; none beyond the forecast."""
+    """Return node -> resource -> 0.95 quantile of the half hour that contains the time; empty beyond the forecast."""
     usage: dict[str, dict[str, int]] = {}
     for row in rows:
         path = row["q95"] or ()

@@ -1,7 +1,7 @@
-"""EDGE: a cache of the rows of a ledger, so that only new rows are read, also with ten thousand changes.
+"""EDGE: a cache of a ledger's rows, so that only new rows are read, even with ten thousand changes.
 
-Safe for many threads, each with a reader of its own. A row that says nothing, or something that cannot have happened,
-is passed over and named: one damaged row hides no other. A ledger that is not the one that was read is read anew.
+Thread-safe if each thread has its own reader. Invalid rows are skipped and listed, so that a damaged row hides no
+other. If the ledger is another one than before, all of it is read again.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _WORDS: Final = msgspec.json.Decoder(_Words)
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """A row that was passed over, and why."""
+    """A row of the ledger that was skipped, and why."""
 
     seq: int
     why: str
 
 
 class LedgerCache:
-    """Standings of one ledger up to the last row that was read."""
+    """The states of one ledger's changes and ladders, up to the last row that was read."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -56,13 +56,13 @@ class LedgerCache:
         self._passed: tuple[Passed, ...] = ()
 
     def upto(self, ledger: Ledger) -> dict[str, ChangeStatus]:
-        """Every change by id, in the order in which they were accepted, with what happened since the last reading."""
+        """Read the new rows and return every change by id, in the order of acceptance."""
         with self._lock:
             self._read_on(ledger)
             return dict(self._found)
 
     def ladders(self, ledger: Ledger) -> dict[str, LadderStatus]:
-        """Every ladder by id, in the order in which they were accepted, with what happened since the last reading."""
+        """Read the new rows and return every ladder by id, in the order of acceptance."""
         with self._lock:
             self._read_on(ledger)
             return dict(self._ladders)
@@ -82,12 +82,12 @@ class LedgerCache:
 
     @property
     def seq(self) -> int:
-        """The last row that was read; with it the statuses change, and only with it."""
+        """Number of the last row that was read; the statuses change only if it does."""
         return self._seq
 
     @property
     def passed(self) -> tuple[Passed, ...]:
-        """Rows that were passed over."""
+        """The rows of the ledger that were skipped."""
         return self._passed
 
     def _fold(self, entry: LedgerRow) -> None:
@@ -115,5 +115,5 @@ class LedgerCache:
 
 
 def entry_of(row: LedgerRow) -> LedgerEntry:
-    """Return a stored row as pages and commands show it."""
+    """Return a ledger row in the form that pages and commands show."""
     return LedgerEntry(row.seq, row.seconds, row.actor, row.event, row.subject, row.body, row.hash)

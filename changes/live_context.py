@@ -45,9 +45,9 @@ TOGETHER_FROM: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class ClusterUser:
-    """Our user name in the cluster or the login.
+    """Our user in the cluster, or the user of the login.
 
-    logs_in: the user is known by a login, so that a second person can be asked as well.
+    `logs_in` is true if the user is known by a login, so that a second person can be asked too.
     """
 
     name: str
@@ -57,9 +57,9 @@ class ClusterUser:
 
 @dataclass(frozen=True, slots=True)
 class LiveWorkload:
-    """A workload's present objects.
+    """A workload's object and the related objects of the cluster, as read for a review.
 
-    webhook: why new pods would not get annotated values, "" when they would; resizes: whether the server has
+    `webhook` says why new pods would not get annotated values, "" if they would; `resizes`: the API server has
     `pods/resize`.
     """
 
@@ -81,16 +81,16 @@ class _Verbs(msgspec.Struct):
 
 
 class LiveContext:
-    """The cluster objects that several reviews need, read once; for one batch of reviews, in one thread.
+    """A cache of the cluster objects for one batch of reviews. Not thread-safe.
 
-    An object that may not be read is None, not an error: a guardrail then reports that it was not checked. accepted:
-    changes that quotas may not count yet.
+    An object that may not be read is None, and the guardrail reports that it was not checked. `accepted` are changes
+    that quotas may not count yet.
     """
 
     def __init__(
         self, client: KubeClient, accepted: Iterable[ChangeStatus] = (), workloads: Iterable[WorkloadRef] = ()
     ) -> None:
-        """workloads: those that will be read; the objects of many in one namespace are listed together."""
+        """`workloads` are those that will be read: if a namespace has many, their objects are listed together."""
         self.client = client
         of_namespace = Counter(workload.namespace for workload in workloads)
         self._listed_together = {namespace for namespace, count in of_namespace.items() if count >= TOGETHER_FROM}
@@ -99,7 +99,7 @@ class LiveContext:
         self._claims: dict[WorkloadRef, QuotaClaim] = {}
 
     def read(self, recommendations: Sequence[Recommendation]) -> LiveWorkload:
-        """The objects behind one workload's recommendations; NoData when the workload is gone."""
+        """Read the objects behind one workload's recommendations; raise NoData if the workload is gone."""
         workload = recommendations[0].container.workload
         live = self._object(address_of(workload), workload.kind)
         if live is None:
@@ -137,20 +137,20 @@ class LiveContext:
         )
 
     def claim(self, recommendations: Sequence[Recommendation], live: Json) -> None:
-        """Count what a reviewed workload will take of its quotas, for those that are read after it."""
+        """Count the quota that a reviewed workload will use, for the workloads that are read after it."""
         workload = recommendations[0].container.workload
         running = requests_of_running(self.pods(workload, live))
         self._claims[workload] = claim_of(recommendations, live, running)
 
     def pods(self, workload: WorkloadRef, live: Json) -> list[Json]:
-        """Pods of the workload that run; none where they may not be listed."""
+        """Return the workload's running pods; none if they may not be listed."""
         listed = self._selected_pods(workload.namespace, live) if workload.kind in RESIZABLE else []
         return live_workload_pods(listed or [], workload, str((live.get("metadata") or {}).get("uid", "")))
 
     def _selected_pods(self, namespace: str, live: Json) -> Sequence[Json] | None:
-        """Pods that the workload's selector finds; of one that demands no value of a label it is asked of the server.
+        """Return the pods that the workload's selector matches, by a query unless the namespace is listed as a whole.
 
-        Of pods that are listed together, those with the rarest of the values that it demands are looked at.
+        In a list, only the pods with the rarest label value that the selector requires are tested.
         """
         selector, path = selector_of_pods(live), f"/api/v1/namespaces/{namespace}/pods"
         demanded = [(r.key, *r.values) for r in selector.requirements or () if r.operator is Operator.IN]
@@ -170,7 +170,7 @@ class LiveContext:
         return [pod for pod in candidates if selector.matches(pod["metadata"].get("labels") or {})]
 
     def _object(self, address: Address, kind: str) -> Json | None:
-        """The object, None where there is none; read alone where all of its kind may not be listed."""
+        """Return the object, None if there is none; get it alone if its kind may not be listed."""
         key, path = f"{address.collection} by name", address.collection
         if address.namespace in self._listed_together and key not in self._known:
             listed = self._list(path)
@@ -181,10 +181,10 @@ class LiveContext:
         return self.client.get(address.path) if objects is None else objects.get(address.name)
 
     def webhook(self) -> str:
-        """Why new pods would not get what an annotation says; "" when they would."""
+        """Return why new pods would not get annotated values; "" if they would."""
         if "webhook" not in self._known:
             path = f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{WEBHOOK_CONFIGURATION}"
-            missing = "our webhook is not installed, so new pods would not get the values"
+            missing = "cotenant's webhook is not installed, so new pods would not get the values"
             try:
                 is_there = self.client.get(path) is not None
                 self._known["webhook"] = "" if is_there else f"{missing}: cotenant install --components webhooks"
@@ -194,14 +194,14 @@ class LiveContext:
         return str(self._known["webhook"])
 
     def resizes(self) -> bool:
-        """Return whether the server has `pods/resize`; every user may ask for that."""
+        """Return whether the API server has `pods/resize`; every user may query that."""
         if "resizes" not in self._known:
             known = self.client.get("/api/v1", _Verbs)
             self._known["resizes"] = any(r.name == "pods/resize" for r in (known.resources if known else ()))
         return bool(self._known["resizes"])
 
     def _quota_tree(self, inside: str) -> QuotaTree | None:
-        """All ElasticQuotas; those of the namespace alone where no others may be read."""
+        """Return the tree of all ElasticQuotas, or of the namespace's alone if others may not be read."""
         path = f"/apis/{QUOTA_GROUP}/elasticquotas"
         if (objects := self._list(path)) is None:
             path = f"/apis/{QUOTA_GROUP}/{inside}/elasticquotas"
@@ -215,7 +215,7 @@ class LiveContext:
         return tree
 
     def _claims_beside(self, workload: WorkloadRef) -> list[QuotaClaim]:
-        """Return the claims of other workloads: accepted ones of this namespace, and all that are reviewed now."""
+        """Return the claims of other workloads: of accepted changes in this namespace, and of all reviews so far."""
         key = f"claims/{workload.namespace}"
         if key not in self._known:  # of changes that were accepted before, whose workload can be read
             found = []
@@ -230,7 +230,7 @@ class LiveContext:
         return [c for ref, c in claims.items() if ref != workload]
 
     def _devices(self) -> list[Json] | None:
-        """Device objects of nodes whose devices the extender gives out."""
+        """Return the Device objects of nodes whose devices the extender assigns."""
         for_claims = self._list("/api/v1/nodes", f"{DEVICES_LABEL}={DEVICES_BY_CLAIMS}") or ()
         names = {node["metadata"]["name"] for node in for_claims}
         listed = self._list(DEVICES)
@@ -266,7 +266,7 @@ class LiveContext:
 
 
 def who(client: KubeClient) -> ClusterUser:
-    """Ask the API server; ClusterError when it does not say."""
+    """Return our user as the API server knows it; raise ClusterError if it does not answer."""
     address = Address("authentication.k8s.io/v1", "selfsubjectreviews", "")
     body = {"apiVersion": address.api_version, "kind": "SelfSubjectReview"}
     review = Writer(client, "cotenant-actions").send(Create(address, body, why="who is this"))
@@ -275,7 +275,7 @@ def who(client: KubeClient) -> ClusterUser:
 
 
 def guardrail_context(live: LiveWorkload, settings: ActionSettings, **more: Any) -> GuardrailContext:
-    """Return the context for `guardrails.judge`; `more` are the fields of the context that no object has."""
+    """Return the input of `guardrails.judge`; `more` are fields that are not in a cluster object."""
     return GuardrailContext(
         live=live.workload,
         qos=qos_of(pod_labels(live.workload)),
@@ -292,17 +292,17 @@ def guardrail_context(live: LiveWorkload, settings: ActionSettings, **more: Any)
 
 
 def disruptions(budgets: Sequence[Json] | None, live: Json) -> int | None:
-    """Fewest pods that a PodDisruptionBudget over the workload lets go now; None without one or without the right."""
+    """Return how many pods the workload's PodDisruptionBudgets let go now; None without a readable budget."""
     labels = pod_labels(live)
     over = [b for b in budgets or () if LabelSelector.parse((b.get("spec") or {}).get("selector")).matches(labels)]
     return min((int((b.get("status") or {}).get("disruptionsAllowed") or 0) for b in over), default=None)
 
 
 def selector_of_pods(live: Json) -> LabelSelector:
-    """The selector that finds all pods of the workload, of whichever template; it may find others too.
+    """Return a selector that matches the workload's pods of every template, and possibly other pods.
 
-    Labels of a template, such as a version, are not on the pods of the one before; they stand in for a selector that
-    is none, as of a CronJob, or that is a plain map, as of a ReplicationController.
+    Pods of an older template lack labels of the present one, such as a version. So the template's labels are used only
+    if the workload has no selector (CronJob) or a plain map (ReplicationController).
     """
     selector = LabelSelector.parse((live.get("spec") or {}).get("selector"))
     return selector if selector.query else LabelSelector.parse({"matchLabels": pod_labels(live)})

@@ -1,4 +1,4 @@
-"""EDGE: sends the watcher's notifications to a chat (Slack's incoming webhooks) or any other receiver of JSON."""
+"""EDGE: sends the watcher's notifications to a chat (Slack's incoming webhooks) or another receiver of JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = structlog.get_logger(__name__)
 
 
 def payload(cluster: str, news: Sequence[News], settings: NotifySettings) -> dict[str, Any]:
-    """The document to post, in the settings' format."""
+    """Return the JSON document to post, in the configured format."""
     if settings.format == "json":
         head = {"apiVersion": "cotenant.dev/v1alpha1", "kind": "ChangeNews", "cluster": cluster}
         return {**head, "news": [asdict(item) for item in news]}
@@ -32,7 +32,7 @@ def payload(cluster: str, news: Sequence[News], settings: NotifySettings) -> dic
 
 
 def send(url: str, cluster: str, news: Sequence[News], settings: NotifySettings) -> None:
-    """Post the notifications; failures are logged, and nothing waits for delivery."""
+    """Post the notifications; a failure is only logged."""
     try:
         post(url, json.dumps(payload(cluster, news, settings)).encode(), settings)
     except NotDelivered as error:

@@ -1,4 +1,4 @@
-"""EDGE: waits for the nodes' answers to in-place resizes, and resizes later pods of the workload back on rollback."""
+"""EDGE: waits for the nodes' answers to in-place resizes, and finds the later pods that a rollback must resize."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SETTLED: Final = (ResizeOutcome.DONE, ResizeOutcome.INFEASIBLE)
 
 
 def answers(client: KubeClient, writes: Sequence[Write], patience_seconds: float) -> list[Resized]:
-    """One answer for each resized pod that is still there."""
+    """Return the nodes' answer for each resized pod that still exists, after waiting up to `patience_seconds`."""
     deadline = time.monotonic() + patience_seconds
     pods = [write for write in writes if write.subresource == RESIZE]
     resized: dict[str, Resized] = {}
@@ -40,9 +40,9 @@ def answers(client: KubeClient, writes: Sequence[Write], patience_seconds: float
 
 
 def read_new_pod_writes(client: KubeClient, change: Change) -> list[Write]:
-    """Return what new pods were given under a change, so that a rollback can take it back with the change.
+    """Return the values that new pods got under a change, as writes that a rollback can undo.
 
-    The result is empty where pods may not be listed.
+    The result is empty if pods may not be listed.
     """
     swaps = given_to_new_pods(change.writes)
     if not swaps:

@@ -1,7 +1,7 @@
-"""EDGE: the approval of a change by a second person: confirms or cancels what waits for one.
+"""EDGE: confirmation of a change by a second person, or its cancellation.
 
-One answer is for all that was accepted together, so that a canary is confirmed with its rest. Whether somebody may is
-asked in each namespace; the rules themselves are `cotenant.changes.decide.lifecycle`'s.
+One answer is for all changes that were accepted together, so that a canary is confirmed with its rest. Rights are
+checked in each namespace; the rules themselves are in `cotenant.changes.decide.lifecycle`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from cotenant.changes.model.change import ChangeState, ChangeStatus
 from cotenant.changes.soak.reconcile import pace_of
 from cotenant.changes.soak.verification import why_not_send
 
-FIX: Final = "The Changes page, and `cotenant recs changes`, say where it is."
+FIX: Final = "The Changes page and `cotenant recs changes` show its state."
 
 
 def confirm(actions: Actions, who: Person, change: str) -> list[ChangeStatus]:
-    """Do it, with the rights of the second person; NotAllowed or UsageError says why they are none."""
+    """Confirm the batch and apply it with the second person's rights; raise NotAllowed or UsageError if refused."""
     statuses = _awaiting_batch(actions, who, change, lambda status: who.require(Right.APPROVE, status.change.namespace))
     now = actions.journal.clock.now_seconds()
     pace = pace_of(actions.settings, is_open(actions.settings.windows, now))
@@ -33,7 +33,7 @@ def confirm(actions: Actions, who: Person, change: str) -> list[ChangeStatus]:
 
 
 def decline(actions: Actions, who: Person, change: str) -> list[ChangeStatus]:
-    """Cancel it; the person who accepted it may take that back as well."""
+    """Cancel the change's batch; the person who accepted it may cancel it too."""
 
     def may(status: ChangeStatus) -> None:
         own = same_person(status.change.actor, who.name)
@@ -45,7 +45,7 @@ def decline(actions: Actions, who: Person, change: str) -> list[ChangeStatus]:
 def _awaiting_batch(
     actions: Actions, who: Person, change: str, may: Callable[[ChangeStatus], None]
 ) -> list[ChangeStatus]:
-    """The named change and those that wait with it, each of which the person may decide on."""
+    """Return the change and the others of its batch that wait; raise an error if the person may not decide on one."""
     statuses = actions.journal.statuses()
     status = statuses.get(change)
     if status is None or not who.may(Right.READ, status.change.namespace):
@@ -57,7 +57,7 @@ def _awaiting_batch(
     if any(not who.may(Right.READ, status.change.namespace) for status in together):
         raise NotAllowed(
             f"change {change} waits together with changes in namespaces that you may not read",
-            fix="Somebody with a role in all of them is needed.",
+            fix="Ask somebody with a role in all of these namespaces.",
         )
     for status in together:
         may(status)

@@ -1,4 +1,4 @@
-"""EDGE: a write with what it makes of its object, line by line, for good or as a dry run."""
+"""EDGE: sends a write, for real or as a dry run, and lists line by line what it changes in its object."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cotenant.changes.model.tables import NOTHING
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A write that the server took: its object as the server answered, and every line of it that the write changed."""
+    """A write that the API server accepted: its object as answered, and every line that the write changed."""
 
     intent: Intent
     answer: Mapping[str, Any]
@@ -24,9 +24,9 @@ class Sent:
 
 
 def sent(writer: Writer, intent: Intent, *, dry_run: bool = False) -> Sent:
-    """Send a write, or only ask the server; errors of the cluster as of `Writer.send`.
+    """Send a write or dry-run it; raises the cluster errors of `Writer.send`.
 
-    What a dry run lists is what the same write changes afterwards: both lists are made of the server's answers.
+    Both list the same lines, because both lists are made of the API server's answers.
     """
     before = writer.client.get(intent.address.path)
     answer = writer.send(intent, dry_run=dry_run)
@@ -40,11 +40,11 @@ _OF_SERVER: Final = frozenset(
 
 
 def object_lines(target: str, before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> tuple[FieldMove, ...]:
-    """Every value that differs between an object and what a write makes of it, which the server defaulted.
+    """Return every value that differs between an object and the result of a write, with the server's defaults.
 
-    target: the object as people write it; before: None = there is none yet. A pointer is the keys and places down to
-    the value with slashes between, such as spec/taints/0/key. Left out is what the target says, and what the server
-    keeps for itself.
+    `target` is the object as people write it; `before` is None if the object is new. A pointer is the path of keys and
+    indices with slashes, such as spec/taints/0/key. Fields that `target` names or that the server maintains are left
+    out.
     """
     old, new = dict(_values(before or {})), dict(_values(after))
     moved = [place for place in dict.fromkeys((*new, *old)) if old.get(place) != new.get(place)]
@@ -52,7 +52,7 @@ def object_lines(target: str, before: Mapping[str, Any] | None, after: Mapping[s
 
 
 def _values(body: Any, place: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Each scalar of an object by its place, as text; an empty map or list sets nothing."""
+    """Yield (path, text) of each scalar of an object; empty maps and lists have none."""
     if isinstance(body, Mapping):
         for key, inner in body.items():
             if not ((place == ("metadata",) and key in _OF_SERVER) or (not place and key in ("apiVersion", "kind"))):

@@ -1,8 +1,8 @@
-"""EDGE: answers of the cluster that are kept: one for some seconds, one refreshed in the background.
+"""EDGE: caches of the cluster's answers: one kept for some seconds, one refreshed in the background.
 
 reach = BackgroundRefresh(ask, first, every_seconds=10)
-reach.now()          # the last answer; refreshes in the background when it is old
-reach.fresh(2.0)     # waits up to 2 s for a new answer when the last one is old, then returns the last one
+reach.now()  # the last answer; refreshes in the background if it is old
+reach.fresh(2.0)  # waits up to 2 s for a new answer if the last one is old
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ IDLE_FACTOR: Final = 10
 
 
 class SharedReading(Generic[AnswerT]):
-    """The latest answer of `read`, which gets the present moment (Unix time). Thread-safe.
+    """A cache of the latest answer of `read`, which is called with the present time (Unix seconds). Thread-safe.
 
-    An error serves everybody for a while too: a cluster that is away is not asked by each page.
+    Errors are cached too, so that an unreachable cluster is not queried by each page.
     """
 
     def __init__(self, clock: Clock, read: Callable[[float], AnswerT]) -> None:
@@ -34,7 +34,7 @@ class SharedReading(Generic[AnswerT]):
         self._latest: tuple[float, float, AnswerT | CotenantError] | None = None
 
     def answer(self) -> AnswerT:
-        """Return the present answer, or that of some seconds ago. Raises CotenantError if it could not be read."""
+        """Return the answer, at most some seconds old; raise CotenantError if it could not be read."""
         with self._lock:
             now = self._clock.now_seconds()
             if self._latest is None or not 0 <= now - self._latest[0] < self._latest[1]:
@@ -50,16 +50,16 @@ class SharedReading(Generic[AnswerT]):
         return latest
 
     def forget(self) -> None:
-        """Read again next time: something was changed."""
+        """Clear the cache, because something was changed."""
         with self._lock:
             self._latest = None
 
 
 class BackgroundRefresh(Generic[AnswerT]):
-    """One question; `ask` must not raise. Safe for many threads."""
+    """A cache of one answer that a thread refreshes; `ask` must not raise. Thread-safe."""
 
     def __init__(self, ask: Callable[[], AnswerT], first: AnswerT, every_seconds: float) -> None:
-        """Ask nothing yet; `first` is the answer until the first question is answered."""
+        """Query nothing yet; `first` is the answer until the first query is answered."""
         self._ask = ask
         self._answer = first
         self._every_seconds = every_seconds
@@ -74,13 +74,13 @@ class BackgroundRefresh(Generic[AnswerT]):
         return self._answer
 
     def fresh(self, wait_seconds: float) -> AnswerT:
-        """The answer to a question not older than `every_seconds`, if it comes in time; else the last one."""
+        """Return an answer not older than `every_seconds` if it comes in time, else the last one."""
         self._begin()
         self._done.wait(wait_seconds)
         return self._answer
 
     def forget(self) -> None:
-        """Read again in the next round: something has changed."""
+        """Refresh the answer at the next call, because something was changed."""
         self._asked_seconds = float("-inf")
 
     def _begin(self) -> None:
@@ -93,7 +93,7 @@ class BackgroundRefresh(Generic[AnswerT]):
         threading.Thread(target=self._run, name="glance", daemon=True).start()
 
     def _run(self) -> None:
-        """Ask on the thread, and wake those who wait for the answer, after a failure too."""
+        """Query on the thread, and wake those who wait for the answer, even after a failure."""
         try:
             self._answer = self._ask()
         finally:

@@ -1,6 +1,6 @@
 """EDGE: snoozed and dismissed recommendations: rows of the ledger, each with a reason.
 
-The subject of a row is the workload; the last row about it says whether it is hidden.
+A row's subject is the workload; its last row says whether it is hidden.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ class _Body(msgspec.Struct):
 
 
 def snooze(change_ledger: ChangeLedger, workloads: Sequence[WorkloadRef], days: float | None, reason: str) -> None:
-    """Hide from now on for so many days, None for good; UsageError without a reason, or with days that are none."""
+    """Hide recommendations for `days` days (None: permanently); raise UsageError without reason or valid days."""
     visible_reason = visible(" ".join(reason.split()))
     if not visible_reason or len(visible_reason) > LONGEST_REASON:
-        raise UsageError(f"a reason of 1 to {LONGEST_REASON} characters is needed", fix="Say why: others will ask.")
+        raise UsageError(f"a reason of 1 to {LONGEST_REASON} characters is needed", fix="Say why you hide it.")
     if days is not None and not 0 < days <= MOST_DAYS:
-        raise UsageError(f"{days:g} days are none", fix=f"Give more than 0 and at most {MOST_DAYS:g}, or dismiss it.")
+        raise UsageError(f"{days:g} days are invalid", fix=f"Give more than 0, at most {MOST_DAYS:g}, or dismiss it.")
     until = None if days is None else change_ledger.clock.now_seconds() + days * DAY_SECONDS
     body = {"until_seconds": until, "reason": visible_reason}
     change_ledger.note([(POSTPONED, str(workload), body) for workload in workloads])
 
 
 def recall(change_ledger: ChangeLedger, workloads: Sequence[WorkloadRef]) -> None:
-    """Show them again; a row for those alone that are hidden."""
+    """Show the workloads' recommendations again; only hidden ones get a row in the ledger."""
     hidden = postponed_recommendations(change_ledger.ledger, change_ledger.clock.now_seconds())
     rows = [(RECALLED, str(workload), dict[str, str]()) for workload in workloads if workload in hidden]
     if rows:
@@ -52,7 +52,7 @@ def recall(change_ledger: ChangeLedger, workloads: Sequence[WorkloadRef]) -> Non
 
 
 def postponed_recommendations(ledger: Ledger, now_seconds: float) -> Mapping[WorkloadRef, PostponedRecommendation]:
-    """Return the recommendations hidden at that moment, by workload; a row that cannot be read hides nothing."""
+    """Return the recommendations hidden at that time, by workload; unreadable rows hide nothing."""
     hidden: dict[WorkloadRef, PostponedRecommendation] = {}
     for entry in ledger.entries():
         if entry.event not in (POSTPONED, RECALLED):

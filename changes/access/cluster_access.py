@@ -72,7 +72,7 @@ def by_way(kube: KubeSettings, access: AccessSettings, own: ClusterAccess) -> Cl
             subject = ReviewSubject(f"{access.proxy.cluster_user_prefix}{who.name}", (*groups, AUTHENTICATED))
             client = ReviewedClient(credentials.access(), credentials.settings, subject, reload=credentials.renewed)
         else:
-            raise NotAllowed(f"{who.name} did not log in as access.mode requires", fix="Log in.")
+            raise NotAllowed(f"{who.name} did not log in by the method that access.mode requires", fix="Log in.")
         try:
             yield client
         finally:

@@ -46,7 +46,7 @@ class GitRepository:
     def read_tree(self) -> GitTree:
         """Return the YAML files of HEAD; raise UsageError if the folder is no repository or has no commit yet."""
         if not self.folder.is_dir():
-            raise UsageError(f"{self.folder} is no folder", fix="Name the folder of a Git repository: --repo DIR.")
+            raise UsageError(f"{self.folder} is not a folder", fix="Name the folder of a Git repository: --repo DIR.")
         try:
             commit = self._git("rev-parse", "--verify", "--end-of-options", "HEAD^{commit}").decode().strip()
         except GitRefusal as error:
@@ -73,10 +73,10 @@ class GitRepository:
         """Raise UsageError if the name is not allowed for a branch, or if the branch exists."""
         ref = f"refs/heads/{branch}"
         if branch.startswith("-") or "\0" in branch or not self._holds("check-ref-format", ref):
-            raise UsageError(f"{branch!r} is no name of a branch", fix="Name it as in right-sizing/pay.")
+            raise UsageError(f"{branch!r} is not a valid branch name", fix="Use one such as right-sizing/pay.")
         if self._holds("rev-parse", "--verify", "--quiet", "--end-of-options", ref):
             raise UsageError(
-                f"the branch {branch} is there already, and it is not continued",
+                f"the branch {branch} exists already, and a commit needs a new one",
                 fix=f"Name another one, or delete it: git branch -D {branch}",
             )
 

@@ -82,7 +82,7 @@ class ProxySettings(Section, frozen=True):
         ),
     ] = ""
     cluster_group_prefix: Annotated[
-        str, setting("The same before groups.", when="the cluster's own login puts a prefix before groups")
+        str, setting("Prefix of groups, likewise.", when="the cluster's own login puts a prefix before groups")
     ] = ""
 
     def __post_init__(self) -> None:
@@ -139,7 +139,7 @@ class OidcSettings(Section, frozen=True):
     audiences: Annotated[
         list[str],
         setting(
-            "Audiences, beside the client id, whose bearer tokens scripts may send.",
+            "Audiences of bearer tokens that scripts may send, in addition to the client id.",
             when="scripts send tokens of other clients",
         ),
     ] = msgspec.field(default_factory=list)

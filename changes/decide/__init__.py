@@ -1,1 +1,1 @@
-"""The decisions of a change: guardrails, methods, what is written, when it is verified or rolled back. Pure."""
+"""Decisions about changes: guardrails, methods, what is written, when a change is verified or rolled back. Pure."""

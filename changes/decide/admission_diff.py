@@ -1,4 +1,4 @@
-"""What a server made of a write beyond what was sent: its admission's additions, field by field. Pure."""
+"""The fields that admission changed in a write, beyond what was sent. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WATCHED: Final = ("/spec", "/metadata/labels", "/metadata/annotations")
 
 
 def admission_additions(live: Json, answer: Json, write: Write) -> list[FieldMove]:
-    """Fields of the answer that were neither in the live object nor sent; "" stands for an absent value."""
+    """Return the fields of the server's answer that are not in the live object and were not sent; "" is absent."""
     sent = {**write.after, _NOTE: None}
     additions = []
     for root in _WATCHED:
@@ -39,7 +39,7 @@ def admission_additions(live: Json, answer: Json, write: Write) -> list[FieldMov
 
 
 def _differences(first: Any, second: Any, pointer: str) -> Iterator[str]:
-    """Pointers of the highest values that differ and are not both objects or both lists."""
+    """Yield the pointers of the topmost values that differ and are not both objects or both lists."""
     if isinstance(first, Mapping) and isinstance(second, Mapping):
         for key in {**first, **second}:
             inner = f"{pointer}/{escape_pointer_key(key)}"

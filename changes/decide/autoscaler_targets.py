@@ -1,9 +1,9 @@
-"""The autoscaler target that goes with new requests: which HorizontalPodAutoscaler, from what to what. Pure.
+"""The autoscaler target that changes with new requests: which HorizontalPodAutoscaler, from what to what. Pure.
 
-A strategy that solves request and target together (`strategies.cotenant.autoscaler`) leaves the autoscaler's name, both
-targets and the trigger among the inputs of its values. A patch that moved the request alone would move the trigger
-(request x target), so it carries the target as well. Where only some of a workload's containers are patched, the target
-is the one that keeps the trigger with what the requests then are.
+A strategy that computes request and target together (`strategies.cotenant.autoscaler`) puts the autoscaler's name, both
+targets and the trigger (request x target) into the inputs of its values. A patch of the request alone would move the
+trigger, so the patch changes the target as well. If only some of a workload's containers are patched, the target is
+chosen so that the trigger stays the same with the resulting requests.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ RESOURCE: Final = "horizontalpodautoscalers"
 
 @dataclass(frozen=True, slots=True)
 class TargetMove:
-    """An autoscaler's utilisation target before and after, percent of the request.
+    """A change of an autoscaler's utilisation target, in percent of the request.
 
-    `place` is where its metric is looked for among the autoscaler's metrics, a guess where only files are written; a
-    patch tests that it stands there.
+    `place` is the expected index of the metric in the autoscaler's list; it is a guess if only files are written, and a
+    patch tests it.
     """
 
     namespace: str
@@ -44,18 +44,18 @@ class TargetMove:
 
     @property
     def sentence(self) -> str:
-        """The move of the autoscaler's target as a sentence for people."""
+        """The change of the target as a sentence for people."""
         change = f"from {self.before} % to {self.after} %"
         return f"autoscaler {self.name}: its {self.resource} target moves {change} together with these requests"
 
     @property
     def scalar(self) -> dict[str, int]:
-        """`spec` of autoscaling/v1, whose one field leaves other metrics alone; empty for memory, which it lacks."""
+        """The `spec` of autoscaling/v1 for this target, which leaves other metrics alone; empty for memory."""
         return {"targetCPUUtilizationPercentage": self.after} if self.resource is Resource.CPU else {}
 
     @property
     def scalar_operations(self) -> list[dict[str, Any]]:
-        """JSON patch of autoscaling/v1; its test fails without such a target, so that none is added."""
+        """JSON patch for autoscaling/v1; its test fails if there is no such target, so that none is added."""
         return [
             {"op": op, "path": f"/spec/{name}", "value": value}
             for name, after in self.scalar.items()
@@ -64,7 +64,7 @@ class TargetMove:
 
     @property
     def operations(self) -> list[dict[str, Any]]:
-        """JSON patch of autoscaling/v2; its tests fail where the metric or its target has changed."""
+        """JSON patch for autoscaling/v2; its tests fail if the metric or its target has changed."""
         metric = f"/spec/metrics/{self.place}/resource"
         target = f"{metric}/target/averageUtilization"
         return [
@@ -75,14 +75,14 @@ class TargetMove:
 
     @property
     def command(self) -> str:
-        """`kubectl patch` line for a shell."""
+        """The `kubectl patch` command line that changes the target."""
         version, operations = ("v1", self.scalar_operations) if self.scalar else ("v2", self.operations)
         arguments = [f"{RESOURCE}.{version}.autoscaling", self.name, "--type=json", "-p", json.dumps(operations)]
         return shlex.join(["kubectl", "patch", "-n", self.namespace, *arguments])
 
 
 def moves(recommendations: Sequence[Recommendation]) -> tuple[TargetMove, ...]:
-    """The targets that move with one workload's recommendations; none where nothing moves or the name is no name."""
+    """Return the targets that change with one workload's recommendations, without autoscalers with an invalid name."""
     in_question = [r for r in Resource if any(_request(recommendation, r) for recommendation in recommendations)]
     moved = []
     for place, resource in enumerate(in_question):
@@ -106,9 +106,9 @@ def moves(recommendations: Sequence[Recommendation]) -> tuple[TargetMove, ...]:
 
 
 def at_live_place(move: TargetMove, autoscaler: Mapping[str, Any]) -> TargetMove:
-    """The move at the place where the live autoscaler has the resource's utilisation; UsageError where it has none.
+    """Return the move with the index of the metric in the live autoscaler; raise UsageError if it has no such metric.
 
-    A target of one container's use is no such place: its trigger is a share of that container's request alone.
+    A target of a single container does not count: its trigger is a share of that container's request alone.
     """
     metrics = (autoscaler.get("spec") or {}).get("metrics") or ()
     place = next((i for i, metric in enumerate(metrics) if _is_of(metric.get("resource"), move.resource)), None)
@@ -125,22 +125,22 @@ def at_live_place(move: TargetMove, autoscaler: Mapping[str, Any]) -> TargetMove
 
 
 def _is_of(source: Mapping[str, Any] | None, resource: Resource) -> bool:
-    """Return whether a metric's source is the utilisation of that resource."""
+    """Return whether a metric's source is the utilisation of the resource."""
     return source is not None and source["name"] == resource and "averageUtilization" in (source.get("target") or {})
 
 
 def _request(recommendation: Recommendation, resource: Resource) -> Value | None:
-    """The request's value if it was solved together with an autoscaler."""
+    """Return the request's value if it was computed together with an autoscaler's target, else None."""
     value = recommendation.value(resource, Field.REQUEST)
     needed = ("hpa", "hpa_target_now_percent", "hpa_target_percent", f"hpa_trigger_{resource.unit}")
     return value if value is not None and all(name in value.inputs for name in needed) else None
 
 
 def in_order(requests: str, target_moves: Iterable[TargetMove]) -> str:
-    """One shell line: a target that rises after the requests, one that falls before them.
+    """Return one shell line: targets that fall go before the requests, targets that rise go after them.
 
-    Either way there are for a while more pods than needed, never fewer. Memory comes before CPU: a write through
-    autoscaling/v1 puts the CPU metric behind the others, and memory's is looked for by its place.
+    Either order gives more pods than needed for a while, never fewer. Memory comes before CPU: a write through
+    autoscaling/v1 moves the CPU metric behind the others, and memory's metric is found by its index.
     """
     ordered_moves = sorted(target_moves, key=lambda move: move.resource is Resource.CPU)
     falls = [move.after < move.before for move in ordered_moves]

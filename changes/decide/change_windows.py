@@ -1,8 +1,8 @@
-"""Change windows: on which weekdays, from when to when, in whose time. Pure.
+"""Change windows: the weekdays, times and time zone in which changes may be made. Pure.
 
 A window is a text such as `mon-fri 20:00-06:00 Europe/Berlin`: weekdays (one, a range, several joined by `+`, or
 `daily`), a time of day and an IANA zone. A window that passes midnight belongs to the day on which it begins. Times are
-wall-clock times of the zone: in the night in which clocks go back an hour counts twice, in the other one not at all.
+the zone's wall-clock times: when clocks change, an hour that occurs twice counts twice, a skipped hour not at all.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _TEXT: Final = re.compile(r"(\S+)\s+(\d{1,2}):(\d{2})\s*-\s*(\d{1,2}):(\d{2})\s+
 
 @dataclass(frozen=True, slots=True)
 class ChangeWindow:
-    """days: weekdays (0 is Monday) on which it begins; start, end: minutes of the day, end exclusive.
+    """A weekly window: weekdays (0 is Monday) on which it begins, `start` and `end` (exclusive) in minutes of the day.
 
-    It passes midnight when `end` is not after `start`.
+    It passes midnight if `end` is not after `start`.
     """
 
     days: frozenset[int]
@@ -35,7 +35,7 @@ class ChangeWindow:
     zone: str
 
     def holds(self, seconds: float) -> bool:
-        """Return whether the moment (Unix time) lies in the window."""
+        """Return whether the time (Unix seconds) is in the window."""
         local_time = datetime.fromtimestamp(seconds, UTC).astimezone(ZoneInfo(self.zone))
         minute, today = local_time.hour * 60 + local_time.minute, local_time.weekday()
         if self.start < self.end:
@@ -44,13 +44,13 @@ class ChangeWindow:
 
 
 def parse_window(text: str) -> ChangeWindow:
-    """The window that a text describes; UsageError names the part that is wrong."""
+    """Return the window that a text describes; raise UsageError that names an invalid part."""
     match = _TEXT.fullmatch(text.strip())
     if not match:
-        raise UsageError(f"{text!r} is no change window", fix=EXAMPLE)
+        raise UsageError(f"{text!r} is not a change window", fix=EXAMPLE)
     start, end = _minutes(match[2], match[3], text), _minutes(match[4], match[5], text)
     if start == DAY_MINUTES:
-        raise UsageError(f"{text!r}: a window begins before 24:00", fix=EXAMPLE)
+        raise UsageError(f"{text!r}: a window has to begin before 24:00", fix=EXAMPLE)
     name = match[6]
     try:
         ZoneInfo(name)
@@ -65,16 +65,16 @@ def parse_window(text: str) -> ChangeWindow:
     for part in weekdays.split("+"):
         first, _, last = part.partition("-")
         if first not in DAYS or (last or first) not in DAYS:
-            raise UsageError(f"{text!r}: {part!r} are no weekdays", fix=f"They are {', '.join(DAYS)} or daily.")
+            raise UsageError(f"{text!r}: {part!r} are no weekdays", fix=f"Use {', '.join(DAYS)} or daily.")
         begin, stop = DAYS.index(first), DAYS.index(last or first)
         days |= {day % 7 for day in range(begin, stop + 1 if stop >= begin else stop + 8)}
     return ChangeWindow(frozenset(days), start, end, name)
 
 
 def opens(windows: Sequence[ChangeWindow], seconds: float) -> float | None:
-    """Return when the next window opens (Unix time, whole minutes); now when one is open or there is none at all.
+    """Return when the next window opens (Unix time, whole minutes): now if one is open or no window is set.
 
-    None when no window opens within eight days, although a window on any weekday does.
+    Return None if no window opens within eight days, which needs a window without any weekday.
     """
     if not windows or any(window.holds(seconds) for window in windows):
         return seconds
@@ -84,7 +84,7 @@ def opens(windows: Sequence[ChangeWindow], seconds: float) -> float | None:
 
 
 def is_open(texts: Iterable[str], seconds: float) -> bool:
-    """Return whether a change may be made at that moment (Unix time); always True without windows."""
+    """Return whether changes may be made at that time (Unix seconds); always True if no window is set."""
     windows = [parse_window(text) for text in texts]
     return not windows or any(window.holds(seconds) for window in windows)
 

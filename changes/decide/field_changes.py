@@ -1,8 +1,8 @@
-"""From recommendations and the live object to exactly what is written: which field, from what to what. Pure.
+"""From recommendations and the live object to the exact patch: which field, from what to what. Pure.
 
-A change is an RFC 6902 patch that tests everything it rests on: the object's uid, each container's name in its place
-and its resources as they were looked at. It applies whole or not at all, and somebody else's change in between makes it
-fail instead of being overwritten. The same patch notes the change's id on the object, by which it is recognised.
+A change is an RFC 6902 patch that tests everything it depends on: the object's uid, each container's name at its index,
+and the resources that were read. It applies as a whole or not at all, and it fails instead of overwriting a change that
+somebody made in between. The patch also writes the change's id to the object, which identifies the change later.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ RESOURCES: Final[Mapping[str, tuple[str, str]]] = {
 
 
 def address_of(workload: WorkloadRef) -> Address:
-    """Return the API address of the workload. Raises UsageError for a kind whose template cannot be patched."""
+    """Return the API address of the workload; raise UsageError if its kind has no template to patch."""
     if workload.kind not in RESOURCES:
         raise UsageError(f"{workload} cannot be changed: its kind has no template", fix="Change what creates it.")
     version, plural = RESOURCES[workload.kind]
@@ -82,9 +82,9 @@ def address_of(workload: WorkloadRef) -> Address:
 
 
 def planned(live: Json, recommendations: Sequence[Recommendation], change: str) -> Write | None:
-    """The write of one workload; None when the live object already has every value.
+    """Return the write to one workload's template; None if the live object already has every value.
 
-    UsageError when a container is gone, or cannot be changed there.
+    Raise UsageError if a container is gone or cannot be changed.
     """
     workload = recommendations[0].container.workload
     base = "/" + "/".join(TEMPLATE_PATHS[workload.kind])
@@ -125,9 +125,9 @@ def planned(live: Json, recommendations: Sequence[Recommendation], change: str) 
 
 
 def annotated(live: Json, recommendations: Sequence[Recommendation], change: str) -> Write | None:
-    """The write of the annotation by which the webhook sets the values on new pods; None when it is already present.
+    """Return the write of the annotation with which the webhook sets the values on new pods; None if it is there.
 
-    UsageError when a container is gone, or is in no template.
+    Raise UsageError if a container is gone or not in the template.
     """
     workload = recommendations[0].container.workload
     base = "/" + "/".join(TEMPLATE_PATHS[workload.kind])
@@ -163,20 +163,20 @@ def annotated(live: Json, recommendations: Sequence[Recommendation], change: str
 
 
 def given_to_new_pods(writes: Sequence[Write]) -> dict[str, ResourceSwap]:
-    """The values that the annotation among the writes sets on new pods; empty without one."""
+    """Return what the annotation among the writes sets on new pods, by container; empty without an annotation."""
     texts = [write.after.get(ANNOTATED) for write in writes]
     return annotated_swaps(next((text for text in texts if text), None))
 
 
 def quiet(live: Json, kind: str) -> bool:
-    """Return whether the template can change without a running pod being replaced for it."""
+    """Return whether a change of the template replaces no running pod."""
     if kind in ("ReplicaSet", "ReplicationController", "CronJob"):
         return True
     return ((live.get("spec") or {}).get("updateStrategy") or {}).get("type") == "OnDelete"
 
 
 def hpa_writes(recommendations: Sequence[Recommendation], autoscalers: Mapping[str, Json]) -> list[Write]:
-    """Targets that move with the requests, as writes of their autoscalers."""
+    """Return the writes of the autoscaler targets that change with the requests."""
     writes = []
     for solved in autoscaler_targets.moves(list(recommendations)):
         live = autoscalers.get(solved.name)
@@ -192,10 +192,10 @@ def hpa_writes(recommendations: Sequence[Recommendation], autoscalers: Mapping[s
 
 
 def fitted_to(operations: Sequence[Json], read: Callable[[], Json]) -> tuple[Json, ...]:
-    """The operations, in which a map of annotations or labels takes none away that somebody has made since.
+    """Return the operations so that creating a map of annotations or labels keeps what the object has by now.
 
-    They may be hours old. Single keys are set where the object, which `read` returns as it is now, has the map; where
-    it has none, its absence is tested. An object is read only for operations that make a map.
+    Operations may be hours old. If the object that `read` returns has the map, its keys are set one by one; if not, its
+    absence is tested. `read` is called only if an operation creates a map.
     """
     if not any(operation["op"] == "add" and operation["path"] in _MAPS for operation in operations):
         return tuple(operations)
@@ -213,7 +213,7 @@ def fitted_to(operations: Sequence[Json], read: Callable[[], Json]) -> tuple[Jso
 
 
 def inverse(write: Write, live: Json, change: str) -> tuple[Mapping[str, Any], ...]:
-    """Operations that restore the previous values; UsageError when another writer has changed them since."""
+    """Return the operations that restore the previous values; raise UsageError if another writer has changed them."""
     tests: list[Mapping[str, Any]] = []
     sets: list[Mapping[str, Any]] = []
     for pointer, old in write.before.items():
@@ -233,7 +233,7 @@ def inverse(write: Write, live: Json, change: str) -> tuple[Mapping[str, Any], .
 
 
 def carries(live: Json, write: Write, change: str) -> bool:
-    """Return whether the live object has the write: by the change's note, or by its values (a pod has no note)."""
+    """Return whether the live object has the write, by the change's id on it or, as for pods, by its values."""
     noted = ((live.get("metadata") or {}).get("annotations") or {}).get(CHANGE_ANNOTATION)
     return noted == change or holds_values(live, write)
 
@@ -244,7 +244,7 @@ def holds_values(live: Json, write: Write) -> bool:
 
 
 def is_undone(live: Json, write: Write) -> bool:
-    """Return whether every field has the value from before the write again."""
+    """Return whether every field has its value from before the write again."""
     return _has(live, write.before)
 
 
@@ -253,9 +253,9 @@ def _has(live: Json, values: Mapping[str, Any]) -> bool:
 
 
 def same_at(pointer: str, first: Any, second: Any) -> bool:
-    """Return whether two values of a field are the same, amounts of resources however they are written.
+    """Return whether two values of a field are equal, however their quantities are written.
 
-    The API server stores a quantity in a form of its own: "1000000000" comes back as "1G".
+    The API server stores quantities in its own form: "1000000000" comes back as "1G".
     """
     if not pointer.endswith("/resources"):
         return same_value(first, second)
@@ -263,19 +263,19 @@ def same_at(pointer: str, first: Any, second: Any) -> bool:
 
 
 def same_value(first: Any, second: Any) -> bool:
-    """Return whether two values are the same to a template: an empty map and a missing one are."""
+    """Return whether two values mean the same in a template; an empty map equals a missing one."""
     return bool(_plain(first) == _plain(second))
 
 
 def _resources_by_pointer(spec: Json, base: str) -> Iterator[tuple[str, str, Any]]:
-    """Pointer of its resources, name and present resources of each container of a pod spec."""
+    """Yield (pointer of its resources, name, present resources) of each container of a pod spec."""
     for list_name in dict.fromkeys(LISTS.values()):
         for index, container in enumerate(spec.get(list_name) or []):
             yield f"{base}/{list_name}/{index}/resources", str(container.get("name", "")), container.get("resources")
 
 
 def _container(spec: Json, base: str, recommendation: Recommendation) -> tuple[str, Any]:
-    """Pointer and present value of a container's resources."""
+    """Return the pointer and the present value of a container's resources."""
     start = f"{base}/{LISTS[recommendation.role]}/"
     for pointer, name, old in _resources_by_pointer(spec, base):
         if name == recommendation.container.container and pointer.startswith(start):
@@ -288,9 +288,9 @@ def _container(spec: Json, base: str, recommendation: Recommendation) -> tuple[s
 
 
 def on_new_pods(live: Json, kind: str, values: Json = NO_VALUES) -> Iterator[tuple[str, Any]]:
-    """Name and resources of each container of the template, as a new pod gets them: see `swaps_of`.
+    """Yield (name, resources) of each container as a new pod gets them, by the template and the annotation.
 
-    values: one side of a write, by pointer, which stands for what the object has there.
+    `values` is one side of a write, by pointer; it replaces what the object has there.
     """
     path = TEMPLATE_PATHS.get(kind, ())
     swaps = annotated_swaps(values[ANNOTATED]) if ANNOTATED in values else swaps_of(live)
@@ -299,26 +299,26 @@ def on_new_pods(live: Json, kind: str, values: Json = NO_VALUES) -> Iterator[tup
 
 
 def template_containers(live: Json, kind: str) -> dict[str, Json]:
-    """The containers of the template by name."""
+    """Return the template's containers by name."""
     spec = _object_at(live, TEMPLATE_PATHS.get(kind, ()))
     lists = (spec.get(name) or () for name in dict.fromkeys(LISTS.values()))
     return {str(container.get("name", "")): container for of_list in lists for container in of_list}
 
 
 def _resources_after_swap(old: Any, swap: ResourceSwap | None) -> Any:
-    """Resources after what an earlier change set on new pods; as they are where the template has changed since."""
+    """Return resources with what an annotation sets on new pods, unless the template has changed since."""
     if swap is None or not same(swap.before, old):
         return old
     return {**_beside_amounts(old), **swap.after}
 
 
 def _beside_amounts(resources: Any) -> dict[str, Any]:
-    """The parts of a container's resources that are no amounts, such as claims."""
+    """Return the parts of a container's resources that are not amounts, such as claims."""
     return {key: part for key, part in (resources or {}).items() if key not in FIELDS.values()}
 
 
 def moved(old: Any, moves: Mapping[str, Mapping[str, str | None]]) -> dict[str, Any]:
-    """Resources after the moves; None removes a field, and a map without fields goes too."""
+    """Return resources with the moves applied; None removes a field, and a map without fields is removed too."""
     changed = {key: dict(value) if isinstance(value, Mapping) else value for key, value in (old or {}).items()}
     for field, amounts in moves.items():
         field_amounts = dict(changed.get(field) or {})
@@ -334,7 +334,7 @@ def moved(old: Any, moves: Mapping[str, Mapping[str, str | None]]) -> dict[str, 
 def _changing_containers(
     spec: Json, base: str, recommendations: Sequence[Recommendation]
 ) -> Iterator[tuple[Recommendation, str, Any]]:
-    """Containers that change, with pointer and present value of their resources; UsageError for one that cannot."""
+    """Yield the containers that change, with pointer and present resources; raise UsageError if one cannot change."""
     for recommendation in recommendations:
         if why := refusal(recommendation):
             raise UsageError(f"{recommendation.container}: {why}")
@@ -353,7 +353,7 @@ def swaps_of(live: Json) -> dict[str, ResourceSwap]:
 
 
 def annotated_swaps(text: str | None) -> dict[str, ResourceSwap]:
-    """The content of an annotation, by container; empty if it cannot be read, so that it is replaced."""
+    """Return what an annotation's text sets, by container; empty if it is unreadable, so that it gets replaced."""
     try:
         return decode_swaps(text or "{}")
     except UsageError:
@@ -361,7 +361,7 @@ def annotated_swaps(text: str | None) -> dict[str, ResourceSwap]:
 
 
 def _field_operations(before: Json, now: Json) -> Iterator[Mapping[str, Any]]:
-    """Each field from its present value to the new one, None is absent."""
+    """Yield the operation for each field that changes; None means absent."""
     for pointer, new in now.items():
         if new is None and before[pointer] is not None:
             yield {"op": "remove", "path": pointer}
@@ -386,7 +386,7 @@ def _change_note_operations(live: Json, change: str) -> Iterator[Mapping[str, An
 
 
 def _object_at(live: Json, keys: Sequence[str]) -> Json:
-    """Return the object at this path of keys; an empty one where the live object has none."""
+    """Return the object at this path of keys, or an empty one."""
     value: Any = live
     for key in keys:
         value = value.get(key) or {}
@@ -395,7 +395,7 @@ def _object_at(live: Json, keys: Sequence[str]) -> Json:
 
 
 def _plain(value: Any) -> Any:
-    """Empty maps and missing ones are the same to a template."""
+    """Return the value without empty maps, which mean the same as missing ones in a template."""
     if isinstance(value, Mapping):
         cleaned = {key: _plain(inner) for key, inner in value.items()}
         return {key: inner for key, inner in cleaned.items() if inner not in (None, {})} or None
@@ -403,7 +403,7 @@ def _plain(value: Any) -> Any:
 
 
 def pod_labels(live: Json) -> Mapping[str, str]:
-    """Labels of the workload's pods, of its template."""
+    """Return the labels of the workload's pods, from its template."""
     spec = live.get("spec") or {}
     spec = ((spec.get("jobTemplate") or {}).get("spec") or spec) if "jobTemplate" in spec else spec
     labels: Mapping[str, str] = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}

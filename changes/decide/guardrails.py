@@ -1,6 +1,6 @@
-"""What a recommendation has to pass before it may be applied: each rule with pass, warn or fail, and why. Pure.
+"""The guardrails: rules that a recommendation must pass before it is applied; each passes, warns or fails. Pure.
 
-A failed rule stops the change unless a person overrides it by its name; the ledger keeps that. Limits are settings.
+A failed rule stops the change unless a person overrides it by name, which the ledger records. Limits are settings.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ OPERATOR_PATHS: Final = {
 def judge(
     recommendations: Sequence[Recommendation], context: GuardrailContext, settings: GuardrailSettings
 ) -> list[Guardrail]:
-    """Every rule on one workload, in the order in which people read them."""
+    """Return the result of every rule on one workload, in the order for people."""
     moved, live = _changed_values(recommendations), context.live
     kind = recommendations[0].container.workload.kind
     killed = [
@@ -80,9 +80,9 @@ def judge(
         and (v.change or 0) <= 0
         and context.kills[name] > r.end_seconds
     ]
-    why = f"OOM kills since the last scan, and memory is not raised: {', '.join(dict.fromkeys(killed))}"
+    why = f"OOM kills since the last scan, but memory is not raised: {', '.join(dict.fromkeys(killed))}"
     kills_since = [Guardrail("oom", GuardrailOutcome.FAIL, why)] if killed else []
-    put_off = f"{context.put_off}; show it again first" if context.put_off else "nobody has put it off"
+    put_off = f"{context.put_off}; recall it first" if context.put_off else "nobody has hidden it"
     rules = [
         *_recommendation_guardrails(recommendations, moved, settings),
         *kills_since,
@@ -105,7 +105,7 @@ def judge(
 
 
 def judge_recorded(recommendations: Sequence[Recommendation], settings: GuardrailSettings) -> list[Guardrail]:
-    """The rules on one workload that need nothing but its recommendations; the others need the cluster."""
+    """Return the results of the rules that need only the recommendations of one workload, not the cluster."""
     rules = _recommendation_guardrails(recommendations, _changed_values(recommendations), settings)
     return [*rules, _namespace_guardrail(recommendations[0], settings)]
 
@@ -130,13 +130,13 @@ def _recommendation_guardrails(
 def judge_batch(
     workloads: int, moved_millicores: int, requested_millicores: int, settings: GuardrailSettings
 ) -> list[Guardrail]:
-    """Rules on one batch: how many workloads change at once, and which share of all requested CPU moves.
+    """Check a batch: the number of workloads that change at once, and the share of all CPU requests that moves.
 
-    moved_millicores, requested_millicores: sums over all replicas, of the batch and of the cluster's results.
+    `moved_millicores` and `requested_millicores` are sums over all replicas: of the batch, and of the whole cluster.
     """
     share = moved_millicores / requested_millicores if requested_millicores else 0.0
     few, most = workloads <= settings.most_workloads, settings.most_requests_share
-    moves = f"{_percent_beside(most, share)} of all requested CPU moves; at most {percent(most)}"
+    moves = f"{_percent_beside(most, share)} of the cluster's CPU requests move; at most {percent(most)} may"
     return [
         made("batch-size", few, f"{counted(workloads, 'workload')} at once; at most {settings.most_workloads}"),
         made("batch-share", share <= most, moves),
@@ -144,7 +144,7 @@ def judge_batch(
 
 
 def blocking(guardrails: Iterable[Guardrail], overridden: Iterable[str]) -> list[Guardrail]:
-    """Failed rules without an override."""
+    """Return the failed rules that are not overridden."""
     allowed = set(overridden)
     return [rule for rule in guardrails if rule.outcome is GuardrailOutcome.FAIL and rule.rule not in allowed]
 
@@ -170,22 +170,22 @@ def _evidence(moved: Moved, settings: GuardrailSettings) -> Iterator[Guardrail]:
 
 
 def _oom(recommendations: Sequence[Recommendation], moved: Moved) -> Guardrail:
-    """Fails where memory of a killed container moves and is not raised; where it stays, a warning: CPU does no harm."""
+    """Fail if memory of an OOM-killed container changes but is not raised; warn if only its CPU changes."""
     memory = [(r.container, (v.change or 0) > 0) for r, v in moved if v.resource is Resource.MEMORY]
     raised, moving = {container for container, is_rise in memory if is_rise}, {container for container, _ in memory}
     killed = [r for r in recommendations if r.backtest and r.backtest.now_oom_kills and r.container not in raised]
     if not killed:
-        return Guardrail("oom", GuardrailOutcome.PASS, "no OOM kill in the window without more memory now")
+        return Guardrail("oom", GuardrailOutcome.PASS, "no OOM kills in the window, or memory is raised")
     names = ", ".join(f"{r.container.container} ({r.backtest.now_oom_kills})" for r in killed if r.backtest)
     is_moved = any(r.container in moving for r in killed)
     outcome = GuardrailOutcome.FAIL if is_moved else GuardrailOutcome.WARN
-    return Guardrail("oom", outcome, f"OOM kills in the window, and memory is not raised: {names}")
+    return Guardrail("oom", outcome, f"OOM kills in the window, but memory is not raised: {names}")
 
 
 def _memory(moved: Moved) -> Guardrail:
-    """Fails for memory requests and limits below `memory_above_maximum` x the highest working set seen.
+    """Fail for memory requests and limits below `MEMORY_ABOVE_MAXIMUM` x the highest working set seen.
 
-    A value whose highest use is not known passes.
+    A value without a known highest working set passes.
     """
     low = []
     for r, v in moved:
@@ -200,9 +200,9 @@ def _memory(moved: Moved) -> Guardrail:
 
 
 def _heap_flag(moved: Moved, live: Json) -> Guardrail:
-    """Fails for a memory limit that is lowered or set first below the largest heap that the template sets.
+    """Fail if a memory limit is lowered, or newly set, below the largest heap that the template sets.
 
-    Whoever proposed it: other strategies know of no heap, and somebody may have raised the flag since the scan.
+    Not every strategy knows heaps, and somebody may have raised the flag since the scan.
     """
     low = []
     for r, v in moved:
@@ -213,12 +213,12 @@ def _heap_flag(moved: Moved, live: Json) -> Guardrail:
         flag = r.heap.amount_bytes if r.heap and r.heap.change else template_heap_bytes(container)
         if v.amount <= flag:
             amounts = (format_amount(Resource.MEMORY, amount) for amount in (v.amount, flag))
-            low.append("{} {} is not above its largest heap, {}".format(r.container.container, *amounts))
-    return made("memory-heap", not low, "; ".join(low) or "no limit falls below a heap that the template sets")
+            low.append("{} {} is not above its maximum heap of {}".format(r.container.container, *amounts))
+    return made("memory-heap", not low, "; ".join(low) or "no limit is lowered below the maximum heap")
 
 
 def _cut(moved: Moved, resource: Resource, settings: GuardrailSettings) -> Guardrail:
-    """A cut of which this is the first step passes: `steps` has seen to its size."""
+    """Fail if one step cuts a request too far; a value that `steps` has reduced to a first step passes."""
     most, rule = largest_cut(resource, settings), STEP_RULES[resource]
     requests = [
         (r.container.container, now, v.amount, v.clamps, least_step(r, resource, settings))
@@ -249,16 +249,16 @@ def _namespace_guardrail(recommendation: Recommendation, settings: GuardrailSett
 
 
 def gitops_owner(live: Json, settings: GuardrailSettings) -> str:
-    """The label or annotation by which a GitOps tool owns the object; "" when none does."""
+    """Return the label or annotation that shows that a GitOps tool owns the object; "" if there is none."""
     meta = live.get("metadata") or {}
     return gitops_key({**(meta.get("labels") or {}), **(meta.get("annotations") or {})}, settings)
 
 
 def operator_of(live: Json) -> str:
-    """The object by which an operator keeps a workload, and where its containers' amounts stand there; "" without one.
+    """Return the operator's object that owns the workload, and the path of its containers' amounts; "" without one.
 
-    An operator writes the template anew from its own object. Who controls a workload is none of Kubernetes' own
-    controllers, but for a CronJob's Jobs.
+    An operator overwrites the template from its own object. It is the owner if the workload's controller is of none of
+    Kubernetes' own kinds; a CronJob owns its Jobs.
     """
     meta = live.get("metadata") or {}
     owner: Json = next((o for o in meta.get("ownerReferences") or () if o.get("controller")), {})
@@ -271,7 +271,7 @@ def operator_of(live: Json) -> str:
 
 
 def kept_by(live: Json, settings: GuardrailSettings) -> str:
-    """Return what keeps the workload's template, as a clause: a GitOps tool or an operator; "" where nothing does."""
+    """Return, as a clause, the GitOps tool or operator that would overwrite the workload's template; "" without one."""
     if operator := operator_of(live):
         return f"an operator writes its template: change {operator}"
     owner = gitops_owner(live, settings)
@@ -279,14 +279,14 @@ def kept_by(live: Json, settings: GuardrailSettings) -> str:
 
 
 def gitops_key(keys: Collection[str], settings: GuardrailSettings) -> str:
-    """The first key of labels and annotations by which a GitOps tool owns an object; "" without one."""
+    """Return the first of these label and annotation keys by which a GitOps tool owns an object; "" if none does."""
     return next((key for key in settings.managed_by if key in keys), "")
 
 
 def leaves_manifests(method: Method, live: Json, recommendations: Sequence[Recommendation]) -> bool:
-    """Return whether a method writes nothing that a manifest has: only pods, our annotation and label, or a file.
+    """Return whether a method writes no field of a manifest: only pods, cotenant's annotation and label, or files.
 
-    Server-side apply and a three-way merge leave metadata alone that is in no manifest.
+    Server-side apply and a three-way merge do not touch metadata that is in no manifest.
     """
     if method is Method.BUNDLE:
         return True
@@ -302,7 +302,7 @@ def _gitops(recommendations: Sequence[Recommendation], context: GuardrailContext
     if not leaves_manifests(context.method, context.live, recommendations) or (operator and by_bundle):
         end = "; it would undo this" if operator else " and would undo this: write a bundle instead"
         return made(GITOPS, False, f"{keeper}{end}")
-    end = "a bundle goes that way" if by_bundle else "no field of its manifests is written"
+    end = "a bundle is applied through it" if by_bundle else "no field of its manifests is written"
     return made(GITOPS, True, f"{keeper}: {end}")
 
 
@@ -320,7 +320,7 @@ def _disruption(context: GuardrailContext) -> Guardrail:
         return Guardrail("disruption-budget", GuardrailOutcome.PASS, f"no pod is replaced: {context.method.full_name}")
     if context.disruptions is None:
         return Guardrail("disruption-budget", GuardrailOutcome.PASS, "no PodDisruptionBudget")
-    permits = f"its budget permits {counted(context.disruptions, 'eviction')} now"
+    permits = f"its PodDisruptionBudget permits {counted(context.disruptions, 'eviction')} now"
     return made("disruption-budget", context.disruptions >= 1, permits)
 
 
@@ -336,8 +336,8 @@ def _cool_down(
         return Guardrail("cool-down", GuardrailOutcome.PASS, "not changed lately" if lowers else "nothing is lowered")
     hours = (context.seconds - context.changed_seconds) / HOUR_SECONDS
     who = f" by {visible(context.changed_by)}, {moment(context.changed_seconds)}" if context.changed_by else ""
-    apart = f"{settings.cool_down_hours:g} hours between changes that lower something"
-    why = f"changed{who}, {hours:.1f} hours ago; {apart}"
+    wait = f"a change that lowers values waits for {settings.cool_down_hours:g} hours"
+    why = f"changed{who}, {hours:.1f} hours ago; {wait}"
     return made("cool-down", hours >= settings.cool_down_hours, why)
 
 
@@ -353,21 +353,21 @@ def _window(moved: Moved, context: GuardrailContext) -> Guardrail:
 
 
 def takes_second(qos: QosClass) -> bool:
-    """Return whether a workload of this class is changed only when a second person agrees."""
+    """Return whether changes of workloads of this class need a second person."""
     return qos in (QosClass.LSE, QosClass.LSR)
 
 
 def _second(context: GuardrailContext) -> Guardrail:
-    """Return the guardrail about the second person.
+    """Return the result of the rule about a second person.
 
-    With a login the change waits for the second person; without a login no second person can be asked, and a typed
-    name has to do.
+    With a login, the change waits for the second person; without one, only the typed name of a second person is
+    recorded.
     """
     if not takes_second(context.qos):
-        return Guardrail(SECOND_PERSON, GuardrailOutcome.PASS, f"class {context.qos or 'LS'} needs one person")
+        return Guardrail(SECOND_PERSON, GuardrailOutcome.PASS, f"class {context.qos or 'LS'} needs no second person")
     needs = f"class {context.qos} needs a second person"
     if context.logs_in:
-        return Guardrail(SECOND_PERSON, GuardrailOutcome.WARN, f"{needs}: once accepted it waits for an approver")
+        return Guardrail(SECOND_PERSON, GuardrailOutcome.WARN, f"{needs}: once accepted, it waits for the confirmation")
     if context.second_person:
         why = f"approved by {context.second_person}: the name was not verified"
         return Guardrail(SECOND_PERSON, GuardrailOutcome.WARN, why)

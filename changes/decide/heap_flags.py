@@ -1,9 +1,9 @@
-"""Where a pod template sets the largest heap of a runtime, and the texts with another one. Pure.
+"""Find the flag that sets the maximum heap of a runtime in a pod template, and rewrite it. Pure.
 
-A flag stands in the value of an environment variable, or in `command` or `args`. All texts of a container are read as
-one command line and changed alike, so that it does not matter which counts, and a start size beside the largest one
-never ends above it. A container that cannot be read for sure is refused as a whole: a flag with a variable for a size,
-texts with different sizes, options from a ConfigMap or a Secret. What the image sets is not in the template.
+The flag is in the value of an environment variable, in `command` or in `args`. All texts of a container are read as one
+command line and changed alike, so that it does not matter which one counts, and the start size never exceeds the
+maximum. A container is refused as a whole if it is ambiguous: a variable as size, texts with different sizes, options
+from a ConfigMap or a Secret. Flags that the image sets are not in the template.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _OPTIONS: Final = re.compile(r"OPTS|OPTIONS|FLAGS|ARGS|JAVA|JVM|JDK|HEAP", re.AS
 
 
 def flag_texts(container: Json, heap: HeapProposal) -> dict[str, tuple[str, str]]:
-    """Pointer below the container -> text now and with the proposed heap; UsageError where none sets it for sure."""
+    """Return pointer below the container -> (present text, text with the new heap); raise UsageError if ambiguous."""
     runtime, texts = runtime_named(heap.runtime), dict(_texts(container))
     flag = runtime.flag if runtime else "heap"
     sizes = {size for text in texts.values() if (size := runtime.size_in(text))} if runtime else set()
@@ -56,13 +56,13 @@ def flag_texts(container: Json, heap: HeapProposal) -> dict[str, tuple[str, str]
 
 
 def template_heap_bytes(container: Json) -> int:
-    """The largest heap in bytes that any flag in the template names, of whatever runtime; 0 where none does."""
+    """Return the largest heap, in bytes, that a flag of any runtime sets in the template; 0 if there is none."""
     sizes = (runtime.size_in(text) for runtime in runtimes() for _, text in _texts(container))
     return max((size for size in sizes if size), default=0)
 
 
 def is_set(container: Json, heap: HeapProposal) -> bool:
-    """Return whether the template sets the maximum heap size in a way that can be changed."""
+    """Return whether the template sets the maximum heap in a form that can be changed."""
     try:
         flag_texts(container, heap)
     except UsageError:
@@ -71,7 +71,7 @@ def is_set(container: Json, heap: HeapProposal) -> bool:
 
 
 def rebased_heap(container: Json, heap: HeapProposal) -> HeapProposal:
-    """The proposal over what the template says now, which an earlier step may have changed."""
+    """Return the proposal with the present heap of the template, which an earlier step may have changed."""
     runtime = runtime_named(heap.runtime)
     sizes = [runtime.size_in(text) for _, text in _texts(container)] if runtime else []
     now_bytes = max((size for size in sizes if size), default=heap.now_bytes)
@@ -80,7 +80,7 @@ def rebased_heap(container: Json, heap: HeapProposal) -> HeapProposal:
 
 
 def without_heap(recommendation: Recommendation) -> Recommendation:
-    """Return the recommendation without its heap and without the memory changes that are valid only with the heap."""
+    """Return the recommendation without its heap and without memory changes that need the new heap."""
     if recommendation.heap is None:
         return recommendation
     values = tuple(v for v in recommendation.values if v.resource is not Resource.MEMORY or not v.changes_template)

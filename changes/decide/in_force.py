@@ -1,8 +1,8 @@
-"""Whether the cluster still has what a change wrote, and who wrote something else. Pure.
+"""Find whether the cluster still has what a change wrote, and who has overwritten it. Pure.
 
-What a change frees counts while its values are there: a GitOps tool, `kubectl rollout undo`, a chart's upgrade or a
-restored etcd may replace them at any time. A container is found by the name that the write tested, so that another one
-before it in the list makes no difference.
+A change's savings count while its values are in the cluster: a GitOps tool, `kubectl rollout undo`, a chart's upgrade
+or a restored etcd may replace them at any time. A container is found by the name that the write tested, so that its
+index in the list does not matter.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _CONTAINER: Final = re.compile(r"(?P<list>.*/(?:c|initC)ontainers)/(?P<place>\d+
 
 @dataclass(frozen=True, slots=True)
 class _WrittenField:
-    """One value that a write changed. label: as people read it; read: gives the value of a live object."""
+    """One value that a write changed. `label` names it for people; `read` returns its value in a live object."""
 
     key: FieldKey
     label: str
@@ -47,24 +47,24 @@ class _WrittenField:
     read: Callable[[Json], Any]
 
     def difference(self, live: Json) -> str:
-        """Return the value of now beside the written one, as text; "" where it is the same."""
+        """Return the present value beside the written one, as text; "" if they are equal."""
         present = self.read(live)
         if _same(self.label, present, self.written):
             return ""
         shown = ["not set" if value is None else str(value) for value in (present, self.written)]
-        return f"{self.label} is {shown[0]}, and {shown[1]} was written"
+        return f"{self.label} is now {shown[0]}, but {shown[1]} was written"
 
 
 def object_writes(changes: Iterable[Change]) -> list[Write]:
-    """The writes whose objects stay: all but those of pods, which come and go."""
+    """Return the writes to lasting objects: all except those to pods."""
     return [write for change in changes for write in change.writes if write.subresource != RESIZE]
 
 
 def rewritten_fields(statuses: Iterable[ChangeStatus]) -> dict[str, frozenset[FieldKey]]:
-    """Fields that a later effective change has written again, by the id of the earlier effective change.
+    """Return, by id of an effective change, the fields that a later effective change has written again.
 
-    statuses: in the order in which they were accepted. A write names a container's resources whole; the fields are
-    the amounts that it changed.
+    `statuses` are in the order of acceptance. A write contains a container's whole resources; only the amounts that it
+    changed count as fields.
     """
     later: set[FieldKey] = set()
     rewritten: dict[str, frozenset[FieldKey]] = {}
@@ -80,9 +80,10 @@ def rewritten_fields(statuses: Iterable[ChangeStatus]) -> dict[str, frozenset[Fi
 def describe_loss(
     change: Change, live: Live, since_seconds: float, rewritten: Collection[FieldKey] = frozenset()
 ) -> str:
-    """Return what the cluster no longer has of a change, and who changed it, as text; "" while it has all of it.
+    """Return, as text, which value of a change the cluster has lost, and who changed it; "" if it has all of them.
 
-    since_seconds: when it was written (Unix time); rewritten: fields that a later change of ours has written.
+    The change was written at `since_seconds` (Unix time); `rewritten` fields were written by a later change of
+    cotenant.
     """
     kind = change.kind
     for write in object_writes([change]):
@@ -100,13 +101,13 @@ def describe_loss(
 
 
 def describe_difference(kind: str, write: Write, live: Json, rewritten: Collection[FieldKey] = frozenset()) -> str:
-    """Return the first value of a write that its object no longer has, beside the present one; "" while it has all."""
+    """Return, as text, the first value of a write that its object has lost, and the present one; "" if it has all."""
     counting = (field for field in _written_fields(kind, write) if field.key not in rewritten)
     return next(filter(None, (field.difference(live) for field in counting)), "")
 
 
 def _written_fields(kind: str, write: Write) -> Iterator[_WrittenField]:
-    """Every value that a write changed, one by one."""
+    """Yield every value that a write changed."""
     for pointer, written in write.after.items():
         before, match = write.before.get(pointer), _CONTAINER.fullmatch(pointer)
         if pointer == ANNOTATED:
@@ -128,7 +129,7 @@ def _written_fields(kind: str, write: Write) -> Iterator[_WrittenField]:
 
 
 def container_moves(change: Change) -> Iterator[tuple[str, str, str, Any, Any]]:
-    """(container, side, resource, amount before, amount after) of each amount that a change moved, also of pods."""
+    """Yield (container, side, resource, amount before, after) of each amount that a change moved, also of pods."""
     for write in change.writes:
         for pointer, written in write.after.items():
             before, match = write.before.get(pointer), _CONTAINER.fullmatch(pointer)
@@ -147,7 +148,7 @@ def container_moves(change: Change) -> Iterator[tuple[str, str, str, Any, Any]]:
 
 
 def _moved_amounts(name: str, before: Json, written: Json) -> Iterator[tuple[str, str, str, Any, Any]]:
-    """The amounts of a container that differ from those before; what others add beside them is theirs."""
+    """Yield a container's amounts that the write changed, not those that others have added."""
     for side in ("requests", "limits"):
         old, new = before.get(side) or {}, written.get(side) or {}
         for resource in dict.fromkeys((*new, *old)):
@@ -156,7 +157,7 @@ def _moved_amounts(name: str, before: Json, written: Json) -> Iterator[tuple[str
 
 
 def _resource_fields(kind: str, write: Write, name: str, before: Json, written: Json) -> Iterator[_WrittenField]:
-    """The amounts of a container that the write moved, each read from an object as new pods get it."""
+    """Yield a container's amounts that the write changed, with readers of what a new pod gets."""
     for _, side, resource, _, new in _moved_amounts(name, before, written):
         read = partial(_amount_of, kind=kind, name=name, side=side, resource=resource)
         yield _WrittenField(_key(write, f"{name}/{side}/{resource}"), f"{name} {side}.{resource}", new, read)
@@ -167,7 +168,7 @@ def _key(write: Write, place: str) -> FieldKey:
 
 
 def _same(label: str, present: Any, written: Any) -> bool:
-    """Return whether two values are the same however they are written: 0.8 and 800m, absent and empty."""
+    """Return whether two values are equal in any notation: 0.8 equals 800m, absent equals empty."""
     side, _, resource = label.rpartition(" ")[2].partition(".")
     if side in ("requests", "limits") and present is not None and written is not None:
         return same({side: {resource: present}}, {side: {resource: written}})
@@ -175,26 +176,26 @@ def _same(label: str, present: Any, written: Any) -> bool:
 
 
 def _amount_of(live: Json, kind: str, name: str, side: str, resource: str) -> Any:
-    """Return what a new pod gets, by the template or by the annotation beside it; None where it gets nothing."""
+    """Return the amount that a new pod gets, by the template or the annotation; None if it gets none."""
     resources = dict(on_new_pods(live, kind)).get(name) or {}
     return (resources.get(side) or {}).get(resource)
 
 
 def _text_of(live: Json, kind: str, name: str, written: Any, rest: str) -> Any:
-    """The written text where the container has it anywhere, else what is in its place now."""
+    """Return the written text if it is anywhere in the container, else the text that is in its place now."""
     container = template_containers(live, kind).get(name, {})
     return written if written in _texts(container) else value_at_pointer(container, rest)
 
 
 def _container_name(write: Write, match: re.Match[str]) -> str:
-    """Return the name that a write tested in a container's place."""
+    """Return the container name that a write tested at a pointer."""
     tested = f"{match['list']}/{match['place']}/name"
     tests = (operation for operation in write.operations if operation["op"] == "test")
     return next((str(operation["value"]) for operation in tests if operation["path"] == tested), match["place"])
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Every text in a container."""
+    """Yield every text in a container."""
     if isinstance(value, Mapping):
         for inner in value.values():
             yield from _texts(inner)
@@ -206,10 +207,10 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def latest_writer(live: Json, kind: str, since_seconds: float = 0.0) -> str:
-    """Return the last foreign field manager that wrote the object since then; "" when none is recorded.
+    """Return the field manager, other than cotenant's, that wrote the object last since then; "" if none is recorded.
 
-    Of a workload, only who owns resources of containers counts. since_seconds: Unix time of our write, which counts
-    where the API server has recorded none of ours.
+    For a workload, only managers that own container resources count. `since_seconds` (Unix time of our write) is used
+    if the API server has recorded no write of ours.
     """
     ours = max((_time(entry) for entry in _entries(live) if is_own_writer(entry)), default=moment(since_seconds))
     newer = [entry for entry in writers_of(live, kind) if not is_own_writer(entry) and _time(entry) >= ours]
@@ -217,12 +218,12 @@ def latest_writer(live: Json, kind: str, since_seconds: float = 0.0) -> str:
 
 
 def writers_of(live: Json, kind: str) -> list[Json]:
-    """Entries of managedFields that own resources of the template's containers; of other objects, of the spec."""
+    """Return the managedFields entries that own resources of the template's containers, or the spec of other kinds."""
     return [entry for entry in _entries(live) if _owns(entry.get("fieldsV1") or {}, kind)]
 
 
 def is_own_writer(entry: Json) -> bool:
-    """Return whether an entry of managedFields is one of our own programs'."""
+    """Return whether a managedFields entry is of a cotenant program."""
     return str(entry.get("manager", "")).startswith(OWN_MANAGERS)
 
 
@@ -231,7 +232,7 @@ def _entries(live: Json) -> Sequence[Json]:
 
 
 def _time(entry: Json) -> str:
-    """Return the time of an entry, in UTC and whole seconds, so that texts order as times do."""
+    """Return an entry's time (UTC, whole seconds) as a text that sorts like the time."""
     return str(entry.get("time") or "")
 
 

@@ -1,8 +1,9 @@
-"""Running pods resized in place: which, whether they may be, exactly what is written, and what the node answered. Pure.
+"""Resizing running pods in place: which pods, whether it is possible, the exact writes, the node's answer. Pure.
 
-A resize goes through `pods/resize` and tests the pod's uid, the container's name and its resources as they were looked
-at. The API server only takes the wish down; the node says by the pod's conditions whether it can (PodResizePending with
-Deferred or Infeasible), is at it (PodResizeInProgress), or is done: then the container's status has the new amounts.
+A resize goes through `pods/resize` and tests the pod's uid, the container's name and the resources that were read. The
+API server only stores the request. The node reports by pod conditions that it cannot do it now or ever
+(PodResizePending with Deferred or Infeasible) or is doing it (PodResizeInProgress); when it is done, the container's
+status has the new amounts.
 
 Source: Kubernetes documentation, "Resize CPU and Memory Resources assigned to Containers", 1.33 to 1.35.
 """
@@ -71,18 +72,18 @@ class Resized:
 
 
 def live_workload_pods(pods: Iterable[Json], workload: WorkloadRef, uid: str) -> list[Json]:
-    """Pods of the workload that run or start on a node, by name; those that end or wait for a node are left out."""
+    """Return the workload's pods on nodes, sorted by name, without pods that are ending or not scheduled yet."""
     live_pods = [pod for pod in workload_pods(pods, workload, uid) if _lives(pod)]
     return sorted(live_pods, key=lambda pod: str(pod["metadata"]["name"]))
 
 
 def workload_pods(pods: Iterable[Json], workload: WorkloadRef, uid: str) -> list[Json]:
-    """Pods that the workload's controller has made, of whichever template, also those that have ended."""
+    """Return the pods that the workload's controller created, of any template, including those that have ended."""
     return [pod for pod in pods if _is_owned(pod, workload, uid)]
 
 
 def refusal(workload: WorkloadRef, pods: Sequence[Json], recommendations: Sequence[Recommendation]) -> str:
-    """Why these pods cannot be resized while they run; "" when they can."""
+    """Return why these running pods cannot be resized; "" if they can."""
     if workload.kind not in RESIZABLE:
         return f"pods of a {workload.kind} end on their own; the next ones get the new values"
     for recommendation in recommendations:
@@ -98,9 +99,9 @@ def refusal(workload: WorkloadRef, pods: Sequence[Json], recommendations: Sequen
 
 
 def pod_writes(pods: Sequence[Json], recommendations: Sequence[Recommendation]) -> list[Write]:
-    """One write of its subresource `resize` per pod that does not have the amounts already.
+    """Return one write to the subresource `resize` for each pod that does not have the amounts yet.
 
-    Tests of uid, container names and old values make the server refuse it when the pod changed since it was read.
+    The API server refuses a write if the pod changed since it was read: uid, container names and old values are tested.
     """
     writes = []
     for pod in pods:
@@ -126,7 +127,7 @@ def pod_writes(pods: Sequence[Json], recommendations: Sequence[Recommendation]) 
 
 
 def new_pod_writes(pods: Iterable[Json], change: str, swaps: Mapping[str, ResourceSwap]) -> list[Write]:
-    """Return what the webhook gave to pods created under a change, as if it had been written to each of them."""
+    """Return what the webhook set on pods created under a change, in the form of a write to each of them."""
     writes = []
     for pod in pods:
         meta = pod["metadata"]
@@ -148,7 +149,7 @@ def new_pod_writes(pods: Iterable[Json], change: str, swaps: Mapping[str, Resour
 
 
 def answer(pod: Json, write: Write) -> Resized:
-    """Return the outcome of the node's resize so far, from the present pod."""
+    """Return the outcome of a resize so far, from the present pod."""
     name = write.address.name
     generation = int(pod["metadata"].get("generation") or 0)
     conditions = {}  # about the pod's current generation, as all are that an older server reports without one
@@ -167,10 +168,10 @@ def answer(pod: Json, write: Write) -> Resized:
 
 
 def summarize_resize_answers(answers: Sequence[Resized], final: bool = False) -> tuple[str, str]:
-    """(reason to roll back, or ""; further notes).
+    """Return (reason to roll back, "" if there is none; further notes).
 
-    A node that has put a resize off carries it out once something on it ends or gives way, such as capacity that is
-    reserved for this very pod. final: nobody looks again, so that what is put off counts as refused.
+    A node carries out a deferred resize when capacity becomes available, such as capacity reserved for this pod. If
+    `final`, nobody will check again, and a deferred resize counts as refused.
     """
     refusals = {ResizeOutcome.INFEASIBLE, *([ResizeOutcome.DEFERRED] if final else ())}
     bad = [answer for answer in answers if answer.answer in refusals]
@@ -181,7 +182,7 @@ def summarize_resize_answers(answers: Sequence[Resized], final: bool = False) ->
     if not late:
         return "", f"{counted(len(answers), 'pod')} resized in place"
     of = f"of {counted(len(answers), 'pod')}"
-    silent = agree(len(late), f"{of} does not have it yet", f"{of} do not have it yet")
+    silent = agree(len(late), f"{of} is not resized yet", f"{of} are not resized yet")
     put_off = next((a.words for a in late if a.answer is ResizeOutcome.DEFERRED), None)
     why = "" if put_off is None else f" ({ResizeOutcome.DEFERRED}{f': {put_off}' if put_off else ''})"
     return "", f"{silent}{why}: `cotenant recs verify` checks again"
@@ -207,7 +208,7 @@ def _lives(pod: Json) -> bool:
 
 
 def _against(pod: Json, recommendations: Sequence[Recommendation]) -> str:
-    """Why a running pod cannot be resized, or "": CPUs of its own, a restart policy, or another QoS class.
+    """Return why a running pod cannot be resized, or "": exclusive CPUs, a restart policy, or another QoS class.
 
     The API server refuses a resize that changes the QoS class.
     """
@@ -234,7 +235,7 @@ def _against(pod: Json, recommendations: Sequence[Recommendation]) -> str:
 
 
 def _moves(pod: Json, recommendations: Sequence[Recommendation]) -> Iterator[tuple[str, int, dict[str, Any]]]:
-    """(list, place, resources afterwards) of each container that moves."""
+    """Yield (list name, index, new resources) of each container that changes."""
     for recommendation in recommendations:
         list_name = LISTS.get(recommendation.role, "containers")
         for index, container in enumerate(pod["spec"].get(list_name) or ()):

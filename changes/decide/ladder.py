@@ -1,7 +1,7 @@
-"""When the next step of an accepted ladder may be taken, what it writes, and what ends the ladder. Pure.
+"""Decide when the next step of an accepted ladder may be applied, what it writes, and what ends the ladder. Pure.
 
-A step never goes below what was approved and never below what is recommended now. It follows the verdict of a whole day
-on the step before; what nobody can say keeps it waiting, and what somebody else has done ends it.
+A step never goes below the approved amount or the present recommendation. It follows a verdict on a whole day of the
+step before. Missing information makes it wait; a change by somebody else ends the ladder.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _OVER: Final = {
 
 
 class LadderVerdict(StrEnum):
-    """The decision on a ladder at one time."""
+    """The decision about a ladder's next step."""
 
     TAKE = "take"
     """The next step may be taken now."""
@@ -56,7 +56,7 @@ class LadderVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LadderDecision:
-    """A verdict with its reason, in a code of docs/reasons.md and in words."""
+    """A verdict with its reason, as a code of docs/reasons.md and as text."""
 
     verdict: LadderVerdict
     reason: Reason = Reason.OK
@@ -64,19 +64,19 @@ class LadderDecision:
 
 
 def wait(reason: Reason, words: str) -> LadderDecision:
-    """The next step is not taken now."""
+    """Return the decision that the next step has to wait."""
     return LadderDecision(LadderVerdict.WAIT, reason, words)
 
 
 def stop(reason: Reason, words: str) -> LadderDecision:
-    """No further step is taken."""
+    """Return the decision that no further step is applied."""
     return LadderDecision(LadderVerdict.STOP, reason, words)
 
 
 def why_no_ladder(recommendations: Sequence[Recommendation], steps: Sequence[NextStep], takes_two: bool) -> str:
-    """Why a workload's later steps cannot be accepted with the first one, in words; "" when they can."""
+    """Return why a workload's later steps cannot be accepted with the first one; "" if they can."""
     if not steps:
-        return "it is done in one step"
+        return "the cut takes a single step"
     if takes_two:
         return "its class needs a second person for each step"
     values = (value for recommendation in recommendations for value in recommendation.values if value.changes_template)
@@ -88,7 +88,7 @@ def _follows_autoscaler(value: Value) -> bool:
 
 
 def planned_ladder(ladder: Ladder, whole: Sequence[Recommendation]) -> Ladder:
-    """The ladder with what `whole`, the recommendations over the values of now, come to in the end."""
+    """Return the ladder with the final amounts of `whole`, the complete recommendations rebased on present values."""
     changing = ((r.container.container, value) for r in whole for value in r.values if value.changes_template)
     targets = tuple(LadderTarget(name, value.resource, value.field, value.then) for name, value in changing)
     heaps = {r.container.container: r.heap.amount_bytes for r in whole if r.heap}
@@ -96,10 +96,10 @@ def planned_ladder(ladder: Ladder, whole: Sequence[Recommendation]) -> Ladder:
 
 
 def judge_history(status: LadderStatus, statuses: Sequence[ChangeStatus], pace: Pace) -> LadderDecision:
-    """Judge what the ledger says of the steps that were taken, and of other changes of the workload since."""
+    """Decide by the ledger: the ladder's applied steps, and other changes of the workload since the last one."""
     taken = steps_taken(status.ladder, statuses)
     if not taken:
-        return stop(Reason.LADDER_STEP_ENDED, "the ledger has no change of it")
+        return stop(Reason.LADDER_STEP_ENDED, "the ledger has no change of this ladder")
     for number, batch in enumerate(taken, 1):
         for step in batch:
             if step.state in _OVER or step.rollback_refused:
@@ -126,9 +126,9 @@ def judge_history(status: LadderStatus, statuses: Sequence[ChangeStatus], pace: 
 
 
 def judge_objects(last: Sequence[ChangeStatus], live: Live) -> LadderDecision:
-    """Judge whether the objects still have what the last step wrote.
+    """Decide by whether the objects still have what the last step wrote.
 
-    What an annotation gives to new pods counts no more once the template has changed beside it.
+    An annotation for new pods no longer counts once the template has changed.
     """
     rewritten = rewritten_fields(last)
     losses = (describe_loss(s.change, live, s.begun_seconds, rewritten.get(s.change.id, ())) for s in last)
@@ -137,7 +137,7 @@ def judge_objects(last: Sequence[ChangeStatus], live: Live) -> LadderDecision:
 
 
 def judge_results(ladder: Ladder, last: Sequence[ChangeStatus], fresh: Sequence[Recommendation]) -> LadderDecision:
-    """Judge whether the recommendations rest on history from after the last step, and on no autoscaler's target."""
+    """Decide by whether the recommendations are newer than the last step and independent of an autoscaler's target."""
     if not fresh:
         return wait(Reason.LADDER_RESULTS_OLD, "nothing is recommended for the workload now")
     begun = max(status.changed_seconds for status in last)
@@ -151,10 +151,10 @@ def judge_results(ladder: Ladder, last: Sequence[ChangeStatus], fresh: Sequence[
 def judge_turn(
     statuses: Sequence[ChangeStatus], moved_millicores: int, requested_millicores: int, settings: GuardrailSettings
 ) -> LadderDecision:
-    """Judge whether a step may be taken beside those that soak: all of them are one batch to the guardrails.
+    """Decide whether a step may be applied beside ladder steps that soak: for the guardrails they are one batch.
 
-    moved_millicores: CPU requests that it moves, over all pods; requested_millicores: of the whole cluster, 0 = not
-    known, so that the share is not judged.
+    `moved_millicores` are the CPU requests that the step moves over all pods, `requested_millicores` those of the
+    cluster; 0 means unknown, and the share is not checked.
     """
     soaking = [
         status
@@ -173,10 +173,7 @@ def judge_turn(
 
 
 def within_approval(ladder: Ladder, fresh: Sequence[Recommendation]) -> list[Recommendation]:
-    """The approved amounts in the place of the recommended ones: what was not approved is left out.
-
-    A heap without an approved size is left out too.
-    """
+    """Return the recommendations with the approved amounts, without fields and heaps that were not approved."""
     targets = {(t.container, t.resource, t.field): t.amount for t in ladder.targets}
 
     def limit(name: str, value: Value) -> Value | None:
@@ -197,7 +194,7 @@ def within_approval(ladder: Ladder, fresh: Sequence[Recommendation]) -> list[Rec
 
 
 def judge_step(ladder: Ladder, step: Sequence[Recommendation], fresh: Sequence[Recommendation]) -> LadderDecision:
-    """Judge the next step against what is recommended now, field by field. step: over the values of now."""
+    """Decide by comparing the next step with the present recommendation, field by field; `step` has present values."""
     by_container = {recommendation.container.container: recommendation for recommendation in fresh}
     stated = {(r.container.container, value.resource, value.field) for r in step for value in r.values}
     for target in ladder.targets:
@@ -219,7 +216,7 @@ def judge_step(ladder: Ladder, step: Sequence[Recommendation], fresh: Sequence[R
 
 
 def _judge_value(name: str, value: Value, recommended: Recommendation) -> LadderDecision | None:
-    """Why a field may not be written now; None when it may."""
+    """Return the decision against writing a field now; None if it may be written."""
     field = f"{name} {value.resource} {value.field}"
     now = recommended.value(value.resource, value.field)
     if now is None or now.action is Action.WITHHELD:
@@ -232,12 +229,12 @@ def _judge_value(name: str, value: Value, recommended: Recommendation) -> Ladder
     if now.then is None or now.then > value.then:
         least = "to remove it" if now.then is None else format_amount(value.resource, now.then)
         step = format_amount(value.resource, value.then)
-        return stop(Reason.LADDER_RECOMMENDATION_ROSE, f"{field}: recommended now is {least}, the step is {step}")
+        return stop(Reason.LADDER_RECOMMENDATION_ROSE, f"{field}: the recommendation is now {least}, the step {step}")
     return None
 
 
 def moves_of(recommendations: Sequence[Recommendation], seconds: float) -> tuple[NextStep, ...]:
-    """The requests that recommendations change, as one step at a time."""
+    """Return the request changes of the recommendations as steps at one time (Unix seconds)."""
     return tuple(
         NextStep(seconds, recommendation.container.container, value.resource, value.now, value.then)
         for recommendation in recommendations
@@ -247,7 +244,7 @@ def moves_of(recommendations: Sequence[Recommendation], seconds: float) -> tuple
 
 
 def ladder_progress(status: LadderStatus, statuses: Sequence[ChangeStatus], pace: Pace) -> LadderProgress:
-    """A ladder with every step, from what the ledger says."""
+    """Return a ladder with the state of every step, from the ledger alone."""
     own = [step for step in statuses if step.change.ladder == status.ladder.id]
     kept = {step.change.id: step.state is ChangeState.VERIFIED and is_verified_again(step, pace) for step in own}
     found = tuple(rungs(status, own, kept))

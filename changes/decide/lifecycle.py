@@ -1,8 +1,8 @@
-"""What is due for accepted changes at a moment: settle, judge, resume, cancel, take back. Pure.
+"""Decide which steps are due for accepted changes: settle, verify, resume, cancel, roll back. Pure.
 
-A batch with a canary: its first wave is applied, soaks and is judged; without harm the rest is resumed, else all of the
-first wave is taken back and the rest cancelled. Every step is an event in the ledger, so that the next process
-continues from there, whatever ended the one before.
+A batch with a canary applies its first wave, lets it soak and verifies it. Without harm the rest is resumed; otherwise
+the first wave is rolled back and the rest cancelled. Every step is an event in the ledger, so that another process can
+continue if one ends.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cotenant.changes.model.change import ChangeState, ChangeStatus
 
 
 class Due(StrEnum):
-    """The kind of step that is due for a change."""
+    """What is due for a change."""
 
     SETTLE = "settle"
     """Find out what became of it."""
@@ -29,7 +29,7 @@ class Due(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DueStep:
-    """A change, what is due, and why."""
+    """A change with the step that is due for it, and why."""
 
     due: Due
     status: ChangeStatus
@@ -38,11 +38,10 @@ class DueStep:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """The times after which steps on changes are due, and the steps that are allowed.
+    """When steps on changes are due, and which steps are allowed.
 
-    soak_seconds, verify_seconds: ages at which a change is verified for the first and the second time; auto_rollback:
-    roll harmful changes back; may_change: a change window is open; confirm_seconds: how long a change waits for a
-    second person.
+    A change is verified at the ages `soak_seconds` and `verify_seconds`. `auto_rollback`: roll harmful changes back;
+    `may_change`: a change window is open; `confirm_seconds`: the longest wait for a second person.
     """
 
     soak_seconds: float
@@ -54,7 +53,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Regressed:
-    """The Recommendation's condition Regressed: status, reason (one word) and message."""
+    """The condition Regressed of a Recommendation: status, reason (one word) and message."""
 
     true: bool
     reason: str
@@ -80,17 +79,17 @@ _NOT_BEGUN: Final = (ChangeState.WAITING, ChangeState.CANCELLED, ChangeState.AWA
 
 
 def of_anybody(_status: ChangeStatus) -> bool:
-    """Return True: the default of `due`, which leaves no change to others."""
+    """Return True: the default of `due`, which selects every change."""
     return True
 
 
 def due(
     statuses: Iterable[ChangeStatus], now_seconds: float, pace: Pace, mine: Callable[[ChangeStatus], bool] = of_anybody
 ) -> list[DueStep]:
-    """The steps that are due now, at most one per change; empty when none is.
+    """Return the steps that are due now, at most one per change.
 
-    mine: the changes whose steps the caller takes. What others take counts for them all the same: the rest of a batch
-    waits for all of it that went before.
+    `mine` selects the changes whose steps are returned. Other changes still count: the rest of a batch waits for all
+    changes that went before.
     """
     step_by_change: dict[str, DueStep] = {}
     batches: dict[str, list[ChangeStatus]] = defaultdict(list)
@@ -126,9 +125,9 @@ def due(
 
 
 def regressed_condition(status: ChangeStatus) -> Regressed | None:
-    """The condition after the last step; None where that step does not measure harm: the previous condition stays.
+    """Return the condition by the change's last verdict; None if its state is no verdict: the old condition stays.
 
-    What was taken back stays marked: the same recommendation would do the same harm again.
+    It stays true after a rollback, because the same recommendation would do the same harm again.
     """
     what = f"change {status.change.id}: {status.words}"
     if status.state is ChangeState.REGRESSED:
@@ -139,13 +138,13 @@ def regressed_condition(status: ChangeStatus) -> Regressed | None:
 
 
 def why_not_confirm(status: ChangeStatus, name: str, now_seconds: float, pace: Pace) -> str:
-    """Why this person cannot be the second one of a change now, in words; "" when they can."""
+    """Return why this person cannot confirm a change as its second person now; "" if they can."""
     if status.state is not ChangeState.AWAITING:
-        return f"it is {status.state}: it does not wait for a second person"
+        return f"the change does not wait for a second person: it is {status.state}"
     if same_person(status.change.actor, name):
         return f"{name or 'nobody'} cannot be the second person for a change that {status.change.actor} has accepted"
     if _is_confirmation_expired(status, now_seconds, pace):
-        return f"it has waited for more than {pace.confirm_seconds / 3600:g} hours"
+        return f"the change has waited for more than {pace.confirm_seconds / 3600:g} hours"
     if not pace.may_change and not status.change.guardrails.get("change-window", "").startswith("overridden"):
         return "no change window is open"
     return ""
@@ -154,7 +153,7 @@ def why_not_confirm(status: ChangeStatus, name: str, now_seconds: float, pace: P
 def same_person(name: str, other: str) -> bool:
     """Return whether two names may be of one person, ignoring case and a cluster's prefix such as `oidc:`.
 
-    The name "" may be that of any person.
+    The name "" may be of any person.
     """
     first, second = sorted((name.casefold(), other.casefold()), key=len)
     return not first or first == second or second.endswith((f":{first}", f"#{first}"))
@@ -168,10 +167,10 @@ def is_verified_again(status: ChangeStatus, pace: Pace) -> bool:
 def due_rechecks(
     statuses: Iterable[ChangeStatus], now_seconds: float, pace: Pace, last_seconds: Mapping[str, float]
 ) -> list[ChangeStatus]:
-    """Changes with their last verdict whose values are to be compared with the cluster's again, the longest ago first.
+    """Return finally verified changes whose values are due to be compared with the cluster's again, oldest check first.
 
-    The last verdict is that at the second age, harm, or none any more since a rollback was refused.
-    last_seconds: when each was compared, by its id; one that never was since this process began comes first.
+    A change is final after its second verification, after harm, or after a refused rollback. `last_seconds`: when each
+    was compared last, by id; changes that this process has not compared yet come first.
     """
     final = (s for s in statuses if s.state.in_force and not _ages(s, pace))
     overdue = [s for s in final if last_seconds.get(s.change.id, 0.0) + RECHECK_SECONDS <= now_seconds]
@@ -183,9 +182,9 @@ def _is_confirmation_expired(status: ChangeStatus, now_seconds: float, pace: Pac
 
 
 def _canary(batch: Sequence[ChangeStatus], pace: Pace) -> Iterator[DueStep]:
-    """Yield the steps that are due for the waiting changes of a batch and for the changes that went before them.
+    """Yield the steps due for a batch's waiting changes and for the changes that went before them.
 
-    In a batch that is only paced harm ends the rest, and what was refused holds nothing up; a canary speaks for all.
+    In a batch that is only paced, harm cancels the rest and a refused change delays nothing; a canary decides for all.
     """
     if not any(status.change.wave for status in batch) or not all(status.state.settled for status in batch):
         return
@@ -210,12 +209,12 @@ def _canary(batch: Sequence[ChangeStatus], pace: Pace) -> Iterator[DueStep]:
         following = min(status.change.wave for status in waiting)
         before = [status for status in batch if status.change.wave < following]
         if all(s.state is ChangeState.VERIFIED or (s.change.paced and s.state in _ENDED) for s in before):
-            why = f"{len(before)} went first and did no harm in their soak time"
+            why = f"{len(before)} of the batch went first and did no harm in the soak time"
             yield from (DueStep(Due.RESUME, status, why) for status in waiting if status.change.wave == following)
 
 
 def _ages(status: ChangeStatus, pace: Pace) -> tuple[float, ...]:
-    """Ages at which the change is still to be judged."""
+    """Return the ages in seconds at which the change is still to be verified."""
     if status.rollback_refused:
         return ()
     if status.state is ChangeState.APPLIED:

@@ -1,4 +1,4 @@
-"""By which method a change can reach the pods, which one we would take, and what each of them writes. Pure."""
+"""The methods by which a change can reach the pods: which are possible, which to suggest, what each writes. Pure."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Json = Mapping[str, Any]
 class MethodContext:
     """The input of the methods: one workload, its pods, and what the cluster supports.
 
-    pods: those that run; resizes: whether the server has `pods/resize`; webhook: why new pods would not get annotated
-    values, "" when they would; gitops: what shows that a GitOps tool owns it, "" when nothing does. operator: the
-    object from which an operator writes its template, "" without one.
+    `pods` are the running ones. `resizes`: the API server has `pods/resize`. `webhook`: why new pods would not get
+    annotated values, "" if they would. `gitops`: the key that shows a GitOps tool as owner, `operator`: the object from
+    which an operator writes the template; "" without one.
     """
 
     live: Json
@@ -36,17 +36,17 @@ class MethodContext:
 
     @property
     def kind(self) -> str:
-        """The kind of the workload."""
+        """The workload's kind."""
         return self.recommendations[0].container.workload.kind
 
     @property
     def quiet(self) -> bool:
-        """True if the workload's template can change without a running pod being replaced for it."""
+        """True if a change of the workload's template replaces no running pod."""
         return quiet(self.live, self.kind)
 
 
 def impossible(subject: MethodContext) -> dict[Method, str]:
-    """Methods that cannot be had, each with why."""
+    """Return the methods that are not possible, each with the reason."""
     reasons: dict[Method, str] = {}
     if subject.operator:
         why = f"an operator overwrites its template: change {subject.operator}"
@@ -68,9 +68,9 @@ def impossible(subject: MethodContext) -> dict[Method, str]:
 
 
 def suggest_method(subject: MethodContext, cannot: Collection[Method]) -> Method:
-    """A bundle where a GitOps tool would undo the rest, in place where it can be had, else the template.
+    """Return a bundle if a GitOps tool would undo other methods, else in-place if possible, else the template.
 
-    cannot: the methods that are `impossible`.
+    `cannot` are the methods that are `impossible`.
     """
     if subject.operator:
         return next((m for m in (Method.IN_PLACE, Method.ANNOTATE) if m not in cannot), Method.ANNOTATE)
@@ -81,9 +81,9 @@ def suggest_method(subject: MethodContext, cannot: Collection[Method]) -> Method
 
 
 def writes(subject: MethodContext, method: Method, change: str) -> list[Write]:
-    """The writes of a method, pods first; empty when every value is already set.
+    """Return the writes of a method, pods first; empty if every value is already set.
 
-    UsageError when a container is gone. The bundle shows what the template would become.
+    Raise UsageError if a container is gone. For a bundle, the write shows the resulting template.
     """
     recommendations = subject.recommendations
     if method is Method.ANNOTATE:
@@ -97,7 +97,7 @@ def writes(subject: MethodContext, method: Method, change: str) -> list[Write]:
 
 
 def waves(writes: Sequence[Write], share: float) -> tuple[list[Write], list[Write]]:
-    """The writes of one workload's first pods, and the rest; nothing first where fewer than two pods are resized."""
+    """Return the writes to the canary pods of one workload, and the other writes; no canary for fewer than two pods."""
     pods = [write for write in writes if write.subresource == RESIZE]
     first = min(max(1, ceil(share * len(pods))), len(pods) - 1)
     if share <= 0 or first < 1:
@@ -106,7 +106,7 @@ def waves(writes: Sequence[Write], share: float) -> tuple[list[Write], list[Writ
 
 
 def first_of(count: int, share: float) -> int:
-    """Return how many of `count` workloads go first: at least one, not all of several; all without a canary."""
+    """Return how many of `count` workloads go first: at least one but not all; all if `share` is 0 or `count` is 1."""
     if share <= 0 or count < 2:
         return count
     return min(max(1, ceil(share * count)), count - 1)

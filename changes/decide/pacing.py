@@ -1,6 +1,6 @@
-"""How a batch of any size is applied: as many workloads at a time as the guardrails allow, wave by wave. Pure.
+"""Apply a large batch in waves, each with as many workloads as the guardrails allow at once. Pure.
 
-The next wave follows once the one before was verified; harm in one ends the batch.
+The next wave follows once the one before is verified; harm ends the batch.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ def waves_of(
     canary: float = 0.0,
     overridden: Collection[str] = (),
 ) -> list[int]:
-    """The wave of each workload of a batch, in its order: 0 goes first.
+    """Return the wave number of each workload of a batch, in its order; wave 0 goes first.
 
-    moved_millicores: CPU requests that each workload moves, over all pods; requested_millicores: of the whole cluster,
-    0 = not known, so that the share is no limit; canary: share of the workloads that makes wave 0 alone; overridden:
-    rules that somebody overrides.
+    `moved_millicores` are the CPU requests that each workload moves over all pods, `requested_millicores` those of the
+    cluster (0: unknown, the share is not limited). `canary` is the share of workloads that form wave 0. `overridden`
+    names rules that a person overrides.
     """
     most = inf if SIZE in overridden else settings.most_workloads
     is_limited = requested_millicores > 0 and SHARE not in overridden

@@ -1,9 +1,9 @@
-"""From recommendations to something a person can apply: a strategic-merge patch, and a `kubectl patch` line. Pure.
+"""From recommendations to something a person can apply: a strategic-merge patch or a `kubectl patch` command. Pure.
 
-Where the request was solved together with an autoscaler, its target goes with it (`autoscaler_targets`).
-Only fields that change are named; amounts are exact Kubernetes quantities, never a float in a string. Containers of one
-workload go into one patch, so that applying it is one rollout. What cannot be patched is refused in words (`refusal`),
-and so is a name that Kubernetes would not allow: none reaches a command line or a path, whatever the history holds.
+If a request was computed together with an autoscaler's target, the target changes too (`autoscaler_targets`). A patch
+has only the fields that change; amounts are exact Kubernetes quantities, never floats. All containers of a workload go
+into one patch, so that applying it is one rollout. What cannot be patched is refused with a reason (`refusal`), and so
+are names that Kubernetes would not allow: they never reach a command line or a path.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ FIELDS: Final = {Field.REQUEST: "requests", Field.LIMIT: "limits"}
 
 
 def patch(*recommendations: Recommendation) -> dict[str, Any]:
-    """Strategic-merge patch of one workload from its containers' recommendations; empty when nothing can change.
+    """Return the strategic-merge patch of one workload from its containers' recommendations; empty if nothing changes.
 
-    An unset field is null, which removes it. Dump it as JSON or YAML as it stands.
+    A null removes a field. Dump the patch as JSON or YAML.
     """
     changed = [r for r in recommendations if resources(r) and not file_refusal(r)]
     if not changed:
@@ -62,7 +62,7 @@ def patch(*recommendations: Recommendation) -> dict[str, Any]:
 
 
 def kubectl_command(*recommendations: Recommendation) -> str:
-    """`kubectl patch` line of one workload (and of its autoscaler) for a shell, empty when nothing can change."""
+    """Return a shell line with the `kubectl patch` of one workload (and its autoscaler), "" if nothing changes."""
     document = patch(*recommendations)
     if not document:
         return ""
@@ -75,7 +75,7 @@ def kubectl_command(*recommendations: Recommendation) -> str:
 
 
 def refusal(recommendation: Recommendation) -> str:
-    """Why the recommendation cannot be written as a patch; empty when it can."""
+    """Return why the recommendation cannot be written as a patch; "" if it can."""
     ref, kind = recommendation.container, recommendation.container.workload.kind
     for name in (ref.workload.namespace, ref.workload.name, ref.container):
         if not DNS_NAME.fullmatch(name):
@@ -88,25 +88,25 @@ def refusal(recommendation: Recommendation) -> str:
 
 
 def file_refusal(recommendation: Recommendation) -> str:
-    """Why the recommendation cannot be written to a file or a command line; empty when it can.
+    """Return why the recommendation cannot be written to a file or a command line; "" if it can.
 
-    A flag of a runtime stands in the template's text, which only the cluster knows.
+    The flag that sets a heap is in the template's text, which only the cluster has.
     """
-    heap = "the largest heap of its runtime changes with it: use cotenant recs apply" if recommendation.heap else ""
+    heap = "the maximum heap of its runtime has to change too: use cotenant recs apply" if recommendation.heap else ""
     return refusal(recommendation) or heap
 
 
 def applied_refusal(recommendation: Recommendation) -> str:
-    """Why the recommendation cannot be written for server-side apply; empty when it can.
+    """Return why the recommendation cannot be written for server-side apply; "" if it can.
 
-    Server-side apply takes no field away that another manager set: whole GPUs would stay beside the share.
+    Server-side apply removes no field that another manager set: whole GPUs would stay beside the share.
     """
     gpu = "its whole GPUs would remain in addition to the share: use another form, or cotenant recs apply"
     return file_refusal(recommendation) or (gpu if recommendation.gpu else "")
 
 
 def resources(recommendation: Recommendation) -> dict[str, dict[str, str | None]]:
-    """The `resources` of the container, fields that change alone; None removes a field."""
+    """Return the changing fields of the container's `resources`; None removes a field."""
     changed_fields: dict[str, dict[str, str | None]] = {}
     for value in recommendation.values:
         if value.changes_template:
@@ -119,7 +119,7 @@ def resources(recommendation: Recommendation) -> dict[str, dict[str, str | None]
 
 
 def by_workload(recommendations: Iterable[Recommendation]) -> dict[WorkloadRef, list[Recommendation]]:
-    """Recommendations by workload, both in their order."""
+    """Group recommendations by workload, keeping their order."""
     groups: dict[WorkloadRef, list[Recommendation]] = defaultdict(list)
     for recommendation in recommendations:
         groups[recommendation.container.workload].append(recommendation)
@@ -127,7 +127,7 @@ def by_workload(recommendations: Iterable[Recommendation]) -> dict[WorkloadRef, 
 
 
 def nest_mapping(path: Iterable[str], inner: dict[str, Any]) -> dict[str, Any]:
-    """The inner mapping below the keys of the path."""
+    """Return the inner mapping nested below the path of keys."""
     for key in reversed(tuple(path)):
         inner = {key: inner}
     return inner

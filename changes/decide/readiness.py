@@ -1,6 +1,6 @@
-"""The part of a workload's recommendations that the guardrails allow now, by them and the scan's template. Pure.
+"""Decide which part of a workload's recommendations the guardrails allow now, by the scan alone. Pure.
 
-Rules about the cluster (a rollout, a quota, a budget, a window) are judged in the review, on what is live then.
+Rules about the cluster (a rollout, a quota, a budget, a window) are checked in the review, on the live state.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from cotenant.recommender.restart import apply_recommendations
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """The readiness of one workload for a change.
+    """What of one workload's recommendations can be applied now.
 
-    ready: what could be applied; first: the recommendations at their first step; stopped_by: the rules that stop it;
-    steps: in how many steps all of it could be applied, 0 where nothing can be now.
+    `first`: the recommendations reduced to their first step; `stopped_by`: the rules that stop them; `steps`: the
+    number of steps to reach all of it, 0 if nothing can be applied now.
     """
 
     ready: Ready
@@ -36,7 +36,7 @@ class Readiness:
 def readiness(
     recommendations: Sequence[Recommendation], limits: GuardrailSettings, workload: Workload | None = None
 ) -> Readiness:
-    """Judge the first step of one workload's recommendations; by its template, class and labels where it is given."""
+    """Check the first step of one workload's recommendations, if given also by the `workload`'s template and labels."""
     first = first_step(recommendations, limits)
     if not any(value.changes_template for r in recommendations for value in r.values):
         return Readiness(Ready.NOTHING, first)

@@ -1,4 +1,4 @@
-"""Whether numbers got worse with a change: before against after, each by the rise that settings allow. Pure."""
+"""Check whether measures got worse with a change: before against after, each with the allowed rise. Pure."""
 
 from __future__ import annotations
 
@@ -48,17 +48,17 @@ MOST_RISES: Final = {
     Measure.ERRORS: MOST_ERROR_RISE,
 }
 """By how much each share may rise."""
-NO_SOURCE: Final = "there is no metric source"
+NO_SOURCE: Final = "no metric source is configured"
 ROUNDING: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """A measure that guards changes, and the query that answers it, with its variables.
+    """A measure that verifies changes, and the PromQL query that answers it, with its variables.
 
-    name: whose it is, "" for the workload's own annotation or the setting. ceiling: the highest value that keeps a
-    promise, in seconds or as a share; None without one. exists: a query that has to be answered, too, for the measure
-    to mean anything. needs_week: whether it guards nothing unless the week before the change shows that it can.
+    `name`: whose objective it is, "" for the workload's annotation or the setting. `ceiling`: the highest allowed
+    value, in seconds or as a share. `exists`: a query that must have an answer too, or the measure means nothing.
+    `needs_week`: it is used only if the week before the change shows that it can detect harm.
     """
 
     measure: Measure
@@ -70,7 +70,7 @@ class Objective:
 
     @property
     def rule(self) -> str:
-        """The name of its rule: the measure, and whose it is."""
+        """The name of the objective's rule: the measure, and whose objective it is."""
         return rule_name(self.measure, self.name)
 
 
@@ -81,9 +81,9 @@ def rule_name(measure: Measure, name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A measure of one workload's pods in as long a time before the change as after it; None: no sample.
+    """A measure of one workload's pods in equal times before and after a change; None is no sample.
 
-    error: why the source did not answer, in its words. name, ceiling: of its objective.
+    `error`: the source's message if it did not answer. `name` and `ceiling` are those of the objective.
     """
 
     measure: Measure
@@ -95,7 +95,7 @@ class Compared:
 
     @property
     def rule(self) -> str:
-        """The name of its rule."""
+        """The name of the measure's rule."""
         return rule_name(self.measure, self.name)
 
     @property
@@ -108,7 +108,7 @@ class Compared:
 
 
 def measure_text(measure: Measure, value: float) -> str:
-    """Return a measure's value with its unit: "120 ms", "1,200 ms", "5.0 %". value: in seconds, or a share."""
+    """Return a measure's value with its unit, such as "120 ms" or "5.0 %"; `value` is in seconds or a share 0 to 1."""
     if measure is not Measure.LATENCY:
         return percent(value, 1)
     return f"{1000 * value:.3g} ms" if value < 0.9995 else f"{1000 * value:,.0f} ms"  # never 1e+03
@@ -117,10 +117,9 @@ def measure_text(measure: Measure, value: float) -> str:
 def regression_results(
     comparisons: Sequence[Compared], settings: ActionSettings, queried: Collection[Measure | Objective] = ()
 ) -> list[RuleResult]:
-    """Return the result of the rule of each measure, and of each objective that was compared.
+    """Return the result of each measure's rule, and of each compared objective's.
 
-    queried: measures and objectives that a query is configured for, so that a missing answer to it is a result, too
-    (NO_DATA).
+    `queried` are measures and objectives with a configured query: if it has no answer, the result is NO_DATA.
     """
     by_rule = {comparison.rule: comparison for comparison in comparisons}
     wanted = {str(m): m for m in Measure if m in queried or m not in QUERIED}
@@ -136,22 +135,22 @@ def regression_results(
 
 
 def unanswered_query_reason(rules: Iterable[RuleResult]) -> str:
-    """Why a configured query could not be compared, as text; "" when all were."""
+    """Return why a configured query could not be compared, as text; "" if all were compared."""
     silent = (rule for rule in rules if rule.verdict is RuleVerdict.NO_DATA and rule.rule.startswith(QUERIED))
     return next((rule.words for rule in silent), "")
 
 
 def said(comparisons: Sequence[Compared]) -> str:
-    """Return the comparisons as one line of text; without any, that throttling and pressure were not compared."""
+    """Return the comparisons as one line, or that throttling and pressure were not compared."""
     summary = "; ".join(comparison.words for comparison in comparisons)
     return summary or f"throttling and pressure were not compared: {NO_SOURCE}"
 
 
 def check_measure(comparison: Compared, settings: ActionSettings) -> RuleResult:
-    """One measure against its bound: latency may grow by a factor, the others by an absolute share.
+    """Check a measure against its bound: latency may rise by a factor, the others by an absolute share.
 
-    Where a ceiling is promised that was kept before, the ceiling is the bound. NO_DATA without a value afterwards, or,
-    where a query was given and its ceiling does not decide, without one before.
+    If there is a ceiling that was kept before or is kept now, the ceiling is the bound. The result is NO_DATA without a
+    value after the change, and for a configured query without a value before it, unless the ceiling decides.
     """
     ceiling, before, after = comparison.ceiling, comparison.before, comparison.after
     if after is None:
@@ -159,7 +158,7 @@ def check_measure(comparison: Compared, settings: ActionSettings) -> RuleResult:
         return RuleResult(comparison.rule, RuleVerdict.NO_DATA, unit, before, words=comparison.words)
     # A ceiling decides that is kept now, or was before, so that the change may have broken it.
     if ceiling is not None and min(after, after if before is None else before) <= ceiling + ROUNDING:
-        return _against(comparison, ceiling, f"more than the promised {measure_text(comparison.measure, ceiling)}")
+        return _against(comparison, ceiling, f"more than the objective of {measure_text(comparison.measure, ceiling)}")
     if comparison.measure is Measure.LATENCY:
         if not before or before < 0:
             return _nothing_before(comparison)
@@ -169,7 +168,7 @@ def check_measure(comparison: Compared, settings: ActionSettings) -> RuleResult:
         return _nothing_before(comparison)
     allowed = MOST_RISES[comparison.measure]
     # Without a sample before, what is there afterwards counts as the rise.
-    return _against(comparison, (before or 0.0) + allowed, f"more than {percent(allowed)} up")
+    return _against(comparison, (before or 0.0) + allowed, f"more than {percent(allowed)} more")
 
 
 def _nothing_before(comparison: Compared) -> RuleResult:

@@ -1,4 +1,4 @@
-"""One workload before it is changed: what would be written, and how each guardrail came out. Pure."""
+"""The review of one workload before it is changed: the planned writes and the guardrails' results. Pure."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from cotenant.recommender.model.savings import Savings, savings_of
 
 @dataclass(frozen=True, slots=True)
 class Review(ReviewedWorkload):
-    """The writes to a workload by one method, and how each guardrail came out.
+    """The planned writes to a workload by one method, and the guardrails' results.
 
-    With an error nothing is written. live: the workload as it was looked at; whole: the recommendations over the values
-    of now, with all steps.
+    With an error nothing is written. `live` is the workload as it was read; `whole` are the recommendations with all
+    steps, rebased on present values.
     """
 
     id: str
@@ -31,7 +31,7 @@ class Review(ReviewedWorkload):
     whole: tuple[Recommendation, ...] = ()
 
     def blocked(self, overridden: Iterable[str]) -> list[Guardrail]:
-        """Failed rules that nobody overrode."""
+        """Return the failed rules that are not overridden."""
         return blocking(self.guardrails, overridden)
 
     @property
@@ -41,10 +41,10 @@ class Review(ReviewedWorkload):
 
     @property
     def no_ladder(self) -> str:
-        """Why its later steps cannot be accepted together with the first one, in words; "" when they can."""
+        """Why the later steps cannot be accepted together with the first one; "" if they can."""
         return self.error or why_no_ladder(self.whole, self.next_steps, self.takes_two)
 
     @property
     def savings(self) -> Savings:
-        """The CPU, memory and money that the change frees and raises over all pods."""
+        """The CPU, memory and money that the change saves or adds over all pods."""
         return savings_of(self.recommendations)

@@ -1,4 +1,4 @@
-"""Vocabulary of the guardrails: a rule's outcome, and their input beside the recommendation. Pure."""
+"""Data types of the guardrails: the result of a rule, and the rules' input beside the recommendation. Pure."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class GuardrailOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Guardrail:
-    """One rule on one workload: its name for people and for overriding, how it came out, and why."""
+    """The result of one rule on one workload: the rule's name, by which it can be overridden, the outcome, and why."""
 
     rule: str
     outcome: GuardrailOutcome
     why: str
 
     def words(self, overridden: bool = False) -> str:
-        """The form in the ledger."""
+        """Return the result as the ledger records it."""
         if self.outcome is GuardrailOutcome.PASS:
             return "pass"
         return f"{'overridden' if overridden else self.outcome}: {self.why}"
@@ -47,9 +47,9 @@ class Guardrail:
 
 @dataclass(frozen=True, slots=True)
 class QuotaClaim:
-    """The amounts that a workload's change needs of its namespace's quotas over all pods, negative where it frees some.
+    """The amounts that a workload's change needs of its namespace's quotas over all pods; negative if it frees some.
 
-    more: by resource and side ("requests" or "limits"), in the resource's unit; labels: of its new pods.
+    `more` is by resource and side ("requests" or "limits"), in millicores or bytes; `labels` are those of its new pods.
     """
 
     workload: WorkloadRef
@@ -59,13 +59,13 @@ class QuotaClaim:
 
 @dataclass(frozen=True, slots=True)
 class ClusterLimits:
-    """The limits set by the namespace and the nodes; None: it may not be read, or was not asked for.
+    """The limits set by the namespace and the nodes; None if they may not be read or were not asked for.
 
-    limit_ranges, quotas, scalers: objects of the namespace, scalers those that follow this workload; nodes:
-    allocatable of each node that takes pods, in millicores and bytes; daemon_nodes: that of each node on which a
-    DaemonSet's pods run, by name, None for other kinds; devices: Device objects of nodes whose devices
-    are not for claims, read where a GPU's share moves; claims: of other workloads on quotas that do not count them as
-    used yet; tree: the ElasticQuotas; vertical: why a VerticalPodAutoscaler writes its requests, "" where none does.
+    `limit_ranges`, `quotas`: objects of the namespace; `scalers`: its autoscalers of this workload. `nodes`:
+    allocatable millicores and bytes of each node that takes pods; `daemon_nodes`: the same by name for the nodes of a
+    DaemonSet's pods, None for other kinds. `devices`: Device objects of nodes without ResourceClaims, read if a GPU
+    share changes. `claims`: those of other workloads that the quotas' `used` does not count yet. `tree`: the
+    ElasticQuotas. `vertical`: why a VerticalPodAutoscaler writes the requests, "" if none does.
     """
 
     limit_ranges: Sequence[Json] | None = None
@@ -83,11 +83,10 @@ class ClusterLimits:
 class GuardrailContext:
     """The input of the rules beside the recommendation.
 
-    live: the workload's object; disruptions: pods that its PodDisruptionBudgets let go now, None without one;
-    changed_seconds, changed_by: when and by whom it was last changed through us, None if never; seconds: now; method:
-    how it would be applied; logs_in: who asks is known by a login, so that a second person can be asked too; windows:
-    when changes may be made; webhook: why new pods would not get annotated values, "" when they would; pods: those that
-    run.
+    `live`: the workload object; `pods`: the running ones; `disruptions`: how many pods its PodDisruptionBudgets let go
+    now, None without a budget. `changed_seconds`, `changed_by`: cotenant's last change of it, None if never; `seconds`:
+    now. `logs_in`: people log in, so that a second person can be asked. `windows`: when changes may be made. `webhook`:
+    why new pods would not get annotated values, "" if they would.
     """
 
     live: Json
@@ -114,5 +113,5 @@ class GuardrailContext:
 
 
 def made(rule: str, passed: bool, why: str, otherwise: GuardrailOutcome = GuardrailOutcome.FAIL) -> Guardrail:
-    """A rule that passed, or came out otherwise."""
+    """Return a rule's result: PASS if `passed`, else the outcome `otherwise`."""
     return Guardrail(rule, GuardrailOutcome.PASS if passed else otherwise, why)

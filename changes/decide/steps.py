@@ -1,7 +1,7 @@
-"""A cut that is larger than one step may be: its first step now, the others after the cool-down. Pure.
+"""Split a large cut into steps: the first one now, the others after the cool-down. Pure.
 
-The largest cut of one step is a guardrail (`cpu-step`, `memory-step`); who overrides it takes the whole cut at once.
-The step before the last leaves no rest that another guardrail (`dead-band`) would find too small to be worth a change.
+The largest cut of one step is a guardrail (`cpu-step`, `memory-step`); a person who overrides it takes the whole cut at
+once. The last but one step leaves no rest that another guardrail (`dead-band`) would reject as too small.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ ROUNDING: Final = 1e-6
 
 
 def least_amount(now: int, most_cut: float) -> int:
-    """The lowest request that one step may leave of `now`, in its unit."""
+    """Return the lowest request after one step, in the unit of `now`; `most_cut` is a share 0 to 1."""
     return ceil(now * (1 - most_cut) - ROUNDING)
 
 
 def step_base(recommendation: Recommendation, resource: Resource) -> int:
-    """The request that a step cuts: the applied one if the node defers a resize, else the present one."""
+    """Return the request that a step starts from: the applied one if a node defers a resize, else the present one."""
     now, running = request_now(recommendation, resource), recommendation.running.get(resource)
     return min(now, running.mean_in_force) if running and running.in_force < running.counted else now
 
 
 def least_step(recommendation: Recommendation, resource: Resource, settings: GuardrailSettings) -> int:
-    """The lowest request that one step may leave, in its unit: where pods differ, their mean if that is lower.
+    """Return the lowest request after one step (millicores or bytes), at most the mean of the running pods.
 
-    Above the mean it would be a rise in all.
+    An amount above the mean would raise the sum over the pods.
     """
     least = least_amount(step_base(recommendation, resource), largest_cut(resource, settings))
     running = recommendation.running.get(resource)
@@ -53,17 +53,17 @@ def least_step(recommendation: Recommendation, resource: Resource, settings: Gua
 
 
 def largest_cut(resource: Resource, settings: GuardrailSettings) -> float:
-    """Share of a request that one step may take."""
+    """Return the largest share of a request that one step may cut."""
     return settings.most_cpu_cut if resource is Resource.CPU else settings.most_memory_cut
 
 
 def first_step(
     recommendations: Sequence[Recommendation], settings: GuardrailSettings, whole: Collection[str] = ()
 ) -> tuple[Recommendation, ...]:
-    """The recommendations with every request that is cut too far at its first step, and limits not below it.
+    """Return the recommendations with large cuts reduced to their first step, and limits not below the requests.
 
-    whole: step rules that somebody overrides, whose resource is not stepped. A clamp of the rule's name marks a value
-    that was stepped. Money follows the requests.
+    `whole` names overridden step rules, whose resource is not split. A clamp named like the rule marks a value that was
+    reduced. Savings in money follow the requests.
     """
     return tuple(_first_of(recommendation, settings, whole) for recommendation in recommendations)
 
@@ -74,7 +74,7 @@ def later_steps(
     settings: GuardrailSettings,
     now_seconds: float,
 ) -> tuple[NextStep, ...]:
-    """Return the steps that remain if the first step is taken now: one per request and step, the earliest first."""
+    """Return the steps left after the first one: one entry per request and step, the earliest first."""
     steps = []
     for recommendation, begun in zip(recommendations, first, strict=True):
         for resource, amounts in _requests(recommendation, begun):
@@ -87,12 +87,12 @@ def later_steps(
 def steps_count(
     recommendations: Sequence[Recommendation], first: Sequence[Recommendation], settings: GuardrailSettings
 ) -> int:
-    """Number of steps of one workload's recommendations, the first included; a step takes all containers together."""
+    """Return the number of steps of one workload, the first included; a step changes all containers together."""
     return 1 + len({step.from_seconds for step in later_steps(recommendations, first, settings, 0.0)})
 
 
 def is_out_of_reach(recommendation: Recommendation, resource: Resource, settings: GuardrailSettings) -> bool:
-    """Return whether a request needs a cut of several steps, but the first step would be within the dead band."""
+    """Return whether a request needs several steps, but the first one would be within the dead band."""
     request, now = recommendation.value(resource, Field.REQUEST), step_base(recommendation, resource)
     if request is None or request.action is not Action.SET or not now or request.amount is None:
         return False
@@ -103,7 +103,7 @@ def is_out_of_reach(recommendation: Recommendation, resource: Resource, settings
 def planned_steps(
     settings: GuardrailSettings, recommendations: Sequence[Recommendation], now_seconds: float
 ) -> tuple[NextStep, ...]:
-    """Every step of cuts that take several, the first one now; none where everything changes at once."""
+    """Return every step of cuts that need several, the first one now; empty if everything changes at once."""
     first = first_step(recommendations, settings)
     begun = [
         NextStep(now_seconds, r.container.container, resource, request_now(r, resource), amount)
@@ -116,10 +116,10 @@ def planned_steps(
 def rebase_on_live(
     live: Mapping[str, Any], running: RunningRequests, recommendations: Sequence[Recommendation]
 ) -> tuple[Recommendation, ...]:
-    """The recommendations over what the cluster holds now, which an earlier step may have changed.
+    """Return the recommendations with the cluster's present values, which an earlier step may have changed.
 
     Present requests are the highest of the running pods (`running_requests`); limits, and requests of a workload
-    without pods, are those of new pods: by the template, or by its annotation. What cannot be read stays as scanned.
+    without pods, are what new pods get from the template or its annotation. Unreadable values stay as scanned.
     """
     kind = recommendations[0].container.workload.kind
     new_pods = [{"name": name, "resources": resources} for name, resources in on_new_pods(live, kind)]
@@ -181,7 +181,7 @@ def _first_of(recommendation: Recommendation, settings: GuardrailSettings, whole
 
 
 def _heap_floor_values(values: Iterable[Value], heap: HeapProposal) -> dict[ValueKey, Value]:
-    """Memory values that hold a heap which is larger than the proposed one; a request is not raised for it."""
+    """Return memory values raised to hold a heap above the proposed one; a request is not raised above now."""
     raised_values = {}
     for value in values:
         if value.resource is not Resource.MEMORY or value.action is not Action.SET or value.amount is None:
@@ -194,10 +194,10 @@ def _heap_floor_values(values: Iterable[Value], heap: HeapProposal) -> dict[Valu
 
 
 def _walk(resource: Resource, now: int, target: int, settings: GuardrailSettings) -> Iterator[tuple[int, int]]:
-    """The request before and after each step.
+    """Yield the request before and after each step.
 
-    Where the largest step would leave a rest within the dead band it is smaller, so that the last one passes. It ends
-    before a step that the dead band would stop, and where so small an amount cannot be cut by the share.
+    A step is smaller than the largest if that would leave a rest within the dead band, so that the last one passes. It
+    ends before a step within the dead band, and at amounts too small to be cut by the share.
     """
     least_change = settings.least_change
     for _ in range(MOST_STEPS):
@@ -228,9 +228,9 @@ def _with_step_amount(value: Value, amount: int) -> Value:
 
 
 def _rescale_savings(before: Recommendation, after: Recommendation) -> Recommendation:
-    """The money of the recommendation after its requests moved: as before for each unit requested less.
+    """Return the recommendation with its savings in money scaled to its new requests.
 
-    A request that is not set is counted as the scheduler does.
+    An unset request counts as the scheduler counts it.
     """
     if before.monthly_saving is None:
         return after

@@ -1,1 +1,1 @@
-"""Vocabulary of changes: what people may ask for, what became of it, and who they are."""
+"""Data types of changes: what people request, what became of it, and who they are."""

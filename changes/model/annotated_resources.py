@@ -1,8 +1,8 @@
-"""Resources that a workload's annotation asks for in place of its template's: how they are written and read. Pure.
+"""The annotation with resources that new pods get instead of the template's: its text and its meaning. Pure.
 
-Accepting a change by annotation writes it; our pod webhook gives it to new pods, so that the template stays as it is
-and nothing restarts. Each container is named with the resources that its template had (`from`) and those that its pods
-are to have (`to`): when the template says something else by then, the annotation is older and changes nothing.
+Accepting a change with the method `annotate` writes it; cotenant's pod webhook applies it to new pods, so that the
+template does not change and nothing restarts. Each container has the resources of its template (`from`) and those of
+its pods (`to`): if the template has other resources by then, the annotation is outdated and changes nothing.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Amounts = dict[str, dict[str, str | int | float]]
 
 
 class ResourceSwap(msgspec.Struct, frozen=True, rename={"before": "from", "after": "to"}):
-    """A container's `resources`: the template's, and those that its pods get; each has requests and limits or less."""
+    """A container's `resources` in the template, and those that its new pods get; requests and limits are optional."""
 
     before: Amounts
     after: Amounts
@@ -49,8 +49,8 @@ class ResourceSwap(msgspec.Struct, frozen=True, rename={"before": "from", "after
 class AnnotatedResources:
     """The content of a workload's annotation.
 
-    change: id of the change that wrote it; wrong: why it cannot be read, "" when it can; stale: containers whose
-    template says something else by now.
+    `change`: id of the change that wrote it; `wrong`: why it cannot be read, "" if it can; `stale`: containers whose
+    template has other resources by now.
     """
 
     uid: str = ""
@@ -61,7 +61,7 @@ class AnnotatedResources:
 
 
 def encode_swaps(swaps: Mapping[str, ResourceSwap]) -> str:
-    """The annotation's text; UsageError when it is longer than an annotation should be."""
+    """Return the annotation's text; raise UsageError if it is too long."""
     text = msgspec.json.encode(dict(sorted(swaps.items()))).decode()
     if len(text) > LONGEST:
         raise UsageError(f"{RESOURCES_ANNOTATION} would be {len(text)} characters long", fix="Change fewer containers.")
@@ -69,7 +69,7 @@ def encode_swaps(swaps: Mapping[str, ResourceSwap]) -> str:
 
 
 def decode_swaps(text: str) -> dict[str, ResourceSwap]:
-    """Swaps by container name; UsageError says what is wrong with the text."""
+    """Return the swaps by container name; raise UsageError that says what is wrong with the text."""
     if len(text) > LONGEST:
         raise UsageError(f"{RESOURCES_ANNOTATION} is longer than {LONGEST} characters")
     try:
@@ -79,22 +79,22 @@ def decode_swaps(text: str) -> dict[str, ResourceSwap]:
 
 
 def same(first: Json | None, second: Json | None) -> bool:
-    """Return whether two `resources` are equal however they are written; None equals an empty map."""
+    """Return whether two `resources` are equal in any notation; None equals an empty map."""
     return _plain(first) == _plain(second)
 
 
 def states(resources: Json | None, amounts: Json) -> bool:
-    """Return whether `resources` has every one of these requests and limits, whatever it has beside them."""
+    """Return whether `resources` has all of these requests and limits; it may have more."""
     present = _plain(resources)
     asked = ((side, name, amount) for side, named in _plain(amounts).items() for name, amount in named.items())
     return all(present.get(side, {}).get(name) == amount for side, name, amount in asked)
 
 
 def swapped_amounts(resources: Json | None, swap: ResourceSwap) -> dict[str, Any] | None:
-    """The `resources` of a pod's container after a swap; None where they are not what the swap begins with.
+    """Return the `resources` of a pod's container after a swap; None if they are not the ones that the swap replaces.
 
-    A pod has more than its template states: the API requests what is only limited, LimitRanges and webhooks add
-    amounts. These stay, but a request that is only the limit's copy goes along with the limit.
+    A pod may have more than its template: the API copies a limit to a missing request, LimitRanges and webhooks add
+    amounts. These stay, but a request that is only the limit's copy changes with the limit.
     """
     if not states(resources, swap.before):
         return None
@@ -113,7 +113,7 @@ def swapped_amounts(resources: Json | None, swap: ResourceSwap) -> dict[str, Any
 
 
 def above_limits(resources: Json) -> str:
-    """The first resource whose request is above its limit, which the API server would refuse; "" when there is none."""
+    """Return the first resource whose request exceeds its limit, which the API server would refuse; "" if none does."""
     plain = _plain(resources)
     for name, amount in plain.get("requests", {}).items():
         limit = plain.get("limits", {}).get(name)
@@ -132,7 +132,7 @@ def _plain(resources: Json | None) -> dict[str, dict[str, Any]]:
 
 
 def _amount(name: str, amount: Any) -> int | str:
-    """Millicores, bytes, thousandths of anything else; what is no quantity stays as it is written."""
+    """Return millicores, bytes, or thousandths of other resources; an invalid quantity is returned as it is."""
     resource = Resource.MEMORY if name in ("memory", "ephemeral-storage") else Resource.CPU
     try:
         return parse_amount(resource, amount)

@@ -1,9 +1,8 @@
 """A change to a workload that a person accepted: its writes, its events in the ledger, its state machine. Pure.
 
-A change is never stored as it stands: its events are, in the order in which they happened, and `fold_events` says
-where it is. The event `accepted` is written before the cluster is touched and holds all that is needed to do it,
-to see whether it was done, and to take it back; a change without an outcome is visibly unknown until the cluster
-has been read.
+The ledger does not store a change's state but its events, in order; `fold_events` derives the state. The event
+`accepted` is written before the cluster is touched. It holds all that is needed to apply the change, to see whether it
+was applied, and to roll it back; a change without an outcome is `unknown` until the cluster is read.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ AUTOPILOT_KEY_PREFIX: Final = "autopilot-"
 
 
 class ChangeEvent(StrEnum):
-    """An event of a change, as the ledger writes it."""
+    """An event of a change, by its name in the ledger."""
 
     ACCEPTED = "accepted"
     WAITING = "waiting"
@@ -77,12 +76,12 @@ class ChangeState(StrEnum):
 
     @property
     def settled(self) -> bool:
-        """True if the ledger records what the cluster has of the change."""
+        """True if the ledger records the outcome of the last write."""
         return self not in (ChangeState.UNKNOWN, ChangeState.ROLLBACK_UNKNOWN)
 
     @property
     def in_force(self) -> bool:
-        """True if the cluster has the change, as far as the ledger records."""
+        """True if the cluster has the change's values, as far as the ledger records."""
         return self in _IN_FORCE
 
 
@@ -121,10 +120,10 @@ TRANSITIONS: Final[Mapping[tuple[ChangeState | None, ChangeEvent], ChangeState]]
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One object of a change: the fields that move, as RFC 6902 operations with their tests.
+    """A write to one object: RFC 6902 operations that change its fields, with their tests.
 
-    before, after: pointer of each field that moves -> its value (None = absent); subresource: the one that is
-    written, such as `resize` of a pod.
+    `before` and `after` are the values of the changed fields by JSON pointer (None is absent); `subresource` is the one
+    that is written, such as `resize` of a pod.
     """
 
     address: Address
@@ -137,7 +136,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class AcceptedWork:
-    """An acceptance for one workload by a person. batch: of the changes accepted together."""
+    """An acceptance for one workload by a person; `batch` identifies all changes that were accepted together."""
 
     id: str
     batch: str
@@ -148,7 +147,7 @@ class AcceptedWork:
 
     @property
     def ref(self) -> WorkloadRef:
-        """The workload that is changed."""
+        """The workload that changes."""
         return WorkloadRef(self.namespace, self.kind, self.name)
 
 
@@ -156,10 +155,9 @@ class AcceptedWork:
 class Change(AcceptedWork):
     """An accepted change: its workload, the person who accepted it, and the evidence for it.
 
-    id: also the annotation on the object by which a change is recognized; recommendation: digest and end of the history
-    that it rests on; guardrails: rule -> "pass", "warn: ...", "overridden: ..."; wave: 0 goes first, each other one
-    waits until those before it have soaked without harm; next_steps: what is left of a cut of which this is the first
-    step.
+    `id` is also an annotation on the object; `recommendation` is the digest of the settings and the end of the history
+    behind the values; `guardrails` are by rule, such as "pass" or "warn: ...". Wave 0 is sent first, each later `wave`
+    after the ones before have soaked without harm. `next_steps` are the steps of a cut that remain after this one.
     """
 
     groups: tuple[str, ...]
@@ -184,7 +182,7 @@ class Change(AcceptedWork):
     """Whether its batch goes wave by wave because it is larger than what may change at once: none is a canary."""
 
     def promising(self, savings: Savings) -> Change:
-        """The same change that frees and raises so much."""
+        """Return the change with these savings."""
         net, raises = savings.net, savings.raises
         return replace(
             self,
@@ -196,7 +194,7 @@ class Change(AcceptedWork):
 
     @property
     def savings(self) -> Savings:
-        """The CPU and memory that it frees and raises, as promised; without money, which no change keeps."""
+        """The CPU and memory that the change is expected to free and to add; no money, which changes do not record."""
         bytes_ = max(self.raised_bytes, -self.saved_bytes)
         raises = RequestTotals(max(self.raised_millicores, -self.saved_millicores), bytes_)
         frees = RequestTotals(self.saved_millicores + raises.millicores, self.saved_bytes + raises.bytes)
@@ -204,21 +202,21 @@ class Change(AcceptedWork):
 
     @property
     def workload(self) -> str:
-        """The changed workload as people write it."""
+        """The changed workload, as NAMESPACE/KIND/NAME."""
         return str(self.ref)
 
     @property
     def rollback_note(self) -> str:
-        """The note that a rollback writes to an object in place of the change's id."""
+        """The text that a rollback writes to an object in place of the change's id."""
         return f"{self.id}-undone"
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeStatus:
-    """A change and where it is: since when, and the words of the last event.
+    """A change with its state: since when, and the text of the last event.
 
-    begun_seconds: when it was about to be sent (accepted, confirmed or resumed): what soaks, soaks from then on;
-    rollback_refused: a rollback was refused once, so that no program tries that again by itself.
+    The soak time starts at `begun_seconds`, when the change was accepted, confirmed or resumed. If `rollback_refused`,
+    a rollback was refused once, and no program tries it again.
     """
 
     change: Change
@@ -238,22 +236,22 @@ class ChangeStatus:
 
     @property
     def rollback_failed(self) -> bool:
-        """True if the cluster has the change although it was to be rolled back, which was refused."""
+        """True if a rollback was refused and the cluster still has the change."""
         return self.rollback_refused and self.state is ChangeState.APPLIED
 
     @property
     def changed_seconds(self) -> float:
-        """The Unix time of the last write to its workload: sent, also to the rest of the pods, or rolled back."""
+        """The Unix time of the last write to the workload: sending the change, or the rest of it, or its rollback."""
         is_back = self.state is ChangeState.ROLLED_BACK
         return self.since_seconds if is_back else max(self.accepted_seconds, self.begun_seconds)
 
     @property
     def last_step(self) -> str:
-        """The last step, who took it and when: "ana, Thu 12 Nov 21:54 UTC: rolled-back"."""
+        """Who made the last step, and when: "ana, Thu 12 Nov 21:54 UTC: rolled-back"."""
         return f"{visible(self.actor)}, {moment(self.since_seconds)}: {self.state.value}"
 
     def moved(self, happened: ChangeEvent, seconds: float, actor: str, note: str = "") -> ChangeStatus:
-        """Return the status after the next event. Raises UsageError when that event cannot happen now."""
+        """Return the status after the next event; raise UsageError if the state does not allow that event."""
         state = after(self.state, happened, self.last_step)
         is_harmful = state is ChangeState.REGRESSED
         return replace(
@@ -277,13 +275,13 @@ def last_changes(statuses: Iterable[ChangeStatus]) -> dict[WorkloadRef, ChangeSt
 
 
 def cool_downs(statuses: Iterable[ChangeStatus], wait_seconds: float, now_seconds: float) -> dict[WorkloadRef, float]:
-    """Workloads that were changed lately, each with the time (Unix seconds) from which it may be cut again."""
+    """Return when (Unix seconds) the cool-down of each recently changed workload ends: no cuts before that."""
     ends = {ref: last.changed_seconds + wait_seconds for ref, last in last_changes(statuses).items()}
     return {ref: end for ref, end in ends.items() if end > now_seconds}
 
 
 def after(state: ChangeState | None, happened: ChangeEvent, last_step: str = "") -> ChangeState:
-    """The next state; UsageError when this cannot happen now. last_step: who was first, and when, for the error."""
+    """Return the next state; raise UsageError, with `last_step` in its text, if the state does not allow the event."""
     next_state = TRANSITIONS.get((state, happened))
     if next_state is None:
         ended = state is not None and all(state is not before for before, _ in TRANSITIONS)
@@ -294,7 +292,7 @@ def after(state: ChangeState | None, happened: ChangeEvent, last_step: str = "")
 
 
 def fold_events(events: Iterable[tuple[str, ChangeEvent, float, str, Change | None, str]]) -> dict[str, ChangeStatus]:
-    """Standing of each change by id, from (id, happened, time, actor, the change when accepted, words) in order."""
+    """Return each change's status by id, from (id, event, time, actor, change if accepted, text) in order."""
     statuses: dict[str, ChangeStatus] = {}
     for id_, happened, seconds, actor, change, note in events:
         last = statuses.get(id_)
@@ -329,7 +327,7 @@ def accepted_by_autopilot(status: ChangeStatus) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ChangeSavings:
-    """Freed and raised: promised by all accepted changes, in effect, and verified by a soak."""
+    """Savings of changes: expected of all accepted changes, of those in effect, and of those verified."""
 
     promised: Savings
     in_force: Savings
@@ -337,7 +335,7 @@ class ChangeSavings:
 
 
 def change_savings(statuses: Sequence[ChangeStatus]) -> ChangeSavings:
-    """Sum over changes, by resource and in money; changes that failed or never began are promised and not in effect."""
+    """Sum the savings of changes by resource; failed and cancelled changes count as expected, not as in effect."""
     return ChangeSavings(
         joined_savings(s.change.savings for s in statuses),
         joined_savings(s.change.savings for s in statuses if s.state.in_force),
@@ -346,7 +344,7 @@ def change_savings(statuses: Sequence[ChangeStatus]) -> ChangeSavings:
 
 
 def verified_by_month(statuses: Sequence[ChangeStatus]) -> dict[str, int]:
-    """Net millicores freed by what was verified up to the end of each UTC month ("2026-11") that has a verdict."""
+    """Return the net millicores that verified changes free at the end of each UTC month ("2026-11") with a verdict."""
     months = Counter[str]()
     for status in statuses:
         if status.state is ChangeState.VERIFIED:

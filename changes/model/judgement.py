@@ -1,6 +1,6 @@
-"""What an accepted change was judged by: each rule with its numbers before and after, and the usage around it. Pure.
+"""How an accepted change was verified: each rule with its numbers before and after, and the usage around it. Pure.
 
-The ledger keeps it with the verdict, so that years later everybody still sees why a change was found good or bad.
+The ledger keeps it with the verdict, so that its reasons can still be read years later.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class RuleVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RuleResult:
-    """One rule. before: None where nothing was seen, or where it counts from the change on.
+    """The result of one rule; `before` is None if there was no sample, or if the rule counts from the change on.
 
-    most: the highest `after` with which it holds; None where there is no such bound. words: the result as a sentence.
+    `most` is the highest `after` that passes, None if there is no such bound; `words` is the result as a sentence.
     """
 
     rule: str
@@ -47,9 +47,9 @@ class RuleResult:
 
 @dataclass(frozen=True, slots=True)
 class UsageTrace:
-    """Usage and requests of a workload's pods, summed, in the resource's unit; None: no sample.
+    """Usage and requests, summed over a workload's pods, in the resource's unit; None is no sample.
 
-    start_seconds: Unix time of the first value; the others follow every `step_seconds`.
+    The first value is at `start_seconds` (Unix time); the others follow every `step_seconds`.
     """
 
     resource: Resource
@@ -66,7 +66,7 @@ class UsageTrace:
 
 @dataclass(frozen=True, slots=True)
 class ChangeVerdict:
-    """The results of verifying a change between two moments (Unix time), rule by rule."""
+    """The results of verifying a change between two times (Unix seconds), rule by rule."""
 
     since_seconds: float
     until_seconds: float
@@ -75,5 +75,5 @@ class ChangeVerdict:
 
     @property
     def harm(self) -> str:
-        """The first rule that did not hold, in words; "" when none is broken."""
+        """The text of the first rule that failed; "" if none did."""
         return next((rule.words for rule in self.rules if rule.verdict is RuleVerdict.WORSE), "")

@@ -1,7 +1,7 @@
-"""A ladder: a cut that takes several steps, which a person accepted once as a whole. Pure.
+"""A ladder: a cut of several steps that a person accepted once as a whole. Pure.
 
-Its row of the ledger keeps what was approved: the amounts of all steps, and where they end. Each step is a change of
-its own, with a verdict and a rollback of its own; the ladder's events say how far the whole is.
+Its row in the ledger keeps what was approved: the amounts of all steps, and the final ones. Each step is a separate
+change, with its own verdict and rollback; the ladder's events say how far it has come.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LADDER_KEY_PREFIX: Final = "ladder-"
 
 
 class LadderEvent(StrEnum):
-    """An event of a ladder, as the ledger writes it; its subject is the ladder's id."""
+    """An event of a ladder, by its name in the ledger; the row's subject is the ladder's id."""
 
     ACCEPTED = "ladder-accepted"
     """A person accepted all steps; written together with the first of them."""
@@ -45,7 +45,7 @@ class LadderState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LadderTarget:
-    """The end of one field of a container, in the resource's unit. amount: None: the field is removed."""
+    """The final amount of one field of a container, in the resource's unit; None: the field is removed."""
 
     container: str
     resource: Resource
@@ -55,11 +55,11 @@ class LadderTarget:
 
 @dataclass(frozen=True, slots=True)
 class Ladder(AcceptedWork):
-    """The approval of all steps of one workload's cut, by a person.
+    """A person's approval of all steps of one workload's cut.
 
-    batch: of the first step; targets: where all steps together end; heaps: the largest
-    heap of each container at the end, bytes; steps: all of them, the first one included, as they were shown; canary:
-    share of the pods that go first in each step.
+    `batch` is that of the first step; `targets` are the final amounts, `heaps` the final maximum heap of each container
+    in bytes; `steps` are all steps, the first included, as they were shown; `canary` is the share of pods that go first
+    in each step.
     """
 
     method: str
@@ -71,13 +71,13 @@ class Ladder(AcceptedWork):
     cluster: str = ""
 
     def key(self, taken: int) -> str:
-        """The batch of the step after so many: the same step twice is one change."""
+        """Return the batch of the step after `taken` steps, so that a repeated step is one change."""
         return f"{LADDER_KEY_PREFIX}{self.id}-{taken + 1}"
 
 
 @dataclass(frozen=True, slots=True)
 class LadderStatus:
-    """A ladder and its progress: since when, by whom, and why, as a code of docs/reasons.md and a text."""
+    """A ladder with its state: since when, by whom, and why, as a code of docs/reasons.md and as text."""
 
     ladder: Ladder
     state: LadderState
@@ -88,7 +88,7 @@ class LadderStatus:
     words: str = ""
 
     def advance(self, happened: LadderEvent, seconds: float, actor: str, reason: str, words: str) -> LadderStatus:
-        """Return the status after the next event. Raises UsageError once the ladder has ended."""
+        """Return the status after the next event; raise UsageError if the ladder has ended."""
         if self.state is not LadderState.UNDER_WAY or happened is LadderEvent.ACCEPTED:
             raise UsageError(
                 f"ladder {self.ladder.id} is {self.state} already: it cannot become {happened}",
@@ -118,9 +118,9 @@ class RungState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """One step of a ladder. place: 1 is the first; changes: ids of the changes that took it; moves: its requests.
+    """One step of a ladder. `place`: 1 is the first; `changes`: ids of its changes; `moves`: its new requests.
 
-    from_seconds: when it was taken, or the earliest time at which it may be.
+    `from_seconds` is when it was applied, or the earliest time at which it may be.
     """
 
     place: int
@@ -132,9 +132,9 @@ class Rung:
 
 @dataclass(frozen=True, slots=True)
 class LadderProgress:
-    """A ladder as people see it: every step with its state, and why the next one is not taken yet.
+    """A ladder as shown to people: every step with its state, and why the next one is not applied yet.
 
-    reason: a code of docs/reasons.md, "" where nothing keeps it; words: the same for people.
+    `reason` is a code of docs/reasons.md, "" if nothing prevents the next step; `words` is the reason as text.
     """
 
     status: LadderStatus
@@ -144,22 +144,22 @@ class LadderProgress:
 
     @property
     def steps_begun(self) -> int:
-        """The number of steps that were begun."""
+        """Number of steps that were begun."""
         return sum(bool(rung.changes) for rung in self.rungs)
 
     @property
     def steps_accepted(self) -> int:
-        """The number of steps that were accepted."""
+        """Number of steps that were accepted."""
         return len(planned_rungs(self.status.ladder.steps))
 
 
 def ladder_id(key: str, workload: WorkloadRef) -> str:
-    """Return the id of the ladder of a workload that is accepted under a key: the same for the same question."""
+    """Return the id of the ladder of a workload; the same request key gives the same id."""
     return hashlib.sha256(f"{key} {workload}".encode()).hexdigest()[:12]
 
 
 def steps_taken(ladder: Ladder, statuses: Iterable[ChangeStatus]) -> list[list[ChangeStatus]]:
-    """The changes of a ladder, step by step in their order; the changes of one step were accepted together."""
+    """Return the changes of a ladder by step, in order; the changes of one step were accepted together."""
     batches: dict[str, list[ChangeStatus]] = {}
     for status in statuses:
         if status.change.ladder == ladder.id:
@@ -168,13 +168,13 @@ def steps_taken(ladder: Ladder, statuses: Iterable[ChangeStatus]) -> list[list[C
 
 
 def planned_rungs(steps: Sequence[NextStep]) -> list[tuple[NextStep, ...]]:
-    """The steps of a plan, those of one time together, the earliest first."""
+    """Return the steps of a plan grouped by time, the earliest first."""
     times = sorted({step.from_seconds for step in steps})
     return [tuple(step for step in steps if step.from_seconds == time) for time in times]
 
 
 def rungs(status: LadderStatus, statuses: Iterable[ChangeStatus], is_kept: Mapping[str, bool]) -> list[Rung]:
-    """Every step of a ladder with its state. is_kept: id of a change -> whether its last verdict found no harm."""
+    """Return every step of a ladder with its state; `is_kept`: change id -> its last verdict found no harm."""
     taken = steps_taken(status.ladder, statuses)
     planned = planned_rungs(status.ladder.steps)
     later = RungState.PLANNED if status.state is LadderState.UNDER_WAY else RungState.LEFT_OUT

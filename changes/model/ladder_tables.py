@@ -1,4 +1,4 @@
-"""Ladders and their steps as tables, one contract for the command, the page and the API. Pure."""
+"""Ladders and their steps as tables, the same for the command, the page and the API. Pure."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from cotenant.changes.model.ladder import LadderProgress, Rung, RungState
 LADDERS: Final = Schema(
     "ladders",
     (
-        Column("ladder", "Ladder", Kind.TEXT, "Its id."),
+        Column("ladder", "Ladder", Kind.TEXT, "Id of the ladder."),
         Column("time", "Accepted", Kind.TIME, "When all of its steps were accepted."),
-        Column("actor", "By", Kind.TEXT, "Who accepted them."),
+        Column("actor", "By", Kind.TEXT, "Who accepted all of its steps."),
         Column("namespace", "Namespace", Kind.TEXT, "Namespace of the workload."),
         Column("kind", "Kind", Kind.TEXT, "Kind of the workload."),
         Column("workload", "Workload", Kind.TEXT, "Name of the workload."),
         Column("state", "State", Kind.TEXT, "under-way, stopped, done."),
         Column("taken", "Taken", Kind.INTEGER, "Steps that were begun."),
         Column("steps", "Steps", Kind.INTEGER, "Steps of the whole ladder, as accepted."),
-        Column("next", "Next from", Kind.TIME, "Earliest time of the next step; empty where none follows."),
+        Column("next", "Next from", Kind.TIME, "Earliest time of the next step; empty if none follows."),
         Column("moves", "Next step", Kind.TEXT, "Requests before and after the next step, as accepted."),
-        Column("reason", "Reason", Kind.TEXT, "Code of docs/reasons.md: why the next step waits, or why it ended."),
-        Column("words", "Why", Kind.TEXT, "The same for people."),
+        Column("reason", "Reason", Kind.TEXT, "Why the next step waits or the ladder ended (docs/reasons.md)."),
+        Column("words", "Why", Kind.TEXT, "The reason as text."),
     ),
     ("ladder",),
 )
 RUNGS: Final = Schema(
     "rungs",
     (
-        Column("step", "Step", Kind.INTEGER, "1 is the first."),
+        Column("step", "Step", Kind.INTEGER, "Number of the step; 1 is the first."),
         Column("state", "State", Kind.TEXT, "planned, under-way, kept, taken-back, ended, left-out."),
-        Column("time", "From", Kind.TIME, "When the step was taken, or the earliest time for it."),
-        Column("moves", "Requests", Kind.TEXT, "Requests before and after it."),
-        Column("changes", "Changes", Kind.TEXT, "Ids of the changes that took it."),
+        Column("time", "From", Kind.TIME, "When the step was applied, or the earliest time for it."),
+        Column("moves", "Requests", Kind.TEXT, "Requests before and after the step."),
+        Column("changes", "Changes", Kind.TEXT, "Ids of the changes of this step."),
     ),
     ("step",),
 )
 
 
 def ladders_table(ladders: Iterable[LadderProgress]) -> Table:
-    """Ladders as rows of LADDERS, in their order."""
+    """Return ladders as rows of LADDERS, in their order."""
     rows = []
     for progress in ladders:
         ladder = progress.status.ladder
@@ -67,7 +67,7 @@ def ladders_table(ladders: Iterable[LadderProgress]) -> Table:
 
 
 def rungs_table(ladder: LadderProgress) -> Table:
-    """The steps of one ladder as rows of RUNGS; times are Unix seconds."""
+    """Return the steps of one ladder as rows of RUNGS; times are Unix seconds."""
     rows = [
         {
             "step": rung.place,
@@ -82,7 +82,7 @@ def rungs_table(ladder: LadderProgress) -> Table:
 
 
 def moves_text(rung: Rung) -> str:
-    """The requests of a step in one line: `app cpu 1 → 700m; app memory 1Gi → 820Mi`."""
+    """Return a step's request changes in one line: `app cpu 1 → 700m; app memory 1Gi → 820Mi`."""
     texts = []
     for move in rung.moves:
         now, then = (format_amount(move.resource, amount) for amount in (move.now, move.amount))

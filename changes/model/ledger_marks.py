@@ -1,6 +1,6 @@
-"""Recommendations marked by what the ledger says: what was put off, and what waits for its next step. Pure.
+"""Marks of recommendations by the ledger: hidden ones, and those that wait for their next step. Pure.
 
-The ledger's entries are no part of the results: whoever counts recommendations joins the two by `mark_recommendations`.
+Results of a scan do not include the ledger: callers that count recommendations join the two by `mark_recommendations`.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ _AMOUNTS: Final = tuple(f"{resource.value}_{name}" for resource in Resource for 
 
 @dataclass(frozen=True, slots=True)
 class LedgerMarks:
-    """The ledger's marks of workloads: those postponed, the end of others' cool-down (Unix seconds), and trials.
+    """What the ledger says of workloads: hidden ones, the end of cool-downs (Unix seconds), trials, applied steps.
 
-    Until the end of its cool-down a workload may not be cut. trials: what did harm or was rolled back; now_seconds:
-    when the ledger was read (Unix time); taken: what is in force of each workload since the scan.
+    A workload may not be cut until its cool-down ends. `trials` are changes that did harm or were rolled back; `taken`
+    are changes in effect since the scan; the ledger was read at `now_seconds` (Unix time).
     """
 
     postponed: Mapping[WorkloadRef, PostponedRecommendation] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class LedgerMarks:
         now_seconds: float,
         taken: Mapping[WorkloadRef, TakenStep],
     ) -> LedgerMarks:
-        """The marks with those trials alone that say harm and count still: the others are warnings of a review."""
+        """Return the marks without trials that have expired or did no harm: a review only warns of those."""
         counting = {
             ref: tuple(trial for trial in tried if trial.harm and now_seconds - trial.seconds < COUNTS_SECONDS)
             for ref, tried in trials.items()
@@ -80,7 +80,7 @@ class LedgerMarks:
 
 
 def mark_recommendations(advice: Relation, marks: LedgerMarks) -> Relation:
-    """The recommendations with the two columns, and without steps that have to wait or were taken since the scan."""
+    """Return the recommendations with both columns, and without steps that must wait or were applied since the scan."""
     ones = list(marks.postponed.values())
     which, numbers = _rows_of(advice, list(marks.postponed))
     cells = {
@@ -92,7 +92,7 @@ def mark_recommendations(advice: Relation, marks: LedgerMarks) -> Relation:
 
 
 def without_waiting_steps(advice: Table, marks: LedgerMarks) -> Table:
-    """The rows without steps that have to wait or were taken since the scan; what was put off is among them."""
+    """Return the rows, hidden ones included, without steps that must wait or were applied since the scan."""
     if not marks.cool_downs and not marks.trials and not marks.taken:
         return advice
     return _without_steps(Relation.of(advice), marks).read(*advice.columns)
@@ -116,9 +116,10 @@ def _without_steps(advice: Relation, marks: LedgerMarks) -> Relation:
 
 
 def _with_steps_taken(advice: Relation, scanned: Relation, taken: Mapping[WorkloadRef, TakenStep]) -> Relation:
-    """Rows of workloads whose step was taken since the scan, with what is left: no list counts it a second time.
+    """Return the rows with only what is left after steps applied since the scan, so that nothing counts twice.
 
-    scanned: the rows as the scan wrote them. A change that is neither the step nor the whole leaves its row as it is.
+    `scanned` are the rows as the scan wrote them. A change that is neither the step nor the whole cut leaves its row as
+    is.
     """
     which, numbers = _rows_of(scanned, list(taken))
     steps = list(taken.values())
@@ -137,7 +138,7 @@ def _with_steps_taken(advice: Relation, scanned: Relation, taken: Mapping[Worklo
 
 
 def _left(row: Mapping[str, Any], amounts: Sequence[Amount]) -> dict[str, Any] | None:
-    """Return the cells of a row after the change of its container; None where that was another than the scan names."""
+    """Return a row's cells after its container's change; None if the change is not the one that the scan proposed."""
     moved = {(a.resource, a.field): a for a in amounts if a.container == row["container"]}
     asked = {(a.resource, a.field): a for a in _step_amounts(row) if a.after is not None and a.after != a.before}
     keys = {key for key in {*moved, *asked} if key[1] is Field.REQUEST} or {*moved, *asked}
@@ -155,7 +156,7 @@ def _left(row: Mapping[str, Any], amounts: Sequence[Amount]) -> dict[str, Any] |
 
 
 def _withhold_tried_steps(advice: Relation, marks: LedgerMarks) -> Relation:
-    """Rows of workloads whose step goes as far as one that did harm: none of it is ready, and the evidence is named."""
+    """Block the rows of workloads whose step would repeat a change that did harm, and name that change."""
     refs = list(marks.trials)
     which, numbers = _rows_of(advice, refs)
     rows = list(advice.take(numbers, ["container", "ready", *_AMOUNTS]).rows())
@@ -182,7 +183,7 @@ def _withhold_tried_steps(advice: Relation, marks: LedgerMarks) -> Relation:
 
 
 def _step_amounts(row: Mapping[str, Any]) -> Iterator[Amount]:
-    """Yield the amounts that the step that is allowed now would set, field by field."""
+    """Yield the amounts that the next allowed step would set, field by field."""
     for resource in Resource:
         step, whole = (_whole_number(row[f"{resource.value}_{name}"]) for name in ("step", "request"))
         request, limit = whole if step is None else step, _whole_number(row[f"{resource.value}_limit"])
@@ -198,11 +199,11 @@ def _whole_number(cell: Any) -> int | None:
 
 
 def _rows_of(advice: Relation, refs: Sequence[WorkloadRef]) -> tuple[Index, Index]:
-    """(place among the workloads, row number) of each of their rows."""
+    """Return (index of the workload, row number) of each row of these workloads."""
     return advice.located(WORKLOAD, [(ref.namespace, ref.kind, ref.name) for ref in refs])
 
 
 def postponement_sentence(entry: PostponedRecommendation) -> str:
-    """Until when, why and by whom, in one sentence."""
+    """Return one sentence: until when the recommendation is hidden, why, and by whom."""
     until = "for good" if entry.until_seconds is None else f"until {moment(entry.until_seconds)}"
     return visible(f"{until}: {entry.reason} ({entry.actor})")

@@ -1,7 +1,7 @@
-"""What pages and the REST API may ask to be done with recommendations, and what they get to see. Pure vocabulary.
+"""What pages and the REST API can request of the change service, and what it returns. Pure data types.
 
-The dashboard gets a `ChangeService` from its caller; without one it is read-only. Every call names the person: the
-service checks their rights, whatever the page showed.
+The dashboard gets a `ChangeService` from its caller; without one it is read-only. Every call names the person, whose
+rights the service checks, whatever the page showed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from cotenant.recommender.model.steps import NextStep
 
 
 class Method(StrEnum):
-    """A method by which a change reaches the pods."""
+    """The way in which a change reaches the pods."""
 
     TEMPLATE = "template"
     """The workload's template is patched; its controller rolls it out."""
@@ -39,12 +39,12 @@ class Method(StrEnum):
 
     @property
     def label(self) -> str:
-        """The name of the method on pages."""
+        """The method's name on pages."""
         return _METHOD_LABELS[self]
 
     @property
     def full_name(self) -> str:
-        """The label and, for commands and REST, the value, in sentences that people read in either place."""
+        """The method's label and its value for commands and REST, for texts that appear in both."""
         return f"{self.label} ({self.value})"
 
 
@@ -57,7 +57,7 @@ _METHOD_LABELS: Final[Mapping[Method, str]] = {
 
 
 class BundleForm(StrEnum):
-    """The form in which a bundle is written."""
+    """The tool that a bundle's files are for."""
 
     KUSTOMIZE = "kustomize"
     HELM = "helm"
@@ -68,9 +68,9 @@ class BundleForm(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CommitBundle:
-    """Make the proposed values of workloads a commit on a new branch of a local Git repository.
+    """A request to commit the proposed values of workloads to a new branch of a local Git repository.
 
-    repository: its folder; write: whether the branch is made, otherwise only what it would hold is said.
+    `repository` is its folder. If `write` is false, the commit is only shown.
     """
 
     branch: str
@@ -80,7 +80,7 @@ class CommitBundle:
 
 @dataclass(frozen=True, slots=True)
 class UnplacedWorkload:
-    """A workload whose values stand nowhere for sure: why, with the file, and what helps."""
+    """A workload whose values have no certain place in the repository: why, with the file, and how to fix it."""
 
     workload: WorkloadRef
     why: str
@@ -89,10 +89,10 @@ class UnplacedWorkload:
 
 @dataclass(frozen=True, slots=True)
 class BundleCommit:
-    """A commit that is made, or would be.
+    """A commit of proposed values, made or only planned.
 
-    base: the commit that the branch begins at; diff: unified; workloads: those whose values it has; commit: its id, ""
-    where nothing was written.
+    `base`: the commit at which the branch begins; `diff`: a unified diff; `workloads`: those whose values it has;
+    `commit`: its id, "" if nothing was written.
     """
 
     branch: str
@@ -106,9 +106,9 @@ class BundleCommit:
 
     @property
     def sentence(self) -> str:
-        """Say what was done, or would be, in one sentence."""
+        """One sentence that says what was committed, or would be."""
         if not self.files:
-            return f"nothing can be placed; {counted(len(self.refused), 'workload')} left out"
+            return f"no value has a place in the repository; {counted(len(self.refused), 'workload')} left out"
         of = f"{counted(len(self.workloads), 'workload')} in {counted(len(self.files), 'file')}"
         out = f"; partial: {len(self.refused)} left out" if self.refused else ""
         did = f"commit {self.commit[:12]} on the new branch" if self.commit else "dry run: a commit on the new branch"
@@ -116,12 +116,12 @@ class BundleCommit:
 
 
 class ChangeTerms(msgspec.Struct, frozen=True, kw_only=True):
-    """The terms on which workloads are changed, wherever a person states them.
+    """The terms on which workloads are changed.
 
-    because: why rules are overridden, in the person's words; kept with each change; canary: share of the workloads
-    that is changed first, the rest after they soaked; 0: all at once; gpu_shares: the change is of the shares of GPUs
-    that findings propose, in place of CPU and memory; ladder: all steps of a cut are accepted with the first one, each
-    taken after the verdict on the one before.
+    `because`: why rules are overridden, recorded with each change. `canary`: share of the workloads (0 to 1) that is
+    changed first, the rest after these have soaked; 0: all at once. `gpu_shares`: change to the GPU shares that
+    findings propose, not CPU and memory. `ladder`: accept all steps of a cut; each later one is applied after the one
+    before is verified.
     """
 
     overridden: tuple[str, ...] = ()
@@ -133,17 +133,17 @@ class ChangeTerms(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def terms(self) -> dict[str, Any]:
-        """These terms by name."""
+        """These terms by field name."""
         return {name: getattr(self, name) for name in ChangeTerms.__struct_fields__}
 
     def request(self, workloads: Sequence[WorkloadRef], method: Method, key: str | None = None) -> ChangeRequest:
-        """Return the request to change these workloads on these terms. key: of the request; None: a new one."""
+        """Return a request to change these workloads on these terms, with a new key if `key` is None."""
         request = ChangeRequest(tuple(workloads), method, **self.terms)
         return request if key is None else msgspec.structs.replace(request, key=key)
 
 
 class ChangeRequest(ChangeTerms, frozen=True):
-    """A person's request. key: created once by the page, so that a second click does nothing more."""
+    """A person's request; the page creates `key` once, so that a second click applies nothing more."""
 
     workloads: tuple[WorkloadRef, ...]
     method: Method = Method.TEMPLATE
@@ -152,7 +152,7 @@ class ChangeRequest(ChangeTerms, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class FieldMove:
-    """One field that would change: of which object, where, from what to what, as people read it; "" is nothing."""
+    """A field that would change: its object, its pointer, the old and the new value for people; "" is absent."""
 
     target: str
     pointer: str
@@ -162,7 +162,7 @@ class FieldMove:
 
 @dataclass(frozen=True, slots=True)
 class GuardrailResult:
-    """A guardrail as it came out: outcome is pass, warn or fail."""
+    """A guardrail's result; `outcome` is pass, warn or fail."""
 
     name: str
     outcome: str
@@ -171,7 +171,7 @@ class GuardrailResult:
 
 @dataclass(frozen=True, slots=True)
 class DryRunResult:
-    """The API server's answer to a dry run. added: what its admission changed beyond what was sent, as `FieldMove`."""
+    """The API server's answer to a dry run; `added` lists the fields that admission changed beyond what was sent."""
 
     accepted: bool
     words: str = ""
@@ -183,9 +183,9 @@ class DryRunResult:
 class ReviewedWorkload:
     """A workload before it is changed.
 
-    recommendations: what is applied, over the values of now, a cut that is too large at its first step; next_steps:
-    what that leaves for later; error: why there is nothing to change, in words; impossible: methods that cannot be had
-    -> why; suggested: the method that we would take.
+    `recommendations`: what would be applied, with large cuts reduced to their first step; `next_steps`: the later
+    steps. `error`: why nothing can change; `impossible`: methods that are not possible, with the reason; `suggested`:
+    the best one.
     """
 
     workload: WorkloadRef
@@ -199,10 +199,10 @@ class ReviewedWorkload:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadReview(ReviewedWorkload):
-    """One workload in review. tried: None before the dry run.
+    """The review of one workload; `tried` is None before the dry run.
 
-    restart: what applying it costs the pods by this method; savings: of what is written now; lines: everything that is
-    written, object by object and field by field; no_ladder: why the later steps cannot be accepted with the first one.
+    `restart`: what the method does to running pods; `savings`: of this step; `lines`: everything that is written, field
+    by field; `no_ladder`: why later steps cannot be accepted with the first one.
     """
 
     moves: tuple[FieldMove, ...] = ()
@@ -214,13 +214,13 @@ class WorkloadReview(ReviewedWorkload):
     no_ladder: str = ""
 
     def blocked(self, overridden: Sequence[str]) -> tuple[GuardrailResult, ...]:
-        """Failed rules that are not overridden."""
+        """Return the failed rules that are not overridden."""
         return tuple(rule for rule in self.rules if rule.outcome == "fail" and rule.name not in overridden)
 
 
 @dataclass(frozen=True, slots=True)
 class PostponedRecommendation:
-    """A recommendation that somebody does not want to see: until when (None: for good), who, why, since when."""
+    """A recommendation that somebody has hidden: until when (None: permanently), who, why, since when."""
 
     workload: WorkloadRef
     until_seconds: float | None
@@ -233,9 +233,8 @@ class PostponedRecommendation:
 class LedgerHealth:
     """The result of verifying the ledger's hash chain.
 
-    rows: number of rows, None for who may not read all of them; bad_row: the first bad row, or 0; words: what is wrong;
-    anchored: whether the head is kept in the cluster; notes: what else is to be known, as text, such as rows that were
-    passed over.
+    `rows` is None if the person may not read all rows; `bad_row` is the first bad row or 0; `words`: what is wrong;
+    `anchored`: the cluster stores the head; `notes`: further texts, such as about skipped rows.
     """
 
     rows: int | None
@@ -247,9 +246,9 @@ class LedgerHealth:
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """A row of the ledger. subject: the id of a change where the event is one of `ChangeEvent`.
+    """A row of the ledger; its `subject` is the id of a change if the event is a `ChangeEvent`.
 
-    body: JSON, of `accepted` the whole change.
+    `body` is JSON; for the event `accepted` it is the whole change.
     """
 
     row: int
@@ -263,7 +262,7 @@ class LedgerEntry:
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """One line of the matrix: what for, which verb on what, whether the cluster allows it; None: it was not asked."""
+    """Whether the cluster allows a verb on a resource that a feature needs; `allowed` is None if that is not known."""
 
     feature: str
     verb: str
@@ -273,86 +272,86 @@ class Permission:
 
 
 class ChangeService(Protocol):
-    """Safe for many threads. Raises NotAllowed, and CotenantError when nothing could be asked at all."""
+    """Reviews and applies changes. Thread-safe. Calls raise NotAllowed, or CotenantError if nothing could be read."""
 
     def review(self, who: Person, request: ChangeRequest) -> list[WorkloadReview]:
-        """Each workload as it is now. Right.REVIEW in its namespace, else the row's `error` says so."""
+        """Return each workload's review; without Right.REVIEW in its namespace, the review's `error` says so."""
 
     def dry_run(self, who: Person, request: ChangeRequest) -> list[WorkloadReview]:
-        """The same with `tried`; nothing is kept."""
+        """Return the reviews with `tried`, the result of a dry run; nothing is stored."""
 
     def accept(self, who: Person, request: ChangeRequest) -> list[ChangeStatus]:
-        """Write down, then do; UsageError names the rule that stops it. The same key again: the same statuses."""
+        """Record the changes, then apply them; raise UsageError if a rule stops one. A repeated key applies nothing."""
 
     def changes(self, who: Person) -> list[ChangeStatus]:
-        """Everything that was accepted, the newest first."""
+        """Return every accepted change, the newest first."""
 
     def story(self, who: Person, change: str) -> list[LedgerEntry]:
-        """Rows of the ledger about one change, the oldest first; UsageError when there is none."""
+        """Return the ledger's rows about one change, the oldest first; raise UsageError if there is no such change."""
 
     def entries(self, who: Person) -> list[LedgerEntry]:
-        """Every row of the ledger that the person may read, the oldest first."""
+        """Return every row of the ledger that the person may read, the oldest first."""
 
     def roll_back(self, who: Person, changes: Sequence[str]) -> list[ChangeStatus]:
         """Roll back the changes with these ids, each independently of the others."""
 
     def confirm(self, who: Person, change: str) -> list[ChangeStatus]:
-        """Do what waits, as its second person, with all that was accepted together with it."""
+        """Confirm a change as its second person and apply it with its whole batch."""
 
     def decline(self, who: Person, change: str) -> list[ChangeStatus]:
-        """Cancel what waits for a second person."""
+        """Cancel a change that waits for a second person."""
 
     def ladders(self, who: Person) -> list[LadderProgress]:
         """Return every ladder that the person may read, with its steps, the newest first."""
 
     def stop_ladder(self, who: Person, ladder: str, why: str = "") -> LadderStatus:
-        """Take no further step; earlier steps stay."""
+        """Stop a ladder: no further step is applied, and the applied steps stay."""
 
     def go_back(self, who: Person, ladder: str, place: int) -> list[ChangeStatus]:
-        """Take its steps back, the last one first, down to step `place`; 0: as it was before the first one."""
+        """Roll a ladder's steps back, the last one first, down to step `place`; 0 rolls back all steps."""
 
     def verify(self, who: Person, changes: Sequence[str]) -> list[ChangeStatus]:
-        """Verify now; those that still soak are left out."""
+        """Verify the changes now, without those that still soak."""
 
     def settle(self, who: Person) -> list[ChangeStatus]:
-        """Resolve changes with unknown outcome."""
+        """Find the outcome of changes with an unknown one by reading the cluster."""
 
     def bundle(self, who: Person, request: ChangeRequest, form: BundleForm) -> Mapping[str, str]:
-        """Files by path, and `PULL_REQUEST.md`; of KUBECTL one text of commands."""
+        """Return a bundle's files by path, with `PULL_REQUEST.md`; for KUBECTL one text of commands."""
 
     def commit(self, who: Person, request: ChangeRequest, branch: str, *, write: bool = False) -> BundleCommit:
-        """The commit of the values in the configured Git repository; made where `write` says so."""
+        """Return the commit of the new values for the configured Git repository; make it if `write`."""
 
     def snooze(self, who: Person, workloads: Sequence[WorkloadRef], days: float | None, reason: str) -> None:
-        """Hide for so many days, None for good; a reason is needed."""
+        """Hide the workloads' recommendations for `days` days (None: permanently); a reason is required."""
 
     def recall(self, who: Person, workloads: Sequence[WorkloadRef]) -> None:
-        """Show recommendations again that were hidden."""
+        """Show the workloads' hidden recommendations again."""
 
     def cool_downs(self) -> Mapping[WorkloadRef, float]:
-        """Workloads that were changed lately, each with the time (Unix seconds) from which it may be cut again."""
+        """Return when (Unix seconds) the cool-down of each recently changed workload ends: no cuts before that."""
 
     def trials(self) -> Mapping[WorkloadRef, Sequence[Trial]]:
-        """Return what was tried on workloads, and did harm or was rolled back."""
+        """Return each workload's earlier changes that did harm or were rolled back."""
 
     def taken_steps(self, since_seconds: float) -> Mapping[WorkloadRef, TakenStep]:
-        """Return the change of each workload that is in effect and was sent after a time (Unix time)."""
+        """Return each workload's change that was sent after a time (Unix seconds) and is in effect."""
 
     def postponed(self) -> Mapping[WorkloadRef, PostponedRecommendation]:
         """Return the recommendations that are hidden now, by workload."""
 
     def ledger(self) -> LedgerHealth:
-        """The chain, verified from its first row."""
+        """Verify the ledger's hash chain from its first row."""
 
     def trouble(self) -> str:
-        """Why nothing can be done in the cluster now, as it was a moment ago; "" when it answers. Never waits."""
+        """Return why no change can be made in the cluster now, "" if it can; a cached answer, without waiting."""
 
     def permissions(self, who: Person, namespaces: Sequence[str]) -> list[Permission]:
-        """Return what the cluster allows, by SelfSubjectAccessReview."""
+        """Return what the cluster allows the person, by SelfSubjectAccessReview."""
 
 
 def require_right(right: Right, who: Person, request: ChangeRequest) -> None:
-    """NotAllowed for the first workload whose namespace is not theirs, and for an override without the right."""
+    """Raise NotAllowed if the person lacks the right in a workload's namespace, or the right to override."""
     for workload in request.workloads:
         who.require(right, workload.namespace)
         if request.overridden:

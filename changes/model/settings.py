@@ -1,4 +1,4 @@
-"""Settings of accepted changes: where the ledger is, and the guardrails of an accepted recommendation."""
+"""Settings of changes: where the ledger is, and the guardrails."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class GuardrailSettings(Section, frozen=True):
     minimum_days: Annotated[
         float,
         setting(
-            "History that a value needs before it may be applied.",
+            "History that a proposed value needs before it may be applied.",
             when="changes should need more history",
             unit="days",
             ge=0,
@@ -48,8 +48,8 @@ class GuardrailSettings(Section, frozen=True):
     cool_down_hours: Annotated[
         float,
         setting(
-            "Time between two changes of a workload, when the second lowers something.",
-            when="workloads should rest longer between changes",
+            "Time between two changes of a workload if the second one lowers a value.",
+            when="workloads should stay unchanged for longer",
             unit="hours",
             ge=0,
             le=720,
@@ -57,7 +57,7 @@ class GuardrailSettings(Section, frozen=True):
     ] = 24.0
     most_workloads: Annotated[
         int,
-        setting("Workloads that are changed together.", when="batches should be smaller, or larger", ge=1, le=10_000),
+        setting("Most workloads changed together.", when="batches should be smaller, or larger", ge=1, le=10_000),
     ] = 20
     most_requests_share: Annotated[
         float,
@@ -88,7 +88,7 @@ class GuardrailSettings(Section, frozen=True):
 
 
 class ActionSettings(Section, frozen=True):
-    """Accepting recommendations."""
+    """Settings of accepting, verifying and rolling back changes."""
 
     ledger: Annotated[
         str,
@@ -184,18 +184,18 @@ class ActionSettings(Section, frozen=True):
             when="manifests are kept in Git, and people ask for changes in the dashboard",
         ),
     ] = ""
-    guardrails: Annotated[GuardrailSettings, setting("Limits that a change has to pass.")] = GuardrailSettings()
+    guardrails: Annotated[GuardrailSettings, setting("Guardrails that a change has to pass.")] = GuardrailSettings()
 
 
 def anchor_namespace(settings: SettingSections) -> str:
-    """Return the namespace in which the cluster keeps the ledger's head; "" where that is switched off."""
+    """Return the namespace where the ledger's head is stored; "" if the setting turns that off."""
     return settings.section(ManagerSettings).namespace if settings.section(ActionSettings).anchor else ""
 
 
 def ledger_location(settings: ActionSettings, environ: Mapping[str, str]) -> Path | str:
-    """The file in use: the setting, else in the folder that the XDG base directory specification names for state.
+    """Return the ledger's location: the setting, else a file in the XDG base directory for state.
 
-    A bucket's address stays a text. "~/" is the user's home, as in `store.url`: no shell has written it out in a file.
+    A bucket's address stays a string. "~/" in the setting is the user's home, as in `store.url`.
     """
     home = Path(environ.get("HOME") or Path.home())
     if "://" in settings.ledger:

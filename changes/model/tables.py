@@ -1,6 +1,6 @@
-"""Changes and the ledger's rows as tables, one contract for `recs changes`, `audit`, the page and the API. Pure.
+"""Changes and the ledger's rows as tables, the same for `recs changes`, `audit`, the page and the API. Pure.
 
-What moved is read from the writes themselves, so that it says what was sent, whatever a recommendation says today.
+Changed values are read from the writes, so that they are what was sent, whatever a recommendation says today.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ CHANGES: Final = Schema(
             "change",
             "Change",
             Kind.TEXT,
-            "Its id; also the annotation cotenant.dev/change on the object.",
+            "Id of the change; also the annotation cotenant.dev/change on the object.",
             essential=True,
         ),
-        Column("time", "Accepted", Kind.TIME, "When it was accepted."),
-        Column("actor", "By", Kind.TEXT, "Who accepted it, by name in the cluster or the login."),
-        Column("cluster", "Cluster", Kind.TEXT, "In which cluster; empty in older rows.", wide=True),
+        Column("time", "Accepted", Kind.TIME, "When the change was accepted."),
+        Column("actor", "By", Kind.TEXT, "Who accepted it, by the name in the cluster or of the login."),
+        Column("cluster", "Cluster", Kind.TEXT, "Cluster of the workload; empty in older rows.", wide=True),
         Column("namespace", "Namespace", Kind.TEXT, "Namespace of the workload."),
         Column("kind", "Kind", Kind.TEXT, "Kind of the workload."),
         Column("workload", "Workload", Kind.TEXT, "Name of the workload.", essential=True),
@@ -40,7 +40,7 @@ CHANGES: Final = Schema(
             "unknown, awaiting, waiting, applied, failed, verified, regressed, rolled-back, gone.",
             essential=True,
         ),
-        Column("method", "Method", Kind.TEXT, "How it reaches the pods: template, in-place, annotate."),
+        Column("method", "Method", Kind.TEXT, "How the change reaches the pods: template, in-place, annotate."),
         Column(
             "moved",
             "Before → after",
@@ -51,15 +51,15 @@ CHANGES: Final = Schema(
         ),
         Column("overridden", "Overridden", Kind.TEXT, "Guardrails that somebody overrode."),
         Column("verdict", "Verified", Kind.TEXT, "verified, regressed, soaking; empty without a verification."),
-        Column("since", "Since", Kind.TIME, "When it entered this state."),
-        Column("last_actor", "Last step by", Kind.TEXT, "Who did the last step.", wide=True),
-        Column("saved_cpu", "CPU freed", Kind.MILLICORES, "Decrease of requests over all pods."),
-        Column("saved_memory", "Memory freed", Kind.BYTES, "The same of memory."),
-        Column("raised_cpu", "CPU raised", Kind.MILLICORES, "Increase of requests over all pods."),
-        Column("raised_memory", "Memory raised", Kind.BYTES, "The same of memory."),
-        Column("words", "Words", Kind.TEXT, "What the last step said."),
-        Column("batch", "Batch", Kind.TEXT, "Changes accepted together."),
-        Column("guardrails", "Guardrails", Kind.TEXT, "Rules that did not simply pass.", wide=True),
+        Column("since", "Since", Kind.TIME, "When the change entered this state."),
+        Column("last_actor", "Last step by", Kind.TEXT, "Who caused the present state.", wide=True),
+        Column("saved_cpu", "CPU freed", Kind.MILLICORES, "Decrease of CPU requests over all pods."),
+        Column("saved_memory", "Memory freed", Kind.BYTES, "Decrease of memory requests over all pods."),
+        Column("raised_cpu", "CPU raised", Kind.MILLICORES, "Increase of CPU requests over all pods."),
+        Column("raised_memory", "Memory raised", Kind.BYTES, "Increase of memory requests over all pods."),
+        Column("words", "Words", Kind.TEXT, "Text of the last event, such as the verdict."),
+        Column("batch", "Batch", Kind.TEXT, "Id that all changes accepted together share."),
+        Column("guardrails", "Guardrails", Kind.TEXT, "Guardrails that warned or were overridden.", wide=True),
     ),
     ("change",),
 )
@@ -67,12 +67,12 @@ ENTRIES: Final = Schema(
     "entries",
     (
         Column("seq", "Row", Kind.INTEGER, "Number of the row."),
-        Column("time", "Time", Kind.TIME, "When it was written."),
-        Column("actor", "By", Kind.TEXT, "Who did it, by name in the cluster."),
+        Column("time", "Time", Kind.TIME, "When the row was written."),
+        Column("actor", "By", Kind.TEXT, "Who caused the event, by the name in the cluster."),
         Column("event", "Event", Kind.TEXT, "What happened."),
         Column("subject", "Change", Kind.TEXT, "Id of the change, or of another subject."),
-        Column("body", "Body", Kind.TEXT, "Everything about it, as JSON.", wide=True),
-        Column("hash", "Hash", Kind.TEXT, "Hash of this row and of all before it.", wide=True),
+        Column("body", "Body", Kind.TEXT, "All details of the event, as JSON.", wide=True),
+        Column("hash", "Hash", Kind.TEXT, "Hash over this row and all rows before it.", wide=True),
     ),
     ("seq",),
 )
@@ -87,7 +87,7 @@ CHANGE_ID: Final = "this change's id"
 
 
 def changes_table(statuses: Iterable[ChangeStatus]) -> Table:
-    """Changes as rows, the newest first."""
+    """Return changes as rows, the newest first."""
     rows = []
     for status in sorted(statuses, key=lambda status: -status.accepted_seconds):
         change = status.change
@@ -120,7 +120,7 @@ def changes_table(statuses: Iterable[ChangeStatus]) -> Table:
 
 
 def entries_table(entries: Iterable[LedgerEntry]) -> Table:
-    """Entries of the ledger as rows of ENTRIES, in their order; times are Unix seconds."""
+    """Return ledger entries as rows of ENTRIES, in their order; times are Unix seconds."""
     records = [
         {
             "seq": entry.row,
@@ -137,23 +137,23 @@ def entries_table(entries: Iterable[LedgerEntry]) -> Table:
 
 
 def moves(change: Change) -> list[FieldMove]:
-    """Each field that moves: of which object, which field, from what to what, as people read it."""
+    """Return each field that a change moves: object, field, old and new value, as text for people."""
     return [move for write in change.writes for move in _moves(write)]
 
 
 def write_lines(writes: Iterable[Write], live: Mapping[str, Any] | None) -> list[FieldMove]:
-    """Everything that writes set or remove, object by object and field by field, as people read it.
+    """Return everything that writes set or remove, object by object and field by field, as text for people.
 
-    Made of the operations that are sent, so that what stands in a confirmation is what is written. live: the workload
-    as the writes were made for it, which may have the note of an earlier change; None where nobody has read it.
+    The lines come from the operations that are sent, so that a confirmation shows exactly what is written. `live` is
+    the workload that the writes were made for; it may carry an earlier change's id, and is None if nobody has read it.
     """
     return [line for write in writes for line in (*_moves(write), *_marks(write, live))]
 
 
 def rollback_lines(changes: Iterable[Change]) -> list[FieldMove]:
-    """Everything that rollbacks of changes, one after the other, set or remove: object by object and field by field.
+    """Return everything that rolling back these changes in turn sets or removes, object by object and field by field.
 
-    A field that several of them put back is one line, from what it is to what it is in the end.
+    A field that several of them restore is one line, from the present value to the final one.
     """
     put_back = []
     for change in changes:
@@ -177,7 +177,7 @@ def rollback_lines(changes: Iterable[Change]) -> list[FieldMove]:
 
 
 def _marks(write: Write, live: Mapping[str, Any] | None) -> Iterator[FieldMove]:
-    """Yield what the patch writes beside the fields that move: the note of the change on the object."""
+    """Yield what the patch writes beside the moved fields: the change's id on the object."""
     absent = NOTHING if live is not None else NOT_READ
     meta = (live or {}).get("metadata") or {}
     notes = meta.get("annotations") or {} if meta.get("uid") == write.uid else {}
@@ -192,12 +192,12 @@ def _marks(write: Write, live: Mapping[str, Any] | None) -> Iterator[FieldMove]:
 
 
 def moves_summary(change: Change) -> str:
-    """The same in one line: `app cpu request 1 → 800m; app memory request 1Gi → 900Mi`; of many pods the first."""
+    """Return the moves in a line, of many pods the first: `app cpu request 1 → 700m; app memory limit 1Gi → 900Mi`."""
     return "; ".join(dict.fromkeys(f"{m.pointer} {m.now} → {m.new}" for m in moves(change)))
 
 
 def overridden_rules(change: Change) -> list[str]:
-    """Rules that somebody overrode."""
+    """Return the rules that somebody overrode."""
     return [rule for rule, outcome in change.guardrails.items() if outcome.startswith("overridden")]
 
 
@@ -216,9 +216,9 @@ def _moves(write: Write) -> Iterator[FieldMove]:
 
 
 def _name(write: Write, pointer: str) -> str:
-    """Return the name of the item that a pointer lies in, and the path within the item; else the pointer's last key.
+    """Return the name of the list item that a pointer is in, and the path in the item; else the pointer's last key.
 
-    The name is that which the patch itself tests. A container's resources are named by the container alone.
+    The name is the one that the patch itself tests. A container's resources are named by the container alone.
     """
     for operation in write.operations:
         place, _, end = str(operation.get("path", "")).rpartition("/")
@@ -233,7 +233,7 @@ def _resources(value: Any) -> bool:
 
 
 def _leaves(value: Any) -> dict[tuple[str, str], str]:
-    """(requests or limits, resource) -> amount."""
+    """Return (requests or limits, resource) -> amount."""
     resources = value if isinstance(value, Mapping) else {}
     sides = ((side, resources.get(side)) for side in ("requests", "limits"))
     amounts = ((side, named) for side, named in sides if isinstance(named, Mapping))

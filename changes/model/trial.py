@@ -1,4 +1,4 @@
-"""What became of an earlier change of a workload, as evidence about a new one. Pure."""
+"""Trials: earlier changes of a workload and their harm, as evidence about a new change. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COUNTS_SECONDS: Final = 28 * 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """One field of a container before and after a change, in the resource's unit; None: not set."""
+    """One field of a container before and after a change, in the resource's unit; None is not set."""
 
     container: str
     resource: Resource
@@ -28,7 +28,7 @@ class Amount:
     after: int | None
 
     def goes_as_far_as(self, tried: Amount) -> bool:
-        """Return whether this goes at least as low as `tried` did; of a raise, no higher than that went."""
+        """Return whether this change goes at least as low as `tried`; for a raise, at most as high."""
         if (self.container, self.resource, self.field) != (tried.container, tried.resource, tried.field):
             return False
         if self.after is None or tried.after is None or self.after == self.before or self.after > tried.after:
@@ -38,10 +38,10 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A change that did harm or was rolled back: when (Unix time), who had accepted it, and the verdict in words.
+    """A change that did harm or was rolled back: when (Unix time), who accepted it, and the verdict as text.
 
-    harm: "" where it was rolled back without a verdict of harm; images: of the template that it was tried on, "" where
-    that was not kept.
+    `harm` is false if it was rolled back without a verdict of harm; `images` are the template's at that time, "" if
+    unknown.
     """
 
     change: str
@@ -53,13 +53,13 @@ class Trial:
     images: str = ""
 
     def repeated_by(self, amounts: Iterable[Amount], images: str = "") -> Amount | None:
-        """Return the first of these amounts that repeats it on the same template; None where none does."""
+        """Return the first of these amounts that repeats the trial on the same template; None if none does."""
         if self.images and images and self.images != images:
             return None
         return next((a for a in amounts if any(a.goes_as_far_as(tried) for tried in self.amounts)), None)
 
     def sentence(self, amount: Amount) -> str:
-        """Return what happened when it was tried, in words."""
+        """Return a sentence about the trial that this amount would repeat."""
         tried = next(tried for tried in self.amounts if amount.goes_as_far_as(tried))
         what = f"{tried.container} {tried.resource} {tried.field} {format_amount(tried.resource, tried.after or 0)}"
         ended = "did harm" if self.harm else "was rolled back"
@@ -72,7 +72,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class TakenStep:
-    """The change of a workload that is in effect: when it was sent (Unix time), and the changed values."""
+    """A workload's change that is in effect: when it was sent (Unix time), and the changed values."""
 
     seconds: float
     amounts: tuple[Amount, ...]
@@ -81,7 +81,7 @@ class TakenStep:
 def find_repetition(
     trials: Sequence[Trial], amounts: Sequence[Amount], now_seconds: float, images: str = ""
 ) -> tuple[Trial, Amount] | None:
-    """The newest trial that these amounts would repeat, one that did harm before any other; None without one."""
+    """Return the newest trial that these amounts would repeat, harmful ones before others; None if there is none."""
     found = (
         (trial, amount)
         for trial in sorted(trials, key=lambda trial: (trial.harm, trial.seconds), reverse=True)

@@ -1,1 +1,1 @@
-"""Measures of services that could guard their changes: conventions, what was found in Prometheus, and its use."""
+"""Metrics of services that can verify their changes: conventions, what Prometheus has, and how it is used."""

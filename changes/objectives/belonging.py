@@ -1,7 +1,7 @@
-"""To which workload an objective belongs, by what its query names, else by the labels of its object. Pure.
+"""Find which workload an objective belongs to: by its query, else by its object's labels. Pure.
 
-A query that names another workload's pods, Service or app is another's; one that names nobody is bound by the labels of
-its object, and narrowed to the workload's pods. Where neither says it, it is not known, and nothing is used.
+A query that names another workload's pods, Service or app belongs to that. A query that names none belongs to the
+workload of its object's labels, and is narrowed to the workload's pods. If neither says it, the objective is not used.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _NAMESPACE_OF: Final = (
 
 
 class Ownership(StrEnum):
-    """The bond between an objective and a workload."""
+    """Whether an objective belongs to a workload, and how that is known."""
 
     OWN = "its query names the workload"
     BY_OBJECT = "the labels of its object name the workload"
@@ -66,10 +66,10 @@ class Ownership(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """A workload, and who else is in its namespace.
+    """A workload and the others in its namespace.
 
-    labels: of its pods. services: of each Service of the namespace whether it leads to this workload alone. others:
-    names and labels of the pods of others. Both are None where they may not be listed.
+    `labels`: of its pods; `services`: whether each Service of the namespace leads to this workload alone; `others`:
+    names and labels of other workloads' pods. The latter two are None if they may not be listed.
     """
 
     workload: WorkloadRef
@@ -81,7 +81,7 @@ class Surroundings:
 def others_of(pods: Iterable[tuple[str, Mapping[str, str]]], own: Mapping[str, str]) -> tuple[
     tuple[str, Mapping[str, str]], ...
 ]:  # fmt: skip
-    """Return the names and labels of the pods that are not the workload's. own: labels of its pods."""
+    """Return the names and labels of the pods without the workload's; `own` are the labels of its pods."""
     workload = LabelSelector.parse({"matchLabels": own})
     return tuple((name, labels) for name, labels in pods if not workload.matches(labels))
 
@@ -89,7 +89,7 @@ def others_of(pods: Iterable[tuple[str, Mapping[str, str]]], own: Mapping[str, s
 def ownership(
     selectors: Iterable[Selector], surroundings: Surroundings, namespace: str, labels: Mapping[str, str]
 ) -> Ownership:
-    """Return whose an objective is. namespace, labels: of its object."""
+    """Return whether an objective is the workload's; `namespace` and `labels` are those of the objective's object."""
     verdicts = [_selector_owner(selector, surroundings, namespace) for selector in selectors]
     if Ownership.OTHER in verdicts:
         return Ownership.OTHER
@@ -104,7 +104,7 @@ def ownership(
 
 
 def namespace_label(selector: Selector) -> str:
-    """Return the label that has the namespace of the series that a selector reads, by the labels of their owner."""
+    """Return the label with the namespace of the series that a selector reads, by the labels that name their owner."""
     for beginning, label in _NAMESPACE_OF:
         if any(name.startswith(beginning) for name, *_ in selector.matchers):
             return label
@@ -112,7 +112,7 @@ def namespace_label(selector: Selector) -> str:
 
 
 def misreading_reason(selector: Selector, workload: WorkloadRef) -> str:
-    """Why a selector does not count what callers of the workload wait for; "" where nothing speaks against it."""
+    """Return why a selector does not count what callers of the workload wait for; "" if nothing indicates that."""
     asks = selector.equal("direction") == "outbound" or "_client_" in selector.metric
     sent = selector.equal("reporter") == "source" or selector.equal("source_workload") == workload.name
     if asks or (sent and selector.equal("destination_workload") != workload.name):
@@ -147,7 +147,7 @@ def _matcher_owner(label: str, operator: str, value: str, surroundings: Surround
 
 
 def _label_owner(key: str, value: str, surroundings: Surroundings) -> Ownership:
-    """Return whose pods have this value of a label: others' too, this workload's alone, or nobody knows."""
+    """Return whose pods have this label value: other workloads', this one's alone, or unknown."""
     own = surroundings.labels.get(key)
     if own is None or (own == value and surroundings.others is None):
         return Ownership.UNKNOWN

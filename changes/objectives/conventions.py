@@ -1,7 +1,7 @@
-"""Where a service's latency and errors can be read, by the conventions of meshes, proxies and libraries. Pure.
+"""The metric names by which meshes, proxies and libraries publish a service's latency and errors. Pure.
 
-A convention names a histogram of durations, a counter of requests, and the labels that say whose a series is. Only the
-side that serves is read, without the questions of probes, so that a query says what callers wait for.
+A convention names a histogram of durations, a counter of requests, and the labels that tell whose a series is. Only
+server-side series are read, without probes, so that a query measures what callers wait for.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ MILLISECOND: Final = 0.001
 
 @dataclass(frozen=True, slots=True)
 class Convention:
-    """The names that one kind of proxy or library gives its metrics.
+    """The metric names of one kind of proxy or library.
 
-    histogram: without its `_bucket`, in units of `unit_seconds`. requests: a counter with a label of each request's
-    outcome; failed: the matcher of those that failed by the service's fault. served: matchers of what a caller waits
-    for. owners: in which ways series name their workload. by_service: labels of the namespace and
-    the name of a Service, where series name that.
+    `histogram`: without `_bucket`, in units of `unit_seconds`. `requests`: a counter with a label for each request's
+    outcome; `failed`: matchers of requests that failed by the service's fault; `served`: matchers of what callers wait
+    for. `owners`: matchers by which series name their workload; `by_service`: labels of namespace and name of a
+    Service, if series have them.
     """
 
     source: str
@@ -116,8 +116,8 @@ CONVENTIONS: Final = (
 class ServiceQueries:
     """Queries of one convention for one workload, with the variables of cotenant.dev/latency-query.
 
-    guards: what a change can be compared by. requests: how many were served in $window. buckets: the histogram's bounds
-    in use, as the label `le` of one series each. by_name: whether series name the workload without its kind.
+    `guards`: the measures that can verify a change; `requests`: the number served in $window; `buckets`: the
+    histogram's bounds, one series each with the label `le`; `by_name`: series name the workload without its kind.
     """
 
     source: str
@@ -129,10 +129,10 @@ class ServiceQueries:
 
 
 def queries_for(services: Sequence[str], labels: str = "") -> Iterator[list[ServiceQueries]]:
-    """Yield the ways to ask each convention, of which the first that is answered is meant.
+    """Yield, for each convention, its alternative queries, of which the first with an answer is used.
 
-    services: names of the Services that lead to this workload alone. labels: further matchers of every series, as of a
-    server with several clusters.
+    `services` are the Services that lead to this workload alone; `labels` are further matchers for every series, for a
+    metric source with several clusters.
     """
     for convention in CONVENTIONS:
         owners = list(convention.owners)
@@ -160,10 +160,10 @@ def queries_for(services: Sequence[str], labels: str = "") -> Iterator[list[Serv
 def own_services(
     selectors: Mapping[str, Mapping[str, str] | None], pods: Iterable[Mapping[str, str]], own: Mapping[str, str]
 ) -> list[str]:
-    """Return the Services, by name, whose pods are all of one workload; what others serve too says little of it.
+    """Return the names of the Services whose pods are all of one workload; other Services say little about it.
 
-    selectors: of each Service, None or empty where it selects no pods. pods: labels of all pods of the namespace. own:
-    labels of the workload's pods.
+    `selectors`: of each Service, None or empty if it selects no pods. `pods`: labels of all pods of the namespace.
+    `own`: labels of the workload's pods.
     """
     workload = LabelSelector.parse({"matchLabels": own})
     others = [labels for labels in pods if not workload.matches(labels)]

@@ -1,8 +1,8 @@
-"""EDGE: reads the objectives that people have written for a workload: of its autopilot policies, and SLO objects.
+"""EDGE: reads the objectives that people have written for a workload: in autopilot policies, and as SLO objects.
 
-An object of the workload's own namespace guards its changes, since whoever may write there may write the workload's
-annotations, too. One of another namespace is proposed alone. A kind that is not installed, and a right that is missing,
-are notes.
+An object in the workload's own namespace verifies its changes at once: whoever may write there may write the workload's
+annotations too. One in another namespace is only proposed. Kinds that are not installed and missing rights become
+notes.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ SOURCES: Final = "openslo.com/v1/datasources"
 
 @dataclass(frozen=True, slots=True)
 class SloReading:
-    """SLO objects as they are read, and what could not be."""
+    """The SLO objects that were read, and notes about those that could not be."""
 
     objects: Sequence[SloObject] = ()
     gaps: Sequence[str] = ()
@@ -65,8 +65,8 @@ class SloReading:
 class Declared:
     """The objectives that people have written for a workload.
 
-    objectives: ready to be asked. slo_objects: those of them that are of objects, by the name of the objective.
-    refused: why some of a policy are not asked. gaps: what could not be read, or be said to be of the workload.
+    `objectives` can be queried; `slo_objects` are their SLO objects by the objective's name; `refused`: why objectives
+    of a policy are not queried; `gaps`: what could not be read or assigned to the workload.
     """
 
     objectives: Sequence[Objective] = ()
@@ -76,9 +76,9 @@ class Declared:
 
 
 def declared_objectives(client: KubeClient, live: Json, workload: WorkloadRef, everywhere: bool = False) -> Declared:
-    """Return what people have written for a workload; ClusterError where the cluster does not answer.
+    """Return what people have written for the workload `live`; raise ClusterError if the cluster does not answer.
 
-    live: the workload. everywhere: read the SLO objects of all namespaces.
+    If `everywhere`, read the SLO objects of all namespaces.
     """
     policies = _list_kind(client, POLICIES, workload.namespace)
     asked, refused = objectives_of_policies(policies or (), live)
@@ -105,9 +105,9 @@ def _is_near(slo: SloObject, workload: WorkloadRef) -> bool:
 
 
 def bind(slo: SloObject, surroundings: Surroundings) -> Objective | None:
-    """Return the objective of an object, narrowed to the workload; None where it is another's.
+    """Return the SLO object's objective, narrowed to the workload; None if it is another workload's.
 
-    UsageError says why it is not used where it may be the workload's.
+    Raise UsageError with the reason if it may be the workload's but cannot be used.
     """
     workload = surroundings.workload
 
@@ -119,7 +119,7 @@ def bind(slo: SloObject, surroundings: Surroundings) -> Objective | None:
     if owner is Ownership.OTHER or (owner is Ownership.UNKNOWN and not _is_near(slo, workload)):
         return None
     if owner is Ownership.UNKNOWN:
-        raise UsageError(f"{owner}: it names neither its pods, nor a workload, a Service or an app of its own")
+        raise UsageError(f"{owner}: it names no pods, workload, Service or app, so that its workload is not known")
     if reason := next((reason for selector in selectors if (reason := misreading_reason(selector, workload))), ""):
         raise UsageError(reason)
 
@@ -136,7 +136,7 @@ def bind(slo: SloObject, surroundings: Surroundings) -> Objective | None:
 
 
 def read_slo_objects(client: KubeClient, namespace: str, everywhere: bool = False) -> SloReading:
-    """Return the objectives of all SLO objects of a namespace, or of all; those that cannot be used with why."""
+    """Return all SLO objects of a namespace, or of all; those that cannot be used have a reason."""
     made: list[SloObject] = []
     absent: list[str] = []
     forbidden: list[str] = []
@@ -175,7 +175,7 @@ def _by_name(client: KubeClient, kind: str, namespace: str, gaps: list[str]) -> 
 
 
 def _bodies(client: KubeClient, kind: str, namespace: str, everywhere: bool) -> list[Json]:
-    """Objects of all namespaces, of one where that is all that may be listed."""
+    """Return the objects of all namespaces, or of one if no more may be listed."""
     if everywhere:
         try:
             return list(client.list(_path(kind, "")))
@@ -185,7 +185,7 @@ def _bodies(client: KubeClient, kind: str, namespace: str, everywhere: bool) -> 
 
 
 def _list_kind(client: KubeClient, kind: str, namespace: str) -> list[Json] | None:
-    """Objects of a namespace; None where their kind is not installed, or may not be listed."""
+    """Return the objects of a namespace; None if their kind is not installed or may not be listed."""
     try:
         return list(client.list(_path(kind, namespace)))
     except (ClusterAbsent, ClusterForbidden):
@@ -199,7 +199,7 @@ def _path(kind: str, namespace: str) -> str:
 
 
 def read_surroundings(client: KubeClient, live: Json, workload: WorkloadRef) -> Surroundings:
-    """Return who else is in the workload's namespace, as far as it may be listed."""
+    """Return the others in the workload's namespace, as far as they may be listed."""
     labels = pod_labels(live)
     surroundings = Surroundings(workload, labels)
     pods = _list_kind(client, "v1/pods", workload.namespace)

@@ -1,7 +1,7 @@
-"""Whether a measure that a service has can guard its changes, from its last week. Pure.
+"""Decide by its last week whether a metric of a service can verify the service's changes. Pure.
 
-A guard compares equal spans before and after a change. It is of use where enough requests come that the p99 is one of
-several, where the histogram can show a rise, and where harmless hours seldom look like harm.
+Verification compares equal times before and after a change. A metric is usable if there are enough requests for a p99,
+if the histogram can show a rise, and if harmless hours seldom look like harm.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ MOST_FALSE_ALARMS: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class ServiceWeek:
-    """One convention's answers for a workload, a value for each hour, the oldest first; NaN where there is none.
+    """One convention's values of a workload for each hour of a week, the oldest first; NaN is no value.
 
-    bounds_seconds: the finite upper bounds of the histogram's buckets.
+    `bounds_seconds` are the finite upper bounds of the histogram's buckets.
     """
 
     source: str
@@ -51,9 +51,9 @@ class ServiceWeek:
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveWeek:
-    """An objective's value for each hour of a week, the oldest first; NaN where there is none.
+    """An objective's value for each hour of a week, the oldest first; NaN is no value.
 
-    exists: whether the labels exist by which it finds what is bad.
+    `exists`: the labels that identify bad events exist.
     """
 
     objective: Objective
@@ -63,13 +63,12 @@ class ObjectiveWeek:
 
 @dataclass(frozen=True, slots=True)
 class FoundObjective:
-    """A measure of a service that could guard its changes, or why it should not.
+    """A metric of a service that could verify its changes, or the reason why it should not.
 
-    latest, median, highest: of the hourly values, in seconds for a latency, else a share; None without any.
-    requests_per_hour: of the median hour. false_alarms: share of pairs of neighbouring hours of the week, none of which
-    had to do with a change, that would have counted as harm. reason: why it is of no use, "" where it is. ceiling: what
-    is promised, in the measure's unit, None without a promise; period: of the promise, "" where it is not known.
-    is_used: whether it guards changes without a further yes, as an object of the workload's own namespace does.
+    `latest`, `median`, `highest`: of the hourly values, in seconds for a latency, else as a share. `requests_per_hour`:
+    of the median hour. `false_alarms`: share of pairs of neighbouring hours without a change that would have counted as
+    harm. `reason`: why it cannot be used, "" if it can. `ceiling`: the objective in the measure's unit; `period`: its
+    period, "" if unknown. `is_used`: it verifies changes already, as an object of the workload's own namespace does.
     """
 
     measure: Measure
@@ -89,9 +88,9 @@ class FoundObjective:
 
 @dataclass(frozen=True, slots=True)
 class Guards:
-    """The queries that guard a workload's changes now, and those that could.
+    """The queries that verify a workload's changes now, and those that could.
 
-    refused: queries of its annotations that are not asked. gaps: what could not be looked for.
+    `refused`: queries of its annotations that are not used; `gaps`: what could not be searched.
     """
 
     workload: WorkloadRef
@@ -102,7 +101,7 @@ class Guards:
 
 
 def decide_objectives(week: ServiceWeek, settings: ActionSettings) -> list[FoundObjective]:
-    """Both measures of one convention, by the rules of a change's verdict."""
+    """Decide on both measures of one convention, by the rules that verify a change."""
     found = []
     for measure, query in week.queries.items():
         values = week.measured[measure]
@@ -113,7 +112,7 @@ def decide_objectives(week: ServiceWeek, settings: ActionSettings) -> list[Found
 
 
 def decide_objective(week: ObjectiveWeek, settings: ActionSettings) -> FoundObjective:
-    """One objective that somebody has written, by the rule of a change's verdict."""
+    """Decide on one objective that somebody has written, by the rule that verifies a change."""
     objective, values = week.objective, week.values
     alarms = false_alarm_ratio(objective.measure, values, settings, objective.ceiling)
     refusal = _objective_refusal(week, values[np.isfinite(values)], alarms)
@@ -123,7 +122,7 @@ def decide_objective(week: ObjectiveWeek, settings: ActionSettings) -> FoundObje
 
 
 def _figures(values: Floats) -> tuple[tuple[float | None, ...], float | None, float | None, float | None]:
-    """Return the hourly values, and the latest, the median and the highest of them; None where there is none."""
+    """Return the hourly values with their latest, median and highest; None without values."""
     known = values[np.isfinite(values)]
     hourly = tuple(float(value) if np.isfinite(value) else None for value in values)
     if not known.size:
@@ -132,7 +131,7 @@ def _figures(values: Floats) -> tuple[tuple[float | None, ...], float | None, fl
 
 
 def _objective_refusal(week: ObjectiveWeek, known: Floats, alarms: float | None) -> str:
-    """Why an objective should guard nothing; "" where it may."""
+    """Return why an objective should not verify changes; "" if it may."""
     measure = week.objective.measure
     if not known.size:
         return "its query had no answer in the last week"
@@ -143,7 +142,7 @@ def _objective_refusal(week: ObjectiveWeek, known: Floats, alarms: float | None)
     if measure is Measure.ERRORS and (float(known.min()) < -TOLERANCE or float(known.max()) > 1 + TOLERANCE):
         return "its values are not shares: they are outside 0 to 1"
     if not week.exists:
-        return "no series has the labels that its query selects bad events by"
+        return "no series has the labels by which its query selects bad events"
     return _useless(measure, known, alarms)
 
 
@@ -151,12 +150,12 @@ def _useless(measure: Measure, known: Floats, alarms: float | None) -> str:
     if measure is Measure.ERRORS and float(np.median(known)) > MOST_FAILED:
         return "more than half of the requests fail in the median hour"
     if alarms is not None and alarms > MOST_FALSE_ALARMS:
-        return f"it varies so much that {percent(alarms)} of the hours without a change would count as harm"
+        return f"the metric varies so much that {percent(alarms)} of the hours without a change would count as harm"
     return ""
 
 
 def _refusal(measure: Measure, week: ServiceWeek, alarms: float | None) -> str:
-    """Why the measure should guard nothing; "" where it may."""
+    """Return why the measure should not verify changes; "" if it may."""
     values, requests = week.measured[measure], week.requests
     known = values[np.isfinite(values)]
     if not np.isfinite(requests[-2:]).any():
@@ -173,14 +172,14 @@ def _refusal(measure: Measure, week: ServiceWeek, alarms: float | None) -> str:
 
 
 def median_hourly_count(requests: Floats) -> float | None:
-    """Return the number of requests of the median hour that has a count; None without any."""
+    """Return the requests per hour, as the median of the hours with a count; None if none has one."""
     return float(np.nanmedian(requests)) if np.isfinite(requests).any() else None
 
 
 def _unreadable(p99: Floats, bounds_seconds: tuple[float, ...]) -> str:
-    """Why the histogram's bounds cannot show a rise.
+    """Return why the histogram's bounds cannot show a rise; "" if they can.
 
-    Within the lowest bucket every duration looks alike, and beyond the highest bound the quantile is that bound.
+    Below the lowest bound all durations look alike, and above the highest one the quantile is that bound.
     """
     if not bounds_seconds:
         return "the histogram's bounds are not known"
@@ -197,7 +196,7 @@ def _unreadable(p99: Floats, bounds_seconds: tuple[float, ...]) -> str:
 def false_alarm_ratio(
     measure: Measure, values: Floats, settings: ActionSettings, ceiling: float | None = None
 ) -> float | None:
-    """Return the share of pairs of neighbouring hours that the verdict's rule would call harm; None without a pair."""
+    """Return the share of pairs of neighbouring hours that the rule would call harm; None without a pair."""
     rules = [rule.verdict for rule in hourly_rules(measure, values, settings, ceiling) if rule is not None]
     decided = [verdict is RuleVerdict.WORSE for verdict in rules if verdict is not RuleVerdict.NO_DATA]
     return sum(decided) / len(decided) if decided else None
@@ -206,12 +205,12 @@ def false_alarm_ratio(
 def hourly_rules(
     measure: Measure, values: Floats, settings: ActionSettings, ceiling: float | None = None
 ) -> list[RuleResult | None]:
-    """Return the verdict's rule for each hour against the one before, as if a change lay between; None without both."""
+    """Return the rule's result for each hour compared with the hour before; None if one of them has no value."""
     known = [float(value) if np.isfinite(value) else None for value in values]
     pairs = [Compared(measure, *pair, ceiling=ceiling) if None not in pair else None for pair in pairwise(known)]
     return [None, *(None if pair is None else check_measure(pair, settings) for pair in pairs)]
 
 
 def alarming_hours_count(rules: Sequence[RuleResult | None]) -> int:
-    """Return the number of hours that would have counted as harm. rules: of `hourly_rules`."""
+    """Return the number of hours whose result in `hourly_rules` is harm."""
     return sum(rule is not None and rule.verdict is RuleVerdict.WORSE for rule in rules)

@@ -1,7 +1,7 @@
-"""Objectives of autopilot policies: what they say, and for which workloads. Pure.
+"""Objectives in autopilot policies: what they contain, and which workloads they are for. Pure.
 
-A policy names a measure, the query that answers it for each workload, and its ceiling. They guard the changes of the
-workloads that the policy selects, whoever accepts a change; a policy that is off guards nothing.
+A policy gives a measure, its query and its ceiling. They verify all changes of the workloads that the policy selects,
+whoever accepts them; a policy that is off verifies nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST_OBJECTIVES: Final = 5
 
 
 class PolicyObjective(msgspec.Struct, frozen=True, rename="camel"):
-    """One objective as a policy has it. ceiling: a share for ErrorRatio, seconds for Latency."""
+    """One objective of a policy; `ceiling` is a share for ErrorRatio, seconds for Latency."""
 
     name: Annotated[str, msgspec.Meta(pattern="^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
     measure: Literal["ErrorRatio", "Latency"]
@@ -34,21 +34,21 @@ class PolicyObjective(msgspec.Struct, frozen=True, rename="camel"):
     ceiling: Annotated[float, msgspec.Meta(gt=0, le=3600)]
 
     def problem(self, namespace: str) -> tuple[object, str, str] | None:
-        """Return (value, why, fix) of what is wrong with it; None where nothing is. namespace: of its policy."""
+        """Return (value, why, fix) if the objective is invalid, else None; `namespace` is that of its policy."""
         if self.measure == "ErrorRatio" and self.ceiling >= 1:
             return self.ceiling, "is not a share", "Write a share below 1: 0.01 is one request in a hundred."
         anybody = WorkloadRef(namespace, "Deployment", "name")
         try:
             check_own(fill_variables(self.query, anybody, HOUR_SECONDS), namespace, "query")
         except UsageError as error:
-            return repr(self.query), f"cannot be asked: {error.message}", error.fix
+            return repr(self.query), f"cannot be used: {error.message}", error.fix
         return None
 
 
 def objectives_of_policies(policies: Iterable[Json], live: Json) -> tuple[list[Objective], list[Compared]]:
-    """Return the objectives of the policies that select a workload, and those that are not asked with why.
+    """Return the objectives of the policies that select the workload `live`, and the refused ones with the reason.
 
-    policies: objects of its namespace. live: the workload.
+    `policies` are the objects of its namespace.
     """
     objectives: list[Objective] = []
     refused: list[Compared] = []

@@ -1,7 +1,7 @@
-"""Puts labels into each selector of a query that people wrote, and reads what its selectors name. Pure.
+"""Add label matchers to each selector of a PromQL query that people wrote, and read its selectors. Pure.
 
-The text is changed between its tokens, since the parser's own output does not quote again what it has unquoted; what
-comes out is parsed once more, and refused where more than the labels differs.
+The text is edited between its tokens, because the parser's own output does not restore the quoting. The result is
+parsed again, and refused if anything but the labels differs.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ Matchers = tuple[tuple[str, str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """One selector of a query: the metric's name, "" without one, and the conditions on its labels."""
+    """One selector of a query: the metric's name, "" if there is none, and its label matchers."""
 
     metric: str
     matchers: Matchers = ()
 
     def equal(self, label: str) -> str | None:
-        """Return the value that a label must equal; None where it need not equal any."""
+        """Return the value that the selector requires of a label; None if it requires no single value."""
         return next((value for name, operator, value in self.matchers if (name, operator) == (label, "=")), None)
 
     @property
@@ -46,7 +46,7 @@ class Selector:
 
 
 def selectors_of(query: str) -> list[Selector]:
-    """Return the selectors of a query without variables, in its order; UsageError where it is no PromQL."""
+    """Return the selectors of a query without variables, in order; raise UsageError if it is not PromQL."""
     import promql_parser
 
     selectors: list[Selector] = []
@@ -60,7 +60,7 @@ def selectors_of(query: str) -> list[Selector]:
 
 
 def parse(query: str) -> Any:
-    """Return the parsed expression; UsageError where it is no PromQL, too long, or nested too deeply."""
+    """Return the parsed expression; raise UsageError if it is not PromQL, too long, or nested too deeply."""
     import promql_parser
 
     if len(query) > MOST_CHARACTERS:
@@ -71,11 +71,11 @@ def parse(query: str) -> Any:
     try:
         return promql_parser.parse(query)
     except ValueError as error:
-        raise UsageError(f"is no PromQL: {error}") from error
+        raise UsageError(f"is not valid PromQL: {error}") from error
 
 
 def selectors_of_now(query: str) -> list[Selector]:
-    """Return the selectors of which the query reads the newest value alone, and not a time."""
+    """Return the selectors of which the query reads only the newest sample, not a range."""
     import promql_parser
 
     selectors: list[Selector] = []
@@ -91,23 +91,23 @@ def selectors_of_now(query: str) -> list[Selector]:
 
 
 def is_selector(query: str) -> bool:
-    """Return whether the query is one selector alone, with no function around it."""
+    """Return whether the query is a single selector without a function."""
     import promql_parser
 
     return isinstance(parse(query), promql_parser.VectorSelector)
 
 
 def tidy(query: str) -> str:
-    """Return the query on one line without comments, so that it can stand within another."""
+    """Return the query on one line without comments, so that it can be part of another query."""
     words = {"comment": "", "space": " "}
     return "".join(words.get(str(t.lastgroup), t.group()) for t in _TOKENS.finditer(query)).strip()
 
 
 def put_labels(query: str, labels: Callable[[Selector], str], filled: Callable[[str], str]) -> str:
-    """Return the query with the matchers that `labels` gives for each selector, "" for none.
+    """Return the query with the matchers that `labels` returns for each selector, "" for none.
 
-    filled: fills the variables of the query and of the matchers, so that both can be parsed. UsageError where the
-    result is not the same query with these matchers.
+    `filled` fills in the variables, so that query and matchers can be parsed. Raise UsageError if the result differs
+    from the query by more than these matchers.
     """
     before = selectors_of(filled(query))
     bare = {selector.metric for selector in before if not selector.matchers}
@@ -118,7 +118,7 @@ def put_labels(query: str, labels: Callable[[Selector], str], filled: Callable[[
         more = selectors_of(f"x{{{added}}}")[0].matchers if added else ()
         expected.append((selector.metric, sorted((*more, *selector.matchers))))
     if [(after.metric, sorted(after.matchers)) for after in selectors_of(filled(text))] != expected:
-        raise UsageError("cannot be narrowed to the workload's namespace", fix="Write the namespace into it.")
+        raise UsageError("cannot be narrowed to the workload's namespace", fix="Select the namespace in the query.")
     return text
 
 

@@ -1,4 +1,4 @@
-"""Fills the variables of a workload's queries: $namespace, $workload, $pods (a regular expression), $window. Pure.
+"""Fills in the variables of a workload's queries: $namespace, $workload, $pods (a regular expression), $window. Pure.
 
 $pods matches the names of old and new pods.
 """
@@ -15,12 +15,12 @@ _SUFFIX: Final = {"Deployment": "-[a-z0-9]+-[a-z0-9]{5}", "StatefulSet": "-[0-9]
 
 
 def pod_names_pattern(workload: WorkloadRef) -> str:
-    """A regular expression of the names of a workload's pods, old and new."""
+    """Return a regular expression for the names of a workload's pods, old and new."""
     return literal(workload.name) + _SUFFIX.get(workload.kind, "-[a-z0-9]{5}")
 
 
 def fill_variables(query: str, workload: WorkloadRef, span: int) -> str:
-    """A workload's own query with its variables filled in. span: seconds on each side of the change."""
+    """Return a workload's query with its variables filled in; $window is `span` seconds."""
     names = {"namespace": workload.namespace, "workload": workload.name, "pods": pod_names_pattern(workload)}
     values = {key: quote(value)[1:-1] for key, value in names.items()}  # escaped for use within quotation marks
     return Template(query).safe_substitute(values, window=f"{span}s")

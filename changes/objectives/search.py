@@ -1,8 +1,7 @@
-"""EDGE: looks in Prometheus for measures of one workload that could guard its changes, over its last week.
+"""EDGE: searches Prometheus for metrics of one workload, over its last week, that could verify its changes.
 
-A workload of a cluster whose services have metrics of the usual kinds needs no query of its own to be written: this
-finds it, and a person says yes by setting the annotation. What people have promised already, in policies and SLO
-objects of the workload's namespace, is used as they wrote it.
+If services have metrics of the usual kinds, nobody has to write a query: this finds it, and a person enables it by an
+annotation. Objectives in policies and SLO objects of the workload's namespace are used as people wrote them.
 """
 
 from __future__ import annotations
@@ -50,9 +49,10 @@ def find_guards(
     now_seconds: float,
     settings: ActionSettings,
 ) -> Guards:
-    """Return what guards a workload and what could; raise NoData where it is not in the cluster, else SourceError.
+    """Return what verifies a workload's changes and what could; raise NoData if the workload is not in the cluster.
 
-    labels: of every series of this cluster. A question that is too large for the source is a gap.
+    `labels` are those of every series of this cluster. A query too large for the source is listed as a gap. Raise
+    SourceError if the source fails otherwise.
     """
     live = cluster.get(address_of(workload).path)
     if live is None:
@@ -86,7 +86,7 @@ def find_guards(
             continue
         way, week = measured
         if way.by_name and (others := _possible_namesakes(cluster, workload)):
-            gaps.append(f"metrics of {way.source} name no kind, and {others}: their workloads are not known")
+            gaps.append(f"metrics of {way.source} name no kind of workload, and {others}: their workload is not known")
         else:
             found += decide_objectives(week, settings)
     found, more_gaps = _with_queries_in_use(found, queries, source, workload, end, settings)
@@ -95,7 +95,7 @@ def find_guards(
 
 
 def _possible_namesakes(cluster: KubeClient, workload: WorkloadRef) -> str:
-    """Say which other workload of the namespace has the name too, or may have it; "" where none has."""
+    """Return a note on other workloads of the namespace that have, or may have, the same name; "" if there are none."""
     twins, unread = [], []
     for kind in BY_NAME:
         if kind == workload.kind:
@@ -106,7 +106,7 @@ def _possible_namesakes(cluster: KubeClient, workload: WorkloadRef) -> str:
         except ClusterForbidden:
             unread.append(kind)
     if twins:
-        return f"its name is also that of {', '.join(twins)}"
+        return f"the name is also that of {', '.join(twins)}"
     return f"{unread[0]}s may not be read" if unread else ""
 
 
@@ -118,9 +118,9 @@ def _with_queries_in_use(
     end: int,
     settings: ActionSettings,
 ) -> tuple[list[FoundObjective], list[str]]:
-    """Mark what guards the workload already by its query; a query that no convention has gets its week, too.
+    """Return the metrics with those in use marked, and with the week of queries in use that match no convention.
 
-    Returns the measures, and why a query's week is not known.
+    The second value says why the week of a query is not known.
     """
     marked = [replace(m, is_used=m.is_used or queries.get(m.measure) == m.query) for m in found]
     gaps: list[str] = []
@@ -137,7 +137,7 @@ def _with_queries_in_use(
 
 
 def _week(source: Client, way: ServiceQueries, workload: WorkloadRef, end: int) -> ServiceWeek | None:
-    """Return the last week's hours by one way to ask; None where no request was counted in it."""
+    """Return the last week's hours by one way to query; None if no request was counted."""
     requests = hours(source, way.requests, workload, end)
     if not np.isfinite(requests).any():
         return None
@@ -151,7 +151,7 @@ def _week(source: Client, way: ServiceQueries, workload: WorkloadRef, end: int) 
 def guard_finder(
     door: ClusterAccess, settings: SettingSections
 ) -> Callable[[Person, WorkloadRef, float], Guards] | None:
-    """Return `find_guards` for people of a dashboard, with their own rights; None where no Prometheus is named."""
+    """Return `find_guards` for people of a dashboard, with their own rights; None if no Prometheus is configured."""
     source = settings.section(ProfilerSettings).prometheus
     if not source.url:
         return None

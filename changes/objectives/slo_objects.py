@@ -1,7 +1,7 @@
-"""Service level objectives that people have written as objects of Sloth, Pyrra or OpenSLO, as one error ratio. Pure.
+"""Service level objectives written as objects of Sloth, Pyrra or OpenSLO, read as one error ratio each. Pure.
 
-Each becomes the share of bad events over $window, with the share that is promised, or the reason why it cannot be used.
-Whatever the object holds, nothing is raised: it may be any JSON that its kind let through.
+Each becomes the share of bad events over $window with the objective's share, or the reason why it cannot be used. No
+content raises an error: an object may hold any JSON that its CRD lets through.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _COUNTERS: Final = ("_total", "_count", "_bucket", "_sum")
 
 @dataclass(frozen=True, slots=True)
 class SloObject:
-    """One objective of an object. reason: why it cannot be used, "" where it can; the rest may then be empty.
+    """One objective of an SLO object; `reason` says why it cannot be used, and the rest may then be empty.
 
-    query: the share of bad events over $window, 0 to 1. exists: answered only where the labels by which bad events are
-    found exist, "" where bad events are not found by a label. promised: the least share of good events. window: the
-    period of the promise, as the object has it, "" where it does not say.
+    `query`: the share of bad events over $window, 0 to 1. `exists`: a query with an answer only if the labels that
+    identify bad events exist, "" if they are not identified by labels. `promised`: the least share of good events.
+    `window`: the objective's period, "" if the object does not say.
     """
 
     tool: str
@@ -59,20 +59,20 @@ class SloObject:
 
     @property
     def most_bad_share(self) -> float | None:
-        """The highest share of bad events that keeps the promise; None without a promise."""
+        """The highest share of bad events that meets the objective; None without an objective."""
         return None if self.promised is None else round(1 - self.promised, 12)
 
 
 @dataclass(frozen=True, slots=True)
 class _Ratio:
-    """The share of bad events, and the question whether bad events could be found at all."""
+    """The query of the share of bad events, and a query whether bad events can be identified at all."""
 
     query: str
     exists: str = ""
 
 
 def sloth_objectives(body: Any) -> list[SloObject]:
-    """Return the objectives of a PrometheusServiceLevel (sloth.slok.dev/v1); Sloth's own settings have the period."""
+    """Return the objectives of a PrometheusServiceLevel (sloth.slok.dev/v1); their period is in Sloth's settings."""
     spec = _map(_map(body).get("spec"))
     made = []
     for number, slo in enumerate(map(_map, _list(spec.get("slos"))), 1):
@@ -89,12 +89,12 @@ def _sloth_ratio(sli: Json) -> _Ratio:
     if events:
         return _quotient(_require_text(events, "errorQuery"), _require_text(events, "totalQuery"), is_counter=True)
     if sli.get("plugin"):
-        raise UsageError("a plug-in of Sloth makes its query, which is not in the object")
+        raise UsageError("its query is made by a plug-in of Sloth and is not in the object")
     raise UsageError("it has no indicator")
 
 
 def pyrra_objectives(body: Any) -> list[SloObject]:
-    """Return the objective of a ServiceLevelObjective (pyrra.dev/v1alpha1); groups of one are taken together."""
+    """Return the objective of a ServiceLevelObjective (pyrra.dev/v1alpha1); its groups are taken together."""
     spec = _map(_map(body).get("spec"))
     objective = replace(_head(PYRRA, body), window=_text(spec.get("window")))
     return [_with_ratio(objective, partial(_pyrra_ratio, _map(spec.get("indicator"))), _percent(spec.get("target")))]
@@ -112,7 +112,7 @@ def _pyrra_ratio(indicator: Json) -> _Ratio:
         text = native.get("latency")
         seconds = duration_seconds(text)
         if not seconds:
-            raise UsageError("its latency is no duration")
+            raise UsageError("its latency is not a duration")
         return _Ratio(f"1 - histogram_fraction(0, {seconds:g}, {_sum(_rate(_metric(native, 'total')))})")
     if gauge:
         metric = _require_selector(_require_text(gauge, "metric"))
@@ -124,7 +124,7 @@ def _pyrra_ratio(indicator: Json) -> _Ratio:
 def openslo_objectives(body: Any, indicators: Mapping[str, Any], sources: Mapping[str, Any]) -> list[SloObject]:
     """Return the objectives of an SLO (openslo.com/v1).
 
-    indicators, sources: SLI and DataSource objects of its namespace, by name.
+    `indicators` and `sources` are the SLI and DataSource objects of its namespace, by name.
     """
     spec = _map(_map(body).get("spec"))
     period = _map(next(iter(_list(spec.get("timeWindow"))), None))
@@ -188,7 +188,7 @@ def _source_query(ratio: Json, key: str, sources: Mapping[str, Any]) -> str:
 
 
 def _with_ratio(objective: SloObject, ratio: Callable[[], _Ratio], promised: float | None) -> SloObject:
-    """Return the objective with its ratio, or with the reason why there is none."""
+    """Return the objective with its ratio, or with the reason why it has none."""
     if promised is None or not 0 < promised <= 1:
         return replace(objective, reason="the promised share is not a number above 0 and up to 1, or 100 %")
     try:
@@ -203,7 +203,7 @@ def _with_ratio(objective: SloObject, ratio: Callable[[], _Ratio], promised: flo
 
 
 def _quotient(bad: str, total: str, is_counter: bool) -> _Ratio:
-    """Return bad of total events. No series of bad ones is none of them only where they are some of the same series."""
+    """Return bad events / total events; a missing bad series means 0 only if both select the same metric."""
     bad_text, total_text = (_over_window(query, is_counter) for query in (bad, total))
     bads, totals = (selectors_of(_plain(text)) for text in (bad_text, total_text))
     parts = [_labels_that_exist(selector, totals) for selector in bads]
@@ -214,7 +214,7 @@ def _quotient(bad: str, total: str, is_counter: bool) -> _Ratio:
 
 
 def _labels_that_exist(bad: Selector, totals: Sequence[Selector]) -> str | None:
-    """Return a query that only series with the labels of bad events answer; None where no total has the same metric."""
+    """Return a query that only series with the bad events' labels answer; None if no total has the same metric."""
     same = [total for total in totals if total.metric == bad.metric and set(total.matchers) <= set(bad.matchers)]
     if not bad.metric or not same:
         return None
@@ -227,7 +227,7 @@ def _labels_that_exist(bad: Selector, totals: Sequence[Selector]) -> str | None:
 
 
 def _over_window(query: Any, is_counter: bool) -> str:
-    """Return a part of a ratio over $window: as it is written, else its rate or its mean over that time."""
+    """Return a part of a ratio over $window: as written, or else its rate or its mean."""
     text = tidy(_TEMPLATE.sub("\0", _text(query)).replace("$", "$$"))
     if "{{" in text:
         raise UsageError("its query has a template other than {{.window}}")
@@ -243,7 +243,7 @@ def _over_window(query: Any, is_counter: bool) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return a part as PromQL that can be parsed, with some time in place of $window."""
+    """Return the text as PromQL that can be parsed, with a fixed duration for $window."""
     return Template(text).safe_substitute(window=_SAMPLE_SECONDS)
 
 
@@ -260,10 +260,10 @@ def _metric(indicator: Json, key: str) -> str:
 
 
 def _require_selector(metric: str) -> str:
-    """Return the selector that Pyrra needs, ready for a template; UsageError for any other expression."""
+    """Return Pyrra's selector ready for a template; raise UsageError for any other expression."""
     text = tidy(metric.replace("$", "$$"))
     if not is_selector(_plain(text)):
-        raise UsageError("its metric is no selector")
+        raise UsageError("its metric is not a selector")
     return text
 
 

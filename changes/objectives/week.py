@@ -22,9 +22,9 @@ HOURS: Final = 7 * 24
 
 
 def hours(source: Client, query: str, workload: WorkloadRef, end: int) -> Floats:
-    """Return a query's value for each hour of the week before `end` (Unix time), the oldest first; NaN without one.
+    """Return a query's value for each hour of the week before `end` (Unix time), the oldest first; NaN is no value.
 
-    Raises SourceError's kinds.
+    Raise a SourceError if the source fails.
     """
     start = end - (HOURS - 1) * HOUR_SECONDS
     answer = source.range(fill_variables(query, workload, HOUR_SECONDS), start, end, HOUR_SECONDS)
@@ -33,9 +33,9 @@ def hours(source: Client, query: str, workload: WorkloadRef, end: int) -> Floats
 
 
 def narrow_to_cluster(objective: Objective, labels: Mapping[str, str], workload: WorkloadRef) -> Objective:
-    """Return an objective with further labels in each selector, as of a server with several clusters.
+    """Return an objective with further label matchers, for a metric source with several clusters.
 
-    Raises UsageError where they cannot be put in.
+    Raise UsageError if they cannot be added.
     """
     if not labels:
         return objective
@@ -49,7 +49,7 @@ def narrow_to_cluster(objective: Objective, labels: Mapping[str, str], workload:
 
 
 def objective_week(source: Client, objective: Objective, workload: WorkloadRef, end: int) -> ObjectiveWeek:
-    """Return the last week of an objective before `end` (Unix time). Raises SourceError's kinds."""
+    """Return an objective's values in the week before `end` (Unix time); raise a SourceError if the source fails."""
     values = hours(source, objective.query, workload, end)
     exists = True
     if objective.exists:

@@ -1,1 +1,1 @@
-"""After an accepted change: what is due, and whether it did harm."""
+"""What follows an accepted change: steps that are due, and whether it did harm."""

@@ -1,4 +1,4 @@
-"""EDGE: what a person does with accepted ladders: look at their steps, stop one, go back to an earlier step."""
+"""EDGE: what people do with accepted ladders: list their steps, stop one, roll one back to an earlier step."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ FIX = "`cotenant recs ladders` lists them."
 def ladders_of(
     ladders: Mapping[str, LadderStatus], statuses: Sequence[ChangeStatus], pace: Pace, who: Person
 ) -> list[LadderProgress]:
-    """The ladders of namespaces that the person may read, with every step, the newest first."""
+    """Return the ladders in the namespaces that the person may read, with every step, the newest first."""
     mine = [status for status in ladders.values() if who.may(Right.READ, status.ladder.namespace)]
     return [ladder_progress(status, statuses, pace) for status in sorted(mine, key=lambda s: -s.accepted_seconds)]
 
 
 def find_ladder(ladders: Mapping[str, LadderStatus], who: Person, id_: str) -> LadderStatus:
-    """The ladder of that id, or of its unambiguous beginning; UsageError when the person reads none."""
+    """Return the ladder with this id or unambiguous beginning; raise UsageError if the person may read none."""
     begun = (status for key, status in ladders.items() if key.startswith(id_))
     found = [status for status in begun if who.may(Right.READ, status.ladder.namespace)]
     if len(found) != 1 or not id_:
-        message = f"{len(found)} ladders begin with {id_!r}" if found else f"there is no ladder {id_!r}"
+        message = f"{len(found)} ladder ids begin with {id_!r}" if found else f"there is no ladder {id_!r}"
         raise UsageError(message, fix=FIX)
     return found[0]
 
 
 def stop_ladder(actions: Actions, who: Person, id_: str, why: str = "") -> LadderStatus:
-    """Take no further step; earlier steps stay. UsageError when it has ended."""
+    """Stop a ladder, so that no further step is applied; raise UsageError if it has ended."""
     status = find_ladder(actions.journal.ladders(), who, id_)
     who.require(Right.ACCEPT, status.ladder.namespace)
     words = f"stopped by {actions.person.name}" + (f": {why}" if why else "")
@@ -45,10 +45,9 @@ def stop_ladder(actions: Actions, who: Person, id_: str, why: str = "") -> Ladde
 
 
 def go_back(actions: Actions, who: Person, id_: str, place: int) -> list[ChangeStatus]:
-    """Take its steps back, the last one first, down to step `place`; 0: as it was before the first one.
+    """Stop a ladder and roll its steps back, the last one first, down to step `place`; 0 rolls back all steps.
 
-    It ends with that. A step that cannot be rolled back, because somebody has changed the workload since, ends the way
-    back: those before it stay.
+    If a step cannot be rolled back, because somebody has changed the workload since, it and the steps before it stay.
     """
     status = find_ladder(actions.journal.ladders(), who, id_)
     ladder = status.ladder
@@ -56,11 +55,11 @@ def go_back(actions: Actions, who: Person, id_: str, place: int) -> list[ChangeS
     taken = steps_taken(ladder, actions.journal.statuses().values())
     if not 0 <= place < len(taken):
         raise UsageError(
-            f"ladder {ladder.id} has taken {len(taken)} steps: it cannot go back to step {place}",
+            f"ladder {ladder.id} has taken {len(taken)} steps: it cannot be rolled back to step {place}",
             fix=f"Name a step of 0 to {len(taken) - 1}; 0 is the state before the first one.",
         )
     if status.state is LadderState.UNDER_WAY:
-        words = f"{actions.person.name} went back to step {place}"
+        words = f"{actions.person.name} rolled back to step {place}"
         actions.journal.record_ladder(status, LadderEvent.STOPPED, Reason.LADDER_PERSON.value, words)
     done: list[ChangeStatus] = []
     for step in [step for batch in taken[place:][::-1] for step in batch[::-1]]:

@@ -1,8 +1,8 @@
-"""EDGE: takes the next steps of accepted ladders, each after the verdict on the one before; or says why not.
+"""EDGE: applies the next steps of accepted ladders, each after the step before is verified, or records why not.
 
-The ledger is read under its lock, and the decision is `cotenant.changes.decide.ladder`'s. A step passes the same
-guardrails, dry run and audit as a person's click, with the rights of whoever runs this. A process that ends in between
-leaves a change without an outcome, which is settled before anything else.
+The ledger is read under its lock; `cotenant.changes.decide.ladder` decides. A step passes the same guardrails, dry run
+and audit as a person's change, with the rights of this program's account. If a process ends in between, the change has
+no outcome and is settled first.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ log = structlog.get_logger(__name__)
 
 
 class StepWithheld(CotenantError):
-    """The switch forbids a write of a ladder."""
+    """The switch that stops all programs forbids a write of a ladder."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ladders:
-    """The function that takes steps of ladders: `ladders(actions)` does all that may be done now.
+    """Applies the steps of ladders: `ladders(actions)` applies all steps that are due.
 
-    recommended: the stored recommendations of workloads; switch_namespace: of the switch that stops all programs;
-    requested_millicores: CPU that the whole cluster requests, 0 = not known.
+    `recommended` reads the stored recommendations of workloads; `switch_namespace` has the switch that stops all
+    programs; `requested_millicores` returns the CPU requests of the cluster, 0 if unknown.
     """
 
     recommended: Callable[[Collection[WorkloadRef]], Sequence[Recommendation]]
@@ -61,9 +61,9 @@ class Ladders:
     requested_millicores: Callable[[], int] = lambda: 0
 
     def __call__(self, actions: Actions) -> list[ChangeStatus]:
-        """Take every next step that may be taken; return the changes that this made.
+        """Apply every next step that is due; return the changes made.
 
-        What keeps a ladder waiting is written down when it is new, once.
+        A new reason to wait is recorded once.
         """
         made: list[ChangeStatus] = []
         actions = actions.having(requested_millicores=self.requested_millicores)
@@ -99,9 +99,9 @@ class Ladders:
         return made
 
     def guard(self, actions: Actions) -> Guard:
-        """Return the guard of a program's writes: before each one to a workload with a ladder the switch counts.
+        """Return a guard that checks the switch before each write to a workload with a ladder.
 
-        It raises StepWithheld. What is done of a step by then is taken back.
+        It raises StepWithheld; the writes of the step so far are then undone.
         """
 
         def check_write(workload: str, _done: int) -> None:
@@ -112,7 +112,7 @@ class Ladders:
         return check_write
 
     def _decide(self, actions: Actions, status: LadderStatus) -> tuple[LadderDecision, Review | None]:
-        """The decision on one ladder, and the review of the step where it is to be taken."""
+        """Return the decision on one ladder, and the review of the step if it is to be applied."""
         statuses = list(actions.journal.statuses().values())
         ladder, pace = status.ladder, pace_of(actions.settings)
         decision = judge_history(status, statuses, pace)
@@ -138,7 +138,7 @@ class Ladders:
 
 
 def switch_reason(client: KubeClient, namespace: str) -> str:
-    """Why no program may change anything now; "" when it may. An unreadable switch is a reason."""
+    """Return why no program may change anything now; "" if it may. An unreadable switch is a reason too."""
     try:
         return read_switch(client, namespace)
     except CotenantError as error:
@@ -150,7 +150,7 @@ def _under_way(actions: Actions) -> list[LadderStatus]:
 
 
 def _admit(actions: Actions, review: Review) -> tuple[LadderDecision, Review | None]:
-    """The review where its guardrails, the account's rights and the server's dry run allow it, else why not."""
+    """Return the review if guardrails, the account's rights and the dry run allow it, else the reason."""
     if review.error:
         return wait(Reason.LADDER_REFUSED, review.error), None
     if blocked := review.blocked(()):

@@ -1,4 +1,4 @@
-"""EDGE: reads the present objects that changes have written."""
+"""EDGE: reads the present objects to which changes have written."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ Json = Mapping[str, Any]
 
 
 def read_objects(actions: Actions, changes: Iterable[Change]) -> dict[str, Json | None]:
-    """The objects that changes have written, by API path, without pods; None for one that is gone."""
+    """Return the objects that changes have written, by API path, without pods; None for a deleted one."""
     addresses = {write.address for write in object_writes(changes)}
     return {address.path: read_object(actions, address) for address in addresses}
 
 
 def read_object(actions: Actions, address: Address) -> Json | None:
-    """One object; None when it is gone, also with its namespace, in which the right to read it was bound.
+    """Return one object; None if it is gone, or its namespace with the right to read it.
 
-    ClusterForbidden where it may not be read and nothing says that its namespace is gone.
+    Raise ClusterForbidden if it may not be read and its namespace is not known to be gone.
     """
     try:
         return actions.client.get(address.path)

@@ -1,8 +1,8 @@
-"""Whether a query that people wrote for a workload reads its own namespace alone, and how much it reads. Pure.
+"""Check that a query that people wrote for a workload reads only its own namespace, and not too much. Pure.
 
-Whoever may write a workload, a policy or an SLO object of its namespace may write its query, which runs with the
-platform's credentials. Every selector must therefore name the namespace by an equality: `foo{namespace="$namespace"}`,
-or by one of the labels that proxies and meshes put in its place.
+Whoever may write a workload, or a policy or SLO object of its namespace, may write its query, which runs with the
+platform's credentials. So every selector must match the namespace by equality: `foo{namespace="$namespace"}`, or by one
+of the labels that proxies and meshes use for it.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ FIX: Final = 'Write namespace="$namespace" into every selector.'
 
 
 def check_own(query: str, namespace: str, what: str) -> None:
-    """UsageError where the query cannot be read, reads series of others, or reads more than a verdict needs.
+    """Raise UsageError if the query is invalid, reads others' series, or reads more than verification needs.
 
-    what: what the query is, for the message: "annotation cotenant.dev/latency-query".
+    `what` names the query in the message, such as "annotation cotenant.dev/latency-query".
     """
     import promql_parser
 
     if len(query) > MOST_CHARACTERS:
         raise UsageError(
             f"{what} has {len(query)} characters, at most {MOST_CHARACTERS} are read",
-            fix="Record it by a rule of Prometheus, and query that.",
+            fix="Record the query by a recording rule of Prometheus, and query its result.",
         )
     try:
         expression = parse(query)
@@ -57,7 +57,7 @@ def check_own(query: str, namespace: str, what: str) -> None:
 
 
 def _problems(node: Any, namespace: str) -> list[tuple[str, str]]:
-    """Return what one node of the expression does that is not allowed, each with its fix."""
+    """Return what one node of the expression does that is not allowed, with its fix."""
     import promql_parser
 
     if isinstance(node, promql_parser.MatrixSelector):
@@ -81,22 +81,22 @@ def _of_subquery(node: Any) -> list[tuple[str, str]]:
     step = node.step
     if step is not None and step < SHORTEST_STEP:
         return [(f"evaluates every {step.total_seconds():g} s", "A step of a minute or more is enough.")]
-    times, inner = _evaluations(node), "Record the inner one by a rule of Prometheus."
+    times, inner = _evaluations(node), "Record the inner query by a recording rule of Prometheus."
     often = [(f"evaluates {times:,.0f} times in nested subqueries", inner)] if times > MOST_EVALUATIONS else []
     return _too_long(node.range) + _too_far(node) + often
 
 
 def _too_far(node: Any) -> list[tuple[str, str]]:
-    """`offset` and `@` of a selector or a subquery."""
+    """Return the problems with `offset` and `@` of a selector or a subquery."""
     if str(node.at or "").strip().removeprefix("@").strip() not in ("", "start()", "end()"):
-        return [("reads a fixed moment (@)", "Leave the moment out: the query runs before and after the change.")]
+        return [("reads samples of a fixed time (@)", "Leave @ out: the query is run before and after the change.")]
     if node.offset is not None and abs(node.offset) > FARTHEST:
         return [(f"looks {abs(node.offset).total_seconds() / 86_400:.3g} days away (offset)", "A week is enough.")]
     return []
 
 
 def _evaluations(subquery: Any) -> float:
-    """Return how often the innermost expression is evaluated. Without a step it is the shortest."""
+    """Return how often the innermost expression is evaluated; without a step, the shortest step is assumed."""
     import promql_parser
 
     inner: list[float] = [1.0]

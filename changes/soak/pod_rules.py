@@ -1,7 +1,7 @@
-"""Whether a workload's pods took harm since a change, and whether any of them has its values at all. Pure.
+"""Check whether a workload's pods were harmed since a change, and whether any of them has its values. Pure.
 
-Pods are the workload's own, by their controllers: labels alone are also those of others. Until a pod has the values
-there is nothing to judge, whatever the other pods do.
+Pods are found by their controllers, because labels may match others' pods too. Until a pod has the new values there is
+no result, whatever the other pods do.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ PROGRESS_SECONDS: Final = 600.0
 def pod_results(
     change: Change, live: Json, pods: Sequence[Json], since_seconds: float, now_seconds: float
 ) -> list[RuleResult]:
-    """Return the results of the rules about the workload's own pods since that time (Unix time).
+    """Return the results of the rules about the workload's own pods since that time (Unix seconds).
 
-    The rule about replicas has no data while a rollout goes on, and where no pod has the new values yet: then only
-    refused resizes count beside it.
+    The rule about replicas has no data during a rollout, and while no pod has the new values: then only refused resizes
+    count beside it.
     """
     rollout = rollout_of(live, change.kind)
     carrying = _carrying_count(change, rollout, pods, since_seconds)
@@ -51,9 +51,9 @@ def pod_results(
         resizes = [_count_rule_result(RESIZES, int(bool(refused)), 0, "no resize refused", refused)]
     if not carrying and not (rollout and (rollout.behind or rollout.unread)):
         if rollout is None:
-            why_none = ": its next run gets them"
+            why_none = ": the next run gets them"
         elif not rollout.desired:
-            why_none = ": it wants no replicas"
+            why_none = ": the workload has no replicas"
         else:
             why_none = f": {rollout.still}" if rollout.still else ""
         return [_no_data(f"no pod has the new values yet{why_none}"), *resizes]
@@ -100,7 +100,7 @@ def _count_rule_result(rule: str, count: int, most: int, good: str, bad: str) ->
 
 
 def _carrying_count(change: Change, rollout: Rollout | None, pods: Sequence[Json], since_seconds: float) -> int:
-    """Return the number of pods that have the values, by the controller's count and by the pods themselves."""
+    """Return how many pods have the new values, by the controller's count and by the pods themselves."""
     path, start = address_of(change.ref).path, f"/{'/'.join(TEMPLATE_PATHS[change.kind])}/"
     pointers = (pointer for write in change.writes if write.address.path == path for pointer in write.after)
     in_template = any(pointer.startswith(start) for pointer in pointers)  # and not only on pods or in an annotation
@@ -124,13 +124,13 @@ def _carrying_count(change: Change, rollout: Rollout | None, pods: Sequence[Json
 
 
 def _resized_pods(pods: Sequence[Json], change: Change) -> list[tuple[Json, Write]]:
-    """Pods that were resized by the change and are still there."""
+    """Return the existing pods that the change resized, with their writes."""
     by_uid = {(pod.get("metadata") or {}).get("uid"): pod for pod in pods}
     return [(by_uid[w.uid], w) for w in change.writes if w.subresource == RESIZE and w.uid in by_uid]
 
 
 def kills_since(pods: Sequence[Json], since_seconds: float, names: Collection[str] | None = None) -> int:
-    """Count the containers that were killed for lack of memory since that time (Unix time). names: these alone."""
+    """Count the containers that were OOM-killed since that time (Unix seconds); only those in `names`, if given."""
     statuses = (status for status in container_statuses(pods) if names is None or status.get("name") in names)
     return sum(
         any(end.get("reason") == "OOMKilled" and _seconds(end.get("finishedAt")) >= since_seconds for end in ends)
@@ -139,7 +139,7 @@ def kills_since(pods: Sequence[Json], since_seconds: float, names: Collection[st
 
 
 def last_kills(pods: Sequence[Json]) -> dict[str, float]:
-    """Return when (Unix time) each container of pods was killed for lack of memory last, by its name."""
+    """Return when (Unix seconds) each container of the pods was OOM-killed last, by its name."""
     kills: dict[str, float] = {}
     for status in container_statuses(pods):
         ends = [_seconds(end.get("finishedAt")) for end in _ends(status) if end.get("reason") == "OOMKilled"]
@@ -150,7 +150,7 @@ def last_kills(pods: Sequence[Json]) -> dict[str, float]:
 
 
 def _ends(status: Json) -> Iterator[Json]:
-    """The end of a container before the present one, and that of the present one, where there is one."""
+    """Yield how a container ended, before its last restart and now."""
     for state in ("lastState", "state"):
         if end := (status.get(state) or {}).get("terminated"):
             yield end

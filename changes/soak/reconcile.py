@@ -1,4 +1,4 @@
-"""EDGE: reconciles changes without a recorded outcome with the cluster, and verifies those that have soaked."""
+"""EDGE: settles changes without a recorded outcome by reading the cluster, and verifies those that have soaked."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from cotenant.changes.soak.verification import compute_change_verdict
 VERIFY_HOURS: Final = 24.0
 """Time after which a change is judged once more. One whole daily pattern after the change."""
 
-FOUND: Final = "found so in the cluster"
+FOUND: Final = "found in the cluster"
 QUIET_SECONDS: Final = 2.0
 """A request of a process that ended may still be on its way: nothing younger is settled."""
 
 
 def settle(actions: Actions) -> list[ChangeStatus]:
-    """Read the cluster about every change without an outcome, and write down what it holds.
+    """Read the cluster for every change without an outcome, and record what it has.
 
-    A change whose objects may not be read, or are refused for another reason of their own, keeps its state and has the
-    reason as its words. ClusterUnreachable where nobody answers, StoreError where the ledger cannot be written.
+    A change whose objects cannot be read keeps its state, with the reason as its text. Raise ClusterUnreachable if the
+    cluster does not answer, StoreError if the ledger cannot be written.
     """
     found = []
     for status in [s for s in actions.journal.statuses().values() if not s.state.settled]:
@@ -46,7 +46,7 @@ def settle(actions: Actions) -> list[ChangeStatus]:
 
 
 def settle_change(actions: Actions, status: ChangeStatus) -> ChangeStatus:
-    """Read the cluster about one change without an outcome."""
+    """Read the cluster for one change without an outcome, and record what it has."""
     settled = _settle_change(actions, status)
     actions.parts.reached("settled")
     actions.finish()
@@ -54,17 +54,17 @@ def settle_change(actions: Actions, status: ChangeStatus) -> ChangeStatus:
 
 
 def verify(actions: Actions, status: ChangeStatus) -> ChangeStatus:
-    """Judge a change after its soak time, and one that was found good once more at its second age.
+    """Verify a change after its soak time, and a verified one again at its second age; raise NoData while it soaks.
 
-    What makes it a regression: see `judging`. Where a latency is to be compared and nobody can say how it is, the
-    change is neither good nor bad and stays as it is. NoData while it soaks.
+    `verification` defines what counts as harm. If a configured query has no answer, the change keeps its state without
+    a verdict.
     """
     pace, now = pace_of(actions.settings), actions.journal.clock.now_seconds()
     age = pace.verify_seconds if status.state is ChangeState.VERIFIED else pace.soak_seconds
     remaining_seconds = status.begun_seconds + age - now
     if remaining_seconds > 0:
         left = duration(math.ceil(remaining_seconds))
-        raise NoData(f"change {status.change.id} soaks for another {left}", fix="Come back then.")
+        raise NoData(f"the soak time of change {status.change.id} ends in {left}", fix="Come back then.")
     happened, message, verdict = compute_change_verdict(actions, status)
     if happened is ChangeEvent.UNJUDGED and status.words == message:
         return status
@@ -75,16 +75,16 @@ def verify(actions: Actions, status: ChangeStatus) -> ChangeStatus:
 
 
 def pace_of(settings: ActionSettings, may_change: bool = True) -> Pace:
-    """Return the times for which changes soak, by the settings; the second age is never before the first."""
+    """Return the soak times by the settings; the second age is never before the first."""
     soak = 60 * settings.soak_minutes
     return Pace(soak, max(soak, 3600 * VERIFY_HOURS), settings.auto_rollback, may_change, 3600 * settings.confirm_hours)
 
 
 def _settle_change(actions: Actions, status: ChangeStatus) -> ChangeStatus:
-    """The state of one change whose outcome is unknown, found by reading every object that it should have written.
+    """Find the state of a change with an unknown outcome by reading every object that it should have written.
 
-    Its workload deleted: gone. All of it there: applied. Nothing of it there: refused, or waiting when it belongs to a
-    wave. A part: refused, done in part.
+    Workload deleted: gone. All written: applied. Nothing written: refused, or waiting if its wave is not the first.
+    Partly written: rolled back and refused.
     """
     # Wait until a write of the process that was last to act on the change has arrived, and none can follow it.
     fenced = actions.journal.fence(status.change.id)
@@ -112,18 +112,18 @@ def _settle_change(actions: Actions, status: ChangeStatus) -> ChangeStatus:
         return actions.events.record(status, ChangeEvent.APPLIED, "; ".join(filter(None, (FOUND, message))))
     if status.change.wave and not live_writes:
         return actions.events.record(status, ChangeEvent.WAITING, "it never reached the cluster, and still waits")
-    why = "it was done in part" if live_writes else "it never reached the cluster"
+    why = "it was only partly applied" if live_writes else "it never reached the cluster"
     return actions.roll_back_and_fail(status, live_writes, why)
 
 
 def _rolled_back(actions: Actions, status: ChangeStatus, states: Sequence[tuple[Write, bool | None]]) -> ChangeStatus:
-    """A rollback that was begun is gone on with, one that never reached the cluster is not; pods end."""
+    """Continue a rollback that reached the cluster; record one that did not as lost. Ended pods do not count."""
     if states and all(is_live is False for _, is_live in states):
-        return actions.events.record(status, ChangeEvent.ROLLBACK_LOST, "the cluster still holds the change")
+        return actions.events.record(status, ChangeEvent.ROLLBACK_LOST, "the cluster still has the change")
     try:
         actions.roll_back_writes([write for write, is_live in states if is_live is False], status.change)
     except CotenantError as error:
-        return actions.events.record(status, ChangeEvent.ROLLBACK_REFUSED, f"it was done in part: {error}")
+        return actions.events.record(status, ChangeEvent.ROLLBACK_REFUSED, f"it was only partly rolled back: {error}")
     message = "; ".join(filter(None, (FOUND, actions.roll_back_new_pods(status.change))))
     return actions.events.record(status, ChangeEvent.ROLLED_BACK, message)
 
@@ -133,7 +133,7 @@ def _is_same(live: Mapping[str, Any] | None, write: Write) -> bool:
 
 
 def _holds(actions: Actions, write: Write, note: str, back: bool) -> bool | None:
-    """None for a pod that has ended."""
+    """Return whether the object has the write; None for a pod that has ended."""
     live = read_object(actions, write.address)
     if live is None or not _is_same(live, write):
         return None if write.subresource == RESIZE else False

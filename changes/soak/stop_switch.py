@@ -1,4 +1,4 @@
-"""EDGE: reads the switch that stops every program which changes workloads automatically.
+"""EDGE: reads the switch that stops every program that changes workloads automatically.
 
 It is the key `paused` of ConfigMap `cotenant-autopilot` in the namespace of the manager's Lease.
 """
@@ -18,7 +18,7 @@ NOT_PAUSED: Final = "false"
 
 
 def read_switch(client: KubeClient, namespace: str) -> str:
-    """Why the autopilot is paused; "" when it is not; the error if that cannot be read."""
+    """Return why the autopilot is paused; "" if it is not; the error if the switch cannot be read."""
     config_map = client.get(switch_address(namespace).path) or {}
     value = str((config_map.get("data") or {}).get(PAUSED_KEY) or "").strip()
     if value.lower() in ("", NOT_PAUSED):

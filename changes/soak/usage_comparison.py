@@ -1,9 +1,9 @@
 """EDGE: queries Prometheus for measures and usage of a workload before and after a change.
 
-One question per measure: the same expression at the change and now, each over as long as the change is old (at most a
-day). Pods are recognised by their names, which carry their workload's: those from before a rollout are gone from the
-cluster. Latency (seconds) and errors (share of requests) are the workload's own queries; $namespace, $workload, $pods
-(a regular expression) and $window (a duration) in them are filled in.
+One expression per measure is evaluated at the change and now, each over the age of the change (at most a day). Pods are
+matched by names that start with the workload's: pods from before a rollout are gone from the cluster. Latency (seconds)
+and errors (share of requests) are the workload's own queries with the variables $namespace, $workload, $pods (a regular
+expression) and $window (a duration).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ RATE_SECONDS: Final = 300
 
 
 def comparison_of(settings: PrometheusSettings) -> dict[str, Any]:
-    """Return the metric comparison of changes, as fields of a service's configuration; {} without a source."""
+    """Return the functions that compare metrics, as fields of a service's configuration; {} without a metric source."""
     if not settings.url:
         return {}
     comparison = PrometheusComparison(Client(settings), settings.labels)
@@ -45,7 +45,7 @@ def comparison_of(settings: PrometheusSettings) -> dict[str, Any]:
 
 
 class PrometheusComparison:
-    """Compares changes of one cluster; `labels` narrow every series, as of a server with several clusters."""
+    """Compares metrics around the changes of one cluster; `labels` select its series if the source has several."""
 
     def __init__(self, client: Client, labels: dict[str, str]) -> None:
         self._client = client
@@ -55,9 +55,9 @@ class PrometheusComparison:
     def __call__(
         self, change: Change, begun_seconds: float, now_seconds: float, objectives: Sequence[Objective]
     ) -> list[Compared]:
-        """Each measure; one that the source does not answer is left out, but for those that a query is given for.
+        """Return each measure that the source answers, and every measure with a configured query.
 
-        Left out, too, is an objective that needs its last week, where that week shows no use of it.
+        An objective that needs its last week is left out if that week shows that it cannot detect harm.
         """
         span = int(min(DAY_SECONDS, now_seconds - begun_seconds))
         if span < LEAST_SECONDS:
@@ -77,7 +77,7 @@ class PrometheusComparison:
         return [compared for compared in answers if compared is not None]
 
     def _compare(self, objective: Objective, change: Change, begun: int, now: int, is_given: bool) -> Compared | None:
-        """Return one comparison; None where there is none to make."""
+        """Return one comparison; None if the measure is left out."""
         try:
             if objective.needs_week:
                 objective = narrow_to_cluster(objective, self._labels, change.ref)
@@ -92,7 +92,7 @@ class PrometheusComparison:
         return self._comparison(objective, before, after)
 
     def _proves(self, objective: Objective, change: Change, begun: int) -> bool:
-        """Return whether the week before the change shows that harm would be seen; SourceError where nobody answers."""
+        """Return whether the week before the change shows that harm would be detected; raise SourceError if unknown."""
         key = (str(change.ref), objective, begun)
         if key not in self._weeks:
             try:
@@ -110,7 +110,7 @@ class PrometheusComparison:
         return Compared(objective.measure, before, after, error, objective.name, objective.ceiling)
 
     def trace(self, change: Change, begun_seconds: float, now_seconds: float) -> list[UsageTrace]:
-        """Usage and requests as long before the change as after it; a resource that is not answered is left out."""
+        """Return usage and requests for equal times before and after the change, without unanswered resources."""
         span = int(min(DAY_SECONDS, max(now_seconds - begun_seconds, RATE_SECONDS)))
         step = max(TRACE_STEP_SECONDS, span // POINTS)
         start = int(begun_seconds) - span // step * step
@@ -133,7 +133,7 @@ class PrometheusComparison:
         return traces
 
     def _where(self, change: Change) -> str:
-        """Label matchers of the pods' containers."""
+        """Return the label matchers of the pods' containers."""
         more = [f"{key}={quote(value)}" for key, value in self._labels.items()]
         own = [f"namespace={quote(change.namespace)}", f"pod=~{quote(pod_names_pattern(change.ref))}", 'container!=""']
         return ",".join([*own, *more])

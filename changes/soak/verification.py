@@ -1,8 +1,9 @@
 """EDGE: decides whether an applied change did harm, rule by rule, from the cluster and the metric source.
 
-Of the pods: OOM kills, restarts, missing replicas, resizes that nodes refuse; while none of them has the values, or a
-rollout goes on, nothing else is asked and there is no verdict. Of the source, as long after the change as before it:
-throttled CPU periods, time waiting for a CPU, and p99 latency and failed requests where a query for them is configured.
+Rules about pods: OOM kills, restarts, missing replicas, resizes that nodes refuse. While no pod has the values, or a
+rollout goes on, nothing else is checked and there is no verdict. Rules about metrics, over equal times before and
+after: throttled CPU periods, time waiting for a CPU, and p99 latency and failed requests if a query for them is
+configured.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ ANNOTATIONS: Final = {Measure.LATENCY: LATENCY_ANNOTATION, Measure.ERRORS: ERROR
 
 
 def compute_change_verdict(actions: Actions, status: ChangeStatus) -> tuple[ChangeEvent, str, ChangeVerdict]:
-    """The verdict on a change, in words, and every rule with its numbers.
+    """Return the verdict on a change, its text, and every rule with its numbers.
 
-    Harm counts first: whoever put the old values back by hand may have done it for that reason.
+    Harm is checked before lost values: whoever restored the old values may have done so because of the harm.
     """
     change, since, now = status.change, status.begun_seconds, actions.journal.clock.now_seconds()
     objects = read_objects(actions, [change])
@@ -81,9 +82,9 @@ def compute_change_verdict(actions: Actions, status: ChangeStatus) -> tuple[Chan
 
 
 def find_loss(actions: Actions, status: ChangeStatus, objects: Live) -> str:
-    """Return which values of a change the cluster has lost, and who changed them, as text; "" if none.
+    """Return, as text, which values of a change the cluster has lost, and who changed them; "" if none.
 
-    objects: all that the change has written, as `read_objects` returns them.
+    `objects` are all objects that the change has written, from `read_objects`.
     """
     same = [s for s in actions.journal.statuses().values() if s.change.ref == status.change.ref]
     rewritten = rewritten_fields(same).get(status.change.id, frozenset())
@@ -91,9 +92,9 @@ def find_loss(actions: Actions, status: ChangeStatus, objects: Live) -> str:
 
 
 def why_not_send(actions: Actions, status: ChangeStatus) -> str:
-    """Return why a change that has waited is not to be sent any more, as text; "" where nothing is against it.
+    """Return why a change that has waited must not be sent any more; "" if it may.
 
-    Nobody knew of kills for lack of memory since then when it was accepted; where pods may not be listed nobody knows.
+    OOM kills since its acceptance are a reason, if pods may be listed.
     """
     try:
         live = read_object(actions, address_of(status.change.ref))
@@ -103,14 +104,14 @@ def why_not_send(actions: Actions, status: ChangeStatus) -> str:
     except ClusterForbidden:
         return ""
     since = agree(killed, "container that gets less was OOM-killed", "containers that get less were OOM-killed")
-    return f"it lowers memory, and {since} since it was accepted" if killed else ""
+    return f"the change lowers memory, and {since} since it was accepted" if killed else ""
 
 
 def queries_of(live: Json | None, workload: WorkloadRef, latency: str) -> tuple[dict[Measure, str], list[Compared]]:
-    """The queries that guard a workload's changes, and why those of its annotations that are not asked are not.
+    """Return the queries that verify a workload's changes, and the refused queries of its annotations with the reason.
 
-    live: the workload, None where it is gone. latency: the setting's query, where the workload has none of its own. The
-    setting is the operator's and may read what it likes; the annotations are those of whoever may write the workload.
+    `live` is the workload, None if it is gone; `latency` is the setting's query, used if the workload has none. The
+    operator's setting may read any series; an annotation may not, because whoever may write the workload may write it.
     """
     if live is None:
         return {}, []
@@ -131,14 +132,14 @@ def queries_of(live: Json | None, workload: WorkloadRef, latency: str) -> tuple[
 
 
 def annotate_command(workload: WorkloadRef, measure: Measure, query: str) -> str:
-    """Return the command by which a person makes a query guard a workload's changes."""
+    """Return the kubectl command that makes a query verify a workload's changes."""
     target = f"{workload.kind.lower()}/{workload.name}"
     annotation = shlex.quote(f"{ANNOTATIONS[measure]}={query}")
     return f"kubectl annotate -n {workload.namespace} {target} {annotation}"
 
 
 def _own_pods(actions: Actions, change: Change, live: Json) -> list[Json]:
-    """Return the pods of the workload, by their controllers."""
+    """Return the workload's pods, found by their controllers."""
     path = f"/api/v1/namespaces/{change.namespace}/pods"
     pods = actions.client.list(path, labelSelector=selector_of_pods(live).query)
     return workload_pods(pods, change.ref, str((live.get("metadata") or {}).get("uid", "")))

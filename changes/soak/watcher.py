@@ -1,8 +1,8 @@
-"""EDGE: the watcher: does the steps that are due for accepted changes and notifies receivers.
+"""EDGE: the watcher: does the steps that are due for accepted changes, and sends notifications.
 
-`step` runs once: it reconciles changes without an outcome, judges those that have soaked, continues canaries or rolls
-their batch back, and reverts regressions where the settings say so. Its state is the ledger, so that it can be killed
-at any moment; `run` repeats it until stopped. One watcher at a time holds the ledger's lock.
+`step` runs once: it settles changes without an outcome, verifies those that have soaked, continues canaries or rolls
+their batch back, and rolls harmful changes back if the settings say so. Its state is the ledger, so that it can be
+killed at any time; `run` repeats it until stopped. One watcher at a time has the ledger's lock.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """A notification: the event, its subject and a text; bad: somebody has to act."""
+    """A notification: a title with event and subject, and a text; `bad` if somebody has to act."""
 
     title: str
     words: str
@@ -44,20 +44,20 @@ Opened = Callable[[], AbstractContextManager[Actions]]
 
 
 class Climber(Protocol):
-    """Takes the next steps of accepted ladders."""
+    """Applies the next steps of accepted ladders."""
 
     def guard(self, actions: Actions) -> Guard:
-        """Return the guard of all writes of a round."""
+        """Return the guard of all writes of one run of the watcher."""
 
     def __call__(self, actions: Actions) -> list[ChangeStatus]:
-        """Take every step that may be taken; the changes that this made."""
+        """Apply every step that is due; return the changes made."""
 
 
 class NothingClimbed:
-    """Takes no step of any ladder; the default where no recommendations are at hand."""
+    """Applies no step of any ladder; the default if there are no recommendations."""
 
     def guard(self, actions: Actions) -> Guard:
-        """Return the guard that is there."""
+        """Return the guard that the actions already have."""
         return actions.parts.guard
 
     def __call__(self, _actions: Actions) -> list[ChangeStatus]:
@@ -67,23 +67,23 @@ class NothingClimbed:
 
 @contextmanager
 def by_itself(opened: AbstractContextManager[Actions]) -> Iterator[Actions]:
-    """The same actions signed as what no person did: by cotenant, with the account that it had."""
+    """Yield the actions signed by cotenant instead of a person, with the name of its account."""
     with opened as actions:
         actions.journal.actor = f"cotenant (as {actions.journal.actor})"
         yield actions
 
 
 def accepted_by_people(status: ChangeStatus) -> bool:
-    """Return whether a person accepted it; the autopilot watches its own changes, by its own policies."""
+    """Return whether a person accepted the change; the autopilot watches its own changes."""
     return not accepted_by_autopilot(status)
 
 
 @dataclass(frozen=True, slots=True)
 class WatchScope:
-    """The changes that a watcher handles, and whether the rest of a canary may be done.
+    """The changes that a watcher handles, and whether it may continue waiting ones.
 
-    may_change: None: decided by the change windows of the settings; rechecks: whether it looks again and again if the
-    cluster still has verified changes, of whomever.
+    If `may_change` is None, the change windows of the settings decide. `rechecks`: compare verified changes with the
+    cluster regularly, whoever accepted them.
     """
 
     mine: Callable[[ChangeStatus], bool] = accepted_by_people
@@ -92,7 +92,7 @@ class WatchScope:
 
 
 class Watcher:
-    """Does what is due; `tell` receives notifications, and `ahead` adds others, such as coming peaks."""
+    """Does the steps that are due; `report` receives notifications, and `ahead` adds others, such as coming peaks."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class Watcher:
         scope: WatchScope | None = None,
         climb: Climber | None = None,
     ) -> None:
-        """climb: takes the next steps of accepted ladders, once all else that was due is done."""
+        """`climb` applies the next steps of accepted ladders, after all other steps that were due."""
         self._opened = opened
         self._climb = climb or NothingClimbed()
         self._scope = scope or WatchScope()
@@ -113,7 +113,7 @@ class Watcher:
         """When each verified change was last compared with the cluster (Unix time), by its id."""
 
     def step(self) -> list[ChangeStatus]:
-        """Look once, and do what is due; the changes that moved. StoreBusy while somebody else is acting."""
+        """Do the steps that are due and return the changed changes; raise StoreBusy while the ledger is locked."""
         with self._opened() as opened:
             actions = opened.having(guard=self._climb.guard(opened))
             moved = _perform_due_steps(actions, self._scope)
@@ -129,7 +129,7 @@ class Watcher:
         return moved
 
     def _recheck(self, actions: Actions, now_seconds: float) -> list[ChangeStatus]:
-        """Write down which verified changes are no longer in force; one that may not be read stays as it is."""
+        """Record which verified changes are no longer in effect; an unreadable one keeps its state."""
         gone: list[ChangeStatus] = []
         statuses = actions.journal.statuses().values()
         for status in due_rechecks(statuses, now_seconds, pace_of(actions.settings), self._compared):
@@ -144,7 +144,7 @@ class Watcher:
         return gone
 
     def run(self, every_seconds: float, end: threading.Event) -> None:
-        """Run rounds until `end` is set; what goes wrong is logged and tried again in the next one."""
+        """Call `step` every `every_seconds` until `end` is set; errors are logged and tried again next time."""
         while not end.is_set():
             try:
                 self.step()
@@ -155,7 +155,7 @@ class Watcher:
             end.wait(every_seconds)
 
     def start(self, every_seconds: float) -> Callable[[], None]:
-        """The same in a thread; what is given ends it."""
+        """Run in a thread; return a function that stops it."""
         end = threading.Event()
         thread = threading.Thread(target=self.run, args=(every_seconds, end), name="watcher", daemon=True)
         thread.start()
@@ -168,11 +168,11 @@ class Watcher:
 
 
 def news_of(status: ChangeStatus) -> News | None:
-    """Return the notification about a change that moved; None for a change that goes as expected."""
+    """Return the notification about a changed state; None if the change goes as expected."""
     titles = {
         ChangeState.REGRESSED: ("did harm", True),
         ChangeState.ROLLED_BACK: ("was rolled back", True),
-        ChangeState.CANCELLED: ("will not be done", True),
+        ChangeState.CANCELLED: ("was cancelled", True),
         ChangeState.FAILED: ("was refused", True),
         ChangeState.GONE: ("is no longer in force", False),
     }
@@ -184,7 +184,7 @@ def news_of(status: ChangeStatus) -> News | None:
 
 
 def _perform_due_steps(actions: Actions, scope: WatchScope) -> list[ChangeStatus]:
-    """All that is due, until nothing is left."""
+    """Do the steps that are due until none is left."""
     moved: dict[str, ChangeStatus] = {}
     stuck: set[tuple[str, Due]] = set()
     for _ in range(ROUNDS):
@@ -210,12 +210,12 @@ def _perform_due_steps(actions: Actions, scope: WatchScope) -> list[ChangeStatus
 
 
 def _key(step: DueStep) -> tuple[str, Due]:
-    """Each step is done once per round: what fails is not tried again at once."""
+    """Return the key that makes each step run once per call: a failed step is not tried again at once."""
     return step.status.change.id, step.due
 
 
 def require_patching(actions: Actions, namespace: str, writes: Iterable[Write]) -> None:
-    """ClusterForbidden when the watcher itself may not write what is due: it is left for somebody who may."""
+    """Raise ClusterForbidden if the watcher's account may not make the writes: somebody else has to."""
     kinds = {(w.address.resource, w.address.api_version.rpartition("/")[0], w.subresource) for w in writes}
     for resource, group, subresource in sorted(kinds):
         where = (resource, group, namespace, subresource)

@@ -225,7 +225,7 @@ def test_objectives_are_part_of_what_an_approver_agrees_to_and_are_missing_by_de
         ([objective(measure="Errors")], "spec.objectives[0].measure"),
         ([objective(query="failed_total")], "reads more than namespace"),
         ([objective(query='a{namespace="audit"}')], "reads more than namespace"),
-        ([objective(query="sum(")], "is no PromQL"),
+        ([objective(query="sum(")], "is not valid PromQL"),
         ([objective(query=OWN.replace("$window", "30d"))], "looks 30 days back"),
         ([objective(), objective()], "spec.objectives[1].name: errors is used twice"),
         ([objective(name=f"o{n}") for n in range(6)], "spec.objectives"),

@@ -246,7 +246,7 @@ def test_harm_after_the_change_is_a_regression(control_plane: ControlPlane, name
     workload = deployed(control_plane, namespace)
     (done,) = actions.accept(reviewed(actions, recommended(workload)), TERMS)
     soaking = Actions(actions.client, actions.journal, ActionSettings(soak_minutes=30), who(actions.client))
-    with pytest.raises(NoData, match=r"soaks for another (29|30) min"):
+    with pytest.raises(NoData, match=r"ends in (29|30) min"):
         verify(soaking, done)
     # Before the controller has made a pod of the new template there is no verdict.
     path = f"/apis/apps/v1/namespaces/{namespace}/deployments/web"

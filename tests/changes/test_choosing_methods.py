@@ -170,7 +170,7 @@ def test_what_a_node_puts_off_is_not_refused_before_nobody_looks_again() -> None
     found = [Resized("a", ResizeOutcome.DONE), Resized("b", ResizeOutcome.DEFERRED, "cpu: 3 of 2")]
     why, note = summarize_resize_answers(found)
     assert why == ""
-    assert note == "1 of 2 pods does not have it yet (deferred: cpu: 3 of 2): `cotenant recs verify` checks again"
+    assert note == "1 of 2 pods is not resized yet (deferred: cpu: 3 of 2): `cotenant recs verify` checks again"
     why, _ = summarize_resize_answers(found, final=True)
     assert why.startswith("resize deferred: b: its node has no capacity for it now: cpu: 3 of 2; try again")
 

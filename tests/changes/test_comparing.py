@@ -79,13 +79,13 @@ def test_pods_of_before_a_rollout_are_compared_with_those_after_it(tmp_path: Pat
         assert [(compared.before, compared.after) for compared in nobody] == [(None, None), (None, None)]
         assert compare(change(), BEGUN, BEGUN + 60, []) == []
         client.close()
-    assert harm(list(seen.values())).startswith("throttled CPU periods 5.0 % -> 30.0 %, more than 10 % up")
+    assert harm(list(seen.values())).startswith("throttled CPU periods 5.0 % -> 30.0 %, more than 10 % more")
 
 
 def test_what_rises_little_is_no_harm_and_what_was_not_compared_is_said() -> None:
     calm = [Compared(Measure.THROTTLED, 0.05, 0.15), Compared(Measure.PRESSURE, 0.2, 0.1)]
     assert harm(calm) == "" and harm([Compared(Measure.PRESSURE, None, 0.2)]) != ""
-    assert "5.0 % -> 15.0 %" in said(calm) and "there is no metric source" in said([])
+    assert "5.0 % -> 15.0 %" in said(calm) and "no metric source is configured" in said([])
     assert said([Compared(Measure.PRESSURE, 0.1, None)]) == "time waiting for a CPU (PSI): no samples"
 
 

@@ -206,7 +206,7 @@ def test_an_object_about_each_kind_of_metric_is_found_and_sees_the_harm(
     # Until the change none failed, and 2 in a hundred may.
     assert (objective.reason, objective.median, objective.is_used) == ("", 0.0, True)
     assert objective.ceiling == pytest.approx(1 - slo_objects.PROMISED) and objective.false_alarms == 0.0
-    assert "more than the promised 2.0 %" in harm_by(cluster, source, ref(exporter.name), f"of-{exporter.name}:")
+    assert "more than the objective of 2.0 %" in harm_by(cluster, source, ref(exporter.name), f"of-{exporter.name}:")
 
 
 @pytest.mark.slow
@@ -222,7 +222,7 @@ def test_each_way_to_write_an_objective_is_read_and_sees_the_harm(
     # Of requests after the change a twentieth fails, and half takes longer than 100 ms.
     # The mean of 5-minute rates begins with rates from before the change, of samples that are five minutes apart.
     after = {"pyrra-latency": "50.0 %", "openslo-raw": "4.2 %"}.get(form, "5.0 %")
-    assert f"-> {after}, more than the promised 2.0 %" in harm
+    assert f"-> {after}, more than the objective of 2.0 %" in harm
 
 
 @pytest.mark.slow
@@ -253,7 +253,7 @@ def test_an_object_of_another_namespace_is_proposed_and_guards_only_after_a_pers
     guards = find_guards(cluster, source, {}, ref("grpc"), CHANGED, SETTINGS)
     (far,) = [objective for objective in guards.found if "monitoring/" in objective.source]
     assert (far.reason, far.is_used, far.ceiling) == ("", False, None)
-    assert any("to use it: kubectl annotate" in line and "monitoring" not in line for line in describe(guards))
+    assert any("to use it, run: kubectl annotate" in line and "monitoring" not in line for line in describe(guards))
     live = cluster.get(f"/apis/apps/v1/namespaces/{SPACE}/deployments/grpc")
     assert live is not None
     assert [objective.name for objective in declared_objectives(cluster, live, ref("grpc")).objectives] == [

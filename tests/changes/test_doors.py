@@ -255,7 +255,7 @@ def test_a_login_without_a_token_does_nothing(tmp_path: Path) -> None:
     with pytest.raises(NotAllowed, match="has no token") as raised, door(Person("ann", way=IdentitySource.OIDC)):
         pass
     assert raised.value.fix == "Log in again."
-    with pytest.raises(NotAllowed, match="did not log in as"), door(Person("ann", way=IdentitySource.LOOPBACK)):
+    with pytest.raises(NotAllowed, match="did not log in by"), door(Person("ann", way=IdentitySource.LOOPBACK)):
         pass
 
 

@@ -309,7 +309,7 @@ def test_what_callers_of_the_workload_do_not_wait_for_is_not_proposed(
 ) -> None:
     guards = guards_of(cluster, source, name)
     assert list(guards.found) == []
-    assert ("metrics of Istio name no kind" in " ".join(guards.gaps)) is (name == "twin")
+    assert ("metrics of Istio name no kind of workload" in " ".join(guards.gaps)) is (name == "twin")
 
 
 def of_workload(exporter: Exporter, workload: WorkloadRef) -> Exporter:

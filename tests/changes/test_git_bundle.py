@@ -150,10 +150,10 @@ def test_the_checkout_the_index_and_uncommitted_changes_stay_as_they_are(tmp_pat
 
 def test_a_branch_that_is_there_or_has_no_name_of_one_is_refused(tmp_path: Path) -> None:
     git_repository = repository(tmp_path, {"a.yaml": deployment("checkout", HALF, meta=NAMESPACE)})
-    with pytest.raises(UsageError, match="the branch main is there already"):
+    with pytest.raises(UsageError, match="the branch main exists already"):
         make_commit(git_repository, proposal(), branch="main")
     for bad in ("", "-x", "a b", "a..b", "a\0b", "x.lock"):
-        with pytest.raises(UsageError, match="is no name of a branch"):
+        with pytest.raises(UsageError, match="is not a valid branch name"):
             git_repository.require_new_branch(bad)
     make_commit(git_repository, proposal())
     tip = git(tmp_path, "rev-parse", "smaller").strip()
@@ -168,7 +168,7 @@ def test_what_cannot_be_placed_is_named_and_the_rest_is_committed(tmp_path: Path
     plan = make_commit(git_repository, proposal(), proposal("nowhere"))
     assert plan.workloads == (WorkloadRef("pay", "Deployment", "checkout"),)
     assert [str(out.workload) for out in plan.refused] == ["pay/Deployment/nowhere"]
-    assert "partial: 1 left out" in plan.sentence and "Left out: no manifest of it was found" in plan.message
+    assert "partial: 1 left out" in plan.sentence and "Left out: no manifest of the workload was found" in plan.message
     assert ".cotenant.yaml" in plan.refused[0].fix
 
 
@@ -176,7 +176,7 @@ def test_a_workload_in_two_files_is_refused_with_both_and_a_mapping_says_which(t
     text = deployment("checkout", HALF, meta=NAMESPACE)
     git_repository = repository(tmp_path, {"eu/a.yaml": text, "us/a.yaml": text})
     why = refusal_of(make_commit(git_repository, proposal()))
-    assert "it stands in 2 places: eu/a.yaml and us/a.yaml" in why and "`file: PATH`" in why
+    assert "it is in 2 places: eu/a.yaml and us/a.yaml" in why and "`file: PATH`" in why
     (tmp_path / ".cotenant.yaml").write_text('workloads:\n- workload: "pay/*/*"\n  file: us/a.yaml\n')
     git(tmp_path, "add", "-A")
     git(tmp_path, "commit", "-qm", "Say where")
@@ -228,15 +228,15 @@ def test_an_unset_limit_goes_with_its_line_and_an_empty_block_with_it(tmp_path: 
     ("text", "why"),
     [
         (HALF.replace("500m", "2"), r"a.yaml has requests cpu 2 for app, the cluster has 500m"),
-        (HALF.replace("app\n", "api\n"), "a.yaml holds no container app"),
+        (HALF.replace("app\n", "api\n"), "a.yaml has no container app"),
         (HALF + "        - name: " + HALF, r"a.yaml:\d+ is a second container app"),
         (HALF + "              cpu: 700m\n", r"a.yaml:\d+: the key cpu is there twice"),
         ("app\n          resources: &r\n            requests: {cpu: 500m}\n        - {name: b, resources: *r}\n",
-         r"a.yaml:\d+ stands in several places by an alias"),
+         r"a.yaml:\d+ is used in several places by an alias"),
         ("b\n          resources: &r\n            requests: {cpu: 500m}\n        - name: app\n          resources:\n"
          "            <<: *r\n", "takes requests from elsewhere by a merge key"),
-        (HALF.replace("500m", "{{ .Values.cpu }}"), "is no plain value|no manifest of it was found"),
-        (HALF.replace("500m", "|-\n                500m"), "is no plain value"),
+        (HALF.replace("500m", "{{ .Values.cpu }}"), "is not a plain value|no manifest of the workload was found"),
+        (HALF.replace("500m", "|-\n                500m"), "is not a plain value"),
     ],
 )  # fmt: skip
 def test_a_value_that_is_not_this_workloads_alone_is_refused(tmp_path: Path, text: str, why: str) -> None:
@@ -258,9 +258,7 @@ def test_other_anchors_stay_and_one_that_nobody_uses_is_no_obstacle(tmp_path: Pa
 def test_an_object_whose_name_is_generated_is_refused(tmp_path: Path) -> None:
     text = deployment("x", HALF).replace("  name: x", "  generateName: checkout-")
     git_repository = repository(tmp_path, {"made.yaml": text})
-    assert "made.yaml makes objects of that name by generateName" in refusal_of(
-        make_commit(git_repository, proposal("checkout-x7k2"))
-    )
+    assert "made.yaml has a matching generateName" in refusal_of(make_commit(git_repository, proposal("checkout-x7k2")))
 
 
 def test_a_manifest_of_another_namespace_is_not_taken_for_it(tmp_path: Path) -> None:
@@ -274,7 +272,7 @@ def test_two_workloads_that_one_manifest_makes_are_both_refused(tmp_path: Path) 
     )  # its namespace comes from who applies it
     plan = make_commit(git_repository, proposal(), proposal(namespace="shop"))
     assert len(plan.refused) == 2 and not plan.files
-    assert "a.yaml has one place for it and shop/Deployment/checkout" in plan.refused[0].why
+    assert "a.yaml has the same value for it and shop/Deployment/checkout" in plan.refused[0].why
     assert make_commit(git_repository, proposal()).files == ("a.yaml",)
 
 
@@ -304,7 +302,7 @@ def test_a_key_that_comes_or_goes_in_a_mapping_in_braces_is_refused(
 ) -> None:
     git_repository = repository(tmp_path, {"a.yaml": deployment("checkout", container, meta=NAMESPACE)})
     why = refusal_of(make_commit(git_repository, proposal("checkout", value)))
-    assert "is a mapping in braces" in why and "Write it one key a line first." in why
+    assert "is a mapping in braces" in why and "Write it with one key per line first." in why
 
 
 # --- Kustomize ---
@@ -359,8 +357,8 @@ def test_a_base_of_one_overlay_is_edited_itself(tmp_path: Path) -> None:
          r"changes the values by a JSON patch \(RFC 6902\)"),
         ("- patch: |\n    kind: Deployment\n    metadata: {name: checkout}\n    spec:\n      template:\n        spec:\n"
          "          containers:\n          - name: app\n            resources: {requests: {cpu: 500m}}\n",
-         "overlays/prod/kustomization.yaml sets it in an inline patch"),
-        ("- path: size.yaml\n  target: {labelSelector: app=checkout}\n", "patches by labelSelector"),
+         "overlays/prod/kustomization.yaml sets the resources in an inline patch"),
+        ("- path: size.yaml\n  target: {labelSelector: app=checkout}\n", "selects by labelSelector"),
     ],
 )  # fmt: skip
 def test_patches_that_cannot_be_edited_are_refused_in_words(tmp_path: Path, patch: str, why: str) -> None:
@@ -513,9 +511,9 @@ def test_a_chart_that_is_called_as_the_workload_is_found_by_the_path_of_the_sett
 @pytest.mark.parametrize(
     ("mapping", "why"),
     [
-        ("- {workload: pay/*/*, file: none.yaml, path: a}", "none.yaml is no YAML file of the repository"),
+        ("- {workload: pay/*/*, file: none.yaml, path: a}", "none.yaml is not a YAML file of the repository"),
         ("- {workload: pay/*/*, file: prod.yaml, path: a.b}", "prod.yaml has 0 documents with a.b"),
-        ("- {workload: pay/*/*, file: prod.yaml}", "prod.yaml, which .cotenant.yaml names, does not hold"),
+        ("- {workload: pay/*/*, file: prod.yaml}", "prod.yaml, named in .cotenant.yaml, does not have it"),
     ],
 )  # fmt: skip
 def test_a_mapping_that_leads_nowhere_is_said(tmp_path: Path, mapping: str, why: str) -> None:
@@ -525,13 +523,13 @@ def test_a_mapping_that_leads_nowhere_is_said(tmp_path: Path, mapping: str, why:
 
 def test_a_mapping_file_that_is_no_yaml_stops_the_whole_commit(tmp_path: Path) -> None:
     git_repository = repository(tmp_path, {**CHART, ".cotenant.yaml": "workloads: [\n"})
-    with pytest.raises(UsageError, match=r"\.cotenant\.yaml is no YAML"):
+    with pytest.raises(UsageError, match=r"\.cotenant\.yaml is not valid YAML"):
         make_commit(git_repository, proposal())
 
 
 def test_an_entry_without_a_file_stops_the_whole_commit(tmp_path: Path) -> None:
     git_repository = repository(tmp_path, {**CHART, ".cotenant.yaml": "workloads:\n- workload: checkout\n"})
-    with pytest.raises(UsageError, match=r"\.cotenant\.yaml:2 names no workload or no file"):
+    with pytest.raises(UsageError, match=r"\.cotenant\.yaml:2 has no workload or no file"):
         make_commit(git_repository, proposal())
 
 

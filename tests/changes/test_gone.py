@@ -59,7 +59,7 @@ def created_again(api: Api, path: str, body: dict[str, Any]) -> None:
 
 
 WAYS: dict[str, tuple[Way, str]] = {
-    "undo": (set_back, "kubectl-rollout changed deployments/{0}: app requests.cpu is 1, and 800m was written"),
+    "undo": (set_back, "kubectl-rollout changed deployments/{0}: app requests.cpu is now 1, but 800m was written"),
     "gitops": (applied_again, "argocd-controller changed deployments/{0}: app requests.cpu is 1, and 800m was"),
     "deletion": (deleted, "deployments/{0} was deleted"),
     "another": (created_again, "deployments/{0} was deleted and created again under the same name"),

@@ -89,11 +89,11 @@ def test_what_was_set_back_names_the_writer_the_field_and_both_values() -> None:
     live = carried_out(deployment(), status)
     app(live)["resources"]["requests"]["cpu"] = "1"
     entries = [("kubectl-client-side-apply", "2027-01-10T08:00:00Z"), ("kubectl-rollout", "2027-01-15T09:00:00Z")]
-    words = "changed deployments/shop/web: app requests.cpu is 1, and 800m was written"
+    words = "changed deployments/shop/web: app requests.cpu is now 1, but 800m was written"
     assert loss(status, written_by(live, *entries)) == f"kubectl-rollout {words}"
     # Without a writer since then the server has forgotten: an older state of it was restored.
     restored = loss(status, written_by(live, *entries[:1]))
-    assert restored.startswith("deployments/shop/web: app requests.cpu is 1, and 800m was written; no later writer")
+    assert restored.startswith("deployments/shop/web: app requests.cpu is now 1, but 800m was written; no later writer")
 
 
 def test_what_is_gone_is_said_to_be_gone() -> None:
@@ -104,7 +104,7 @@ def test_what_is_gone_is_said_to_be_gone() -> None:
     assert loss(status, other) == "deployments/shop/web was deleted and created again under the same name"
     without = carried_out(deployment(), status)
     without["spec"]["template"]["spec"]["containers"].pop()
-    assert "app requests.cpu is not set, and 800m was written" in loss(status, without)
+    assert "app requests.cpu is now not set, but 800m was written" in loss(status, without)
 
 
 def test_an_annotation_counts_while_new_pods_get_its_values() -> None:
@@ -112,12 +112,12 @@ def test_an_annotation_counts_while_new_pods_get_its_values() -> None:
     live = carried_out(deployment(), status)
     overtaken = copy.deepcopy(live)
     app(overtaken)["resources"]["requests"]["cpu"] = "2"
-    assert "app requests.cpu is 2, and 800m was written" in loss(status, overtaken)  # it counts no more beside that
+    assert "app requests.cpu is now 2, but 800m was written" in loss(status, overtaken)  # it counts no more beside that
     annotations = live["metadata"]["annotations"]
     annotations["cotenant.dev/resources"] = annotations["cotenant.dev/resources"].replace('"800m"', '"900m"')
-    assert "app requests.cpu is 900m, and 800m was written" in loss(status, live)
+    assert "app requests.cpu is now 900m, but 800m was written" in loss(status, live)
     del annotations["cotenant.dev/resources"]
-    assert "app requests.cpu is 1, and 800m was written" in loss(status, live)
+    assert "app requests.cpu is now 1, but 800m was written" in loss(status, live)
 
 
 @pytest.mark.parametrize("by_annotation", [False, True])
@@ -139,7 +139,7 @@ def test_a_later_change_by_the_other_method_writes_the_same_amounts_again() -> N
     twice = carried_out(once, second)
     assert loss(first, twice, second) == loss(second, twice) == ""
     # Without the annotation new pods have 800m again: what the first change wrote.
-    assert "app requests.cpu is 800m, and 600m was written" in loss(second, once)
+    assert "app requests.cpu is now 800m, but 600m was written" in loss(second, once)
     assert loss(first, once, replace(second, state=ChangeState.GONE)) == ""
 
 
@@ -155,7 +155,7 @@ def test_a_change_of_memory_does_not_answer_for_the_cpu_of_an_earlier_one() -> N
     twice = carried_out(once, second)
     assert loss(first, twice, second) == loss(second, twice) == ""
     app(twice)["resources"]["requests"]["cpu"] = "1"
-    assert "app requests.cpu is 1, and 800m was written" in loss(first, twice, second)
+    assert "app requests.cpu is now 1, but 800m was written" in loss(first, twice, second)
     assert loss(second, twice) == ""
 
 

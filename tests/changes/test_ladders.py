@@ -186,7 +186,7 @@ def test_steps_with_a_second_person_or_an_autoscaler_are_not_accepted_ahead() ->
     assert why_no_ladder([WHOLE], steps, takes_two=False) == ""
     assert "second person" in why_no_ladder([WHOLE], steps, takes_two=True)
     assert "autoscaler" in why_no_ladder([of(value(300, inputs={"hpa": "web"}))], steps, takes_two=False)
-    assert "one step" in why_no_ladder([WHOLE], (), takes_two=False)
+    assert "single step" in why_no_ladder([WHOLE], (), takes_two=False)
 
 
 def test_every_step_is_told_with_its_state_and_what_follows_an_end_is_not_taken() -> None:

@@ -58,13 +58,13 @@ def test_a_query_of_the_own_namespace_is_asked(query: str) -> None:
         (f"max_over_time(max_over_time(({OWN})[1d:1m])[1d:1m])", "evaluates 2,073,600 times"),
         (f"sum_over_time((1 + max_over_time(({OWN})[1h:]))[1h:])", "evaluates 3,600 times"),
         # A moment of the past is no latency of now.
-        (f"({OWN}) + foo{{namespace='shop'}} @ 0", "reads a fixed moment"),
+        (f"({OWN}) + foo{{namespace='shop'}} @ 0", "reads samples of a fixed time"),
         ('foo{namespace="shop"} offset 90d', "looks 90 days away"),
         (f"sum_over_time(({OWN})[5m:1m] offset -30d)", "looks 30 days away"),
         # info() adds labels of target_info of whoever has the same instance and job.
         ('info(foo{namespace="shop"})', r"by info\(\)"),
         (f"({OWN}) or label_replace(audit, 'namespace', 'shop', '', '')", "reads more than namespace shop: audit"),
-        ("foo{", "is no PromQL"),
+        ("foo{", "is not valid PromQL"),
         ("x" * (MOST_CHARACTERS + 1), f"{MOST_CHARACTERS + 1} characters"),
     ],
 )

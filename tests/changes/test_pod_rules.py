@@ -115,7 +115,7 @@ STARTED = [pod()]
             NO_DATA,
             "no pod has the new values yet: it is paused",
         ),
-        (DEPLOYMENT, live({"replicas": 0}), NO_DATA, "no pod has the new values yet: it wants no replicas"),
+        (DEPLOYMENT, live({"replicas": 0}), NO_DATA, "no pod has the new values yet: the workload has no replicas"),
         # Kubernetes' own default of replicas is one.
         (DEPLOYMENT, live({}, updatedReplicas=1), WORSE, "0 of 1 replicas are ready"),
         (SET, live(THREE, readyReplicas=3, updatedReplicas=3), KEPT, "3 of 3 replicas ready"),

@@ -147,7 +147,7 @@ def test_what_a_filter_shows_becomes_a_commit_once_it_is_said_twice(scene: actin
     patch.write_text(tried.stdout)
     assert acting.git(folder, "apply", "--check", "--verbose", str(patch)) == ""
     text = " ".join(tried.stderr.split())
-    assert f"left out: {other}: no manifest of it was found" in text and "--yes makes it" in text
+    assert f"left out: {other}: no manifest of the workload was found" in text and "--yes makes the commit" in text
     shown = acting.git(folder, "branch")
     assert shown == "* main\n"
     done = run(scene, *asked, "--yes")
@@ -163,9 +163,9 @@ def test_what_a_filter_shows_becomes_a_commit_once_it_is_said_twice(scene: actin
     assert (row["form"], row["workloads"], row["branch"]) == ("git", [str(ref)], "smaller/pay")
     assert done.stderr.split("commit ")[1].startswith(row["commit"][:12])
     again = run(scene, *asked, "--yes")
-    assert again.exit_code == 2 and "the branch smaller/pay is there already" in again.stderr
+    assert again.exit_code == 2 and "the branch smaller/pay exists already" in again.stderr
     nothing = run(scene, "bundle", str(other), "--branch", "b", "--repo", str(folder), "--yes")
-    assert nothing.exit_code == 1 and "nothing of this can be placed" in nothing.stderr
+    assert nothing.exit_code == 1 and "no value has a place in the repository" in nothing.stderr
 
 
 def test_a_bundle_takes_one_place_and_one_way_to_choose(scene: acting.Scene, tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_a_bundle_takes_one_place_and_one_way_to_choose(scene: acting.Scene, tmp
         ((ref, "-o", str(tmp_path), "--branch", "b"), "give either --output-dir or --branch"),
         (("--branch", "b"), "give either workloads or filters"),
         ((ref, "-n", scene.namespace, "--branch", "b"), "give either workloads or filters"),
-        ((ref, "--branch", "b", "--repo", str(tmp_path / "none")), "is no folder"),
+        ((ref, "--branch", "b", "--repo", str(tmp_path / "none")), "is not a folder"),
     ):
         refused = run(scene, "bundle", *words)
         assert refused.exit_code == 2 and why in " ".join(refused.stderr.split()), refused.output

@@ -51,7 +51,7 @@ def test_a_disruption_budget_that_lets_no_pod_go(control_plane: ControlPlane, we
     api.create(path, {"metadata": {"name": "web"}, "spec": spec})
     wait_for("the budget counts", lambda: api.get(f"{path}/web").get("status", {}).get("currentHealthy") == 2)
     words = stopped(make(), web)
-    assert "disruption-budget: its budget permits 0 evictions now" in words
+    assert "disruption-budget: its PodDisruptionBudget permits 0 evictions now" in words
     assert template(control_plane, web)["requests"]["cpu"] == "1"
     # In place nothing is disrupted.
     (other,) = make().review([recommended(web)], method=Method.IN_PLACE)

@@ -81,7 +81,7 @@ def limits(**item: Any) -> ClusterLimits:
 def test_a_limit_range_that_would_refuse_the_pods_stops_it(room: ClusterLimits, words: str) -> None:
     guardrails = judged(recommendation(), room)
     assert failed(guardrails) == ["limit-range"] and words in guardrails["limit-range"].why
-    assert "have it changed" in guardrails["limit-range"].why
+    assert "change the LimitRange" in guardrails["limit-range"].why
 
 
 def quota(hard: str, used: str) -> ClusterLimits:
@@ -335,7 +335,7 @@ def test_an_autoscaler_whose_trigger_would_move_unseen_stops_it() -> None:
     guardrails = judged(recommendation(), scaler())
     assert (
         failed(guardrails) == ["autoscaler"]
-        and "web-hpa follows cpu in percent of the request" in guardrails["autoscaler"].why
+        and "web-hpa scales by cpu in percent of the request" in guardrails["autoscaler"].why
     )
     assert failed(judged(recommendation(), scaler(kind="AverageValue"))) == []
     assert failed(judged(recommendation(), scaler(resource="memory"))) == []
@@ -358,7 +358,7 @@ def test_a_target_of_one_container_stops_even_what_was_solved_with_a_target_of_t
     assert failed(judged(solved, scaler())) == []
     room = ClusterLimits(scalers=[{"metadata": {"name": "web-hpa"}, "spec": {"metrics": metrics}}])
     guardrails = judged(solved, room)
-    assert failed(guardrails) == ["autoscaler"] and "not one target of the whole pod" in guardrails["autoscaler"].why
+    assert failed(guardrails) == ["autoscaler"] and "not one of whole pods" in guardrails["autoscaler"].why
 
 
 def test_kills_in_the_window_ask_for_more_memory_first() -> None:

@@ -18,7 +18,7 @@ AWAITING = ChangeStatus(CHANGE, ChangeState.AWAITING, 0.0, 0.0, "ada@example.com
 
 def test_somebody_else_may_confirm_until_the_time_is_over() -> None:
     assert why_not_confirm(AWAITING, "bea@example.com", DAY - 1, PACE) == ""
-    assert why_not_confirm(AWAITING, "bea@example.com", DAY, PACE) == "it has waited for more than 24 hours"
+    assert why_not_confirm(AWAITING, "bea@example.com", DAY, PACE) == "the change has waited for more than 24 hours"
 
 
 @pytest.mark.parametrize(

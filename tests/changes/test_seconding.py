@@ -75,7 +75,7 @@ def waiting(scene: Scene, **wanted: object) -> tuple[WorkloadRef, str]:
     """A workload of class LSR whose change Ada has accepted, and the change's id."""
     ref = reserved(scene, scene.acceptable()[0])
     (done,) = service_at(scene).accept(ADA, ChangeRequest((ref,), key="k1", **wanted))  # type: ignore[arg-type]
-    assert (done.state, done.words) == (AWAITING, "it waits for a second person")
+    assert (done.state, done.words) == (AWAITING, "the change waits for a second person")
     return ref, done.change.id
 
 
@@ -103,7 +103,7 @@ def test_a_typed_name_is_no_second_person_where_people_log_in(scene: Scene) -> N
     ref, _ = waiting(scene, second_person="bea@example.com")
     (look,) = service_at(scene).review(ADA, ChangeRequest((ref,), second_person="bea@example.com"))
     (rule,) = [rule for rule in look.rules if rule.name == "second-person"]
-    assert (rule.outcome, "waits for an approver" in rule.why) == ("warn", True)
+    assert (rule.outcome, "waits for the confirmation" in rule.why) == ("warn", True)
 
 
 def test_whoever_accepted_it_and_who_may_not_approve_confirm_nothing(scene: Scene) -> None:

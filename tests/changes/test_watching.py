@@ -127,7 +127,7 @@ def test_harm_to_the_first_takes_them_back_and_the_rest_is_never_done(
     assert change_states == {"a": ChangeState.ROLLED_BACK, "b": ChangeState.ROLLED_BACK, "c": ChangeState.CANCELLED}
     assert templates(control_plane, *three) == ["1", "1", "1"]
     (words,) = [news.words for news in watched.news if "/c:" in news.title]
-    assert "which went first, is regressed: throttled CPU periods 2.0 % -> 40.0 %, more than 10 % up" in words
+    assert "which went first, is regressed: throttled CPU periods 2.0 % -> 40.0 %, more than 10 % more" in words
     assert watched.step(50 * HOUR) == []
 
 
@@ -345,5 +345,8 @@ def test_memory_of_a_workload_that_was_killed_while_its_change_waited_is_not_low
     assert moved == {"b": ChangeState.VERIFIED, "c": becomes}
     if becomes is ChangeState.CANCELLED:
         (news,) = watched.news
-        assert news.words == "it lowers memory, and 1 container that gets less was OOM-killed since it was accepted"
+        assert (
+            news.words
+            == "the change lowers memory, and 1 container that gets less was OOM-killed since it was accepted"
+        )
         assert template(control_plane, three[2])["requests"]["memory"] == "1Gi"

@@ -250,7 +250,7 @@ def test_a_commit_is_shown_first_and_made_in_the_repository_of_the_settings(made
         assert made_now["diff"] == shown.json()["diff"] != ""
         assert made_now["commit"] == acting.git(folder, "rev-parse", "smaller").strip()
         again = posted(me, "bundles/commit", {**body, "write": True})
-        assert again.status_code == 422 and "is there already" in again.json()["message"]
+        assert again.status_code == 422 and "exists already" in again.json()["message"]
 
 
 def test_recommendations_are_put_off_and_shown_again(scene: Scene) -> None:

@@ -1,1 +1,1 @@
-"""Guardrails of what a node or a namespace can hold: capacity, quotas, GPUs. Pure."""
+"""Guardrails about capacity: limits of nodes and namespaces, quotas, GPUs. Pure."""

@@ -1,7 +1,7 @@
 """Guardrails about capacity: LimitRange, ResourceQuota, a node that is big enough, QoS class, autoscalers. Pure.
 
-The API server takes a template that no pod of it could be created from, and says nothing: the rollout then stands
-still. So what it would judge at each pod is judged here before; and a trigger that would move unseen is named.
+The API server accepts a template from which no pod can be created; the rollout then stalls without an error. So these
+rules check here what the server would check for each pod, and report an autoscaler's trigger that would move.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _QUOTA_KEYS: Final = tuple(
 def capacity_guardrails(
     recommendations: Sequence[Recommendation], moved: Moved, context: GuardrailContext
 ) -> Iterator[Guardrail]:
-    """The rules, in the order in which people read them."""
+    """Yield the result of each rule, in the order for people."""
     running = requests_of_running(context.pods)
     now, new = _before_and_after(recommendations, context.live)
     # Warns where what pods count with on their nodes and what a new one gets differ: both are told. A resize that its
@@ -86,15 +86,15 @@ def capacity_guardrails(
 
 
 def claim_of(recommendations: Sequence[Recommendation], live: Json, running: RunningRequests) -> QuotaClaim:
-    """Return what one workload's recommendations need of its quotas, beside what its pods have now."""
+    """Return the quota that one workload's recommendations need, compared with the requests of its present pods."""
     now, new = _before_and_after(recommendations, live)
     return _claim(recommendations[0].container.workload, live, _as_running(now, running), new)
 
 
 def uncounted_claim(status: ChangeStatus, live: Json) -> QuotaClaim | None:
-    """Return what an accepted change needs of its namespace's quotas, while these do not count it; None once they do.
+    """Return the quota that an accepted change needs and its namespace's `used` does not count yet; None once it does.
 
-    They count pods: a change that waits or whose outcome is unknown has none, one that rolls out has some of them.
+    Quotas count pods: a change that is waiting or unknown has no new pods yet, one that rolls out has some of them.
     """
     change, rollout = status.change, rollout_of(live, status.change.kind)
     is_rolled_out = not (rollout and (rollout.unread or rollout.behind))
@@ -104,7 +104,7 @@ def uncounted_claim(status: ChangeStatus, live: Json) -> QuotaClaim | None:
 
 
 def with_less_memory(change: Change, live: Json) -> frozenset[str]:
-    """Names of the containers that get less memory in new pods by a change; a limit that is set first is less, too."""
+    """Return the names of containers whose new pods get less memory by a change; a newly set limit counts as less."""
     return frozenset(
         new.name
         for old, new in zip(*_written_sides(change, live), strict=True)
@@ -114,7 +114,7 @@ def with_less_memory(change: Change, live: Json) -> frozenset[str]:
 
 
 def _written_sides(change: Change, live: Json) -> tuple[list[Container], list[Container]]:
-    """Return the containers of new pods before and after what a change writes to the workload itself."""
+    """Return the containers of new pods before and after a change's writes to the workload object."""
     own = [write for write in change.writes if write.uid == (live.get("metadata") or {}).get("uid")]
     before, after = ({p: v for write in own for p, v in getattr(write, side).items()} for side in ("before", "after"))
     return new_pods(live, change.kind, before), new_pods(live, change.kind, after)
@@ -130,13 +130,13 @@ def _claim(workload: WorkloadRef, live: Json, now: Sequence[Container], new: Seq
 
 
 def _before_and_after(recommendations: Sequence[Recommendation], live: Json) -> tuple[list[Container], list[Container]]:
-    """Return the containers of new pods as the live workload has them, and with the recommendations."""
+    """Return the containers of new pods by the live workload, and by it with the recommendations."""
     now = new_pods(live, recommendations[0].container.workload.kind)
     return now, apply_recommendations(now, recommendations)
 
 
 def new_pods(live: Json, kind: str, values: Json = NO_VALUES) -> list[Container]:
-    """Containers of a workload's new pods; an amount that is none counts as not set. values: see `on_new_pods`."""
+    """Return the containers of a workload's new pods; invalid amounts count as not set. `values`: see `on_new_pods`."""
     spec: Any = live
     for key in TEMPLATE_PATHS.get(kind, ()):
         spec = spec.get(key) or {}
@@ -147,7 +147,7 @@ def new_pods(live: Json, kind: str, values: Json = NO_VALUES) -> list[Container]
 
 
 def requests_of_running(pods: Iterable[Json]) -> RunningRequests:
-    """Return the requests that a workload's Pods have now; one whose amounts cannot be read is left out."""
+    """Return the present requests of a workload's Pods; pods with unreadable amounts are skipped."""
     return running_requests(_present_amounts_of(pod) for pod in pods)
 
 
@@ -158,13 +158,13 @@ def _present_amounts_of(pod: Json) -> PodAmounts:
 
 
 def running_requests(pods: Iterable[PodAmounts]) -> RunningRequests:
-    """Return the requests that the pods have now; without those of none."""
+    """Return the present requests of the pods by container and resource; an unset request has no entry."""
     every = _every_request(pods).items()
     return {key: (max(pod.counted for pod in of_pods), RunningSum.of(of_pods)) for key, of_pods in every}
 
 
 def _every_request(pods: Iterable[PodAmounts]) -> Mapping[tuple[str, Resource], list[RunningSum]]:
-    """Return the requests of each pod, as they count and in force, which differ between those resized and others."""
+    """Return each pod's requests as the scheduler counts them and as the node applies them (different in a resize)."""
     requests: dict[tuple[str, Resource], list[RunningSum]] = defaultdict(list)
     for present in pods:
         for name, amounts in present.items():
@@ -175,13 +175,13 @@ def _every_request(pods: Iterable[PodAmounts]) -> Mapping[tuple[str, Resource], 
 
 
 def _as_running(now: Sequence[Container], running: RunningRequests) -> list[Container]:
-    """Return the containers of new pods with the requests that running ones have."""
+    """Return the containers of new pods, with the requests of the running pods."""
     amounts = ({r: running[c.name, r][0] for r in Resource if (c.name, r) in running} for c in now)
     return [replace(c, requests={**c.requests, **of_pods}) for c, of_pods in zip(now, amounts, strict=True)]
 
 
 def containers(spec: Json) -> list[Container]:
-    """Containers of a pod spec, init containers and sidecars among them."""
+    """Return the containers of a pod spec, init containers and sidecars included."""
     found = [_container(body, ContainerRole.MAIN) for body in spec.get("containers") or ()]
     for body in spec.get("initContainers") or ():
         is_sidecar = body.get("restartPolicy") == "Always"
@@ -198,14 +198,14 @@ def _container(body: Json, role: ContainerRole) -> Container:
 
 
 def qos_class_rule(now: Sequence[Container], new: Sequence[Container]) -> Guardrail:
-    """Fails when pods lose the QoS class Guaranteed, because other classes are evicted first under memory pressure."""
+    """Fail if pods lose the QoS class Guaranteed: other classes are evicted first under memory pressure."""
     before, after = pod_qos(now), pod_qos(new)
     if before is after:
-        return Guardrail("qos-class", GuardrailOutcome.PASS, f"its pods stay {before}")
+        return Guardrail("qos-class", GuardrailOutcome.PASS, f"the QoS class of its pods stays {before}")
     why = f"the QoS class of its pods changes from {before} to {after}"
     if before is not PodQos.GUARANTEED:
         return Guardrail("qos-class", GuardrailOutcome.PASS, why)
-    return Guardrail("qos-class", GuardrailOutcome.FAIL, f"{why}, evicted before others: set the limits alike")
+    return Guardrail("qos-class", GuardrailOutcome.FAIL, f"{why}, evicted earlier: keep limits equal to requests")
 
 
 def _limit_ranges(new: Sequence[Container], context: GuardrailContext) -> Guardrail:
@@ -227,12 +227,12 @@ def _limit_ranges(new: Sequence[Container], context: GuardrailContext) -> Guardr
                 wish, most = format_amount(resource, request), format_amount(resource, limit)
                 broken.append(f"{container.name} would request {wish} of {resource}, and its default limit is {most}")
     broken += [why for item in items for why in _breaks(item, admitted)]
-    why = f"a LimitRange would refuse its pods: {broken[0]}; ask for less, or have it changed" if broken else ""
-    return made("limit-range", not broken, why or "no LimitRange is against it")
+    why = f"a LimitRange would refuse its pods: {broken[0]}; request less, or change the LimitRange" if broken else ""
+    return made("limit-range", not broken, why or "no LimitRange would refuse its pods")
 
 
 def _breaks(item: Json, new: Sequence[Container]) -> Iterator[str]:
-    """Yield each bound of a LimitRange item that the containers, or the pod in total, violate, as text."""
+    """Yield, as text, each bound of a LimitRange item that a container or the whole pod violates."""
     least, most = readable_amounts(item.get("min") or {}), readable_amounts(item.get("max") or {})
     pairs: list[tuple[str, int | None, int | None]]
     for resource in Resource:
@@ -262,10 +262,10 @@ def _breaks(item: Json, new: Sequence[Container]) -> Iterator[str]:
 
 
 def _quota(new: Sequence[Container], claim: QuotaClaim, context: GuardrailContext) -> Guardrail:
-    """Fails when the change needs more than a ResourceQuota has left over all replicas; without scopes' quotas.
+    """Fail if the change needs more over all replicas than a ResourceQuota has left; quotas with scopes are skipped.
 
-    What other changes of the namespace will take is not left. Warns where the sum fits but not one pod more, because a
-    rolling update starts a pod before it ends one.
+    What other changes of the namespace will use is not left. Warn if the sum fits but one more pod does not, because a
+    rolling update starts a new pod before it ends an old one.
     """
     if context.cluster_limits.quotas is None:
         return Guardrail("quota", GuardrailOutcome.PASS, "ResourceQuotas were not read")
@@ -288,21 +288,21 @@ def _quota(new: Sequence[Container], claim: QuotaClaim, context: GuardrailContex
             if rolls and pod_amount(new, resource, side) > remaining:
                 tight = f"{name} has no capacity for one more pod: old pods have to end before new ones start"
     outcome = GuardrailOutcome.WARN if tight else GuardrailOutcome.PASS
-    return Guardrail("quota", outcome, tight or "no ResourceQuota is against it")
+    return Guardrail("quota", outcome, tight or "ResourceQuotas have enough left")
 
 
 def _claims_on(
     context: GuardrailContext, resource: Resource, side: str, shares: Callable[[QuotaClaim], bool]
 ) -> dict[WorkloadRef, int]:
-    """Return what others that share a quota will take of it."""
+    """Return how much of a quota the changes of other workloads will use, by workload."""
     claims = (claim for claim in context.cluster_limits.claims if shares(claim))
     return {c.workload: c.more[resource, side] for c in claims if c.more[resource, side] > 0}
 
 
 def _elastic_quota(claim: QuotaClaim, context: GuardrailContext) -> Guardrail:
-    """Fails when the change needs more than the ElasticQuota of its pods, or one above it, has left.
+    """Fail if the change needs more than the ElasticQuota of its pods, or one above it, has left.
 
-    As the webhook judges a resize in place (`QuotaTree.bounds`).
+    The webhook checks an in-place resize in the same way (`QuotaTree.bounds`).
     """
     tree = context.cluster_limits.tree
     if tree is None:
@@ -326,14 +326,14 @@ def _elastic_quota(claim: QuotaClaim, context: GuardrailContext) -> Guardrail:
             if more > remaining:
                 name = f"ElasticQuota {bound.name}: {word} of {resource}"
                 return Guardrail("elastic-quota", GuardrailOutcome.FAIL, _short(name, resource, more, remaining, taken))
-    return Guardrail("elastic-quota", GuardrailOutcome.PASS, "no ElasticQuota is against it")
+    return Guardrail("elastic-quota", GuardrailOutcome.PASS, "ElasticQuotas have enough left")
 
 
 def _short(name: str, resource: Resource, more: int, remaining: int, taken: Mapping[WorkloadRef, int]) -> str:
     needed_text, remaining_text = format_amount(resource, more), format_amount(resource, max(0, remaining))
     others = f" after {format_amount(resource, sum(taken.values()))} for {', '.join(map(str, taken))}" if taken else ""
     shortage = f"{name} has {remaining_text} left{others} and {needed_text} more would be needed"
-    return f"{shortage}: its pods would be refused; have it raised"
+    return f"{shortage}: its pods would be refused; have the quota raised"
 
 
 def _node(now: Sequence[Container], new: Sequence[Container], context: GuardrailContext) -> Guardrail:
@@ -351,11 +351,11 @@ def _node(now: Sequence[Container], new: Sequence[Container], context: Guardrail
         why = f"all {len(nodes)} nodes that it runs on are big enough for a pod of {size_text}"
         if small:
             why = f"{len(small)} of {len(nodes)} nodes that it runs on are too small for a pod of {size_text}"
-            why = f"{why}: {small[0]}; ask for less, or split it by kind of node"
+            why = f"{why}: {small[0]}; request less, or use one DaemonSet per node size"
         return made("node-fit", not small, why)
     fits = sum(_holds(node, pod_requests) for node in context.cluster_limits.nodes)
     why = f"{fits} of {len(context.cluster_limits.nodes)} nodes are big enough for a pod of {size_text}"
-    return made("node-fit", fits > 0, why if fits else f"{why}: add a larger node, or ask for less")
+    return made("node-fit", fits > 0, why if fits else f"{why}: add a larger node, or request less")
 
 
 def _holds(node: Mapping[Resource, int], pod_requests: Mapping[Resource, int]) -> bool:
@@ -363,7 +363,7 @@ def _holds(node: Mapping[Resource, int], pod_requests: Mapping[Resource, int]) -
 
 
 def _scalers(recommendations: Sequence[Recommendation], moved: Moved, context: GuardrailContext) -> Guardrail:
-    """Utilisation targets are percent of the request: who moves the one without the other moves the trigger."""
+    """Fail if requests change but their autoscaler's target (percent of the request) does not: its trigger moves."""
     if why := context.cluster_limits.vertical:
         return Guardrail(AUTOSCALER, GuardrailOutcome.FAIL, f"{why}: set its updateMode to Off first")
     along = autoscaler_targets.moves(list(recommendations))
@@ -374,16 +374,16 @@ def _scalers(recommendations: Sequence[Recommendation], moved: Moved, context: G
         metrics = msgspec.convert((scaler.get("spec") or {}).get("metrics") or [], list[MetricWire])
         solvable, unsolvable = utilization_targets(metrics)
         for resource in sorted(resources & {*solvable, *unsolvable}):
-            why = f"autoscaler {name} follows {resource} in percent of the request, and its target stays"
+            why = f"autoscaler {name} scales by {resource} in percent of the request, but its target stays"
             if resource in unsolvable:
-                why = f"{why}: it is not one target of the whole pod; change both by hand"
+                why = f"{why}: the target is not one of whole pods; change both by hand"
             elif (name, resource) not in led:
-                why = f"{why}: scan again so that both are solved together"
+                why = f"{why}: scan again so that both are computed together"
             else:
                 continue
             return Guardrail(AUTOSCALER, GuardrailOutcome.FAIL, why)
     if along:
         return Guardrail(AUTOSCALER, GuardrailOutcome.WARN, "; ".join(move.sentence for move in along))
     has_scaler = context.autoscaled or bool(context.cluster_limits.scalers)
-    why = "no autoscaler follows what moves" if has_scaler else "no autoscaler"
+    why = "no autoscaler scales by the changed requests" if has_scaler else "no autoscaler"
     return Guardrail(AUTOSCALER, GuardrailOutcome.PASS, why)

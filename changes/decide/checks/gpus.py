@@ -1,6 +1,6 @@
-"""What a share of a GPU has to pass before a template asks for it: rules beside the other guardrails. Pure.
+"""Guardrails for a share of a GPU in a template, beside the other guardrails. Pure.
 
-A share is given out by the extender of the scheduler alone, from Device objects; it reserves, and isolates nothing.
+Only the scheduler extender assigns shares, from Device objects; a share is reserved, but it isolates nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NO_ISOLATION = (
 
 
 def gpu_rules(recommendations: Sequence[Recommendation], context: GuardrailContext) -> Iterator[Guardrail]:
-    """None where no share moves."""
+    """Yield the rules for GPU shares; none if no share changes."""
     kind = recommendations[0].container.workload.kind
     template = template_containers(context.live, kind)
     proposals = {r.container.container: r.gpu for r in recommendations if r.gpu}
@@ -44,14 +44,14 @@ def gpu_rules(recommendations: Sequence[Recommendation], context: GuardrailConte
         elif context.cluster_limits.devices is None:
             why = "Device objects may not be read, or the cluster has none"
         else:
-            why = "no Device object lists a healthy GPU on a node whose devices are not for claims"
+            why = "no Device object lists a healthy GPU on a node whose devices the extender assigns"
         waits = "" if gpus else ": new pods would wait for a share (docs/devices.md)"
         yield made("gpu-devices", gpus > 0, f"{why}{waits}")
         yield Guardrail("gpu-isolation", GuardrailOutcome.WARN, _NO_ISOLATION)
 
 
 def _against(container: Mapping[str, Any], name: str, proposal: GpuShareProposal) -> str:
-    """Why the proposal is not for what the container asks for now; "" when it is."""
+    """Return why the proposal does not match the container's present GPU request; "" if it matches."""
     try:
         requests = requests_of({"containers": [container]}, name)
         asked = {name for name in GPU_RESOURCES if requests.get(name)}

@@ -1,7 +1,7 @@
-"""Progress of a workload's controller in bringing its pods to the present template, by the status that it writes. Pure.
+"""Progress of a rollout: how far a workload's controller has brought the pods to its template, by the status. Pure.
 
-A controller leaves counts of zero out of its status; before it has read the object's present version its counts are
-those of another one, and before its first status there are none. Neither is a zero.
+A controller omits counts of zero from its status. Until it has read the object's present version the counts are
+outdated, and before its first status there are none; neither means zero.
 
 Source: Kubernetes API reference, DeploymentStatus, StatefulSetStatus, DaemonSetStatus, ReplicaSetStatus (apps/v1).
 """
@@ -28,11 +28,11 @@ _ALWAYS_WRITTEN: Final = {"DaemonSet": ("desiredNumberScheduled", "numberReady")
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """Pods of a workload: how many it wants, how many are ready, how many are of its present template.
+    """Numbers of a workload's pods: how many are desired, ready, and of the present template.
 
-    updated: None where the controller does not count these; awaited: how many of them its controller makes by itself;
-    still: why that is not all of them, "" where it is; stuck: the controller's words when it has given up, "" while it
-    has not; unread: why the counts cannot be used, "" when they can.
+    `updated` is None if the controller does not count pods of the present template; `awaited` is how many of them it
+    creates by itself. `still`: why that is not all of them; `stuck`: the controller's message if it has given up;
+    `unread`: why the counts are not usable. These texts are "" if there is nothing to say.
     """
 
     desired: int
@@ -45,7 +45,7 @@ class Rollout:
 
     @property
     def behind(self) -> int:
-        """Number of pods of the present template that the controller still has to make."""
+        """Number of pods of the present template that the controller still has to create."""
         return 0 if self.updated is None else max(0, self.awaited - self.updated)
 
     @property
@@ -55,12 +55,12 @@ class Rollout:
 
     @property
     def readiness(self) -> str:
-        """Say the number of pods that are ready, in a clause such as "1 of 3 replicas is ready"."""
+        """Return how many pods are ready, as a clause such as "1 of 3 replicas is ready"."""
         return f"{self.ready} of {self.desired} replicas {'is' if self.ready == 1 else 'are'} ready"
 
 
 def rollout_of(live: Json, kind: str) -> Rollout | None:
-    """The rollout of a workload's live object; None for a kind that has no replicas, such as a CronJob."""
+    """Return the rollout of a live workload; None for a kind without replicas, such as a CronJob."""
     if kind not in _COUNTS:
         return None
     spec, status = live.get("spec") or {}, live.get("status") or {}
@@ -69,7 +69,7 @@ def rollout_of(live: Json, kind: str) -> Rollout | None:
     desired, strategy = int(wanted or 0), spec.get("updateStrategy") or {}
     # Why the controller replaces no pod when the template changes; "" where it replaces them.
     if kind in ("ReplicaSet", "ReplicationController"):
-        still = f"a {kind} replaces no pod"
+        still = f"a {kind} does not replace its pods"
     elif kind == "Deployment":
         still = "it is paused" if spec.get("paused") else ""
     else:

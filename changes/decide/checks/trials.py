@@ -1,6 +1,6 @@
-"""From a workload's changes to what was tried and did harm, which every way of acting asks before it tries again. Pure.
+"""Trials: earlier changes of a workload that did harm, which are checked before a similar change is made. Pure.
 
-A later change that went as far and held takes the evidence back.
+A later change that went as far and was verified removes the evidence.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _SIDES = {"requests": Field.REQUEST, "limits": Field.LIMIT}
 
 
 def images_of(live: Mapping[str, Any], kind: str) -> str:
-    """The images of the template's containers: the same ones are the same template to a verdict."""
+    """Return the images of the template's containers; a trial counts only for the same images."""
     containers = template_containers(live, kind).values()
     return " ".join(sorted(f"{container.get('name')}={container.get('image', '')}" for container in containers))
 
 
 def amounts_of(change: Change) -> tuple[Amount, ...]:
-    """The CPU and memory that a change moved, container by container."""
+    """Return the CPU and memory amounts that a change moved, container by container."""
     names, amounts = {resource.value: resource for resource in Resource}, []
     for name, side, key, before, after in container_moves(change):
         if (resource := names.get(key)) is not None:
@@ -38,7 +38,7 @@ def amounts_of(change: Change) -> tuple[Amount, ...]:
 
 
 def trials_of(statuses: Iterable[ChangeStatus]) -> dict[WorkloadRef, tuple[Trial, ...]]:
-    """Trials by workload. statuses: in the order in which they were accepted."""
+    """Return the trials by workload; `statuses` are in the order of acceptance."""
     found: dict[WorkloadRef, list[Trial]] = {}
     for status in statuses:
         change, ref, harm = status.change, status.change.ref, bool(status.harm_seconds)
@@ -53,16 +53,16 @@ def trials_of(statuses: Iterable[ChangeStatus]) -> dict[WorkloadRef, tuple[Trial
 
 
 def taken_of(statuses: Iterable[ChangeStatus], since_seconds: float) -> dict[WorkloadRef, TakenStep]:
-    """The last change of each workload, if it is in effect and was sent after a time (Unix)."""
+    """Return each workload's last change, if it is in effect and was sent after a time (Unix seconds)."""
     last = last_changes(statuses).items()
     in_force = ((ref, s) for ref, s in last if s.state.in_force and s.changed_seconds > since_seconds)
     return {ref: TakenStep(s.changed_seconds, amounts_of(s.change)) for ref, s in in_force}
 
 
 def tried_before(moved: Moved, trials: Sequence[Trial], now_seconds: float, images: str = "") -> Guardrail:
-    """Fails for what did harm when it was tried, a warning for what somebody rolled back without a verdict.
+    """Fail if a similar change did harm before; warn if somebody rolled one back without a verdict.
 
-    It passes on another template, for a larger value, after `COUNTS_SECONDS`, and once the same has held.
+    It passes for another template, for a larger value, after `COUNTS_SECONDS`, and once a similar change was verified.
     """
     amounts = [Amount(r.container.container, v.resource, v.field, v.now, v.then) for r, v in moved]
     hit = find_repetition(trials, amounts, now_seconds, images)

@@ -1,7 +1,7 @@
-"""Which files of a repository make up an object: plain ones, and kustomizations with bases and patches. Pure.
+"""Which files of a repository make up an object: plain files, and kustomizations with bases and patches. Pure.
 
-Read is what decides where a value is set: resources, components, strategic-merge patches, names and namespaces. A JSON
-patch or an inline patch of resources is kept as a layer that cannot be edited, with the reason.
+It reads what decides where a value is set: resources, components, strategic-merge patches, names and namespaces. A JSON
+patch or an inline patch of resources becomes a layer that cannot be edited, with the reason.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TOUCHES_VALUES: Final = re.compile(r"/resources(/|$)|ontainers(/\d+)?$|/(templa
 
 @dataclass(frozen=True)
 class Layer:
-    """One document that has a say in an object. obstacle: why it cannot be edited; "" where it can."""
+    """A YAML document that contributes to an object; `obstacle` says why it cannot be edited, "" if it can."""
 
     document: Document
     node: Any
@@ -33,15 +33,15 @@ class Layer:
 
     @property
     def path(self) -> str:
-        """The file, or the kustomization that holds an inline patch."""
+        """The path of the file, or of the kustomization with an inline patch."""
         return self.document.path
 
 
 @dataclass(frozen=True)
 class BuiltObject:
-    """An object as a kustomization that no other one names, or a plain file, gives it out; the base comes first.
+    """An object as a plain file or a top-level kustomization produces it, with its layers, the base first.
 
-    names, namespaces: by which patches may call it, the one in force last; "": no namespace is said.
+    `names` and `namespaces` are those by which patches may select it, the effective one last; "" is no namespace.
     """
 
     root: str
@@ -54,23 +54,23 @@ class BuiltObject:
 
     @property
     def name(self) -> str:
-        """The effective name."""
+        """The object's effective name."""
         return self.names[-1]
 
     @property
     def namespace(self) -> str:
-        """The effective namespace; "" if it is chosen when the object is applied."""
+        """The object's effective namespace; "" if it is chosen when the object is applied."""
         return self.namespaces[-1]
 
     @property
     def files(self) -> set[str]:
-        """The files that make it up, and the folder of its root."""
+        """The paths of the files that make up the object, and the folder of its root."""
         return {self.root, posixpath.dirname(self.root), *(layer.path for layer in self.layers)}
 
 
 @dataclass(frozen=True)
 class Manifests:
-    """The objects of a repository. generated: files whose objects get their names when they are made."""
+    """The objects of a repository; `generated` maps files with `generateName` objects to the prefix of the names."""
 
     objects: tuple[BuiltObject, ...]
     documents: Mapping[str, Sequence[Document]]
@@ -78,12 +78,12 @@ class Manifests:
     generated: Mapping[str, str] = field(default_factory=dict)
 
     def users_of(self, layer: Layer) -> list[BuiltObject]:
-        """Every object in which a document has a say."""
+        """Return every object that a document contributes to."""
         return [built for built in self.objects if any(own.node is layer.node for own in built.layers)]
 
 
 def read_manifests(files: Mapping[str, str]) -> Manifests:
-    """Every object that YAML files by path hold; what is no YAML, such as a Helm template, is named as unread."""
+    """Return the objects in YAML files, given by path; files that are not YAML (a Helm template) are `unread`."""
     return _ObjectReader(files).read()
 
 
@@ -129,7 +129,7 @@ class _ObjectReader:
         return Manifests(tuple(objects), self._documents, tuple(self._unread), generated)
 
     def _build(self, folder: str, above: tuple[str, ...]) -> list[BuiltObject]:
-        """Return what a folder's kustomization gives out; nothing for one that names itself."""
+        """Return the objects that a folder's kustomization produces; none for a kustomization that includes itself."""
         if folder in above or folder not in self._kustomizations:
             return []
         path, content = self._kustomizations[folder]
@@ -171,7 +171,7 @@ class _ObjectReader:
         return patched
 
     def _patch_layers(self, folder: str, path: str, entry: Mapping[str, Any]) -> Iterator[Layer]:
-        """The documents of a patch: of a file, or of the text that stands in the kustomization itself."""
+        """Yield the documents of a patch, from its file or from the kustomization's own text."""
         import yaml
 
         named, inline = entry.get("path"), entry.get("patch")
@@ -183,10 +183,10 @@ class _ObjectReader:
                 documents = read_documents(path, str(inline))
             except (yaml.YAMLError, ValueError, RecursionError):
                 documents = ()
-            obstacle = f"{path} sets it in an inline patch"
+            obstacle = f"{path} sets the resources in an inline patch"
         selectors = [key for key in ("labelSelector", "annotationSelector") if (entry.get("target") or {}).get(key)]
         if selectors:
-            obstacle = f"{named or path} patches by {selectors[0]}, which is not read"
+            obstacle = f"{named or path} selects by {selectors[0]}, which cotenant does not read"
         for document in documents:
             if document.root.id == "sequence":
                 pointers = [text_of(child(document, operation, "path")) or "" for operation in document.root.value]
@@ -203,7 +203,7 @@ def _texts(content: Mapping[str, Any], key: str) -> list[str]:
 
 
 def _patch_entries(content: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Patches in the order in which kustomize takes them, each with a path or a text."""
+    """Yield the patches in kustomize's order, each with a path or a text."""
     for text in _texts(content, "patchesStrategicMerge"):
         yield {"patch": text} if "\n" in text else {"path": text}
     for key in ("patches", "patchesJson6902"):
@@ -212,7 +212,7 @@ def _patch_entries(content: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _hits(built: BuiltObject, layer: Layer, target: Any) -> bool:
-    """Return whether a patch is one of the object; kustomize anchors the expressions of a target."""
+    """Return whether a patch applies to the object; kustomize anchors the expressions of a target."""
     if not isinstance(target, Mapping):
         is_named = layer.kind == built.kind and layer.name in built.names
         return is_named and (not layer.namespace or layer.namespace in built.namespaces)
@@ -234,7 +234,7 @@ def _plain(layer: Layer) -> BuiltObject:
 
 
 def _layers(documents: Collection[Document]) -> Iterator[Layer]:
-    """Every object of a file's documents, and of the items of a List; none of a document that says a key twice."""
+    """Yield every object of a file's documents and of List items; skip documents with a duplicate key."""
     for document in documents:
         try:
             items = child(document, document.root, "items")

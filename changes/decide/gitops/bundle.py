@@ -1,6 +1,6 @@
-"""A bundle: files for a GitOps repository, and the text of the pull request with the numbers behind each of them. Pure.
+"""A bundle: files for a GitOps repository, and the pull request's text with the numbers behind each file. Pure.
 
-What cannot be written for a workload is named in the text with the reason, never left out silently.
+The text names every workload for which nothing can be written, with the reason.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MARKS: Final = re.compile(r"([\\`*_\[\]<>|#])")
 
 
 def bundle(reviews: Sequence[Review], form: BundleForm, settings: PatchSettings, currency: str = "") -> dict[str, str]:
-    """Text by path; for KUBECTL one file of commands. `PULL_REQUEST.md` is always included."""
+    """Return the bundle's texts by path (for KUBECTL one file of commands); `PULL_REQUEST.md` is always included."""
     every = [r for workload in reviews for r in workload.recommendations]
     if form is BundleForm.KUBECTL:
         lines = [line for own in by_workload(every).values() if (line := kubectl_command(*own))]
@@ -54,18 +54,18 @@ def bundle(reviews: Sequence[Review], form: BundleForm, settings: PatchSettings,
 
 
 def file_list(paths: Sequence[str]) -> str:
-    """Files in a sentence of Markdown."""
+    """Return a list of files as part of a Markdown sentence."""
     return ", ".join(f"`{path}`" for path in paths) or "nothing could be written"
 
 
 def pull_request_lines(reviews: Sequence[Review], form: BundleForm, written: str, currency: str) -> Iterator[str]:
-    """The text of a pull request in Markdown, line by line; the first line is its title. written: which files."""
+    """Yield the Markdown lines of a pull request, the title first; `written` says which files it changes."""
     savings = savings_of(r for workload in reviews for r in workload.recommendations)
     count = sum(bool(workload.recommendations) for workload in reviews)
     yield f"# Requests and limits of {counted(count, 'workload')}, as used"
     yield ""
     yield f"Over all pods: {balanced_text(savings, currency)}."
-    yield "Money is saved once nodes are given back."
+    yield "Money is saved once nodes are removed."
     yield ""
     yield f"{written}."
     for workload in reviews:
@@ -119,19 +119,19 @@ def _amount(resource: Resource, amount: int | None) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text that is no Markdown and stays in its line, whatever the cluster's names hold."""
+    """Return the text on one line with its Markdown escaped, whatever names the cluster has."""
     return _MARKS.sub(r"\\\1", " ".join(text.split()))
 
 
 def summary(files: Mapping[str, str]) -> dict[str, int]:
-    """Path -> length, for the audit row."""
+    """Return the length of each file by path, for the ledger."""
     return {path: len(text) for path, text in files.items()}
 
 
 def file_lines(recommendations: Sequence[Recommendation], form: BundleForm = BundleForm.KUSTOMIZE) -> list[FieldMove]:
-    """Return one workload's field changes in the files of a form, and the autoscaler's target.
+    """Return one workload's field changes in the files of a form, and the change of the autoscaler's target.
 
-    Of server-side apply, which takes away no field of another manager, what its files say in a comment is no line.
+    For server-side apply, which removes no field of another manager, changes in the files' comments are not included.
     """
     applied = form is BundleForm.SSA
     written = [r for r in recommendations if not (applied_refusal(r) if applied else file_refusal(r))]
@@ -153,7 +153,7 @@ def file_lines(recommendations: Sequence[Recommendation], form: BundleForm = Bun
 
 
 def present_amounts(recommendation: Recommendation) -> Mapping[tuple[str, str], str]:
-    """The container's amounts now as quantities, by side ("requests", "limits") and resource."""
+    """Return the container's present amounts as quantities, by side ("requests", "limits") and resource."""
     amounts = {
         (FIELDS[value.field], value.resource.value): format_amount(value.resource, value.now)
         for value in recommendation.values

@@ -1,4 +1,4 @@
-"""What a commit with the proposed values of workloads holds: changed files, the message, and what is left out. Pure."""
+"""What a commit with the proposed values of workloads contains: files, message, workloads left out. Pure."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from cotenant.changes.model.service import BundleCommit, BundleForm, CommitBundl
 from cotenant.recommender.settings import RecommenderSettings
 
 _HEADING: Final = re.compile(r"^#+ (.*)$")
-_IN_FILES: Final = "the files say all of it already, and the cluster has still to follow them"
+_IN_FILES: Final = "the files already have all values, but the cluster does not have them yet"
 
 
 def decide_commit(
     asked: CommitBundle, base: str, files: Mapping[str, str], reviewed: Sequence[Review], settings: RecommenderSettings
 ) -> tuple[BundleCommit, Mapping[str, str]]:
-    """The commit, and its changed files as text by path. base: its parent; files: YAML text by path as it is there."""
+    """Return the commit on top of `base`, and its changed files by path; `files` are the YAML texts at `base`."""
     manifests = read_manifests(files)
     if MAPPING in manifests.unread:
-        raise UsageError(f"{MAPPING} is no YAML", fix="Mend it: it says where values stand.")
+        raise UsageError(f"{MAPPING} is not valid YAML", fix="Correct it: it says in which files values are.")
     rules = place_rules(manifests.documents.get(MAPPING, ()))
     edits: dict[WorkloadRef, FileEdits] = {}
     refused: list[UnplacedWorkload] = []
@@ -69,7 +69,7 @@ def decide_commit(
 
 
 def unified_diff(path: str, before: str, after: str) -> Iterator[str]:
-    """The lines of a unified diff of one file, in Git's form."""
+    """Yield the lines of one file's unified diff in Git's form."""
     old, new = ([f"{line}\n" for line in text.split("\n")] for text in (before, after))
     for lines in (old, new):  # behind the last line end there is no line
         if lines[-1] == "\n":
@@ -80,7 +80,7 @@ def unified_diff(path: str, before: str, after: str) -> Iterator[str]:
 
 
 def _collisions(edits: Mapping[WorkloadRef, FileEdits]) -> dict[WorkloadRef, str]:
-    """Workloads that would change the same place of a file, each with why; none of them is the owner of it."""
+    """Return the workloads whose edits hit the same place of a file, each with the reason; none of them owns it."""
     spans: dict[str, list[tuple[int, int, WorkloadRef]]] = defaultdict(list)
     for workload, found in edits.items():
         for path, own in found.items():
@@ -90,6 +90,6 @@ def _collisions(edits: Mapping[WorkloadRef, FileEdits]) -> dict[WorkloadRef, str
         ordered = sorted(taken)
         for (start, end, first), (begin, _, second) in pairwise(ordered):
             if first != second and (begin < end or begin == start):
-                colliding[first] = f"{path} has one place for it and {second}"
-                colliding[second] = f"{path} has one place for it and {first}"
+                colliding[first] = f"{path} has the same value for it and {second}"
+                colliding[second] = f"{path} has the same value for it and {first}"
     return colliding

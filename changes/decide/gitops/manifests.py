@@ -1,8 +1,7 @@
 """From recommendations to files for tools that apply them: kustomize, Helm, server-side apply. Pure.
 
-Each function gives `File`s: a relative path, the document (plain values, exact quantities) and comments that say how it
-is used. The command line writes them to a folder or prints them one after the other. What `patches.file_refusal`
-refuses is in none of them.
+Each function yields `File`s: a relative path, the document (plain values, exact quantities) and comments about its use.
+The command line writes them to a folder or prints them. What `patches.file_refusal` refuses is left out.
 """
 
 from __future__ import annotations
@@ -42,12 +41,12 @@ HELM_TARGETS: Final = {
     Resource.CPU: "targetCPUUtilizationPercentage",
     Resource.MEMORY: "targetMemoryUtilizationPercentage",
 }
-IN_PLACE: Final = "The build fails, and nothing changes, where the autoscaler's metrics have another order."
+IN_PLACE: Final = "If the autoscaler's metrics have another order, the build fails and nothing changes."
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """One YAML file: where, what, and the lines above it."""
+    """One YAML file: its path, its document, and the comment lines above the document."""
 
     path: str
     document: Mapping[str, Any] | Sequence[Mapping[str, Any]]
@@ -55,9 +54,9 @@ class File:
 
 
 def kustomize(recommendations: Iterable[Recommendation]) -> Iterator[File]:
-    """A kustomize component per namespace, with a patch file per workload.
+    """Yield a kustomize component per namespace, with a patch file per workload.
 
-    Targets name kind and workload alone: resources of an overlay often get their namespace after patches are applied.
+    Its targets have only kind and name: resources of an overlay often get their namespace after patches are applied.
     """
     patches: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for ref, workload_recommendations in by_workload(recommendations).items():
@@ -76,7 +75,7 @@ def kustomize(recommendations: Iterable[Recommendation]) -> Iterator[File]:
 
 
 def helm(recommendations: Iterable[Recommendation], settings: PatchSettings) -> Iterator[File]:
-    """A values file per workload; where a chart keeps a container's resources is a guess that the settings make."""
+    """Yield a values file per workload; the settings guess where a chart has a container's resources."""
     for ref, workload_recommendations in by_workload(recommendations).items():
         changed = [r for r in workload_recommendations if resources(r) and not file_refusal(r)]
         if not changed:
@@ -99,18 +98,18 @@ def helm(recommendations: Iterable[Recommendation], settings: PatchSettings) -> 
         comments = [f"{ref}: check that its chart reads these keys ({options})."]
         for move in _moves(workload_recommendations):
             values.setdefault("autoscaling", {})[HELM_TARGETS[move.resource]] = move.after
-            comments.append(f"{move.sentence}: the key is the one in charts of `helm create`")
+            comments.append(f"{move.sentence}: this is its key in charts made by `helm create`")
         yield File(f"{ref.namespace}/{ref.kind.lower()}-{ref.name}.values.yaml", values, tuple(comments))
 
 
 def server_side_apply(
     recommendations: Iterable[Recommendation], chosen: Collection[ContainerRef] | None = None
 ) -> Iterator[File]:
-    """A partial object per workload for `kubectl apply --server-side`.
+    """Yield a partial object per workload for `kubectl apply --server-side`.
 
-    The API server takes fields away that an earlier apply of the same manager set and this one leaves out. So a file
-    holds every container of the workload: those not chosen, those whose heap or GPUs would change too, and withheld
-    values, as they are now.
+    The API server removes fields that the same manager applied before and omits now. So each file has every container
+    of the workload, with present values for containers that are not chosen, for those whose heap or GPUs would change
+    too, and for withheld values.
     """
     for ref, workload_recommendations in by_workload(recommendations).items():
         applicable = [_as_it_is(r) if applied_refusal(r) else r for r in workload_recommendations if not refusal(r)]
@@ -135,7 +134,7 @@ def server_side_apply(
             for v in r.values
             if v.action is Action.UNSET and v.now is not None
         ]
-        owned = "Fields to remove; this works only where this field manager owns them, else use kubectl patch:"
+        owned = "Fields to remove; this works only if this field manager owns them, else use kubectl patch:"
         comments = (*((line, f"{owned} {', '.join(removed)}") if removed else (line,)), *sentences)
         yield File(_path(ref), {**head, **nest_mapping(TEMPLATE_PATHS[ref.kind], dict(spec))}, comments)
         for move in moves:
@@ -152,18 +151,18 @@ def _moves(recommendations: Sequence[Recommendation]) -> tuple[TargetMove, ...]:
 
 
 def _as_it_is(recommendation: Recommendation) -> Recommendation:
-    """The same container with every field at its present value."""
+    """Return the recommendation with every field at its present value."""
     values = tuple(replace(value, action=Action.WITHHELD) for value in recommendation.values)
     return replace(recommendation, values=values, gpu=None)
 
 
 def api_version(kind: str) -> str:
-    """API version of a kind whose template can be patched."""
+    """Return the API version of a workload kind that has a template."""
     return API_VERSIONS.get(kind, APPS)
 
 
 def _complete_container_fields(recommendation: Recommendation, *, proposed: bool) -> dict[str, dict[str, str]]:
-    """Every field of the container as it should stand; an unset one is absent."""
+    """Return every requested or limited amount that the container is to have; unset fields are absent."""
     amounts: dict[str, dict[str, str]] = {}
     for value in recommendation.values:
         then = {Action.SET: value.amount, Action.UNSET: None, Action.WITHHELD: value.now}[value.action]
@@ -191,7 +190,7 @@ def _path(ref: WorkloadRef) -> str:
 
 
 def keys_of(pattern: str, container: ContainerRef) -> list[str]:
-    """Keys of a path such as "{container}.resources"; a dot in a name parts nothing."""
+    """Split a path such as "{container}.resources" into keys and fill in the names; dots in names do not split."""
     names = {
         "container": container.container,
         "workload": container.workload.name,
@@ -213,7 +212,7 @@ _WORDS: Final = frozenset({"yes", "no", "on", "off", "true", "false", "null"})
 
 
 def as_yaml(file: File) -> str:
-    """Comments, then the document; strings that a YAML reader could take for another type are quoted."""
+    """Return the file's YAML text; strings that YAML readers could take for another type are quoted."""
     import yaml
 
     head = "".join(f"# {line}\n" for line in file.comments)
@@ -222,7 +221,7 @@ def as_yaml(file: File) -> str:
 
 @cache
 def _dumper() -> Any:
-    """PyYAML's safe dumper that quotes strings a reader could take for another type."""
+    """Return PyYAML's safe dumper with quotes around strings that a reader could take for another type."""
     import yaml
 
     base: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)

@@ -1,7 +1,7 @@
-"""Where a workload's values stand in a repository, and the edits that change them there alone. Pure.
+"""Find where a workload's values are in a repository, and make edits that change only them. Pure.
 
-What cannot be placed for sure is refused with the file, the reason and what helps: a value is changed only where the
-file says what runs now, and where no other object takes it from the same lines.
+A value is changed only if the file has the value that runs now, and if no other object uses the same lines. Otherwise
+it is refused with the file, the reason and a fix.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Moves = Mapping[str, Mapping[str, str | None]]
 
 @dataclass(frozen=True, slots=True)
 class PlaceRule:
-    """One entry of the mapping file. workload: NAMESPACE/KIND/NAME, with stars; path: of Helm values, "" for none."""
+    """An entry of the mapping file. `workload`: NAMESPACE/KIND/NAME, with `*`; `path`: keys of Helm values, else ""."""
 
     workload: str
     file: str
@@ -47,7 +47,7 @@ class PlaceRule:
 
 
 def place_rules(documents: Sequence[Document]) -> tuple[PlaceRule, ...]:
-    """The rules of the mapping file; UsageError for one that names no workload or no file."""
+    """Return the rules of the mapping file; raise UsageError for a rule without a workload or a file."""
     rules: list[PlaceRule] = []
     for document in documents:
         listed = child(document, document.root, "workloads")
@@ -55,7 +55,7 @@ def place_rules(documents: Sequence[Document]) -> tuple[PlaceRule, ...]:
             texts = [text_of(child(document, node, key)) or "" for key in ("workload", "file", "path")]
             if texts[0].count("/") != 2 or not texts[1]:
                 raise UsageError(
-                    f"{document.where(node)} names no workload or no file",
+                    f"{document.where(node)} has no workload or no file",
                     fix="Write `workload: NAMESPACE/KIND/NAME` (* stands for any) and `file: PATH`.",
                 )
             rules.append(PlaceRule(texts[0], posixpath.normpath(texts[1]), texts[2]))
@@ -65,7 +65,7 @@ def place_rules(documents: Sequence[Document]) -> tuple[PlaceRule, ...]:
 def place(
     manifests: Manifests, rules: Sequence[PlaceRule], recommendations: Sequence[Recommendation], settings: PatchSettings
 ) -> FileEdits:
-    """The edits of one workload, by path; empty where the files say all of it already. UsageError: why it has none."""
+    """Return one workload's edits by path, empty if the files are up to date; raise UsageError if none is possible."""
     workload = recommendations[0].container.workload
     going = [r for r in recommendations if resources(r) and not file_refusal(r)]
     if not going:
@@ -99,16 +99,16 @@ def _only(
 ) -> BuiltObject:
     if len(matches) == 1:
         return matches[0]
-    fix = f"Say the file in {MAPPING} at the top of the repository: `workload: {workload}`, `file: PATH`"
+    fix = f"Name the file in {MAPPING} at the top of the repository: `workload: {workload}`, `file: PATH`"
     if matches:
         roots = " and ".join(sorted(built.root for built in matches))
-        raise UsageError(f"it stands in {counted(len(matches), 'place')}: {roots}", fix=f"{fix}.")
+        raise UsageError(f"it is in {counted(len(matches), 'place')}: {roots}", fix=f"{fix}.")
     if rule is not None:
-        raise UsageError(f"{rule.file}, which {MAPPING} names, does not hold it", fix=f"Mend the entry in {MAPPING}.")
+        raise UsageError(f"{rule.file}, named in {MAPPING}, does not have it", fix=f"Correct the entry in {MAPPING}.")
     made = [path for path, prefix in manifests.generated.items() if workload.name.startswith(prefix)]
     if made:
         raise UsageError(
-            f"{made[0]} makes objects of that name by generateName, so that none is it for sure",
+            f"{made[0]} has a matching generateName, so that the workload's manifest is not certain",
             fix="Give the object a name.",
         )
     elsewhere = {built.root: built.namespace for built in manifests.objects
@@ -116,13 +116,13 @@ def _only(
     others = ", ".join(f"{root} has one of namespace {namespace}" for root, namespace in elsewhere.items())
     unread = f"; {counted(len(manifests.unread), 'file')} could not be read as YAML" if manifests.unread else ""
     raise UsageError(
-        f"no manifest of it was found{f' ({others})' if others else ''}{unread}",
+        f"no manifest of the workload was found{f' ({others})' if others else ''}{unread}",
         fix=f"{fix}, and `path: KEYS` for values of a Helm chart.",
     )
 
 
 def _container(layer: Layer, recommendation: Recommendation) -> Any:
-    """The container's mapping in a layer, by its name; None without one."""
+    """Return the container's mapping in a layer, found by name; None if it is not there."""
     keys = (*TEMPLATE_PATHS[recommendation.container.workload.kind], LISTS[recommendation.role])
     listed, name = below(layer.document, layer.node, keys), recommendation.container.container
     if listed is None or listed.id != "sequence":
@@ -136,14 +136,14 @@ def _container(layer: Layer, recommendation: Recommendation) -> Any:
 def _layer_values(
     manifests: Manifests, built: BuiltObject, going: Sequence[Recommendation]
 ) -> Iterator[tuple[Layer, Any, Mapping[str, Any]]]:
-    """Layer, container and its new values: each field in the layer that decides it."""
+    """Yield (layer, container node, new values): each field in the layer that decides it."""
     if built.obstacles:
         raise UsageError(built.obstacles[0], fix="Set resources by a strategic-merge patch, in a file of its own.")
     for recommendation in going:
         name = recommendation.container.container
         layers = [(layer, node) for layer in built.layers if (node := _container(layer, recommendation)) is not None]
         if not layers:
-            raise UsageError(f"{built.root} holds no container {name}", fix="Scan again, or name its file.")
+            raise UsageError(f"{built.root} has no container {name}", fix=f"Scan again, or name its file in {MAPPING}.")
         wanted: dict[int, dict[str, dict[str, str | None]]] = defaultdict(dict)
         for side, field, text in _fields(recommendation):
             nodes = [below(layer.document, node, (_RESOURCES, side, field)) for layer, node in layers]
@@ -164,7 +164,7 @@ def _fields(recommendation: Recommendation) -> Iterator[tuple[str, str, str | No
 
 
 def _is_due(proposed: Recommendation, field: tuple[str, str], found: str | None, text: str | None, path: str) -> bool:
-    """Return whether a file has to change; UsageError where it says neither what runs nor what is proposed."""
+    """Return whether a file must change; raise UsageError if it has neither the running nor the proposed value."""
     if _same(field[1], found, text):
         return False
     now = present_amounts(proposed).get(field)
@@ -172,7 +172,7 @@ def _is_due(proposed: Recommendation, field: tuple[str, str], found: str | None,
         what = f"{' '.join(field)} {found} for {proposed.container.container}"
         raise UsageError(
             f"{path} has {what}, the cluster has {now or 'none'}",
-            fix=f"Let the cluster follow the file first; if something else sets it, name that place in {MAPPING}.",
+            fix=f"Apply the file to the cluster first; if another file sets the value, name that in {MAPPING}.",
         )
     return True
 
@@ -187,11 +187,11 @@ def _same(resource: str, found: str | None, other: str | None) -> bool:
 
 
 def _deciding_layer(manifests: Manifests, built: BuiltObject, layers: Sequence[tuple[Layer, Any]], last: int) -> int:
-    """The place of the layer that a value goes to: the one that sets it, else the last one that is this object's own.
+    """Return the index of the layer to edit: the one that sets the value, else the last one only this object uses.
 
-    last: of the last layer that sets it; -1: none does.
+    `last` is the index of the last layer that sets the value, -1 if none does.
     """
-    why = "no layer of it is its own"
+    why = "other objects use each of its files"
     order: list[int] = [last, *range(len(layers) - 1, last, -1)]
     if last < 0:  # the layers that set other resources of the container first, later ones before earlier ones
         bare = [child(layer.document, node, _RESOURCES) is None for layer, node in layers]
@@ -204,14 +204,14 @@ def _deciding_layer(manifests: Manifests, built: BuiltObject, layers: Sequence[t
         shared = f"{layer.path} also makes {others[0].namespace}/{others[0].name} of {others[0].root}" if others else ""
         why = layer.obstacle or shared
     raise UsageError(
-        f"{why}, so that a change there would reach further",
+        f"{why}, so that a change would affect more than the workload",
         fix=f"Give {posixpath.dirname(built.root) or 'it'} a strategic-merge patch that names the container.",
     )
 
 
 # --- Helm values ------------------------------------------------------------------------------------------------------
 def _in_values(manifests: Manifests, path: str, keys: str, going: Sequence[Recommendation]) -> FileEdits:
-    """Edits of a values file, or of the values inside another object, below dotted keys."""
+    """Return the edits of a values file, or of values inside another object, below dotted keys."""
     edits: list[Edit] = []
     taken: set[tuple[str, ...]] = set()
     for recommendation in going:
@@ -232,22 +232,22 @@ def _in_values(manifests: Manifests, path: str, keys: str, going: Sequence[Recom
 
 
 def _values_holder(manifests: Manifests, path: str, keys: Sequence[str]) -> tuple[Document, Any]:
-    """The document and the mapping in which the last key stands, or is to stand."""
+    """Return the document and the mapping that has, or is to have, the last key."""
     if path not in manifests.documents:
-        raise UsageError(f"{path} is no YAML file of the repository", fix=f"Mend the entry in {MAPPING}.")
+        raise UsageError(f"{path} is not a YAML file of the repository", fix=f"Correct the entry in {MAPPING}.")
     documents = manifests.documents[path]
     found = [(d, node) for d in documents if (node := below(d, d.root, keys[:-1])) is not None and node.id == "mapping"]
     holding = [pair for pair in found if child(*pair, keys[-1]) is not None] or found
     if len(holding) != 1:
         raise UsageError(
             f"{path} has {counted(len(holding), 'document')} with {'.'.join(keys)}",
-            fix=f"Mend the path in {MAPPING}, or set it once by hand.",
+            fix=f"Correct the path in {MAPPING}, or set it once by hand.",
         )
     return holding[0]
 
 
 def _chart_values(manifests: Manifests, going: Sequence[Recommendation], own: PatchSettings) -> tuple[str, str] | None:
-    """File and path of values of the one chart that is called as the workload; None where there is no such file."""
+    """Return file and path of the values of the one chart named like the workload; None if there is no such file."""
     keys = own.helm_path if len(going) == 1 else own.helm_path_of_several
     ref = going[0].container
     charts = {posixpath.dirname(path) for path in manifests.documents if posixpath.basename(path) == _CHART}
@@ -260,6 +260,6 @@ def _chart_values(manifests: Manifests, going: Sequence[Recommendation], own: Pa
     if len(found) > 1:
         raise UsageError(
             f"{' and '.join(found)} have {keys}",
-            fix=f"Say the file in {MAPPING}: `workload: {ref.workload}`, `file: PATH`, `path: {keys}`.",
+            fix=f"Name the file in {MAPPING}: `workload: {ref.workload}`, `file: PATH`, `path: {keys}`.",
         )
     return (found[0], keys) if found else None

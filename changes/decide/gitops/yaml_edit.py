@@ -1,7 +1,7 @@
-"""Changed values in the text of a YAML file: no other character changes. Pure.
+"""Change values in the text of a YAML file without changing any other character. Pure.
 
-The parser says where each node begins and ends; the text between is replaced there and nowhere else, so that comments,
-order, quotes, indentation and line ends are those of the file.
+The parser gives the start and end of each node; only that text is replaced, so that comments, order, quotes,
+indentation and line ends stay.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Wanted = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """The text that replaces the characters from start to end."""
+    """A replacement of the characters from index `start` to `end` (exclusive) by `text`."""
 
     start: int
     end: int
@@ -43,7 +43,7 @@ class Edit:
 
 @dataclass(frozen=True)
 class Document:
-    """One YAML document of a file: the text of the file, and the document's root node."""
+    """One YAML document of a file: the text of the whole file, and the document's root node."""
 
     path: str
     text: str
@@ -51,7 +51,7 @@ class Document:
 
     @cached_property
     def shared_ids(self) -> frozenset[int]:
-        """Ids of the nodes that stand in several places by an alias or a merge key, and of all below them."""
+        """Python ids of the nodes that an alias or a merge key uses in several places, and of the nodes below them."""
         seen, found, left = set[int](), set[int](), [(self.root, False)]
         while left:
             node, is_shared = left.pop()
@@ -65,7 +65,7 @@ class Document:
 
     @cached_property
     def step(self) -> int:
-        """Columns by which most mappings stand to the right of their keys; 2 where there are none."""
+        """The file's indentation in columns: that of most nested mappings; 2 if there are none."""
         steps, left = Counter[int](), [self.root]
         while left:
             node = left.pop()
@@ -77,16 +77,16 @@ class Document:
 
     @cached_property
     def line_end(self) -> str:
-        """The line end of the file."""
+        """The file's line separator."""
         return "\r\n" if "\r\n" in self.text[: self.text.find("\n") + 1] else "\n"
 
     def where(self, node: Node) -> str:
-        """File and line of a node."""
+        """Return the node's place as "FILE:LINE"."""
         return f"{self.path}:{node.start_mark.line + (0 if self.text.startswith(_BOM) else 1)}"
 
 
 def read_documents(path: str, text: str) -> list[Document]:
-    """The documents of a file that are mappings or lists; yaml.YAMLError where it is no YAML."""
+    """Return a file's documents that are mappings or lists; raise yaml.YAMLError if the text is not YAML."""
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -97,24 +97,24 @@ def read_documents(path: str, text: str) -> list[Document]:
 
 
 def apply_edits(text: str, edits: Sequence[Edit]) -> str:
-    """The text with the edits, which do not overlap; those at one place stay in their order."""
+    """Return the text with the edits applied; those at one index keep their order. Raise UsageError if some overlap."""
     parts, at = list[str](), 0
     for edit in sorted(edits, key=lambda e: (e.start, e.end)):
         if edit.start < at:
-            raise UsageError("two values stand in the same place of the file", fix="Change it by hand.")
+            raise UsageError("two values would be written to the same place of the file", fix="Change it by hand.")
         parts += [text[at : edit.start], edit.text]
         at = edit.end
     return "".join([*parts, text[at:]])
 
 
 def child(document: Document, node: Node | None, key: str) -> Any:
-    """The value of a key of a mapping; None without one. UsageError if it is ambiguous."""
+    """Return the value of a mapping's key, None if there is none; raise UsageError if the key is ambiguous."""
     pair = _pair(document, node, key)
     return pair[1] if pair else None
 
 
 def below(document: Document, node: Node | None, keys: Sequence[str]) -> Any:
-    """The node below keys, a number being a place in a list; None where there is none."""
+    """Return the node at this path of keys (a number is a list index); None if there is none."""
     for key in keys:
         if node is not None and node.id == "sequence":
             node = node.value[int(key)] if key.isdigit() and int(key) < len(node.value) else None
@@ -124,14 +124,14 @@ def below(document: Document, node: Node | None, keys: Sequence[str]) -> Any:
 
 
 def text_of(node: Node | None) -> str | None:
-    """The text of a scalar; None for nothing, for null and for what is no scalar."""
+    """Return a scalar's text; None for no node, for null and for other nodes."""
     if node is None or node.id != "scalar" or node.tag == "tag:yaml.org,2002:null":
         return None
     return str(node.value)
 
 
 def edits_of(document: Document, node: Node, wanted: Wanted) -> list[Edit]:
-    """The edits that give a mapping the wanted values; UsageError where they would change something else as well."""
+    """Return the edits that give a mapping the wanted values; raise UsageError if they would change more than that."""
     if node.id != "mapping":
         raise UsageError(f"{document.where(node)} is no mapping", fix="Change it by hand.")
     _require_own(document, node)
@@ -174,8 +174,8 @@ def _is_block(node: Node) -> bool:
 def _require_own(document: Document, node: Node) -> None:
     if id(node) in document.shared_ids:
         raise UsageError(
-            f"{document.where(node)} stands in several places by an alias or a merge key, and all of them would change",
-            fix="Write the value out where it is to change.",
+            f"{document.where(node)} is used in several places by an alias or a merge key, which would all change",
+            fix="Write the value itself where it is to change.",
         )
 
 
@@ -203,7 +203,7 @@ def _without_none(value: Any) -> Any:
 
 
 def _is_emptied(node: Node, wanted: Wanted) -> bool:
-    """Return whether nothing is left of a mapping with these values."""
+    """Return whether a mapping has no keys left with these values."""
     if node.id != "mapping" or not node.value or _without_none(wanted):
         return False
     return all(
@@ -231,7 +231,7 @@ def _replacement(document: Document, node: Node, pair: tuple[Node, Node], value:
         return [Edit(colon, old.end_mark.index, ""), Edit(end, end, text)]
     _require_own(document, old)
     if old.id != "scalar" or old.style in ("|", ">"):
-        raise UsageError(f"{document.where(old)} is no plain value", fix="Change it by hand.")
+        raise UsageError(f"{document.where(old)} is not a plain value", fix="Change it by hand.")
     start, end = old.start_mark.index, old.end_mark.index
     found = _PROPERTIES.match(document.text, start, end)
     start = found.end() if found else start
@@ -270,16 +270,16 @@ def _removal(document: Document, node: Node, keys: set[str]) -> list[Edit]:
 
 
 def _require_lines(document: Document, node: Node) -> None:
-    """UsageError for a mapping in braces, to which no line can be added and from which none can be taken."""
+    """Raise UsageError for a mapping in braces: lines cannot be added to it or removed from it."""
     if not _is_block(node):
         raise UsageError(
-            f"{document.where(node)} is a mapping in braces, in which only values that are there are changed",
-            fix="Write it one key a line first.",
+            f"{document.where(node)} is a mapping in braces, whose keys cannot be added or removed",
+            fix="Write it with one key per line first.",
         )
 
 
 def _end(text: str, key: Node | None, value: Node) -> int | None:
-    """The index behind the last character of a value; None where the parser does not say it."""
+    """Return the index after a value's last character; None if the parser does not give it."""
     before = key.end_mark.index if key is not None else 0
     if key is not None and value.start_mark.index < before:
         alias: Match[str] | None = _ALIAS.match(text, before)
@@ -295,7 +295,7 @@ def _end(text: str, key: Node | None, value: Node) -> int | None:
 
 
 def _line_end(text: str, at: int) -> int:
-    """The index of the line end at or behind an index: of its first character."""
+    """Return the index of the first line separator at or after an index."""
     end = text.find("\n", at)
     if end < 0:
         return len(text)
