@@ -1,6 +1,6 @@
-"""Rebalance: which pods leave overloaded nodes, where each could go, and why others stay (Koordinator's LowNodeLoad).
+"""Rebalancing: which pods leave overloaded nodes, where they fit, and why others stay (Koordinator's LowNodeLoad).
 
     cluster reading -> node loads, pods, budgets -> classification -> round -> plan
 
-Everything but `cluster_reading` is pure. Nothing here writes to a cluster.
+Everything except `cluster_reading` is pure. Nothing here writes to a cluster.
 """

@@ -1,9 +1,9 @@
-"""Which high nodes are acted on: a detector a node and pass, kept from one round to the next. Pure.
+"""Anomaly detectors, kept between rounds, that decide which high nodes are relieved: one per node and pass. Pure.
 
 Source of the rules: koordinator-sh/koordinator `pkg/descheduler/utils/anomaly` and `.../plugins/loadaware`. A detector
-is abnormal after more than `consecutiveAbnormalities` abnormal marks, and no longer when `timeout` has passed or after
-more than `consecutiveNormalities` normal marks. Every change of its state clears both counts. A detector that has not
-been marked abnormal for longer than `detectorCacheTimeout` is forgotten. A node between its thresholds is not marked.
+becomes abnormal after more than `consecutiveAbnormalities` abnormal marks, and normal again after `timeout` or more
+than `consecutiveNormalities` normal marks. Every change of its state clears both counts. A detector without an abnormal
+mark for longer than `detectorCacheTimeout` is forgotten. A node between its thresholds is not marked.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DEFAULT_TIMEOUT_SECONDS: Final = 60.0  # counts where a condition's timeout is z
 
 @dataclass(frozen=True, slots=True)
 class AnomalyRule:
-    """The numbers of marks beyond which a detector changes. cache_seconds 0: a detector is never forgotten."""
+    """The numbers of marks beyond which a detector changes its state. With `cache_seconds` 0 none is forgotten."""
 
     abnormal_marks: int
     normal_marks: int
@@ -29,7 +29,7 @@ class AnomalyRule:
 
     @classmethod
     def of(cls, condition: AnomalyCondition, detector_cache_timeout: str) -> AnomalyRule:
-        """Return the rule of a pool's condition; UsageError names a duration that cannot be read."""
+        """Return the rule of a pool's condition; raise UsageError if one of its durations is invalid."""
         timeout = seconds_of(condition.timeout, "anomalyCondition.timeout")
         return cls(
             condition.consecutive_abnormalities,
@@ -46,9 +46,9 @@ class AnomalyRule:
 
 @dataclass(frozen=True, slots=True)
 class AnomalyDetector:
-    """One node in one pass. Consecutive marks since the last change; times are Unix seconds.
+    """The detector of one node in one pass: its consecutive marks since its state last changed. Times are Unix seconds.
 
-    abnormal_until: when the abnormal state lapses, None in the normal state. marked_seconds: of the last abnormal mark.
+    `abnormal_until` is when the abnormal state lapses, None if normal. `marked_seconds` is the last abnormal mark.
     """
 
     abnormal_marks: int = 0
@@ -58,16 +58,16 @@ class AnomalyDetector:
 
     @property
     def is_abnormal(self) -> bool:
-        """True if abnormal as of the last mark; `at` reports the state at a given time."""
+        """True if the detector was abnormal at its last mark; `at` gives the state at a later time."""
         return self.abnormal_until is not None
 
     def at(self, now_seconds: float) -> AnomalyDetector:
-        """The detector at a moment: an abnormal state that is over has lapsed."""
+        """Return the detector at a Unix time: an abnormal state whose time is over is normal."""
         over = self.abnormal_until is not None and self.abnormal_until < now_seconds
         return self.reset() if over else self
 
     def abnormal(self, rule: AnomalyRule, now_seconds: float) -> AnomalyDetector:
-        """After a round in which the node is high."""
+        """Return the detector with a further abnormal mark, for a round in which the node is high."""
         current = replace(self.at(now_seconds), marked_seconds=now_seconds)
         marks = current.abnormal_marks + 1
         if not current.is_abnormal and marks > rule.abnormal_marks:
@@ -75,7 +75,7 @@ class AnomalyDetector:
         return replace(current, abnormal_marks=marks, normal_marks=0)
 
     def normal(self, rule: AnomalyRule, now_seconds: float) -> AnomalyDetector:
-        """After a round has acted on the node."""
+        """Return the detector with a further normal mark, for a round that moved pods off the node."""
         current = self.at(now_seconds)
         marks = current.normal_marks + 1
         if current.is_abnormal and marks > rule.normal_marks:
@@ -83,11 +83,11 @@ class AnomalyDetector:
         return replace(current, abnormal_marks=0, normal_marks=marks)
 
     def reset(self) -> AnomalyDetector:
-        """Back to normal. One that is normal keeps its counts, as Koordinator's does."""
+        """Return a normal detector; one that is normal already keeps its counts, as in Koordinator."""
         return AnomalyDetector(marked_seconds=self.marked_seconds) if self.is_abnormal else self
 
     def is_forgotten(self, rule: AnomalyRule, now_seconds: float) -> bool:
-        """Return whether its last abnormal mark is too long ago for the detector to be kept."""
+        """Return whether the last abnormal mark is longer ago than the rule's `cache_seconds`."""
         return 0 < rule.cache_seconds < now_seconds - self.marked_seconds
 
 
@@ -96,25 +96,25 @@ Detectors = Mapping[tuple[str, bool], AnomalyDetector]
 
 @dataclass(frozen=True, slots=True)
 class AnomalyDetectors:
-    """The detectors that are kept between rounds, by (node, whether of the prod pass); empty at first."""
+    """The detectors that are kept between rounds, by (node, whether it is the pass over prod pods)."""
 
     by_node: Detectors = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class DetectorRound:
-    """The detectors in one round. A pool has its own rule; a node is marked in one pool at most."""
+    """The detectors during one round. Each node pool has its own rule; a node is marked in at most one pool."""
 
     now_seconds: float
     detectors: dict[tuple[str, bool], AnomalyDetector]
 
     @classmethod
     def of(cls, previous: AnomalyDetectors, now_seconds: float) -> DetectorRound:
-        """A round that begins with what the last one left."""
+        """Return the round's detectors, copied from those that the previous round left."""
         return cls(now_seconds, dict(previous.by_node))
 
     def confirmed(self, high: Iterable[str], rule: AnomalyRule, *, prod: bool) -> frozenset[str]:
-        """Mark the high nodes of a pass; those of them that are abnormal."""
+        """Mark the high nodes of a pass as abnormal, and return those whose detector is abnormal."""
         if rule.is_immediate:
             return frozenset(high)
         abnormal = set()
@@ -134,12 +134,12 @@ class DetectorRound:
                 self.detectors[name, prod] = self.detectors[name, prod].reset()
 
     def acted(self, nodes: Iterable[str], rule: AnomalyRule, *, prod: bool) -> None:
-        """Count a normal round for nodes from which a pass has moved pods."""
+        """Mark the nodes from which a pass has moved pods as normal."""
         for name in nodes:
             if (name, prod) in self.detectors:
                 self.detectors[name, prod] = self.detectors[name, prod].normal(rule, self.now_seconds)
 
     def after(self, nodes: Iterable[str]) -> AnomalyDetectors:
-        """Return the detectors for the next round; nodes: all of the cluster, so that those that left are forgotten."""
+        """Return the detectors for the next round, only of `nodes`, which are all nodes of the cluster."""
         present = set(nodes)
         return AnomalyDetectors({key: detector for key, detector in self.detectors.items() if key[0] in present})

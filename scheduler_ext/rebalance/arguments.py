@@ -1,8 +1,8 @@
-"""Arguments of Koordinator's plugins LowNodeLoad and MigrationController, read from its own configuration. Pure.
+"""Arguments of Koordinator's plugins LowNodeLoad and MigrationController, parsed from its own configuration. Pure.
 
-Read are a DeschedulerConfiguration, a ConfigMap that holds one, or LowNodeLoadArgs alone. Names, units and defaults are
-Koordinator's (`descheduler/v1alpha2`). A bad value is a UsageError that names all of them; a key that is not read here
-is a warning, because a newer Koordinator may know it.
+Accepted are a DeschedulerConfiguration, a ConfigMap with one, and LowNodeLoadArgs alone. Names, units and defaults are
+Koordinator's (`descheduler/v1alpha2`). Invalid values raise one UsageError that names all of them; an unknown key is
+only a warning, because a newer Koordinator may know it.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ EMPTYING_PLUGINS: Final = (EMPTYING_PLUGIN, UPSTREAM_PLUGIN)
 CONTROLLER: Final = "MigrationController"
 SYSTEM_PRIORITIES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 """PriorityClasses that every cluster has."""
-FIX: Final = "Compare with the table of fields in docs/descheduler.md."
+FIX: Final = "Compare the values with the table of fields in docs/descheduler.md."
 
 
 class ResourcePercents(msgspec.Struct, frozen=True):
-    """Percent of a node's capacity by resource; None: not set."""
+    """Percent of a node's capacity for CPU and memory; None if not set."""
 
     cpu: Percent | None = None
     memory: Percent | None = None
 
     def pair(self, absent: float) -> tuple[float, float]:
-        """(cpu, memory), `absent` where not set."""
+        """Return (cpu, memory), with `absent` in place of values that are not set."""
         return absent if self.cpu is None else self.cpu, absent if self.memory is None else self.memory
 
 
 class ResourceWeights(msgspec.Struct, frozen=True):
-    """Weight of each resource where nodes and pods are ranked by usage."""
+    """Weights of CPU and memory when nodes and pods are ranked by usage."""
 
     cpu: Count = 1
     memory: Count = 1
 
 
 class AnomalyCondition(msgspec.Struct, frozen=True, rename="camel"):
-    """The condition under which a node counts as abnormal; a single reading cannot apply it."""
+    """When a high node counts as abnormal, over several rounds; a single round cannot apply this."""
 
     timeout: str = "1m"
     consecutive_abnormalities: Count = 5
@@ -63,7 +63,7 @@ class AnomalyCondition(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Namespaces(msgspec.Struct, frozen=True):
-    """Namespaces by name; an empty include is all of them."""
+    """A selection of namespaces by name; an empty `include` selects all that are not excluded."""
 
     include: list[str] = []
     exclude: list[str] = []
@@ -74,7 +74,7 @@ class Namespaces(msgspec.Struct, frozen=True):
 
 
 class PodSelector(msgspec.Struct, frozen=True):
-    """A named selector of pods."""
+    """A label selector of pods, with a name."""
 
     name: str = ""
     selector: Object | None = None
@@ -94,17 +94,17 @@ class LoadThresholdFields(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def has_thresholds(self) -> bool:
-        """True if any node can be high: a high threshold is set, for all pods or for prod pods."""
+        """True if a high threshold is set, for all pods or for prod pods, so that a node can be high."""
         return self.high_thresholds != ResourcePercents() or self.looks_at_prod
 
     @property
     def looks_at_prod(self) -> bool:
-        """True if there is a pass for prod pods alone."""
+        """True if a second pass judges nodes by the usage of prod pods alone."""
         return self.prod_high_thresholds != ResourcePercents()
 
 
 class NodePoolArgs(LoadThresholdFields, frozen=True, rename="camel"):
-    """Nodes with thresholds of their own."""
+    """A node pool: a selection of nodes with their own thresholds."""
 
     name: str = ""
 
@@ -125,9 +125,9 @@ class LowNodeLoadArgs(LoadThresholdFields, frozen=True, rename="camel"):
     node_pools: list[NodePoolArgs] = []
 
     def pools(self) -> tuple[NodePoolArgs, ...]:
-        """Node pools in the order of evaluation: those of `nodePools`, then the plugin's own thresholds.
+        """Return the node pools in the order of evaluation: those of `nodePools`, then the plugin's thresholds.
 
-        A pool without thresholds of its own has the plugin's, as in Koordinator 1.8.
+        A pool that sets no thresholds has those of the plugin, as in Koordinator 1.8.
         """
         shared = {name: getattr(self, name) for name in LoadThresholdFields.__struct_fields__}
         own = NodePoolArgs(name="", **shared)
@@ -143,34 +143,34 @@ class LowNodeLoadArgs(LoadThresholdFields, frozen=True, rename="camel"):
 
 
 class ObjectLimiter(msgspec.Struct, frozen=True, rename="camel"):
-    """The limit of pods of one object that may leave within a time; None means maxMigratingPerWorkload."""
+    """How many pods of an object may be evicted within `duration`; None in `max_migrating`: maxMigratingPerWorkload."""
 
     duration: str = "5m"
     max_migrating: int | str | None = None
 
 
 class ObjectLimiters(msgspec.Struct, frozen=True):
-    """The limiters by object; Koordinator knows workloads alone."""
+    """The limiters by kind of object; Koordinator has only one, for workloads."""
 
     workload: ObjectLimiter = ObjectLimiter()
 
 
 class PriorityThreshold(msgspec.Struct, frozen=True):
-    """Pods of this priority and above are not moved; name: of a built-in PriorityClass, others are not looked up."""
+    """Pods of this priority and above are not moved. `name` may only be that of a built-in PriorityClass."""
 
     value: int | None = None
     name: str = ""
 
     @property
     def priority(self) -> float:
-        """The threshold, infinite where none is set."""
+        """The threshold as a number; infinity if none is set."""
         return SYSTEM_PRIORITIES.get(self.name, math.inf) if self.value is None else self.value
 
 
 class MigrationArgs(msgspec.Struct, frozen=True, rename="camel"):
     """Arguments of the MigrationController: which pods may be moved, how many at once, and how.
 
-    Its further fields (ACTING_FIELDS) are accepted and have no effect here.
+    The controller's other fields (ACTING_FIELDS) are accepted without effect.
     """
 
     dry_run: bool = False
@@ -197,7 +197,7 @@ class MigrationArgs(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def evictions_per_second(self) -> float:
-        """evictQPS, which Koordinator also takes as text."""
+        """The value of evictQPS, which Koordinator also accepts as text."""
         return float(self.evict_qps)
 
 
@@ -209,7 +209,7 @@ ACTING_FIELDS: Final = frozenset({
 
 
 class ConfigurationLimits(msgspec.Struct, frozen=True, rename="camel"):
-    """The fields of a DeschedulerConfiguration, beside its profiles, that limit moves."""
+    """Fields of a DeschedulerConfiguration outside its profiles that limit moves."""
 
     dry_run: bool = False
     node_selector: Object | None = None
@@ -218,7 +218,7 @@ class ConfigurationLimits(msgspec.Struct, frozen=True, rename="camel"):
     max_no_of_pods_to_evict_total: Count | None = None
 
     def applied(self, migration: MigrationArgs) -> MigrationArgs:
-        """The arguments with these limits; the lower of two holds."""
+        """Return the MigrationController's arguments with these limits; of two limits the lower one applies."""
 
         def lower(*limits: int | None) -> int | None:
             return min((limit for limit in limits if limit is not None), default=None)
@@ -243,11 +243,12 @@ PAUSE_SECONDS: Final = 1800.0  # a pod younger than this may have been moved jus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundArgs:
-    """The part of a configuration that rounds of either plugin read; warnings: keys that are not read, with paths.
+    """Arguments that rounds of both plugins use. `warnings` name the keys that were not recognised, with their paths.
 
-    Ours: pause_seconds, for which a pod stays on the node that it moved to; most_moves, of one round, None: the share
-    of churn; resting: workloads (NAMESPACE/KIND/NAME) that were moved, failed: uids of pods whose move failed a short
-    time ago; busy: nodes that pods are moved from or to at present, which are not begun to be emptied.
+    A pod stays `pause_seconds` on the node that it moved to. A round moves at most `most_moves` pods, or the share of
+    `churn` if it is None. `resting` are workloads (NAMESPACE/KIND/NAME) that were moved, and `failed` UIDs of pods
+    whose move failed, a short time ago. Pods are being moved from or to `busy` nodes, so that their emptying does not
+    start.
     """
 
     migration: MigrationArgs = field(default_factory=MigrationArgs)
@@ -260,19 +261,19 @@ class RoundArgs:
     churn: Churn = DEFAULT_CHURN
 
     def with_limits(self, settings: DeschedulerSettings) -> Self:
-        """Return the arguments under the settings' limits: how long a moved pod stays, how many move in an hour."""
+        """Return the arguments with the settings' limits: how long a moved pod stays, how many pods move in an hour."""
         return replace(self, pause_seconds=settings.pause_seconds, churn=Churn.of(settings))
 
 
 @dataclass(frozen=True, slots=True)
 class RebalanceArgs(RoundArgs):
-    """Arguments of rounds of LowNodeLoad."""
+    """Arguments of rounds of LowNodeLoad, which relieves overloaded nodes."""
 
     low_node_load: LowNodeLoadArgs
 
     @property
     def is_dry_run(self) -> bool:
-        """True if the configuration itself keeps rounds of LowNodeLoad from moving pods."""
+        """True if the configuration itself keeps LowNodeLoad from moving pods."""
         return self.low_node_load.dry_run or self.migration.dry_run
 
 
@@ -287,7 +288,7 @@ DEFAULT_ARGS: Final = RebalanceArgs(
 
 
 def arguments_from_settings(document: Mapping[str, Any]) -> RebalanceArgs:
-    """Arguments of a configuration in the settings, where scalars are text; defaults for one without LowNodeLoad."""
+    """Parse a configuration in the settings, whose scalars are text; the defaults if it has no LowNodeLoad."""
     if not document or document.get("kind") == "HighNodeLoadArgs":
         return DEFAULT_ARGS
     return arguments_of(complete_configuration(document, (PLUGIN,), DEFAULT_ARGS.low_node_load, EMPTYING_PLUGINS))
@@ -296,7 +297,7 @@ def arguments_from_settings(document: Mapping[str, Any]) -> RebalanceArgs:
 def complete_configuration(
     document: Any, plugins: Sequence[str], defaults: msgspec.Struct, others: Sequence[str]
 ) -> Any:
-    """The typed configuration; with the defaults of `plugins[0]` if it has no arguments of `plugins`."""
+    """Return the configuration with typed values, and `defaults` if it has no arguments of `plugins`."""
     configuration = _configuration(_parse_scalars(document))
     profiles = configuration.get("profiles") if isinstance(configuration, Mapping) else None
     if not isinstance(profiles, list):
@@ -309,7 +310,7 @@ def complete_configuration(
 
 
 def _parse_scalars(value: Any) -> Any:
-    """Numbers and booleans in the place of their texts; selectors and durations stay text, as Kubernetes has them."""
+    """Turn texts into numbers and booleans; selectors and durations stay text, as in Kubernetes."""
     if isinstance(value, Mapping):
         return {
             key: value if key in SELECTOR_KEYS | DURATION_KEYS else _parse_scalars(value)
@@ -327,7 +328,7 @@ def _parse_scalars(value: Any) -> Any:
 
 
 def arguments_of(document: Any) -> RebalanceArgs:
-    """Arguments of a parsed YAML or JSON document. UsageError names every value that cannot be used."""
+    """Parse a configuration from decoded YAML or JSON; raise a UsageError that names every invalid value."""
     plugins = plugin_configs(document, "LowNodeLoadArgs", (PLUGIN, CONTROLLER))
     if PLUGIN not in plugins:
         raise UsageError(
@@ -358,9 +359,9 @@ def arguments_of(document: Any) -> RebalanceArgs:
 def migration_of(
     document: Any, plugins: Mapping[str, tuple[str, Any]], problems: list[Deviation]
 ) -> tuple[MigrationArgs, list[str]]:
-    """The MigrationController's arguments within the limits beside the profiles, and warnings.
+    """Return the MigrationController's arguments with the limits outside the profiles, and warnings.
 
-    problems: of the other plugin; UsageError names all that are fatal, theirs and these.
+    Raise a UsageError that names all fatal values of these arguments and of the other plugin (`problems`).
     """
     path, own = plugins.get(CONTROLLER, ("", {}))
     if isinstance(own, dict):
@@ -381,15 +382,15 @@ def migration_of(
 
 
 def refuse(problems: list[str]) -> None:
-    """UsageError with all of them, where there are any."""
+    """Raise a UsageError that names all problems, if there are any."""
     if problems:
         raise UsageError("the descheduler's configuration cannot be used: " + "; ".join(problems), fix=FIX)
 
 
 def plugin_configs(document: Any, own_kind: str, names: Sequence[str]) -> dict[str, tuple[str, Any]]:
-    """Plugin name -> (path of its arguments, the arguments without nulls).
+    """Return plugin name -> (path of its arguments, the arguments without nulls).
 
-    own_kind: kind of a document that is the arguments of `names[0]` alone, as is one without profiles.
+    A document of kind `own_kind`, or one without profiles, is the arguments of `names[0]` alone.
     """
     document = _configuration(document)
     if not isinstance(document, Mapping):
@@ -406,7 +407,7 @@ def plugin_configs(document: Any, own_kind: str, names: Sequence[str]) -> dict[s
 
 
 def _configuration(document: Any) -> Any:
-    """The document itself, or what a ConfigMap holds as its first DeschedulerConfiguration."""
+    """Return the document, or the first DeschedulerConfiguration of a ConfigMap."""
     if not isinstance(document, Mapping) or document.get("kind") != "ConfigMap":
         return document
     import yaml
@@ -415,10 +416,10 @@ def _configuration(document: Any) -> Any:
         try:
             inner = yaml.safe_load(text) if isinstance(text, str) else None
         except yaml.YAMLError as error:
-            raise UsageError(f"the ConfigMap's text is not YAML: {error}", fix="Look at the line named.") from error
+            raise UsageError(f"the ConfigMap's text is not YAML: {error}", fix="Correct that line.") from error
         if isinstance(inner, Mapping) and inner.get("kind") in ("DeschedulerConfiguration", "DeschedulerPolicy"):
             return inner
-    raise UsageError("the ConfigMap holds no DeschedulerConfiguration", fix="Is it koord-descheduler-config?")
+    raise UsageError("the ConfigMap has no DeschedulerConfiguration", fix="Is it koord-descheduler-config?")
 
 
 def _list(value: Any) -> list[Any]:
@@ -426,12 +427,12 @@ def _list(value: Any) -> list[Any]:
 
 
 def _unusable_migration(migration: MigrationArgs, path: str) -> list[str]:
-    """Return what fits its type and cannot be used, including a nodeSelector, which would exclude nodes."""
+    """Return the problems of values that have the right type but cannot be used, such as a nodeSelector."""
     problems = unreadable_selector(migration.label_selector, f"{path}.labelSelector")
     problems += _misplaced_selector(migration.node_selector, path)
     threshold = migration.priority_threshold
     if threshold.value is None and threshold.name and threshold.priority == math.inf:
-        text = f"{threshold.name!r} is not looked up; give the number of the PriorityClass as value"
+        text = f"{threshold.name!r} is no built-in PriorityClass; set value to the number of the PriorityClass"
         problems.append(f"{path}.priorityThreshold.name: {text}")
     limits = {
         "maxMigratingPerWorkload": migration.max_migrating_per_workload,
@@ -460,7 +461,7 @@ def _misplaced_selector(selector: Object | str | None, path: str) -> list[str]:
 
 
 def low_above_high_problems(path: str, lows: ResourcePercents, highs: ResourcePercents) -> list[str]:
-    """Low thresholds (at `path`) that are above the high ones."""
+    """Return a problem for each low threshold (at `path`) that is above the high one."""
     return [
         f"{path}.{resource}: {low:g} % is above the high threshold of {high:g} %"
         for resource in ("cpu", "memory")
@@ -471,7 +472,7 @@ def low_above_high_problems(path: str, lows: ResourcePercents, highs: ResourcePe
 
 
 def unreadable_selector(selector: Object | None, path: str) -> list[str]:
-    """Return what is wrong with a label selector; an ignored field would let it select more."""
+    """Return the problems of a label selector; if a field were ignored, it would select more."""
     try:
         LabelSelector.parse(selector, path)
     except UsageError as error:

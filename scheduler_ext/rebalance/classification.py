@@ -1,7 +1,7 @@
-"""Which nodes are low and which are high: LowNodeLoad's thresholds over node pools, now and half an hour ahead. Pure.
+"""Classifies nodes as low or high: LowNodeLoad's thresholds over node pools, now and half an hour ahead. Pure.
 
-Usage of a node = its system usage + the sum of its pods' usage, against its capacity before amplification. Source:
-koordinator-sh/koordinator `pkg/descheduler/framework/plugins/loadaware`.
+Usage of a node = its system usage + the sum of its pods' usage, compared with its capacity before amplification.
+Source: koordinator-sh/koordinator `pkg/descheduler/framework/plugins/loadaware`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LEVEL_RANGE: Final = (0.25, 2.0)
 
 
 class NodeClass(StrEnum):
-    """The load class of a node."""
+    """The load class of a node in a round."""
 
     LOW = "low"
     BETWEEN = "between"
@@ -46,10 +46,10 @@ class NodeClass(StrEnum):
 class LoadTable:
     """Load of every node, (nodes, 2): CPU in millicores, memory in bytes. A round changes its own copy.
 
-    usage, prod: now, of all pods with the system and of prod pods. ahead: expected in each half hour from the present
-    one on, (DAY_STEPS + 1, nodes, 2), NaN where nothing is forecast. peak: the highest of them, (nodes, 2).
-    leaving, prod_leaving: what of usage and prod ends by itself, with pods that are being deleted.
-    with_metric: the node's report is there and not expired.
+    `usage` is that of all pods with the system, `prod` that of prod pods; `leaving` and `prod_leaving` are the parts of
+    pods that are being deleted. `ahead` is the expected usage in each half hour from the present one on, (DAY_STEPS +
+    1, nodes, 2), NaN without a forecast; `peak` is its maximum. `with_metric` is False if the node's NodeMetric is
+    missing or expired.
     """
 
     names: tuple[str, ...]
@@ -66,7 +66,7 @@ class LoadTable:
 
 @dataclass(frozen=True, slots=True)
 class PoolThresholds:
-    """Thresholds of one pool's nodes as amounts, (nodes, 2) of the whole table; rows: which nodes are of the pool."""
+    """Thresholds of one node pool as amounts, (nodes, 2) for all nodes of the table; `rows` are the pool's nodes."""
 
     pool: NodePoolArgs
     rows: Rows
@@ -78,11 +78,11 @@ class PoolThresholds:
 
 @dataclass(frozen=True, slots=True)
 class Classification:
-    """Rows of a pool. high, prod_high: the nodes to relieve, highest usage first; a node is in one of them at most.
+    """Rows of one pool's nodes by class. `high` and `prod_high` are to be relieved, highest usage first.
 
-    low: receivers of any pod; prod_low: receivers of prod pods. expected: high ones whose overload a forecast expects;
-    forecast: those of them that are not above the threshold now.
-    stopped, prod_stopped: why nothing is moved in the pass, OK when it goes on.
+    A node is in at most one of these two. `low` nodes may receive any pod, `prod_low` nodes prod pods. `expected` are
+    high nodes whose overload a forecast expects, `forecast` those of them that are not high now. `stopped` and
+    `prod_stopped` are why a pass moves nothing, otherwise OK.
     """
 
     high: tuple[int, ...]
@@ -96,7 +96,7 @@ class Classification:
 
 
 def table_of(inputs: RebalanceInputs, expiration_seconds: int) -> LoadTable:
-    """The loads as columns. A report of `expiration_seconds` (0: never) or more is expired; its node is not judged."""
+    """Return the load table; a NodeMetric that is `expiration_seconds` old or older counts as missing (0: never)."""
     count = len(inputs.loads)
     table = LoadTable(
         names=tuple(load.node.name for load in inputs.loads),
@@ -144,7 +144,7 @@ def table_of(inputs: RebalanceInputs, expiration_seconds: int) -> LoadTable:
 
 
 def state_of(load: NodeLoad, now_seconds: float, expiration_seconds: int) -> Reason:
-    """OK, or why the node cannot be judged: no report, or one that is incomplete, of the future, or too old."""
+    """Return OK, or why a node cannot be judged: its NodeMetric is missing, incomplete, too old or in the future."""
     metric = load.metric
     if metric is None or metric.updated_seconds is None or min(load.node.capacity) <= 0:
         return Reason.METRIC_MISSING
@@ -159,7 +159,7 @@ def state_of(load: NodeLoad, now_seconds: float, expiration_seconds: int) -> Rea
 
 
 def pools_of(inputs: RebalanceInputs, table: LoadTable, arguments: LowNodeLoadArgs) -> list[PoolThresholds]:
-    """Each pool with its nodes and their thresholds; a node belongs to the first pool that selects it."""
+    """Return each pool with its nodes and thresholds; a node belongs to the first pool that selects it."""
     free = np.ones(len(table.names), dtype=np.bool_)
     pools = []
     for pool in arguments.pools():
@@ -185,10 +185,10 @@ def _amounts(
     usage: Floats,
     rows: Rows,
 ) -> tuple[Floats, Floats]:
-    """(low, high) as amounts. Not set: 100 % of capacity.
+    """Return (low, high) thresholds as amounts; a threshold that is not set is 100 % of capacity.
 
-    In deviation mode: the mean utilisation of the pool's judged nodes less and plus the thresholds, from 0 to 100 %;
-    a resource whose low threshold is not set or 0 is not looked at, which again is 100 %.
+    In deviation mode they are the mean utilisation of the pool's nodes minus and plus the thresholds, between 0 and 100
+    %; a resource whose low threshold is 0 or not set is ignored, which again is 100 %.
     """
     if not pool.use_deviation_thresholds or not len(rows):
         low, high = (np.array(percents.pair(100.0)) for percents in (low_percents, high_percents))
@@ -204,9 +204,9 @@ def classify(
     table: LoadTable, pool: PoolThresholds, number_of_nodes: int, *, expected: Flags | None = None,
     confirm: Confirm | None = None,
 ) -> Classification:  # fmt: skip
-    """Classes of a pool's nodes. confirm: what anomaly detectors say of high nodes; None: every one is acted on.
+    """Classify a pool's nodes; `expected` (nodes,) are high also because a forecast expects an overload.
 
-    expected: nodes that are also high because a forecast expects it, (nodes,).
+    `confirm` returns which high nodes the anomaly detectors confirm; without it every high node is relieved.
     """
     rows = pool.rows[table.with_metric[pool.rows]]
     usage, prod = table.usage[rows], table.prod[rows]
@@ -233,7 +233,7 @@ def classify(
 
 
 def _confirm_high_nodes(table: LoadTable, rows: Rows, high: Flags, confirm: Confirm | None, *, prod: bool) -> Flags:
-    """Return the mask of the high rows that are acted on, (rows,)."""
+    """Return the mask of the high rows that are to be relieved, (rows,)."""
     if confirm is None:
         return high
     names = [table.names[row] for row in rows.tolist()]
@@ -242,26 +242,26 @@ def _confirm_high_nodes(table: LoadTable, rows: Rows, high: Flags, confirm: Conf
 
 
 def forecast_high(table: LoadTable, high: Floats) -> Flags:
-    """Nodes that are expected above the threshold in the half hours that follow, (nodes,)."""
+    """Return the nodes that are expected above the threshold in each of the next AHEAD_STEPS half hours, (nodes,)."""
     rises: Flags = np.logical_or.reduce(soon(table, slice(None)) > high, axis=1)
     return rises
 
 
 def soon(table: LoadTable, rows: int | slice) -> Floats:
-    """Load reached in each of the next AHEAD_STEPS half hours, (rows, 2) or (2,); NaN where not forecast."""
+    """Return the lowest load expected in the next AHEAD_STEPS half hours, (rows, 2) or (2,); NaN without a forecast."""
     least: Floats = np.fmin.reduce(table.ahead[1 : 1 + AHEAD_STEPS, rows], axis=0)
     return least
 
 
 def _by_usage(table: LoadTable, rows: Rows, usage: Floats, pool: NodePoolArgs) -> tuple[int, ...]:
-    """Rows by weighted utilisation, highest first."""
+    """Return the rows by weighted utilisation, highest first."""
     weights = np.array([pool.resource_weights.cpu, pool.resource_weights.memory], dtype=np.float64)
     score = (usage[rows] / table.capacity[rows]) @ weights
     return tuple(int(row) for row in rows[np.argsort(-score, kind="stable")])
 
 
 def _stop_reason(high: Flags, confirmed: Flags, low: Flags, number_of_nodes: int) -> Reason:
-    """Why a pass over the nodes of a pool moves nothing; the order of the checks is Koordinator's. Flags: (nodes,)."""
+    """Return why a pass over a pool moves nothing, or OK; the checks are in Koordinator's order. Masks: (nodes,)."""
     low_nodes = int(low.sum())
     checks: Sequence[tuple[bool, Reason]] = (
         (not high.any(), Reason.NO_NODE_HIGH),

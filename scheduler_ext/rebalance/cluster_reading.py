@@ -1,7 +1,7 @@
-"""EDGE: reads the inputs of a rebalancing round once from the Kubernetes API. Nothing is written.
+"""EDGE: reads the inputs of one rebalancing round from the Kubernetes API. Nothing is written.
 
-Nodes, pods and NodeMetrics are needed. Forecasts of nodes and of workloads and PodDisruptionBudgets may be missing or
-forbidden; `gaps` says so, because a plan without them is a weaker one. Without volumes, pods with claims stay.
+Nodes, pods and NodeMetrics are required. Forecasts of nodes and workloads and PodDisruptionBudgets may be missing or
+forbidden; `gaps` then says so, because the plan is less reliable. If volumes are unknown, pods with claims stay.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class _BudgetStatus(msgspec.Struct, rename="camel"):
 
 
 class BudgetWire(msgspec.Struct):
-    """The part of a PodDisruptionBudget that is read here."""
+    """The fields of a PodDisruptionBudget that rebalancing reads."""
 
     metadata: ObjectName = msgspec.field(default_factory=ObjectName)
     spec: _BudgetSpec = msgspec.field(default_factory=_BudgetSpec)
@@ -64,7 +64,7 @@ class BudgetWire(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class RebalanceReading:
-    """The cluster at a moment. gaps: sentences on what could not be read. forecasts: of how many nodes. jobs: moves."""
+    """What was read of the cluster; `forecasts` counts nodes that have one, `gaps` say what could not be read."""
 
     inputs: RebalanceInputs
     gaps: tuple[str, ...]
@@ -73,16 +73,16 @@ class RebalanceReading:
 
     @property
     def has_forecasts(self) -> bool:
-        """True if there are any forecasts: of nodes or, covering the present, of workloads."""
+        """True if nodes have forecasts, or workloads have forecasts of the present time."""
         return self.forecasts > 0 or self.inputs.foreseen_workloads > 0
 
 
 def read(
     client: KubeClient, settings: LoadAwareSettings, now_seconds: float, namespace: str = SYSTEM_NAMESPACE
 ) -> RebalanceReading:
-    """Read the cluster. ClusterError when nodes, pods or NodeMetrics cannot be listed, NoData when there are none.
+    """Read the cluster; ClusterError if nodes, pods or NodeMetrics cannot be listed, NoData if there are none.
 
-    namespace: the manager's, where it publishes the forecasts of workloads.
+    `namespace` is the manager's, in which it publishes the forecasts of workloads.
     """
     gaps: list[str] = []
     nodes = {name: n for (_, name), n in _readable(client, PATHS["nodes"], SchedulableNode, node_of, gaps).items()}
@@ -108,7 +108,7 @@ def read(
     users = Counter((pod.facts.identity.namespace, claim) for pod in with_claims for claim in set(pod.claims))
     missing: list[str] = []
     volumes = read_volumes(client, missing) if users else {}
-    gaps += [f"pods with volume claims are left alone: {why}" for why in missing]
+    gaps += [f"pods with volume claims are not moved: {why}" for why in missing]
     loads = []
     for name in sorted(nodes):
         own = tuple(pod.with_volumes(volumes, users) for pod in pods.get(name, ()))
@@ -132,9 +132,9 @@ def read(
 def _optional(
     client: KubeClient, path: str, kind: Any, project: Callable[[Any], _ValueT], gaps: list[str], all_of: str, each: str
 ) -> dict[Key, _ValueT]:
-    """The values of a collection that may be missing; none where its kind is not installed.
+    """Return a collection's values by key; {} if its kind is not installed or listing it is forbidden.
 
-    all_of: the gap where it is forbidden; each: that of each object that cannot be read, with {} for its name.
+    If it is forbidden, `all_of` is added to the gaps; for each unreadable object `each` with {} replaced by its name.
     """
     try:
         values, refused = read_each(client, path, kind, project)
@@ -150,7 +150,7 @@ def _optional(
 def _readable(
     client: KubeClient, path: str, kind: Any, project: Callable[[Any], _ValueT], gaps: list[str], **query: str
 ) -> dict[Key, _ValueT]:
-    """The values of a collection, and a gap for each object that cannot be read."""
+    """Return a collection's values by key, and add a gap for each object that cannot be read."""
     values, refused = read_each(client, path, kind, project, **query)
     gaps.extend(f"{ObjectVersion(path, *key, '')} cannot be read: {why}" for key, why in refused.items())
     return values
@@ -159,7 +159,7 @@ def _readable(
 def _list_unschedulable_pods(
     client: KubeClient, settings: LoadAwareSettings, gaps: list[str]
 ) -> tuple[RebalancePod, ...]:
-    """Pods that the scheduler found no node for, without those that only reserve capacity."""
+    """Return the pods for which the scheduler found no node, without placeholders."""
 
     def read_pod(raw: msgspec.Raw) -> RebalancePod | None:
         is_unschedulable = msgspec.json.decode(raw, type=WaitingPodWire).is_unschedulable
@@ -170,7 +170,7 @@ def _list_unschedulable_pods(
 
 
 def _metrics(client: KubeClient, gaps: list[str]) -> Mapping[str, LoadMetric]:
-    """NodeMetrics by node; without any there is nothing to decide on."""
+    """Return NodeMetrics by node; raise NoData if there are none, because nothing could be decided."""
     fix = "Run cotenant's manager and node agents, or Koordinator's: docs/descheduler.md."
     try:
         metrics, refused = read_each(client, PATHS["nodemetrics"], NodeMetricWire, metric_of)
@@ -179,15 +179,15 @@ def _metrics(client: KubeClient, gaps: list[str]) -> Mapping[str, LoadMetric]:
     if not metrics and not refused:
         raise NoData("the cluster has no NodeMetrics: the usage of nodes is not reported", fix=fix)
     gaps.extend(
-        f"NodeMetric {name} cannot be read, so its node counts as silent: {why}" for (_, name), why in refused.items()
+        f"NodeMetric {name} cannot be read, so its node cannot be judged: {why}" for (_, name), why in refused.items()
     )
     return {name: metric for (_, name), metric in metrics.items()}
 
 
 def budget_of(wire: BudgetWire) -> DisruptionBudget:
-    """One budget; one whose selector cannot be read lets nothing in its namespace go.
+    """Parse a PodDisruptionBudget; one with an unreadable selector blocks all evictions in its namespace.
 
-    A pod that is not ready leaves beyond the budget with AlwaysAllow, and otherwise while enough others are healthy:
+    A pod that is not ready may be evicted beyond the budget with AlwaysAllow, or while enough other pods are healthy:
     the rule of the API server (`pkg/registry/core/pod/storage/eviction.go`).
     """
     try:
@@ -205,7 +205,7 @@ MIGRATING: Final = frozenset({"disruption-budgets", "migration-jobs", "migration
 
 
 def migration_mirror(name: str, client: KubeClient, settings: LoadAwareSettings, wake: threading.Event) -> Mirror[Any]:
-    """Return a mirror that moves of pods need: jobs, every pod that has not ended, or disruption budgets."""
+    """Return a mirror that moves need: of jobs, of all pods that have not ended, or of disruption budgets."""
     if name == "migration-jobs":
         return Mirror(client, f"/apis/{SCHEDULING_GROUP}/{JOBS}", dict[str, Any], MigrationJob.parse, wake)
     if name == "disruption-budgets":

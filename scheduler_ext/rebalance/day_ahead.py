@@ -1,13 +1,14 @@
-"""For how long each node is expected above its threshold over the next day, from the forecasts of its workloads. Pure.
+"""How long each node is expected above its threshold in the next day, by the forecasts of its workloads. Pure.
 
-A node's own forecast is made from its past and goes stale with every move. Here its load is what its system uses now
-and the paths of the pods that it has now, so that a pod takes its part of the load along. A pod's path is its share of
-its workload's median forecast, drawn to what the pod uses now by LEVEL_WEIGHT; it begins with what the pod uses now,
-and what no forecast knew of goes away by half in each of `log(0.5) / log(SURPRISE_KEPT)` = 2.4 half hours.
+A node's own forecast is made from its past, so every move makes it wrong. Here a node's load is its system's present
+usage plus the paths of its present pods, so that a moved pod takes its part of the load along. A pod's path is its
+share of its workload's median forecast, scaled towards the pod's present usage by LEVEL_WEIGHT. It begins with the
+present usage; the part that no forecast expected decays by half in each `log(0.5) / log(SURPRISE_KEPT)` = 2.4 half
+hours.
 
-Around that path load is taken as logistic with a standard deviation of SPREAD: single minutes leave the mean of their
-half hour, and forecasts err. A node is then above its threshold `high` in a half hour with probability
-1 / (1 + exp((high - load) / scale)), scale = SPREAD * sqrt(3) / pi.
+Around that path the load is taken as logistic with a standard deviation of SPREAD, because single minutes differ from
+the mean of their half hour, and forecasts err. In a half hour a node is above its threshold `high` with probability 1 /
+(1 + exp((high - load) / scale)), scale = SPREAD * sqrt(3) / pi.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from cotenant.scheduler_ext.rebalance.price import step_seconds
 
 
 class PodUse(NamedTuple):
-    """The present usage of a pod, (2,): millicores and bytes; row: of its node in the table."""
+    """The present usage of a pod, (2,) in millicores and bytes, and the table row of its node."""
 
     row: int
     usage: Floats
@@ -55,9 +56,9 @@ LEAST_NEAR_SECONDS: Final = 1800.0  # a node that is expected above its threshol
 
 @dataclass(slots=True)
 class DayAhead:
-    """The next day of nodes and pods; a round changes its own. Loads are (steps, nodes, 2) and (steps, pods, 2).
+    """Expected loads of the next day, (steps, nodes, 2) and (steps, pods, 2). A round changes its own copy.
 
-    capacity: (nodes, 2), millicores and bytes; columns: of each pod in `paths`; seconds: of each step, (steps,).
+    `capacity` is (nodes, 2) in millicores and bytes; `columns` are pods' columns in `paths`; `seconds` is (steps,).
     """
 
     capacity: Floats
@@ -68,7 +69,7 @@ class DayAhead:
 
     @classmethod
     def of(cls, inputs: RebalanceInputs, capacity: Floats) -> DayAhead:
-        """Pods of workloads without a forecast stay at what they use now, and so do pods that are measured in part."""
+        """Return the next day; pods without a forecast, or only partly measured, keep their present usage."""
         pods, rows, usages = list[RebalancePod](), list[int](), list[tuple[float, float]]()
         loads = np.zeros((DAY_STEPS + 1, len(inputs.loads), 2))
         staying = np.zeros((len(inputs.loads), 2))  # what systems use, and pods of which the report lacks a resource
@@ -95,26 +96,26 @@ class DayAhead:
         return cls(capacity, loads, paths, columns, seconds)
 
     def path(self, pod: RebalancePod) -> Floats:
-        """Return what a measured pod is expected to use, (steps, 2)."""
+        """Return the expected usage of a measured pod, (steps, 2)."""
         path: Floats = self.paths[:, self.columns[pod.key]]
         return path
 
     def path_from(self, pod: RebalancePod, usage: Floats) -> Floats:
-        """The same, beginning with what the pod uses now, (2,)."""
+        """Return the expected usage of a pod, (steps, 2), with its present usage, (2,), in the first step."""
         path = self.path(pod).copy()
         path[0] = usage
         return path
 
     def overloaded(self, high: Floats) -> Flags:
-        """Nodes that are expected above `high` for long in the next day, some of it near, (nodes,)."""
+        """Return the nodes that are expected above `high` for long in the next day and also soon, (nodes,)."""
         near = self.above(high, slice(None), steps=NEAR_STEPS) > LEAST_NEAR_SECONDS
         return near & (self.above(high, slice(None)) > LEAST_SPARED_SECONDS)
 
     def above(self, high: Floats, rows: Rows | slice, more: Floats | float = 0.0, steps: int | None = None) -> Floats:
-        """Expected seconds above `high` of nodes in the next day with `more` load, (rows,).
+        """Return the seconds that nodes are expected above `high` with `more` load in the next day, (rows,).
 
-        high: (nodes, 2); more: broadcasts to (steps, rows, 2); steps: only the first of the day. A node above it in one
-        resource is above it.
+        `high` is (nodes, 2); `more` broadcasts to (steps, rows, 2); `steps` limits the day to its first steps. A node
+        is above if one resource is.
         """
         capacity = self.capacity[rows]
         distance = (high[rows] - self.loads[:steps, rows] - more) / np.where(capacity > 0, capacity, np.inf)
@@ -130,7 +131,7 @@ class DayAhead:
 
 
 def day_of(inputs: RebalanceInputs, table: LoadTable, *, with_forecast: bool) -> DayAhead | None:
-    """The next day, which takes the place of the nodes' own forecasts in the table; None without such forecasts."""
+    """Return the next day, and put it into the table in place of the nodes' own forecasts; None without forecasts."""
     if not with_forecast or not inputs.foreseen_workloads:
         return None
     day = DayAhead.of(inputs, table.capacity)
@@ -140,7 +141,7 @@ def day_of(inputs: RebalanceInputs, table: LoadTable, *, with_forecast: bool) ->
 
 
 def _paths(inputs: RebalanceInputs, pods: Sequence[RebalancePod], usage: Floats) -> Floats:
-    """Return what each pod is expected to use, (steps, pods, 2)."""
+    """Return the expected usage of each pod, (steps, pods, 2)."""
     by_owner = {pod.owner: pod for pod in pods}
     workload_of = {owner: pod.workload for owner, pod in by_owner.items()}
     workloads = [workload_of[pod.owner] if pod.owner else pod.workload for pod in pods]
@@ -164,11 +165,11 @@ def _paths(inputs: RebalanceInputs, pods: Sequence[RebalancePod], usage: Floats)
 
 
 def per_pod(outlook: WorkloadOutlook | None, replicas: int, now_seconds: float) -> Floats:
-    """Return the expected use of each pod of a workload, (DAY_STEPS + 1, 2), NaN where it has no forecast.
+    """Return the expected usage per pod of a workload, (DAY_STEPS + 1, 2), NaN without a forecast.
 
-    Steps are half hours from the present one on. replicas: pods that it has now, which share the present half hour.
-    Later ones are shared by the pods that an autoscaler will run then: where it adds pods for the peak, each of them
-    uses no more than now. A half hour beyond the forecast's end is taken from the day before.
+    Steps are half hours from the present one on. The present half hour is divided by the `replicas` of now, later ones
+    by those that the autoscaler will run: if it adds pods for the peak, each uses no more than now. A half hour beyond
+    the end of the forecast is taken from the day before.
     """
     usage = np.full((DAY_STEPS + 1, 2), np.nan)
     if outlook is None or not outlook.covers(now_seconds):
@@ -185,10 +186,10 @@ def per_pod(outlook: WorkloadOutlook | None, replicas: int, now_seconds: float) 
 
 
 def pod_path(table: LoadTable, pod: RebalancePod, present: PodUse, *, with_forecast: bool) -> Floats:
-    """Usage of a pod of which only the node has a forecast, (DAY_STEPS + 1, 2): the pod grows as its node does.
+    """Return a pod's expected usage, (DAY_STEPS + 1, 2), if only its node has a forecast: it grows with the node.
 
-    The first row is what it uses now. Without a forecast it stays at that. A
-    peak that an annotation predicts is not undercut at any later time.
+    The first row is the present usage, which stays if there is no forecast. A peak that an annotation predicts is a
+    lower limit of all later rows.
     """
     row, usage = present
     growth = np.full((DAY_STEPS + 1, 2), np.nan)

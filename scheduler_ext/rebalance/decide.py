@@ -1,9 +1,9 @@
-"""One round of rebalancing: LowNodeLoad's passes, with a place for each pod and a price for each move. Pure.
+"""One round of LowNodeLoad: its passes over nodes, a target for each pod, and a price for each move. Pure.
 
-High nodes are relieved one after the other, highest usage first; on each, pods leave in Koordinator's order until the
-node is under its high threshold or the receivers' capacity is used up. Beyond Koordinator: a pod leaves only when one
-receiver takes it whole and stays under its own thresholds, and when the move pays (`price`). A node that HighNodeLoad
-empties is neither relieved nor filled. With forecasts what the move brings over the next 24 hours is counted on both.
+High nodes are relieved one after the other, highest usage first. Pods leave each in Koordinator's order until the node
+is below its high threshold or the receivers' capacity is used up. Beyond Koordinator, a pod is moved only if one
+receiver can take all of it and stays below its own thresholds, and if the move pays (`price`). A node that HighNodeLoad
+empties is neither relieved nor filled. With forecasts, both nodes' next 24 hours are part of a move's price.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ from cotenant.scheduler_ext.rebalance.round_state import (
 def decide(
     inputs: RebalanceInputs, arguments: RebalanceArgs, *, with_forecast: bool, detectors: AnomalyDetectors | None = None
 ) -> RebalancePlan:
-    """The plan of a round. detectors: of the plan before, AnomalyDetectors() at first; None: each high node counts."""
+    """Plan a round. `detectors` are those of the previous plan; None relieves every high node at once."""
     load_args = arguments.low_node_load
     table = table_of(inputs, load_args.node_metric_expiration_seconds)
     table.with_metric &= np.array([load.mark is None for load in inputs.loads], dtype=np.bool_)  # HighNodeLoad's alone
@@ -86,7 +86,7 @@ def decide(
 
 
 def _classify_pool(work: RebalanceRound, pool: PoolThresholds) -> Classification:
-    """Classes of a pool's nodes; its high nodes are marked abnormal and its low ones reset, unless it is paused."""
+    """Classify a pool's nodes; unless paused, mark its high nodes as abnormal and reset the low ones' detectors."""
     load_args, marks = work.arguments.low_node_load, work.detectors
     number = load_args.number_of_nodes
     expected = forecast_high(work.table, pool.high) if work.with_forecast and work.day is None else None
@@ -110,7 +110,7 @@ def _rule(work: RebalanceRound, pool: PoolThresholds) -> AnomalyRule:
 
 
 def _passes(work: RebalanceRound, pool: PoolThresholds, classes: Classification) -> Iterator[PassStop]:
-    """Both passes over a pool; a stop for each that moves nothing from the start."""
+    """Run both passes over a pool, and yield a stop for each pass that cannot start."""
     # of a day that is foreseen the overloads that last, and that no single pod's move was worth
     lasting = classes.high if work.day is None else tuple(row for row in classes.high if row in classes.expected)
     passes = (
@@ -136,7 +136,7 @@ def _passes(work: RebalanceRound, pool: PoolThresholds, classes: Classification)
 
 
 def _relieve(work: RebalanceRound, current: ThresholdPass, row: int) -> None:
-    """Move pods of one node until it is under its threshold, or nothing more may leave."""
+    """Move pods of one node until it is below its threshold or no further pod may leave."""
     name, load = work.table.names[row], work.inputs.loads[row]
     over, _ = _overload(work, current, row)
     if not over.any():
@@ -165,7 +165,7 @@ def _relieve(work: RebalanceRound, current: ThresholdPass, row: int) -> None:
 
 
 def _overload(work: RebalanceRound, current: ThresholdPass, row: int) -> tuple[Flags, Floats]:
-    """Resources over the threshold now or soon, by which share of capacity, both (2,); without deleted pods."""
+    """Return which resources are above the threshold now or soon, and by which share, both (2,); no deleted pods."""
     high, load = current.high[row], _staying_usage(work, current, row)
     if _looks_ahead(work, current) and work.day is None:
         load = np.fmax(load, soon(work.table, row))
@@ -173,7 +173,7 @@ def _overload(work: RebalanceRound, current: ThresholdPass, row: int) -> tuple[F
 
 
 def _staying_usage(work: RebalanceRound, current: ThresholdPass, row: int) -> Floats:
-    """Return what a node's pods use, of those that the pass looks at, without pods that are being deleted, (2,)."""
+    """Return the usage of a node that the pass judges, without pods that are being deleted, (2,)."""
     table = work.table
     staying: Floats = (
         table.prod[row] - table.prod_leaving[row] if current.prod else table.usage[row] - table.leaving[row]
@@ -184,7 +184,7 @@ def _staying_usage(work: RebalanceRound, current: ThresholdPass, row: int) -> Fl
 def _try_move(
     work: RebalanceRound, current: ThresholdPass, pod: RebalancePod, row: int, about: NodeExcess
 ) -> PlannedMove | Reason:
-    """The move of a pod off the node of a row, carried out on the table, or why it stays."""
+    """Return the move of a pod off its node, and apply it to the table; or the reason why the pod stays."""
     shares = about.shares
     usage = movable_usage(work, work.limits, pod, row)
     if isinstance(usage, Reason):
@@ -215,16 +215,16 @@ def _try_move(
 
 
 def _looks_ahead(work: RebalanceRound, current: ThresholdPass) -> bool:
-    """Return whether the pass uses forecasts; there are none of prod pods alone."""
+    """Return whether the pass uses forecasts; prod pods alone have none."""
     return work.with_forecast and not current.prod
 
 
 def _relief(
     work: RebalanceRound, current: ThresholdPass, row: int, path: Floats, about: NodeExcess
 ) -> tuple[float, float]:
-    """(seconds of the overload, node-seconds of it that end when the pod leaves); path: of the pod from the node's row.
+    """Return (length of the overload in seconds, node-seconds of it that end if the pod leaves).
 
-    Only the overload that begins first counts: later ones are a later round's.
+    Only the overload that begins first counts; later ones are left to later rounds. `path` is the pod's expected usage.
     """
     shares, over, excess = about
     if not _looks_ahead(work, current):
@@ -240,9 +240,9 @@ def _relief(
 def _target(
     work: RebalanceRound, current: ThresholdPass, pod: RebalancePod, path: Floats
 ) -> tuple[int | Reason, float]:
-    """The receiver's place that is left least loaded, or a Reason when none may take the pod; and the harm there.
+    """Return the index of the receiver that is least loaded with the pod, or a Reason; and the harm there.
 
-    Harm is overload in node-seconds that the pod brings; without forecasts it is not looked at.
+    Harm is the overload in node-seconds that the pod brings; without forecasts it is 0.
     """
     table, rows = work.table, current.receivers.rows
     fits = fits_on(work, current, pod)
@@ -274,7 +274,7 @@ def _target(
 def _outlooks(
     work: RebalanceRound, pool: PoolThresholds, classes: Classification, before: tuple[Floats, Floats]
 ) -> Iterator[tuple[int, RebalancedNode]]:
-    """Each node of a pool with its row; before: (usage, peak) before any move."""
+    """Yield each node of a pool with its row; `before` are (usage, peak) before any move."""
     table, expiration = work.table, work.arguments.low_node_load.node_metric_expiration_seconds
     high_rows = {*classes.high, *classes.prod_high}
     # without prod thresholds every node is below them

@@ -1,4 +1,4 @@
-"""Which pods may be moved at all, and in which order: Koordinator's filters and pod order, and our pause. Pure."""
+"""Which pods may be moved, and in which order: Koordinator's filters and pod order, and cotenant's pause. Pure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _QOS_BY_KUBE: Final = {1: QosClass.BE, 2: QosClass.LS, 3: QosClass.LSR}
 
 @dataclass(frozen=True, slots=True)
 class Eligibility:
-    """The rules of one configuration, in the order in which they are tried."""
+    """The rules that keep a pod from being moved, in the order in which they are checked."""
 
     rules: tuple[tuple[Reason, Rule], ...]
 
@@ -50,10 +50,10 @@ class Eligibility:
         resting: frozenset[str] = frozenset(),
         failed: frozenset[str] = frozenset(),
     ) -> Eligibility:
-        """Rules of a plugin's choice of pods and of the MigrationController, at a moment.
+        """Return the rules of a plugin's and the MigrationController's arguments at a Unix time.
 
-        resting: workloads (NAMESPACE/KIND/NAME) of which no further pod may leave now. failed: uids of pods that rest
-        after a failed move, and workloads that rest after an eviction in vain.
+        No further pod of the workloads `resting` (NAMESPACE/KIND/NAME) may be moved now. `failed` are UIDs of pods
+        whose move failed, and workloads whose eviction had no effect.
         """
         selectors = [LabelSelector.parse(selector.selector, "podSelectors") for selector in load.pod_selectors]
         own = LabelSelector.parse(migration.label_selector, "labelSelector") if migration.label_selector else None
@@ -91,7 +91,7 @@ class Eligibility:
     def of_round(
         cls, load: LowNodeLoadArgs | HighNodeLoadArgs, arguments: RoundArgs, inputs: RebalanceInputs
     ) -> Eligibility:
-        """Rules of one round of a plugin, with what rests after moves before it, and where volumes can be used."""
+        """Return the rules of one plugin's round, including pauses after earlier moves and the nodes of volumes."""
         rests = arguments.pause_seconds, arguments.resting, arguments.failed
         rules = cls.of(load, arguments.migration, inputs.now_seconds, *rests).rules
         elsewhere = _NodesOfVolumes([load.node for load in inputs.loads])
@@ -104,19 +104,19 @@ class Eligibility:
         )
 
     def refusal(self, pod: RebalancePod) -> Reason:
-        """The first rule that keeps the pod where it is; OK when it may be moved."""
+        """Return the reason of the first rule that keeps the pod on its node, or OK."""
         return next((reason for reason, holds in self.rules if holds(pod)), Reason.OK)
 
 
 @dataclass(frozen=True, slots=True)
 class _NodesOfVolumes:
-    """Nodes that can use volumes; two of each set are enough to know whether there is another one."""
+    """Nodes that can use a set of volumes; two of them are enough to know whether there is another one."""
 
     nodes: Sequence[ExtenderNode]
     known: dict[tuple[bytes, ...], frozenset[str]] = field(default_factory=dict)
 
     def has_another(self, pod: RebalancePod) -> bool:
-        """Return whether a node other than the pod's own can use all of its volumes, as far as they are known."""
+        """Return whether a node other than the pod's own can use all of its known volumes."""
         if not pod.volumes:
             return True
         if pod.volumes not in self.known:
@@ -128,14 +128,14 @@ class _NodesOfVolumes:
 
 
 def placed_seconds(pod: RebalancePod) -> float:
-    """Return when the pod was placed on its node, Unix time: its PodScheduled condition, else its creation."""
+    """Return the Unix time at which the pod was scheduled, or if unknown that of its creation."""
     return pod.created_seconds if pod.facts.assigned_seconds is None else pod.facts.assigned_seconds
 
 
 def sort_by_move_order(
     pods: Sequence[tuple[RebalancePod, Floats]], weights: Floats
 ) -> list[tuple[RebalancePod, Floats]]:
-    """Pods with their usage as shares, (2,), in the order in which they are moved.
+    """Sort pods, given with their usage as shares of the node, (2,), in the order in which they are moved.
 
     Koordinator's class, spec.priority, Kubernetes' QoS class, Koordinator's QoS class, deletion cost, eviction cost
     (each lowest first), usage of the overloaded resources (largest first), then the youngest first.

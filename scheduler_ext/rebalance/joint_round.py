@@ -1,7 +1,7 @@
-"""What is written of a round of both plugins, so that at most one of them acts on a node. Pure.
+"""Which writes of a round of both plugins are made, so that at most one plugin changes a node. Pure.
 
-LowNodeLoad comes first: while it moves pods, no node is begun and none is emptied further. A node with the mark is
-HighNodeLoad's alone (`decide` leaves it out); one that pods are moved from or to is not begun (`EmptyingArgs.busy`).
+LowNodeLoad has precedence: while it moves pods, no node's emptying starts or continues. A tainted node belongs to
+HighNodeLoad (`decide` ignores it); a node that pods are moved from or to is not emptied (`EmptyingArgs.busy`).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from cotenant.scheduler_ext.rebalance.plan import MarkChange, NodeMark, Rebalanc
 
 @dataclass(frozen=True, slots=True)
 class RoundMode:
-    """settled: earlier moves have ended, and reports can show them; only then anything is begun.
+    """Whether a round may start something new (`settled`: earlier moves have ended and NodeMetrics show their effect).
 
-    relieves, empties: the plugin's rounds act. What people approve is gone on with in any case.
+    `relieves` and `empties` say which plugin may act. Nodes that people have approved are emptied in any case.
     """
 
     settled: bool
@@ -27,23 +27,23 @@ class RoundMode:
 
 @dataclass(frozen=True, slots=True)
 class RoundWrites:
-    """marks: those that are set or removed. plan: the one whose moves become jobs."""
+    """The writes of a round: taints that are added or removed, and the plan whose moves become jobs."""
 
     marks: tuple[NodeMark, ...] = ()
     plan: RebalancePlan | None = None
 
     @property
     def released(self) -> frozenset[str]:
-        """Nodes that are not emptied any more."""
+        """Nodes whose emptying ends with this round."""
         return frozenset(mark.node for mark in self.marks if mark.change is MarkChange.TAKEN)
 
 
 def writes_of(relief: RebalancePlan | None, emptying: RebalancePlan | None, mode: RoundMode) -> RoundWrites:
     """Return the writes of one round for the plans of LowNodeLoad (relief) and HighNodeLoad (emptying).
 
-    None: that plugin did not run. Marks of nodes that are emptied no more are removed first: all that nobody approved
-    while emptying is off, and those that `_is_taken` allows. Then either relief moves pods, or emptying begins and goes
-    on with nodes; neither while earlier moves are unsettled.
+    A plan is None if its plugin did not run. Taints of nodes that are no longer emptied are removed first: those that
+    `_is_taken` allows, and while emptying is off all that no person approved. Then either relief moves pods, or
+    emptying starts and continues at nodes; neither happens while earlier moves are unsettled.
     """
     existing = [mark for mark in emptying.marks if mark.change is not MarkChange.SET] if emptying else []
     disallowed = [mark for mark in existing if not (mode.empties or mark.approved)]
@@ -64,5 +64,5 @@ def writes_of(relief: RebalancePlan | None, emptying: RebalancePlan | None, mode
 
 
 def _is_taken(mark: NodeMark, mode: RoundMode) -> bool:
-    """While pods are moved, capacity counts twice: only somebody's need ends it then, no pod that finds no place."""
+    """Return whether a taint is removed; while pods are moved, only for pods that need the node's capacity."""
     return mark.change is MarkChange.TAKEN and (mode.settled or mark.reason in NEEDED)

@@ -1,7 +1,7 @@
 """How many pods one round may move: Koordinator's limits, disruption budgets, and 1 % of all pods. Pure.
 
-Disruption budgets are applied as the Eviction API applies them: none to a pod that has not started, a budget that says
-so does not count pods that are not ready, and a pod under two of them can never be evicted.
+Disruption budgets apply as in the Eviction API: a pod that has not started has none, a budget may ignore pods that are
+not ready, and a pod under two budgets can never be evicted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cotenant.scheduler_ext.rebalance.migration.churn import DEFAULT_CHURN, limi
 
 @dataclass(slots=True)
 class MoveLimits:
-    """Counts of one round; `refusal` asks, `count` records a move. allowed: disruptions left by budget."""
+    """Limits of one round and the moves so far; `allowed` are the disruptions that each budget has left."""
 
     arguments: MigrationArgs
     inputs: RebalanceInputs
@@ -32,7 +32,7 @@ class MoveLimits:
 
     @classmethod
     def of(cls, arguments: MigrationArgs, inputs: RebalanceInputs, most_moves: int | None = None) -> MoveLimits:
-        """Limits of a round that has moved nothing yet; most_moves: instead of the churn's share of all pods."""
+        """Return the limits before any move; `most_moves` replaces the share of all pods that may move in a round."""
         budgets: dict[str, list[tuple[int, DisruptionBudget]]] = {}
         for number, budget in enumerate(inputs.budgets):
             budgets.setdefault(budget.namespace, []).append((number, budget))
@@ -42,14 +42,14 @@ class MoveLimits:
         return cls(arguments, inputs, budgets, [budget.allowed for budget in inputs.budgets], most)
 
     def node_refusal(self, node: str) -> Reason:
-        """Why no further pod leaves the node in this round; OK when one may."""
+        """Return why no further pod may leave the node in this round, or OK."""
         if self.moved >= self.most:
             return Reason.MOVE_LIMIT
         most = self.arguments.max_migrating_per_node
         return Reason.OK if most is None or self.nodes[node] < most else Reason.NODE_MOVE_LIMIT
 
     def refusal(self, pod: RebalancePod) -> Reason:
-        """Why this pod does not leave in this round; OK when it may."""
+        """Return why this pod may not leave in this round, or OK."""
         most = self.arguments.max_migrating_per_namespace
         if most is not None and self.namespaces[pod.facts.identity.namespace] >= most:
             return Reason.NAMESPACE_MOVE_LIMIT
@@ -62,7 +62,7 @@ class MoveLimits:
         return Reason.OK
 
     def is_under_two_budgets(self, pod: RebalancePod) -> bool:
-        """Return whether the Eviction API always refuses it, as under two budgets; not if soft, nor a Pending pod."""
+        """Return whether two budgets select the pod, so that the Eviction API refuses it; not if Pending or soft."""
         return self.arguments.eviction_policy != "SoftEviction" and not pod.pending and len(self._budgets_of(pod)) > 1
 
     def count(self, pod: RebalancePod, node: str) -> None:
@@ -72,7 +72,7 @@ class MoveLimits:
             self.allowed[number] -= 1
 
     def count_one(self, owner: str, node: str, namespace: str) -> None:
-        """Record a move that is under way: budgets count its pod themselves."""
+        """Count a move that is under way; disruption budgets count its pod by themselves."""
         self.moved += 1
         self.nodes[node] += 1
         self.namespaces[namespace] += 1
@@ -81,7 +81,7 @@ class MoveLimits:
     def _workload_is_at_limit(self, pod: RebalancePod) -> bool:
         """Return whether maxMigrating or maxUnavailable is reached, or a limit would let all replicas leave.
 
-        A pod that is not ready is away already: its own move makes nothing worse, and it does not count against it.
+        A pod that is not ready is unavailable already, so that its own move does not count against it.
         """
         owner, own = pod.owner, int(pod.ready_seconds is None)
         replicas, moving = self.inputs.replicas.get(owner, 1), self.workloads[owner]

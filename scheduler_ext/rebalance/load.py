@@ -1,4 +1,4 @@
-"""Inputs of a rebalancing round: nodes with their load, pods with the cost of a move. Pure."""
+"""Data types of a round's inputs: nodes with their load, pods, disruption budgets and forecasts. Pure."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _PLACEMENT: Final = ("nodeSelector", "affinity", "tolerations", "topologySpreadC
 
 @dataclass(frozen=True, slots=True)
 class RebalancePod:
-    """A pod on a node. Times are Unix seconds, None = not known.
+    """A pod on a node. Times are Unix seconds, None if unknown.
 
-    ready_seconds: when it became ready. pending: its phase. leaving: it is being deleted; gone_by_seconds: the end of
-    its grace period. finalizers: names. placement: node selector, affinity, tolerations and spread
-    as JSON, b"" without any. eviction_cost, deletion_cost: what its annotations say, 0 without. claims: names of its
-    volume claims. volumes: node affinities of their volumes, None where these are not known; on_one_node: one of them
-    can be used on the pod's node alone.
+    `ready_seconds` is when the pod became ready, `pending` its phase. `leaving` pods are being deleted, and
+    `gone_by_seconds` is the end of their grace period. `placement` has node selector, affinity, tolerations and spread
+    as JSON, b"" without any. `eviction_cost` and `deletion_cost` are those of its annotations, 0 without. `claims` are
+    names of its volume claims, `volumes` the node affinities of their volumes, None if unknown; with `on_one_node` one
+    of them can be used only on the pod's node.
     """
 
     facts: NewPod
@@ -63,36 +63,36 @@ class RebalancePod:
 
     @property
     def key(self) -> str:
-        """Return NAMESPACE/NAME of the object."""
+        """The pod's NAMESPACE/NAME."""
         return self.facts.key
 
     @property
     def owner(self) -> str:
-        """NAMESPACE/KIND/NAME of the controller that would create it again; "" without one."""
+        """NAMESPACE/KIND/NAME of the controller that would recreate the pod; "" without one."""
         for reference in self.facts.identity.controllers:
             if reference.controlling:
                 return f"{self.facts.identity.namespace}/{reference.kind}/{reference.name}"
         return ""
 
     def is_stuck(self, now_seconds: float) -> bool:
-        """Return whether the deleted pod exceeds its grace period: a finalizer or a silent node keeps it."""
+        """Return whether the deleted pod has exceeded its grace period: a finalizer or an unreachable node keeps it."""
         return self.leaving and outlasts_its_end(self.gone_by_seconds, now_seconds)
 
     @property
     def is_replaced(self) -> bool:
-        """True if the pod is being deleted and its controller counts it no more."""
+        """True if the pod is being deleted and its controller no longer counts it as a replica."""
         return self.leaving and any(
             o.controlling and o.kind in REPLACED_AT_ONCE for o in self.facts.identity.controllers
         )
 
     @property
     def is_ready(self) -> bool:
-        """True if the pod serves: it is ready and is not being deleted."""
+        """True if the pod is ready and not being deleted."""
         return self.ready_seconds is not None and not self.leaving
 
     @property
     def workload(self) -> WorkloadRef:
-        """The workload that the pod belongs to, as forecasts of workloads name it."""
+        """The workload of the pod, under the name that forecasts of workloads use."""
         identity = self.facts.identity
         by_label = [identity.labels.get(label, "") for label in (TEMPLATE_HASH_LABEL, DEPLOYMENT_CONFIG_LABEL)]
         for owner in identity.controllers:
@@ -102,23 +102,23 @@ class RebalancePod:
 
     @property
     def is_job(self) -> bool:
-        """True if a restart loses the work that the pod has done so far, because a Job controls it."""
+        """True if a Job controls the pod, so that a restart loses the work that it has done."""
         return any(owner.controlling and owner.kind == "Job" for owner in self.facts.identity.controllers)
 
     def constraints(self) -> Mapping[str, Any]:
-        """The part of its spec that limits where it may run."""
+        """Return the part of the pod's spec that limits on which nodes it may run."""
         spec: Mapping[str, Any] = msgspec.json.decode(self.placement) if self.placement else {}
         return spec
 
     def unjudged(self) -> str:
-        """Constraints that the scheduler applies and this round does not, in words; "" without any."""
+        """Return the pod's constraints that only the scheduler checks, as text; "" without any."""
         unchecked = unchecked_constraints(self.constraints()).partition(": ")[2]
         return ", ".join(filter(None, (unchecked, "the number of volumes of a node" if self.claims else "")))
 
     def with_volumes(self, found: ClaimedVolumes | None, users: Mapping[tuple[str, str], int]) -> RebalancePod:
-        """The pod with what is known of its volumes. users: pods by (namespace, claim); found: None = not known.
+        """Return the pod with its volumes; `users` counts pods by (namespace, claim), `found` is None if unknown.
 
-        A volume that one node at a time can use binds its pod to that node while another pod uses it there.
+        A volume that only one node at a time can use binds the pod to its node while another pod there uses it.
         """
         if not self.claims:
             return self
@@ -134,7 +134,7 @@ class RebalancePod:
 
 
 def pod_of(raw: bytes | msgspec.Raw, settings: LoadAwareSettings) -> RebalancePod:
-    """A pod from the API's JSON; msgspec.ValidationError when it is none."""
+    """Parse a pod from the API's JSON; raise msgspec.ValidationError if it is no pod."""
     more = msgspec.json.decode(raw, type=MovablePod)
     facts = facts_of(more, settings)
     annotations, volumes = facts.identity.annotations, more.spec.volumes or ()
@@ -166,7 +166,7 @@ def pod_of(raw: bytes | msgspec.Raw, settings: LoadAwareSettings) -> RebalancePo
 
 
 def _int32_or_zero(text: str) -> int:
-    """A whole number of 32 bits; 0 for anything else, as Koordinator reads it."""
+    """Parse a whole number of 32 bits; anything else is 0, as in Koordinator."""
     try:
         number = int(text)
     except ValueError:
@@ -176,9 +176,9 @@ def _int32_or_zero(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class DisruptionBudget:
-    """A PodDisruptionBudget: which pods, and how many of them may leave now.
+    """A PodDisruptionBudget: which pods it selects, and how many of them may be evicted now.
 
-    unready_may_leave: whether pods that are not ready may leave beyond that number, by its unhealthyPodEvictionPolicy.
+    If `unready_may_leave`, pods that are not ready may be evicted beyond that number (unhealthyPodEvictionPolicy).
     """
 
     namespace: str
@@ -190,7 +190,7 @@ class DisruptionBudget:
 
 @dataclass(frozen=True, slots=True)
 class NodeLoad:
-    """A node with its report, its forecast (None: it has none) and its pods that have not ended."""
+    """A node with its NodeMetric, its forecast (None without one) and its pods that have not ended."""
 
     node: ExtenderNode
     metric: LoadMetric | None = None
@@ -199,16 +199,16 @@ class NodeLoad:
 
     @property
     def mark(self) -> str | None:
-        """Value of the mark of a node that HighNodeLoad empties; None without the mark."""
+        """Value of the node's emptying taint; None if it is not tainted."""
         return next((value for key, value, _ in self.node.taints if key == EMPTYING_TAINT), None)
 
 
 @dataclass(frozen=True, slots=True)
 class WorkloadOutlook:
-    """Median of what all pods of a workload use, in each of the 48 half hours from `start_seconds` on.
+    """Forecast of a workload: median usage of all its pods in each of the 48 half hours from `start_seconds` on.
 
-    median: (millicores, bytes), each empty where nothing is forecast. replicas: how many pods its autoscaler will run
-    in each of them; empty without an autoscaler: as many as now.
+    `median` is (millicores, bytes), each empty without a forecast. `replicas` are the pods that its autoscaler will run
+    in each half hour; empty if it has no autoscaler.
     """
 
     start_seconds: float
@@ -216,15 +216,15 @@ class WorkloadOutlook:
     replicas: tuple[int, ...] = ()
 
     def covers(self, now_seconds: float) -> bool:
-        """Return whether the present moment is in the day that is forecast; an expired forecast has no effect."""
+        """Return whether the present time is within the forecast day; otherwise the forecast has no effect."""
         return 0 <= now_seconds - self.start_seconds < DAY_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
 class RebalanceInputs:
-    """The cluster at one moment. replicas, unready: pods of each owner, and those of them that are not ready.
+    """The inputs of a round: the cluster at one time. `replicas` and `unready` count pods by their owner.
 
-    waiting: pods that the scheduler found no node for. workloads: their forecasts, empty where there are none.
+    `waiting` are pods for which the scheduler found no node. `workloads` are forecasts, empty if there are none.
     """
 
     loads: Sequence[NodeLoad]
@@ -243,33 +243,33 @@ class RebalanceInputs:
         now_seconds: float,
         waiting: Sequence[RebalancePod] = (),
     ) -> RebalanceInputs:
-        """Inputs whose replicas are counted from the pods on the nodes."""
+        """Return the inputs, with replicas counted from the pods on the nodes."""
         replicas, unready = replicas_of(pod for load in loads for pod in load.pods)
         return cls(loads, budgets, now_seconds, replicas, unready, waiting)
 
     @property
     def foreseen_workloads(self) -> int:
-        """The number of workloads that have a forecast of the present moment."""
+        """The number of workloads that have a forecast of the present time."""
         return sum(workload.covers(self.now_seconds) for workload in self.workloads.values())
 
 
 def replicas_of(pods: Iterable[RebalancePod]) -> tuple[Counter[str], Counter[str]]:
-    """Return the pods of each owner, and those of them that do not serve; without those that are replaced already."""
+    """Return the pods of each owner, and those that are not ready, without pods that are already replaced."""
     owned = [(pod.owner, pod) for pod in pods if pod.owner and not pod.is_replaced]
     return Counter(owner for owner, _ in owned), Counter(owner for owner, pod in owned if not pod.is_ready)
 
 
 def usage_of(pod: RebalancePod, metric: LoadMetric | None) -> tuple[float, float] | None:
-    """Return the pod's use in the node's report, (millicores, bytes); None where the report lacks one of them."""
+    """Return the pod's usage in its node's NodeMetric, (millicores, bytes); None if one of them is missing."""
     measured = metric.pods.get(pod.key) if metric else None
     return None if measured is None or not all(math.isfinite(x) for x in measured[0]) else measured[0]
 
 
 def unmeasured_use(metric: LoadMetric) -> tuple[float, float]:
-    """Return what pods use of a resource of which the report has nothing, (millicores, bytes), together.
+    """Return the usage in (millicores, bytes) of all pods that the NodeMetric does not measure, together.
 
-    It is the rest of the node's use beyond the system and all measured pods; 0 where all are measured, or the node's
-    use is not known.
+    It is the node's usage minus that of the system and of all measured pods; 0 if all pods are measured or the node's
+    usage is unknown.
     """
     known = measured_together(metric.pods)
 

@@ -1,8 +1,8 @@
-"""The pass that spares nodes the overload of the next day, by the forecasts of workloads. Pure.
+"""The pass that prevents overloads of the next day, by the forecasts of workloads. Pure.
 
-It comes before the pass over present overloads, which are the beginning of the day. Of a node that is expected
-above its threshold for long, the pods that spare it most leave first, each to the receiver that it brings the least
-seconds above its own threshold. A move spares LEAST_SPARED_SECONDS at least, and pays.
+It runs before the pass over present overloads. From a node that is expected above its threshold for long, the pods that
+shorten this most leave first, each to the receiver whose own time above its threshold grows least. A move must shorten
+it by at least LEAST_SPARED_SECONDS, and must pay.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from cotenant.scheduler_ext.rebalance.round_state import (
 
 
 def spare_next_day(work: RebalanceRound, pool: PoolThresholds, classes: Classification) -> None:
-    """Spare nodes the overload of the next day: of each, the pods that spare it most, to where they harm least."""
+    """Plan moves that prevent overloads of the next day in a pool, and apply them to the table."""
     if work.day is None or work.arguments.low_node_load.paused:
         return
     sources = [row for row in classes.high if row in classes.expected]
@@ -57,7 +57,7 @@ def _is_expected(work: RebalanceRound, current: ThresholdPass, row: int) -> bool
 
 
 def _spare_once(work: RebalanceRound, current: ThresholdPass, row: int) -> Reason:
-    """Move the pod of a node that spares it most; OK, or why none was moved."""
+    """Move the pod whose leaving shortens the node's overload most; return OK, or why none was moved."""
     assert work.day is not None
     load, reason = work.inputs.loads[row], work.limits.node_refusal(work.table.names[row])
     if reason is not Reason.OK or not _is_expected(work, current, row):
@@ -83,9 +83,9 @@ def _spare_once(work: RebalanceRound, current: ThresholdPass, row: int) -> Reaso
 def _find_worthwhile_move(
     work: RebalanceRound, current: ThresholdPass, pod: RebalancePod, row: int, spared: float
 ) -> PlannedMove | None:
-    """The move of a pod off the node of a row, carried out on the table; None if it does not pay.
+    """Return the move of a pod off its node, and apply it to the table; None if it does not pay.
 
-    spared: seconds of a day that the node then is no longer above its threshold.
+    `spared` are the seconds of a day by which the node's time above its threshold shrinks.
     """
     assert work.day is not None
     table, rows = work.table, current.receivers.rows

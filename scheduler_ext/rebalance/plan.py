@@ -1,4 +1,4 @@
-"""What a round of rebalancing decides: moves, refusals, and each node now, after the moves and at its peak. Pure."""
+"""Data types of a round's result: moves, refusals, and each node now, after the moves and at its peak. Pure."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Pair = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class PlannedMove:
-    """A pod that should leave `source`; `target` is where it fits best, the scheduler decides in the end.
+    """A pod that should leave `source`; it fits best on `target`, but the scheduler decides.
 
-    usage: (millicores, bytes). by_forecast: the node is not overloaded yet. prod_pass: prod usage alone is too high.
-    unjudged: constraints that only the scheduler judges, "" without any.
+    `usage` is (millicores, bytes). With `by_forecast` the overload is only expected; with `prod_pass` the usage of prod
+    pods alone is too high. `unjudged` are constraints that only the scheduler checks, as text.
     """
 
     pod: str
@@ -33,7 +33,7 @@ class PlannedMove:
 
 @dataclass(frozen=True, slots=True)
 class MoveRefusal:
-    """A pod of an overloaded node that stays; pod "": the node's remaining pods."""
+    """A pod that stays on its node, and why; if `pod` is "", all remaining pods of the node stay."""
 
     pod: str
     node: str
@@ -42,10 +42,10 @@ class MoveRefusal:
 
 @dataclass(frozen=True, slots=True)
 class RebalancedNode:
-    """One node. Pairs are shares of capacity (CPU, memory).
+    """A node in a round's result. Pairs are shares of capacity (CPU, memory).
 
-    peak: highest half hour expected in the next 24 hours, which is compared with `high`, NaN unknown; how it is made
-    up: `cotenant.base.usage.peak`. reason: OK, or why the node is not judged.
+    `peak` is the highest half hour expected in the next 24 hours, compared with `high`, NaN if unknown; it is computed
+    as in `cotenant.base.usage.peak`. `reason` is OK, or why the node cannot be judged.
     """
 
     name: str
@@ -62,7 +62,7 @@ class RebalancedNode:
 
 @dataclass(frozen=True, slots=True)
 class PassStop:
-    """Why a pass over a pool moved nothing."""
+    """A pass over a pool that moved nothing, and why."""
 
     pool: str
     prod_pass: bool
@@ -70,7 +70,7 @@ class PassStop:
 
 
 class MarkChange(StrEnum):
-    """The change of the mark of a node that is emptied."""
+    """What a round does with a node's emptying taint: add, keep or remove it."""
 
     SET = "set"
     STAYS = "stays"
@@ -79,10 +79,10 @@ class MarkChange(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NodeMark:
-    """A node's mark (the taint EMPTYING_TAINT). reason: why it is removed, or what the node waits for; else OK.
+    """A node's emptying taint, and what the round does with it. `reason` is why it is removed or what it waits for.
 
-    pods: how many have yet to leave; cost: of all their moves, and gain: what the free node counts, in node-seconds.
-    approved: a person began it.
+    `pods` still have to leave; `cost` is that of all their moves and `gain` that of the emptied node, in node-seconds.
+    `approved` is True if a person started the emptying.
     """
 
     node: str
@@ -96,10 +96,10 @@ class NodeMark:
 
 @dataclass(frozen=True, slots=True)
 class RebalancePlan:
-    """A round's decision; nothing of it is done.
+    """What a round has decided; nothing of it has been written yet.
 
-    with_forecast: whether forecasts were looked at. detectors: for the next round, where this one was given some.
-    emptying: it is HighNodeLoad's, with the marks of the nodes that it empties.
+    `with_forecast` says whether forecasts were used. `detectors` are those for the next round, if this round had any.
+    `emptying` is True for a round of HighNodeLoad, whose taints are `marks`.
     """
 
     with_forecast: bool

@@ -1,12 +1,12 @@
-"""What a move costs and what it gains, both in node-seconds: a share of a node's capacity times seconds. Pure.
+"""What a move gains and costs, both in node-seconds: a share of a node's capacity times seconds. Pure.
 
     gain = relief - harm                    overload that the source is spared, less what the target gets
     cost = restart_seconds x share x risk   share: the pod's usage as a share of the node
     a move pays when gain > cost
 
-Overload is load above the high threshold, over the half hours of a forecast; without one the present overload counts
-for half an hour. All shares are of the same node, and of the resource where they are largest. risk grows with the
-priority class, because a second of restart of a service harms more than one of a batch pod.
+Overload is load above the high threshold over the forecast's half hours; without a forecast the present overload counts
+for half an hour. All shares are of the same node, and of the resource with the largest share. `risk` grows with the
+priority class, because a second of restart harms a service more than a batch pod.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RISKS: Final = {PriorityClass.PROD: 10.0, PriorityClass.MID: 5.0, PriorityClass.
 
 @dataclass(frozen=True, slots=True)
 class MovePrice:
-    """gain and cost in node-seconds; restart_seconds: how long the pod is away; overload_seconds: inf = all day."""
+    """Gain and cost of a move in node-seconds, and how many seconds restart and overload last (inf: all day)."""
 
     gain: float
     cost: float
@@ -48,31 +48,32 @@ class MovePrice:
 
 
 def price(pod: RebalancePod, shares: Floats, gain: float, overload_seconds: float, now_seconds: float) -> MovePrice:
-    """Price a move beside its gain (node-seconds, less the harm). shares: the pod's usage of its node, (2,)."""
+    """Return the price of a move with this gain in node-seconds; `shares` is the pod's usage of its node, (2,)."""
     restart = restart_seconds(pod, now_seconds)
     risk = RISKS.get(pod.facts.priority_class, RISKS[PriorityClass.PROD])
     return MovePrice(gain, restart * float(shares.max()) * risk, restart, overload_seconds)
 
 
 def present_relief(shares: Floats, excess: Floats) -> float:
-    """Return what a pod takes off the overload in half an hour, node-seconds, where nothing is forecast.
+    """Return the overload in node-seconds that a pod takes off its node in half an hour, without a forecast.
 
-    shares: of the pod. excess: the node's load above the threshold as shares of its capacity, (2,).
+    `shares` is the pod's usage and `excess` the node's load above the threshold, both as shares of its capacity, (2,).
     """
     return float(np.minimum(shares, np.maximum(excess, 0)).max()) * HALF_HOUR
 
 
 def step_seconds(steps: int, now_seconds: float) -> Floats:
-    """Seconds of the half hours from the present one on, which has partly passed, (steps,)."""
+    """Return the seconds of each half hour from the present one on, which has partly passed, (steps,)."""
     seconds = np.full(steps, float(HALF_HOUR))
     seconds[0] -= now_seconds % HALF_HOUR
     return seconds
 
 
 def overload(ahead: Floats, high: Floats, capacity: Floats, seconds: Floats) -> Floats:
-    """Node-seconds above the threshold, (nodes,). high, capacity: (nodes, 2).
+    """Return each node's overload in node-seconds (share of its capacity times seconds), (nodes,).
 
-    ahead: load in each step, (steps, nodes, 2), NaN counts as none; seconds: of each step, (steps,).
+    `ahead` is the load in each step, (steps, nodes, 2), where NaN counts as none; `high` and `capacity` are (nodes, 2).
+    `seconds` is the length of each step, (steps,).
     """
     above = np.fmax(ahead - high, 0.0) / capacity
     node_seconds: Floats = seconds @ np.fmax(above[:, :, 0], above[:, :, 1])
@@ -80,10 +81,10 @@ def overload(ahead: Floats, high: Floats, capacity: Floats, seconds: Floats) -> 
 
 
 def restart_seconds(pod: RebalancePod, now_seconds: float) -> float:
-    """Return how long a move takes the pod away, seconds: its time from placed to ready, at least 1 s.
+    """Return how many seconds a move makes the pod unavailable: its time from scheduled to ready, at least 1 s.
 
-    USUAL_RESTART_SECONDS where that time is not known or too long. A Job's pod also loses the work it has done since
-    it was placed.
+    If that time is unknown or too long, it is USUAL_RESTART_SECONDS. A Job's pod also loses the work since it was
+    scheduled.
     """
     placed, ready = pod.facts.assigned_seconds, pod.ready_seconds
     start = USUAL_RESTART_SECONDS
@@ -95,11 +96,11 @@ def restart_seconds(pod: RebalancePod, now_seconds: float) -> float:
 
 
 def overload_seconds(ahead: Floats, high: Floats, over: Flags, now_seconds: float) -> float:
-    """Return how long the resources in `over` stay above the threshold, seconds.
+    """Return how many seconds the resources in `over` stay above the threshold.
 
-    They do until the first half hour that is not above. ahead: load of half hours from the present one on, (steps,
-    2); high: (2,). An overload still to come counts from its beginning. Half an hour where there is no forecast, or
-    where it does not know of the overload.
+    The overload ends with the first half hour that is not above. `ahead` is the load of half hours from the present one
+    on, (steps, 2); `high` is (2,). A future overload counts from its beginning. The result is half an hour if there is
+    no forecast or the forecast does not expect the overload.
     """
     above: Flags = np.logical_or.reduce((ahead > high) & over, axis=1)
     begins = int(np.argmax(above)) if above.any() else len(above)
@@ -112,7 +113,7 @@ def overload_seconds(ahead: Floats, high: Floats, over: Flags, now_seconds: floa
 
 
 def after_overload_mask(ahead: Floats, high: Floats) -> Flags:
-    """Return a mask of the half hours after the first overload, (steps,). ahead: (steps, 2); high: (2,)."""
+    """Return a mask of the half hours after the first overload, (steps,); `ahead` is (steps, 2), `high` (2,)."""
     above: Flags = np.logical_or.reduce(ahead > high, axis=1)
     has_begun = np.logical_or.accumulate(above)
     over: Flags = np.logical_or.accumulate(has_begun & ~above)

@@ -1,7 +1,7 @@
-"""Forecasts of workloads, and how the manager publishes them: all who decide a round decide by the same. Pure.
+"""Forecasts of workloads as the manager publishes them, so that all rounds use the same forecasts. Pure.
 
-One ConfigMap: an object a workload would be thousands of objects an hour. It holds MessagePack, deflated, of at most
-MOST_BYTES; beyond that the workloads that use least are left out, whose pods then stay at what they use.
+They are in one ConfigMap of deflated MessagePack, at most MOST_BYTES, because one object per workload would be
+thousands of writes an hour. If it is full, workloads with least usage are left out, as if their usage did not change.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST_BYTES: Final = 900_000  # an object of the API server holds 1 MiB
 
 
 class _PublishedOutlook(msgspec.Struct, array_like=True):
-    """cpu in millicores, memory in MiB."""
+    """A workload's forecast as published: cpu in millicores, memory in MiB."""
 
     namespace: str
     kind: str
@@ -38,14 +38,14 @@ class _PublishedOutlook(msgspec.Struct, array_like=True):
 
 
 def outlooks_address(namespace: str) -> Address:
-    """Return the address at which the forecasts are published; namespace: the manager's."""
+    """Return the address of the ConfigMap with the forecasts, in the manager's namespace."""
     return Address("v1", "configmaps", OUTLOOKS_CONFIG_MAP, namespace)
 
 
 def outlooks_config_map(
     outlooks: Mapping[WorkloadRef, WorkloadOutlook], namespace: str, most_bytes: int = MOST_BYTES
 ) -> Apply:
-    """The ConfigMap of these forecasts."""
+    """Return the write of the ConfigMap with these forecasts."""
     chosen = sorted(outlooks.items(), key=lambda item: (-max(item[1].median[0], default=0.0), item[0]))
     data = _pack_outlooks(chosen)
     while len(data) > most_bytes:
@@ -69,7 +69,7 @@ def _pack_outlooks(outlooks: Sequence[tuple[WorkloadRef, WorkloadOutlook]]) -> b
 
 
 def outlooks_in(body: Mapping[str, Any] | None) -> dict[WorkloadRef, WorkloadOutlook]:
-    """The forecasts of a ConfigMap; none where it is missing. ValueError: it holds something else."""
+    """Return the forecasts of a ConfigMap; {} if it does not exist, ValueError if its content is invalid."""
     text = ((body or {}).get("binaryData") or {}).get(KEY)
     if not text:
         return {}
@@ -88,9 +88,9 @@ def outlooks_in(body: Mapping[str, Any] | None) -> dict[WorkloadRef, WorkloadOut
 
 
 class WorkloadMedian(msgspec.Struct, frozen=True, array_like=True):
-    """Median of what all pods of a workload use in each half hour from start_seconds on, in the resources' units.
+    """Median usage of all pods of a workload in each half hour from `start_seconds` on, in the resources' units.
 
-    replicas: how many its autoscaler will run in each of them; empty without an autoscaler.
+    `replicas` are the pods that its autoscaler will run in each half hour; empty without an autoscaler.
     """
 
     namespace: str
@@ -102,13 +102,13 @@ class WorkloadMedian(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def ref(self) -> WorkloadRef:
-        """Return the reference of the workload."""
+        """The workload's reference."""
         return WorkloadRef(self.namespace, self.kind, self.name)
 
 
 class MedianResults(Protocol):
-    """The part of a pipeline run that rebalancing reads."""
+    """The results of a pipeline run that rebalancing uses."""
 
     @property
     def workload_medians(self) -> Sequence[WorkloadMedian]:
-        """One per workload with a forecast."""
+        """The forecasts of workloads, one for each that has one."""

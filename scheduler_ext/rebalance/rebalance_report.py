@@ -1,4 +1,4 @@
-"""A round as people read it: its plan with what the tables do not say. Pure."""
+"""Plans a round and reports it to people: tables, notes and gaps. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LEFT_ALONE: Final = "left alone"
 def report_of(
     reading: RebalanceReading, arguments: RebalanceArgs, *, with_forecast: bool, configured: bool
 ) -> RebalanceReport:
-    """Decide a round. configured: the arguments are somebody's and not the built-in ones."""
+    """Plan a round of LowNodeLoad and return its report; `configured` is False for the built-in arguments."""
     caps = RoundCaps.of(reading.inputs, reading.jobs, arguments.migration, arguments.churn)
     arguments = caps.restrict(arguments)
     plan = decide(reading.inputs, arguments, with_forecast=with_forecast and reading.has_forecasts)
@@ -36,7 +36,7 @@ def report_of(
 def _report(
     plan: RebalancePlan, reading: RebalanceReading, caps: RoundCaps, said: Iterable[str], warnings: Iterable[str]
 ) -> RebalanceReport:
-    """The plan as tables, with its own notes, why moves failed, and what could not be read: a partial answer."""
+    """Return a plan's report: tables, its notes, why earlier moves failed, and what could not be read."""
     notes = list(said)
     # Why the last moves of pods failed that stay because of it, in the words that their jobs got.
     staying = {refusal.pod for refusal in plan.refusals if refusal.reason is Reason.MOVE_FAILED}
@@ -67,7 +67,7 @@ def _report(
 def _notes(
     plan: RebalancePlan, reading: RebalanceReading, arguments: RebalanceArgs, *, configured: bool
 ) -> Iterator[str]:
-    """Yield the thresholds and forecasts that a round used, and the reasons why nothing is moved."""
+    """Yield the thresholds and forecasts that a round used, and why passes moved nothing."""
     load = arguments.low_node_load
     pools = [pool for pool in load.pools() if pool.has_thresholds]
     for pool in pools:
@@ -79,28 +79,28 @@ def _notes(
             f"high cpu {values[2]:g} %, memory {values[3]:g} %"
         )
     if not pools:
-        yield "the configuration sets no high threshold, so no node is ever high"
-    yield _forecasts_note(plan, reading) or "forecasts were not read: only the present usage decides"
+        yield "the configuration sets no high threshold, so no node counts as overloaded"
+    yield _forecasts_note(plan, reading) or "no forecasts were used: only the present usage decides"
     for stop in plan.stops:
         name = f"pool {stop.pool}, " if stop.pool else ""
         yield f"{name}{'prod pods' if stop.prod_pass else 'all pods'}: {SENTENCES[stop.reason]}"
-    yield "a node above its threshold at this moment counts as overloaded: a single round has no anomaly detector"
+    yield "a node counts as overloaded at once if it is above its threshold: a single round has no anomaly detector"
 
 
 def _forecasts_note(plan: RebalancePlan, reading: RebalanceReading) -> str:
-    """Return a sentence that names the forecasts that the round used; "" when it used none."""
+    """Return a sentence about the forecasts that the round used; "" if it used none."""
     if not plan.with_forecast:
         return ""
     if reading.inputs.foreseen_workloads:
         workloads = counted(reading.inputs.foreseen_workloads, "workload")
-        return f"forecasts of {workloads} were read, over the next 24 hours"
-    return f"forecasts of {reading.forecasts} of {counted(len(plan.nodes), 'node')} were read"
+        return f"forecasts of {workloads} over the next 24 hours were used"
+    return f"forecasts of {reading.forecasts} of {counted(len(plan.nodes), 'node')} were used"
 
 
 def emptying_report_of(
     reading: RebalanceReading, arguments: EmptyingArgs, *, with_forecast: bool, configured: bool
 ) -> RebalanceReport:
-    """Decide a round of HighNodeLoad. configured: the arguments are somebody's and not the built-in ones."""
+    """Plan a round of HighNodeLoad and return its report; `configured` is False for the built-in arguments."""
     caps = RoundCaps.of(reading.inputs, reading.jobs, arguments.migration, arguments.churn)
     arguments = caps.restrict(arguments)
     plan = decide_emptying(reading.inputs, arguments, with_forecast=with_forecast and reading.forecasts > 0)
@@ -110,7 +110,7 @@ def emptying_report_of(
         thresholds = (*load.low_thresholds.pair(100), *load.high_thresholds.pair(100))
         words = "without a configuration: low cpu {:g} %, memory {:g} %; high cpu {:g} %, memory {:g} %"
         notes.append(words.format(*thresholds))
-    notes.append(_forecasts_note(plan, reading) or "forecasts were not read: tomorrow's peak may not fit")
+    notes.append(_forecasts_note(plan, reading) or "no forecasts were used: the next day's peak may not fit")
     for mark in plan.marks:
         why = "" if mark.reason is Reason.OK else f": {SENTENCES[mark.reason]}"
         notes.append(f"{mark.node}: taint {EMPTYING_TAINT}:PreferNoSchedule {mark.change.value}{why}")
@@ -119,7 +119,7 @@ def emptying_report_of(
 
 
 def node_rows(plan: RebalancePlan) -> list[dict[str, Any]]:
-    """One row per node: the loaded ones first."""
+    """Return a row per node, highest usage first."""
     moves: dict[str, int] = {}
     for move in plan.moves:
         moves[move.source] = moves.get(move.source, 0) - 1
@@ -141,7 +141,7 @@ def node_rows(plan: RebalancePlan) -> list[dict[str, Any]]:
 
 
 def emptying_rows(plan: RebalancePlan) -> list[dict[str, Any]]:
-    """One row per mark that is set, stays or goes; then one row per node that is not begun, with the reason."""
+    """Return a row per emptying taint that is added, kept or removed; then one per node that is not emptied."""
     if not plan.emptying:
         return []
     blocked = {refusal.node: refusal.pod for refusal in plan.refusals}
@@ -166,7 +166,7 @@ def emptying_rows(plan: RebalancePlan) -> list[dict[str, Any]]:
 
 
 def move_rows(plan: RebalancePlan) -> list[dict[str, Any]]:
-    """One row per move, then one row per refusal, each in the order of the decision."""
+    """Return a row per move, then one per refusal, each in the order of the decision."""
     rows: list[dict[str, Any]] = []
     for move in plan.moves:
         reason = "prod overload now" if move.prod_pass else "overload soon" if move.by_forecast else "overload now"

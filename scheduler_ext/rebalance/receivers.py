@@ -1,4 +1,4 @@
-"""Nodes that may take pods, with what is left unrequested on each. A round changes its own. Pure."""
+"""Nodes that may receive pods, with the unrequested capacity of each. A round changes its own copy. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNLIMITED_PODS: Final = 10**9  # where a node does not say how many pods it take
 
 @dataclass(slots=True)
 class Receivers:
-    """loads: of all nodes; rows: those that may take pods. free: unrequested amounts by resource name, (receivers,)."""
+    """The `rows` of `loads` that may receive pods; `free` is the unrequested amount by resource name, (receivers,)."""
 
     loads: Sequence[NodeLoad]
     rows: Rows
@@ -29,7 +29,7 @@ class Receivers:
 
     @classmethod
     def of(cls, loads: Sequence[NodeLoad], rows: Rows, arrivals: Iterable[tuple[RebalancePod, int]] = ()) -> Receivers:
-        """Receivers with what their pods leave; arrivals: pods that were moved to a row before."""
+        """Return the receivers; `arrivals` are pods that this round has already moved, with their target rows."""
         free: dict[str, Floats] = {}
         for index, row in enumerate(rows):
             load = loads[row]
@@ -49,13 +49,13 @@ class Receivers:
         return receivers
 
     def take(self, index: int, pod: RebalancePod, times: int = 1) -> None:
-        """Count the pod's requests there; times -1 gives them back."""
+        """Subtract the pod's requests from a receiver's free capacity; `times` -1 adds them again."""
         for name, amount in (*pod.facts.requests.items(), (PODS, 1)):
             if name in self.free:
                 self.free[name][index] -= times * amount
 
     def fits(self, pod: RebalancePod) -> Flags:
-        """Receivers that have what the pod requests, may run it and can use its volumes, (receivers,)."""
+        """Return which receivers have the pod's requests free, may run it and can use its volumes, (receivers,)."""
         fits = self.reach_volumes(pod)
         for name, amount in (*pod.facts.requests.items(), (PODS, 1)):
             fits &= self.free.get(name, np.zeros(len(fits))) >= amount
@@ -68,7 +68,7 @@ class Receivers:
         return fits & self.permitted[pod.placement]
 
     def reach_volumes(self, pod: RebalancePod) -> Flags:
-        """Receivers that can use the pod's volumes, as far as these are known, (receivers,)."""
+        """Return which receivers can use the pod's volumes, as far as these are known, (receivers,)."""
         reach = np.ones(len(self.rows), dtype=np.bool_)
         for affinity in pod.volumes or ():
             if affinity not in self.usable:

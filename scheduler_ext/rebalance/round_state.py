@@ -1,4 +1,4 @@
-"""What a round of rebalancing knows and changes, and what its passes share. Pure."""
+"""The state of a rebalancing round, and functions that its passes share. Pure."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ SHORT_LIST: Final = 32  # receivers whose whole day is looked at where none stay
 
 @dataclass(slots=True)
 class RoundState:
-    """The state of a round of either plugin: loads after the moves so far, limits, and its decisions.
+    """The state of a round of either plugin: loads after the moves so far, limits, and decisions.
 
-    limits: of the moves of this round together. day: the next day by the forecasts of workloads; None: the nodes' own
-    forecasts serve, or none.
+    `limits` apply to all moves of the round together. `day` is the next day by the forecasts of workloads; None if the
+    nodes' own forecasts are used, or none.
     """
 
     inputs: RebalanceInputs
@@ -53,7 +53,7 @@ class RebalanceRound(RoundState):
 
 @dataclass(frozen=True, slots=True)
 class ThresholdPass:
-    """One pass over a pool: all usage, or prod usage alone."""
+    """One pass over a node pool, by the usage of all pods or of prod pods alone."""
 
     pool: PoolThresholds
     prod: bool
@@ -61,19 +61,19 @@ class ThresholdPass:
 
     @property
     def high(self) -> Floats:
-        """The threshold that makes a node a source, (nodes, 2)."""
+        """The threshold above which a node is relieved, (nodes, 2)."""
         return self.pool.prod_high if self.prod else self.pool.high
 
 
 class NodeRows(NamedTuple):
-    """The rows of the node that a pod leaves and of the one that takes it."""
+    """Table rows of the node that a pod leaves and of the node that receives it."""
 
     source: int
     target: int
 
 
 class NodeExcess(NamedTuple):
-    """A source and one of its pods by resource, (2,): the pod's share of the node, what is over, and by which share."""
+    """A pod's shares of its node, which resources of the node are over the threshold, and by which share; all (2,)."""
 
     shares: Floats
     over: Flags
@@ -81,14 +81,14 @@ class NodeExcess(NamedTuple):
 
 
 def shares_of(work: RoundState, pod: RebalancePod, row: int) -> Floats:
-    """A pod's measured usage as shares of its node, (2,); zero where nothing is measured."""
+    """Return a pod's measured usage as shares of its node's capacity, (2,); zeros if it is not measured."""
     usage = usage_of(pod, work.inputs.loads[row].metric) or (0.0, 0.0)
     shares: Floats = np.array(usage) / work.table.capacity[row]
     return shares
 
 
 def movable_usage(work: RoundState, limits: MoveLimits, pod: RebalancePod, row: int) -> tuple[float, float] | Reason:
-    """The measured usage of a pod of the row that may leave within these limits, or the reason why it stays."""
+    """Return the measured usage of a pod that may leave within these limits, or the reason why it stays."""
     reason = work.eligibility.refusal(pod)
     usage = usage_of(pod, work.inputs.loads[row].metric)
     if reason is Reason.OK and usage is None:
@@ -98,33 +98,33 @@ def movable_usage(work: RoundState, limits: MoveLimits, pod: RebalancePod, row: 
 
 
 def path_of(work: RoundState, pod: RebalancePod, present: PodUse) -> Floats:
-    """Return the pod's expected use, (DAY_STEPS + 1, 2), beginning with its use now."""
+    """Return the pod's expected usage, (DAY_STEPS + 1, 2), beginning with its present usage."""
     if work.day is not None:
         return work.day.path_from(pod, present.usage)
     return pod_path(work.table, pod, present, with_forecast=work.with_forecast)
 
 
 def both(flags: Flags) -> Flags:
-    """Return the mask of rows with the flag for both CPU and memory, (n,); several times faster than all(axis=1)."""
+    """Return the rows in which the flags of CPU and memory are both set, (n,); much faster than all(axis=1)."""
     both: Flags = flags[:, 0] & flags[:, 1]
     return both
 
 
 def larger(shares: Floats) -> Floats:
-    """The larger of CPU and memory, (n,); NaN counts as absent."""
+    """Return the larger of the CPU and memory shares, (n,); NaN is ignored."""
     larger: Floats = np.fmax(shares[:, 0], shares[:, 1])
     return larger
 
 
 def fits_on(work: RebalanceRound, current: ThresholdPass, pod: RebalancePod) -> Flags:
-    """Receivers that have what the pod requests and may run it, (receivers,); without nodeFit those of its volumes."""
+    """Return which receivers the pod fits on, (receivers,); without nodeFit only its volumes are checked."""
     if not work.arguments.low_node_load.node_fit:
         return current.receivers.reach_volumes(pod)
     return current.receivers.fits(pod)
 
 
 def apply_move(work: RebalanceRound, pod: RebalancePod, between: NodeRows, path: Floats) -> None:
-    """Change the loads as if the pod had moved."""
+    """Change the loads as if the pod had been moved."""
     source, target = between
     table, usage = work.table, path[0]
     for column in (table.usage, table.prod) if pod.facts.prod else (table.usage,):

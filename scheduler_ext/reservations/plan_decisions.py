@@ -253,8 +253,7 @@ def _count_arriving_pods(plan: Plan, reservations: Sequence[Reservation], owner:
     """Count the Reservations that a newly scheduled pod is taking but that do not name the pod yet.
 
     The pod already counts as running. If its Reservation also counted as unused, one too many would seem to be
-    reserved: another unused one would be deleted, and requested again a moment later, when another pod may have its
-    capacity.
+    reserved, and another unused one would be deleted and requested again a moment later.
     """
     if plan.source is not WindowSource.FORECAST or owner is None:
         return 0

@@ -47,9 +47,8 @@ class SwapStep:
 def advance(swap: ReservationSwap, view: ReservationView, settings: ReservationSettings) -> SwapStep:
     """Return the next step of a hand-over, from its record and the pods alone; every step may be repeated.
 
-    The hand-over is abandoned if the owner is gone, is bound elsewhere, or its time is over; it is finished once the
-    owner is bound on the node. Until then the owner is prepared while all placeholders exist, and admitted once one is
-    gone.
+    It is abandoned if the owner is gone, is bound elsewhere, or its time is over, and finished once the owner is bound.
+    Until then the owner is prepared while all placeholders exist, and may be scheduled once they are gone.
     """
     reservation = view.known(swap)
     if swap.owner is None:

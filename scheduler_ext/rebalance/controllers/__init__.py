@@ -1,1 +1,1 @@
-"""The manager's features of rebalancing: rounds of the descheduler, and migration jobs."""
+"""The manager's rebalancing features: rounds of the descheduler, and the execution of PodMigrationJobs."""

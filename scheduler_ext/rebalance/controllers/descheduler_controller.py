@@ -1,8 +1,8 @@
-"""EDGE: rounds of the descheduler as the loop runs them: the cluster is read, plans decided, jobs and marks made.
+"""EDGE: rounds of the descheduler: the cluster is read, moves are planned, jobs and node taints are written.
 
-A round waits until the moves of the one before have ended and every node can have reported since; whether somebody
-needs a marked node is looked at in every interval, as long as there may be one. `descheduler.dry_run`, and `dryRun` of
-the configuration, leave it at the plans. The jobs are carried out by the feature `migrations`.
+A round waits until the moves of the previous one have ended and every node can have reported since. While nodes may be
+tainted, every interval checks whether pending pods need them. With `descheduler.dry_run`, or `dryRun` in the
+configuration, moves are only planned. The feature `migrations` executes the jobs.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class DeschedulerConfig:
 
 
 class DeschedulerController(Feature):
-    """Feature `descheduler`."""
+    """The manager's feature `descheduler`: plans moves of pods and emptying of nodes."""
 
     name = "descheduler"
     by_clock = True
@@ -72,7 +72,7 @@ class DeschedulerController(Feature):
         results: Callable[[], MedianResults],
         registry: CollectorRegistry | None = None,
     ) -> None:
-        """No round yet; without a registry nothing is counted."""
+        """Create the controller without any round. Without a registry it exports no metrics."""
         self._client, self._mirrors = client, mirrors
         self._arguments, self._emptying_arguments = config.low_node_load, config.high_node_load
         self._settings, self._load_aware, self._manager = config.settings, config.load_aware, config.manager
@@ -88,7 +88,7 @@ class DeschedulerController(Feature):
         self._metrics = DeschedulerMetrics(registry) if registry else None
 
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - rounds go by time
-        """Jobs and marks of the next round when it is due, and nothing before but what there is to tell."""
+        """Return jobs and taints if the next round is due; otherwise only the notes since the last call."""
         notes, self._notes = self._notes, ()
         jobs = tuple(self._mirrors["migration-jobs"].snapshot().values())
         under_way = JobsUnderWay.of(jobs, now_seconds)
@@ -120,18 +120,18 @@ class DeschedulerController(Feature):
         return ControllerDecision((*intents, *publication), notes)
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
-        """Keep the outcomes of marks for the next round's notes; outcomes of jobs appear in the mirror."""
+        """Keep the outcomes of taints for the next notes; outcomes of jobs appear in the mirror."""
         self._notes = tuple(marks_notes(outcomes))
         if self._metrics:
             for note in self._notes:
                 self._metrics.mark_changed(away=note.reason == EVENTS["remove"])
 
     def decide_at_shutdown(self, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - marks do not depend on time
-        """Return what to write when the manager ends: every mark is removed, because no manager would do so later."""
+        """Return the writes that remove every emptying taint, because after the manager's end nobody would."""
         return ControllerDecision(tuple(self._taints.withdrawn(LEAVING)))
 
     def _writes(self, reading: RebalanceReading, jobs: Sequence[MigrationJob], *, is_settled: bool) -> RoundWrites:
-        """Plans of the plugins that are asked for, and what of them is written."""
+        """Run the enabled plugins, and return which parts of their plans are written."""
         settings, inputs = self._settings, reading.inputs
         relieves, empties = (plugin in settings.plugins for plugin in (PLUGIN, EMPTYING_PLUGIN))
         self._has_marks = any(load.mark is not None for load in inputs.loads)
@@ -160,7 +160,7 @@ class DeschedulerController(Feature):
 
 
 def outlooks_of(results: Callable[[], MedianResults]) -> dict[WorkloadRef, WorkloadOutlook]:
-    """Forecasts of workloads of the pipeline's last run; none where no run has ended well yet."""
+    """Return the pipeline's latest forecasts of workloads; {} if no run has succeeded yet."""
     try:
         medians = results().workload_medians
     except CotenantError:
@@ -176,13 +176,13 @@ def outlooks_of(results: Callable[[], MedianResults]) -> dict[WorkloadRef, Workl
     }
 
 
-LEAVING: Final = "The manager stops: nothing would remove the mark when the node is needed."
+LEAVING: Final = "The manager stops, so nothing would remove the taint when pods need the node."
 EVENTS: Final = {"add": "EmptyingBegun", "remove": "EmptyingEnded"}
 """Last operation of a mark's patch -> reason of its Event."""
 
 
 def mark_patches(taints: NodeTaints, marks: Iterable[NodeMark]) -> Iterator[Patch]:
-    """Yield patches that set and remove these marks; none for a node that is gone, or is as it should be."""
+    """Yield the patches that add and remove these taints; nodes that are gone or need no change have none."""
     for mark in marks:
         if mark.change is MarkChange.STAYS:
             continue
@@ -196,7 +196,7 @@ def mark_patches(taints: NodeTaints, marks: Iterable[NodeMark]) -> Iterator[Patc
 
 
 def marks_notes(outcomes: Sequence[Outcome]) -> Iterator[ObjectNote]:
-    """An Event for each mark that the server set or took away."""
+    """Yield an Event for each taint that the API server added or removed."""
     for outcome in outcomes:
         intent = outcome.intent
         if outcome.ok and isinstance(intent, Patch) and intent.address.resource == "nodes":

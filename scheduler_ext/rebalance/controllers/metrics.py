@@ -1,4 +1,4 @@
-"""Metrics of the descheduler: jobs and their outcomes, evictions, and decisions of the last round."""
+"""Metrics of the descheduler: jobs and their outcomes, evictions, and the latest round's decisions."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ OUTCOMES = (
 
 
 class MigrationMetrics:
-    """Jobs by phase, their ends, evictions."""
+    """Metrics of PodMigrationJobs: their phases, their outcomes, and evictions."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         """Register on the process's registry."""
         word = "cotenant_migration"
         gauge, counter = partial(Gauge, registry=registry), partial(Counter, registry=registry)
         self._jobs = gauge(f"{word}_jobs", "PodMigrationJobs by phase.", ["phase"])
-        self._ended = counter(f"{word}s_total", "PodMigrationJobs by how they ended.", ["outcome"])
+        self._ended = counter(f"{word}s_total", "PodMigrationJobs that have ended, by outcome.", ["outcome"])
         self._evictions = counter(
             f"{word}_evictions_total", "Requested evictions, by the API server's answer.", ["answer"]
         )
@@ -43,7 +43,7 @@ class MigrationMetrics:
             self._evictions.labels(answer)
 
     def show(self, jobs: Sequence[MigrationJob], ended: Sequence[tuple[MigrationJob, JobStatus]]) -> None:
-        """Set the metrics to the last decision."""
+        """Set the metrics to the latest decision."""
         phases = Count(job.status.phase for job in jobs)
         for phase in JobPhase:
             self._jobs.labels(phase.value).set(phases[phase])
@@ -51,40 +51,38 @@ class MigrationMetrics:
             self._ended.labels(SUCCEEDED if status.phase is JobPhase.SUCCEEDED else status.reason).inc()
 
     def evicted(self, accepted: bool) -> None:
-        """Count the API server's answer to an eviction."""
+        """Count an eviction as accepted or refused by the API server."""
         self._evictions.labels("accepted" if accepted else "refused").inc()
 
 
 class DeschedulerMetrics:
-    """The gauges and counters of the descheduler's last round."""
+    """Metrics of the descheduler's latest round."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         """Register on the process's registry."""
         word = "cotenant_descheduler"
         gauge, counter = partial(Gauge, registry=registry), partial(Counter, registry=registry)
-        self._nodes = gauge(f"{word}_nodes", "Nodes of the last round by load.", ["load"])
-        self._marked = gauge(f"{word}_marked_nodes", "Nodes with HighNodeLoad's mark in the last round.")
-        self._leaving = gauge(f"{word}_emptying_pods", "Pods that still have to leave marked nodes, in the last round.")
-        self._marks = counter(f"{word}_marks_total", "Marks of nodes that were set and removed.", ["change"])
+        self._nodes = gauge(f"{word}_nodes", "Nodes in the last round, by load class.", ["load"])
+        self._marked = gauge(f"{word}_marked_nodes", "Nodes with the emptying taint in the last round.")
+        self._leaving = gauge(f"{word}_emptying_pods", "Pods that still had to leave tainted nodes in the last round.")
+        self._marks = counter(f"{word}_marks_total", "Emptying taints that were added and removed.", ["change"])
         for change in ("set", "taken"):
             self._marks.labels(change)
-        self._moves = gauge(f"{word}_moves", "Moves that the last round decided.")
-        self._refusals = gauge(
-            f"{word}_refusals", "Pods that the last round left where they are, by reason.", ["reason"]
-        )
+        self._moves = gauge(f"{word}_moves", "Moves that the last round planned.")
+        self._refusals = gauge(f"{word}_refusals", "Pods that the last round did not move, by reason.", ["reason"])
 
     def show_marks(self, plan: RebalancePlan) -> None:
-        """Set the gauges of nodes that are emptied and of their pods; marks that would be set do not count yet."""
+        """Set the gauges of nodes that are being emptied and of their pods; planned taints do not count yet."""
         marks = [mark for mark in plan.marks if mark.change is not MarkChange.SET]
         self._marked.set(len(marks))
         self._leaving.set(sum(mark.pods for mark in marks))
 
     def mark_changed(self, *, away: bool) -> None:
-        """Count a change of a node's mark that the API server has accepted; away: the mark was removed."""
+        """Count an emptying taint that the API server has added, or removed if `away`."""
         self._marks.labels("taken" if away else "set").inc()
 
     def show(self, plan: RebalancePlan) -> None:
-        """Set the metrics to the last round."""
+        """Set the metrics to the latest round."""
         loads = Count(node.load for node in plan.nodes)
         for load in NodeClass:
             self._nodes.labels(load.value).set(loads[load])

@@ -1,7 +1,7 @@
-"""EDGE: the controller of PodMigrationJobs as the loop runs it: mirrors in, `rebalance.migration.decide` out.
+"""EDGE: the controller of PodMigrationJobs: reads mirrors and calls `rebalance.migration.decide`.
 
-It carries out every job, whoever made it. What it remembers itself (the rate of evictions, which of them a budget
-refused a moment ago) may be lost: the objects say how far each move is.
+It executes every job, whoever created it. Its own memory (the rate of evictions, which of them were just refused) may
+be lost: the objects hold the progress of each move.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SHORTEST_SECONDS: Final = 0.05
 
 
 class MigrationController(Feature):
-    """Feature `migrations`."""
+    """The manager's feature `migrations`: executes PodMigrationJobs."""
 
     name = "migrations"
     by_server_time = True
@@ -51,7 +51,7 @@ class MigrationController(Feature):
         arguments: MigrationArgs,
         registry: CollectorRegistry | None = None,
     ) -> None:
-        """Create the controller without any data; without a registry no metric is counted."""
+        """Create the controller without any data. Without a registry it exports no metrics."""
         self.interval_seconds = LONGEST_SECONDS
         self._mirrors, self._settings, self._arguments = mirrors, settings, arguments
         self._rate = EvictionRate(arguments.evictions_per_second, arguments.evict_burst, float(arguments.evict_burst))
@@ -86,7 +86,7 @@ class MigrationController(Feature):
         return ControllerDecision(tuple(intents), tuple(notes))
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
-        """Count evictions against their rate, and remember which were refused."""
+        """Count evictions against the rate limit, and remember which were refused."""
         self._told |= {o.intent.address.name: o.intent.why for o in outcomes if o.ok and isinstance(o.intent, Apply)}
         evictions = [outcome for outcome in outcomes if outcome.intent.address.resource == "pods"]
         self._rate = self._rate.less(len(evictions))
@@ -123,10 +123,10 @@ class MigrationController(Feature):
 
 
 def refusal_of(error: Exception | None, now_seconds: float) -> EvictionRefusal | None:
-    """Return the meaning of an eviction's answer for its job; None if it was done, or not sent at all.
+    """Return what an eviction's error means for its job; None if the eviction succeeded or was not sent.
 
-    A budget (429), a conflict, a failing or silent server: tried again after a pause. Two budgets over the pod, a
-    missing right, a rule of the cluster: final. That the pod is gone (404) the mirror of pods will show.
+    It is retried after a pause if a budget (429), a conflict or a server error refused it; two budgets over the pod, a
+    missing right or a cluster rule are final. That the pod is gone (404) will appear in the mirror of pods.
     """
     if error is None or isinstance(error, NotLeader):
         return None

@@ -1,1 +1,1 @@
-"""Emptying: which under-used nodes are emptied for an autoscaler (Koordinator's HighNodeLoad). Pure."""
+"""Emptying under-used nodes, so that an autoscaler can remove them (the plugin HighNodeLoad). Pure."""

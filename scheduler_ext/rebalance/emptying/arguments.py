@@ -1,8 +1,8 @@
-"""Arguments of HighNodeLoad, and of upstream's HighNodeUtilization where they fit. Pure.
+"""Arguments of HighNodeLoad, and those of upstream's HighNodeUtilization that apply. Pure.
 
-HighNodeLoad is ours and written as Koordinator writes its plugins: an entry of `pluginConfig` in a
+HighNodeLoad is cotenant's plugin, configured like Koordinator's plugins: an entry of `pluginConfig` in a
 DeschedulerConfiguration, or HighNodeLoadArgs alone. HighNodeUtilization (kubernetes-sigs/descheduler) is read from a
-DeschedulerPolicy; its thresholds are of requests, ours are of usage, which a warning says.
+DeschedulerPolicy; its thresholds apply to requests, but here to usage, which a warning says.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ DEFAULT_HIGH: Final = ResourcePercents(65, 80)
 
 
 class HighNodeLoadArgs(msgspec.Struct, frozen=True, rename="camel"):
-    """Arguments of the plugin HighNodeLoad. Thresholds in percent of capacity; a resource not named counts 100 %."""
+    """Arguments of the plugin HighNodeLoad. Thresholds are percent of capacity; one that is not set is 100 %."""
 
     api_version: str = ""
     kind: Literal["", "HighNodeLoadArgs"] = ""
@@ -56,7 +56,7 @@ class HighNodeLoadArgs(msgspec.Struct, frozen=True, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class EmptyingArgs(RoundArgs):
-    """Arguments of rounds of HighNodeLoad."""
+    """Arguments of rounds of HighNodeLoad, which empties under-used nodes."""
 
     high_node_load: HighNodeLoadArgs
 
@@ -77,7 +77,7 @@ class _UpstreamArgs(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def emptying_configured(document: Mapping[str, Any]) -> EmptyingArgs:
-    """Arguments of a configuration in the settings; the defaults for one that has LowNodeLoad alone."""
+    """Parse a configuration in the settings; the defaults if it has only LowNodeLoad."""
     if not document or document.get("kind") == "LowNodeLoadArgs" or not {"kind", "profiles"} & document.keys():
         return DEFAULT_EMPTYING
     return emptying_arguments_of(
@@ -86,7 +86,7 @@ def emptying_configured(document: Mapping[str, Any]) -> EmptyingArgs:
 
 
 def emptying_arguments_of(document: Any) -> EmptyingArgs:
-    """Arguments of a parsed YAML or JSON document. UsageError names every value that cannot be used."""
+    """Parse a configuration from decoded YAML or JSON; raise a UsageError that names every invalid value."""
     plugins = plugin_configs(document, "HighNodeLoadArgs", (*EMPTYING_PLUGINS, CONTROLLER))
     path, load = plugins.get(EMPTYING_PLUGIN, ("", None))
     if load is None:
@@ -102,7 +102,7 @@ def emptying_arguments_of(document: Any) -> EmptyingArgs:
 
 
 def _of_upstream(document: Any, plugins: dict[str, tuple[str, Any]]) -> EmptyingArgs:
-    """HighNodeUtilization's thresholds as low thresholds of usage; the high ones are ours."""
+    """Return arguments with HighNodeUtilization's thresholds as low thresholds of usage, and our high thresholds."""
     if UPSTREAM_PLUGIN not in plugins:
         raise UsageError(
             "the configuration has no arguments of the plugin HighNodeLoad",
@@ -115,7 +115,7 @@ def _of_upstream(document: Any, plugins: dict[str, tuple[str, Any]]) -> Emptying
     refuse(low_above_high_problems(f"{path}.thresholds", low, DEFAULT_HIGH))
     warnings.append(f"{path}.thresholds apply to requests upstream; here they are compared with usage and its forecast")
     if upstream.thresholds.pods is not None:
-        warnings.append(f"{path}.thresholds.pods is not looked at")
+        warnings.append(f"{path}.thresholds.pods has no effect")
     arguments = HighNodeLoadArgs(
         number_of_nodes=upstream.number_of_nodes, evictable_namespaces=upstream.evictable_namespaces, low_thresholds=low
     )

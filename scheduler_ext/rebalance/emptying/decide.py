@@ -1,11 +1,11 @@
-"""One round of HighNodeLoad: which under-used nodes are emptied, so that an autoscaler can take them. Pure.
+"""One round of HighNodeLoad: which under-used nodes are emptied, so that an autoscaler can remove them. Pure.
 
-    needed? -> under-used nodes, cheapest first -> all pods of a node find a place, or none is touched -> marks, moves
+    needed? -> under-used nodes, cheapest first -> all pods of a node find a target, or none is moved -> taints, moves
 
-A node is begun only when every pod that has to leave may leave and fits on the others: by requests, and by load now and
-in every half hour of the next day, and when what stays covers the whole cluster's load. Such a node gets the mark
-EMPTYING_TAINT. Marks are the only memory: a later round goes on with the nodes that bear one, and takes all of them
-away as soon as pods wait for capacity or the load rises.
+Emptying a node starts only if every pod that has to leave may leave and fits on other nodes (by requests, and by load
+now and in every half hour of the next day), and if the remaining nodes can carry the whole cluster's load. The node
+then gets the taint EMPTYING_TAINT. Taints are the only state: a later round continues with tainted nodes, and removes
+all of the taints as soon as pods wait for capacity or the load rises.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ the node time above thresholds that 0.05 leaves, for one emptied node in thirtee
 
 @dataclass(frozen=True, slots=True)
 class _Placement:
-    """A pod with its place among the receivers and what it is expected to use, (DAY_STEPS + 1, 2)."""
+    """A pod with its receiver's index and its expected usage, (DAY_STEPS + 1, 2)."""
 
     pod: RebalancePod
     place: int
@@ -78,10 +78,10 @@ class _Placement:
 
 @dataclass(slots=True)
 class _EmptyingRound(RoundState):
-    """The state of a round. high, low: (nodes, 2). open: nodes that are neither begun nor marked.
+    """The state of a round. `high` and `low` are (nodes, 2); `open` nodes are neither chosen for emptying nor tainted.
 
-    foreseen: nodes with a forecast of their own. lone_limits: of a pod that leaves on its own. arrived: rows to which a
-    pod goes in this round, and which therefore are not begun in it.
+    `foreseen` nodes have a forecast of their own. `lone_limits` are those of a pod that is moved alone. `arrived` are
+    rows that receive a pod in this round, so that their emptying does not start in it.
     """
 
     arguments: EmptyingArgs
@@ -97,7 +97,7 @@ class _EmptyingRound(RoundState):
 
 
 def decide_emptying(inputs: RebalanceInputs, arguments: EmptyingArgs, *, with_forecast: bool) -> RebalancePlan:
-    """The plan of one round: its marks, and those moves that the limits of a round permit."""
+    """Plan a round: taints to add, keep or remove, and the moves that the limits of a round permit."""
     work = _begin(inputs, arguments, with_forecast=with_forecast)
     before = (work.table.usage.copy(), work.table.peak.copy())
     marked = [row for row, load in enumerate(inputs.loads) if load.mark is not None]
@@ -155,9 +155,9 @@ def _begin(inputs: RebalanceInputs, arguments: EmptyingArgs, *, with_forecast: b
 
 
 def _stop(work: _EmptyingRound) -> Reason:
-    """Why no node is begun, the reasons first that also take marks away; OK when nothing stands against it.
+    """Return why emptying starts at no node, or OK; reasons that also remove taints come first.
 
-    While a node is above its threshold, one under-used node is left for what leaves it.
+    While a node is above its threshold, one under-used node is kept for the pods that leave it.
     """
     table, rows = work.table, np.flatnonzero(work.open)
     over = (table.usage[rows] > work.high[rows]).any(axis=1)
@@ -186,9 +186,9 @@ def _stop(work: _EmptyingRound) -> Reason:
 
 
 def _is_peak_covered(work: _EmptyingRound, staying: Flags) -> bool:
-    """Return whether nodes that stay can carry the expected use of all nodes, at every half hour of the next day.
+    """Return whether the `staying` nodes can carry the expected load of all nodes in each half hour of the next day.
 
-    Only the present use counts where the round has no forecast.
+    Without forecasts only the present load counts.
     """
     headroom = work.high[staying].sum(axis=0)
     chosen = work.chosen
@@ -200,14 +200,14 @@ def _is_peak_covered(work: _EmptyingRound, staying: Flags) -> bool:
 
 
 def _under_used(work: _EmptyingRound) -> Flags:
-    """Open nodes that stay at or below their low threshold, now and at their peak, (nodes,)."""
+    """Return the open nodes that stay at or below their low threshold, now and at their peak, (nodes,)."""
     most = np.fmax(work.table.usage, work.table.peak) if work.with_forecast else work.table.usage
     under: Flags = work.open & (most <= work.low).all(axis=1)
     return under
 
 
 def _begin_nodes(work: _EmptyingRound) -> Reason:
-    """Begin nodes, cheapest first, while fewer than maxEmptyingNodes are on the way; OK when one was begun."""
+    """Start to empty nodes, cheapest first, at most maxEmptyingNodes at a time; return OK if one was started."""
     under_way = sum(mark.change is not MarkChange.TAKEN and mark.pods > 0 for mark in work.marks)
     most, begun_nodes, reason = work.arguments.high_node_load.max_emptying_nodes - under_way, 0, Reason.NODES_BUSY
     rows = np.flatnonzero(_under_used(work)).tolist()
@@ -235,7 +235,7 @@ def _mark(work: _EmptyingRound, row: int, change: MarkChange, reason: Reason) ->
 
 
 def _must_leave(work: _EmptyingRound, row: int) -> list[RebalancePod]:
-    """Pods that do not go with the node, largest requests first."""
+    """Return the pods that must be moved before the node can be removed, largest requests first."""
     capacity = work.table.capacity[row]
 
     def share(pod: RebalancePod) -> float:
@@ -246,12 +246,12 @@ def _must_leave(work: _EmptyingRound, row: int) -> list[RebalancePod]:
 
 
 def _cost(work: _EmptyingRound, pods: Sequence[RebalancePod], row: int) -> float:
-    """Return the cost of moving these pods of a node, node-seconds."""
+    """Return the cost in node-seconds of moving these pods off a node."""
     return sum(price(pod, shares_of(work, pod, row), 0.0, 0.0, work.inputs.now_seconds).cost for pod in pods)
 
 
 def _try_node(work: _EmptyingRound, row: int) -> MoveRefusal | None:
-    """Find a place for every pod of a node and plan the moves; or the first that stands against it, and no change."""
+    """Plan the moves of all pods of a node; or return the first refusal, and change nothing."""
     name, was_open = work.table.names[row], bool(work.open[row])
     work.open[row] = False
     placements: list[_Placement] = []
@@ -276,18 +276,15 @@ def _try_node(work: _EmptyingRound, row: int) -> MoveRefusal | None:
 
 
 def _horizon(work: _EmptyingRound) -> float:
-    """Return the time for which a free node is counted on, seconds: as far as forecasts do not need the node.
-
-    A day with a forecast, else half an hour.
-    """
+    """Return for how many seconds an emptied node should stay unused: a day with forecasts, else half an hour."""
     return float(DAY_SECONDS if work.with_forecast else HALF_HOUR)
 
 
 def _placement(work: _EmptyingRound, pod: RebalancePod, row: int, pods: int) -> _Placement | Reason:
-    """Return the placement of a pod of the row on the fullest node that takes it, or the reason why it stays.
+    """Return the placement of a pod on the fullest node that can take it, or the reason why it stays.
 
-    The fullest has the least left unrequested of those that stay under their threshold all day. pods: how many must
-    leave the row's node; each is charged its part of the time for which a free node counts.
+    The fullest node has the least unrequested capacity of those that stay below their threshold all day. `pods` must
+    leave the node together; each is credited with its part of the time that the emptied node gains.
     """
     usage = movable_usage(work, work.lone_limits, pod, row)
     if isinstance(usage, Reason):
@@ -317,7 +314,7 @@ _AXES: Final = ((0, "cpu"), (1, "memory"))
 
 
 def _put(work: _EmptyingRound, placement: _Placement, times: int) -> None:
-    """Load the receiver with the pod; times -1 takes it off again."""
+    """Add the pod's load to its receiver; `times` -1 removes it again."""
     row = int(work.receivers.rows[placement.place])
     work.receivers.take(placement.place, placement.pod, times)
     work.table.usage[row] += times * placement.path[0]
@@ -325,7 +322,7 @@ def _put(work: _EmptyingRound, placement: _Placement, times: int) -> None:
 
 
 def _plan(work: _EmptyingRound, row: int, placements: Sequence[_Placement]) -> None:
-    """Plan the moves of a node's pods that the limits of a round permit; the others are refused until a later round."""
+    """Plan the moves of a node's pods that the limits of a round permit; the others are left to a later round."""
     table, name = work.table, work.table.names[row]
     work.arrived |= {int(work.receivers.rows[placement.place]) for placement in placements}
     for placement in placements:
@@ -344,7 +341,7 @@ def _plan(work: _EmptyingRound, row: int, placements: Sequence[_Placement]) -> N
 
 
 def _emptied_nodes(work: _EmptyingRound, before: tuple[Floats, Floats]) -> Iterator[RebalancedNode]:
-    """Each node before and after; before: (usage, peak). After: when all pods of the nodes that are begun have left."""
+    """Yield each node before the round, given as (usage, peak), and after all pods have left the emptied nodes."""
     table, under = work.table, _under_used(work)
     peak = np.fmax.reduce(table.ahead, axis=0)
     expiration = work.arguments.high_node_load.node_metric_expiration_seconds

@@ -1,7 +1,7 @@
-"""Which waiting jobs may begin now: Koordinator's arbitrator. Pure.
+"""Decides which waiting jobs may begin now, as Koordinator's arbitrator does. Pure.
 
-Sorted by how many pods of their workload are under way (fewest first), by the order in which pods are moved, by age. A
-job that can never begin is refused and fails; one that a limit holds back waits and is looked at again.
+Jobs are sorted by how many pods of their workload are being moved (fewest first), by the order in which pods are moved,
+and by age. A job that can never begin fails; a job that a limit stops waits and is checked again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ HOUR_SECONDS = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Arbitration:
-    """The jobs by name: passed: may begin; refused: never may; waiting: the reason why it waits."""
+    """The result of an arbitration, by job name: may begin, can never begin and why, or has to wait and why."""
 
     passed: frozenset[str] = frozenset()
     refused: Mapping[str, Reason] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class Arbitration:
 
 
 def arbitrate(view: MigrationView, jobs: Sequence[MigrationJob]) -> Arbitration:
-    """Judge the waiting jobs whose pods are there; `jobs`: those of them that are not over their time."""
+    """Arbitrate the waiting jobs that are not past their deadline; those whose pod is missing are left out."""
     eligibility = Eligibility.of(LowNodeLoadArgs(), view.arguments, view.now_seconds, view.pause_seconds)
     candidates = [(job, pod) for job in jobs if (pod := view.pod_of(job)) is not None]
     if not candidates:
@@ -65,7 +65,7 @@ def arbitrate(view: MigrationView, jobs: Sequence[MigrationJob]) -> Arbitration:
 
 
 def evictions_since(view: MigrationView, seconds: float) -> Iterator[MigrationJob]:
-    """Jobs that evicted, or began to, within the last so many seconds."""
+    """Yield the jobs that evicted their pod, or started to, within the last `seconds`."""
     for job in view.jobs:
         at_seconds = job.status.evicted_seconds
         if at_seconds is not None and view.now_seconds - at_seconds < seconds:
@@ -73,13 +73,13 @@ def evictions_since(view: MigrationView, seconds: float) -> Iterator[MigrationJo
 
 
 def resting_workloads(view: MigrationView) -> frozenset[str]:
-    """Workloads of which no further pod may leave now, because the object limiter's number left a short time ago."""
+    """Return the workloads of which no further pod may be moved now, because the object limiter is reached."""
     lately = _lately(view)
     return frozenset(owner for owner in lately if _is_resting(view, owner, lately[owner]))
 
 
 def _lately(view: MigrationView) -> Counter[str]:
-    """Evictions of each workload within the object limiter's time; none where it is switched off by 0 s."""
+    """Count each workload's evictions within the object limiter's duration; empty if 0 s switches it off."""
     seconds = seconds_of(view.arguments.object_limiters.workload.duration, "objectLimiters")
     return Counter(job.status.source[0] for job in evictions_since(view, seconds)) if seconds > 0 else Counter()
 
@@ -92,7 +92,7 @@ def _is_resting(view: MigrationView, owner: str, lately: int) -> bool:
 
 @dataclass(slots=True)
 class _JobLimits:
-    """Limits with what is under way counted in; `refusal` asks, `count` records that a job begins."""
+    """The limits of moves, in which the moves under way already count."""
 
     view: MigrationView
     moves: MoveLimits
@@ -103,7 +103,7 @@ class _JobLimits:
 
     @classmethod
     def of(cls, view: MigrationView) -> _JobLimits:
-        """Counts of the jobs that run."""
+        """Return the limits with the running jobs counted."""
         inputs = RebalanceInputs((), view.budgets, view.now_seconds, view.replicas, view.unready)
         globally = view.arguments.max_migrating_globally
         moves = MoveLimits.of(view.arguments, inputs, len(view.jobs) + 1 if globally is None else globally)
@@ -117,13 +117,13 @@ class _JobLimits:
         return cls(view, moves, _lately(view), hour, uids, limited)
 
     def never(self, pod: RebalancePod, eligibility: Eligibility) -> Reason:
-        """Why the pod can never be moved as things are; OK when it can."""
+        """Return why the pod can never be moved in its present state, or OK."""
         reason = eligibility.refusal(pod)
         is_evictable = reason is not Reason.OK or not self.moves.is_under_two_budgets(pod)
         return reason if is_evictable else Reason.TWO_BUDGETS
 
     def refusal(self, pod: RebalancePod) -> Reason:
-        """Return the reason that keeps a move of the pod from beginning now; OK when it may begin."""
+        """Return why a move of the pod may not begin now, or OK."""
         if pod.facts.identity.uid in self.pods:
             return Reason.MOVE_UNDER_WAY
         if self.hour >= self.view.most_per_hour:

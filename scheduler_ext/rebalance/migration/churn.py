@@ -1,4 +1,4 @@
-"""How many pods are moved at most: in any hour, at once of one workload, and how fast they are evicted. Pure."""
+"""How many pods may be moved in any hour and of one workload at once, and how fast they are evicted. Pure."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ none."""
 
 @dataclass(frozen=True, slots=True)
 class Churn:
-    """The limit on the pods moved in any hour: a share of all pods, or `least` where that is more."""
+    """The limit on pods moved in any hour: a share (0..1) of all pods, but at least `least`."""
 
     share: float
     least: int
 
     @classmethod
     def of(cls, settings: DeschedulerSettings) -> Churn:
-        """Return the limit that the settings give."""
+        """Return the limit of the settings."""
         return cls(settings.churn_percent / 100, LEAST_CHURN)
 
     def most(self, pods: int) -> int:
-        """Return how many of `pods` pods are moved in an hour at most."""
+        """Return how many of `pods` pods may be moved in an hour."""
         return max(math.ceil(self.share * pods), self.least)
 
 
@@ -35,7 +35,7 @@ DEFAULT_CHURN: Final = Churn.of(DeschedulerSettings())
 
 @dataclass(frozen=True, slots=True)
 class EvictionRate:
-    """per_second: tokens that come back in a second; burst: the most there are; at_seconds: when they were counted."""
+    """A token bucket of evictions: it has `tokens` at `at_seconds`, gains `per_second`, and holds at most `burst`."""
 
     per_second: float
     burst: int
@@ -43,30 +43,30 @@ class EvictionRate:
     at_seconds: float = 0.0
 
     def at(self, now_seconds: float) -> EvictionRate:
-        """The bucket at a later moment; a clock that went back brings nothing."""
+        """Return the bucket at a later Unix time; a clock that went back adds no tokens."""
         passed = max(now_seconds - self.at_seconds, 0.0)
         return replace(self, tokens=min(self.burst, self.tokens + passed * self.per_second), at_seconds=now_seconds)
 
     def less(self, evictions: int) -> EvictionRate:
-        """Return the rate that is left after so many evictions."""
+        """Return the bucket after this number of evictions."""
         return replace(self, tokens=self.tokens - evictions)
 
     @property
     def permitted(self) -> int:
-        """Whole evictions that may be sent now."""
+        """How many evictions may be sent now."""
         return max(int(self.tokens), 0)
 
     @property
     def wait_seconds(self) -> float:
-        """Until the next one is permitted; 0 when one is."""
+        """Seconds until the next eviction may be sent; 0 if one may be sent now."""
         return max(1.0 - self.tokens, 0.0) / self.per_second
 
 
 def limit_of(limit: int | str | None, replicas: int) -> int | None:
-    """Pods of a workload that may be away at once; None for a limit that cannot be read.
+    """Return how many pods of a workload may be unavailable at once; None if the limit is invalid.
 
-    Unset: 10 % above 10 replicas, 2 from 4 to 10, else 1. A percentage that truncates to 0 becomes 1; never more than
-    the replicas. Source: Koordinator's MigrationController (`GetMaxMigrating`).
+    Without a limit: 10 % above 10 replicas, 2 from 4 to 10, else 1. A percentage that truncates to 0 becomes 1; the
+    result is never more than the replicas. Source: Koordinator's MigrationController (`GetMaxMigrating`).
     """
     if limit is None:
         number = replicas // 10 if replicas > 10 else 2 if replicas >= 4 else 1

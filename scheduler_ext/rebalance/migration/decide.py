@@ -1,4 +1,4 @@
-"""What is written for all PodMigrationJobs: arbitration, the next step of each, capacity given back, old jobs. Pure."""
+"""Computes the writes of all PodMigrationJobs: arbitration, next steps, released capacity, deleted old jobs. Pure."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ LONGEST_SECONDS = 5.0  # between two looks when nothing happens: times run out b
 
 @dataclass(frozen=True, slots=True)
 class MigrationWrites:
-    """The writes of a round, evictions last.
+    """The writes of one run of the controller, evictions last.
 
-    ended: (job, its last status) of jobs that end now; evictions_due: number of evictions that the rate does not
-    permit yet.
+    `ended` has (job, last status) of jobs that end now; `evictions_due` is the number of evictions that the rate limit
+    does not permit yet.
     """
 
     intents: tuple[Intent, ...] = ()
@@ -41,7 +41,7 @@ class MigrationWrites:
 
 
 def decide(view: MigrationView, keep_ended_seconds: float) -> MigrationWrites:
-    """One round. keep_ended_seconds: how long jobs of ours are kept that have ended; people delete their own."""
+    """Return the writes now; jobs that cotenant created are deleted `keep_ended_seconds` after their end."""
     waiting = [job for job in view.jobs if job.waits]
     late = {j.name for j in waiting if view.now_seconds >= j.deadline_seconds(view.default_ttl_seconds)}
     verdict = arbitrate(view, [job for job in waiting if job.name not in late])
@@ -77,7 +77,7 @@ def _apply_arbitration(view: MigrationView, job: MigrationJob, verdict: Arbitrat
     if refused is not None:
         return fail_job(view, job, JobReason.FORBIDDEN, f"{refused}: {SENTENCES[refused]}")
     if view.mode_of(job) is JobMode.RESERVATION_FIRST and not any(pod.facts.requests.values()):
-        text = "the pod requests nothing, so that no capacity can be reserved for it; EvictDirectly moves it without"
+        text = "the pod requests nothing, so no capacity can be reserved for it; mode EvictDirectly needs none"
         return fail_job(view, job, JobReason.FAILED_CREATE_RESERVATION, text)
     if job.name not in verdict.passed:
         reason = verdict.waiting.get(job.name, Reason.MOVE_LIMIT)

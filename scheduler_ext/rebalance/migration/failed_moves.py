@@ -1,9 +1,9 @@
-"""Pods whose moves failed: for how long each is left alone, so that others of its node are moved in its place. Pure.
+"""Pods whose moves failed, and how long each is not moved, so that other pods of its node are moved instead. Pure.
 
-A pod rests FIRST_REST_SECONDS after its first failed move, twice as long after each further one. Where a pod was
-evicted and its successor did not take the capacity, the workload rests, because the successor is another pod: its
-volume or a rule keeps it where it was, and each further move would be a restart for nothing. What failed is read from
-the jobs, whoever made them, as long as they are kept; without jobs nothing is remembered.
+A pod pauses FIRST_REST_SECONDS after its first failed move, and twice as long after each further one. If a pod was
+evicted and its successor did not take the capacity, the whole workload pauses, because the successor is another pod: a
+volume or a rule keeps it on its node, so that each further move would be a useless restart. Failures are read from the
+jobs of all creators while they exist; nothing else is remembered.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ IN_VAIN_SECONDS: Final = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class FailedMove:
-    """The last failed move of a pod (NAMESPACE/NAME) or workload: how many failed, its rest's Unix time, and why."""
+    """The failed moves of a pod (NAMESPACE/NAME) or workload: their number, the last error, the end of the pause."""
 
     pod: str
     times: int
@@ -35,7 +35,7 @@ class FailedMove:
 def resting_pods(
     jobs: Iterable[MigrationJob], now_seconds: float, default_ttl_seconds: float
 ) -> Mapping[str, FailedMove]:
-    """Pods by uid, and workloads by NAMESPACE/KIND/NAME, that are not moved now because moves of them failed."""
+    """Return the pods, by UID, and workloads, by NAMESPACE/KIND/NAME, that pause now because of failed moves."""
     failed: dict[str, list[tuple[float, MigrationJob]]] = defaultdict(list)
     for job in jobs:
         if job.status.phase is not JobPhase.FAILED:
@@ -57,14 +57,14 @@ def resting_pods(
 
 
 def failed_seconds(job: MigrationJob, default_ttl_seconds: float) -> float:
-    """Return when a failed job ended, Unix time: at its deadline, or else with the last of its conditions."""
+    """Return the Unix time at which a job failed: its deadline, or the time of its last condition."""
     if job.status.reason == JobReason.TIMEOUT:
         return job.deadline_seconds(default_ttl_seconds)
     return max(job.created_seconds, job.status.changed_seconds)
 
 
 def sentences(failed: Iterable[FailedMove], now_seconds: float) -> Sequence[str]:
-    """A sentence for each: why its last move failed, and when it is tried again; the next ones first."""
+    """Return a sentence for each: why the last move failed, and when the next attempt is; the soonest first."""
     return [
         f"{move.pod} stays: its last move failed ({move.why}); it is tried again "
         f"{in_time(move.until_seconds - now_seconds)}"
@@ -73,6 +73,6 @@ def sentences(failed: Iterable[FailedMove], now_seconds: float) -> Sequence[str]
 
 
 def free_name(name: str, taken: Collection[str]) -> str:
-    """`name`, or the first of name-2, name-3 ... that no job has: the next try of the same pod."""
+    """Return `name`, or the first unused of name-2, name-3 ..., for a further attempt with the same pod."""
     names = (name if number == 1 else f"{name}-{number}" for number in range(1, len(taken) + 2))
     return next(name for name in names if name not in taken)

@@ -1,6 +1,6 @@
-"""Koordinator's PodMigrationJob (scheduling.koordinator.sh/v1alpha1): parsed, and its status written. Pure.
+"""Koordinator's PodMigrationJob (scheduling.koordinator.sh/v1alpha1): parses it and writes its status. Pure.
 
-Source of the meaning: koordinator-sh/koordinator `apis/scheduling/v1alpha1/pod_migration_job_types.go`.
+Semantics: koordinator-sh/koordinator `apis/scheduling/v1alpha1/pod_migration_job_types.go`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ON: Final = " on "
 
 
 class JobPhase(StrEnum):
-    """The phase of a job."""
+    """The phase of a PodMigrationJob."""
 
     PENDING = "Pending"
     RUNNING = "Running"
@@ -47,12 +47,12 @@ class JobPhase(StrEnum):
 
     @property
     def ended(self) -> bool:
-        """True if nothing more is done for the job."""
+        """True if the job has ended, with or without success."""
         return self in (JobPhase.SUCCEEDED, JobPhase.FAILED, JobPhase.ABORTED)
 
 
 class JobMode(StrEnum):
-    """The mode of a job: whether capacity is reserved before the pod is evicted."""
+    """Whether a job reserves capacity on another node before it evicts the pod."""
 
     RESERVATION_FIRST = "ReservationFirst"
     EVICT_DIRECTLY = "EvictDirectly"
@@ -77,7 +77,7 @@ class JobReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """The last status of a job. step: `status.status`; node: the pod's target; successor: the pod that replaces it."""
+    """The status of a job: `step` is `status.status`, `node` the pod's target, `successor` the pod that replaces it."""
 
     phase: JobPhase = JobPhase.PENDING
     step: str = ""
@@ -88,7 +88,7 @@ class JobStatus:
     conditions: tuple[Condition, ...] = ()
 
     def condition(self, type_: str) -> Condition | None:
-        """The condition of a type."""
+        """Return the condition of a type, or None."""
         return next((condition for condition in self.conditions if condition.type == type_), None)
 
     def holds(self, type_: str) -> bool:
@@ -98,19 +98,19 @@ class JobStatus:
 
     @property
     def changed_seconds(self) -> float:
-        """Unix time of the job's last step; 0 without conditions."""
+        """Unix time of the latest condition; 0 without conditions."""
         return max((moment_of(condition.since, "condition") or 0.0 for condition in self.conditions), default=0.0)
 
     @property
     def source(self) -> tuple[str, str]:
-        """(NAMESPACE/KIND/NAME of the pod's controller, node) as they were at arbitration; "" where unknown."""
+        """(NAMESPACE/KIND/NAME of the pod's controller, node) at the time of arbitration; "" if unknown."""
         arbitrated = self.condition(ARBITRATED)
         workload, _, node = arbitrated.message.rpartition(_ON) if arbitrated is not None else ("", "", "")
         return workload, node
 
     @property
     def evicted_seconds(self) -> float | None:
-        """Unix time from which the pod was evicted; None: not yet, or never, because the eviction was refused."""
+        """Unix time at which the eviction began; None if it has not, or was refused."""
         evicted = self.condition(EVICTION)
         if evicted is None or (
             self.phase.ended and evicted.status != "True" and evicted.reason == JobReason.FAILED_EVICT
@@ -121,11 +121,11 @@ class JobStatus:
 
 @dataclass(frozen=True, slots=True)
 class MigrationJob:
-    """One job. ttl_seconds: None where it says none, 0 for ever. mode: None where it says none.
+    """A PodMigrationJob. `ttl_seconds` and `mode` are None if the job does not set them; a ttl of 0 is forever.
 
-    target: name of the node that the pod must move to, "" for any. decided_source: the node that it was on when the
-    move was decided, "" where nobody says. reservation_ref: name of a Reservation that somebody made for it.
-    reservation_template: what its own Reservation should have besides.
+    `target` is the node that the pod must move to, "" for any; `decided_source` the pod's node when the move was
+    decided, "" if unknown. `reservation_ref` is the name of a Reservation that somebody created for the job;
+    `reservation_template` has additional fields of the job's own Reservation.
     """
 
     name: str
@@ -147,7 +147,7 @@ class MigrationJob:
 
     @classmethod
     def parse(cls, body: Json) -> MigrationJob:
-        """Return the job of the object as JSON; UsageError names the job and the field."""
+        """Parse a job from JSON; raise a UsageError that names the job and the field."""
         meta, spec = body.get("metadata") or {}, body.get("spec") or {}
         name = str(meta.get("name") or "")
         what = f"podmigrationjob {name}"
@@ -187,16 +187,16 @@ class MigrationJob:
 
     @property
     def source_node(self) -> str:
-        """The node that its pod leaves; "" if not known yet."""
+        """The node that the pod leaves; "" if not known yet."""
         return self.status.source[1] or self.decided_source
 
     @property
     def pod_key(self) -> tuple[str, str]:
-        """(namespace, name) of its pod."""
+        """(namespace, name) of the job's pod."""
         return self.pod.namespace, self.pod.name
 
     def deadline_seconds(self, default_ttl_seconds: float) -> float:
-        """Unix time at which it is given up; infinity for ever."""
+        """Return the Unix time at which the job times out; infinity if it never does."""
         ttl = default_ttl_seconds if self.ttl_seconds is None else self.ttl_seconds
         return self.created_seconds + ttl if ttl else float("inf")
 
@@ -204,7 +204,7 @@ class MigrationJob:
 def status_with_changes(
     job: MigrationJob, now_seconds: float, conditions: Sequence[Condition] = (), **changes: Any
 ) -> JobStatus:
-    """The job's status with further conditions and other values."""
+    """Return the job's status with further conditions and changed fields."""
     return replace(job.status, conditions=merge_conditions(job.status.conditions, conditions, now_seconds), **changes)
 
 
@@ -219,7 +219,7 @@ def address_of(name: str) -> Address:
 
 
 def status_intent(job: MigrationJob, status: JobStatus) -> Apply | None:
-    """Write the status when it says something new."""
+    """Return the write of the status, or None if it has not changed."""
     if status == job.status:
         return None
     address = address_of(job.name)

@@ -1,7 +1,7 @@
-"""PodMigrationJobs of a plan: which of its moves are begun, and as what objects. Pure.
+"""Turns planned moves into PodMigrationJobs, and limits the next round by the moves under way. Pure.
 
-A round follows the one before only when the moves of that have ended and the nodes' reports can show it: a plan made
-on older reports would move the same load twice.
+A round starts only after the previous round's moves have ended and NodeMetrics can show their effect: a plan from older
+metrics would move the same load twice.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PluginArgs = TypeVar("PluginArgs", bound=RoundArgs)
 
 @dataclass(frozen=True, slots=True)
 class JobMove:
-    """A move that becomes a job: NAMESPACE/NAME and uid of the pod, names of the nodes, and why."""
+    """A move that becomes a job: NAMESPACE/NAME and UID of the pod, the names of both nodes, and why."""
 
     pod: str
     uid: str
@@ -52,10 +52,10 @@ class JobMove:
 
 @dataclass(frozen=True, slots=True)
 class JobsUnderWay:
-    """The effect of earlier moves on the next round. open: plans' jobs that go on and are not paused.
+    """What earlier moves mean for the next round: `open` counts planned jobs that run and are not paused.
 
-    last_seconds: when the last move ended, Unix time, 0 for none. hour: pods evicted in the last hour, or about to
-    be.
+    `last_seconds` is the Unix time at which the last move ended, 0 for none. `hour` counts pods that were evicted in
+    the last hour or are about to be.
     """
 
     open: int = 0
@@ -64,7 +64,7 @@ class JobsUnderWay:
 
     @classmethod
     def of(cls, jobs: Sequence[MigrationJob], now_seconds: float) -> JobsUnderWay:
-        """Return the counts over all jobs, of any origin."""
+        """Count the jobs of all creators."""
         ours = [job for job in jobs if DESCHEDULER_LABEL.items() <= dict(job.labels).items()]
         moments = [job.status.changed_seconds for job in jobs if job.status.phase.ended]
         evicted = [job.status.evicted_seconds for job in jobs]
@@ -84,10 +84,10 @@ class JobsUnderWay:
 
 @dataclass(frozen=True, slots=True)
 class RoundCaps:
-    """The limits that earlier moves set to a round: pods it may move, workloads (NAMESPACE/KIND/NAME) that rest.
+    """How earlier moves limit a round: how many pods it may move, and which workloads (NAMESPACE/KIND/NAME) pause.
 
-    busy: nodes that pods are moved from or to. failed: moves that failed, by the uid of their pod or by the workload,
-    which rests for a time.
+    Pods are being moved from or to the `busy` nodes. `failed` moves are by the UID of their pod, or by the workload if
+    that pauses.
     """
 
     most_moves: int
@@ -99,7 +99,7 @@ class RoundCaps:
     def of(
         cls, inputs: RebalanceInputs, jobs: Sequence[MigrationJob], arguments: MigrationArgs, churn: Churn
     ) -> RoundCaps:
-        """Return the limits from all jobs, of any origin."""
+        """Return the limits that follow from the jobs of all creators."""
         pods = {(p.facts.identity.namespace, p.facts.identity.name): p for load in inputs.loads for p in load.pods}
         view = MigrationView(jobs, pods, arguments=arguments, now_seconds=inputs.now_seconds)
         hour = JobsUnderWay.of(jobs, inputs.now_seconds).hour
@@ -107,7 +107,7 @@ class RoundCaps:
         return cls(max(churn.most(len(pods)) - hour, 0), resting_workloads(view), busy_nodes(jobs), failed)
 
     def restrict(self, arguments: PluginArgs) -> PluginArgs:
-        """Return the arguments of a plugin for the round that has these limits."""
+        """Return a plugin's arguments with these limits."""
         resting, failed = self.resting, frozenset(self.failed)
         return replace(arguments, most_moves=self.most_moves, resting=resting, busy=self.busy, failed=failed)
 
@@ -115,7 +115,7 @@ class RoundCaps:
 def jobs_of(
     plan: RebalancePlan, inputs: RebalanceInputs, arguments: MigrationArgs, jobs: Sequence[MigrationJob]
 ) -> Iterator[Create]:
-    """A job for each move of the plan whose pod has none under way, and does not rest after one that failed."""
+    """Yield a job for each planned move whose pod has no open job and does not pause after a failed one."""
     uids = {pod.key: pod.facts.identity.uid for load in inputs.loads for pod in load.pods}
     names = {job.name for job in jobs}
     busy = {f"{job.pod.namespace}/{job.pod.name}" for job in jobs if not job.status.phase.ended}
@@ -133,23 +133,23 @@ def jobs_of(
 
 
 def withdrawn_from(nodes: Collection[str], jobs: Sequence[MigrationJob]) -> Iterator[Delete]:
-    """Delete jobs of plans off these nodes, as they are now, unless their pods may be evicted already."""
+    """Yield deletions of planned jobs off these nodes, except those whose pod may already be evicted."""
     for job in jobs:
         is_ours = DESCHEDULER_LABEL.items() <= dict(job.labels).items()
         begun = job.status.phase.ended or job.deleting or job.status.condition(EVICTION) is not None
         if is_ours and not begun and job.source_node in nodes:
-            why = f"{job.source_node} is not emptied any more"
+            why = f"node {job.source_node} is no longer emptied"
             yield Delete(address_of(job.name), job.uid, why, version=job.version)
 
 
 def busy_nodes(jobs: Sequence[MigrationJob]) -> frozenset[str]:
-    """Source and target nodes of jobs that have not ended, regardless of their creator."""
+    """Return source and target nodes of all jobs that have not ended, whoever created them."""
     under_way = [job for job in jobs if not job.status.phase.ended]
     return frozenset(name for job in under_way for name in (job.source_node, job.target, job.status.node) if name)
 
 
 def name_of(namespace: str, name: str, uid: str) -> str:
-    """The one name for this very pod, so that a second write makes no second job; further tries: `free_name`."""
+    """Return the job name of this pod, which is always the same, so that a repeated write creates no second job."""
     digest = hashlib.sha256(uid.encode()).hexdigest()[:12]
     return f"{namespace}-{name}"[:_NAME_LENGTH].rstrip(".-") + f"-{digest}"
 
@@ -157,9 +157,9 @@ def name_of(namespace: str, name: str, uid: str) -> str:
 def job_of(
     move: JobMove, arguments: MigrationArgs, marks: Mapping[str, Mapping[str, str]], taken: Collection[str] = ()
 ) -> Create:
-    """The job of a move, of this very pod, in the configured mode: capacity first unless it says otherwise.
+    """Return the job that moves exactly this pod, in the configured mode or else with reserved capacity.
 
-    marks: further "labels" and "annotations" that say whose job it is. taken: names of the jobs that there are.
+    `marks` are further "labels" and "annotations" that name the creator. `taken` are names of existing jobs.
     """
     namespace, _, name = move.pod.partition("/")
     annotations = {

@@ -1,7 +1,7 @@
-"""The Reservation of a moved pod's capacity on another node: creation, check, release. Pure.
+"""The Reservation for a moved pod's capacity on another node: its creation, check and deletion. Pure.
 
-It has one name for each job, so that a second write makes no second one; it belongs to the job, so that Kubernetes
-removes both together; and it has an end of its own, so that no capacity is reserved for ever, whoever is away.
+Each job's Reservation has a fixed name, so that a repeated write creates no second one. The job owns it, so that
+Kubernetes deletes both together. It expires, so that capacity is not reserved forever if nobody deletes it.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _NODE_NAME: Final = "metadata.name"
 
 
 def job_reservation_name(job: MigrationJob) -> str:
-    """Name of the job's Reservation: the one that it names, else its own."""
+    """Return the name of the job's Reservation: that of its reservationRef, or a name made from the job."""
     return job.reservation_ref or f"migration-{job.uid}"
 
 
 def successor_reservation_creation(job: MigrationJob, pod: RebalancePod, left_seconds: float) -> Create:
-    """Return the creation of a Reservation for the pod's successor, the pod that its controller makes in its place.
+    """Return the creation of a Reservation for the pod's successor, which the controller creates in its place.
 
-    The pod must have a controller. Any node but the pod's own will do, or only the job's target. left_seconds: the
-    time until the job's deadline; the Reservation lives a little longer. A template of the job that is not an object of
-    the right shape raises AttributeError, KeyError, TypeError or ValueError.
+    The pod must have a controller. The capacity is on any node except the pod's own, or on the job's target. The
+    Reservation lives a little longer than `left_seconds`, the time until the job's deadline. An invalid template in the
+    job raises AttributeError, KeyError, TypeError or ValueError.
     """
     identity = pod.facts.identity
     controller = next(owner for owner in identity.controllers if owner.controlling)
@@ -84,7 +84,7 @@ def successor_reservation_creation(job: MigrationJob, pod: RebalancePod, left_se
 
 
 def is_capacity_reserved(reservation: Reservation) -> bool:
-    """Return whether the capacity is reserved right now for the next owner."""
+    """Return whether the Reservation has capacity that no pod uses yet."""
     if not reservation.open_to_owners:
         return False
     ready = reservation.status.condition(READY)
@@ -92,7 +92,7 @@ def is_capacity_reserved(reservation: Reservation) -> bool:
 
 
 def refusal(reservation: Reservation) -> str:
-    """Why no node has the capacity, in the scheduler's words; "" while that is open."""
+    """Return the scheduler's message why no node has the capacity; "" while this is undecided."""
     scheduled = reservation.status.condition(SCHEDULED)
     if reservation.status.phase is not Phase.PENDING or scheduled is None or scheduled.status != "False":
         return ""
@@ -100,12 +100,12 @@ def refusal(reservation: Reservation) -> str:
 
 
 def release_reservations(reservations: Iterable[Reservation], jobs: Iterable[MigrationJob]) -> Iterator[Delete]:
-    """Give back the capacity of every job that has ended or is gone."""
+    """Yield the deletion of the Reservation of every job that has ended or was deleted."""
     open_rooms = {job_reservation_name(job) for job in jobs if not job.status.phase.ended}
     for reservation in reservations:
         over = reservation.status.phase.ended or reservation.deleting
         if MIGRATION_LABEL in reservation.labels and reservation.name not in open_rooms and not over:
-            yield Delete(address_of(reservation), reservation.uid, "the move that it was for has ended")
+            yield Delete(address_of(reservation), reservation.uid, "the move that needed it has ended")
 
 
 def _pod_template(pod: RebalancePod) -> dict[str, Any]:

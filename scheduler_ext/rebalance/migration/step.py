@@ -1,8 +1,8 @@
-"""The state machine of one job that has begun: what it does next, from its status, its pod and its capacity. Pure.
+"""The state machine of one running job: its next step, given its status, its pod and its Reservation. Pure.
 
-ReservationFirst: capacity on another node, then "Evicting" is written down, then the eviction, the successor takes the
-capacity and becomes ready. The eviction is requested only while the capacity is reserved at that moment. EvictDirectly:
-no reservation.
+With ReservationFirst, capacity is reserved on another node, "Evicting" is recorded, the pod is evicted, and the
+successor takes the capacity and becomes ready. The eviction is sent only while the capacity is reserved. With
+EvictDirectly there is no Reservation.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _EVICTING: Final = Condition(EVICTION, "False", JobReason.EVICTING)
 
 @dataclass(frozen=True, slots=True)
 class JobAdvance:
-    """The new status of one job, and its writes; eviction: of its pod, when only the rate is left to check."""
+    """The new status of a job and its writes; `eviction` is sent only if the rate limit permits it."""
 
     status: JobStatus
     intents: tuple[Intent, ...] = ()
@@ -53,7 +53,7 @@ class JobAdvance:
 
 
 def advance_job(view: MigrationView, job: MigrationJob) -> JobAdvance:
-    """The next step of a job in phase Running."""
+    """Return the next step of a job in phase Running."""
     reservation, pod = view.reservations.get(room.job_reservation_name(job)), view.pod_of(job)
     is_evicted = job.status.condition(EVICTION) is not None
     if view.now_seconds >= job.deadline_seconds(view.default_ttl_seconds):
@@ -71,19 +71,19 @@ def advance_job(view: MigrationView, job: MigrationJob) -> JobAdvance:
 
 
 def fail_job(view: MigrationView, job: MigrationJob, reason: JobReason, message: str) -> JobAdvance:
-    """The job ends without success; its capacity is released."""
+    """End the job as failed; its capacity is released."""
     why = {"step": reason.value, "reason": reason.value, "message": message}
     return JobAdvance(status_with_changes(job, view.now_seconds, (), phase=JobPhase.FAILED, **why))
 
 
 def timed_out(view: MigrationView, job: MigrationJob) -> JobAdvance:
-    """The job's time is over; the message says what it waited for."""
+    """Fail the job because its deadline has passed; the message names what it was waiting for."""
     waited = job.status.message or job.status.step or "arbitration"
-    return fail_job(view, job, JobReason.TIMEOUT, f"its time limit passed; last: {waited}"[:MOST_CHARACTERS])
+    return fail_job(view, job, JobReason.TIMEOUT, f"its deadline passed; last step: {waited}"[:MOST_CHARACTERS])
 
 
 def missing_pod(view: MigrationView, job: MigrationJob) -> JobAdvance:
-    """The pod is not there: the job fails, unless it is so young that the pod may only not be seen yet."""
+    """Fail the job because its pod is missing, unless the job is so new that the pod may just not be seen yet."""
     if view.now_seconds - job.created_seconds < LAG_SECONDS:
         return JobAdvance(job.status)
     return fail_job(view, job, JobReason.MISSING_POD, f"pod {job.pod.namespace}/{job.pod.name} was deleted or replaced")
@@ -103,7 +103,7 @@ def _before_eviction(
         return missing_pod(view, job)
     if reservation is None:
         if job.status.holds(RESERVATION_CREATED) or job.reservation_ref:
-            text = f"reservation {room.job_reservation_name(job)} is gone"
+            text = f"reservation {room.job_reservation_name(job)} was deleted"
             return fail_job(view, job, JobReason.MISSING_RESERVATION, text)
         return _request_reservation(view, job, pod)
     lost = _lost_capacity_failure(view, job, reservation, pod.facts.node)
@@ -122,7 +122,7 @@ def _before_eviction(
 
 
 def _request_reservation(view: MigrationView, job: MigrationJob, pod: RebalancePod) -> JobAdvance:
-    """Make the Reservation; one job whose template cannot be used must not hold up the others."""
+    """Create the Reservation; an invalid template fails only its own job."""
     if not pod.owner:
         return fail_job(view, job, JobReason.FORBIDDEN, f"pod {pod.key} has no controller any more")
     left_seconds = job.deadline_seconds(view.default_ttl_seconds) - view.now_seconds
@@ -141,9 +141,9 @@ def _request_reservation(view: MigrationView, job: MigrationJob, pod: RebalanceP
 def _lost_capacity_failure(
     view: MigrationView, job: MigrationJob, reservation: Reservation, node: str
 ) -> JobAdvance | None:
-    """The failure of a job whose capacity will not come, before its pod was evicted from `node`; None while it may."""
+    """Fail a job that will not get its capacity, before its pod was evicted from `node`; None if it still may."""
     if reservation.status.phase is Phase.FAILED:
-        return fail_job(view, job, JobReason.RESERVATION_EXPIRED, f"reservation {reservation.name} ended unused")
+        return fail_job(view, job, JobReason.RESERVATION_EXPIRED, f"reservation {reservation.name} expired unused")
     if reservation.status.phase is Phase.SUCCEEDED or reservation.status.owners:
         text = f"another pod took the capacity of reservation {reservation.name}"
         return fail_job(view, job, JobReason.MISSING_RESERVATION, text)
@@ -156,7 +156,7 @@ def _lost_capacity_failure(
 def _after_eviction(
     view: MigrationView, job: MigrationJob, pod: RebalancePod | None, reservation: Reservation | None
 ) -> JobAdvance:
-    """Return the next step of a job after the record that its pod is evicted."""
+    """Return the job's next step after its eviction was recorded."""
     if reservation is None or reservation.status.phase is Phase.FAILED:
         reason = JobReason.MISSING_RESERVATION if reservation is None else JobReason.RESERVATION_EXPIRED
         text = f"reservation {room.job_reservation_name(job)} ended before the pod's successor took it"
@@ -177,7 +177,7 @@ def _after_eviction(
 
 
 def _end_text(view: MigrationView, pod: RebalancePod) -> str:
-    """Say of an evicted pod that it is ending, or what keeps one whose grace period is over."""
+    """Return that an evicted pod is ending, or what keeps it beyond its grace period."""
     if not pod.is_stuck(view.now_seconds):
         return "the pod is ending"
     kept = f"its finalizers {', '.join(pod.finalizers)}" if pod.finalizers else f"node {pod.facts.node}"
@@ -185,7 +185,7 @@ def _end_text(view: MigrationView, pod: RebalancePod) -> str:
 
 
 def _bound(view: MigrationView, job: MigrationJob, successor: Reference, ending: RebalancePod | None) -> JobAdvance:
-    """The successor has the capacity; the job is done once it is ready. ending: the old pod, while it is there."""
+    """Complete the job once its successor, which has the capacity, is ready; `ending` is the old pod if it exists."""
     evicted = Condition(EVICTION, "True", JobReason.EVICT_COMPLETE, _end_text(view, ending) if ending else "")
     name = f"{successor.namespace}/{successor.name}"
     bound = Condition(POD_BOUND, "True", "Bound", f"pod {name}")
@@ -202,12 +202,12 @@ def _bound(view: MigrationView, job: MigrationJob, successor: Reference, ending:
 
 
 def _evict_without_reservation(view: MigrationView, job: MigrationJob) -> JobAdvance:
-    """No capacity is asked for: the pod goes, and whoever owns it makes another one."""
+    """Evict the pod without reserving capacity; its controller creates another one."""
     pod = view.pod_of(job)
     if job.status.condition(EVICTION) is None:
         if pod is None:
             return missing_pod(view, job)
-        return JobAdvance(_status_at_step(view, job, JobReason.EVICTING, "no capacity was asked for", _EVICTING))
+        return JobAdvance(_status_at_step(view, job, JobReason.EVICTING, "no capacity was reserved", _EVICTING))
     if pod is None:
         evicted = Condition(EVICTION, "True", JobReason.EVICT_COMPLETE)
         return JobAdvance(_status_at_step(view, job, COMPLETE, "the pod is gone", evicted, phase=JobPhase.SUCCEEDED))
@@ -217,7 +217,7 @@ def _evict_without_reservation(view: MigrationView, job: MigrationJob) -> JobAdv
 
 
 def _evict_pod(view: MigrationView, job: MigrationJob, pod: RebalancePod) -> JobAdvance:
-    """Ask for the eviction, unless it was refused a moment ago: the job then says so in the server's own words."""
+    """Send the eviction, unless it was just refused: then the job's status has the API server's message."""
     refusal = view.refusal_of(job)
     if refusal is None:
         return JobAdvance(job.status, eviction=eviction(view, job, pod))
@@ -231,7 +231,7 @@ def _evict_pod(view: MigrationView, job: MigrationJob, pod: RebalancePod) -> Job
 
 
 def eviction(view: MigrationView, job: MigrationJob, pod: RebalancePod) -> Create | Patch | None:
-    """Ask for the end of this very pod, by `evictionPolicy`; None where its annotation asks for it already."""
+    """Return the eviction of exactly this pod, by `evictionPolicy`; None if its annotation already requests it."""
     identity = pod.facts.identity
     address, why = Address("v1", "pods", identity.name, identity.namespace), f"podmigrationjob {job.name}"
     if view.arguments.eviction_policy != "SoftEviction":

@@ -1,4 +1,4 @@
-"""What a decision about PodMigrationJobs rests on: jobs, pods, Reservations, budgets, the configuration. Pure."""
+"""The inputs of the migration controller: jobs, pods, Reservations, budgets, the configuration. Pure."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class EvictionRefusal:
-    """An eviction that was not done: until when (Unix time) it is not tried again, why, and whether it never will be.
+    """A refused eviction: until which Unix time it is not retried, the API server's message, and whether it is final.
 
-    why: the API server's own words. final: trying again cannot help (a right, a rule or an object is in the way).
+    A final refusal cannot be retried, because of a missing right, a rule or an object.
     """
 
     until_seconds: float
@@ -31,12 +31,12 @@ class EvictionRefusal:
 
 @dataclass(frozen=True)
 class MigrationView:
-    """All inputs of a decision.
+    """All inputs of one decision about PodMigrationJobs.
 
-    pods: by (namespace, name), those that have not ended. evictions_refused: by pod, evictions that were refused and
-    are not tried again yet. evictions_now: how many the rate permits at this moment.
-    served_until_seconds: until when capacity is handed over, as far as is promised.
-    most_per_hour: evictions of any hour. pause_seconds: for how long a pod stays on a node that it came to.
+    `pods` are those that have not ended, by (namespace, name). `evictions_refused` are by pod, until they are retried.
+    `evictions_now` is how many evictions the rate limit permits now, `most_per_hour` the limit of any hour. Until
+    `served_until_seconds` some manager promises to hand over capacity. A pod stays `pause_seconds` on the node it moved
+    to.
     """
 
     jobs: Sequence[MigrationJob] = ()
@@ -54,22 +54,22 @@ class MigrationView:
 
     @cached_property
     def replicas(self) -> Counter[str]:
-        """Pods of each workload, without those that are replaced already."""
+        """Number of pods of each workload, without pods that are already replaced."""
         return replicas_of(self.pods.values())[0]
 
     @cached_property
     def unready(self) -> Counter[str]:
-        """The pods of each workload that do not serve, without those that jobs under way move."""
+        """Number of pods of each workload that are not ready, without those that running jobs move."""
         moving = {job.pod.uid for job in self.jobs if job.runs}
         return replicas_of(pod for pod in self.pods.values() if pod.facts.identity.uid not in moving)[1]
 
     @property
     def default_ttl_seconds(self) -> float:
-        """The time that a job without its own ttl may take, seconds."""
+        """Time limit in seconds of a job that sets no ttl."""
         return seconds_of(self.arguments.default_job_ttl, "defaultJobTTL")
 
     def refusal_of(self, job: MigrationJob) -> EvictionRefusal | None:
-        """The refusal of the job's eviction, while it is not tried again."""
+        """Return the refusal of the job's eviction if it is not to be retried yet, or None."""
         refusal = self.evictions_refused.get(job.pod_key)
         return refusal if refusal is not None and refusal.until_seconds > self.now_seconds else None
 
@@ -78,7 +78,7 @@ class MigrationView:
         return job.mode or JobMode(self.arguments.default_job_mode)
 
     def pod_of(self, job: MigrationJob) -> RebalancePod | None:
-        """The very pod of a job (without a uid: one older than it); None when it is gone or another has its name."""
+        """Return exactly the pod of a job (without a UID: one older than the job); None if it is gone or replaced."""
         pod = self.pods.get(job.pod_key)
         if pod is None or (job.pod.uid and pod.facts.identity.uid != job.pod.uid):
             return None

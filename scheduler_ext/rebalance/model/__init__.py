@@ -1,1 +1,1 @@
-"""Vocabulary of rebalancing: the tables in which people read a round."""
+"""Data types of rebalancing that other packages use: tables, the move service, settings."""

@@ -1,7 +1,7 @@
-"""What pages and the REST API may ask about moves of pods, and ask to be done. Pure vocabulary.
+"""The interface by which pages and the REST API show and approve moves of pods. Pure data types and a protocol.
 
-A move that a person approves becomes a PodMigrationJob, which the manager carries out; it can be withdrawn while it is
-still Pending. Every call names the person: the service checks their rights, whatever the page showed.
+A move that a person approves becomes a PodMigrationJob, which the manager executes; it can be withdrawn while it is
+Pending. Every call names the person, and the service checks this person's rights, whatever the page showed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ENABLE_COMMAND: Final = "cotenant --set descheduler.enabled=true serve manager -
 
 
 class MoveEvent(StrEnum):
-    """An event of a move in the ledger; its subject is the pod, NAMESPACE/NAME, or the node that is emptied."""
+    """A ledger event about a move; its subject is the pod (NAMESPACE/NAME), or the node that is emptied."""
 
     ASKED = "move-asked"
     """Written before the cluster is touched; without an outcome behind it, the job itself says what became of it."""
@@ -43,22 +43,22 @@ class MoveEvent(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JobCarrier:
-    """The state of job execution. why_not: "" if jobs are carried out, else the reason; command: what helps."""
+    """Whether jobs are executed: `why_not` is "" if they are, otherwise the reason; `command` helps then."""
 
     why_not: str = ""
     command: str = ""
 
     @property
     def carries(self) -> bool:
-        """True if a job that is made now would be carried out."""
+        """True if a job that is created now would be executed."""
         return not self.why_not
 
 
 @dataclass(frozen=True, slots=True)
 class MigrationJobs:
-    """Jobs of the cluster at one moment (Unix time): table JOBS, the newest first; and who carries them out.
+    """The cluster's jobs at a Unix time: table JOBS, newest first, and whether they are executed (`carrier`).
 
-    emptier: whether approved nodes are emptied.
+    `emptier` says whether approved nodes are emptied.
     """
 
     at_seconds: float
@@ -69,10 +69,9 @@ class MigrationJobs:
 
 @dataclass(frozen=True, slots=True)
 class MoveOutcome:
-    """The outcome of one move: the job that was made, or would be made in a dry run.
+    """The outcome of an approval for one pod or node, with the job that was created or, in a dry run, would be.
 
-    error: why the move was refused, "" if it was not. pod: or the name of a node that is emptied, of which no job is
-    made yet.
+    `error` is why it was refused, or "". `pod` may be the name of a node that is emptied, which has no job yet.
     """
 
     pod: str
@@ -84,7 +83,7 @@ class MoveOutcome:
 
 @dataclass(frozen=True, slots=True)
 class MoveHistoryEntry:
-    """A row of the ledger about a move: who did what, when (Unix time); pod: or the node that is emptied."""
+    """A ledger row about a move: what a person did and when (Unix time), with the pod or the node that is emptied."""
 
     seconds: float
     actor: str
@@ -94,48 +93,48 @@ class MoveHistoryEntry:
 
 
 class MoveService(Protocol):
-    """Safe for many threads. Raises NotAllowed, and CotenantError when it could not be asked or done."""
+    """Thread-safe operations on moves. Methods raise NotAllowed, or CotenantError if the cluster cannot answer."""
 
     def report(self, who: Person) -> RebalanceReport:
-        """The round that is decided now, of what the person may see."""
+        """Return LowNodeLoad's present round, with only the pods that the person may see."""
 
     def jobs(self, who: Person) -> MigrationJobs:
-        """The jobs of the cluster, of pods that the person may see."""
+        """Return the PodMigrationJobs of pods that the person may see."""
 
     def preview(self, who: Person, pods: Sequence[str]) -> Sequence[MoveOutcome]:
-        """Dry run on the server of approving these moves; an outcome a pod. Right.APPROVE."""
+        """Send the approval of these moves as a dry run; return an outcome for each pod. Needs Right.APPROVE."""
 
     def approve(self, who: Person, pods: Sequence[str], reason: str = "") -> Sequence[MoveOutcome]:
-        """Make a job of each of these moves, as far as the round still plans it; an outcome a pod. Right.APPROVE."""
+        """Create a job for each move that the round still plans; return an outcome for each. Needs Right.APPROVE."""
 
     def withdraw(self, who: Person, job: str, reason: str = "") -> MoveOutcome:
-        """Delete a job that is still Pending. Right.APPROVE."""
+        """Delete a job that is still Pending. Needs Right.APPROVE."""
 
     def emptying(self, who: Person) -> RebalanceReport:
-        """The round of HighNodeLoad that is decided now, of what the person may see."""
+        """Return HighNodeLoad's present round, with only the pods that the person may see."""
 
     def preview_nodes(self, who: Person, nodes: Sequence[str]) -> Sequence[MoveOutcome]:
-        """Dry run on the server of marking these nodes. Right.APPROVE in all namespaces."""
+        """Send the emptying taints of these nodes as a dry run. Needs Right.APPROVE in all namespaces."""
 
     def approve_nodes(self, who: Person, nodes: Sequence[str], reason: str = "") -> Sequence[MoveOutcome]:
-        """Mark each of these nodes, as far as the round still empties it. Right.APPROVE in all namespaces."""
+        """Taint each node that the round still plans to empty. Needs Right.APPROVE in all namespaces."""
 
     def withdraw_node(self, who: Person, node: str, reason: str = "") -> MoveOutcome:
-        """Remove a node's mark, regardless of who set it. Right.APPROVE in all namespaces."""
+        """Remove a node's emptying taint, whoever set it. Needs Right.APPROVE in all namespaces."""
 
     def history(self, who: Person) -> Sequence[MoveHistoryEntry]:
-        """Return the actions of people on moves through this service, the newest first."""
+        """Return what people did with moves through this service, newest first."""
 
 
 def namespace_of(pod: str) -> str:
-    """The namespace of NAMESPACE/NAME; "" of a node."""
+    """Return the namespace of NAMESPACE/NAME; "" if the text is the name of a node."""
     return pod.rpartition("/")[0]
 
 
 def visible_to(report: RebalanceReport, who: Person) -> RebalanceReport:
-    """The report without moves and refusals of pods whose namespace the person does not read; nodes are shown whole.
+    """Return the report without pods of namespaces that the person may not read; nodes are not filtered.
 
-    Notes and gaps that name such a pod are left out, and how many rows were: both are of others.
+    Notes and gaps that name such a pod are left out too.
     """
     namespaces = who.reads
     if namespaces is None:
@@ -147,12 +146,12 @@ def visible_to(report: RebalanceReport, who: Person) -> RebalanceReport:
 
 
 def _names_others(text: str, namespaces: frozenset[str]) -> bool:
-    """Return whether a text has NAMESPACE/NAME of a namespace not among these; a group of an API has a dot."""
+    """Return whether a text has a NAMESPACE/NAME outside these namespaces; an API group differs by its dot."""
     return any(found not in namespaces for found in PLACE.findall(text))
 
 
 def visible_pods(table: Table, who: Person) -> Table:
-    """Rows of a table about pods (column `pod`) that the person may see; a row about no single pod is everybody's."""
+    """Return the rows whose pod (column `pod`) the person may see; rows without a pod are visible to all."""
     namespaces = who.reads
     if namespaces is None:
         return table

@@ -1,4 +1,4 @@
-"""Settings of the descheduler: whether the manager moves pods, how often it looks, and how many it may move."""
+"""Settings of the descheduler: whether the manager moves pods, how often it plans rounds, how many pods may move."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from cotenant.base.settings.base import Section, setting
 
 
 class DeschedulerSettings(Section, frozen=True):
-    """Rounds of LowNodeLoad and HighNodeLoad, and the PodMigrationJobs that move pods."""
+    """Settings of rounds of LowNodeLoad and HighNodeLoad, and of the PodMigrationJobs that move pods."""
 
     enabled: Annotated[
         bool,
         setting(
-            "The manager executes PodMigrationJobs and decides rounds of the descheduler continuously; false: it "
+            "Let the manager plan rounds of the descheduler and execute PodMigrationJobs; with false it "
             "ignores PodMigrationJobs.",
             when="nodes should be relieved or emptied",
         ),
@@ -23,7 +23,7 @@ class DeschedulerSettings(Section, frozen=True):
     dry_run: Annotated[
         bool,
         setting(
-            "The manager's rounds are decided and reported, and make no PodMigrationJobs and mark no nodes. Jobs "
+            "Only plan and report the manager's rounds: create no PodMigrationJobs and taint no nodes. Jobs "
             "that people create, and nodes that they approve to be emptied, are still processed.",
             when="its rounds have shown what you expect",
         ),
@@ -31,7 +31,7 @@ class DeschedulerSettings(Section, frozen=True):
     handled_by: Annotated[
         Literal["cotenant", "koordinator"],
         setting(
-            "koordinator: its own descheduler is installed and executes PodMigrationJobs; the manager ignores them, "
+            "Who executes PodMigrationJobs: with koordinator, Koordinator's descheduler does; the manager ignores them "
             "and reserves no capacity for them.",
             when="Koordinator's descheduler stays in charge",
         ),
@@ -47,16 +47,16 @@ class DeschedulerSettings(Section, frozen=True):
     mode: Annotated[
         Literal["forecast", "observed"],
         setting(
-            "forecast: thresholds are compared with usage now and with half hours' means of the next 24 hours, in % of "
-            "capacity, the highest of which the page Rebalance shows; the 5-minute peak of a node's page is another "
-            "quantity, and above it. observed: only with usage now.",
+            "Compare thresholds only with usage now (observed), or also with the mean of each half hour of the next 24 "
+            "hours (forecast). Page Rebalance shows the highest of these means, which is below the 5-minute peak of "
+            "a node's page.",
             when="only the present load should count",
         ),
     ] = "forecast"
     interval_seconds: Annotated[
         float,
         setting(
-            "Between two rounds (Koordinator's deschedulingInterval).",
+            "Time between two rounds (Koordinator's deschedulingInterval).",
             when="your Koordinator has another deschedulingInterval",
             unit="seconds",
             ge=1,
@@ -66,8 +66,8 @@ class DeschedulerSettings(Section, frozen=True):
     configuration: Annotated[
         dict[str, Any],
         setting(
-            "Koordinator's own configuration of its descheduler: a DeschedulerConfiguration, HighNodeLoad's "
-            "arguments among its entries, or LowNodeLoadArgs alone. Empty: the thresholds of docs/descheduler.md.",
+            "Configuration of the descheduler in Koordinator's form: a DeschedulerConfiguration with HighNodeLoad's "
+            "arguments among its entries, or LowNodeLoadArgs. If empty, the thresholds of docs/descheduler.md apply.",
             when="your Koordinator has a configuration of its own",
         ),
     ] = msgspec.field(default_factory=dict)
@@ -84,7 +84,7 @@ class DeschedulerSettings(Section, frozen=True):
     churn_percent: Annotated[
         float,
         setting(
-            "Share of all pods that are moved in any hour, at most...",
+            "Largest share of all pods that is moved in any hour.",
             when="the cluster tolerates more, or fewer, moves",
             unit="percent",
             ge=0,

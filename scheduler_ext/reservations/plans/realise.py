@@ -45,11 +45,7 @@ _HOLDER: Final = {"name": "room", "image": "registry.k8s.io/pause:3.10"}
 
 @dataclass(frozen=True, slots=True)
 class OwnerTemplate:
-    """What is read of a workload: its pod template, and the selector of its pods.
-
-    `overhead` is what admission adds to pods' requests for their RuntimeClass, as Kubernetes writes it; None if
-    unknown.
-    """
+    """The pod template and pod selector of a workload; `overhead` is what its RuntimeClass adds, None if unknown."""
 
     template: Json
     selector: Json

@@ -98,7 +98,7 @@ def test_a_dry_run_of_the_file_is_one_wherever_it_stands(document: dict[str, Any
     [
         (configuration({"nodeSelector": "tier=old"}), "args.nodeSelector: 'tier=old' is not read there"),
         (configuration({}, nodeSelector={"matchLabels": {"tier": "old"}}), "$.nodeSelector: {"),
-        (configuration({"priorityThreshold": {"name": "mine"}}), "priorityThreshold.name: 'mine' is not looked up"),
+        (configuration({"priorityThreshold": {"name": "mine"}}), "priorityThreshold.name: 'mine' is no built-in"),
         (configuration({}, maxNoOfPodsToEvictTotal=-1), "$.maxNoOfPodsToEvictTotal: -1"),
         (configuration({"maxUnavailablePerWorkload": "1m"}), "args.maxUnavailablePerWorkload: '1m' is neither"),
     ],

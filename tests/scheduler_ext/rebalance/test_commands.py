@@ -105,19 +105,19 @@ def test_a_node_that_is_emptied_is_shown_with_its_taint() -> None:
     (move,) = report.moves.rows()
     assert (move["pod"], move["target"], move["reason"]) == ("shop/a-1", "full", "node is emptied")
     assert "low: taint cotenant.dev/emptying:PreferNoSchedule set" in report.notes
-    assert "forecasts were not read: tomorrow's peak may not fit" in report.notes
+    assert "no forecasts were used: the next day's peak may not fit" in report.notes
     assert report.gaps[0] == "the configuration's $.x is not read" and "silent" in report.gaps[1]
 
 
 def test_the_notes_name_the_forecasts_that_the_round_went_by() -> None:
     half_full = node("low", pod("a-1", 10), ahead=(10,) * 49), node("full", pod("f-1", 50), ahead=(50,) * 49)
     cluster = foreseen(*half_full, forecasts={"a": (10.0,) * 48, "f": (50.0,) * 48})
-    of_workloads = "forecasts of 2 workloads were read, over the next 24 hours"
+    of_workloads = "forecasts of 2 workloads over the next 24 hours were used"
     for now, nodes, note in (
         (NOW, 2, of_workloads),
         (NOW, 0, of_workloads),
-        (NOW + 86_400, 2, "forecasts of 2 of 2 nodes were read"),
-        (NOW + 86_400, 0, "forecasts were not read"),
+        (NOW + 86_400, 2, "forecasts of 2 of 2 nodes were used"),
+        (NOW + 86_400, 0, "no forecasts were used"),
     ):
         reading = RebalanceReading(replace(cluster, now_seconds=now), (), nodes)
         notes = report_of(reading, arguments(), with_forecast=True, configured=True).notes
@@ -295,7 +295,7 @@ def test_a_plan_on_a_real_server_knows_where_volumes_can_be_used(
     # who may not list volumes leaves all of them alone, and says so
     rules, gaps = known(account(control_plane, "cotenant-extender"))
     assert set(rules.values()) == {(False, False)}
-    assert len(gaps) == 1 and gaps[0].startswith("pods with volume claims are left alone: volume claims")
+    assert len(gaps) == 1 and gaps[0].startswith("pods with volume claims are not moved: volume claims")
 
 
 def test_command_and_page_show_the_managers_round(

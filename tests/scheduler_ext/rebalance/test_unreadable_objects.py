@@ -59,7 +59,7 @@ def test_a_round_takes_the_node_for_silent_and_says_why(client: KubeClient) -> N
     assert by_node["good"].metric is not None and by_node["good"].outlook is not None
     assert (by_node["bad"].metric, by_node["bad"].outlook) == (None, None)
     metric, outlook, *_ = reading.gaps
-    assert metric.startswith("NodeMetric bad cannot be read, so its node counts as silent: ")
+    assert metric.startswith("NodeMetric bad cannot be read, so its node cannot be judged: ")
     assert outlook.startswith("forecast bad is not read: ")
 
 

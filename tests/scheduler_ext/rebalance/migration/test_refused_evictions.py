@@ -124,7 +124,7 @@ def test_a_refusal_that_stays_ends_the_job_at_once_with_the_servers_words(mode: 
     writes = decide(scene, 3600)
     assert [(j.name, s.message) for j, s in writes.ended] == [("move", status.message)]
     assert [i.why for i in decide(view([ended], [on_node("web-1")], room()), 3600).intents] == [
-        "the move that it was for has ended"
+        "the move that needed it has ended"
     ]
 
 
@@ -170,7 +170,7 @@ def test_a_pod_is_tried_again_after_its_rest_under_a_name_of_its_own() -> None:
 
 
 def test_a_job_that_ran_out_of_time_failed_at_its_deadline() -> None:
-    status = {"phase": "Failed", "reason": "Timeout", "message": "its time limit passed; last: x", "conditions": []}
+    status = {"phase": "Failed", "reason": "Timeout", "message": "its deadline passed; last step: x", "conditions": []}
     migration_job = job("t", "a-1", age=TTL + 60.0, ttl="5m", status=status)
     move = resting_pods([migration_job], NOW, 1.0)["a-1"]
     assert move.until_seconds == NOW - 60.0 + FIRST_REST_SECONDS
