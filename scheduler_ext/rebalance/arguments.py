@@ -55,7 +55,7 @@ class ResourceWeights(msgspec.Struct, frozen=True):
 
 
 class AnomalyCondition(msgspec.Struct, frozen=True, rename="camel"):
-    """When a high node counts as abnormal, over several rounds; a single round cannot apply this."""
+    """The condition, over several rounds, for a high node to count as abnormal; a single round cannot apply it."""
 
     timeout: str = "1m"
     consecutive_abnormalities: Count = 5
@@ -143,7 +143,7 @@ class LowNodeLoadArgs(LoadThresholdFields, frozen=True, rename="camel"):
 
 
 class ObjectLimiter(msgspec.Struct, frozen=True, rename="camel"):
-    """How many pods of an object may be evicted within `duration`; None in `max_migrating`: maxMigratingPerWorkload."""
+    """The number of pods of an object that may be evicted within `duration`; None: maxMigratingPerWorkload."""
 
     duration: str = "5m"
     max_migrating: int | str | None = None

@@ -64,7 +64,7 @@ class BudgetWire(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class RebalanceReading:
-    """What was read of the cluster; `forecasts` counts nodes that have one, `gaps` say what could not be read."""
+    """The cluster as read for a round; `forecasts` counts nodes that have one, `gaps` say what could not be read."""
 
     inputs: RebalanceInputs
     gaps: tuple[str, ...]

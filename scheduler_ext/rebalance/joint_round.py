@@ -15,7 +15,7 @@ from cotenant.scheduler_ext.rebalance.plan import MarkChange, NodeMark, Rebalanc
 
 @dataclass(frozen=True, slots=True)
 class RoundMode:
-    """Whether a round may start something new (`settled`: earlier moves have ended and NodeMetrics show their effect).
+    """The permissions of a round. Nothing new starts unless `settled`: earlier moves have ended and metrics show it.
 
     `relieves` and `empties` say which plugin may act. Nodes that people have approved are emptied in any case.
     """

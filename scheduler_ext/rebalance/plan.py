@@ -70,7 +70,7 @@ class PassStop:
 
 
 class MarkChange(StrEnum):
-    """What a round does with a node's emptying taint: add, keep or remove it."""
+    """The change of a node's emptying taint in a round: it is added, kept or removed."""
 
     SET = "set"
     STAYS = "stays"
@@ -96,7 +96,7 @@ class NodeMark:
 
 @dataclass(frozen=True, slots=True)
 class RebalancePlan:
-    """What a round has decided; nothing of it has been written yet.
+    """The decisions of a round; none of them has been written yet.
 
     `with_forecast` says whether forecasts were used. `detectors` are those for the next round, if this round had any.
     `emptying` is True for a round of HighNodeLoad, whose taints are `marks`.

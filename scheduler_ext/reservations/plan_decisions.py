@@ -57,7 +57,7 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class OwnerView:
-    """What was read of a plan's workload. `pending` pods have no node; `starts_seconds` are from creation to ready.
+    """The facts read of a plan's workload. `pending` pods have no node; `starts_seconds` are from creation to ready.
 
     `pods` are the names of pods that have a node and have not ended; if None, every pod that used a Reservation counts
     as running. `fresh` are those of them that were scheduled so recently that a Reservation may not name them yet.

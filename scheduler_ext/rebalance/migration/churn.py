@@ -53,7 +53,7 @@ class EvictionRate:
 
     @property
     def permitted(self) -> int:
-        """How many evictions may be sent now."""
+        """Number of evictions that may be sent now."""
         return max(int(self.tokens), 0)
 
     @property

@@ -52,7 +52,7 @@ class JobPhase(StrEnum):
 
 
 class JobMode(StrEnum):
-    """Whether a job reserves capacity on another node before it evicts the pod."""
+    """The mode of a job: reserve capacity on another node before the pod is evicted, or evict it directly."""
 
     RESERVATION_FIRST = "ReservationFirst"
     EVICT_DIRECTLY = "EvictDirectly"

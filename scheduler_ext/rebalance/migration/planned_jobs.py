@@ -52,7 +52,7 @@ class JobMove:
 
 @dataclass(frozen=True, slots=True)
 class JobsUnderWay:
-    """What earlier moves mean for the next round: `open` counts planned jobs that run and are not paused.
+    """The effect of earlier moves on the next round: `open` counts planned jobs that run and are not paused.
 
     `last_seconds` is the Unix time at which the last move ended, 0 for none. `hour` counts pods that were evicted in
     the last hour or are about to be.
@@ -84,7 +84,7 @@ class JobsUnderWay:
 
 @dataclass(frozen=True, slots=True)
 class RoundCaps:
-    """How earlier moves limit a round: how many pods it may move, and which workloads (NAMESPACE/KIND/NAME) pause.
+    """The limits that earlier moves set to a round: the most moves, and the workloads (NAMESPACE/KIND/NAME) that pause.
 
     Pods are being moved from or to the `busy` nodes. `failed` moves are by the UID of their pod, or by the workload if
     that pauses.

@@ -43,7 +43,7 @@ class MoveEvent(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JobCarrier:
-    """Whether jobs are executed: `why_not` is "" if they are, otherwise the reason; `command` helps then."""
+    """The state of job execution: `why_not` is "" if jobs are executed, otherwise the reason; `command` helps then."""
 
     why_not: str = ""
     command: str = ""

@@ -33,7 +33,7 @@ NODES: Final = Schema(
         ),
         Column("moves", "Moves", Kind.INTEGER, "Number of pods that leave (negative) or arrive.", sign=Sign.EITHER),
         Column("mark", "Mark", Kind.TEXT, "HighNodeLoad's emptying taint: set, stays or taken away.", wide=True),
-        Column("reason", "Reason", Kind.TEXT, "Why the node is not judged."),
+        Column("reason", "Reason", Kind.TEXT, "Why the node has no load class."),
     ),
     ("node",),
 )

@@ -12,7 +12,7 @@ from typing import Final
 
 
 class Stage(Enum):
-    """Whether capacity is reserved in a phase: not yet, now, being released, or no longer."""
+    """The state of the capacity in a phase: not reserved yet, reserved, being released, or no longer reserved."""
 
     BEFORE = "not there yet"
     KEPT = "kept"
@@ -72,7 +72,7 @@ class PlanGroup(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a phase means: `words` follow a number ("2 waiting for approval"); `then` has why each phase may follow."""
+    """The meaning of a phase: `words` follow a number ("2 waiting for approval"); `then` has why each may follow."""
 
     stage: Stage
     words: str
@@ -81,7 +81,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class PlanState(State):
-    """What a plan's phase means and how it is shown: `tone` is its chip's colour, `bar` its Gantt chart pattern."""
+    """The meaning of a plan's phase and its display: `tone` is its chip's colour, `bar` its Gantt chart pattern."""
 
     group: PlanGroup
     tone: str

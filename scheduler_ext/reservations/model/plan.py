@@ -36,7 +36,7 @@ FLOOR_ANNOTATIONS: Final = (FLOOR_ANNOTATION, LENT_FLOOR_ANNOTATION)
 
 
 class WindowSource(StrEnum):
-    """Where a plan's windows come from: a usage forecast, a schedule, or a person."""
+    """The source of a plan's windows: a usage forecast, a schedule, or a person."""
 
     FORECAST = "Forecast"
     RECURRING = "Recurring"
@@ -44,7 +44,7 @@ class WindowSource(StrEnum):
 
 
 class Realisation(StrEnum):
-    """How a plan's capacity is kept: by Reservations, a CapacityBuffer, or a raised minReplicas of an autoscaler."""
+    """The objects that keep a plan's capacity: Reservations, a CapacityBuffer, or a raised minReplicas."""
 
     RESERVATION = "Reservation"
     CAPACITY_BUFFER = "CapacityBuffer"
@@ -59,7 +59,7 @@ class PlanDecision(StrEnum):
 
 
 class DecisionScope(StrEnum):
-    """Whether a decision is about the next occurrence only or about the whole series."""
+    """The scope of a decision: the next occurrence only, or the whole series."""
 
     ONCE = "Once"
     SERIES = "Series"
@@ -123,7 +123,7 @@ class ApprovalPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Score(Span):
-    """How a past occurrence went. `reserved`, `used` and `missed` are the most pods at one time; None: not recorded.
+    """The score of a past occurrence. `reserved`, `used`, `missed` are the most pods at one time; None: not recorded.
 
     `hit_ratio` is the used share of the reserved pod-time, `coverage` the share of the needed pod-time that had
     capacity, `lead_seconds` how long before the start all of it was reserved. `planned` is the number of pods that the
@@ -148,7 +148,7 @@ class Score(Span):
 
 @dataclass(frozen=True, slots=True)
 class OccurrenceProgress:
-    """What was observed of the present occurrence up to `as_of_seconds` (Unix time), from which its score is computed.
+    """Observations of the present occurrence up to `as_of_seconds` (Unix time), from which its score is computed.
 
     Fields that begin with `most` are the highest number of pods at one time.
     """
@@ -232,7 +232,7 @@ class PlanOwner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanChoices:
-    """What a person may choose about a plan, beside its number of pods. At most one of window and recurring is set.
+    """A person's choices about a plan, beside its number of pods. At most one of window and recurring is set.
 
     Only forecast plans use `quantile`. If `ttl_seconds` is None, Reservations are kept until the end of the window.
     `standby` is the number of pods for which capacity is reserved at all times while the plan is approved.

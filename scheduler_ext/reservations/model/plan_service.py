@@ -65,7 +65,7 @@ class PlanGuardResult:
 class Preview(
     msgspec.Struct, frozen=True, rename={"reserved_core_hours": "held_core_hours", "reserved_cost": "held_cost"}
 ):
-    """What approving a plan would do. `nodes` are (name, pods) where pods fit now; `unplaced` pods fit nowhere.
+    """The expected effects of approving a plan. `nodes` are (name, pods) where pods fit; `unplaced` fit nowhere now.
 
     `nodes_then` and `unplaced_then` are the same at the window's start, by the forecast usage of the nodes;
     `unplaced_then` is None if there is no forecast of that time. `quota_left` is what is left after the plan's pods,

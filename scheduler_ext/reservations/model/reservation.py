@@ -44,7 +44,7 @@ DEFAULT_TTL_SECONDS: Final = 86_400.0
 
 
 class AllocatePolicy(StrEnum):
-    """Whether an owner may also use unreserved capacity of the node: Aligned (also "") allows it, Restricted not."""
+    """The permission of an owner to use unreserved capacity of the node too: Aligned (also "") yes, Restricted no."""
 
     DEFAULT = ""
     ALIGNED = "Aligned"
@@ -52,7 +52,7 @@ class AllocatePolicy(StrEnum):
 
 
 class Mode(StrEnum):
-    """How owners get the capacity: pinned to its node by a gate, or by preemption as the last resort."""
+    """The way in which owners get the capacity: pinned to its node by a gate, or by preemption as the last resort."""
 
     PINNED = "pinned"
     LAST_RESORT = "last-resort"
