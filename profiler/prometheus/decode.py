@@ -45,8 +45,6 @@ _PAIRS: Final = msgspec.json.Decoder(list[tuple[float, float]], strict=False)
 """Not strict: values are numbers in quotes."""
 _LARGEST: Final = float(np.finfo(np.float32).max) / 1000.0
 """What float32 can hold after cores have become millicores."""
-_PAST_ANY_GRID: Final = 2.0**31
-"""Evaluation of every later time stamp too, so that it fits into an integer."""
 
 
 class Labels(msgspec.Struct, frozen=True):
@@ -120,32 +118,25 @@ def samples(result: msgspec.Raw, query: RangeQuery) -> Samples:
 
 
 def _write_series_rows(pairs: list[Floats], query: RangeQuery, values: Floats) -> Counter[Defect]:
-    """Write each series' pairs into its row, as far as they belong there; returns what did not."""
+    """Write each series' pairs into its row; returns the number of those with a defect.
+
+    A repeated time, as where Cortex' query frontend joined two cached answers, has its last value.
+    """
     rows = np.repeat(np.arange(len(pairs)), [len(p) for p in pairs])
     times, numbers = np.concatenate(pairs).T
-    # Evaluation of each time stamp; one between evaluations, before the first or of no time breaks the protocol
     step = query.grid.step_seconds
     exact = (times - query.first_seconds) / step
     nearest = np.rint(exact)
-    asked = (np.abs(exact - nearest) * step <= 0.5) & (nearest >= 0)  # false for NaN and infinity
+    with np.errstate(invalid="ignore"):  # a time that is NaN or infinite is none of those
+        # A value beyond float32 counts as infinite: NaN and infinity are quotients of recording rules
+        finite, negative = np.abs(numbers) <= _LARGEST, numbers < 0
+        asked = (np.abs(exact - nearest) * step <= 0.5) & (nearest >= 0) & (nearest < values.shape[1])
     if not asked.all():
         raise SourceProtocol(f"the metric source answered for {times[~asked][0]:.3f}, which was not requested")
-    columns = np.minimum(nearest, _PAST_ANY_GRID).astype(np.int64)
-    inside = columns < values.shape[1]
-    # The mask of the values that can be stored, and the number of the others by defect. A value beyond float32 counts
-    # as infinite.
-    with np.errstate(invalid="ignore"):
-        finite = np.abs(numbers) <= _LARGEST
-        negative = numbers < 0
-    counted = {Defect.NOT_FINITE: int((~finite).sum()), Defect.NEGATIVE: int((negative & finite).sum())}
-    good, defects = finite & ~negative, Counter(counted)
-    usable = inside & good
-    values[rows[usable], columns[usable]] = numbers[usable]
-    # Repeated and backward time stamps inside a series; assignment keeps the last and sorts the rest.
-    same, move = rows[1:] == rows[:-1], np.diff(columns)
-    repeated, backward = int((same & (move == 0)).sum()), int((same & (move < 0)).sum())
-    order_defects = Counter({Defect.REPEATED_SAMPLE: repeated, Defect.OUT_OF_ORDER: backward})
-    return Counter({Defect.FUTURE: int((~inside).sum())}) + order_defects + defects
+    good, repeated = finite & ~negative, (rows[1:] == rows[:-1]) & (np.diff(nearest) == 0)
+    values[rows[good], nearest[good].astype(np.intp)] = numbers[good]
+    counted = {Defect.NOT_FINITE: ~finite, Defect.NEGATIVE: negative & finite, Defect.REPEATED_SAMPLE: repeated}
+    return Counter({defect: int(which.sum()) for defect, which in counted.items()})
 
 
 def decode_series(result: msgspec.Raw) -> list[tuple[dict[str, str], Floats]]:
